@@ -1,0 +1,1 @@
+"""The named estimators; each is thin, the mathematics is in `fedhk.model`."""

@@ -1,0 +1,228 @@
+"""One read of the rows: memberships, costs and the sums of every update.
+
+Arrays are laid out clusters by rows, so that every reduction over clusters runs along memory. A block of rows and all
+that is computed from it stay in the cache; buffers are made once per thread. Blocks are summed in groups whose bounds
+depend on the shape of the data only, and groups in their order: the number of threads changes no bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import reduce
+from operator import add
+from typing import Any, TypeVar
+
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+from fedhk._typing import FloatArray, IntArray
+from fedhk.model.parameters import Parameters
+from fedhk.model.rows import Rows
+from fedhk.model.statistics import Statistics
+
+T = TypeVar("T")
+
+# Below this heat time, and always in float64, 1 - exp(-phi) is taken by expm1: exp alone would lose its leading digits.
+FINE_HEAT_TIME = 0.01
+GROUPS = 16
+
+
+class Workspace:
+    """The buffers of one thread, and the memberships of the block of rows that it holds."""
+
+    def __init__(self, rows: Rows, n_clusters: int, block_rows: int) -> None:
+        self._rows = rows
+        self._n_clusters = n_clusters
+        self._readers = rows.readers(block_rows)
+        self._kernels = np.empty((len(self._readers), n_clusters * block_rows), rows.dtype)
+        self._buffers = np.empty((3, n_clusters * block_rows), rows.dtype)
+
+    def use(self, parameters: Parameters) -> None:
+        """Take the parameters of the next pass."""
+        dtype = self._rows.dtype
+        self._precise = dtype == np.float64 or parameters.heat_time < FINE_HEAT_TIME
+        self._lifted = [
+            reader.lift(centers, parameters.heat_time)
+            for reader, centers in zip(self._readers, parameters.centers, strict=True)
+        ]
+        self._factors = parameters.view_factors.astype(dtype)
+        self._total = self._factors.sum()
+        self._floor = dtype.type(np.finfo(dtype).tiny * 1e3) * self._total
+        self._fuzzifier = parameters.fuzzifier
+        self._power = dtype.type(1.0 / (parameters.fuzzifier - 1.0))
+
+    def kernel_distances(self, block: slice) -> tuple[FloatArray, FloatArray]:
+        """Load rows; their kernels per view (s, c, b) and their distances summed over views (c, b).
+
+        A kernel is exp(-phi), or exp(-phi) - 1 where digits would be lost.
+        """
+        count = block.stop - block.start
+        kernels = self._kernels[:, : self._n_clusters * count]
+        distances = self._buffers[0, : self._n_clusters * count]
+        shape = (self._n_clusters, count)
+        for view, (reader, lifted) in enumerate(zip(self._readers, self._lifted, strict=True)):
+            exponent = kernels[view].reshape(shape)
+            reader.load(block)
+            reader.exponents(lifted, exponent)
+            np.minimum(exponent, 0, out=exponent)
+            (np.expm1 if self._precise else np.exp)(exponent, out=exponent)
+        np.dot(self._factors, kernels, out=distances)
+        np.subtract(0 if self._precise else self._total, distances, out=distances)
+        np.maximum(distances, self._floor, out=distances)
+        return kernels.reshape(len(kernels), *shape), distances.reshape(shape)
+
+    def memberships(self, distances: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """Unnormalised memberships (d_min / d_k)^(1/(m-1)), their sums over clusters, d_min / d_k, and d_min.
+
+        A row on a centre has distance 0 there, raised to the smallest positive number: it belongs to that cluster, or
+        in equal parts to all clusters whose centres it is on.
+        """
+        count = distances.shape[1]
+        ratio, raised = (b[: distances.size].reshape(self._n_clusters, count) for b in self._buffers[1:])
+        nearest = distances.min(axis=0)
+        np.divide(nearest, distances, out=ratio)
+        np.log(ratio, out=raised)
+        np.multiply(raised, self._power, out=raised)
+        np.exp(raised, out=raised)
+        return raised, raised.sum(axis=0), ratio, nearest
+
+    def statistics(self, block: slice) -> Statistics:
+        """Statistics of one block of rows."""
+        kernels, distances = self.kernel_distances(block)
+        raised, sums, ratio, nearest = self.memberships(distances)
+        # mu^m = (raised / sums)^m, and raised^m = raised * ratio because m / (m-1) = 1 / (m-1) + 1
+        power = sums**-self._fuzzifier
+        if self._rows.sample_weight is not None:
+            power = power * self._rows.sample_weight[block].astype(power.dtype)
+        weights = np.multiply(raised, ratio, out=raised)
+        np.multiply(weights, power, out=weights)
+        masses = weights.sum(axis=1, dtype=np.float64)
+        costs, numerators, denominators = [], [], []
+        for reader, kernel in zip(self._readers, kernels, strict=True):
+            if self._precise:
+                costs.append(-float(np.vdot(weights, kernel)))
+                np.add(kernel, 1, out=kernel)
+            np.multiply(kernel, weights, out=kernel)
+            if not self._precise:
+                costs.append(float(masses.sum() - kernel.sum(dtype=np.float64)))
+            numerator, denominator = reader.sums(kernel)
+            numerators.append(numerator.astype(np.float64, copy=False))
+            denominators.append(denominator.astype(np.float64, copy=False))
+        # sum_k mu^m d = d_min * sums^(1-m): no further product
+        objective = float(np.dot(nearest.astype(np.float64), (power * sums).astype(np.float64)))
+        n_rows = block.stop - block.start
+        weight = self._rows.sample_weight
+        return Statistics(
+            tuple(numerators),
+            tuple(denominators),
+            np.array(costs),
+            masses,
+            objective,
+            float(n_rows if weight is None else weight[block].sum()),
+        )
+
+
+class Passes:
+    """Passes over one site's rows; threads and buffers live as long as the object.
+
+    Parameters
+    ----------
+    rows : Rows
+        The rows.
+    n_clusters : int
+        Number of clusters of the parameters that will be given.
+    workers : int, default=1
+        Threads to use.
+    """
+
+    def __init__(self, rows: Rows, n_clusters: int, workers: int = 1) -> None:
+        self.rows = rows
+        size = rows.block_rows(n_clusters)
+        blocks = [slice(start, min(start + size, rows.n_rows)) for start in range(0, rows.n_rows, size)]
+        per_group = max(1, -(-len(blocks) // GROUPS))
+        self._groups = [blocks[i : i + per_group] for i in range(0, len(blocks), per_group)]
+        workers = max(1, min(workers, len(self._groups)))
+        self._spaces = [Workspace(rows, n_clusters, min(size, rows.n_rows)) for _ in range(workers)]
+        self._pool = ThreadPoolExecutor(workers) if workers > 1 else None
+
+    def __enter__(self) -> Passes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def statistics(self, parameters: Parameters) -> Statistics:
+        """Statistics of all rows at the given parameters, with the best memberships for them."""
+
+        def of_group(space: Workspace, group: list[slice]) -> Statistics:
+            return reduce(add, (space.statistics(block) for block in group))
+
+        zero = Statistics.zero(parameters.n_clusters, self.rows.widths)
+        return reduce(add, self._map(parameters, of_group), zero)
+
+    def assign(self, parameters: Parameters) -> tuple[FloatArray, IntArray, float]:
+        """Memberships (n, c), labels (n,) and objective of all rows at the given parameters."""
+        rows = self.rows
+        memberships = np.empty((rows.n_rows, parameters.n_clusters), rows.dtype)
+        labels = np.empty(rows.n_rows, np.int32)
+
+        def of_group(space: Workspace, group: list[slice]) -> float:
+            objective = 0.0
+            for block in group:
+                raised, sums, _, nearest = space.memberships(space.kernel_distances(block)[1])
+                np.divide(raised.T, sums[:, None], out=memberships[block])
+                labels[block] = raised.argmax(axis=0)
+                weight = 1.0 if rows.sample_weight is None else rows.sample_weight[block]
+                objective += float(np.sum(weight * nearest * sums ** (1.0 - parameters.fuzzifier), dtype=np.float64))
+            return objective
+
+        objective = sum(self._map(parameters, of_group))
+        return memberships, labels, objective
+
+    def distances(self, parameters: Parameters) -> FloatArray:
+        """Kernel distances of all rows to all centres, summed over views with their factors, shape (n, c)."""
+        result = np.empty((self.rows.n_rows, parameters.n_clusters), self.rows.dtype)
+
+        def of_group(space: Workspace, group: list[slice]) -> None:
+            for block in group:
+                result[block] = space.kernel_distances(block)[1].T
+
+        list(self._map(parameters, of_group))
+        return result
+
+    def _map(self, parameters: Parameters, function: Callable[[Workspace, list[slice]], T]) -> Iterator[T]:
+        """Results of a function for every group of blocks, in the order of the rows."""
+        for space in self._spaces:
+            space.use(parameters)
+        if self._pool is None:
+            yield from (function(self._spaces[0], group) for group in self._groups)
+            return
+
+        def run(group: list[slice]) -> T:
+            space = self._spaces.pop()
+            try:
+                return function(space, group)
+            finally:
+                self._spaces.append(space)
+
+        yield from self._pool.map(run, self._groups)
+
+
+_CONTROLLER: list[Any] = []
+
+
+@contextmanager
+def own_threads() -> Iterator[int]:
+    """Keep BLAS to one thread and yield how many threads to use instead.
+
+    The number is what BLAS would have used, so that `OMP_NUM_THREADS` and `threadpoolctl` are respected.
+    """
+    if not _CONTROLLER:
+        _CONTROLLER.append(ThreadpoolController())
+    controller = _CONTROLLER[0].select(user_api="blas")
+    workers = max((library["num_threads"] for library in controller.info()), default=1)
+    with controller.limit(limits=1):
+        yield workers

@@ -1,0 +1,49 @@
+"""The parameters of the model: what a server broadcasts and what a fitted model keeps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedhk._typing import FloatArray
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Centres, view weights and the three numbers that shape the objective, in model units.
+
+    Parameters
+    ----------
+    centers : tuple of array of shape (c, d_h)
+        A in the paper, one array per view.
+    view_weights : array of shape (s,)
+        v in the paper; sums to 1.
+    heat_time : float
+        t: the bandwidth of the heat kernel in model units.
+    fuzzifier : float
+        m > 1.
+    view_exponent : float
+        alpha > 1.
+    view_shares : array of shape (s,)
+        Share of the rows that have each view: a view's cost is divided by it, so that a view is not thought good
+        because it is rare.
+    """
+
+    centers: tuple[FloatArray, ...]
+    view_weights: FloatArray
+    heat_time: float
+    fuzzifier: float
+    view_exponent: float
+    view_shares: FloatArray
+
+    @property
+    def n_clusters(self) -> int:
+        """Number of clusters c."""
+        return int(self.centers[0].shape[0])
+
+    @property
+    def view_factors(self) -> FloatArray:
+        """What multiplies each view's kernel distance in the objective: v_h^alpha over the view's share of the rows."""
+        factors: FloatArray = self.view_weights**self.view_exponent / np.maximum(self.view_shares, 1e-12)
+        return factors

@@ -1,0 +1,83 @@
+"""From tables to rows in model units: moments, references, and the one measurement that moments cannot give."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedhk._typing import FloatArray
+from fedhk.data.moments import Moments, view_moments
+from fedhk.data.scaling import HeatCoef, Reference, Scaling, make_reference
+from fedhk.data.views import Views
+from fedhk.model.rows import Rows
+
+# A feature that varies by less than this cannot be squared without vanishing.
+SMALLEST_SPREAD = 1e-140
+
+
+def site_moments(
+    views: Views, widths: Sequence[int], scaling: Scaling, sample_weight: FloatArray | None
+) -> tuple[Moments, ...]:
+    """Moments of every view of one site."""
+    return tuple(
+        view_moments(views, view, unit_rows=scaling == "l2", sample_weight=sample_weight, width=width)
+        for view, width in enumerate(widths)
+    )
+
+
+def references_from_moments(
+    moments: Sequence[Moments], names: Sequence[str], scaling: Scaling, heat_coef: HeatCoef
+) -> tuple[Reference, ...]:
+    """References of all views from the moments of all rows; refuses what cannot be scaled."""
+    for name, view in zip(names, moments, strict=True):
+        if not view.rows > 0:
+            raise ValueError(f"View {name!r} has no observed value in any row: leave the view out.")
+        spread = view.high - view.low
+        if np.any((spread > 0) & (spread < SMALLEST_SPREAD)):
+            column = int(np.argmax((spread > 0) & (spread < SMALLEST_SPREAD)))
+            raise ValueError(
+                f"View {name!r}, column {column}: values differ by {spread[column]:.3g} at most, below "
+                f"{SMALLEST_SPREAD:.0e}, and their squares vanish. Rescale the column."
+            )
+    return tuple(make_reference(view, scaling, heat_coef) for view in moments)
+
+
+def heat_energy(rows: Rows) -> FloatArray:
+    """Per view, the sum over rows of their heat-weighted squared distance to the grand mean, shape (s,)."""
+    size = rows.block_rows(1)
+    energy = np.zeros(len(rows.references))
+    for view, reader in enumerate(rows.readers(size)):
+        centre = np.zeros((1, rows.references[view].width))
+        lifted = reader.lift(centre, 1.0)
+        for start in range(0, rows.n_rows, size):
+            block = slice(start, min(start + size, rows.n_rows))
+            out = np.empty((1, block.stop - block.start), rows.dtype)
+            reader.load(block)
+            reader.exponents(lifted, out)
+            weight = 1.0 if rows.sample_weight is None else rows.sample_weight[block]
+            energy[view] -= float(np.sum(weight * out, dtype=np.float64))
+    return energy
+
+
+def balance(
+    references: Sequence[Reference], energy: FloatArray, observed_rows: Sequence[float]
+) -> tuple[Reference, ...]:
+    """References whose units make the mean heat-weighted squared distance to the grand mean 1 in every view."""
+    return tuple(
+        reference.rescaled(np.sqrt(total / count)) if total > 0 and count > 0 else reference
+        for reference, total, count in zip(references, energy, observed_rows, strict=True)
+    )
+
+
+def prepare(
+    views: Views, scaling: Scaling, heat_coef: HeatCoef, sample_weight: FloatArray | None
+) -> tuple[Reference, ...]:
+    """References for the rows of one site alone."""
+    widths = [int(table.shape[1]) for table in views.tables]
+    moments = site_moments(views, widths, scaling, sample_weight)
+    references = references_from_moments(moments, views.names, scaling, heat_coef)
+    if heat_coef == "uniform":
+        return references
+    energy = heat_energy(Rows(views, references, sample_weight))
+    return balance(references, energy, [view.rows for view in moments])

@@ -1,0 +1,62 @@
+"""The statistics of one pass over rows: what a site says in a round, and all it says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedhk._typing import FloatArray
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Sums over rows at given centres and view weights, in model units.
+
+    Statistics of a union of rows are the sum of the statistics: chunks, threads and sites are all this one addition.
+
+    Parameters
+    ----------
+    numerators : tuple of array of shape (c, d_h)
+        N_kj = sum_i mu_ik^m exp(-phi_ik) delta_ij x_ij per view.
+    weights : tuple of array of shape (c, d_h) or (c, 1)
+        W_kj = sum_i mu_ik^m exp(-phi_ik) delta_ij per view. One column where all coefficients are 1 and no cell is
+        missing: then the numbers do not depend on the feature.
+    costs : array of shape (s,)
+        sum_ik mu_ik^m F_ik per view.
+    masses : array of shape (c,)
+        sum_i mu_ik^m: how much of the rows each cluster holds.
+    objective : float
+        J at the given centres and view weights with the best memberships.
+    rows : float
+        Weight of the rows.
+    """
+
+    numerators: tuple[FloatArray, ...]
+    weights: tuple[FloatArray, ...]
+    costs: FloatArray
+    masses: FloatArray
+    objective: float
+    rows: float
+
+    def __add__(self, other: Statistics) -> Statistics:
+        return Statistics(
+            tuple(a + b for a, b in zip(self.numerators, other.numerators, strict=True)),
+            tuple(a + b for a, b in zip(self.weights, other.weights, strict=True)),
+            self.costs + other.costs,
+            self.masses + other.masses,
+            self.objective + other.objective,
+            self.rows + other.rows,
+        )
+
+    @classmethod
+    def zero(cls, n_clusters: int, widths: tuple[int, ...]) -> Statistics:
+        """Statistics of no rows: the neutral element of the sum."""
+        return cls(
+            tuple(np.zeros((n_clusters, width)) for width in widths),
+            tuple(np.zeros((n_clusters, 1)) for _ in widths),
+            np.zeros(len(widths)),
+            np.zeros(n_clusters),
+            0.0,
+            0.0,
+        )

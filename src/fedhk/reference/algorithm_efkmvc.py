@@ -1,0 +1,191 @@
+"""Algorithm 1: efficient federated kernel multi-view clustering (`alg:efkmvc`)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from fedhk.reference._arrays import FloatArray
+from fedhk.reference.aggregation import sample_average
+from fedhk.reference.derivatives import center_gradient, view_weight_gradient
+from fedhk.reference.heat_kernel import DistanceReading, absdev_coefficient, fked, minmax_coefficient
+from fedhk.reference.personalization import Normalization, personalized_centers, personalized_view_weights
+from fedhk.reference.updates import (
+    CenterReading,
+    ekmvc_objective,
+    update_centers,
+    update_memberships,
+    update_view_weights,
+)
+
+
+@dataclass(frozen=True)
+class EfkmvcOptions:
+    """Parameters of Algorithm 1, and the reading of every line that allows more than one."""
+
+    fuzzifier: float = 2.0
+    view_exponent: float = 2.0
+    tolerance: float = 1e-6
+    """epsilon, the threshold of local and of global convergence."""
+    max_rounds: int = 10
+    max_epochs: int = 5
+    center_step: float = 1e-3
+    """epsilon_A; the equations before the algorithm call both steps and the threshold epsilon."""
+    view_step: float = 1e-3
+    """epsilon_V."""
+    heat_coef: Literal["minmax", "absdev"] = "minmax"
+    center_reading: CenterReading = "theorem"
+    distance_reading: DistanceReading = "per_view"
+    normalization: Normalization = "threshold"
+    gradient_at: Literal["local", "global"] = "local"
+    """Where phase 4 takes its gradients; the algorithm writes the symbol of the local parameters."""
+    start: Literal["personalized", "global"] = "personalized"
+    """What phase 2 of the next round starts from; the algorithm does not say."""
+
+
+@dataclass(frozen=True)
+class EfkmvcClient:
+    """What one client holds: U*, A and V, and the objective it reports."""
+
+    memberships: FloatArray
+    centers: list[FloatArray]
+    view_weights: FloatArray
+    objective: float
+
+
+@dataclass(frozen=True)
+class EfkmvcResult:
+    """The clients' models, the last global model and J_global of every round."""
+
+    clients: list[EfkmvcClient]
+    centers: list[FloatArray]
+    view_weights: FloatArray
+    objectives: list[float]
+
+
+def efkmvc(
+    clients: Sequence[Sequence[FloatArray]],
+    n_clusters: int,
+    options: EfkmvcOptions,
+    random_state: np.random.Generator,
+) -> EfkmvcResult:
+    """Run Algorithm 1 on the views of every client (`alg:efkmvc`).
+
+    Parameters
+    ----------
+    clients : sequence of M sequences of s arrays of shape (n(l), d_h)
+    n_clusters : int
+    options : EfkmvcOptions
+    random_state : numpy.random.Generator
+        Draws the initial centres (standard normal) and view weights.
+
+    Returns
+    -------
+    EfkmvcResult
+
+    Notes
+    -----
+    The memberships that are returned belong to the centres before phase 4, as in the algorithm.
+    """
+    # Phase 1: server initialization
+    global_centers = [random_state.normal(size=(n_clusters, view.shape[1])) for view in clients[0]]
+    raw = random_state.uniform(0.5, 1.5, size=len(global_centers))
+    global_weights = raw / raw.sum()
+    sizes = [len(views[0]) for views in clients]
+    starts = [(global_centers, global_weights)] * len(clients)
+    objectives: list[float] = []
+    personalized: list[EfkmvcClient] = []
+    for _ in range(options.max_rounds):
+        # Phase 2: local client computation
+        coefs = [_heat_coefs(views, options) for views in clients]
+        local = [
+            local_optimization(views, coef, centers, weights, options)
+            for views, coef, (centers, weights) in zip(clients, coefs, starts, strict=True)
+        ]
+        # Phase 3: server aggregation
+        global_centers = [
+            sample_average([model.centers[h] for model in local], sizes) for h in range(len(global_centers))
+        ]
+        global_weights = sample_average([model.view_weights for model in local], sizes)
+        # Phase 4: personalization
+        personalized = [
+            personalize(views, coef, model, (global_centers, global_weights), options)
+            for views, coef, model in zip(clients, coefs, local, strict=True)
+        ]
+        if options.start == "global":
+            starts = [(global_centers, global_weights)] * len(clients)
+        else:
+            starts = [(model.centers, model.view_weights) for model in personalized]
+        # Phase 5: global convergence check
+        objectives.append(sum(size / sum(sizes) * m.objective for size, m in zip(sizes, local, strict=True)))
+        if len(objectives) > 1 and _relative_change(objectives[-1], objectives[-2]) < options.tolerance:
+            break
+    return EfkmvcResult(personalized, global_centers, global_weights, objectives)
+
+
+def local_optimization(
+    views: Sequence[FloatArray],
+    heat_coefs: Sequence[FloatArray],
+    centers: Sequence[FloatArray],
+    view_weights: FloatArray,
+    options: EfkmvcOptions,
+) -> EfkmvcClient:
+    """Update memberships, centres and view weights in turn, then take the objective (Algorithm 1, steps 2.2, 2.3)."""
+    m, alpha = options.fuzzifier, options.view_exponent
+    current, weights = list(centers), view_weights
+    previous = float("inf")
+    for _ in range(options.max_epochs):
+        distances = fked(views, current, heat_coefs, options.distance_reading)
+        mu = update_memberships(distances, weights, alpha, m)
+        current = update_centers(
+            views,
+            mu,
+            current,
+            heat_coefs,
+            weights,
+            view_exponent=alpha,
+            fuzzifier=m,
+            reading=options.center_reading,
+        )
+        distances = fked(views, current, heat_coefs, options.distance_reading)
+        weights = update_view_weights(distances, mu, alpha, m)
+        objective = ekmvc_objective(distances, mu, weights, alpha, m)
+        if np.isfinite(previous) and _relative_change(objective, previous) < options.tolerance:
+            break
+        previous = objective
+    return EfkmvcClient(mu, current, weights, objective)
+
+
+def personalize(
+    views: Sequence[FloatArray],
+    heat_coefs: Sequence[FloatArray],
+    local: EfkmvcClient,
+    shared: tuple[list[FloatArray], FloatArray],
+    options: EfkmvcOptions,
+) -> EfkmvcClient:
+    """Phase 4 of Algorithm 1: a gradient step of the local objective from the global model."""
+    m, alpha = options.fuzzifier, options.view_exponent
+    global_centers, global_weights = shared
+    at_local = options.gradient_at == "local"
+    centers = local.centers if at_local else global_centers
+    weights = local.view_weights if at_local else global_weights
+    slopes = center_gradient(views, local.memberships, centers, heat_coefs, weights, view_exponent=alpha, fuzzifier=m)
+    distances = fked(views, centers, heat_coefs, options.distance_reading)
+    view_slope = view_weight_gradient(distances, local.memberships, weights, alpha, m)
+    return EfkmvcClient(
+        local.memberships,
+        [personalized_centers(a, g, options.center_step) for a, g in zip(global_centers, slopes, strict=True)],
+        personalized_view_weights(global_weights, view_slope, options.view_step, options.normalization),
+        local.objective,
+    )
+
+
+def _heat_coefs(views: Sequence[FloatArray], options: EfkmvcOptions) -> list[FloatArray]:
+    if options.heat_coef == "absdev":
+        return [absdev_coefficient(view) for view in views]
+    return [minmax_coefficient(view) for view in views]
+
+
+def _relative_change(value: float, previous: float) -> float:
+    return abs(value - previous) / abs(previous)

@@ -1,0 +1,117 @@
+"""Algorithms 2 and 3: local clustering with decomposed centres (`alg:tensor_fed_local`, `alg:tensor_fed_local_tucker`).
+
+The two algorithms are the same lines with other letters for the factors, so they are one function here.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedhk.reference._arrays import FloatArray
+from fedhk.reference.decompositions import tucker_to_tensor
+from fedhk.reference.heat_kernel import DistanceReading, tensorized_coefficient, tked
+from fedhk.reference.personalization import BlendMeaning, blend
+from fedhk.reference.tensor_updates import FactorReading, als_sweep, cell_weights
+from fedhk.reference.updates import ekmvc_objective, update_memberships, update_view_weights
+
+
+@dataclass(frozen=True)
+class TensorOptions:
+    """Parameters of Algorithms 2 and 3, and the reading of every line that allows more than one."""
+
+    fuzzifier: float = 2.0
+    view_exponent: float = 2.0
+    tolerance: float = 1e-6
+    """epsilon, the threshold of convergence; the same letter guards the division in step 2.1, which is 1e-12 here."""
+    max_iter: int = 10
+    blend_meaning: BlendMeaning = "global"
+    """What lambda weighs: the global part in the algorithms, the local one in `eqn:personal_core`."""
+    factor_reading: FactorReading = "printed"
+    distance_reading: DistanceReading = "per_view"
+    fresh_centers: bool = False
+    """Rebuild the centres between steps 2.4 and 2.5; as printed, view weights and J use those from before the ALS."""
+
+
+@dataclass(frozen=True)
+class TensorState:
+    """Memberships U*, parts (core G, factors P, Q, R), view weights v, and the objective of every iteration."""
+
+    memberships: FloatArray
+    parts: list[FloatArray]
+    view_weights: FloatArray
+    objectives: list[float]
+
+
+def tensor_local_clustering(
+    tensor: FloatArray,
+    widths: Sequence[int],
+    global_parts: Sequence[FloatArray],
+    previous_parts: Sequence[FloatArray],
+    personalization: float,
+    *,
+    options: TensorOptions,
+) -> TensorState:
+    """Run Algorithm 2 (or 3, the same) at one client.
+
+    Parameters
+    ----------
+    tensor : array of shape (n, D, s)
+        From `tensorize`.
+    widths : sequence of s integers
+        The number of features d_h of every view.
+    global_parts, previous_parts : sequences of four arrays
+        Core (r1, r2, r3) and factors (c, r1), (D, r2), (s, r3), global and of the client's previous call.
+    personalization : float
+        lambda. The algorithm also asks for rho and never uses it: the view weights start uniform.
+    options : TensorOptions
+
+    Returns
+    -------
+    TensorState
+
+    Notes
+    -----
+    The first relative change of J is infinity over infinity in the algorithm; here it never stops the loop.
+    """
+    # Phase 1: personalized initialization
+    parts = [
+        blend(mine, common, personalization, options.blend_meaning)
+        for mine, common in zip(previous_parts, global_parts, strict=True)
+    ]
+    state = TensorState(np.zeros((0, 0)), parts, np.full(len(widths), 1.0 / len(widths)), [])
+    # Phase 2: iterative optimization
+    for _ in range(options.max_iter):
+        state = local_iteration(tensor, widths, state, options)
+        history = state.objectives
+        if len(history) > 1 and abs(history[-1] - history[-2]) / abs(history[-2]) < options.tolerance:
+            break
+    return state
+
+
+def local_iteration(
+    tensor: FloatArray, widths: Sequence[int], state: TensorState, options: TensorOptions
+) -> TensorState:
+    """Run steps 2.1 to 2.6 of Algorithms 2 and 3, which are also one local epoch of Algorithm 4."""
+    m, alpha = options.fuzzifier, options.view_exponent
+    coef = tensorized_coefficient(tensor, widths)  # step 2.1
+    centers = tucker_to_tensor(state.parts[0], state.parts[1:])  # step 2.2
+    distances = tked(tensor, centers, coef, widths, options.distance_reading)
+    mu = update_memberships(distances, state.view_weights, alpha, m)  # step 2.3
+    weights = cell_weights(
+        tensor,
+        mu,
+        centers,
+        coef,
+        widths=widths,
+        view_weights=state.view_weights,
+        view_exponent=alpha,
+        fuzzifier=m,
+        reading=options.factor_reading,
+    )
+    core, factors = als_sweep(tensor, weights, state.parts[1:])  # step 2.4
+    if options.fresh_centers:
+        distances = tked(tensor, tucker_to_tensor(core, factors), coef, widths, options.distance_reading)
+    view_weights = update_view_weights(distances, mu, alpha, m)  # step 2.5
+    objective = ekmvc_objective(distances, mu, view_weights, alpha, m)  # step 2.6
+    return TensorState(mu, [core, *factors], view_weights, [*state.objectives, objective])
