@@ -1,0 +1,32 @@
+"""Strategies and data that several tests use."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "fedhk", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], print_blob=True
+)
+settings.load_profile("fedhk")
+
+SHARED = Path(os.environ.get("FEDHK_BENCHMARK_DATA", Path(__file__).parents[2] / "shared" / "data"))
+
+
+@pytest.fixture(scope="session")
+def benchmark_data():
+    """Loads one of the benchmark data sets, which are not part of the project."""
+
+    def load(name):
+        path = SHARED / f"{name}.npz"
+        if not path.exists():
+            pytest.skip(f"benchmark data {name!r} is not here; set FEDHK_BENCHMARK_DATA to its folder")
+        with np.load(path) as file:
+            views = [file[f"view_{i}"] for i in range(sum(key.startswith("view_") for key in file))]
+            return views, file["labels"], file["client"] if "client" in file else None
+
+    return load
