@@ -3,7 +3,7 @@
     python benchmarks/speed.py            # everything
     python benchmarks/speed.py --quick    # smaller, for a look
 
-Timings are noisy, so everything is measured in one process, interleaved, and the ratio of the best times is what counts.
+Timings are noisy, so everything is measured in one process, interleaved, and ratios of the best times are what counts.
 """
 
 from __future__ import annotations
@@ -33,8 +33,10 @@ def make_views(n_rows: int, widths: tuple[int, ...], dtype: str = "float32", see
     rng = np.random.default_rng(seed)
     which = rng.integers(20, size=n_rows)
     return [
-        (3 * rng.standard_normal((20, width), dtype=np.float32)[which] + rng.standard_normal((n_rows, width), np.float32))
-        .astype(dtype)
+        (
+            3 * rng.standard_normal((20, width), dtype=np.float32)[which]
+            + rng.standard_normal((n_rows, width), np.float32)
+        ).astype(dtype)
         for width in widths
     ]
 
@@ -90,7 +92,7 @@ def kmeans_iteration(views: list[np.ndarray], n_clusters: int) -> Callable[[], N
 
 def faiss_iteration(views: list[np.ndarray], n_clusters: int) -> Callable[[], None] | None:
     try:
-        import faiss
+        import faiss  # noqa: PLC0415
     except ImportError:
         return None
     joint = np.ascontiguousarray(np.hstack(views))
@@ -104,7 +106,7 @@ def faiss_iteration(views: list[np.ndarray], n_clusters: int) -> Callable[[], No
 
 def fuzzy_iteration(views: list[np.ndarray], n_clusters: int) -> Callable[[], None] | None:
     try:
-        import skfuzzy
+        import skfuzzy  # noqa: PLC0415
     except ImportError:
         return None
     joint = np.hstack(views).T
@@ -153,10 +155,12 @@ def compare(n_rows: int, repeats: int) -> None:
     lines = []
     for name, value in seconds.items():
         reference = base.get(name)
-        ratio = f"{value / seconds[reference]:.2f} x {reference}" if reference else f"{value / seconds['pass']:.2f} x pass"
+        ratio = (
+            f"{value / seconds[reference]:.2f} x {reference}" if reference else f"{value / seconds['pass']:.2f} x pass"
+        )
         lines.append([name, f"{value * 1e3:.1f}", ratio])
     table(
-        f"One iteration, {n_rows:,} rows, {'+'.join(map(str, WIDTHS))} features, 20 clusters, float32, {workers} threads",
+        f"One iteration: {n_rows:,} rows, {'+'.join(map(str, WIDTHS))} features, 20 clusters, float32, {workers} threads",
         ["what", "ms", "ratio"],
         lines,
     )
@@ -174,7 +178,9 @@ def growth(n_rows: int, repeats: int) -> None:
             views = make_views(rows, (width, width))
             best = interleaved({"pass": one_pass(views, clusters, "uniform", workers)}, repeats)["pass"]
             work = rows * clusters * width
-            lines.append([what, f"{rows:,}", str(clusters), str(2 * width), f"{best * 1e3:.1f}", f"{best / work * 1e12:.1f}"])
+            lines.append(
+                [what, f"{rows:,}", str(clusters), str(2 * width), f"{best * 1e3:.1f}", f"{best / work * 1e12:.1f}"]
+            )
     header = ["doubled", "rows", "clusters", "features", "ms", "ps per row, cluster and feature"]
     table("Growth (linear: the last column does not rise)", header, lines)
 

@@ -27,6 +27,6 @@ def benchmark_data():
             pytest.skip(f"benchmark data {name!r} is not here; set FEDHK_BENCHMARK_DATA to its folder")
         with np.load(path) as file:
             views = [file[f"view_{i}"] for i in range(sum(key.startswith("view_") for key in file))]
-            return views, file["labels"], file["client"] if "client" in file else None
+            return views, file["labels"], file.get("client")
 
     return load

@@ -8,11 +8,11 @@ from operator import add
 
 import numpy as np
 import pytest
-from cases import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
+from cases import cases
 from fedhk.data.moments import row_lengths
 from fedhk.data.views import check_views
 from fedhk.model.loop import improve
@@ -73,9 +73,10 @@ def test_pass_equals_reference(case):
     rows = fast.rows
     close(fast.objective, plain["objective"], rows * p.view_factors.sum() * 1e-6)
     close(fast.costs, plain["costs"], rows * 1e-6)
-    for n, w, plain_n, plain_w in zip(fast.numerators, fast.weights, plain["numerators"], plain["weights"], strict=True):
-        close(np.broadcast_to(w, plain_w.shape), plain_w, rows)
-        close(n, plain_n, rows)
+    for fast_n, plain_n in zip(fast.numerators, plain["numerators"], strict=True):
+        close(fast_n, plain_n, rows)
+    for fast_w, plain_w in zip(fast.weights, plain["weights"], strict=True):
+        close(np.broadcast_to(fast_w, plain_w.shape), plain_w, rows)
 
 
 @given(cases())
@@ -169,7 +170,8 @@ def test_gradient_of_the_objective_is_in_the_statistics(case):
 def blobs(n_rows, widths=(5, 3), dtype="float64"):
     rng = np.random.default_rng(0)
     which = rng.integers(3, size=n_rows)
-    return [(4 * rng.normal(size=(3, width))[which] + rng.normal(size=(n_rows, width))).astype(dtype) for width in widths]
+    means = [4 * rng.normal(size=(3, width))[which] for width in widths]
+    return [(mean + rng.normal(size=mean.shape)).astype(dtype) for mean in means]
 
 
 def start(views, n_clusters=3, **changes):

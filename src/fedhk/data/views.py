@@ -36,6 +36,8 @@ class Views:
         float32 if every table is float32, else float64: the precision in which rows are worked on.
     missing : tuple of bool
         Whether a table has missing cells (NaN).
+    columns : tuple of (tuple of str or None)
+        Column names of the tables that are data frames.
     """
 
     tables: tuple[Any, ...]
@@ -43,6 +45,7 @@ class Views:
     n_rows: int
     dtype: np.dtype[Any]
     missing: tuple[bool, ...]
+    columns: tuple[tuple[str, ...] | None, ...]
 
     @property
     def widths(self) -> tuple[int | None, ...]:
@@ -79,6 +82,7 @@ def check_views(
     *,
     names: Sequence[str] | None = None,
     widths: Sequence[int] | None = None,
+    columns: Sequence[tuple[str, ...] | None] | None = None,
     missing_views: bool = False,
     min_rows: int = 1,
 ) -> Views:
@@ -93,6 +97,8 @@ def check_views(
         The views of the fitted model, in order. A dict is then read by these names.
     widths : sequence of int, optional
         The number of features per view that the model knows.
+    columns : sequence of (tuple of str or None), optional
+        The column names per view that the model knows; a data frame must have the same.
     missing_views : bool, default=False
         Whether None is allowed as a view.
     min_rows : int, default=1
@@ -127,10 +133,14 @@ def check_views(
             raise ValueError(
                 f"View {name!r} has {table.shape[1]} features, but the model expects {widths[i]} features."
             )
+    given = tuple(_column_names(table) for table in tables)
+    for name, known, own in zip(found, columns or [None] * len(given), given, strict=True):
+        if known is not None and own is not None and tuple(known) != own:
+            raise ValueError(_column_difference(name, tuple(known), own))
     present = [table.dtype for table in converted if table is not None]
     dtype = np.dtype(np.float32 if all(d == np.float32 for d in present) else np.float64)
     missing = tuple(table is not None and _scan(table, name) for table, name in zip(converted, found, strict=True))
-    return Views(converted, tuple(found), n_rows, dtype, missing)
+    return Views(converted, tuple(found), n_rows, dtype, missing, given)
 
 
 def _named_tables(X: Any, names: Sequence[str] | None) -> tuple[list[Any], list[str]]:
@@ -184,6 +194,21 @@ def _checked_shape(table: Any, name: str) -> Any:
     return table
 
 
+def _column_names(table: Any) -> tuple[str, ...] | None:
+    """Column names of a data frame; None for anything else, and where no column has a name of its own."""
+    columns = getattr(table, "columns", None)
+    if columns is None or not all(isinstance(column, str) for column in columns):
+        return None
+    return tuple(columns)
+
+
+def _column_difference(name: str, known: tuple[str, ...], own: tuple[str, ...]) -> str:
+    missing, extra = sorted(set(known) - set(own)), sorted(set(own) - set(known))
+    if missing or extra:
+        return f"View {name!r} has other columns than the model was fitted on: missing {missing}, unexpected {extra}."
+    return f"View {name!r} has the model's columns in another order: {list(own)} instead of {list(known)}."
+
+
 def _common_length(tables: Sequence[Any], names: Sequence[str]) -> int:
     """Number of rows, the same in every view that is there."""
     lengths = {name: table.shape[0] for table, name in zip(tables, names, strict=True) if table is not None}
@@ -200,7 +225,8 @@ def _scan(table: Any, name: str) -> bool:
     if table.dtype.kind != "f":
         return False
     blocks = row_blocks(table.shape[0], table.shape[1] * table.dtype.itemsize)
-    return any([_scan_block(table[rows], name) for rows in blocks])
+    found = [_scan_block(table[rows], name) for rows in blocks]  # all blocks: each is also checked
+    return any(found)
 
 
 def _scan_block(block: FloatArray, name: str) -> bool:
@@ -218,8 +244,8 @@ def _scan_block(block: FloatArray, name: str) -> bool:
     largest = float(np.nanmax(np.abs(block))) if not np.isnan(block).all() else 0.0
     if largest > LARGEST_VALUE:
         raise ValueError(
-            f"View {name!r} has a value of magnitude {largest:.3g}; at most {LARGEST_VALUE:.0e} is allowed, because its "
-            "square must be a number. Rescale the column."
+            f"View {name!r} has a value of magnitude {largest:.3g}; at most {LARGEST_VALUE:.0e} is allowed, because "
+            "its square must be a number. Rescale the column."
         )
     return True
 

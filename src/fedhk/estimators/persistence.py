@@ -69,7 +69,7 @@ def load_model(path: str | os.PathLike[str], classes: dict[str, type[Storable]])
         raise ValueError(f"{os.fspath(path)!r} is a safetensors file, but not a FedHK model.")
     if header["version"] > VERSION:
         raise ValueError(
-            f"{os.fspath(path)!r} has model version {header['version']}; this FedHK reads up to version {VERSION}. Upgrade."
+            f"{os.fspath(path)!r} has model version {header['version']}, this FedHK reads up to {VERSION}: upgrade it."
         )
     known = classes.get(header["class"])
     if known is None:

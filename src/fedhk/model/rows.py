@@ -4,9 +4,9 @@ The heat-weighted squared distance is one matrix product. With coefficients delt
 
     -phi_ik = t [2 (delta x)_i . a_k - delta_i . a_k^2 - sum_j delta_ij x_ij^2]
 
-so a row is *lifted* to (delta x, delta, sum delta x^2) and a centre to t (2 a, -a^2, -1). Where every coefficient is 1 the
-middle part is one number per row, and half of the product is not needed. The same lifted rows times the weights of a
-pass give the numerators and the weights of the centre update: the second product.
+so a row is *lifted* to (delta x, delta, sum delta x^2) and a centre to t (2 a, -a^2, -1). Where every coefficient is 1
+the middle part is one number per row, and half of the product is not needed. The same lifted rows times the weights of
+a pass give the numerators and the weights of the centre update: the second product.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class CompleteView:
     """Dense rows with uniform coefficients and no missing cell: lifted to (x, x.x, 1)."""
 
     def __init__(self, table: Any, reference: Reference, dtype: np.dtype[Any], block_rows: int) -> None:
-        self._source = _ScaledRows(table, reference, dtype)
+        self._source = ScaledRows(table, reference, dtype)
         self._width = reference.width
         self._buffer = np.ones((block_rows, self._width + 2), dtype)
         self._lifted = self._buffer
@@ -133,7 +133,7 @@ class WeightedView:
     """Dense rows with coefficients or missing cells: lifted to (delta x, delta, sum delta x^2)."""
 
     def __init__(self, table: Any, reference: Reference, dtype: np.dtype[Any], block_rows: int) -> None:
-        self._source = _ScaledRows(table, reference, dtype)
+        self._source = ScaledRows(table, reference, dtype)
         self._reference = reference
         self._width = reference.width
         self._buffer = np.empty((block_rows, 2 * self._width + 1), dtype)
@@ -220,7 +220,7 @@ class AbsentView:
         return np.zeros((len(kernel), self._width)), np.zeros((len(kernel), 1))
 
 
-class _ScaledRows:
+class ScaledRows:
     """Dense rows in model units, written into a buffer of the caller."""
 
     def __init__(self, table: Any, reference: Reference, dtype: np.dtype[Any]) -> None:
