@@ -22,7 +22,7 @@ from fedhk.model.one_pass import Passes, own_threads
 from fedhk.model.parameters import Parameters
 from fedhk.model.preparation import prepare
 from fedhk.model.rows import Rows
-from fedhk.model.seeding import SEEDERS, best_start
+from fedhk.model.seeding import LEAST_POWER, SEEDERS, best_start
 
 # What n_clusters="auto" chooses among.
 AUTO_CLUSTERS = range(2, 11)
@@ -39,7 +39,7 @@ class HeatKernelMVC(HeatKernelModel):
         "heat_coef": [StrOptions(set(HEAT_COEFS))],
         "heat_time": [Interval(Real, 0, None, closed="neither")],
         "fuzzifier": [StrOptions({"auto"}), Interval(Real, 1, None, closed="neither")],
-        "view_weights": [StrOptions({"uniform", "learned"}), "array-like"],
+        "view_weights": [StrOptions({"auto", "uniform", "learned"}), "array-like"],
         "view_exponent": [Interval(Real, 1, None, closed="neither")],
         "scaling": [StrOptions(set(SCALINGS))],
         "init": [StrOptions(set(SEEDERS)), "array-like", dict],
@@ -56,13 +56,13 @@ class HeatKernelMVC(HeatKernelModel):
         n_clusters: Any = 8,
         *,
         heat_coef: HeatCoef = "uniform",
-        heat_time: float = 0.5,
+        heat_time: float = 0.3,
         fuzzifier: float | str = "auto",
-        view_weights: Any = "uniform",
+        view_weights: Any = "auto",
         view_exponent: float = 2.0,
         scaling: Scaling = "standard",
         init: Any = "k-fed",
-        n_init: int = 10,
+        n_init: int = 20,
         max_iter: int = 100,
         tol: float = 1e-5,
         random_state: Any = None,
@@ -154,15 +154,22 @@ class HeatKernelMVC(HeatKernelModel):
             centers=tuple(np.zeros((n_clusters, width)) for width in rows.widths),
             view_weights=self._view_weights(len(names)),
             heat_time=float(self.heat_time),
-            fuzzifier=1.05 if self.fuzzifier == "auto" else float(self.fuzzifier),
+            fuzzifier=1.0 + 1.0 / LEAST_POWER if self.fuzzifier == "auto" else float(self.fuzzifier),
             view_exponent=float(self.view_exponent),
-            view_shares=np.array([reference.share for reference in rows.references]),
+            view_shares=self._view_shares(rows),
         )
         if not isinstance(self.init, str):
             return replace(template, centers=self._given_centers(rows, names, n_clusters))
         random_state = np.random.RandomState(generator.integers(2**31))
         return best_start(
-            rows, template, SEEDERS[self.init], n_init=self.n_init, random_state=random_state, workers=workers
+            rows,
+            template,
+            SEEDERS[self.init],
+            n_init=self.n_init,
+            choose_weights=isinstance(self.view_weights, str) and self.view_weights == "auto",
+            choose_fuzzifier=self.fuzzifier == "auto",
+            random_state=random_state,
+            workers=workers,
         )
 
     def _cluster_numbers(self, n_rows: int) -> list[int]:
@@ -188,6 +195,11 @@ class HeatKernelMVC(HeatKernelModel):
                 "not all of them 0."
             )
         return np.asarray(weights / weights.sum())
+
+    def _view_shares(self, rows: Rows) -> FloatArray:
+        """By what a view's cost is divided: only learned weights must know that a view is rare."""
+        learned = isinstance(self.view_weights, str) and self.view_weights == "learned"
+        return np.array([reference.share if learned else 1.0 for reference in rows.references])
 
     def _given_centers(self, rows: Rows, names: Sequence[str], n_clusters: int) -> tuple[FloatArray, ...]:
         """Centres given as `init`, in model units."""

@@ -193,22 +193,23 @@ class Passes:
         list(self._map(parameters, of_group))
         return result
 
-    def silhouette(self, parameters: Parameters) -> float:
-        """Mean of 1 - d_1 / d_2, the kernel distances to the nearest and the second nearest centre: a sum over rows.
-
-        The simplified silhouette of Hruschka: 1 where every row is on its centre, 0 where it lies between two.
-        """
+    def row_mean(self, parameters: Parameters, measure: Callable[[FloatArray, FloatArray], FloatArray]) -> float:
+        """Mean over rows of a measure of the kernel distances to the nearest and the second nearest centre."""
 
         def of_group(space: Workspace, group: list[slice]) -> FloatArray:
             total = np.zeros(2)
             for block in group:
-                two = np.partition(space.kernel_distances(block)[1], 1, axis=0)[:2]
-                weight = np.ones(two.shape[1]) if self.rows.sample_weight is None else self.rows.sample_weight[block]
-                total += weight @ (1.0 - two[0] / two[1]), weight.sum()
+                nearest, second = np.partition(space.kernel_distances(block)[1], 1, axis=0)[:2]
+                weight = np.ones(len(nearest)) if self.rows.sample_weight is None else self.rows.sample_weight[block]
+                total += weight @ measure(nearest, second), weight.sum()
             return total
 
-        width, count = reduce(add, self._map(parameters, of_group))
-        return float(width / count)
+        total, count = reduce(add, self._map(parameters, of_group))
+        return float(total / count)
+
+    def silhouette(self, parameters: Parameters) -> float:
+        """Simplified silhouette of Hruschka, mean of 1 - d_1 / d_2: 1 where rows are on centres, 0 between two."""
+        return self.row_mean(parameters, lambda nearest, second: 1.0 - nearest / second)
 
     def _map(self, parameters: Parameters, function: Callable[[Workspace, list[slice]], T]) -> Iterator[T]:
         """Results of a function for every group of blocks, in the order of the rows."""

@@ -1,4 +1,7 @@
-"""Where to start: k-means++ in the joint space of all views, several times, judged by the model's own objective."""
+"""Where to start: k-means++ in the joint space of all views, many times, judged by the model's own objective.
+
+The rows may be a site's own, or weighted candidates that sites have sent: both are rows with weights.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,8 @@ import numpy as np
 from sklearn.cluster import kmeans_plusplus
 
 from fedhk._typing import FloatArray, IntArray
-from fedhk.model.loop import improve
+from fedhk.model.clusterability import view_factors
+from fedhk.model.loop import improve, minimise
 from fedhk.model.one_pass import Passes
 from fedhk.model.parameters import Parameters
 from fedhk.model.rows import Rows, ScaledRows
@@ -18,11 +22,17 @@ from fedhk.model.rows import Rows, ScaledRows
 SEED_ROWS = 4096
 ROWS_PER_CLUSTER = 50
 
-# Passes that each start is given before it is judged.
-TRIAL_PASSES = 8
+# Each start is given some passes of plain k-means (the model at a small heat time with crisp memberships) and some of
+# its own; the best few then run to the end.
+KMEANS_HEAT_TIME, KMEANS_FUZZIFIER, KMEANS_PASSES = 0.02, 1.001, 3
+TRIAL_PASSES, FINALISTS, FINAL_PASSES, FINAL_TOL = 2, 5, 100, 1e-5
 
-# Objectives closer than this come from the same solution with clusters in another order; the first one stays.
-SAME_OBJECTIVE = 1e-7
+# Objectives that differ by less than this share are taken for equal.
+SAME_OBJECTIVE = 1e-6
+
+# The fuzzifier is chosen such that a row at the mean separation d_2 / d_1 of the start has about exp(-5) of its
+# membership outside its cluster, and is never more than 1.05: more blurs clusters together.
+BLUR, LEAST_POWER = 5.0, 20.0
 
 Seeder = Callable[[FloatArray, FloatArray, int, np.random.RandomState], FloatArray]
 
@@ -33,10 +43,12 @@ def best_start(
     seeder: Seeder,
     *,
     n_init: int,
+    choose_weights: bool,
+    choose_fuzzifier: bool,
     random_state: np.random.RandomState,
     workers: int,
 ) -> Parameters:
-    """The start whose objective is lowest after a few passes over a sample of the rows.
+    """The start whose objective is lowest on a sample of the rows.
 
     Parameters
     ----------
@@ -48,27 +60,70 @@ def best_start(
         How one start is drawn.
     n_init : int
         Starts to compare.
+    choose_weights, choose_fuzzifier : bool
+        Whether to replace the template's view weights and fuzzifier by what suits the rows.
     random_state : RandomState
         Source of randomness.
     workers : int
         Threads.
     """
-    sample = sample_rows(rows, template.n_clusters, random_state)
+    n_clusters = template.n_clusters
+    sample = sample_rows(rows, n_clusters, random_state)
     points, weight = distinct_rows(joint_rows(sample), sample.sample_weight)
-    if len(points) <= template.n_clusters:  # every row its own centre; the rest coincide
-        seeds = np.resize(points, (template.n_clusters, points.shape[1]))
+    if choose_weights:
+        factors = view_factors(split_joint(points, rows.widths), weight, n_clusters, random_state)
+        template = replace(template, view_weights=weights_from_factors(factors, template.view_exponent))
+    if len(points) <= n_clusters:  # every row its own centre; the rest coincide
+        seeds = np.resize(points, (n_clusters, points.shape[1]))
         return replace(template, centers=split_joint(seeds, rows.widths))
-    best, lowest = template, np.inf
-    with Passes(sample, template.n_clusters, workers) as scan:
+    stretch = np.repeat(np.sqrt(template.view_factors / template.view_factors.max()), rows.widths)
+    stretch = np.maximum(stretch, 1e-12).astype(points.dtype)
+    with Passes(sample, n_clusters, workers) as scan:
+        starts = []
         for _ in range(n_init):
-            seeds = seeder(points, weight, template.n_clusters, random_state)
-            candidate = replace(template, centers=split_joint(seeds, rows.widths))
-            for _ in range(TRIAL_PASSES):
-                candidate = improve(candidate, scan.statistics(candidate), learn_weights=False)
-            objective = scan.statistics(candidate).objective if n_init > 1 else -np.inf
-            if objective < lowest - SAME_OBJECTIVE * abs(lowest) or best is template:
-                best, lowest = candidate, objective
-    return best
+            seeds = seeder(points * stretch, weight, n_clusters, random_state) / stretch
+            crisp = replace(template, heat_time=KMEANS_HEAT_TIME, fuzzifier=KMEANS_FUZZIFIER)
+            starts.append(_run(scan, replace(crisp, centers=split_joint(seeds, rows.widths)), KMEANS_PASSES))
+        if choose_fuzzifier:
+            tightest, _ = min(starts, key=lambda start: _rank(start[1]))
+            template = replace(template, fuzzifier=_fuzzifier(scan, replace(template, centers=tightest.centers)))
+        trials = [_run(scan, replace(template, centers=start.centers), TRIAL_PASSES) for start, _ in starts]
+        finalists = sorted(trials, key=lambda trial: _rank(trial[1]))[:FINALISTS]
+        return min((_finish(scan, start) for start, _ in finalists), key=lambda trial: _rank(trial[1]))[0]
+
+
+def weights_from_factors(factors: FloatArray, view_exponent: float) -> FloatArray:
+    """View weights v with v_h^alpha in the proportion of the factors."""
+    weights = factors ** (1.0 / view_exponent)
+    return np.asarray(weights / weights.sum())
+
+
+def _run(scan: Passes, parameters: Parameters, passes: int) -> tuple[Parameters, float]:
+    """Parameters after some passes, and the objective there."""
+    for _ in range(passes):
+        parameters = improve(parameters, scan.statistics(parameters), learn_weights=False)
+    return parameters, scan.statistics(parameters).objective
+
+
+def _finish(scan: Passes, parameters: Parameters) -> tuple[Parameters, float]:
+    outcome = minimise(scan.statistics, parameters, learn_weights=False, max_iter=FINAL_PASSES, tol=FINAL_TOL)
+    return outcome.parameters, outcome.history[-1]["objective"]
+
+
+def _rank(objective: float) -> int:
+    """Objectives by which starts are compared: equal for the same solution with clusters in another order.
+
+    Such objectives differ by rounding only. With equal ranks the earlier start wins, so that rounding decides nothing.
+    """
+    return round(np.log(max(objective, 1e-300)) / SAME_OBJECTIVE)
+
+
+def _fuzzifier(scan: Passes, parameters: Parameters) -> float:
+    """A fuzzifier that suits how far apart the clusters are; text needs a crisper one than images."""
+    if parameters.n_clusters == 1:
+        return 1.0 + 1.0 / LEAST_POWER
+    separation = scan.row_mean(parameters, lambda nearest, second: np.log(second / nearest))
+    return 1.0 + 1.0 / max(LEAST_POWER, BLUR / max(separation, 1e-3))
 
 
 def sample_rows(rows: Rows, n_clusters: int, random_state: np.random.RandomState) -> Rows:
