@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from data import DataSet, balanced_kmeans, public_sets, shared_sets
 from joblib import Parallel, delayed
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from threadpoolctl import threadpool_limits
 
+from data import DataSet, balanced_kmeans, public_sets, shared_sets
 from fedhk import HeatKernelMVC
 from fedhk.metrics import matched_accuracy
 

@@ -16,7 +16,9 @@ from fedhk._typing import FloatArray
 # A view with this share of the clearest view's excess, or more, counts fully: factors find poor views, not the best.
 FULL_SHARE = 1 / 1.5
 # No view is silenced.
-LEAST_FACTOR = 0.25
+LEAST_FACTOR = 1 / 3
+# Where not even the clearest view shows this much, there is nothing to compare.
+LEAST_EXCESS = 0.05
 
 OWN_STARTS, NULL_STARTS, NULL_CLOUDS = 3, 2, 2
 MAX_PASSES = 30
@@ -41,7 +43,7 @@ def view_factors(
     if len(views) == 1 or n_clusters == 1:
         return np.ones(len(views))
     excess = np.array([excess_variance(view, weight, n_clusters, random_state) for view in views])
-    if not excess.max() > 0:
+    if excess.max() < LEAST_EXCESS:
         return np.ones(len(views))
     return np.asarray(np.clip(excess / (FULL_SHARE * excess.max()), LEAST_FACTOR, 1.0))
 

@@ -25,14 +25,14 @@ ROWS_PER_CLUSTER = 50
 # Each start is given some passes of plain k-means (the model at a small heat time with crisp memberships) and some of
 # its own; the best few then run to the end.
 KMEANS_HEAT_TIME, KMEANS_FUZZIFIER, KMEANS_PASSES = 0.02, 1.001, 3
-TRIAL_PASSES, FINALISTS, FINAL_PASSES, FINAL_TOL = 2, 5, 100, 1e-5
+TRIAL_PASSES, FINALISTS, FINAL_PASSES, FINAL_TOL = 3, 5, 100, 1e-5
 
 # Objectives that differ by less than this share are taken for equal.
 SAME_OBJECTIVE = 1e-6
 
 # The fuzzifier is chosen such that a row at the mean separation d_2 / d_1 of the start has about exp(-5) of its
-# membership outside its cluster, and is never more than 1.05: more blurs clusters together.
-BLUR, LEAST_POWER = 5.0, 20.0
+# membership outside its cluster, and is never more than 1.0625: more blurs clusters together.
+BLUR, LEAST_POWER = 5.0, 16.0
 
 Seeder = Callable[[FloatArray, FloatArray, int, np.random.RandomState], FloatArray]
 

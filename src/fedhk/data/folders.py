@@ -1,0 +1,299 @@
+"""A federation on disk: a folder with one sub-folder per site, and in it one file per view."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedhk._typing import FloatArray
+from fedhk.data.tables import ID, READERS, Table, file_content, file_error, listed, read_tables
+from fedhk.errors import DataError
+
+__all__ = ["FORMATS", "Federation", "SiteData", "read_federation", "read_site", "write_site"]
+
+FORMATS = ("parquet", "csv", "npy", "npz")
+"""What `write_site` writes."""
+
+NOTES = (".md", ".txt", ".json", ".toml")
+ALLOWED = f"a view is one of {', '.join(READERS)}; notes are {', '.join(NOTES)}"
+
+Columns = Mapping[str, Sequence[str] | None]
+"""The views by name, each with the names of its columns, or None where its files have no names."""
+
+
+@dataclass(frozen=True, eq=False)
+class SiteData:
+    """The rows of one site.
+
+    Parameters
+    ----------
+    name : str
+        The name of its folder.
+    views : dict of str to ndarray or None
+        All views of the federation, sorted by name; None is a view that the site lacks, a row of NaN a row it lacks.
+    ids : ndarray of int64 or str, shape (n_rows,), or None
+        Whose the rows are, in the order in which the files have them; None where they have no ids.
+    columns : dict of str to tuple of str, or None
+        The names of the columns of each view; None where no file has names.
+    """
+
+    name: str
+    views: dict[str, FloatArray | None]
+    ids: NDArray[Any] | None
+    columns: dict[str, tuple[str, ...] | None]
+
+    @property
+    def n_rows(self) -> int:
+        """Rows in every view that is there."""
+        return next(len(view) for view in self.views.values() if view is not None)
+
+
+@dataclass(frozen=True, eq=False)
+class Federation:
+    """The sites of one folder, in the order of their names, all with the same views and columns.
+
+    Parameters
+    ----------
+    sites : dict of str to SiteData
+        The sites by name.
+    columns : dict of str to tuple of str, or None
+        The views by name, each with the names of its columns: what `read_site` takes as ``expected``.
+    """
+
+    sites: dict[str, SiteData]
+    columns: dict[str, tuple[str, ...] | None]
+
+    @property
+    def view_names(self) -> tuple[str, ...]:
+        """What the views are called, sorted."""
+        return tuple(self.columns)
+
+
+def read_federation(folder: str | os.PathLike[str]) -> Federation:
+    """Read all sites of a folder.
+
+    Parameters
+    ----------
+    folder : path
+        It has one sub-folder per site and in it one file per view, such as ``oslo/ecg.parquet``. Hidden files and
+        notes are passed over. A column ``id`` aligns the rows of a site's views; without it they must be equally many.
+
+    Returns
+    -------
+    Federation
+        Columns are in the order in which the first site has them.
+
+    Raises
+    ------
+    DataError
+        Naming the site, the file, what is wrong and what is allowed.
+    """
+    root = Path(folder)
+    entries = _entries(root)
+    tables = {entry.name: _site_tables(entry) for entry in entries if entry.is_dir()}
+    if not tables:
+        files = [entry.name for entry in entries if entry.suffix.lower() in READERS]
+        hint = f" It holds {listed(files)}: is it a single site?" if files else ""
+        raise DataError(f"Folder {str(root)!r} has no site; a federation has one sub-folder per site.{hint}")
+    columns = _common_columns(tables)
+    sites = {name: _assemble(name, parts, columns) for name, parts in tables.items()}
+    if all(site.n_rows == 0 for site in sites.values()):
+        raise DataError(f"Folder {str(root)!r} has no rows at any of its {len(sites)} sites; at least one is needed.")
+    return Federation(sites, columns)
+
+
+def read_site(folder: str | os.PathLike[str], expected: Columns | None = None) -> SiteData:
+    """Read the folder of one site.
+
+    Parameters
+    ----------
+    folder : path
+        It has one file per view.
+    expected : dict of str to sequence of str, or None
+        The views and columns of a federation or a model. The site may lack some of the views, but has no others.
+        By default, what the folder has.
+
+    Returns
+    -------
+    SiteData
+        Named after the folder, with views and columns in the order of ``expected``.
+
+    Raises
+    ------
+    DataError
+        Naming the site, the file, what is wrong and what is allowed.
+    """
+    root = Path(os.path.abspath(folder))
+    tables = _site_tables(root)
+    if expected is None:
+        return _assemble(root.name, tables, _common_columns({root.name: tables}))
+    unknown = sorted(tables.keys() - expected.keys())
+    if unknown:
+        raise DataError(f"site {root.name!r} has unknown views {listed(unknown)}; known are {listed(expected)}.")
+    columns = {view: None if names is None else tuple(names) for view, names in expected.items()}
+    for view, table in tables.items():
+        if difference := table.difference(columns[view], None):
+            raise file_error(table.source, f"view {view!r} {difference}, compared with what is expected.")
+    return _assemble(root.name, tables, columns)
+
+
+def write_site(
+    folder: str | os.PathLike[str],
+    views: Mapping[str, ArrayLike | None],
+    ids: ArrayLike | None = None,
+    columns: Columns | None = None,
+    format: str = "parquet",  # noqa: A002
+) -> None:
+    """Write the views of one site, so that a reader sees all of them or none.
+
+    Parameters
+    ----------
+    folder : path
+        The site's folder, which must not exist or be empty; its parents are made.
+    views : dict of str to array of shape (n_rows, n_features) or None
+        The tables by name; None is a view that the site lacks.
+    ids : array of int or str, shape (n_rows,), optional
+        Whose the rows are. Not for ``"npy"``, which has no place for them.
+    columns : dict of str to sequence of str, optional
+        The names of the columns. Not for ``"npy"``. By default ``ecg_0``, ``ecg_1`` and so on where names are needed.
+    format : {"parquet", "csv", "npy", "npz"}
+        The kind of file.
+    """
+    target = Path(os.path.abspath(folder))
+    if format not in FORMATS:
+        raise DataError(f"format must be one of {', '.join(FORMATS)}, got {format!r}.")
+    if format == "npy" and (ids is not None or columns is not None):
+        raise DataError("format 'npy' has no place for ids and columns; use 'npz', 'parquet' or 'csv'.")
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise DataError(f"Folder {str(target)!r} exists already; a site is never written over.")
+    arrays = {view: np.asarray(values) for view, values in views.items() if values is not None}
+    lengths = {view: array.shape[:1] for view, array in arrays.items()}
+    if len(set(lengths.values())) != 1:
+        raise DataError(f"site {target.name!r}: its views must be at least one, with equally many rows; got {lengths}.")
+    wrong = [view for view in lengths if Path(view).name != view or view.startswith(".")]
+    if wrong:
+        raise DataError(f"site {target.name!r}: views are named like files, got {listed(wrong)}.")
+    paths = {view: target / f"{view}.{format}" for view in arrays}
+    files = {paths[view]: file_content(paths[view], arrays[view], ids, (columns or {}).get(view)) for view in arrays}
+    target.parent.mkdir(parents=True, exist_ok=True)
+    draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    draft.mkdir()
+    try:
+        for path, content in files.items():
+            (draft / path.name).write_bytes(content)
+        draft.replace(target)
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
+
+
+def _entries(folder: Path) -> list[Path]:
+    """What a folder holds, sorted by name, without hidden files."""
+    if not folder.is_dir():
+        raise DataError(f"Folder {str(folder)!r} {'is a file' if folder.exists() else 'does not exist'}.")
+    try:
+        return sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
+    except OSError as error:
+        raise DataError(f"Folder {str(folder)!r} cannot be read: {error.strerror}.") from error
+
+
+def _site_tables(folder: Path) -> dict[str, Table]:
+    """The tables of one site by view, sorted."""
+    if not folder.name.isprintable():
+        raise DataError(f"site {folder.name!r}: the name of its folder must be printable.")
+    tables: dict[str, Table] = {}
+    for path in _entries(folder):
+        suffix = path.suffix.lower()
+        if suffix in NOTES or (path.stem.upper() == "README" and suffix not in READERS):
+            continue
+        if not path.is_file() or suffix not in READERS:
+            what = "a folder" if path.is_dir() else "no file of a known kind"
+            raise file_error(path, f"is {what}; {ALLOWED}.")
+        for table in read_tables(path):
+            if table.view in tables:
+                other = tables[table.view].source.name
+                raise file_error(path, f"holds view {table.view!r}, and so does {other!r}; one file per view.")
+            tables[table.view] = table
+    if not tables:
+        raise DataError(f"site {folder.name!r} has no view: its folder holds no data file; {ALLOWED}.")
+    return dict(sorted(tables.items()))
+
+
+def _common_columns(tables: Mapping[str, Mapping[str, Table]]) -> dict[str, tuple[str, ...] | None]:
+    """The views of all sites, sorted, with their columns as the first site with names has them."""
+    columns: dict[str, tuple[str, ...] | None] = {}
+    for view in sorted({view for parts in tables.values() for view in parts}):
+        holders = {site: parts[view] for site, parts in tables.items() if view in parts}
+        first = next((site for site, table in holders.items() if table.columns is not None), next(iter(holders)))
+        columns[view] = holders[first].columns
+        width = holders[first].values.shape[1]
+        differences = [
+            f"site {site!r} {difference}"
+            for site, table in holders.items()
+            if (difference := table.difference(columns[view], width))
+        ]
+        if differences:
+            raise DataError(
+                f"View {view!r} must have the same columns at every site. Compared with site {first!r}, "
+                f"which has {width}: {'; '.join(differences)}."
+            )
+    return columns
+
+
+def _assemble(name: str, tables: Mapping[str, Table], columns: dict[str, tuple[str, ...] | None]) -> SiteData:
+    """One site with all views of the federation, columns and rows in common order."""
+    ordered = {view: _with_columns(table, columns[view]) for view, table in tables.items()}
+    ids, aligned = _align(name, ordered)
+    return SiteData(name, {view: aligned.get(view) for view in columns}, ids, columns)
+
+
+def _with_columns(table: Table, columns: tuple[str, ...] | None) -> Table:
+    if columns is None or table.columns in (None, columns):
+        return table
+    place = {column: i for i, column in enumerate(table.columns)}
+    return replace(table, values=np.ascontiguousarray(table.values[:, [place[column] for column in columns]]))
+
+
+def _align(name: str, tables: Mapping[str, Table]) -> tuple[NDArray[Any] | None, dict[str, FloatArray]]:
+    """Rows of all views in the order of their first appearance; NaN where a view lacks a row."""
+    values = {view: table.values for view, table in tables.items()}
+    known = [table.ids for table in tables.values() if table.ids is not None]
+    if not known:
+        lengths = {view: len(table) for view, table in values.items()}
+        if len(set(lengths.values())) > 1:
+            found = ", ".join(f"{view!r} has {length}" for view, length in lengths.items())
+            raise DataError(f"site {name!r}: without ids its views must have equally many rows, but {found}.")
+        return None, values
+    if len(known) < len(tables):
+        without = listed(table.source.name for table in tables.values() if table.ids is None)
+        raise DataError(
+            f"site {name!r}: {without} without ids beside views with ids; give all views an {ID!r}, or none."
+        )
+    as_text = any(len(ids) and ids.dtype.kind == "U" for ids in known)
+    joined = np.concatenate([ids.astype(np.str_ if as_text else np.int64) for ids in known])
+    distinct, first, code = np.unique(joined, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    places = np.split(rank[code], np.cumsum([len(ids) for ids in known])[:-1])
+    aligned = {
+        view: _spread(table, place, len(order)) for (view, table), place in zip(values.items(), places, strict=True)
+    }
+    return distinct[order], aligned
+
+
+def _spread(values: FloatArray, place: NDArray[np.intp], n_rows: int) -> FloatArray:
+    """Rows put where they belong among ``n_rows``."""
+    if len(place) == n_rows and np.array_equal(place, np.arange(n_rows)):
+        return values
+    spread = np.full((n_rows, values.shape[1]), np.nan, dtype=values.dtype)
+    spread[place] = values
+    return spread

@@ -1,0 +1,289 @@
+"""One file on disk to tables of numbers, one for each view in it: parquet, csv, npy, npz and h5mu."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import io
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+
+from fedhk._typing import FloatArray
+from fedhk.errors import DataError
+
+__all__ = ["ID", "READERS", "Table", "file_content", "file_error", "listed", "read_tables"]
+
+ID = "id"
+"""The column, or the array in an npz file, that says which row is whose."""
+
+MISSING_TEXTS = ["", "NA", "N/A", "null", "NULL", "None"]
+TRUTH_TEXTS = {"true": 1.0, "True": 1.0, "TRUE": 1.0, "false": 0.0, "False": 0.0, "FALSE": 0.0}
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """One view of one site, as its file has it.
+
+    Parameters
+    ----------
+    view : str
+        What the view is called.
+    values : ndarray, shape (n_rows, n_features)
+        float32 if every column is, else float64; NaN is a missing cell.
+    ids : ndarray of int64 or str, shape (n_rows,), or None
+        Whose the rows are, each once.
+    columns : tuple of str, or None
+        The names of the features, where the file has names.
+    source : Path
+        The file, in a folder that has the name of the site.
+    """
+
+    view: str
+    values: FloatArray
+    ids: NDArray[Any] | None
+    columns: tuple[str, ...] | None
+    source: Path
+
+    def difference(self, columns: Sequence[str] | None, width: int | None) -> str:
+        """How the columns differ from those wanted, whatever their order; empty if they do not."""
+        if self.columns is not None and columns is not None:
+            found, wanted = set(self.columns), set(columns)
+            lacking = [name for name in columns if name not in found]
+            extra = [name for name in self.columns if name not in wanted]
+            parts = [f"lacks {listed(lacking)}"] if lacking else []
+            return " and ".join(parts + ([f"has extra {listed(extra)}"] if extra else []))
+        size, needed = self.values.shape[1], width if columns is None else len(columns)
+        return "" if needed in (None, size) else f"has {size} columns instead of {needed}"
+
+
+def read_tables(path: Path) -> list[Table]:
+    """Read a file: one view, or as many as an h5mu file has modalities.
+
+    Raises
+    ------
+    DataError
+        Naming the site, the file, what is wrong and what is allowed.
+    """
+    try:
+        return READERS[path.suffix.lower()](path)
+    except DataError:
+        raise
+    except (Exception, pl.exceptions.PanicException) as error:  # whatever a parser makes of damaged bytes
+        cause = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        raise file_error(path, f"cannot be read; is it damaged or half-written? ({cause})") from error
+
+
+def file_error(path: Path, fault: str) -> DataError:
+    """The error for a site's file."""
+    return DataError(f"site {path.parent.name!r}, file {path.name!r}: {fault}")
+
+
+def listed(names: Iterable[Any]) -> str:
+    """The first few names and how many more there are."""
+    every = list(names)
+    shown = ", ".join(repr(name) for name in every[:5])
+    return shown if len(every) <= 5 else f"{shown} and {len(every) - 5} more"
+
+
+def _read_parquet(path: Path) -> list[Table]:
+    with path.open("rb") as file:  # a path would be read as a pattern, a folder or an address
+        frame = pl.read_parquet(file)
+    ids = check_ids(frame[ID], path) if ID in frame.columns else None
+    return [_frame_table(frame, ids, path, text_may_be_numbers=False)]
+
+
+def _read_csv(path: Path) -> list[Table]:
+    content = path.read_bytes()
+    header = next(csv.reader([content.split(b"\n", 1)[0].decode("utf-8-sig").rstrip("\r")]), [])
+    repeated = [name for name, count in Counter(header).items() if count > 1]
+    if repeated:
+        raise file_error(path, f"columns {listed(repeated)} appear more than once; names must differ.")
+    if len(header) > 1:
+        content = content.rstrip(b"\r\n")  # an empty line at the end is no row
+        if short := _short_line(content, len(header)):
+            raise file_error(path, f"line {short} has fewer than {len(header)} cells; is it damaged or half-written?")
+    frame = pl.read_csv(content, infer_schema=False)  # text: to guess types from every row takes four times as long
+    ids = None
+    if ID in frame.columns:
+        ids = check_ids(frame[ID], path)
+        numbers = frame[ID].cast(pl.Int64, strict=False)
+        if len(ids) and (numbers.cast(pl.String) == frame[ID]).fill_null(False).all():  # "007" stays text
+            ids = numbers.to_numpy(writable=True)
+    return [_frame_table(frame, ids, path, text_may_be_numbers=True)]
+
+
+def _short_line(content: bytes, n_columns: int) -> int | None:
+    """The first line with too few cells, which polars would take for missing ones."""
+    if b'"' in content:
+        rows = csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""))
+        return next((rows.line_num for row in rows if len(row) < n_columns), None)
+    if content.count(b",") >= (n_columns - 1) * (content.count(b"\n") + 1):
+        return None
+    return next((i for i, line in enumerate(content.split(b"\n"), 1) if line.count(b",") < n_columns - 1), None)
+
+
+def _read_npy(path: Path) -> list[Table]:
+    with path.open("rb") as file:
+        array = _never_unpickled(lambda: np.lib.format.read_array(file, allow_pickle=False), path)
+    return [Table(path.stem, check_numbers(array, path), None, None, path)]
+
+
+def _read_npz(path: Path) -> list[Table]:
+    with path.open("rb") as archive, np.lib.npyio.NpzFile(archive, allow_pickle=False) as file:
+        names = [name for name in file.files if name not in (ID, "columns")]
+        if {"indices", "indptr", "format"} <= set(names):
+            raise file_error(path, "holds a SciPy sparse matrix; save it as a dense array named 'data'.")
+        if "data" not in names and len(names) != 1:
+            raise file_error(path, f"holds arrays {listed(names)}; one array, or one named 'data', is needed.")
+        name = "data" if "data" in names else names[0]
+        values = check_numbers(_never_unpickled(lambda: file[name], path), path)
+        ids = _never_unpickled(lambda: file[ID], path) if ID in file.files else None
+        columns = file["columns"] if "columns" in file.files else None
+    if columns is not None and (columns.dtype.kind != "U" or columns.shape != values.shape[1:]):
+        raise file_error(path, f"its 'columns' must be {values.shape[1]} names, found {columns.shape} {columns.dtype}.")
+    if ids is not None and (ids.ndim != 1 or len(ids) != len(values)):
+        raise file_error(path, f"its 'id' has shape {ids.shape}, but there are {len(values)} rows.")
+    checked = None if ids is None else check_ids(pl.Series(ids), path)
+    return [Table(path.stem, values, checked, None if columns is None else tuple(columns.tolist()), path)]
+
+
+def _read_h5mu(path: Path) -> list[Table]:
+    try:
+        mudata = importlib.import_module("mudata")
+    except ImportError as error:
+        raise file_error(path, "reading MuData needs an extra package: pip install fedhk[mudata]") from error
+    with mudata.set_options(pull_on_update=False):
+        modalities = mudata.read_h5mu(path).mod
+    if not modalities:
+        raise file_error(path, "has no modality; at least one is needed.")
+    return [
+        Table(
+            view=str(name),
+            values=check_numbers(
+                part.X.toarray() if sp.issparse(part.X) else np.asarray(part.X), path, f"view {name!r} "
+            ),
+            ids=check_ids(pl.Series(part.obs_names.to_list(), dtype=pl.String), path),
+            columns=tuple(str(column) for column in part.var_names),
+            source=path,
+        )
+        for name, part in modalities.items()
+    ]
+
+
+READERS: dict[str, Callable[[Path], list[Table]]] = {
+    ".parquet": _read_parquet,
+    ".csv": _read_csv,
+    ".npy": _read_npy,
+    ".npz": _read_npz,
+    ".h5mu": _read_h5mu,
+}
+"""What reads a file, by the end of its name."""
+
+
+def _never_unpickled(load: Callable[[], Any], path: Path) -> NDArray[Any]:
+    try:
+        return np.asarray(load())
+    except ValueError as error:
+        if "pickle" in str(error):
+            raise file_error(path, "holds Python objects, which are never loaded; save an array of numbers.") from error
+        raise
+
+
+def check_numbers(array: NDArray[Any], path: Path, what: str = "") -> FloatArray:
+    """An array of numbers as a table, or an error: float32 where it is, else float64."""
+    if array.dtype.kind not in "biuf":
+        raise file_error(path, f"{what}has dtype {array.dtype}; a view holds real numbers.")
+    if array.ndim != 2:
+        hint = " A single feature is array.reshape(-1, 1)." if array.ndim == 1 else ""
+        raise file_error(path, f"{what}has shape {array.shape}; a view is 2-D, (rows, columns).{hint}")
+    if array.shape[1] == 0:
+        raise file_error(path, f"{what}has no columns; at least one is needed.")
+    return np.ascontiguousarray(array, dtype=np.float32 if array.dtype == np.float32 else np.float64)
+
+
+def _frame_table(frame: pl.DataFrame, ids: NDArray[Any] | None, path: Path, *, text_may_be_numbers: bool) -> Table:
+    names = [name for name in frame.columns if name != ID]
+    for name in names:
+        if name.strip().lower() in ("", ID) or name.startswith("__index_level_"):  # as pandas and R write row names
+            fault = f"column {name!r}: name it {ID!r} if it says whose a row is, else rename or remove it."
+            raise file_error(path, fault)
+    if not names:
+        raise file_error(path, f"has no columns beside {ID!r}; at least one is needed.")
+    columns = [_number_column(frame[name], path, text_may_be_numbers) for name in names]
+    single = all(column.dtype == pl.Float32 for column in columns)
+    values = pl.DataFrame(columns).cast(pl.Float32 if single else pl.Float64).to_numpy(order="c", writable=True)
+    return Table(path.stem, values, ids, tuple(names), path)
+
+
+def _number_column(column: pl.Series, path: Path, text_may_be_numbers: bool) -> pl.Series:
+    """A column of numbers with null for missing cells, or an error that shows a cell that is none."""
+    if column.dtype.is_numeric():
+        return column
+    if column.dtype == pl.Boolean or column.null_count() == len(column):
+        return column.cast(pl.Float64)
+    numbers = pl.Series([None], dtype=pl.Float64).new_from_index(0, len(column))
+    wrong = column.is_not_null()
+    if column.dtype == pl.String and text_may_be_numbers:
+        text = column.str.strip_chars()
+        numbers = text.cast(pl.Float64, strict=False)
+        wrong = wrong & numbers.is_null()
+        if wrong.any():
+            numbers = numbers.fill_null(text.replace_strict(TRUTH_TEXTS, default=None, return_dtype=pl.Float64))
+            wrong = wrong & numbers.is_null() & ~text.is_in(MISSING_TEXTS)
+    if not wrong.any():
+        return numbers.alias(column.name)
+    row = int(wrong.arg_max() or 0)
+    kind = "text" if column.dtype in (pl.String, pl.Categorical) else str(column.dtype)
+    raise file_error(
+        path,
+        f"column {column.name!r} holds {kind}, {str(column[row])[:60]!r} in row {row + 1}; a view holds numbers. "
+        f"Encode the column as numbers, remove it, or name it {ID!r} if it says whose a row is.",
+    )
+
+
+def check_ids(column: pl.Series, path: Path) -> NDArray[Any]:
+    """Ids as int64 or str, or an error: one for every row, each once."""
+    if column.null_count():
+        row = int(column.is_null().arg_max() or 0)
+        raise file_error(path, f"row {row + 1} has no {ID}; every row needs one ({column.null_count()} have none).")
+    if column.dtype.is_integer():
+        ids = column.cast(pl.Int64).to_numpy(writable=True)
+    elif column.dtype in (pl.String, pl.Categorical, pl.Enum):
+        ids = np.array(column.cast(pl.String).to_list(), dtype=np.str_)
+    else:
+        raise file_error(path, f"column {ID!r} has type {column.dtype}; ids are whole numbers or text.")
+    if column.is_duplicated().any():
+        several = column.filter(column.is_duplicated()).unique(maintain_order=True).to_list()
+        raise file_error(path, f"duplicate ids {listed(several)}; a row's id appears once in a view.")
+    return ids
+
+
+def file_content(path: Path, view: ArrayLike, ids: ArrayLike | None, columns: Sequence[str] | None) -> bytes:
+    """What a parquet, csv, npy or npz file of that name holds, or an error if it could not be read again."""
+    values = check_numbers(np.asarray(view), path)
+    owners = None if ids is None else check_ids(pl.Series(ID, np.asarray(ids)), path)
+    names = [f"{path.stem}_{j}" for j in range(values.shape[1])] if columns is None else list(columns)
+    if len(names) != values.shape[1] or len(set(names)) != len(names) or ID in names:
+        fault = f"columns must be {values.shape[1]} different names other than {ID!r}, got {listed(names)}."
+        raise file_error(path, fault)
+    if owners is not None and len(owners) != len(values):
+        raise file_error(path, f"has {len(values)} rows, but there are {len(owners)} ids.")
+    buffer = io.BytesIO()
+    if path.suffix == ".npy":
+        np.save(buffer, values, allow_pickle=False)
+    elif path.suffix == ".npz":
+        arrays: dict[str, Any] = {"data": values, ID: owners, "columns": None if columns is None else np.array(names)}
+        np.savez(buffer, **{name: array for name, array in arrays.items() if array is not None})
+    else:
+        frame = pl.DataFrame(values, schema=names, orient="row")
+        frame = frame if owners is None else frame.insert_column(0, pl.Series(ID, owners))
+        (frame.write_csv if path.suffix == ".csv" else frame.write_parquet)(buffer)
+    return buffer.getvalue()

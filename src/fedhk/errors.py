@@ -1,0 +1,34 @@
+"""What FedHK raises when what it is given cannot be used."""
+
+from __future__ import annotations
+
+__all__ = ["CheckpointError", "DataError", "FedHKError", "MessageError"]
+
+
+class FedHKError(Exception):
+    """Any error that FedHK raises on purpose and that a caller may want to handle."""
+
+
+class MessageError(FedHKError, ValueError):
+    """A message that is damaged, of another version, or not what its receiver expects.
+
+    Parameters
+    ----------
+    reason : str
+        What is wrong with it, what is allowed, and what to do.
+    site : str, optional
+        The site at the other end, where it is known.
+    """
+
+    def __init__(self, reason: str, site: str | None = None) -> None:
+        super().__init__(reason if site is None else f"site {site!r}: {reason}")
+        self.reason = reason
+        self.site = site
+
+
+class DataError(FedHKError, ValueError):
+    """Files that do not make a federation: the text names the site, the file and what is allowed."""
+
+
+class CheckpointError(FedHKError, ValueError):
+    """A checkpoint that is damaged, or of another run."""

@@ -1,0 +1,106 @@
+"""The parameters that all estimators share: one table of what is allowed, and the settings they make."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from fedhk._typing import FloatArray
+from fedhk.data.scaling import HEAT_COEFS, SCALINGS
+from fedhk.data.views import is_view_collection
+from fedhk.model.seeding import SEEDERS
+from fedhk.model.settings import Settings
+
+# What n_clusters="auto" chooses among.
+AUTO_CLUSTERS = range(2, 11)
+
+WHOLE_FROM_ONE = Interval(Integral, 1, None, closed="left")
+
+MODEL_CONSTRAINTS: dict[str, list[Any]] = {
+    "n_clusters": [WHOLE_FROM_ONE, StrOptions({"auto"}), "array-like", range],
+    "heat_coef": [StrOptions(set(HEAT_COEFS))],
+    "heat_time": [Interval(Real, 0, None, closed="neither")],
+    "fuzzifier": [StrOptions({"auto"}), Interval(Real, 1, None, closed="neither")],
+    "view_weights": [StrOptions({"auto", "uniform", "learned"}), "array-like"],
+    "view_exponent": [Interval(Real, 1, None, closed="neither")],
+    "scaling": [StrOptions(set(SCALINGS))],
+    "init": [StrOptions(set(SEEDERS)), "array-like", dict],
+    "n_init": [WHOLE_FROM_ONE],
+    "tol": [Interval(Real, 0, None, closed="left")],
+    "random_state": ["random_state", np.random.Generator],
+    "verbose": ["verbose"],
+}
+
+
+def make_settings(estimator: Any, names: Sequence[str], widths: Sequence[int], *, single_table: bool) -> Settings:
+    """Settings from an estimator's parameters, once the views are known."""
+    init = estimator.init
+    if not isinstance(init, str):
+        init = check_centers(init, names, widths, estimator.n_clusters, single_table=single_table)
+    return Settings(
+        n_clusters=int(estimator.n_clusters) if isinstance(estimator.n_clusters, Integral) else 1,
+        heat_coef=estimator.heat_coef,
+        scaling=estimator.scaling,
+        heat_time=float(estimator.heat_time),
+        fuzzifier=None if estimator.fuzzifier == "auto" else float(estimator.fuzzifier),
+        view_weights=check_view_weights(estimator.view_weights, len(names)),
+        view_exponent=float(estimator.view_exponent),
+        init=init,
+        n_init=int(estimator.n_init),
+    )
+
+
+def cluster_numbers(n_clusters: Any, n_rows: int) -> list[int]:
+    """The numbers of clusters to choose among; most often one."""
+    if isinstance(n_clusters, str):
+        return [c for c in AUTO_CLUSTERS if c < n_rows] or [1]
+    choices = [n_clusters] if isinstance(n_clusters, Integral) else list(n_clusters)
+    if not choices or any(not isinstance(c, Integral) or c < 1 for c in choices):
+        raise ValueError(f"n_clusters={n_clusters!r} must be whole numbers of at least 1, or 'auto'.")
+    numbers = [int(c) for c in choices]
+    if n_rows < max(numbers):
+        raise ValueError(f"n_samples={n_rows} should be >= n_clusters={max(numbers)}.")
+    return numbers
+
+
+def check_view_weights(view_weights: Any, n_views: int) -> str | tuple[float, ...]:
+    """The name of a rule, or one non-negative number per view."""
+    if isinstance(view_weights, str):
+        return view_weights
+    weights = np.asarray(view_weights, dtype=np.float64)
+    if weights.shape != (n_views,) or not np.all(np.isfinite(weights)) or weights.min() < 0 or weights.sum() <= 0:
+        raise ValueError(
+            f"view_weights={view_weights!r} must be {n_views} finite non-negative numbers, one per view, "
+            "not all of them 0."
+        )
+    return tuple(float(weight) for weight in weights)
+
+
+def check_centers(
+    given: Any, names: Sequence[str], widths: Sequence[int], n_clusters: Any, *, single_table: bool
+) -> tuple[FloatArray, ...]:
+    """Centres given as `init`: one finite (c, d_h) array per view, in input units."""
+    if not isinstance(n_clusters, Integral):
+        message = f"init gives centres, so n_clusters must be their number, got {n_clusters!r}."
+        raise ValueError(message)  # noqa: TRY004
+    if isinstance(given, Mapping):
+        given = [given.get(name) for name in names]
+    elif single_table and not is_view_collection(given):
+        given = [given]
+    if len(given) != len(names):
+        raise ValueError(f"init has {len(given)} arrays of centres, but X has {len(names)} views.")
+    centers = []
+    for name, width, values in zip(names, widths, given, strict=True):
+        array = np.asarray(values, dtype=np.float64)
+        wanted = (n_clusters, width)
+        if array.shape != wanted or not np.all(np.isfinite(array)):
+            raise ValueError(
+                f"init for view {name!r} has shape {array.shape}; it must be finite with shape "
+                f"(n_clusters, n_features)={wanted}."
+            )
+        centers.append(array)
+    return tuple(centers)

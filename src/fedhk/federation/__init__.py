@@ -1,0 +1,1 @@
+"""Sites and server: messages, steps, protocols and the engines that move them."""
