@@ -41,7 +41,7 @@ def model_units(case):
         x = view / row_lengths(view)[:, None] if ref.unit_rows else view
         z = (x - ref.shift) / ref.scale
         views.append(z)
-        coefs.append(ref.coefficients(z))
+        coefs.append(np.where(np.isnan(z), 0.0, ref.coefficients(z)))
     return views, coefs
 
 

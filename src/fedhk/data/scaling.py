@@ -65,21 +65,26 @@ class Reference:
             moved = np.where(np.isfinite(self.scale), values * self.scale, 0.0)
         return self.shift + moved
 
-    def coefficients(self, rows: FloatArray) -> FloatArray:
-        """Heat-kernel coefficients delta_ij of rows in model units (`eqn:fed_delta`, `eqn:fed_delta_v2`); NaN gives 0.
+    def coefficients(self, rows: FloatArray, out: FloatArray | None = None) -> FloatArray:
+        """Heat-kernel coefficients delta_ij of rows in model units (`eqn:fed_delta`, `eqn:fed_delta_v2`).
+
+        A missing cell (NaN) gives NaN, or 1 with "uniform": the caller knows which cells are missing.
 
         Notes
         -----
         A new row may lie outside the range of the fitted rows; its "minmax" coefficient is clipped to [0, 1], because a
         negative coefficient would turn a distance into a reward.
         """
+        out = np.empty_like(rows) if out is None else out
         if self.heat_coef == "minmax":
-            coef = np.clip((rows - self.low) / self.span, 0.0, 1.0)
+            np.subtract(rows, self.low.astype(rows.dtype), out=out)
+            np.multiply(out, (1.0 / self.span).astype(rows.dtype), out=out)
+            np.clip(out, 0.0, 1.0, out=out)
         elif self.heat_coef == "absdev":
-            coef = np.abs(rows)
+            np.abs(rows, out=out)
         else:
-            coef = np.ones_like(rows)
-        return np.where(np.isnan(rows), rows.dtype.type(0), coef.astype(rows.dtype, copy=False))
+            out[...] = 1.0
+        return out
 
     def rescaled(self, factor: float) -> Reference:
         """The reference with all model units divided by `factor`."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import reduce
 from operator import add
 from typing import Any, TypeVar
@@ -37,7 +38,7 @@ class Workspace:
         self._n_clusters = n_clusters
         self._readers = rows.readers(block_rows)
         self._kernels = np.empty((len(self._readers), n_clusters * block_rows), rows.dtype)
-        self._buffers = np.empty((3, n_clusters * block_rows), rows.dtype)
+        self._buffers = np.empty((2, n_clusters * block_rows), rows.dtype)
 
     def use(self, parameters: Parameters) -> None:
         """Take the parameters of the next pass."""
@@ -63,65 +64,112 @@ class Workspace:
         distances = self._buffers[0, : self._n_clusters * count]
         shape = (self._n_clusters, count)
         for view, (reader, lifted) in enumerate(zip(self._readers, self._lifted, strict=True)):
-            exponent = kernels[view].reshape(shape)
             reader.load(block)
-            reader.exponents(lifted, exponent)
-            np.minimum(exponent, 0, out=exponent)
-            (np.expm1 if self._precise else np.exp)(exponent, out=exponent)
+            reader.exponents(lifted, kernels[view].reshape(shape))
+        if self._precise:
+            np.minimum(kernels, 0, out=kernels)
+        (np.expm1 if self._precise else np.exp)(kernels, out=kernels)
         np.dot(self._factors, kernels, out=distances)
         np.subtract(0 if self._precise else self._total, distances, out=distances)
-        np.maximum(distances, self._floor, out=distances)
+        if distances.min() < self._floor:  # rows on centres
+            np.maximum(distances, self._floor, out=distances)
         return kernels.reshape(len(kernels), *shape), distances.reshape(shape)
 
     def memberships(self, distances: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """Unnormalised memberships (d_min / d_k)^(1/(m-1)), their sums over clusters, d_min / d_k, and d_min.
 
+        The distances are overwritten.
+
         A row on a centre has distance 0 there, raised to the smallest positive number: it belongs to that cluster, or
         in equal parts to all clusters whose centres it is on.
         """
-        count = distances.shape[1]
-        ratio, raised = (b[: distances.size].reshape(self._n_clusters, count) for b in self._buffers[1:])
+        raised = self._buffers[1, : distances.size].reshape(distances.shape)
         nearest = distances.min(axis=0)
-        np.divide(nearest, distances, out=ratio)
-        np.log(ratio, out=raised)
-        np.multiply(raised, self._power, out=raised)
-        np.exp(raised, out=raised)
+        ratio = np.divide(nearest, distances, out=distances)
+        raise_to(ratio, self._power, raised)
         return raised, raised.sum(axis=0), ratio, nearest
 
-    def statistics(self, block: slice) -> Statistics:
-        """Statistics of one block of rows."""
+    def add(self, block: slice, sums: Sums) -> Sums:
+        """Add one block of rows to sums."""
         kernels, distances = self.kernel_distances(block)
-        raised, sums, ratio, nearest = self.memberships(distances)
-        # mu^m = (raised / sums)^m, and raised^m = raised * ratio because m / (m-1) = 1 / (m-1) + 1
-        power = sums**-self._fuzzifier
+        raised, totals, ratio, nearest = self.memberships(distances)
+        # mu^m = (raised / totals)^m, and raised^m = raised * ratio because m / (m-1) = 1 / (m-1) + 1
+        power = totals**-self._fuzzifier
         if self._rows.sample_weight is not None:
-            power = power * self._rows.sample_weight[block].astype(power.dtype)
+            power *= self._rows.sample_weight[block].astype(power.dtype)
         weights = np.multiply(raised, ratio, out=raised)
         np.multiply(weights, power, out=weights)
-        masses = weights.sum(axis=1, dtype=np.float64)
-        costs, numerators, denominators = [], [], []
-        for reader, kernel in zip(self._readers, kernels, strict=True):
+        sums.masses += weights.sum(axis=1)
+        for view, (reader, kernel) in enumerate(zip(self._readers, kernels, strict=True)):
             if self._precise:
-                costs.append(-float(np.vdot(weights, kernel)))
+                sums.costs[view] -= np.vdot(weights, kernel)
                 np.add(kernel, 1, out=kernel)
             np.multiply(kernel, weights, out=kernel)
-            if not self._precise:
-                costs.append(float(masses.sum() - kernel.sum(dtype=np.float64)))
-            numerator, denominator = reader.sums(kernel)
-            numerators.append(numerator.astype(np.float64, copy=False))
-            denominators.append(denominator.astype(np.float64, copy=False))
-        # sum_k mu^m d = d_min * sums^(1-m): no further product
-        objective = float(np.dot(nearest.astype(np.float64), (power * sums).astype(np.float64)))
-        n_rows = block.stop - block.start
+            sums.totals[view] += kernel.sum(axis=1)
+            sums.lifted[view] += reader.sums(kernel)
+        # sum_k mu^m d = d_min * totals^(1-m): no further product
+        sums.objective += float(np.dot(nearest, power * totals))
+        return sums
+
+    def empty_sums(self) -> Sums:
+        """Sums of no rows."""
+        n_views = len(self._readers)
+        return Sums(
+            [np.zeros((self._n_clusters, reader.sum_width)) for reader in self._readers],
+            np.zeros((n_views, self._n_clusters)),
+            np.zeros(n_views),
+            np.zeros(self._n_clusters),
+        )
+
+    def finish(self, sums: Sums) -> Statistics:
+        """Statistics from the sums of all rows."""
+        parts = [
+            reader.unlift(lifted, totals)
+            for reader, lifted, totals in zip(self._readers, sums.lifted, sums.totals, strict=True)
+        ]
+        costs = sums.costs if self._precise else sums.masses.sum() - sums.totals.sum(axis=1)
         weight = self._rows.sample_weight
         return Statistics(
-            tuple(numerators),
-            tuple(denominators),
-            np.array(costs),
-            masses,
-            objective,
-            float(n_rows if weight is None else weight[block].sum()),
+            tuple(numerator for numerator, _ in parts),
+            tuple(weights for _, weights in parts),
+            costs,
+            sums.masses,
+            sums.objective,
+            float(self._rows.n_rows if weight is None else weight.sum()),
         )
+
+
+@dataclass
+class Sums:
+    """What blocks of rows add to, in float64: lifted rows and kernels per view, costs, masses, objective."""
+
+    lifted: list[FloatArray]
+    totals: FloatArray
+    costs: FloatArray
+    masses: FloatArray
+    objective: float = 0.0
+
+    def __add__(self, other: Sums) -> Sums:
+        return Sums(
+            [a + b for a, b in zip(self.lifted, other.lifted, strict=True)],
+            self.totals + other.totals,
+            self.costs + other.costs,
+            self.masses + other.masses,
+            self.objective + other.objective,
+        )
+
+
+def raise_to(base: FloatArray, power: float, out: FloatArray) -> None:
+    """Write base^power for a base in (0, 1]: by squaring where the power is a power of two, else by logarithms."""
+    squarings = np.log2(power)
+    if squarings == int(squarings) and 1 <= squarings <= 8:
+        np.multiply(base, base, out=out)
+        for _ in range(int(squarings) - 1):
+            np.multiply(out, out, out=out)
+        return
+    np.log(base, out=out)
+    np.multiply(out, power, out=out)
+    np.exp(out, out=out)
 
 
 class Passes:
@@ -157,11 +205,13 @@ class Passes:
     def statistics(self, parameters: Parameters) -> Statistics:
         """Statistics of all rows at the given parameters, with the best memberships for them."""
 
-        def of_group(space: Workspace, group: list[slice]) -> Statistics:
-            return reduce(add, (space.statistics(block) for block in group))
+        def of_group(space: Workspace, group: list[slice]) -> Sums:
+            return reduce(lambda sums, block: space.add(block, sums), group, space.empty_sums())
 
-        zero = Statistics.zero(parameters.n_clusters, self.rows.widths)
-        return reduce(add, self._map(parameters, of_group), zero)
+        groups = list(self._map(parameters, of_group))
+        if not groups:
+            return Statistics.zero(parameters.n_clusters, self.rows.widths)
+        return self._spaces[0].finish(reduce(add, groups))
 
     def assign(self, parameters: Parameters) -> tuple[FloatArray, IntArray, float]:
         """Memberships (n, c), labels (n,) and objective of all rows at the given parameters."""

@@ -5,6 +5,7 @@ The rows may be a site's own, or weighted candidates that sites have sent: both 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -115,7 +116,7 @@ def _rank(objective: float) -> int:
 
     Such objectives differ by rounding only. With equal ranks the earlier start wins, so that rounding decides nothing.
     """
-    return round(np.log(max(objective, 1e-300)) / SAME_OBJECTIVE)
+    return round(math.log(max(objective, 1e-300)) / SAME_OBJECTIVE)
 
 
 def _fuzzifier(scan: Passes, parameters: Parameters) -> float:
