@@ -24,7 +24,7 @@ from fedhk.data.scaling import Reference
 from fedhk.data.views import BLOCK_BYTES, Views
 
 # What a thread of a pass works on at a time: larger than a cache, because every call costs a hand-over between threads.
-PASS_BYTES = 2**22
+PASS_BYTES = 3 * 2**20
 
 # Beyond these a float32 cannot hold a shift or a scale with room for arithmetic; such views are worked on in float64.
 SINGLE_RANGE = (1e-30, 1e30)
@@ -167,26 +167,24 @@ class PlainView:
         self.sum_width = reference.width
         self._inverse = 1.0 / reference.scale
         self._offset = reference.shift * self._inverse
-        self._scaled_norms = norms
         self._block, self._block_norms = table[:0], norms[:0]
 
     def load(self, rows: slice) -> None:
-        self._block, self._block_norms = self._table[rows], self._scaled_norms[rows]
+        self._block, self._block_norms = self._table[rows], self._norms[rows]
 
     def lift(self, centers: FloatArray, heat_time: float) -> Lifted:
         constant = -np.square(centers).sum(axis=1) - 2 * centers @ self._offset
-        self._scaled_norms = self._norms * self._dtype.type(heat_time)
-        slopes = 2 * heat_time * centers * self._inverse
-        return slopes.astype(self._dtype), (heat_time * constant[:, None]).astype(self._dtype)
+        parts = (2 * centers * self._inverse, constant[:, None], np.ones(1))
+        return tuple((heat_time * part).astype(self._dtype) for part in parts)
 
     def exponents(self, lifted: Lifted, out: FloatArray) -> None:
-        slopes, constants = lifted
+        slopes, constants, scale = lifted
         if sp.issparse(self._block):
             out[...] = (self._block @ slopes.T).T
         else:
             np.matmul(slopes, self._block.T, out=out)
         out += constants
-        out -= self._block_norms
+        out -= scale * self._block_norms
 
     def sums(self, kernel: FloatArray) -> FloatArray:
         if sp.issparse(self._block):
