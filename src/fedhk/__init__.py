@@ -6,12 +6,13 @@ import os
 from typing import Any
 
 from fedhk import datasets, metrics
+from fedhk.estimators.efkmvc import EFKMVC
 from fedhk.estimators.heat_kernel_mvc import HeatKernelMVC
 from fedhk.estimators.persistence import load_model
 
 __version__ = "0.1.0.dev0"
 
-__all__ = ["HeatKernelMVC", "__version__", "datasets", "load", "metrics"]
+__all__ = ["EFKMVC", "HeatKernelMVC", "__version__", "datasets", "load", "metrics"]
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -27,4 +28,4 @@ def load(path: str | os.PathLike[str]) -> Any:
     estimator
         A fitted estimator of the class that was saved. It has no `labels_` and `memberships_`: files hold no rows.
     """
-    return load_model(path, {"HeatKernelMVC": HeatKernelMVC})
+    return load_model(path, {"EFKMVC": EFKMVC, "HeatKernelMVC": HeatKernelMVC})

@@ -15,7 +15,7 @@ from fedhk.data.views import check_views, is_view_collection
 from fedhk.estimators.base import HeatKernelModel, check_weights
 from fedhk.estimators.choices import MODEL_CONSTRAINTS, WHOLE_FROM_ONE, cluster_numbers, make_settings
 from fedhk.model.fitted import FittedModel
-from fedhk.model.loop import Outcome, minimise
+from fedhk.model.loop import Progress, minimise
 from fedhk.model.one_pass import Passes, own_threads
 from fedhk.model.preparation import prepare
 from fedhk.model.rows import Rows
@@ -173,20 +173,28 @@ class HeatKernelMVC(HeatKernelModel):
         generator = check_generator(self.random_state)
         with own_threads() as workers:
             results = [self._fit_rows(rows, settings.with_clusters(c), generator, workers) for c in choices]
-            outcome, _ = max(results, key=lambda result: result[1])
-            with Passes(rows, outcome.parameters.n_clusters, workers) as scan:
-                self.memberships_, self.labels_, self.objective_ = scan.assign(outcome.parameters)
-        self._model = FittedModel(outcome.parameters, rows.references, views.names, views.columns)
+            progress, self.history_, _ = max(results, key=lambda result: result[2])
+            with Passes(rows, progress.parameters.n_clusters, workers) as scan:
+                self.memberships_, self.labels_, self.objective_ = scan.assign(progress.parameters)
+        self._model = FittedModel(progress.parameters, rows.references, views.names, views.columns)
         self._dtype = views.dtype
         self.n_features_in_ = sum(widths)
-        self.history_ = outcome.history
-        self.n_iter_ = len(outcome.history)
-        self.converged_ = outcome.converged
-        self.stop_reason_ = outcome.stop_reason
+        self.n_iter_ = progress.iteration
+        self.converged_ = progress.converged
+        self.stop_reason_ = progress.stop_reason
         self.selection_ = [
-            {"n_clusters": c, "silhouette": silhouette} for c, (_, silhouette) in zip(choices, results, strict=True)
+            {"n_clusters": c, "silhouette": silhouette} for c, (_, _, silhouette) in zip(choices, results, strict=True)
         ]
         return self
+
+    @classmethod
+    def from_model(cls, model: FittedModel, dtype: np.dtype[Any], params: dict[str, Any], objective: float) -> Self:
+        """An estimator around a model that was fitted elsewhere: it predicts, is saved and compared like any other."""
+        estimator = cls(**params)
+        estimator._model, estimator._dtype, estimator._single_table = model, dtype, False
+        estimator.n_features_in_ = sum(model.widths)
+        estimator.objective_ = objective
+        return estimator
 
     def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> IntArray:
         """Find the clusters and return each row's; the same as `fit(X).labels_`."""
@@ -194,11 +202,11 @@ class HeatKernelMVC(HeatKernelModel):
 
     def _fit_rows(
         self, rows: Rows, settings: Settings, generator: np.random.Generator, workers: int
-    ) -> tuple[Outcome, float]:
-        """Fit with one number of clusters; how it ended, and how well separated the clusters are."""
+    ) -> tuple[Progress, list[dict[str, Any]], float]:
+        """Fit with one number of clusters; how it ended, the history, and how well separated the clusters are."""
         start = settings.start(rows, np.random.RandomState(generator.integers(2**31)), workers)
         with Passes(rows, settings.n_clusters, workers) as scan:
-            outcome = minimise(
+            progress, history = minimise(
                 scan.statistics,
                 start,
                 learn_weights=settings.learn_weights,
@@ -207,7 +215,7 @@ class HeatKernelMVC(HeatKernelModel):
                 callback=_report if self.verbose else None,
             )
             several = not isinstance(self.n_clusters, Integral) and settings.n_clusters > 1
-            return outcome, scan.silhouette(outcome.parameters) if several else 0.0
+            return progress, history, scan.silhouette(progress.parameters) if several else 0.0
 
 
 def _report(record: dict[str, Any]) -> None:

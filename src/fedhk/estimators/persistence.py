@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
+
+from fedhk._files import write_atomically
 
 FORMAT = "fedhk-model"
 VERSION = 1
@@ -26,21 +26,6 @@ class Storable(Protocol):
     @classmethod
     def from_state(cls, header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Any:
         """The estimator again."""
-
-
-def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write a file so that a reader sees the old content or the new, never a part."""
-    target = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).replace(target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def save_model(model: Storable, path: str | os.PathLike[str]) -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from sklearn.cluster import KMeans
 
 from fedhk._typing import FloatArray
+from fedhk.model.kmeans import lloyd, plus_plus
 
 # A view with this share of the clearest view's excess, or more, counts fully: factors find poor views, not the best.
 FULL_SHARE = 1 / 1.5
@@ -74,8 +74,9 @@ def _explained(
     points: FloatArray, weight: FloatArray, n_clusters: int, n_init: int, random_state: np.random.RandomState
 ) -> float:
     """Share of the weighted variance that k-means explains."""
-    model = KMeans(n_clusters, n_init=n_init, max_iter=MAX_PASSES, random_state=random_state)
-    model.fit(points, sample_weight=weight)
+    inertia = min(
+        lloyd(points, weight, plus_plus(points, weight, n_clusters, random_state), MAX_PASSES)[2] for _ in range(n_init)
+    )
     mean = weight @ points / weight.sum()
     total = float(weight @ np.square(points - mean).sum(axis=1))
-    return 1.0 - float(model.inertia_) / total if total > 0 else 0.0
+    return 1.0 - inertia / total if total > 0 else 0.0

@@ -13,25 +13,41 @@ from fedhk.model.updates import learned_view_weights, update_centers
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """How a minimisation ended.
+class Progress:
+    """Where a minimisation stands; at one site and over many.
 
     Parameters
     ----------
     parameters : Parameters
-        The best parameters, which are also the last.
-    history : list of dict
-        One record an iteration; `objective` is J at the parameters the iteration started from.
+        The best parameters so far, which are also the last.
+    iteration : int
+        Iterations done.
+    objective : float
+        J at the parameters that the last iteration started from.
     converged : bool
         Whether the tolerance was reached.
     stop_reason : str
-        Why it stopped, and what to try.
+        Why it stopped, and what to try; empty while it goes on.
     """
 
     parameters: Parameters
-    history: list[dict[str, Any]]
-    converged: bool
-    stop_reason: str
+    iteration: int = 0
+    objective: float = float("inf")
+    converged: bool = False
+    stop_reason: str = ""
+
+    def advance(self, parameters: Parameters, objective: float, *, max_iter: int, tol: float) -> Progress:
+        """The state after one more iteration that found `objective` at the old parameters and made new ones."""
+        iteration = self.iteration + 1
+        reason, converged = "", False
+        if tol > 0 and iteration > 1 and self.objective - objective <= tol * self.objective:
+            reason = f"The objective fell by less than tol={tol:g} of itself in iteration {iteration}."
+            converged = True
+        elif iteration >= max_iter:
+            reason = f"Stopped after {max_iter} iterations before the objective settled; allow more, or raise tol."
+            if tol == 0:
+                reason = f"Ran all {max_iter} iterations, as tol=0 asks."
+        return Progress(parameters, iteration, objective, converged, reason)
 
 
 def improve(parameters: Parameters, statistics: Statistics, *, learn_weights: bool) -> Parameters:
@@ -50,7 +66,7 @@ def minimise(
     max_iter: int,
     tol: float,
     callback: Callable[[dict[str, Any]], None] | None = None,
-) -> Outcome:
+) -> tuple[Progress, list[dict[str, Any]]]:
     """Alternate until the objective falls by less than `tol` of itself.
 
     Parameters
@@ -67,22 +83,26 @@ def minimise(
         Relative fall of the objective below which the loop ends; 0 runs all iterations.
     callback : callable, optional
         Called with every record of the history.
+
+    Returns
+    -------
+    progress : Progress
+        How it ended.
+    history : list of dict
+        One record an iteration; `objective` is J at the parameters the iteration started from.
     """
-    parameters, history, previous = start, [], float("inf")
-    for iteration in range(1, max_iter + 1):
+    progress, history = Progress(start), []
+    while not progress.stop_reason:
         began = time.perf_counter()
-        statistics = collect(parameters)
-        objective = statistics.objective
-        parameters = improve(parameters, statistics, learn_weights=learn_weights)
-        record = {"iteration": iteration, "objective": objective, "seconds": time.perf_counter() - began}
+        statistics = collect(progress.parameters)
+        better = improve(progress.parameters, statistics, learn_weights=learn_weights)
+        progress = progress.advance(better, statistics.objective, max_iter=max_iter, tol=tol)
+        record = {
+            "iteration": progress.iteration,
+            "objective": progress.objective,
+            "seconds": time.perf_counter() - began,
+        }
         history.append(record)
         if callback is not None:
             callback(record)
-        if tol > 0 and iteration > 1 and previous - objective <= tol * previous:
-            reason = f"The objective fell by less than tol={tol:g} of itself in iteration {iteration}."
-            return Outcome(parameters, history, True, reason)
-        previous = objective
-    reason = f"Stopped after max_iter={max_iter} iterations before the objective settled; raise max_iter or tol."
-    if tol == 0:
-        reason = f"Ran all max_iter={max_iter} iterations, as tol=0 asks."
-    return Outcome(parameters, history, False, reason)
+    return progress, history

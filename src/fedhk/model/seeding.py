@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-from sklearn.cluster import kmeans_plusplus
 
 from fedhk._typing import FloatArray, IntArray
 from fedhk.model.clusterability import view_factors
+from fedhk.model.kmeans import plus_plus
 from fedhk.model.loop import improve, minimise
 from fedhk.model.one_pass import Passes
 from fedhk.model.parameters import Parameters
@@ -107,8 +107,8 @@ def _run(scan: Passes, parameters: Parameters, passes: int) -> tuple[Parameters,
 
 
 def _finish(scan: Passes, parameters: Parameters) -> tuple[Parameters, float]:
-    outcome = minimise(scan.statistics, parameters, learn_weights=False, max_iter=FINAL_PASSES, tol=FINAL_TOL)
-    return outcome.parameters, outcome.history[-1]["objective"]
+    progress, _ = minimise(scan.statistics, parameters, learn_weights=False, max_iter=FINAL_PASSES, tol=FINAL_TOL)
+    return progress.parameters, progress.objective
 
 
 def _rank(objective: float) -> int:
@@ -142,14 +142,14 @@ def take(rows: Rows, indices: IntArray) -> Rows:
     return Rows(replace(rows.views, tables=tables, n_rows=len(indices)), rows.references, weight)
 
 
-def joint_rows(rows: Rows) -> FloatArray:
-    """All views side by side in model units, where every view weighs alike; a missing cell is at the grand mean."""
-    joint = np.zeros((rows.n_rows, sum(rows.widths)), rows.dtype)
+def joint_rows(rows: Rows, missing: float = 0.0) -> FloatArray:
+    """All views side by side in model units, where every view weighs alike; a missing cell is at the grand mean, 0."""
+    joint = np.full((rows.n_rows, sum(rows.widths)), missing, rows.dtype)
     parts = np.split(joint, np.cumsum(rows.widths)[:-1], axis=1)
     for table, reference, part in zip(rows.views.tables, rows.references, parts, strict=True):
         if table is not None:
             ScaledRows(table, reference, rows.dtype).read(slice(0, rows.n_rows), part)
-            np.nan_to_num(part, copy=False, nan=0.0)
+            np.nan_to_num(part, copy=False, nan=missing)
     return joint
 
 
@@ -170,13 +170,6 @@ def distinct_rows(joint: FloatArray, weight: FloatArray | None) -> tuple[FloatAr
     total: FloatArray = np.zeros(len(first))
     np.add.at(total, which, 1.0 if weight is None else weight)
     return joint[first[total > 0]], total[total > 0]
-
-
-def plus_plus(
-    points: FloatArray, weight: FloatArray, n_clusters: int, random_state: np.random.RandomState
-) -> FloatArray:
-    """Greedy k-means++ seeds."""
-    return np.asarray(kmeans_plusplus(points, n_clusters, sample_weight=weight, random_state=random_state)[0])
 
 
 def at_random(

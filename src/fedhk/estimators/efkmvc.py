@@ -1,0 +1,277 @@
+"""E-FKMVC, Algorithm 1: the heat-kernel multi-view model over sites that keep their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from fedhk._typing import FloatArray, IntArray
+from fedhk.data.checks import check_generator
+from fedhk.data.clients import check_clients
+from fedhk.data.scaling import HeatCoef, Scaling
+from fedhk.data.views import Views
+from fedhk.errors import CheckpointError
+from fedhk.estimators.base import HeatKernelModel
+from fedhk.estimators.choices import MODEL_CONSTRAINTS, WHOLE_FROM_ONE, make_settings
+from fedhk.estimators.heat_kernel_mvc import HeatKernelMVC
+from fedhk.estimators.progress import show_progress
+from fedhk.federation.checkpoint import load_run, save_run
+from fedhk.federation.engines.inprocess import InProcessEngine
+from fedhk.federation.personalization import gradient_step
+from fedhk.federation.run import Participation, Run, conduct, without_engine
+from fedhk.federation.server import Plan
+from fedhk.federation.site import SiteState, aligned
+from fedhk.model.fitted import FittedModel
+from fedhk.model.one_pass import Passes, own_threads
+from fedhk.model.parameters import Parameters
+from fedhk.model.rows import Rows
+
+
+class EFKMVC(HeatKernelModel):
+    """Federated heat-kernel multi-view clustering (E-FKMVC, Algorithm 1).
+
+    Sites send sums over their rows (`protocol="statistics"`); the server adds them and updates the centres. Any split
+    of the rows over sites gives the model that the pooled rows give. What leaves a site: the moments of its features
+    once, means of groups of at least two rows once, and one set of sums per round.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+        Number of clusters.
+    heat_coef, heat_time, fuzzifier, view_weights, view_exponent, scaling, init, n_init, tol, random_state
+        As in `HeatKernelMVC`. `init="k-fed"` (the default) and "k-means++" let sites cluster themselves, send weighted
+        means, and start from those; "random" draws among those means.
+    max_rounds : int, default=100
+        Most rounds.
+    protocol : {"statistics", "centers"}, default="statistics"
+        What a round sends: sums (exact), or each site's own centres after `local_passes` passes, averaged.
+    local_passes : int, default=5
+        Passes over a site's rows before it answers, with "centers". More means fewer rounds and more drift.
+    client_weights : {"mass", "rows", "quality"}, default="mass"
+        How centres of sites are averaged, with "centers": by the rows each centre stands for, by the site's rows
+        (`eqn:global_A_EFKMVFC`), or by softmax of its mean objective (`eqn:client_weights`). "mass", because a site
+        without rows in a cluster should not move it.
+    quality_temperature : float, default=10.0
+        tau of `eqn:client_weights`.
+    personalization_step : float, default=0.0
+        beta in [0, 1]: how far each site's own model goes from the global one along its own descent (phase 4 of
+        Algorithm 1). 0 gives every site the global model.
+    fraction : float, default=1.0
+        Share of the sites asked in a round.
+    min_sites : int, default=1
+        Fewest usable answers for a round to count; with fewer the run stops with an error, and can be resumed.
+    timeout : float or None, default=None
+        Seconds after which a round goes on without the sites that have not answered.
+    checkpoint : path or None, default=None
+        Folder that holds the state of the run after every exchange; `fit(sites, resume=True)` goes on from there to the
+        same result.
+    verbose : int, default=0
+        1 shows progress on standard error.
+
+    Attributes
+    ----------
+    labels_, memberships_ : dict of str to array
+        Per site, of its own model. `global_labels_` are those of the global model.
+    cluster_centers_, view_weights_, objective_, n_iter_, converged_, stop_reason_, n_features_in_
+        As in `HeatKernelMVC`, of the global model.
+    client_models_ : dict of str to HeatKernelMVC
+        Each site's own model.
+    history_ : list of dict
+        One record a round: round, objective, clients (usable answers), bytes_up, bytes_down, seconds, refused (why, by
+        site). Set-up is counted in the first record, the finish in the last.
+    privacy_spent_ : None
+        No noise is added, so no privacy budget is stated.
+
+    Examples
+    --------
+    >>> from fedhk import EFKMVC
+    >>> from fedhk.datasets import make_sites
+    >>> data = make_sites(3, 60, n_clusters=3, random_state=0)
+    >>> model = EFKMVC(n_clusters=3, random_state=0).fit(data.sites)
+    >>> sorted(model.labels_) == sorted(data.sites)
+    True
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = MODEL_CONSTRAINTS | {
+        "n_clusters": [WHOLE_FROM_ONE],
+        "max_rounds": [WHOLE_FROM_ONE],
+        "protocol": [StrOptions({"statistics", "centers"})],
+        "local_passes": [WHOLE_FROM_ONE],
+        "client_weights": [StrOptions({"mass", "rows", "quality"})],
+        "quality_temperature": [Interval(Real, 0, None, closed="left")],
+        "personalization_step": [Interval(Real, 0, 1, closed="both")],
+        "fraction": [Interval(Real, 0, 1, closed="right")],
+        "min_sites": [Interval(Integral, 1, None, closed="left")],
+        "timeout": [None, Interval(Real, 0, None, closed="neither")],
+        "checkpoint": [None, str, Path],
+    }
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        heat_coef: HeatCoef = "uniform",
+        heat_time: float = 0.3,
+        fuzzifier: float | str = "auto",
+        view_weights: Any = "auto",
+        view_exponent: float = 2.0,
+        scaling: Scaling = "standard",
+        init: Any = "k-fed",
+        n_init: int = 20,
+        max_rounds: int = 100,
+        tol: float = 1e-5,
+        protocol: str = "statistics",
+        local_passes: int = 5,
+        client_weights: str = "mass",
+        quality_temperature: float = 10.0,
+        personalization_step: float = 0.0,
+        fraction: float = 1.0,
+        min_sites: int = 1,
+        timeout: float | None = None,
+        checkpoint: str | Path | None = None,
+        random_state: Any = None,
+        verbose: int | bool = 0,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.heat_coef = heat_coef
+        self.heat_time = heat_time
+        self.fuzzifier = fuzzifier
+        self.view_weights = view_weights
+        self.view_exponent = view_exponent
+        self.scaling = scaling
+        self.init = init
+        self.n_init = n_init
+        self.max_rounds = max_rounds
+        self.tol = tol
+        self.protocol = protocol
+        self.local_passes = local_passes
+        self.client_weights = client_weights
+        self.quality_temperature = quality_temperature
+        self.personalization_step = personalization_step
+        self.fraction = fraction
+        self.min_sites = min_sites
+        self.timeout = timeout
+        self.checkpoint = checkpoint
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any = None, *, resume: bool = False) -> Self:  # noqa: ARG002
+        """Find clusters that mean the same at every site.
+
+        Parameters
+        ----------
+        X : dict or list of sites
+            A site is a list or dict of tables; None is a view that it does not have, NaN a missing cell.
+        y : ignored
+            Present because scikit-learn's pipelines pass it.
+        resume : bool, default=False
+            Go on from the checkpoint, if there is one.
+
+        Returns
+        -------
+        self
+        """
+        self._validate_params()
+        clients = check_clients(X)
+        plan = self._plan(clients)
+        plan, run = self._checkpointed(plan, resume)
+        hooks: list[Callable[[Run], None]] = []
+        if self.checkpoint is not None:
+            hooks.append(lambda current: save_run(Path(str(self.checkpoint)), plan, current))
+        with ExitStack() as stack:
+            workers = stack.enter_context(own_threads())
+            if self.verbose:
+                hooks.append(stack.enter_context(show_progress(self.max_rounds, self.tol)))
+            engine = InProcessEngine({n: SiteState(n, v) for n, v in clients.items()}, workers, self.timeout)
+            stack.callback(engine.close)
+            participation = Participation(float(self.fraction), int(self.min_sites))
+            run = conduct(plan, engine, run, participation=participation, workers=workers, after=hooks)
+            self._take(run, clients, workers)
+        return self
+
+    def _plan(self, clients: dict[str, Views]) -> Plan:
+        """The plan of the run; what is given per view is checked against the first site that has the view."""
+        widths: dict[str, int] = {}
+        for views in clients.values():
+            widths |= {
+                n: w for n, w in zip(views.names, views.widths, strict=True) if w is not None and n not in widths
+            }
+        settings = make_settings(self, list(widths), list(widths.values()), single_table=False)
+        return Plan(
+            settings=settings,
+            protocol=self.protocol,
+            local_passes=int(self.local_passes),
+            client_weights=self.client_weights,
+            quality_temperature=float(self.quality_temperature),
+            max_rounds=int(self.max_rounds),
+            tol=float(self.tol),
+            seed=int(check_generator(self.random_state).integers(2**31)),
+        )
+
+    def _checkpointed(self, plan: Plan, resume: bool) -> tuple[Plan, Run]:
+        """The plan and a new run, or the ones that the checkpoint holds."""
+        if self.checkpoint is None:
+            if resume:
+                raise CheckpointError("resume=True needs checkpoint=, the folder of the run to go on with.")
+            return plan, Run()
+        found = load_run(Path(self.checkpoint), plan) if resume else None
+        if not resume and Path(self.checkpoint).exists() and any(Path(self.checkpoint).iterdir()):
+            raise CheckpointError(
+                f"checkpoint={str(self.checkpoint)!r} is not empty. Pass resume=True to go on with it, or give another."
+            )
+        return (plan, Run()) if found is None else (found[0], without_engine(found[1]))
+
+    def _take(self, run: Run, clients: dict[str, Views], workers: int) -> None:
+        """Fitted attributes from the finished run, and each site's own model from its rows."""
+        state = run.state
+        assert state.progress is not None  # noqa: S101 - a run that is done has parameters
+        progress = state.progress
+        self._model = FittedModel(progress.parameters, state.references, state.names, state.columns)
+        self._dtype = np.dtype(np.float32 if all(v.dtype == np.float32 for v in clients.values()) else np.float64)
+        self._single_table = False
+        self.n_features_in_ = sum(state.widths)
+        self.objective_ = state.final_objective
+        self.history_ = run.history
+        self.n_iter_ = progress.iteration
+        self.converged_ = progress.converged
+        self.stop_reason_ = progress.stop_reason
+        self.privacy_spent_ = None
+        self.labels_: dict[str, IntArray] = {}
+        self.global_labels_: dict[str, IntArray] = {}
+        self.memberships_: dict[str, FloatArray] = {}
+        self.client_models_: dict[str, HeatKernelMVC] = {}
+        for site, views in clients.items():
+            rows = Rows(aligned(views, state.references, state.names, site), state.references)
+            self._personalize(site, rows, progress.parameters, workers)
+
+    def _personalize(self, site: str, rows: Rows, parameters: Parameters, workers: int) -> None:
+        """One site's own model and labels."""
+        learn = isinstance(self.view_weights, str) and self.view_weights == "learned"
+        own = gradient_step(rows, parameters, float(self.personalization_step), learn_weights=learn, workers=workers)
+        with Passes(rows, parameters.n_clusters, workers) as scan:
+            self.memberships_[site], self.labels_[site], objective = scan.assign(own)
+            self.global_labels_[site] = self.labels_[site] if own is parameters else scan.assign(parameters)[1]
+        self.client_models_[site] = HeatKernelMVC.from_model(
+            replace(self._model, parameters=own), self._dtype, {n: getattr(self, n) for n in SHARED}, objective
+        )
+
+
+# Parameters that a site's own model has from the federated one.
+SHARED = (
+    "n_clusters",
+    "heat_coef",
+    "heat_time",
+    "fuzzifier",
+    "view_weights",
+    "view_exponent",
+    "scaling",
+    "n_init",
+    "tol",
+)

@@ -1,0 +1,128 @@
+"""Runs on disk: one file, written whole after every exchange: a killed run loses at most the round it was in."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedhk._files import write_atomically
+from fedhk.errors import CheckpointError, MessageError
+from fedhk.federation.messages import Message, decode, encode
+from fedhk.federation.payloads import (
+    pack_moments,
+    pack_parameters,
+    pack_references,
+    unpack_moments,
+    unpack_parameters,
+    unpack_references,
+)
+from fedhk.federation.run import Run
+from fedhk.federation.server import Plan, ServerState
+from fedhk.model.loop import Progress
+
+FILE = "run.fedhk"
+MAX_CHECKPOINT_BYTES = 2**32
+
+
+def describe_plan(plan: Plan) -> dict[str, Any]:
+    """The plan as JSON: what a checkpoint must agree with to be gone on with. Given centres stand as their sum."""
+    described = asdict(plan)
+    settings = described["settings"]
+    if not isinstance(settings["init"], str):
+        settings["init"] = [float(np.sum(values)) for values in settings["init"]]
+    if not isinstance(settings["view_weights"], str):
+        settings["view_weights"] = list(settings["view_weights"])
+    return described
+
+
+def save_run(folder: Path, plan: Plan, run: Run) -> None:
+    """Write the checkpoint of a run."""
+    state = run.state
+    arrays: dict[str, Any] = {}
+    values: dict[str, Any] = {
+        "plan": describe_plan(plan),
+        "history": run.history,
+        "pending": run.pending,
+        "phase": state.phase,
+        "n_sites": state.n_sites,
+        "columns": [None if names is None else list(names) for names in state.columns],
+        "final": None if math.isnan(state.final_objective) else [state.final_objective, state.rows],
+    }
+    if state.references:
+        arrays, described = pack_references(state.references, state.names)
+        arrays |= pack_moments(state.moments)
+        values |= described
+    if state.progress is not None:
+        packed, numbers = pack_parameters(state.progress.parameters)
+        arrays |= packed
+        progress = state.progress
+        objective = None if math.isinf(progress.objective) else progress.objective
+        values |= numbers | {"progress": [progress.iteration, objective, progress.converged, progress.stop_reason]}
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / FILE, encode(Message("checkpoint", "server", state.exchange, arrays, values)))
+
+
+def load_run(folder: Path, plan: Plan) -> tuple[Plan, Run] | None:
+    """The run in a folder, or None where there is none.
+
+    Parameters
+    ----------
+    folder : Path
+        The checkpoint folder.
+    plan : Plan
+        The plan to go on with; its seed gives way to the checkpoint's, so that a run without a fixed seed can go on.
+
+    Raises
+    ------
+    CheckpointError
+        If the file is damaged, or was made by a run with other settings: both are named.
+    """
+    path = folder / FILE
+    if not path.exists():
+        return None
+    try:
+        message = decode(path.read_bytes(), max_bytes=MAX_CHECKPOINT_BYTES)
+    except MessageError as error:
+        raise CheckpointError(
+            f"The checkpoint {path} cannot be used: {error.reason}. Remove it to start anew."
+        ) from error
+    plan = replace(plan, seed=int(message.values["plan"]["seed"]))
+    _check_same_plan(path, message.values["plan"], describe_plan(plan))
+    return plan, Run(_state(message), message.values["history"], message.values["pending"])
+
+
+def _check_same_plan(path: Path, stored: dict[str, Any], wanted: dict[str, Any]) -> None:
+    flat = [{**plan, **plan["settings"], "settings": None} for plan in (stored, wanted)]
+    different = [
+        f"{name}={flat[0].get(name)!r} there, {flat[1].get(name)!r} here"
+        for name in flat[1]
+        if flat[0].get(name) != flat[1].get(name)
+    ]
+    if different:
+        raise CheckpointError(f"The checkpoint {path} is of a run with other settings: {'; '.join(different)}.")
+
+
+def _state(message: Message) -> ServerState:
+    values = message.values
+    state = ServerState(phase=values["phase"], exchange=message.round, n_sites=int(values["n_sites"]))
+    if values["final"] is not None:
+        state = replace(state, final_objective=float(values["final"][0]), rows=float(values["final"][1]))
+    if "views" not in values:
+        return state
+    references, names = unpack_references(message)
+    only = {name: message.arrays[name] for name in ("rows", "moments")}
+    moments = unpack_moments(replace(message, arrays=only), [reference.width for reference in references])
+    columns = tuple(None if c is None else tuple(c) for c in values["columns"])
+    state = replace(state, names=names, columns=columns, moments=moments, references=references)
+    if "progress" not in values:
+        return state
+    iteration, objective, converged, reason = values["progress"]
+    parameters = unpack_parameters(message, state.widths)
+    progress = Progress(
+        parameters, int(iteration), math.inf if objective is None else float(objective), bool(converged), str(reason)
+    )
+    return replace(state, progress=progress)

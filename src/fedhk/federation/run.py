@@ -1,0 +1,189 @@
+"""A whole run: exchanges between the server's steps and an engine, recorded, checkpointed, and able to go on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from fedhk.errors import FedHKError, MessageError
+from fedhk.federation.engines import Engine
+from fedhk.federation.messages import MAX_BYTES, Message, decode, encode, expect
+from fedhk.federation.server import Plan, ServerState, listed, next_request, server_step
+
+Record = dict[str, Any]
+
+
+class QuorumError(FedHKError, RuntimeError):
+    """Too few sites answered for a round to count. A run with a checkpoint can be resumed when they are back."""
+
+
+@dataclass(frozen=True)
+class Participation:
+    """Who takes part in a round.
+
+    Parameters
+    ----------
+    fraction : float
+        Share of the sites that are asked in a round, drawn anew each time; set-up and finish ask all.
+    min_sites : int
+        Fewest usable answers for an exchange to count.
+    max_bytes : int
+        Longest answer that is read.
+    """
+
+    fraction: float = 1.0
+    min_sites: int = 1
+    max_bytes: int = MAX_BYTES
+
+
+@dataclass
+class Run:
+    """The state of a run between exchanges: everything that a checkpoint holds.
+
+    Parameters
+    ----------
+    state : ServerState
+        The server.
+    history : list of dict
+        One record a round.
+    pending : dict
+        What set-up has cost so far; it is added to the first round's record.
+    """
+
+    state: ServerState = field(default_factory=ServerState)
+    history: list[Record] = field(default_factory=list)
+    pending: Record = field(default_factory=lambda: {"bytes_up": 0, "bytes_down": 0, "seconds": 0.0, "refused": {}})
+
+
+def conduct(
+    plan: Plan,
+    engine: Engine,
+    run: Run,
+    *,
+    participation: Participation,
+    workers: int = 1,
+    after: Sequence[Callable[[Run], None]] = (),
+) -> Run:
+    """Exchange messages until the run is done.
+
+    Parameters
+    ----------
+    plan : Plan
+        How the run goes.
+    engine : Engine
+        The way to the sites.
+    run : Run
+        A new run, or one that a checkpoint held.
+    participation : Participation
+        Who takes part.
+    workers : int, default=1
+        Threads for the server's own work.
+    after : sequence of callable
+        Called with the run after every exchange: progress, checkpoints.
+
+    Raises
+    ------
+    QuorumError
+        If too few sites answer.
+    """
+    while run.state.phase != "done":
+        began = time.perf_counter()
+        asked = participants(plan, run.state, engine.sites(), participation.fraction)
+        requests = _requests(plan, run.state, asked)
+        answers = engine.exchange(requests)
+        replies, refused = _read(run.state, asked, answers, participation.max_bytes)
+        _check_quorum(run.state, len(replies), participation.min_sites, refused)
+        phase = run.state.phase
+        state, not_used = server_step(plan, run.state, replies, workers)
+        refused |= not_used
+        _check_quorum(run.state, len(replies) - len(not_used), participation.min_sites, refused)
+        run.state = state
+        record = {
+            "bytes_up": sum(len(answer) for answer in answers.values() if isinstance(answer, bytes)),
+            "bytes_down": sum(len(request) for request in requests.values()),
+            "seconds": time.perf_counter() - began,
+            "refused": refused,
+        }
+        _write(run, phase, len(replies) - len(not_used), record)
+        for hook in after:
+            hook(run)
+    return run
+
+
+def participants(plan: Plan, state: ServerState, sites: Sequence[str], fraction: float) -> list[str]:
+    """The sites that are asked, in the order of their names; a random share of them in rounds."""
+    names = sorted(sites)
+    if state.phase != "round" or fraction >= 1.0:
+        return names
+    generator = np.random.default_rng([plan.seed, state.exchange])
+    count = max(1, round(fraction * len(names)))
+    return sorted(names[i] for i in generator.choice(len(names), count, replace=False))
+
+
+def _requests(plan: Plan, state: ServerState, sites: Sequence[str]) -> dict[str, bytes]:
+    """The request of each site; all that have the references get the same bytes, and so do all that have not."""
+    texts: dict[bool, bytes] = {}
+    for site in sites:
+        informed = site in state.informed
+        if informed not in texts:
+            texts[informed] = encode(next_request(plan, state, informed=informed))
+    return {site: texts[site in state.informed] for site in sites}
+
+
+def _read(
+    state: ServerState, asked: Sequence[str], answers: Mapping[str, bytes | Exception], max_bytes: int
+) -> tuple[list[Message], dict[str, str]]:
+    """Well-formed messages of this exchange, and why the others are not used."""
+    replies, refused = [], {}
+    for site in asked:
+        answer = answers.get(site, TimeoutError("no answer"))
+        if isinstance(answer, Exception):
+            refused[site] = getattr(answer, "reason", f"{type(answer).__name__}: {answer}")[:300]
+            continue
+        try:
+            message = decode(answer, site=site, max_bytes=max_bytes)
+            expect(message, kind=state.phase, round=state.exchange, site=site)
+        except MessageError as error:
+            refused[site] = error.reason
+        else:
+            replies.append(message)
+    return replies, refused
+
+
+def _check_quorum(state: ServerState, count: int, min_sites: int, refused: dict[str, str]) -> None:
+    if count < min_sites:
+        raise QuorumError(
+            f"{count} usable answers in phase {state.phase!r} (exchange {state.exchange}), min_sites={min_sites} are "
+            f"needed. {listed(refused)}"
+        )
+
+
+def _write(run: Run, phase: str, clients: int, record: Record) -> None:
+    """Add what an exchange cost to the history: set-up to the first round, the finish to the last."""
+    if phase == "round":
+        progress = run.state.progress
+        objective = float("nan") if progress is None else progress.objective
+        run.history.append({"round": len(run.history) + 1, "objective": objective, "clients": clients} | record)
+        if run.pending["bytes_down"]:
+            _merge(run.history[-1], run.pending)
+            run.pending = Run().pending
+    elif phase == "finish" and run.history:
+        run.history[-1] = dict(run.history[-1])
+        _merge(run.history[-1], record)
+    else:
+        _merge(run.pending, record)
+
+
+def _merge(target: Record, cost: Record) -> None:
+    for name in ("bytes_up", "bytes_down", "seconds"):
+        target[name] += cost[name]
+    target["refused"] = cost["refused"] | target["refused"]
+
+
+def without_engine(run: Run) -> Run:
+    """The run as a new engine must take it up: its sites have no references yet."""
+    return Run(replace(run.state, informed=frozenset()), run.history, run.pending)

@@ -1,0 +1,50 @@
+"""Plain weighted k-means on a small dense table: the same bits whatever the threads, and quiet about duplicates.
+
+scikit-learn's KMeans adds in the order its threads finish, and warns where rows coincide; seeding needs neither.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.cluster import kmeans_plusplus
+
+from fedhk._typing import FloatArray, IntArray
+
+
+def plus_plus(
+    points: FloatArray, weight: FloatArray, n_clusters: int, random_state: np.random.RandomState
+) -> FloatArray:
+    """Greedy k-means++ seeds."""
+    return np.asarray(kmeans_plusplus(points, n_clusters, sample_weight=weight, random_state=random_state)[0])
+
+
+def lloyd(
+    points: FloatArray, weight: FloatArray, centers: FloatArray, passes: int
+) -> tuple[FloatArray, IntArray, float]:
+    """Centres after some passes, the nearest centre of each point, and the weighted sum of squared distances.
+
+    Ends early when no point changes its centre. A centre without points stays.
+    """
+    norms = np.einsum("nd,nd->n", points, points)
+    labels: IntArray = np.full(len(points), -1)
+    inertia = np.inf
+    for _ in range(passes + 1):
+        products = points @ centers.T
+        distances = np.einsum("kd,kd->k", centers, centers) - 2 * products
+        nearest = distances.argmin(axis=1)
+        inertia = float(weight @ np.maximum(norms + distances[np.arange(len(points)), nearest], 0.0))
+        if np.array_equal(nearest, labels):
+            break
+        labels = nearest
+        sums, sizes = group_sums(points, weight, labels, len(centers))
+        centers = np.divide(sums, sizes[:, None], out=centers.astype(np.float64), where=sizes[:, None] > 0)
+    return centers, labels, inertia
+
+
+def group_sums(
+    points: FloatArray, weight: FloatArray, labels: IntArray, n_groups: int
+) -> tuple[FloatArray, FloatArray]:
+    """Weighted sum of the points of each group, and the weight of each group."""
+    member = sp.csr_array((weight, (labels, np.arange(len(labels)))), shape=(n_groups, len(labels)))
+    return np.asarray(member @ points, dtype=np.float64), np.asarray(member.sum(axis=1)).ravel()
