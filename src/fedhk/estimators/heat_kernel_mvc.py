@@ -59,7 +59,7 @@ class HeatKernelMVC(HeatKernelModel):
         means equal view weights and a fuzzifier of 1.0625.
     n_init : int, default=20
         Starts to compare, on at most 4,096 rows: each gets three passes of k-means and three of the model, the best
-        five run to the end, the best of those is run on all rows. Ten lost accuracy on hard data, 40 gained nothing.
+        five run to the end, the best of those is run on all rows. Five lost accuracy, 40 gained next to none.
     max_iter : int, default=100
         Most iterations over all rows.
     tol : float, default=1e-5

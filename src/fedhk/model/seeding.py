@@ -17,7 +17,8 @@ from fedhk.model.kmeans import plus_plus
 from fedhk.model.loop import improve, minimise
 from fedhk.model.one_pass import Passes
 from fedhk.model.parameters import Parameters
-from fedhk.model.rows import Rows, ScaledRows
+from fedhk.model.readers import ScaledRows
+from fedhk.model.rows import Rows
 
 # Starts are drawn from, and compared on, at most this many rows: enough to see the clusters, few enough to be quick.
 SEED_ROWS = 4096

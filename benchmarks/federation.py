@@ -1,0 +1,110 @@
+"""EFKMVC against the same model on pooled rows: quality, rounds and bytes.
+
+    python benchmarks/federation.py
+
+Sites are the real ones where the data have them, else ten sites with classes spread by Dirichlet(0.5). 5 seeds. "rounds" is
+the first round whose objective is within 1e-4 of the last. "plain" is the plain map from one k-means++ start of the
+pooled rows, which no federation could make: what seeding and screening save.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from data import DataSet, balanced_kmeans, public_sets, shared_sets
+from joblib import Parallel, delayed
+from sklearn.metrics import adjusted_rand_score
+from threadpoolctl import threadpool_limits
+
+from fedhk import EFKMVC, HeatKernelMVC
+from fedhk.datasets import split_by_group, split_dirichlet, split_views
+
+SEEDS = range(5)
+RESULTS = Path(__file__).parent / "results"
+
+
+def rounds_needed(history: list[dict[str, Any]]) -> int:
+    """First round whose objective is within 1e-4 of the last one's."""
+    objectives = np.array([record["objective"] for record in history])
+    return int(np.argmax(objectives <= objectives[-1] * (1 + 1e-4))) + 1
+
+
+def run(data: DataSet, seed: int, ten_sites: bool) -> dict[str, float]:
+    """One data set with one seed."""
+    if data.client is not None and not ten_sites:
+        split = split_by_group(data.client)
+    else:
+        split = split_dirichlet(data.labels, 10, 0.5, random_state=seed)
+    sites = split_views(data.views, split)
+    order = np.concatenate([split[name] for name in sorted(split)])
+    truth = data.labels[order]
+    pooled_views = [view[order] for view in data.views]
+
+    def ari(model: EFKMVC) -> float:
+        return float(adjusted_rand_score(truth, np.concatenate([model.labels_[name] for name in sorted(split)])))
+
+    settings = {"scaling": data.scaling, "random_state": seed}
+    with threadpool_limits(1):
+        pooled = HeatKernelMVC(data.n_classes, **settings).fit(pooled_views)
+        federated = EFKMVC(data.n_classes, **settings).fit(sites)
+        averaged = EFKMVC(data.n_classes, protocol="centers", local_passes=5, **settings).fit(sites)
+        plain = HeatKernelMVC(
+            data.n_classes, n_init=1, view_weights=federated.view_weights_, fuzzifier=federated.fuzzifier_, **settings
+        )
+        kmeans = float(adjusted_rand_score(data.labels, balanced_kmeans(data, seed)))
+    moved = [sum(r["bytes_up"] + r["bytes_down"] for r in m.history_) / len(sites) for m in (federated, averaged)]
+    start = plain_rounds(plain, pooled_views, data, seed, federated)
+    return {
+        "k-means": kmeans,
+        "pooled": float(adjusted_rand_score(truth, pooled.labels_)),
+        "statistics": ari(federated),
+        "centers": ari(averaged),
+        "objective / pooled": federated.objective_ / pooled.objective_,
+        "rounds": rounds_needed(federated.history_),
+        "all rounds": federated.n_iter_,
+        "plain rounds": start,
+        "centers rounds": averaged.n_iter_,
+        "kB a site": moved[0] / 1e3,
+        "centers kB": moved[1] / 1e3,
+    }
+
+
+def plain_rounds(plain: HeatKernelMVC, views: list[np.ndarray], data: DataSet, seed: int, like: EFKMVC) -> int:
+    """Rounds of the plain map from one k-means++ start on the pooled rows."""
+    rng = np.random.default_rng(seed)
+    rows = rng.choice(len(views[0]), data.n_classes, replace=False)
+    filled = [np.where(np.isnan(v), np.nanmean(v, axis=0), v)[rows] for v in views]
+    plain.set_params(init=filled, max_iter=like.max_rounds)
+    return rounds_needed(plain.fit(views).history_)
+
+
+def main() -> None:
+    lines = []
+    for title, sets, ten in (
+        ("Real sites, or Dirichlet(0.5) over ten", shared_sets(), False),
+        ("Ten sites by Dirichlet(0.5)", shared_sets(), True),
+        ("Data that scikit-learn ships, ten sites by Dirichlet(0.5)", public_sets(), True),
+    ):
+        if not sets:
+            continue
+        jobs = [(data, seed) for data in sets for seed in SEEDS]
+        results = Parallel(n_jobs=-1)(delayed(run)(data, seed, ten) for data, seed in jobs)
+        names = list(results[0])
+        lines += [f"### {title}", "", "| data | " + " | ".join(names) + " |", "|" + "---|" * (len(names) + 1)]
+        means = []
+        for data in sets:
+            own = [r for (d, _), r in zip(jobs, results, strict=True) if d is data]
+            means.append([np.mean([r[name] for r in own]) for name in names])
+            lines.append(f"| {data.name} | " + " | ".join(f"{x:.3g}" for x in means[-1]) + " |")
+        lines.append("| **mean** | " + " | ".join(f"{x:.3g}" for x in np.mean(means, axis=0)) + " |")
+        lines.append("")
+    report = "\n".join(lines)
+    print(report)
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / "federation.md").write_text(report)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""Kill a run at random moments and resume it, again and again: its model must be that of an undisturbed run.
+
+    python benchmarks/kills.py          # 100 kills, about a minute
+    python benchmarks/kills.py 20
+
+A process that has imported everything forks one child per attempt, so that kills fall into the run and not into its
+imports. The death of a child is a real SIGKILL: nothing is cleaned up, no buffer is flushed.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROUNDS = 120
+
+
+def fit_once(folder: str) -> None:
+    """Fit in a folder, going on with what is there, and save the model."""
+    from fedhk import EFKMVC, datasets
+
+    os.chdir(folder)
+    data = datasets.make_sites(4, 40, n_clusters=3, n_features=(3, 5), missing_views=0.2, random_state=0)
+    model = EFKMVC(
+        3,
+        heat_coef="absdev",
+        view_weights="learned",
+        n_init=3,
+        max_rounds=ROUNDS,
+        tol=0,
+        checkpoint="run",
+        personalization_step=0.5,
+        random_state=0,
+    ).fit(data.sites, resume=True)
+    for record in model.history_:  # a clock runs on, and resumed sites are told the references again
+        del record["seconds"], record["bytes_down"]
+    model.save("model.safetensors")
+    for site, own in model.client_models_.items():
+        own.save(f"{site}.safetensors")
+
+
+def nursery() -> None:
+    """Fork a child for every folder that is named on standard input; say its number, then how it ended."""
+    import fedhk  # noqa: F401
+
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                fit_once(line.rstrip("\n"))
+                status = 0
+            finally:
+                os._exit(status)
+        print(child, flush=True)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+
+
+class Nursery:
+    """The forking process, as a context."""
+
+    def __enter__(self) -> Nursery:
+        self._process = subprocess.Popen(  # noqa: S603
+            [sys.executable, __file__, "nursery"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate()
+
+    def run(self, folder: Path, kill_after: float | None = None) -> bool:
+        """Fit in a folder; whether it was killed."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{folder}\n")
+        self._process.stdin.flush()
+        child = int(self._process.stdout.readline())
+        if kill_after is not None:
+            time.sleep(kill_after)
+            os.kill(child, signal.SIGKILL)
+        status = int(self._process.stdout.readline())
+        if status not in (0, -signal.SIGKILL):
+            raise RuntimeError(f"the run in {folder} failed with status {status}")
+        return status != 0
+
+
+def models(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.glob("*.safetensors"))}
+
+
+def kill_and_resume(folder: Path, kills: int, seed: int, per_run: int = 10) -> tuple[int, int, int]:
+    """Runs that are killed at random moments until so many kills are done.
+
+    Returns
+    -------
+    kills, runs, same : int
+        Kills that hit, runs that were finished after kills, and those whose models are those of an undisturbed run.
+    """
+    rng = random.Random(seed)  # noqa: S311
+    done = runs = same = 0
+    with Nursery() as nest:
+        (folder / "undisturbed").mkdir()
+        nest.run(folder / "undisturbed")  # the first run warms up
+        (folder / "timed").mkdir()
+        began = time.perf_counter()
+        nest.run(folder / "timed")
+        typical = time.perf_counter() - began
+        expected = models(folder / "undisturbed")
+        while done < kills:
+            own = folder / f"run-{runs}"
+            own.mkdir()
+            alive = True
+            while alive and done < kills:
+                alive = nest.run(own, rng.uniform(0, 2 * typical / per_run))
+                done += alive
+            if alive:
+                nest.run(own)
+            runs += 1
+            same += models(own) == expected and len(expected) > 1
+    return done, runs, same
+
+
+def main() -> None:
+    kills = int(sys.argv[1]) if len(sys.argv) > 1 else 100
+    with tempfile.TemporaryDirectory() as folder:
+        done, runs, same = kill_and_resume(Path(folder), kills, seed=0)
+    print(f"{done} kills in {runs} runs; {same} of them ended with the bytes of an undisturbed run")
+    sys.exit(same != runs)
+
+
+if __name__ == "__main__":
+    nursery() if sys.argv[1:] == ["nursery"] else main()
