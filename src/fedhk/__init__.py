@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
+import importlib
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fedhk import datasets, metrics
-from fedhk.estimators.efkmvc import EFKMVC
-from fedhk.estimators.heat_kernel_mvc import HeatKernelMVC
-from fedhk.estimators.persistence import load_model
+if TYPE_CHECKING:
+    from fedhk import datasets, metrics
+    from fedhk.estimators.efkmvc import EFKMVC
+    from fedhk.estimators.heat_kernel_mvc import HeatKernelMVC
 
 __version__ = "0.1.0.dev0"
 
 __all__ = ["EFKMVC", "HeatKernelMVC", "__version__", "datasets", "load", "metrics"]
+
+# Loaded when first used, so that `fedhk --help` and shell completion need not wait for scikit-learn.
+_ESTIMATORS = {"EFKMVC": "fedhk.estimators.efkmvc", "HeatKernelMVC": "fedhk.estimators.heat_kernel_mvc"}
+_MODULES = ("datasets", "metrics")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ESTIMATORS:
+        value = getattr(importlib.import_module(_ESTIMATORS[name]), name)
+    elif name in _MODULES:
+        value = importlib.import_module(f"fedhk.{name}")
+    else:
+        raise AttributeError(f"module 'fedhk' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -28,4 +48,6 @@ def load(path: str | os.PathLike[str]) -> Any:
     estimator
         A fitted estimator of the class that was saved. It has no `labels_` and `memberships_`: files hold no rows.
     """
-    return load_model(path, {"EFKMVC": EFKMVC, "HeatKernelMVC": HeatKernelMVC})
+    from fedhk.estimators.persistence import load_model  # noqa: PLC0415 - see above
+
+    return load_model(path, {name: __getattr__(name) for name in _ESTIMATORS})

@@ -23,6 +23,9 @@ LEAST_EXCESS = 0.05
 OWN_STARTS, NULL_STARTS, NULL_CLOUDS = 3, 2, 2
 MAX_PASSES = 30
 
+# Points to look at: enough to tell clusters from a cloud, few enough that wide views cost seconds at most.
+CLOUD_POINTS, CLOUD_POINTS_PER_CLUSTER = 2000, 20
+
 
 def view_factors(
     views: Sequence[FloatArray], weight: FloatArray, n_clusters: int, random_state: np.random.RandomState
@@ -42,6 +45,10 @@ def view_factors(
     """
     if len(views) == 1 or n_clusters == 1:
         return np.ones(len(views))
+    most = max(CLOUD_POINTS, CLOUD_POINTS_PER_CLUSTER * n_clusters)
+    if len(weight) > most:
+        chosen = random_state.choice(len(weight), most, replace=False)
+        views, weight = [view[chosen] for view in views], weight[chosen]
     excess = np.array([excess_variance(view, weight, n_clusters, random_state) for view in views])
     if excess.max() < LEAST_EXCESS:
         return np.ones(len(views))
@@ -65,9 +72,14 @@ def _principal(view: FloatArray, weight: FloatArray) -> tuple[FloatArray, FloatA
     """Rows in their principal axes, where distances are the same and axes are few, and the spread along each."""
     share = weight / weight.sum()
     centred = np.asarray(view - share @ view, dtype=np.float64)
-    left, values, _ = np.linalg.svd(centred * np.sqrt(share)[:, None], full_matrices=False)
-    kept = values > 1e-9 * max(values.max(initial=0.0), 1e-300)
-    return left[:, kept] * values[kept] / np.sqrt(share)[:, None], values[kept]
+    root = np.sqrt(share)[:, None]
+    wide = centred.shape[1] > centred.shape[0]  # the smaller of the two Gram matrices has the same eigenvalues
+    scaled = centred * root
+    values, vectors = np.linalg.eigh(scaled @ scaled.T if wide else scaled.T @ scaled)
+    kept = values > 1e-12 * max(values.max(initial=0.0), 1e-300)
+    spreads = np.sqrt(values[kept])
+    scores = vectors[:, kept] * spreads / root if wide else centred @ vectors[:, kept]
+    return np.ascontiguousarray(scores), spreads
 
 
 def _explained(

@@ -15,7 +15,10 @@ from fedhk.data.views import BLOCK_BYTES, Views
 from fedhk.model.readers import AbsentView, CompleteView, PlainView, ScaledRows, ViewReader, WeightedView
 
 # What a thread of a pass works on at a time: larger than a cache, because every call costs a hand-over between threads.
-PASS_BYTES = 3 * 2**20
+PASS_BYTES = 5 * 2**19
+
+# Multiplications in a pass from which a few threads are worth their hand-overs, so that there should be a few blocks.
+WORTH_SPLITTING = 10**7
 
 # Beyond these a float32 cannot hold a shift or a scale with room for arithmetic; such views are worked on in float64.
 SINGLE_RANGE = (1e-30, 1e30)
@@ -63,7 +66,10 @@ class Rows:
         """Rows per block: a function of shapes only, so that results do not depend on the machine."""
         copied = [w for view, w in enumerate(self.widths) if view not in self._plain and self._has(view)]
         row = sum(copied) + (len(self.widths) + 2) * n_clusters
-        return int(np.clip(PASS_BYTES // (row * self.dtype.itemsize), 64, 16384))
+        most = int(np.clip(PASS_BYTES // (row * self.dtype.itemsize), 64, 16384))
+        if self.n_rows * sum(self.widths) * n_clusters < WORTH_SPLITTING:
+            return most
+        return max(64, min(most, -(-self.n_rows // 4)))
 
     def readers(self, block_rows: int) -> list[ViewReader]:
         """Fresh readers, one per view."""

@@ -21,7 +21,7 @@ from fedhk.model.readers import ScaledRows
 from fedhk.model.rows import Rows
 
 # Starts are drawn from, and compared on, at most this many rows: enough to see the clusters, few enough to be quick.
-SEED_ROWS = 4096
+SEED_ROWS, SEED_CELLS = 4096, 2**24
 ROWS_PER_CLUSTER = 50
 
 # Each start is given some passes of plain k-means (the model at a small heat time with crisp memberships) and some of
@@ -130,7 +130,7 @@ def _fuzzifier(scan: Passes, parameters: Parameters) -> float:
 
 def sample_rows(rows: Rows, n_clusters: int, random_state: np.random.RandomState) -> Rows:
     """All rows, or a random subset of them where they are many."""
-    most = max(SEED_ROWS, ROWS_PER_CLUSTER * n_clusters)
+    most = max(min(SEED_ROWS, SEED_CELLS // sum(rows.widths)), ROWS_PER_CLUSTER * n_clusters)
     if rows.n_rows <= most:
         return rows
     return take(rows, np.sort(random_state.choice(rows.n_rows, most, replace=False)))

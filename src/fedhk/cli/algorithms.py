@@ -1,0 +1,167 @@
+"""The algorithms that `fedhk fit` knows, and what a fit of any of them gives."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedhk.errors import DataError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from fedhk._typing import FloatArray, IntArray
+    from fedhk.data.folders import Federation, SiteData
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """One algorithm.
+
+    Parameters
+    ----------
+    estimator : str
+        Its class in `fedhk`.
+    federated : bool
+        Whether it takes several sites, in rounds that can be resumed.
+    rounds : str
+        What its estimator calls the limit that the command line calls ``max_rounds``.
+    """
+
+    estimator: str
+    federated: bool = True
+    rounds: str = "max_rounds"
+
+    def make(self, parameters: dict[str, Any]) -> Any:
+        """An estimator that is not fitted yet."""
+        return getattr(importlib.import_module("fedhk"), self.estimator)(**parameters)
+
+    def defaults(self) -> dict[str, Any]:
+        """All parameters that decide what a run gives, and their defaults."""
+        parameters: dict[str, Any] = self.make({}).get_params(deep=False)
+        return {name: value for name, value in parameters.items() if name not in NOT_SETTINGS}
+
+
+ALGORITHMS = {
+    "e-fkmvc": Algorithm("EFKMVC"),
+    "heat-kernel-mvc": Algorithm("HeatKernelMVC", federated=False, rounds="max_iter"),
+}
+
+# Parameters that the command line sets itself: the seed stands beside them, the others change no result.
+NOT_SETTINGS = ("random_state", "checkpoint", "verbose")
+
+# What a history record must not have in a model file, so that the same run gives the same bytes.
+NOT_REPEATED = ("seconds", "bytes_up", "bytes_down", "refused")
+
+
+@dataclass
+class NamedTable:
+    """An array with names for its columns: what `fit` takes for a data frame, without a copy."""
+
+    values: FloatArray
+    columns: tuple[str, ...] | None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows and columns."""
+        return self.values.shape
+
+    def to_numpy(self) -> np.ndarray[Any, Any]:
+        """The array."""
+        return self.values
+
+
+@dataclass
+class Outcome:
+    """What a fit gives.
+
+    Parameters
+    ----------
+    model : estimator
+        The global model.
+    site_models : dict of str to estimator
+        Each site's own.
+    labels, global_labels, certainty : dict of str to array
+        Per site and row: cluster in its own model, cluster in the global one, and the largest membership.
+    history : list of dict
+        One record a round.
+    """
+
+    model: Any
+    site_models: dict[str, Any] = field(default_factory=dict)
+    labels: dict[str, IntArray] = field(default_factory=dict)
+    global_labels: dict[str, IntArray] = field(default_factory=dict)
+    certainty: dict[str, FloatArray] = field(default_factory=dict)
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+
+def named_views(site: SiteData) -> dict[str, NamedTable | None]:
+    """A site's views as `fit` and `predict` take them, with the names of their columns."""
+    return {
+        view: None if values is None else NamedTable(values, site.columns[view]) for view, values in site.views.items()
+    }
+
+
+def run_algorithm(
+    name: str,
+    federation: Federation,
+    parameters: dict[str, Any],
+    *,
+    seed: int,
+    checkpoint: Path | None = None,
+    resume: bool = False,
+    verbose: bool = False,
+) -> Outcome:
+    """Fit an algorithm to the sites of a folder.
+
+    Parameters
+    ----------
+    name : str
+        A key of `ALGORITHMS`.
+    federation : Federation
+        The sites.
+    parameters : dict
+        Parameters of the estimator.
+    seed : int
+        Its random state.
+    checkpoint : Path, optional
+        Folder for the state of the run; algorithms at one site have none.
+    resume : bool
+        Whether to go on with what is in `checkpoint`.
+    verbose : bool
+        Whether to show progress on standard error.
+    """
+    algorithm = ALGORITHMS[name]
+    sites = {site.name: named_views(site) for site in federation.sites.values()}
+    if algorithm.federated:
+        model = algorithm.make(parameters | {"random_state": seed, "checkpoint": checkpoint, "verbose": int(verbose)})
+        outcome = _federated(model.fit(sites, resume=resume))
+    else:
+        if len(sites) > 1:
+            raise DataError(
+                f"Algorithm {name!r} clusters one site and pools nothing, but the folder has {len(sites)} sites. Use a "
+                f"federated one ({', '.join(n for n, a in ALGORITHMS.items() if a.federated)}), or a folder with one."
+            )
+        model = algorithm.make(parameters | {"random_state": seed, "verbose": int(verbose)})
+        outcome = _at_one_site(next(iter(sites)), model.fit(next(iter(sites.values()))))
+    _forget_circumstances(outcome.model)
+    return outcome
+
+
+def _federated(model: Any) -> Outcome:
+    certainty = {site: memberships.max(axis=1) for site, memberships in model.memberships_.items()}
+    return Outcome(model, model.client_models_, model.labels_, model.global_labels_, certainty, model.history_)
+
+
+def _at_one_site(site: str, model: Any) -> Outcome:
+    labels = {site: model.labels_}
+    return Outcome(model, {site: model}, labels, labels, {site: model.memberships_.max(axis=1)}, model.history_)
+
+
+def _forget_circumstances(model: Any) -> None:
+    """Leave out of the model what differs between equal runs: time, traffic, and where the checkpoint was."""
+    model.history_ = [{k: v for k, v in record.items() if k not in NOT_REPEATED} for record in model.history_]
+    known = model.get_params(deep=False)
+    model.set_params(**{k: v for k, v in {"verbose": 0, "checkpoint": None}.items() if k in known})

@@ -1,0 +1,41 @@
+"""The program: its commands, and what its exit codes mean. Whatever is slow to load is loaded inside commands."""
+
+from __future__ import annotations
+
+import typer
+
+from fedhk import __version__
+from fedhk.cli.demo import demo
+from fedhk.cli.fit import fit
+from fedhk.cli.info import info
+from fedhk.cli.predict import predict
+
+EPILOG = (
+    "Exit codes: 0 done, 1 unexpected error, 2 wrong usage, 3 data or configuration that cannot be used, 4 too few "
+    "sites answered, 5 the output exists already, 130 interrupted. Errors are one line on standard error; with "
+    "FEDHK_DEBUG=1 the traceback comes before it."
+)
+
+app = typer.Typer(
+    epilog=EPILOG,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        typer.echo(f"fedhk {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: bool = typer.Option(False, "--version", callback=_show_version, is_eager=True, help="Show the version."),
+) -> None:
+    """Personalized federated multi-view clustering."""
+
+
+for command in (fit, predict, info, demo):
+    app.command(epilog=EPILOG)(command)

@@ -1,0 +1,185 @@
+"""`fedhk fit`: from a federation folder to a run folder."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+
+from fedhk.cli import options as o
+from fedhk.cli.algorithms import ALGORITHMS, run_algorithm
+from fedhk.cli.config import Config, ConfigError, read_config
+from fedhk.cli.console import add_rows, counted, exit_codes, facts_table, make_table, output, say, show_json, size
+from fedhk.cli.runs import (
+    UNDER_WAY,
+    absolute,
+    check_apart,
+    check_free,
+    is_under_way,
+    replacing,
+    under_way,
+    write_run,
+)
+
+
+def fit(  # noqa: PLR0917
+    folder: o.Folder = None,
+    algorithm: o.Name = None,
+    clusters: o.Clusters = None,
+    out: o.Out = None,
+    config: o.ConfigFile = None,
+    force: o.Force = False,
+    resume: o.Resume = False,
+    json: o.Json = False,
+    seed: o.Seed = None,
+    protocol: o.Protocol = None,
+    local_passes: o.LocalPasses = None,
+    scaling: o.Scaling = None,
+    heat_coef: o.HeatCoef = None,
+    heat_time: o.HeatTime = None,
+    fuzzifier: o.Fuzzifier = None,
+    view_weights: o.ViewWeights = None,
+    max_rounds: o.MaxRounds = None,
+    tol: o.Tol = None,
+    n_init: o.NInit = None,
+    fraction: o.Fraction = None,
+    min_sites: o.MinSites = None,
+    personalization_step: o.PersonalizationStep = None,
+) -> None:
+    """Cluster the rows of several sites; write model, labels, history and configuration into a run folder.
+
+    FOLDER has a sub-folder per site and in it a file per view (parquet, csv, npy, npz, h5mu); a column `id` aligns
+    rows. A checkpoint is kept while it runs: after an interruption, --resume goes on.
+
+    For example:
+
+        fedhk fit hospitals/ --clusters 6 --out run/
+
+        fedhk fit hospitals/ --clusters 6 --out run/ --resume
+
+        fedhk fit --config run/config.toml --out again/
+    """
+    given = {
+        "n_clusters": clusters,
+        "protocol": protocol,
+        "local_passes": local_passes,
+        "scaling": scaling,
+        "heat_coef": heat_coef,
+        "heat_time": heat_time,
+        "fuzzifier": o.parse_fuzzifier(fuzzifier),
+        "view_weights": o.parse_view_weights(view_weights),
+        "max_rounds": max_rounds,
+        "tol": tol,
+        "n_init": n_init,
+        "fraction": fraction,
+        "min_sites": min_sites,
+        "personalization_step": personalization_step,
+    }
+    target = _target(out, config)
+    with exit_codes(f"`fedhk fit --resume --out {target}` goes on."):
+        wanted = _base(target, config, resume).updated(given, data=folder, algorithm=algorithm, seed=seed)
+        summary = fit_folder(_checked(wanted), target, force=force, resume=resume)
+    if json:
+        show_json(summary)
+    else:
+        show_summary(output(), summary, target)
+
+
+def _target(out: Path | None, config: Path | None) -> Path:
+    """The run folder: --out, or the folder of the configuration."""
+    if out is None and config is None:
+        raise typer.BadParameter("is needed, or --config.", param_hint="--out")
+    return absolute(out if out is not None else config.parent)  # type: ignore[union-attr]
+
+
+def _base(target: Path, config: Path | None, resume: bool) -> Config:
+    """What holds where no option is given: the configuration, or that of the run to go on with."""
+    given = Config() if config is None else read_config(config)
+    if not (resume and is_under_way(target)):
+        return given
+    begun = read_config(target / UNDER_WAY)
+    if config is None:
+        return begun
+    return begun.updated(given.parameters or {}, data=given.data, algorithm=given.algorithm, seed=given.seed)
+
+
+def _check_same(begun: Config, now: Config) -> None:
+    """Refuse to go on with a run in another way than it was begun, but for how many sites must answer, and when."""
+    before, after = ({"algorithm": c.algorithm, "seed": c.seed} | (c.parameters or {}) for c in (begun, now))
+    different = [
+        f"{name}={before.get(name)!r} there, {after.get(name)!r} here"
+        for name in sorted(before.keys() | after.keys())
+        if name not in ("min_sites", "timeout") and before.get(name) != after.get(name)
+    ]
+    if different:
+        raise ConfigError(f"The run to resume has other settings: {'; '.join(different)}. --force starts anew.")
+
+
+def _checked(config: Config) -> Config:
+    """The configuration, complete; refuses one without data or number of clusters."""
+    if config.data is None:
+        raise typer.BadParameter("is needed, or --config.", param_hint="FOLDER")
+    if "n_clusters" not in (config.parameters or {}):
+        raise typer.BadParameter("is needed.", param_hint="--clusters")
+    return config.updated({}, data=absolute(config.data)).complete()
+
+
+def fit_folder(config: Config, out: Path, *, force: bool = False, resume: bool = False) -> dict[str, Any]:
+    """Run a configuration and write its run folder; returns the summary."""
+    from fedhk.data.folders import read_federation
+
+    assert config.data is not None  # noqa: S101 - checked before
+    assert config.seed is not None  # noqa: S101 - a complete configuration has one
+    federated = ALGORITHMS[config.algorithm].federated
+    if resume and not federated:
+        raise ConfigError(f"Algorithm {config.algorithm!r} has no rounds to resume; run it again.")
+    check_apart(out, config.data)
+    check_free(out, force=force, resume=resume)
+    if resume and is_under_way(out):
+        _check_same(read_config(out / UNDER_WAY), config)
+    federation = read_federation(config.data)
+    with under_way(out, config, resume=resume) as checkpoint:
+        outcome = run_algorithm(
+            config.algorithm,
+            federation,
+            config.parameters or {},
+            seed=config.seed,
+            checkpoint=checkpoint,
+            resume=resume,
+            verbose=sys.stderr.isatty(),
+        )
+        with replacing(out) as draft:
+            return write_run(draft, outcome, federation, config)
+
+
+def show_summary(console: Console, summary: dict[str, Any], out: Path) -> None:
+    """The tables that `fit` prints."""
+    n_views = len(summary["views"])
+    rows = [
+        (name, f"{site['rows']:,}", f"{len(site['views'])} of {n_views}", site["clusters_found"])
+        for name, site in summary["sites"].items()
+    ]
+    columns = ("site", "rows", "views", "clusters found")
+    title = f"{summary['algorithm']}, {summary['n_clusters']} clusters"
+    console.print(add_rows(make_table(title, *columns, numbers=columns[1:]), rows))
+    console.print(facts_table("run", run_facts(summary)))
+    for site, why in summary["refused"].items():
+        say(f"Note: site {site!r} was refused at least once: {why}")
+    console.print(f"Written to {out}", markup=False, soft_wrap=True)
+
+
+def run_facts(summary: dict[str, Any]) -> list[tuple[str, Any]]:
+    """The facts of a run, for a table."""
+    weights = ", ".join(f"{view['name']} {view['weight']:.3f}" for view in summary["views"])
+    return [
+        ("rows", f"{summary['rows']:,} at {counted(len(summary['sites']), 'site')}"),
+        ("view weights", weights),
+        ("objective", f"{summary['objective']:.6g}"),
+        ("rounds", f"{summary['rounds']}, {summary['seconds']:.2f} s"),
+        ("bytes", f"{size(summary['bytes_up'])} up, {size(summary['bytes_down'])} down"),
+        ("stop reason", summary["stop_reason"]),
+        ("seed", summary["seed"]),
+    ]

@@ -1,0 +1,191 @@
+"""`fedhk info`: what a model file, a run folder or a data folder is."""
+
+from __future__ import annotations
+
+import json as json_format
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from fedhk.cli import options as o
+from fedhk.cli.config import read_config
+from fedhk.cli.console import add_rows, counted, exit_codes, facts_table, make_table, output, show_json
+from fedhk.cli.fit import run_facts
+from fedhk.cli.predict import site_folders
+from fedhk.cli.runs import CHECKPOINT, SUMMARY, UNDER_WAY, describe_views, is_run, is_under_way
+from fedhk.errors import DataError
+
+AnyPath = Annotated[Path, typer.Argument(help="A model file, a run folder, a federation folder or a site's folder.")]
+
+
+def info(path: AnyPath, json: o.Json = False) -> None:
+    """Say what a model file, a run folder or a federation folder is.
+
+    PATH is any of these, or the folder of one site. A model is read, and data are checked as `fit` checks them.
+
+    For example:
+
+        fedhk info hospitals/
+
+        fedhk info run/
+
+        fedhk info run/model.safetensors --json
+    """
+    with exit_codes():
+        found = describe(path)
+        if json:
+            show_json(found)
+        else:
+            SHOW[found["kind"]](output(), found)
+
+
+def describe(path: Path) -> dict[str, Any]:
+    """What there is to say about a path, with its `kind`: model, run, unfinished run or federation."""
+    if not path.exists():
+        raise DataError(f"{str(path)!r} does not exist.")
+    if path.is_file():
+        return {"kind": "model", "path": str(path)} | _describe_model(path)
+    if is_under_way(path):
+        return {"kind": "unfinished run", "path": str(path)} | _describe_unfinished(path)
+    if is_run(path):
+        return {"kind": "run", "path": str(path)} | _read_summary(path / SUMMARY)
+    return {"kind": "federation", "path": str(path)} | _describe_data(path)
+
+
+def _describe_model(path: Path) -> dict[str, Any]:
+    import fedhk
+    from fedhk.estimators.persistence import VERSION
+
+    model = fedhk.load(path)
+    return {
+        "estimator": type(model).__name__,
+        "format_version": VERSION,
+        "n_clusters": int(model.n_clusters_),
+        "views": describe_views(model),
+        "objective": float(model.objective_),
+        "rounds": getattr(model, "n_iter_", None),
+        "stop_reason": getattr(model, "stop_reason_", None),
+    }
+
+
+def _read_summary(path: Path) -> dict[str, Any]:
+    try:
+        summary = json_format.loads(path.read_text("utf-8"))
+        run_facts(summary)
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{str(path)!r} is damaged: {error}") from error
+    return dict(summary)
+
+
+def _describe_unfinished(path: Path) -> dict[str, Any]:
+    from fedhk.federation.checkpoint import FILE, MAX_CHECKPOINT_BYTES
+    from fedhk.federation.messages import decode
+
+    config = read_config(path / UNDER_WAY)
+    file = path / CHECKPOINT / FILE
+    values = decode(file.read_bytes(), max_bytes=MAX_CHECKPOINT_BYTES).values if file.is_file() else {}
+    rounds, objective, *_ = values.get("progress", (0, None))
+    return {
+        "algorithm": config.algorithm,
+        "data": str(config.data),
+        "seed": config.seed,
+        "parameters": config.parameters,
+        "rounds": rounds,
+        "objective": objective,
+    }
+
+
+def _describe_data(path: Path) -> dict[str, Any]:
+    import numpy as np
+
+    from fedhk.data.folders import read_federation, read_site
+
+    folders = site_folders(path)
+    sites = {path.resolve().name: read_site(path)} if folders == [path] and any(path.iterdir()) else None
+    sites = read_federation(path).sites if sites is None else sites
+    columns = next(iter(sites.values())).columns
+    widths = {
+        view: next(values.shape[1] for site in sites.values() if (values := site.views[view]) is not None)
+        for view in columns
+    }
+    return {
+        "views": [{"name": view, "width": int(width)} for view, width in widths.items()],
+        "sites": {
+            name: {
+                "rows": site.n_rows,
+                "views": [view for view, values in site.views.items() if values is not None],
+                "missing_cells": sum(int(np.isnan(v).sum()) for v in site.views.values() if v is not None),
+                "ids": site.ids is not None,
+            }
+            for name, site in sites.items()
+        },
+        "rows": sum(site.n_rows for site in sites.values()),
+    }
+
+
+def _show_model(console: Console, found: dict[str, Any]) -> None:
+    facts = [
+        ("estimator", found["estimator"]),
+        ("clusters", found["n_clusters"]),
+        ("objective", f"{found['objective']:.6g}"),
+        ("rounds", found["rounds"]),
+        ("stop reason", found["stop_reason"]),
+        ("format version", found["format_version"]),
+    ]
+    console.print(facts_table(f"model {found['path']}", facts))
+    _show_views(console, found)
+
+
+def _show_run(console: Console, found: dict[str, Any]) -> None:
+    about = [("algorithm", found["algorithm"]), ("clusters", found["n_clusters"]), ("data", found["data"])]
+    console.print(facts_table(f"run {found['path']}", [*about, *run_facts(found), ("fedhk", found["fedhk"])]))
+    _show_views(console, found)
+    rows = [
+        (name, f"{site['rows']:,}", ", ".join(site["views"]), site["clusters_found"])
+        for name, site in found["sites"].items()
+    ]
+    columns = ("site", "rows", "views", "clusters found")
+    console.print(add_rows(make_table("sites", *columns, numbers=("rows", "clusters found")), rows))
+
+
+def _show_unfinished(console: Console, found: dict[str, Any]) -> None:
+    objective = None if found["objective"] is None else f"{found['objective']:.6g}"
+    facts = [(name, found[name]) for name in ("algorithm", "data", "seed", "rounds")]
+    console.print(facts_table(f"unfinished run {found['path']}", [*facts, ("objective", objective)]))
+    console.print(f"`fedhk fit --resume --out {found['path']}` goes on.", markup=False, soft_wrap=True)
+
+
+def _show_data(console: Console, found: dict[str, Any]) -> None:
+    n_sites, n_views = counted(len(found["sites"]), "site"), counted(len(found["views"]), "view")
+    console.print(f"{counted(found['rows'], 'row')} at {n_sites}, {n_views}")
+    _show_views(console, found)
+    rows = [
+        (
+            name,
+            f"{site['rows']:,}",
+            ", ".join(site["views"]),
+            f"{site['missing_cells']:,}",
+            "yes" if site["ids"] else "no",
+        )
+        for name, site in found["sites"].items()
+    ]
+    columns = ("site", "rows", "views", "missing cells", "ids")
+    console.print(add_rows(make_table("sites", *columns, numbers=("rows", "missing cells")), rows))
+
+
+def _show_views(console: Console, found: dict[str, Any]) -> None:
+    weighted = any("weight" in view for view in found["views"])
+    columns = ("view", "columns", *(("weight",) if weighted else ()))
+    rows = [(view["name"], view["width"], *((f"{view['weight']:.3f}",) if weighted else ())) for view in found["views"]]
+    console.print(add_rows(make_table("views", *columns, numbers=columns[1:]), rows))
+
+
+SHOW: dict[str, Callable[[Console, dict[str, Any]], None]] = {
+    "model": _show_model,
+    "run": _show_run,
+    "unfinished run": _show_unfinished,
+    "federation": _show_data,
+}

@@ -1,0 +1,102 @@
+"""The options of `fedhk fit`: what they are called, what they take, and the default that holds when none is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedhk.cli.algorithms import ALGORITHMS
+
+CHOICES = {
+    "algorithm": tuple(ALGORITHMS),
+    "protocol": ("statistics", "centers"),
+    "scaling": ("standard", "minmax", "l2", "none"),
+    "heat_coef": ("uniform", "minmax", "absdev"),
+}
+
+
+def one_of(name: str, help: str, default: str) -> Any:  # noqa: A002
+    """An option that takes one of a few words, which the shell completes."""
+    words = CHOICES[name]
+
+    def check(value: str | None) -> str | None:
+        if value is not None and value not in words:
+            raise typer.BadParameter(f"{value!r} is not one of {', '.join(words)}.")
+        return value
+
+    def complete(incomplete: str) -> list[str]:
+        return [word for word in words if word.startswith(incomplete)]
+
+    return typer.Option(
+        f"--{name.replace('_', '-')}",
+        callback=check,
+        autocompletion=complete,
+        metavar=f"[{'|'.join(words)}]",
+        show_default=default,
+        help=help,
+    )
+
+
+def number(name: str, help: str, default: Any, **limits: Any) -> Any:  # noqa: A002
+    """An option that takes a number; what else it must satisfy is checked by the estimator."""
+    return typer.Option(f"--{name}", show_default=str(default), help=help, **limits)
+
+
+def parsed(name: str, words: Sequence[str], read: Callable[[str], Any]) -> Callable[[str | None], Any]:
+    """What turns the text of an option into one of some words or into numbers."""
+
+    def parse(value: str | None) -> Any:
+        if value is None or value in words:
+            return value
+        try:
+            return read(value)
+        except ValueError:
+            raise typer.BadParameter(f"{name} {value!r} is neither a number nor {' or '.join(words)}.") from None
+
+    return parse
+
+
+parse_fuzzifier = parsed("--fuzzifier", ("auto",), float)
+parse_view_weights = parsed(
+    "--view-weights", ("auto", "uniform", "learned"), lambda text: [float(part) for part in text.split(",")]
+)
+
+Folder = Annotated[Path | None, typer.Argument(help="Federation folder: a sub-folder per site, in it a file per view.")]
+Name = Annotated[str | None, one_of("algorithm", "What to run.", "e-fkmvc")]
+Clusters = Annotated[int | None, typer.Option("--clusters", "-k", min=1, help="Number of clusters.")]
+Out = Annotated[Path | None, typer.Option("--out", "-o", help="Run folder to write.")]
+ConfigFile = Annotated[Path | None, typer.Option("--config", help="Take all from a run's config.toml; options win.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace the output if it exists, once the new one is complete.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with the interrupted run in --out.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
+
+Protocol = Annotated[str | None, one_of("protocol", "What a round sends: sums, or centres.", "statistics")]
+LocalPasses = Annotated[int | None, number("local-passes", "Passes at a site per round, with centers.", 5, min=1)]
+Scaling = Annotated[str | None, one_of("scaling", "Units of features; l2 for text.", "standard")]
+HeatCoef = Annotated[str | None, one_of("heat_coef", "Coefficient of each cell.", "uniform")]
+HeatTime = Annotated[float | None, number("heat-time", "Bandwidth of the heat kernel.", 0.3)]
+Fuzzifier = Annotated[
+    str | None,
+    typer.Option("--fuzzifier", metavar="auto|NUMBER", show_default="auto", help="How much clusters share rows."),
+]
+ViewWeights = Annotated[
+    str | None,
+    typer.Option(
+        "--view-weights",
+        metavar="auto|uniform|learned|NUMBERS",
+        show_default="auto",
+        help="A rule, or numbers with commas between, in the order of the views' names.",
+    ),
+]
+MaxRounds = Annotated[int | None, number("max-rounds", "Most rounds.", 100, min=1)]
+Tol = Annotated[float | None, number("tol", "Stop when the objective falls by less than this share.", 1e-5)]
+NInit = Annotated[int | None, number("n-init", "Starts to compare.", 20, min=1)]
+Seed = Annotated[int | None, number("seed", "Seed of all random choices.", "drawn and recorded", min=0, max=2**32 - 1)]
+Fraction = Annotated[float | None, number("fraction", "Share of the sites asked in a round.", 1.0)]
+MinSites = Annotated[int | None, number("min-sites", "Fewest answers for a round to count.", 1, min=1)]
+PersonalizationStep = Annotated[
+    float | None, number("personalization-step", "0 to 1: how far each site's model goes its own way.", 0.0)
+]

@@ -1,0 +1,114 @@
+"""`fedhk predict`: clusters of new rows, by a site's own model where there is one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedhk.cli import options as o
+from fedhk.cli.algorithms import named_views
+from fedhk.cli.console import OutputExistsError, add_rows, exit_codes, make_table, output, show_json
+from fedhk.cli.runs import MODEL, absolute, check_apart, is_run, replacing, write_labels
+from fedhk.errors import DataError
+
+ModelPath = Annotated[Path, typer.Argument(help="A run folder or a model file.")]
+DataPath = Annotated[Path, typer.Argument(help="A federation folder, or the folder of one site.")]
+LabelsOut = Annotated[Path, typer.Option("--out", "-o", help="Folder to write, with one parquet file per site.")]
+
+
+def predict(model: ModelPath, folder: DataPath, out: LabelsOut, force: o.Force = False, json: o.Json = False) -> None:
+    """Give the rows of one or several sites their clusters.
+
+    MODEL is a run folder or a model file, FOLDER a federation folder or the folder of one site. From a run folder, a
+    site's own model is used where there is one of that name, else the global model.
+
+    For example:
+
+        fedhk predict run/ hospitals/ --out labels/
+
+        fedhk predict run/model.safetensors hospitals/oslo --out labels/ --json
+    """
+    with exit_codes():
+        target = absolute(out)
+        _check_free(target, force)
+        check_apart(target, folder)
+        result = predict_folder(model, folder, target)
+    if json:
+        show_json(result)
+        return
+    rows = [
+        (name, f"{site['rows']:,}", len(site["clusters"]), f"{site['mean_certainty']:.3f}", site["model"])
+        for name, site in result["sites"].items()
+    ]
+    columns = ("site", "rows", "clusters found", "mean certainty", "model")
+    output().print(add_rows(make_table("clusters of new rows", *columns, numbers=columns[1:4]), rows))
+    output().print(f"Written to {target}", markup=False, soft_wrap=True)
+
+
+def _check_free(out: Path, force: bool) -> None:
+    """Refuse a folder that holds something; labels may be replaced where the user says so, nothing else."""
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return
+    if not out.is_dir() or any(entry.suffix != ".parquet" or not entry.is_file() for entry in out.iterdir()):
+        raise OutputExistsError(f"{str(out)!r} holds more than labels: it is never replaced. Give another --out.")
+    if not force:
+        raise OutputExistsError(f"{str(out)!r} exists already. Give another --out, or --force to replace it.")
+
+
+def predict_folder(model: Path, folder: Path, out: Path) -> dict[str, Any]:
+    """Write the clusters of all sites of a folder; what was done, by site."""
+    import fedhk
+    from fedhk.data.folders import read_site
+
+    general = fedhk.load(_model_file(model))
+    expected = {view["name"]: view["columns"] for view in general.to_state()[0]["model"]["views"]}
+    done = {}
+    with replacing(out) as draft:
+        for path in site_folders(folder):
+            site = read_site(path, expected)
+            own = model / "sites" / f"{site.name}.safetensors"
+            used = fedhk.load(own) if own.is_file() else general
+            done[site.name] = _predict_site(site, used, general, draft)
+            done[site.name]["model"] = "its own" if used is not general else "global"
+    return {"model": str(model), "out": str(out), "sites": done}
+
+
+def _predict_site(site: Any, used: Any, general: Any, folder: Path) -> dict[str, Any]:
+    """Write one site's clusters."""
+    import numpy as np
+
+    labels, certainty, global_labels = np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64)
+    if site.n_rows:
+        views = named_views(site)
+        try:
+            memberships = used.predict_proba(views)
+            labels, certainty = used.predict(views), memberships.max(axis=1)
+            global_labels = labels if used is general else general.predict(views)
+        except ValueError as error:
+            raise DataError(f"site {site.name!r}: {error}") from error
+    write_labels(folder / f"{site.name}.parquet", site.ids, labels, certainty, global_labels)
+    clusters, counts = np.unique(labels, return_counts=True)
+    return {
+        "rows": site.n_rows,
+        "clusters": {int(cluster): int(count) for cluster, count in zip(clusters, counts, strict=True)},
+        "mean_certainty": float(certainty.mean()) if site.n_rows else float("nan"),
+    }
+
+
+def _model_file(path: Path) -> Path:
+    """The global model of a run folder, or the file itself."""
+    if path.is_dir() and not is_run(path):
+        raise DataError(f"{str(path)!r} holds no finished run: it has no summary.json and config.toml.")
+    file = path / MODEL if path.is_dir() else path
+    if not file.is_file():
+        raise DataError(f"Model {str(file)!r} does not exist.")
+    return file
+
+
+def site_folders(folder: Path) -> list[Path]:
+    """The sites of a federation folder, or the folder itself where it is a single site."""
+    if not folder.is_dir():
+        raise DataError(f"Folder {str(folder)!r} {'is a file' if folder.exists() else 'does not exist'}.")
+    return sorted(e for e in folder.iterdir() if e.is_dir() and not e.name.startswith(".")) or [folder]

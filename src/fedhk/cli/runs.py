@@ -1,0 +1,186 @@
+"""Run folders: what a fit leaves behind, whole or not at all, and never over something else."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedhk import __version__
+from fedhk._files import write_atomically
+from fedhk.cli.algorithms import ALGORITHMS, Outcome
+from fedhk.cli.config import Config
+from fedhk.cli.console import OutputExistsError, to_json
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from fedhk.data.folders import Federation
+
+MODEL, CONFIG, SUMMARY, HISTORY = "model.safetensors", "config.toml", "summary.json", "history"
+CHECKPOINT, UNDER_WAY = "checkpoint", "checkpoint.toml"
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a folder holds a finished run."""
+    return (folder / SUMMARY).is_file() and (folder / CONFIG).is_file()
+
+
+def is_under_way(folder: Path) -> bool:
+    """Whether a folder holds a run that was begun and not finished."""
+    return (folder / UNDER_WAY).is_file()
+
+
+def check_free(out: Path, *, force: bool, resume: bool = False) -> None:
+    """Refuse a folder that holds something, unless it is a run that the user wants replaced or gone on with."""
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return
+    if is_under_way(out):
+        if resume or force:
+            return
+        raise OutputExistsError(
+            f"{str(out)!r} holds a run that was interrupted; --resume goes on, --force starts anew."
+        )
+    if is_run(out):
+        if force:
+            return
+        what = "is finished: there is nothing to resume" if resume else "exists already"
+        raise OutputExistsError(f"The run {str(out)!r} {what}. Give another --out, or --force to replace it.")
+    raise OutputExistsError(f"{str(out)!r} is not empty and no run: it is never replaced. Give another --out.")
+
+
+def check_apart(out: Path, data: Path) -> None:
+    """Refuse to write a run into its data, where it would be a site, or around them, where they could be replaced."""
+    run, folder = out.resolve(), data.resolve()
+    if run == folder or folder in run.parents or run in folder.parents:
+        raise OutputExistsError(f"--out {str(out)!r} and the data {str(data)!r} lie in each other; keep them apart.")
+
+
+@contextmanager
+def under_way(out: Path, config: Config, *, resume: bool) -> Iterator[Path]:
+    """Mark a folder as holding a run that is not finished, and give the folder for its checkpoints.
+
+    If nothing was reached that could be resumed, nothing is left behind.
+    """
+    checkpoint = out / CHECKPOINT
+    created = not out.exists()
+    out.mkdir(parents=True, exist_ok=True)
+    if not resume and checkpoint.exists():
+        shutil.rmtree(checkpoint)
+    if not (resume and is_under_way(out)):
+        write_atomically(out / UNDER_WAY, config.to_toml().encode())
+    try:
+        yield checkpoint
+    except BaseException:
+        if not checkpoint.exists():
+            (out / UNDER_WAY).unlink(missing_ok=True)
+            if created:
+                out.rmdir()
+        raise
+
+
+@contextmanager
+def replacing(out: Path) -> Iterator[Path]:
+    """A hidden folder beside `out` that takes its place, and that of all it held, once it is complete."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    token = secrets.token_hex(4)
+    draft, old = (out.with_name(f".{out.name}.{token}.{kind}") for kind in ("new", "old"))
+    draft.mkdir()
+    try:
+        yield draft
+        if out.exists():
+            out.rename(old)
+        try:
+            draft.rename(out)
+        except OSError:
+            if old.exists():
+                old.rename(out)
+            raise
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def absolute(path: Path) -> Path:
+    """A path that stays the same wherever the program goes; links are kept."""
+    return Path(os.path.abspath(path))
+
+
+def write_run(
+    folder: Path, outcome: Outcome, federation: Federation, config: Config, data: str | None = None
+) -> dict[str, Any]:
+    """Write all files of a run into a folder; returns its summary."""
+    import polars as pl
+
+    (folder / "labels").mkdir()
+    (folder / "sites").mkdir()
+    outcome.model.save(folder / MODEL)
+    for site, model in outcome.site_models.items():
+        model.save(folder / "sites" / f"{site}.safetensors")
+        parts = outcome.labels[site], outcome.certainty[site], outcome.global_labels[site]
+        write_labels(folder / "labels" / f"{site}.parquet", federation.sites[site].ids, *parts)
+    flat = [r | ({"refused": to_json(r["refused"])} if "refused" in r else {}) for r in outcome.history]
+    pl.DataFrame(flat).write_parquet(folder / f"{HISTORY}.parquet")
+    (folder / f"{HISTORY}.json").write_text(to_json(outcome.history) + "\n", "utf-8")
+    (folder / CONFIG).write_text(config.to_toml(data), "utf-8")
+    summary = summarise(outcome, federation, config)
+    (folder / SUMMARY).write_text(to_json(summary) + "\n", "utf-8")
+    return summary
+
+
+def write_labels(
+    path: Path, ids: NDArray[Any] | None, labels: NDArray[Any], certainty: NDArray[Any], global_labels: NDArray[Any]
+) -> None:
+    """One site's clusters: id (or row number), cluster, certainty, and the global model's cluster."""
+    import polars as pl
+
+    who = pl.Series("row", range(len(labels)), pl.Int64) if ids is None else pl.Series("id", ids)
+    columns = {"cluster": labels, "certainty": certainty, "global_cluster": global_labels}
+    pl.DataFrame([who, *(pl.Series(name, values) for name, values in columns.items())]).write_parquet(path)
+
+
+def summarise(outcome: Outcome, federation: Federation, config: Config) -> dict[str, Any]:
+    """What a run came to, for people and scripts."""
+    model = outcome.model
+    federated = ALGORITHMS[config.algorithm].federated
+    traffic = {
+        direction: sum(r[direction] for r in outcome.history) if federated else 0
+        for direction in ("bytes_up", "bytes_down")
+    }
+    return {
+        "fedhk": __version__,
+        "algorithm": config.algorithm,
+        "data": str(config.data),
+        "seed": config.seed,
+        "n_clusters": int(model.n_clusters_),
+        "views": describe_views(model),
+        "sites": {
+            name: {
+                "rows": site.n_rows,
+                "views": [view for view, values in site.views.items() if values is not None],
+                "clusters_found": len(set(outcome.labels[name].tolist())),
+            }
+            for name, site in federation.sites.items()
+        },
+        "rows": sum(site.n_rows for site in federation.sites.values()),
+        "objective": float(model.objective_),
+        "rounds": int(model.n_iter_),
+        "converged": bool(model.converged_),
+        "stop_reason": model.stop_reason_,
+        **traffic,
+        "seconds": sum(record["seconds"] for record in outcome.history),
+        "refused": {site: why for record in outcome.history for site, why in record.get("refused", {}).items()},
+    }
+
+
+def describe_views(model: Any) -> list[dict[str, Any]]:
+    """The views of a model with their widths and weights."""
+    header, arrays = model.to_state()
+    return [
+        {"name": view["name"], "width": int(arrays[f"{h}.centers"].shape[1]), "weight": float(weight)}
+        for h, (view, weight) in enumerate(zip(header["model"]["views"], model.view_weights_, strict=True))
+    ]
