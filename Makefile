@@ -27,6 +27,9 @@ bench: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[bench]'
 	$(BIN)/python benchmarks/quality.py
 	$(BIN)/python benchmarks/speed.py
+	$(BIN)/python benchmarks/federation.py
+	$(BIN)/python benchmarks/engine.py
+	$(BIN)/python benchmarks/kills.py
 
 clean:
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -18,13 +18,13 @@ import tempfile
 import time
 from pathlib import Path
 
-ROUNDS = 120
+from fedhk import EFKMVC, datasets
+
+ROUNDS = 60
 
 
 def fit_once(folder: str) -> None:
     """Fit in a folder, going on with what is there, and save the model."""
-    from fedhk import EFKMVC, datasets
-
     os.chdir(folder)
     data = datasets.make_sites(4, 40, n_clusters=3, n_features=(3, 5), missing_views=0.2, random_state=0)
     model = EFKMVC(
@@ -46,19 +46,21 @@ def fit_once(folder: str) -> None:
 
 
 def nursery() -> None:
-    """Fork a child for every folder that is named on standard input; say its number, then how it ended."""
-    import fedhk  # noqa: F401
-
+    """Fork a child for every line "seconds folder" on standard input, kill it then, and say how it ended."""
+    print("ready", flush=True)
     for line in sys.stdin:
+        seconds, folder = line.rstrip("\n").split(" ", 1)
         child = os.fork()
         if child == 0:
             status = 1
             try:
-                fit_once(line.rstrip("\n"))
+                fit_once(folder)
                 status = 0
             finally:
                 os._exit(status)
-        print(child, flush=True)
+        if float(seconds) >= 0:
+            time.sleep(float(seconds))
+            os.kill(child, signal.SIGKILL)  # it is our own child until we wait for it, dead or alive
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 
 
@@ -69,21 +71,19 @@ class Nursery:
         self._process = subprocess.Popen(  # noqa: S603
             [sys.executable, __file__, "nursery"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == "ready\n"
         return self
 
     def __exit__(self, *_: object) -> None:
         self._process.communicate()
 
-    def run(self, folder: Path, kill_after: float | None = None) -> bool:
-        """Fit in a folder; whether it was killed."""
+    def run(self, folder: Path, kill_after: float = -1.0) -> bool:
+        """Fit in a folder; whether it was killed. A negative time lets it live."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(f"{folder}\n")
+        self._process.stdin.write(f"{kill_after} {folder}\n")
         self._process.stdin.flush()
-        child = int(self._process.stdout.readline())
-        if kill_after is not None:
-            time.sleep(kill_after)
-            os.kill(child, signal.SIGKILL)
         status = int(self._process.stdout.readline())
         if status not in (0, -signal.SIGKILL):
             raise RuntimeError(f"the run in {folder} failed with status {status}")
@@ -106,10 +106,8 @@ def kill_and_resume(folder: Path, kills: int, seed: int, per_run: int = 10) -> t
     done = runs = same = 0
     with Nursery() as nest:
         (folder / "undisturbed").mkdir()
-        nest.run(folder / "undisturbed")  # the first run warms up
-        (folder / "timed").mkdir()
         began = time.perf_counter()
-        nest.run(folder / "timed")
+        nest.run(folder / "undisturbed")
         typical = time.perf_counter() - began
         expected = models(folder / "undisturbed")
         while done < kills:

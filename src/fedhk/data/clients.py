@@ -6,9 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from fedhk.data.views import Views, check_views, is_view_collection
 from fedhk.errors import DataError
+
+# Longer names do not fit the header of a message.
+LONGEST_NAME = 200
 
 
 def check_clients(clients: Any) -> dict[str, Views]:
@@ -40,19 +44,85 @@ def check_clients(clients: Any) -> dict[str, Views]:
     if not isinstance(clients, Mapping):
         digits = max(2, len(str(len(clients) - 1)))
         clients = {f"site-{i:0{digits}d}": site for i, site in enumerate(clients)}
-    checked = {}
-    for name in sorted(clients, key=str):
-        site = clients[name]
-        if not is_view_collection(site):
-            raise DataError(
-                f"Site {str(name)!r} is a {type(site).__name__}; a site is a list or dict of views. Put one table in a "
-                "list."
-            )
-        try:
-            checked[str(name)] = check_views(site, missing_views=True, min_rows=0)
-        except (TypeError, ValueError) as error:
-            raise DataError(f"Site {str(name)!r}: {error}") from error
-    counts = {len(views.tables) for name, views in checked.items() if not isinstance(clients.get(name), Mapping)}
-    if len(counts) > 1:
-        raise DataError(f"Sites have {sorted(counts)} views; give None for a view that a site does not have.")
+    checked: dict[str, Views] = {}
+    for key in sorted(clients, key=str):
+        name = _checked_name(key, checked)
+        checked[name] = _checked_site(clients[key], name)
+    _check_same_number({str(key): site for key, site in clients.items()})
+    _check_same_views(checked)
     return checked
+
+
+def _checked_name(key: Any, known: Mapping[str, Views]) -> str:
+    name = str(key)
+    if not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
+        raise DataError(
+            f"Site {name[:LONGEST_NAME]!r}: the name of a site must be 1 to {LONGEST_NAME} printable characters."
+        )
+    if name in known:
+        raise DataError(f"Two sites are called {name!r}: names must differ as text.")
+    return name
+
+
+def _checked_site(site: Any, name: str) -> Views:
+    if not is_view_collection(site):
+        raise DataError(
+            f"Site {name!r} is a {type(site).__name__}; a site is a list or dict of views. Put one table in a list."
+        )
+    try:
+        return check_views(site, missing_views=True, min_rows=0)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"Site {name!r}: {error}") from error
+
+
+def _check_same_number(clients: Mapping[str, Any]) -> None:
+    """Views in lists are told apart by their place, so that every site must list them all."""
+    counts: dict[int, str] = {}
+    for name, site in clients.items():
+        if not isinstance(site, Mapping):
+            counts.setdefault(len(site), name)
+    if len(counts) > 1:
+        listed = ", ".join(f"site {name!r} has {count}" for count, name in counts.items())
+        raise DataError(
+            f"Sites must list the same views, but {listed} views; give None for a view that a site does not have."
+        )
+
+
+def _check_same_views(checked: Mapping[str, Views]) -> None:
+    """Refuse a view that is not the same table everywhere, or that nobody has a value of."""
+    first: dict[str, tuple[str, int]] = {}
+    columns: dict[str, tuple[str, tuple[str, ...]]] = {}
+    for site, views in checked.items():
+        for view, width, named in zip(views.names, views.widths, views.columns, strict=True):
+            if width is None:
+                continue
+            other, known = first.setdefault(view, (site, width))
+            if width != known:
+                raise DataError(
+                    f"Site {site!r}: view {view!r} has {width} features, at site {other!r} {known}; a view must have "
+                    "the same features at every site."
+                )
+            if named is not None:
+                other, expected = columns.setdefault(view, (site, named))
+                if named != expected:
+                    raise DataError(f"Site {site!r}: {_column_difference(view, named, other, expected)}")
+    for view in {name: None for views in checked.values() for name in views.names}:
+        if not any(_has_value(views, view) for views in checked.values()):
+            raise DataError(f"View {view!r} has no observed value at any site: leave the view out.")
+
+
+def _column_difference(view: str, named: tuple[str, ...], other: str, expected: tuple[str, ...]) -> str:
+    missing, extra = sorted(set(expected) - set(named)), sorted(set(named) - set(expected))
+    if not missing and not extra:
+        return f"view {view!r} has the columns of site {other!r} in another order; order them alike."
+    return f"view {view!r} has other columns than at site {other!r}: missing {missing[:5]}, unexpected {extra[:5]}."
+
+
+def _has_value(views: Views, view: str) -> bool:
+    if view not in views.names or not views.n_rows:
+        return False
+    place = views.names.index(view)
+    table = views.tables[place]
+    if table is None:
+        return False
+    return not views.missing[place] or sp.issparse(table) or not bool(np.isnan(table).all())

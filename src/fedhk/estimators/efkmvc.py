@@ -197,12 +197,10 @@ class EFKMVC(HeatKernelModel):
         return self
 
     def _plan(self, clients: dict[str, Views]) -> Plan:
-        """The plan of the run; what is given per view is checked against the first site that has the view."""
-        widths: dict[str, int] = {}
-        for views in clients.values():
-            widths |= {
-                n: w for n, w in zip(views.names, views.widths, strict=True) if w is not None and n not in widths
-            }
+        """The plan of the run; what is given per view is in the order in which sites first name the views."""
+        named = [(n, w) for views in clients.values() for n, w in zip(views.names, views.widths, strict=True)]
+        known = {name: width for name, width in named if width is not None}
+        widths = {name: known[name] for name, _ in named}
         settings = make_settings(self, list(widths), list(widths.values()), single_table=False)
         return Plan(
             settings=settings,
@@ -221,8 +219,11 @@ class EFKMVC(HeatKernelModel):
             if resume:
                 raise CheckpointError("resume=True needs checkpoint=, the folder of the run to go on with.")
             return plan, Run()
-        found = load_run(Path(self.checkpoint), plan) if resume else None
-        if not resume and Path(self.checkpoint).exists() and any(Path(self.checkpoint).iterdir()):
+        folder = Path(self.checkpoint)
+        if folder.exists() and not folder.is_dir():
+            raise CheckpointError(f"checkpoint={str(folder)!r} is a file; it must be a folder, or not exist yet.")
+        found = load_run(folder, plan) if resume else None
+        if not resume and folder.exists() and any(folder.iterdir()):
             raise CheckpointError(
                 f"checkpoint={str(self.checkpoint)!r} is not empty. Pass resume=True to go on with it, or give another."
             )

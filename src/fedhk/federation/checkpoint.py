@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,16 @@ import numpy as np
 
 from fedhk._files import write_atomically
 from fedhk.errors import CheckpointError, MessageError
-from fedhk.federation.messages import Message, decode, encode
+from fedhk.federation.messages import Message, decode, encode, expect
 from fedhk.federation.payloads import (
     pack_moments,
     pack_parameters,
     pack_references,
+    pack_text,
     unpack_moments,
     unpack_parameters,
     unpack_references,
+    unpack_text,
 )
 from fedhk.federation.run import Run
 from fedhk.federation.server import Plan, ServerState
@@ -29,11 +32,11 @@ MAX_CHECKPOINT_BYTES = 2**32
 
 
 def describe_plan(plan: Plan) -> dict[str, Any]:
-    """The plan as JSON: what a checkpoint must agree with to be gone on with. Given centres stand as their sum."""
+    """The plan as JSON: what a checkpoint must agree with to be gone on with. Given centres stand as a digest."""
     described = asdict(plan)
     settings = described["settings"]
     if not isinstance(settings["init"], str):
-        settings["init"] = [float(np.sum(values)) for values in settings["init"]]
+        settings["init"] = [sha256(np.asarray(values).tobytes()).hexdigest()[:16] for values in settings["init"]]
     if not isinstance(settings["view_weights"], str):
         settings["view_weights"] = list(settings["view_weights"])
     return described
@@ -42,19 +45,18 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
 def save_run(folder: Path, plan: Plan, run: Run) -> None:
     """Write the checkpoint of a run."""
     state = run.state
-    arrays: dict[str, Any] = {}
+    # what grows with rounds, sites and columns
+    arrays: dict[str, Any] = {"texts": pack_text([run.history, run.pending, state.columns])}
     values: dict[str, Any] = {
         "plan": describe_plan(plan),
-        "history": run.history,
-        "pending": run.pending,
         "phase": state.phase,
         "n_sites": state.n_sites,
-        "columns": [None if names is None else list(names) for names in state.columns],
+        "answered": state.answered,
         "final": None if math.isnan(state.final_objective) else [state.final_objective, state.rows],
     }
     if state.references:
-        arrays, described = pack_references(state.references, state.names)
-        arrays |= pack_moments(state.moments)
+        packed, described = pack_references(state.references, state.names, state.columns)
+        arrays |= packed | pack_moments(state.moments)
         values |= described
     if state.progress is not None:
         packed, numbers = pack_parameters(state.progress.parameters)
@@ -82,17 +84,22 @@ def load_run(folder: Path, plan: Plan) -> tuple[Plan, Run] | None:
         If the file is damaged, or was made by a run with other settings: both are named.
     """
     path = folder / FILE
+    for half_written in folder.glob(f".{FILE}.*"):  # of a run that was killed
+        half_written.unlink()
     if not path.exists():
         return None
     try:
         message = decode(path.read_bytes(), max_bytes=MAX_CHECKPOINT_BYTES)
-    except MessageError as error:
-        raise CheckpointError(
-            f"The checkpoint {path} cannot be used: {error.reason}. Remove it to start anew."
-        ) from error
-    plan = replace(plan, seed=int(message.values["plan"]["seed"]))
-    _check_same_plan(path, message.values["plan"], describe_plan(plan))
-    return plan, Run(_state(message), message.values["history"], message.values["pending"])
+        expect(message, kind="checkpoint")
+        history, pending, columns = unpack_text(message.arrays.get("texts"), None)
+        run = Run(_state(message, columns), history, pending)
+        stored = message.values["plan"]
+        plan = replace(plan, seed=int(stored["seed"]))
+    except (MessageError, OSError, KeyError, TypeError, ValueError) as error:
+        reason = error.reason if isinstance(error, MessageError) else f"{type(error).__name__}: {error}"
+        raise CheckpointError(f"The checkpoint {path} cannot be used: {reason}. Remove it to start anew.") from error
+    _check_same_plan(path, stored, describe_plan(plan))
+    return plan, run
 
 
 def _check_same_plan(path: Path, stored: dict[str, Any], wanted: dict[str, Any]) -> None:
@@ -106,18 +113,23 @@ def _check_same_plan(path: Path, stored: dict[str, Any], wanted: dict[str, Any])
         raise CheckpointError(f"The checkpoint {path} is of a run with other settings: {'; '.join(different)}.")
 
 
-def _state(message: Message) -> ServerState:
+def _state(message: Message, columns: list[list[str] | None]) -> ServerState:
     values = message.values
-    state = ServerState(phase=values["phase"], exchange=message.round, n_sites=int(values["n_sites"]))
+    state = ServerState(
+        phase=values["phase"],
+        exchange=message.round,
+        n_sites=int(values["n_sites"]),
+        answered=str(values["answered"]),
+    )
     if values["final"] is not None:
         state = replace(state, final_objective=float(values["final"][0]), rows=float(values["final"][1]))
     if "views" not in values:
         return state
-    references, names = unpack_references(message)
+    references, names, _ = unpack_references(message)
     only = {name: message.arrays[name] for name in ("rows", "moments")}
     moments = unpack_moments(replace(message, arrays=only), [reference.width for reference in references])
-    columns = tuple(None if c is None else tuple(c) for c in values["columns"])
-    state = replace(state, names=names, columns=columns, moments=moments, references=references)
+    named = tuple(None if names is None else tuple(names) for names in columns)
+    state = replace(state, names=names, columns=named, moments=moments, references=references)
     if "progress" not in values:
         return state
     iteration, objective, converged, reason = values["progress"]

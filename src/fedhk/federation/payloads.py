@@ -5,6 +5,8 @@ Views stand side by side in one array, because every array of a message costs so
 
 from __future__ import annotations
 
+import json
+import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +16,7 @@ import numpy.typing as npt
 from fedhk._typing import FloatArray
 from fedhk.data.moments import Moments
 from fedhk.data.scaling import Reference
+from fedhk.data.views import LARGEST_VALUE
 from fedhk.errors import MessageError
 from fedhk.federation.messages import ArraySpec, Message, check_arrays
 from fedhk.model.parameters import Parameters
@@ -21,11 +24,30 @@ from fedhk.model.statistics import Statistics
 
 Arrays = dict[str, npt.NDArray[Any]]
 Values = dict[str, Any]
+Columns = tuple[str, ...] | None
+
+# Counts above this are not counts of rows.
+MOST_ROWS = 2.0**53
 
 
 def split(joint: FloatArray, widths: Sequence[int]) -> tuple[FloatArray, ...]:
     """Columns of views that stand side by side."""
     return tuple(np.split(joint, np.cumsum(widths)[:-1], axis=1))
+
+
+def pack_text(value: Any) -> npt.NDArray[np.uint8]:
+    """Any JSON value as an array: for texts that may be long, because the header of a message may not."""
+    return np.frombuffer(json.dumps(value, separators=(",", ":")).encode(), np.uint8)
+
+
+def unpack_text(array: npt.NDArray[Any] | None, site: str | None) -> Any:
+    """The value that `pack_text` packed."""
+    if array is None or array.dtype != np.uint8 or array.ndim != 1:
+        raise MessageError("a text of the message is missing or is not one", site)
+    try:
+        return json.loads(array.tobytes())
+    except (ValueError, RecursionError) as error:
+        raise MessageError("a text of the message cannot be read", site) from error
 
 
 # ---------------------------------------------------------------------------------------------------------- moments
@@ -34,9 +56,15 @@ def split(joint: FloatArray, widths: Sequence[int]) -> tuple[FloatArray, ...]:
 def pack_moments(moments: Sequence[Moments]) -> Arrays:
     """Moments of a site's views."""
     return {
-        "rows": np.array([[view.rows, view.total] for view in moments]),
+        "rows": np.array([[view.rows, view.total] for view in moments]).reshape(-1, 2),
         "moments": np.hstack(
-            [np.stack([v.weight, v.mean, v.squares, *np.where(v.weight > 0, [v.low, v.high], 0.0)]) for v in moments]
+            [
+                np.zeros((5, 0)),
+                *(
+                    np.stack([v.weight, v.mean, v.squares, *np.where(v.weight > 0, [v.low, v.high], 0.0)])
+                    for v in moments
+                ),
+            ]
         ),
     }
 
@@ -54,10 +82,13 @@ def unpack_moments(message: Message, widths: Sequence[int]) -> tuple[Moments, ..
     for (rows, total), part in zip(message.arrays["rows"], split(message.arrays["moments"], widths), strict=True):
         weight, mean, squares, low, high = np.asarray(part, np.float64)
         seen = weight > 0
-        possible = np.all(weight >= 0) and np.all(squares >= 0) and np.all(weight <= total * (1 + 1e-9))
-        if not possible or np.any((low > high) & seen) or rows > total * (1 + 1e-9):
+        most = min(total, MOST_ROWS) * (1 + 1e-9)
+        counted = 0 <= rows <= most and np.all((weight >= 0) & (weight <= most))
+        ranged = np.all(np.abs([mean, low, high]) <= LARGEST_VALUE) and not np.any((low > high) & seen)
+        widest = np.square(high - low) + 1e-9 * np.square(np.maximum(np.abs(low), np.abs(high)))
+        if not counted or not ranged or np.any(squares < 0) or np.any(squares > weight * widest):
             raise MessageError(
-                "moments that no rows can have: negative counts or spreads, or a range inside out", message.site
+                "moments that no rows can have: impossible counts or spreads, or a range inside out", message.site
             )
         result.append(
             Moments(
@@ -76,23 +107,33 @@ def unpack_moments(message: Message, widths: Sequence[int]) -> tuple[Moments, ..
 # ------------------------------------------------------------------------------------------------------- references
 
 
-def pack_references(references: Sequence[Reference], names: Sequence[str]) -> tuple[Arrays, Values]:
+def columns_code(columns: Columns) -> int | None:
+    """A number by which a site sees whether its columns are those of the model, without a list of them."""
+    return None if columns is None else zlib.crc32(json.dumps(columns).encode())
+
+
+def pack_references(
+    references: Sequence[Reference], names: Sequence[str], columns: Sequence[Columns]
+) -> tuple[Arrays, Values]:
     """References for the sites: how rows become model units. A constant feature has scale 0 on the wire."""
     joint = [np.stack([r.shift, np.where(np.isfinite(r.scale), r.scale, 0.0), r.low, r.span]) for r in references]
-    described = [[n, r.width, r.unit_rows, r.heat_coef, r.share] for n, r in zip(names, references, strict=True)]
+    described = [
+        [name, r.width, r.unit_rows, r.heat_coef, r.share, columns_code(c)]
+        for name, r, c in zip(names, references, columns, strict=True)
+    ]
     return {"references": np.hstack(joint)}, {"views": described}
 
 
-def unpack_references(message: Message) -> tuple[tuple[Reference, ...], tuple[str, ...]]:
-    """References and view names from the server."""
+def unpack_references(message: Message) -> tuple[tuple[Reference, ...], tuple[str, ...], tuple[int | None, ...]]:
+    """References, view names and codes of their columns from the server."""
     described = message.values["views"]
     widths = [int(width) for _, width, *_ in described]
     parts = split(np.asarray(message.arrays["references"], np.float64), widths)
     references = []
-    for (_, _, unit_rows, heat_coef, share), (shift, scale, low, span) in zip(described, parts, strict=True):
+    for (_, _, unit_rows, heat_coef, share, _), (shift, scale, low, span) in zip(described, parts, strict=True):
         finite = np.where(scale > 0, scale, np.inf)
         references.append(Reference(bool(unit_rows), shift, finite, heat_coef, low, span, float(share)))
-    return tuple(references), tuple(name for name, *_ in described)
+    return tuple(references), tuple(name for name, *_ in described), tuple(code for *_, code in described)
 
 
 # ------------------------------------------------------------------------------------------------------- parameters
@@ -123,7 +164,10 @@ def pack_statistics(statistics: Statistics) -> Arrays:
     return {
         "numerators": np.hstack(statistics.numerators),
         "weights": np.hstack(statistics.weights),
-        "sums": np.concatenate([statistics.costs, statistics.masses, [statistics.objective, statistics.rows]]),
+        # in float32 the cost of rows on centres may round to just below zero
+        "sums": np.concatenate(
+            [np.maximum(statistics.costs, 0.0), statistics.masses, [statistics.objective, statistics.rows]]
+        ),
     }
 
 
@@ -164,8 +208,8 @@ def weight_columns(message: Message, widths: Sequence[int], found: int) -> list[
 # ------------------------------------------------------------------------------------------------------- candidates
 
 
-def unpack_candidates(message: Message, widths: Sequence[int]) -> tuple[FloatArray, FloatArray]:
-    """Weighted candidates of a site, in model units; NaN where the site has not seen the feature."""
+def unpack_candidates(message: Message, widths: Sequence[int], most: int) -> tuple[FloatArray, FloatArray]:
+    """Weighted candidates of a site, at most `most`, in model units; NaN where it has not seen the feature."""
     check_arrays(
         message,
         {
@@ -177,6 +221,8 @@ def unpack_candidates(message: Message, widths: Sequence[int]) -> tuple[FloatArr
     weights = np.asarray(message.arrays["weights"], np.float64)
     if len(candidates) != len(weights):
         raise MessageError(f"{len(candidates)} candidates with {len(weights)} weights", message.site)
-    if np.isinf(candidates).any():
-        raise MessageError("candidates with infinite values", message.site)
+    if len(candidates) > most:
+        raise MessageError(f"{len(candidates)} candidates, at most {most} were asked for", message.site)
+    if np.any(weights <= 0) or weights.sum() > MOST_ROWS:
+        raise MessageError("candidates with weights that no rows can have", message.site)
     return candidates, weights

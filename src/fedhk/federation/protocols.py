@@ -79,12 +79,15 @@ def average_centers(
     The paper weighs by rows. A site without rows in a cluster then pulls its centre to wherever it was left; by mass it
     has no say. softmax is taken of the mean objective per row: of sums over rows it underflows and one site takes all.
     """
+    rows = np.array([site.rows for site in sites])
+    if not rows.any():
+        return parameters, 0.0
     masses = np.stack([site.masses for site in sites])
     holds = masses > 0
-    rows = np.array([site.rows for site in sites])
     if rule == "quality":
-        means = np.array([site.objective / max(site.rows, 1e-300) for site in sites])
-        scores = np.exp(-temperature * (means - means.min()))
+        means = np.array([site.objective / site.rows if site.rows else np.inf for site in sites])
+        filled = np.isfinite(means)
+        scores = filled * np.exp(-temperature * np.where(filled, means - means.min(), 0.0))
         shares = scores / scores.sum()
     else:
         shares = rows / rows.sum()

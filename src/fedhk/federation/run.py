@@ -9,16 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from fedhk.errors import FedHKError, MessageError
+from fedhk.errors import MessageError
 from fedhk.federation.engines import Engine
 from fedhk.federation.messages import MAX_BYTES, Message, decode, encode, expect
-from fedhk.federation.server import Plan, ServerState, listed, next_request, server_step
+from fedhk.federation.server import Plan, QuorumError, ServerState, next_request, server_step
+
+__all__ = ["Participation", "QuorumError", "Run", "conduct", "participants", "without_engine"]
 
 Record = dict[str, Any]
 
-
-class QuorumError(FedHKError, RuntimeError):
-    """Too few sites answered for a round to count. A run with a checkpoint can be resumed when they are back."""
+# Reasons come from anybody; a history need not keep more of them.
+LONGEST_REASON = 300
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,8 @@ class Participation:
     Parameters
     ----------
     fraction : float
-        Share of the sites that are asked in a round, drawn anew each time; set-up and finish ask all.
+        Share of the sites that are asked in a round, drawn anew each time, but at least `min_sites`; set-up and finish
+        ask all.
     min_sites : int
         Fewest usable answers for an exchange to count.
     max_bytes : int
@@ -92,35 +94,33 @@ def conduct(
     """
     while run.state.phase != "done":
         began = time.perf_counter()
-        asked = participants(plan, run.state, engine.sites(), participation.fraction)
+        asked = participants(plan, run.state, engine.sites(), participation)
         requests = _requests(plan, run.state, asked)
         answers = engine.exchange(requests)
-        replies, refused = _read(run.state, asked, answers, participation.max_bytes)
-        _check_quorum(run.state, len(replies), participation.min_sites, refused)
+        replies, unread = _read(run.state, asked, answers, participation.max_bytes)
         phase = run.state.phase
-        state, not_used = server_step(plan, run.state, replies, workers)
-        refused |= not_used
-        _check_quorum(run.state, len(replies) - len(not_used), participation.min_sites, refused)
-        run.state = state
+        run.state, refused = server_step(
+            plan, run.state, replies, workers, min_sites=participation.min_sites, unread=unread
+        )
         record = {
             "bytes_up": sum(len(answer) for answer in answers.values() if isinstance(answer, bytes)),
             "bytes_down": sum(len(request) for request in requests.values()),
             "seconds": time.perf_counter() - began,
             "refused": refused,
         }
-        _write(run, phase, len(replies) - len(not_used), record)
+        _write(run, phase, len(asked) - len(refused), record)
         for hook in after:
             hook(run)
     return run
 
 
-def participants(plan: Plan, state: ServerState, sites: Sequence[str], fraction: float) -> list[str]:
+def participants(plan: Plan, state: ServerState, sites: Sequence[str], participation: Participation) -> list[str]:
     """The sites that are asked, in the order of their names; a random share of them in rounds."""
     names = sorted(sites)
-    if state.phase != "round" or fraction >= 1.0:
+    if state.phase != "round" or participation.fraction >= 1.0:
         return names
     generator = np.random.default_rng([plan.seed, state.exchange])
-    count = max(1, round(fraction * len(names)))
+    count = min(len(names), max(1, participation.min_sites, round(participation.fraction * len(names))))
     return sorted(names[i] for i in generator.choice(len(names), count, replace=False))
 
 
@@ -142,24 +142,17 @@ def _read(
     for site in asked:
         answer = answers.get(site, TimeoutError("no answer"))
         if isinstance(answer, Exception):
-            refused[site] = getattr(answer, "reason", f"{type(answer).__name__}: {answer}")[:300]
+            reason = answer.reason if isinstance(answer, MessageError) else f"{type(answer).__name__}: {answer}"
+            refused[site] = reason[:LONGEST_REASON]
             continue
         try:
             message = decode(answer, site=site, max_bytes=max_bytes)
             expect(message, kind=state.phase, round=state.exchange, site=site)
         except MessageError as error:
-            refused[site] = error.reason
+            refused[site] = error.reason[:LONGEST_REASON]
         else:
             replies.append(message)
     return replies, refused
-
-
-def _check_quorum(state: ServerState, count: int, min_sites: int, refused: dict[str, str]) -> None:
-    if count < min_sites:
-        raise QuorumError(
-            f"{count} usable answers in phase {state.phase!r} (exchange {state.exchange}), min_sites={min_sites} are "
-            f"needed. {listed(refused)}"
-        )
 
 
 def _write(run: Run, phase: str, clients: int, record: Record) -> None:
@@ -167,10 +160,9 @@ def _write(run: Run, phase: str, clients: int, record: Record) -> None:
     if phase == "round":
         progress = run.state.progress
         objective = float("nan") if progress is None else progress.objective
-        run.history.append({"round": len(run.history) + 1, "objective": objective, "clients": clients} | record)
-        if run.pending["bytes_down"]:
-            _merge(run.history[-1], run.pending)
-            run.pending = Run().pending
+        _merge(run.pending, record)
+        run.history.append({"round": len(run.history) + 1, "objective": objective, "clients": clients} | run.pending)
+        run.pending = Run().pending
     elif phase == "finish" and run.history:
         run.history[-1] = dict(run.history[-1])
         _merge(run.history[-1], record)
@@ -179,6 +171,7 @@ def _write(run: Run, phase: str, clients: int, record: Record) -> None:
 
 
 def _merge(target: Record, cost: Record) -> None:
+    """Add what a later exchange cost; of two reasons to refuse a site the first is kept, it is the cause."""
     for name in ("bytes_up", "bytes_down", "seconds"):
         target[name] += cost[name]
     target["refused"] = cost["refused"] | target["refused"]

@@ -6,10 +6,11 @@ candidates (unless centres are given), round (as often as needed), finish, done.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from hashlib import sha256
 from operator import add
 from typing import Any
 
@@ -17,25 +18,33 @@ import numpy as np
 
 from fedhk.data.moments import Moments
 from fedhk.data.scaling import Reference
-from fedhk.errors import DataError, MessageError
+from fedhk.errors import DataError, FedHKError, MessageError
+from fedhk.federation.describe import merge_descriptions, read_description, same_views
 from fedhk.federation.messages import ArraySpec, Message, check_arrays, expect
+from fedhk.federation.observed import improve_observed
 from fedhk.federation.payloads import (
+    Columns,
     pack_parameters,
     pack_references,
     unpack_candidates,
-    unpack_moments,
     unpack_statistics,
 )
+from fedhk.federation.plausible import check_points, check_rows, check_statistics
 from fedhk.federation.protocols import average_centers, read_centers
 from fedhk.model.candidates import candidate_rows
-from fedhk.model.loop import Progress, improve
+from fedhk.model.loop import Progress
 from fedhk.model.preparation import balance, references_from_moments
 from fedhk.model.settings import Settings
 
-# Candidates over all sites, in multiples of the number of clusters; and the fewest that each site is asked for.
-ALL_CANDIDATES, SITE_CANDIDATES = 20, 2
+# Candidates over all sites: enough to see what each view has to say, and at least so many per cluster; and the fewest
+# per cluster that each site is asked for.
+ALL_CANDIDATES, CANDIDATES_PER_CLUSTER, SITE_CANDIDATES = 1000, 20, 2
 
 EVERYONE = "*"
+
+
+class QuorumError(FedHKError, RuntimeError):
+    """Too few sites answered for a round to count. A run with a checkpoint can be resumed when they are back."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +95,8 @@ class ServerState:
         The views, once described.
     informed : frozenset of str
         Sites that have the references.
+    answered : str
+        Digest of the names of the sites that answered the last round.
     progress : Progress or None
         The minimisation, once there is a start.
     final_objective, rows : float
@@ -96,10 +107,11 @@ class ServerState:
     exchange: int = 0
     n_sites: int = 0
     names: tuple[str, ...] = ()
-    columns: tuple[tuple[str, ...] | None, ...] = ()
+    columns: tuple[Columns, ...] = ()
     moments: tuple[Moments, ...] = ()
     references: tuple[Reference, ...] = ()
     informed: frozenset[str] = field(default_factory=frozenset)
+    answered: str = ""
     progress: Progress | None = None
     final_objective: float = float("nan")
     rows: float = 0.0
@@ -117,7 +129,7 @@ def next_request(plan: Plan, state: ServerState, *, informed: bool) -> Message:
     if state.phase == "describe":
         return Message("describe", EVERYONE, state.exchange, {}, {"scaling": plan.settings.scaling})
     if not informed:
-        arrays, values = pack_references(state.references, state.names)
+        arrays, values = pack_references(state.references, state.names, state.columns)
     if state.phase == "candidates":
         values |= {"count": candidates_per_site(plan.settings.n_clusters, state.n_sites), "seed": plan.seed}
     if state.phase in ("round", "finish"):
@@ -131,11 +143,18 @@ def next_request(plan: Plan, state: ServerState, *, informed: bool) -> Message:
 
 def candidates_per_site(n_clusters: int, n_sites: int) -> int:
     """How many candidates each site is asked for."""
-    return max(SITE_CANDIDATES * n_clusters, -(-ALL_CANDIDATES * n_clusters // n_sites))
+    wanted = max(ALL_CANDIDATES, CANDIDATES_PER_CLUSTER * n_clusters)
+    return max(SITE_CANDIDATES * n_clusters, -(-wanted // n_sites))
 
 
 def server_step(
-    plan: Plan, state: ServerState, replies: Sequence[Message], workers: int = 1
+    plan: Plan,
+    state: ServerState,
+    replies: Sequence[Message],
+    workers: int = 1,
+    *,
+    min_sites: int = 1,
+    unread: Mapping[str, str] | None = None,
 ) -> tuple[ServerState, dict[str, str]]:
     """Take the answers of one exchange.
 
@@ -149,6 +168,10 @@ def server_step(
         Answers, in any order; they are taken in the order of site names.
     workers : int, default=1
         Threads for the choice of the start.
+    min_sites : int, default=1
+        Fewest usable answers for an exchange to count.
+    unread : dict of str to str, optional
+        Sites that were asked and gave no message, and why.
 
     Returns
     -------
@@ -156,20 +179,32 @@ def server_step(
         The server after.
     refused : dict of str to str
         Sites whose answer was not used, and why.
+
+    Raises
+    ------
+    QuorumError
+        If fewer than `min_sites` answers can be used.
     """
     good: list[tuple[str, Any]] = []
-    refused: dict[str, str] = {}
+    refused = dict(unread or {})
     for reply in sorted(replies, key=lambda message: message.site):
         try:
             expect(reply, kind=state.phase, round=state.exchange)
             good.append((reply.site, READERS[state.phase](plan, state, reply)))
         except MessageError as error:
             refused[reply.site] = error.reason
-    if not good:
-        raise DataError(f"No site gave a usable answer in phase {state.phase!r}. " + listed(refused))
-    after, also_refused = TAKERS[state.phase](plan, state, good, workers)
-    informed = state.informed | ({site for site, _ in good} if state.phase != "describe" else set())
-    return replace(after, exchange=state.exchange + 1, informed=informed), refused | also_refused
+    if state.phase == "describe":
+        good, differing = same_views(good)
+        refused |= differing
+    if len(good) < max(min_sites, 1):
+        raise QuorumError(
+            f"{len(good)} usable answers in phase {state.phase!r} (exchange {state.exchange}), "
+            f"min_sites={min_sites} are needed. {listed(refused)}"
+        )
+    # a site that failed may have lost what it had
+    answered = {site for site, _ in good} if state.phase != "describe" else set()
+    state = replace(state, informed=(state.informed - refused.keys()) | answered)
+    return replace(TAKERS[state.phase](plan, state, good, workers), exchange=state.exchange + 1), refused
 
 
 def listed(refused: dict[str, str], most: int = 5) -> str:
@@ -180,76 +215,33 @@ def listed(refused: dict[str, str], most: int = 5) -> str:
 
 # ------------------------------------------------------------------------------------------------------------ describe
 
-Described = tuple[list[tuple[str, int, tuple[str, ...] | None]], tuple[Moments, ...]]
 
-
-def _read_description(plan: Plan, state: ServerState, reply: Message) -> Described:  # noqa: ARG001
-    try:
-        views = [(str(n), int(w), None if c is None else tuple(map(str, c))) for n, w, c in reply.values["views"]]
-    except (KeyError, TypeError, ValueError) as error:
-        raise MessageError(f"its views are not described as name, width, columns: {error}", reply.site) from error
-    return views, unpack_moments(reply, [width for _, width, _ in views])
-
-
-def _take_descriptions(
-    plan: Plan,
-    state: ServerState,
-    good: list[tuple[str, Described]],
-    workers: int,  # noqa: ARG001
-) -> tuple[ServerState, dict[str, str]]:
-    """Agree on the views by majority, refuse sites that differ, and merge the moments of the others."""
-    votes: dict[str, Counter[tuple[int, tuple[str, ...] | None]]] = {}
-    for _, (views, _) in good:
-        for name, width, columns in views:
-            votes.setdefault(name, Counter())[width, columns] += 1
-    agreed = {name: counter.most_common(1)[0][0] for name, counter in votes.items()}
-    merged = {name: Moments.none(width) for name, (width, _) in agreed.items()}
-    refused, total, sites = {}, 0.0, 0
-    for site, (views, moments) in good:
-        fault = next((_difference(view, agreed[view[0]]) for view in views if view[1:] != agreed[view[0]]), None)
-        if fault:
-            refused[site] = fault
-            continue
-        sites += 1
-        total += max((view.total for view in moments), default=0.0)
-        for (name, _, _), view in zip(views, moments, strict=True):
-            merged[name] = merged[name].merge(view)
-    all_moments = tuple(replace(view, total=total) for view in merged.values())
-    names = tuple(merged)
+def _take_descriptions(plan: Plan, state: ServerState, good: list[tuple[str, Any]], workers: int) -> ServerState:  # noqa: ARG001
+    """Views and moments of all sites, and the references that follow."""
+    names, columns, moments = merge_descriptions(good)
     settings = plan.settings
-    references = references_from_moments(all_moments, names, settings.scaling, settings.heat_coef)
-    if total < settings.n_clusters:
+    if moments[0].total < settings.n_clusters:
         raise DataError(
-            f"All sites together have n_samples={total:g}, which should be >= n_clusters={settings.n_clusters}."
+            f"All sites together have n_samples={moments[0].total:g}, which should be >= "
+            f"n_clusters={settings.n_clusters}."
         )
-    after = replace(
-        state,
-        n_sites=sites,
-        names=names,
-        columns=tuple(agreed[name][1] for name in names),
-        moments=all_moments,
-        references=references,
-    )
-    return (replace(after, phase="energy") if settings.heat_coef != "uniform" else _prepared(plan, after)), refused
-
-
-def _difference(view: tuple[str, int, tuple[str, ...] | None], agreed: tuple[int, tuple[str, ...] | None]) -> str:
-    name, width, columns = view
-    if width != agreed[0]:
-        return f"view {name!r} has {width} features, other sites have {agreed[0]}"
-    missing, extra = (
-        sorted(set(agreed[1] or ()) - set(columns or ())),
-        sorted(set(columns or ()) - set(agreed[1] or ())),
-    )
-    if missing or extra:
-        return f"view {name!r} has other columns than other sites: missing {missing[:5]}, unexpected {extra[:5]}"
-    return f"view {name!r} has its columns in another order than other sites"
+    references = references_from_moments(moments, names, settings.scaling, settings.heat_coef)
+    after = replace(state, n_sites=len(good), names=names, columns=columns, moments=moments, references=references)
+    return replace(after, phase="energy") if settings.heat_coef != "uniform" else _prepared(plan, after)
 
 
 def _prepared(plan: Plan, state: ServerState) -> ServerState:
     """The state once references are final: given centres are the start, or sites are asked for candidates."""
-    if isinstance(plan.settings.init, str):
+    given, weights = plan.settings.init, plan.settings.view_weights
+    if not isinstance(weights, str) and len(weights) != len(state.names):
+        raise DataError(f"view_weights has {len(weights)} numbers, the sites have the views {list(state.names)}.")
+    if isinstance(given, str):
         return replace(state, phase="candidates")
+    if tuple(centers.shape[1] for centers in given) != state.widths:
+        raise DataError(
+            f"init has centres with {[centers.shape[1] for centers in given]} features, the views of the sites "
+            f"{list(state.names)} have {list(state.widths)}."
+        )
     return replace(state, phase="round", progress=Progress(plan.settings.template(state.references)))
 
 
@@ -261,25 +253,21 @@ def _read_energy(plan: Plan, state: ServerState, reply: Message) -> Any:  # noqa
     return reply.arrays["energy"]
 
 
-def _take_energy(
-    plan: Plan,
-    state: ServerState,
-    good: list[tuple[str, Any]],
-    workers: int,  # noqa: ARG001
-) -> tuple[ServerState, dict[str, str]]:
+def _take_energy(plan: Plan, state: ServerState, good: list[tuple[str, Any]], workers: int) -> ServerState:  # noqa: ARG001
     energy = reduce(add, (values for _, values in good))
     references = balance(state.references, energy, [view.rows for view in state.moments])
     # references have changed: nobody has them
-    return _prepared(plan, replace(state, references=references, informed=frozenset())), {}
+    return _prepared(plan, replace(state, references=references, informed=frozenset()))
 
 
-def _read_candidates(plan: Plan, state: ServerState, reply: Message) -> Any:  # noqa: ARG001
-    return unpack_candidates(reply, state.widths)
+def _read_candidates(plan: Plan, state: ServerState, reply: Message) -> Any:
+    most = candidates_per_site(plan.settings.n_clusters, state.n_sites)
+    candidates, weights = unpack_candidates(reply, state.widths, most)
+    check_points(candidates, state.references, reply.site)
+    return candidates, weights
 
 
-def _take_candidates(
-    plan: Plan, state: ServerState, good: list[tuple[str, Any]], workers: int
-) -> tuple[ServerState, dict[str, str]]:
+def _take_candidates(plan: Plan, state: ServerState, good: list[tuple[str, Any]], workers: int) -> ServerState:
     candidates = np.vstack([points for _, (points, _) in good])
     weights = np.concatenate([sizes for _, (_, sizes) in good])
     if not len(candidates):
@@ -289,60 +277,62 @@ def _take_candidates(
         )
     rows = candidate_rows(candidates, weights, state.references, state.names)
     start = plan.settings.start(rows, np.random.RandomState(plan.seed), workers)
-    return replace(state, phase="round", progress=Progress(start)), {}
+    return replace(state, phase="round", progress=Progress(start))
 
 
 # -------------------------------------------------------------------------------------------------------- round, finish
 
 
 def _read_round(plan: Plan, state: ServerState, reply: Message) -> Any:
-    n_clusters = plan.settings.n_clusters
+    n_clusters, parameters = plan.settings.n_clusters, _progress(state).parameters
     if plan.protocol == "centers":
-        return read_centers(reply, n_clusters, state.widths)
-    return unpack_statistics(reply, n_clusters, state.widths)
+        local = read_centers(reply, n_clusters, state.widths)
+        held = [np.where(mass[:, None] > 0, a, np.nan) for a, mass in zip(local.centers, local.masses.T, strict=True)]
+        check_points(np.hstack(held), state.references, reply.site)
+        check_rows(local.rows, local.objective, parameters, reply.site)
+        return local
+    statistics = unpack_statistics(reply, n_clusters, state.widths)
+    check_statistics(statistics, parameters, state.references, reply.site)
+    return statistics
 
 
-def _take_round(
-    plan: Plan,
-    state: ServerState,
-    good: list[tuple[str, Any]],
-    workers: int,  # noqa: ARG001
-) -> tuple[ServerState, dict[str, str]]:
+def _take_round(plan: Plan, state: ServerState, good: list[tuple[str, Any]], workers: int) -> ServerState:  # noqa: ARG001
     progress = _progress(state)
     answers = [answer for _, answer in good]
     if plan.protocol == "centers":
         better, objective = average_centers(progress.parameters, answers, plan.client_weights, plan.quality_temperature)
     else:
         statistics = reduce(add, answers)
-        better = improve(progress.parameters, statistics, learn_weights=plan.settings.learn_weights)
+        better = improve_observed(progress.parameters, statistics, learn_weights=plan.settings.learn_weights)
         objective = statistics.objective
+    answered = sha256("\n".join(site for site, _ in good).encode()).hexdigest()
+    if answered != state.answered:  # objectives of different rows say nothing about convergence
+        progress = replace(progress, objective=sys.float_info.max)
     progress = progress.advance(better, objective, max_iter=plan.max_rounds, tol=plan.tol)
-    return replace(state, phase="finish" if progress.stop_reason else "round", progress=progress), {}
+    phase = "finish" if progress.stop_reason else "round"
+    return replace(state, phase=phase, progress=progress, answered=answered)
 
 
 def _read_finish(plan: Plan, state: ServerState, reply: Message) -> Any:  # noqa: ARG001
     check_arrays(reply, {"sums": ArraySpec((2,), non_negative=True)})
+    objective, rows = reply.arrays["sums"].tolist()
+    check_rows(rows, objective, _progress(state).parameters, reply.site)
     return reply.arrays["sums"]
 
 
-def _take_finish(
-    plan: Plan,  # noqa: ARG001
-    state: ServerState,
-    good: list[tuple[str, Any]],
-    workers: int,  # noqa: ARG001
-) -> tuple[ServerState, dict[str, str]]:
+def _take_finish(plan: Plan, state: ServerState, good: list[tuple[str, Any]], workers: int) -> ServerState:  # noqa: ARG001
     objective, rows = reduce(add, (sums for _, sums in good))
-    return replace(state, phase="done", final_objective=float(objective), rows=float(rows)), {}
+    return replace(state, phase="done", final_objective=float(objective), rows=float(rows))
 
 
 READERS: dict[str, Callable[[Plan, ServerState, Message], Any]] = {
-    "describe": _read_description,
+    "describe": lambda plan, state, reply: read_description(reply),  # noqa: ARG005
     "energy": _read_energy,
     "candidates": _read_candidates,
     "round": _read_round,
     "finish": _read_finish,
 }
-TAKERS: dict[str, Callable[[Plan, ServerState, list[tuple[str, Any]], int], tuple[ServerState, dict[str, str]]]] = {
+TAKERS: dict[str, Callable[[Plan, ServerState, list[tuple[str, Any]], int], ServerState]] = {
     "describe": _take_descriptions,
     "energy": _take_energy,
     "candidates": _take_candidates,

@@ -14,16 +14,19 @@ from fedhk.data.scaling import Reference
 from fedhk.data.views import Views
 from fedhk.errors import MessageError
 from fedhk.federation.messages import Message
+from fedhk.federation.observed import improve_observed
 from fedhk.federation.payloads import (
     Arrays,
+    Columns,
     Values,
+    columns_code,
     pack_moments,
     pack_statistics,
+    pack_text,
     unpack_parameters,
     unpack_references,
 )
 from fedhk.model.candidates import site_candidates
-from fedhk.model.loop import improve
 from fedhk.model.one_pass import Passes
 from fedhk.model.parameters import Parameters
 from fedhk.model.preparation import heat_energy, site_moments
@@ -90,17 +93,12 @@ def client_step(state: SiteState, request: Message, workers: int = 1) -> tuple[S
 
 
 def _describe(state: SiteState, request: Message) -> tuple[Arrays, Values]:
-    """Moments of the features, and what the views are called."""
+    """Moments of the features, and what the views are called; a view that the site does not have keeps its place."""
     views = state.views
-    present = [view for view, table in enumerate(views.tables) if table is not None]
-    widths = [int(width or 0) for width in views.widths]
-    moments = site_moments(views, widths, request.values["scaling"], None)
-    described = [
-        [views.names[view], widths[view], None if (c := views.columns[view]) is None else list(c)] for view in present
-    ]
-    if not present:
-        return {"rows": np.zeros((0, 2)), "moments": np.zeros((5, 0))}, {"views": []}
-    return pack_moments([moments[view] for view in present]), {"views": described}
+    moments = site_moments(views, [int(width or 0) for width in views.widths], request.values["scaling"], None)
+    present = [view for view, table in zip(moments, views.tables, strict=True) if table is not None]
+    described = list(zip(views.names, views.widths, views.columns, strict=True))
+    return pack_moments(present) | {"views": pack_text(described)}, {}
 
 
 def _energy(state: SiteState, request: Message, workers: int) -> tuple[Arrays, Values]:  # noqa: ARG001
@@ -130,7 +128,7 @@ def _round(state: SiteState, request: Message, workers: int) -> tuple[Arrays, Va
         for step in range(passes):
             if step:
                 latest = scan.statistics(local)
-            local = improve(local, latest, learn_weights=learn)
+            local = improve_observed(local, latest, learn_weights=learn)
     return _pack_centers(local, latest, statistics), {}
 
 
@@ -164,8 +162,16 @@ def _with_references(state: SiteState, request: Message) -> SiteState:
     """The state with rows in model units, if the request says how."""
     if "references" not in request.arrays:
         return state
-    references, names = unpack_references(request)
-    return replace(state, rows=Rows(aligned(state.views, references, names, state.name), references))
+    references, names, codes = unpack_references(request)
+    views = aligned(state.views, references, names, state.name)
+    for name, columns, code in zip(names, views.columns, codes, strict=True):
+        _check_columns(name, columns, code, state.name)
+    return replace(state, rows=Rows(views, references))
+
+
+def _check_columns(view: str, columns: Columns, code: int | None, site: str) -> None:
+    if columns is not None and code is not None and columns_code(columns) != code:
+        raise MessageError(f"view {view!r} has other columns here than in the model, or in another order", site)
 
 
 def aligned(views: Views, references: tuple[Reference, ...], names: tuple[str, ...], site: str) -> Views:

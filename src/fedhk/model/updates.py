@@ -10,8 +10,12 @@ from fedhk._typing import FloatArray
 from fedhk.model.statistics import Statistics
 
 
+# A weight below this share of the view's largest is what rounding leaves of nothing: the kernel of a far centre.
+LEAST_SHARE = 1e-13
+
+
 def update_centers(statistics: Statistics, previous: Sequence[FloatArray]) -> tuple[FloatArray, ...]:
-    """Centres a_kj = N_kj / W_kj; a centre without weight stays where it was.
+    """Centres a_kj = N_kj / W_kj; a centre without weight, or with no more than rounding, stays where it was.
 
     Notes
     -----
@@ -19,7 +23,7 @@ def update_centers(statistics: Statistics, previous: Sequence[FloatArray]) -> tu
     is concave in phi. The update as printed divides by a quantity that depends on the summation index and raises J.
     """
     return tuple(
-        np.divide(numerator, weight, out=np.array(old, dtype=np.float64), where=weight > np.finfo(np.float64).tiny)
+        np.divide(numerator, weight, out=np.array(old, dtype=np.float64), where=weight > LEAST_SHARE * weight.max())
         for numerator, weight, old in zip(statistics.numerators, statistics.weights, previous, strict=True)
     )
 

@@ -12,6 +12,11 @@ from fedhk.federation.site import SiteState, client_step
 # Sites with less than this to compute in a pass are faster one after the other than in threads.
 WORTH_A_THREAD = 200_000
 
+# With a time limit every site has a thread, up to this many.
+MOST_THREADS = 64
+
+Answer = tuple[SiteState, bytes] | Exception
+
 
 class InProcessEngine:
     """Runs every site's step in this process, over real encoded messages.
@@ -29,9 +34,11 @@ class InProcessEngine:
     def __init__(self, states: Mapping[str, SiteState], workers: int = 1, timeout: float | None = None) -> None:
         self.states = dict(states)
         cells = max((s.views.n_rows * sum(w or 0 for w in s.views.widths) for s in self.states.values()), default=0)
-        parallel = len(self.states) > 1 and (timeout is not None or (workers > 1 and cells >= WORTH_A_THREAD))
+        parallel = timeout is not None or (len(self.states) > 1 and workers > 1 and cells >= WORTH_A_THREAD)
         self._inner = 1 if parallel else workers
-        self._pool = ThreadPoolExecutor(max(workers, 1)) if parallel else None
+        # a slow site must not keep the others from answering in time
+        threads = max(workers, min(len(self.states), MOST_THREADS)) if timeout is not None else workers
+        self._pool = ThreadPoolExecutor(max(threads, 1)) if parallel else None
         self._timeout = timeout
         self._request: tuple[bytes, Message] | None = None
 
@@ -40,25 +47,32 @@ class InProcessEngine:
 
     def exchange(self, requests: Mapping[str, bytes]) -> dict[str, bytes | Exception]:
         if self._pool is None:
-            return {site: self._answer(site, request) for site, request in requests.items()}
+            return {site: self._kept(site, self._answer(site, request)) for site, request in requests.items()}
         futures = {site: self._pool.submit(partial(self._answer, site, r)) for site, r in requests.items()}
-        done, _ = wait(futures.values(), self._timeout)
-        late = TimeoutError(f"no answer within {self._timeout} s")
-        return {site: future.result() if future in done else late for site, future in futures.items()}
+        done, late = wait(futures.values(), self._timeout)
+        for future in late:
+            future.cancel()
+        missed = TimeoutError(f"no answer within {self._timeout} s")
+        return {site: self._kept(site, f.result()) if f in done else missed for site, f in futures.items()}
 
     def close(self) -> None:
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _answer(self, site: str, payload: bytes) -> bytes | Exception:
+    def _answer(self, site: str, payload: bytes) -> Answer:
         """One site's step; whatever goes wrong at a site stays its own trouble."""
         try:
             state, reply = client_step(self.states[site], self._decoded(payload), self._inner)
-            encoded = encode(reply)
+            return state, encode(reply)
         except Exception as error:
             return error
-        self.states[site] = state
-        return encoded
+
+    def _kept(self, site: str, answer: Answer) -> bytes | Exception:
+        """The message of an answer; only a site that answered in time has taken the step."""
+        if isinstance(answer, Exception):
+            return answer
+        self.states[site], message = answer
+        return message
 
     def _decoded(self, payload: bytes) -> Message:
         """The request; most sites get the same bytes, which are read once."""

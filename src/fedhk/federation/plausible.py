@@ -1,0 +1,62 @@
+"""What sums over rows can be, given the range of the features: a site that says more is refused.
+
+This keeps numbers finite and a mistake at one site from the model of all. It is no defence against a site that lies
+within these bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedhk._typing import FloatArray
+from fedhk.data.scaling import Reference
+from fedhk.errors import MessageError
+from fedhk.federation.payloads import MOST_ROWS
+from fedhk.model.parameters import Parameters
+from fedhk.model.statistics import Statistics
+
+# Sites that join later may lie outside the range that the others described, but not by more than this factor.
+REACH = 1e3
+ROUNDING = 1e-3
+
+
+def reach(references: Sequence[Reference]) -> FloatArray:
+    """How far from the grand mean a value may be in model units, per feature of all views."""
+    return REACH * np.concatenate([np.abs(reference.low) + reference.span for reference in references])
+
+
+def check_points(points: FloatArray, references: Sequence[Reference], site: str) -> None:
+    """Refuse centres or candidates, shape (n, features of all views), that no rows can have; NaN is not looked at."""
+    beyond = np.abs(points) > reach(references)
+    if beyond.any():
+        row, column = np.argwhere(beyond)[0]
+        raise MessageError(
+            f"a mean of rows is {points[row, column]:.3g} in feature {column}, far outside the range of the sites", site
+        )
+
+
+def check_rows(rows: float, objective: float, parameters: Parameters, site: str) -> None:
+    """Refuse a number of rows that nobody has, or an objective that so many rows cannot reach."""
+    most = (1 + ROUNDING) * rows * float(parameters.view_factors.sum())
+    if rows > MOST_ROWS or objective > most:
+        raise MessageError(f"an objective of {objective:.3g} for {rows:.3g} rows is not possible", site)
+
+
+def check_statistics(
+    statistics: Statistics, parameters: Parameters, references: Sequence[Reference], site: str
+) -> None:
+    """Refuse statistics that no rows can have: means far out of range, or more weight than rows."""
+    check_rows(statistics.rows, statistics.objective, parameters, site)
+    most = (1 + ROUNDING) * statistics.rows
+    if statistics.masses.sum() > most or np.any(statistics.costs > most):
+        raise MessageError(f"masses or costs larger than the {statistics.rows:.6g} rows they are of", site)
+    for view, (numerators, weights) in enumerate(zip(statistics.numerators, statistics.weights, strict=True)):
+        limit = reach(references[view : view + 1])
+        if np.any(weights > most * np.maximum(limit, 1.0)) or np.any(np.abs(numerators) > weights * limit):
+            raise MessageError(
+                f"sums of view number {view} that no rows can have: weights above the number of rows, or means far "
+                "outside the range of the sites",
+                site,
+            )

@@ -1,0 +1,108 @@
+"""Federations for tests: plans, engines that can be made to lie, and whole runs through `conduct`."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.testing import assert_array_equal
+
+from fedhk.data.clients import check_clients
+from fedhk.federation.engines.inprocess import InProcessEngine
+from fedhk.federation.messages import decode
+from fedhk.federation.run import Participation, Run, conduct
+from fedhk.federation.server import Plan
+from fedhk.federation.site import SiteState
+from fedhk.model.settings import Settings
+
+
+def make_plan(n_clusters=3, **changes):
+    """A plan with small numbers; any field of `Settings` or `Plan` may be changed."""
+    settings = {
+        "heat_coef": "uniform",
+        "scaling": "standard",
+        "heat_time": 0.3,
+        "fuzzifier": 1.1,
+        "view_weights": "uniform",
+        "view_exponent": 2.0,
+        "init": "k-fed",
+        "n_init": 3,
+    }
+    settings |= {name: changes.pop(name) for name in list(changes) if name in settings}
+    plan = {
+        "protocol": "statistics",
+        "local_passes": 3,
+        "client_weights": "mass",
+        "quality_temperature": 10.0,
+        "max_rounds": 5,
+        "tol": 0.0,
+        "seed": 0,
+    }
+    return Plan(settings=Settings(n_clusters=n_clusters, **settings), **plan | changes)
+
+
+def site_states(sites):
+    return {name: SiteState(name, views) for name, views in check_clients(sites).items()}
+
+
+class TestEngine:
+    """Sites in this process; `tamper` changes what they answer, `present` says who is there.
+
+    Parameters
+    ----------
+    sites : dict
+        As for `EFKMVC.fit`.
+    tamper : callable, optional
+        From (site, phase, exchange, answer) to another answer; None is no answer.
+    present : callable, optional
+        From the number of the exchange to the names of the sites that can be asked.
+    """
+
+    __test__ = False
+
+    def __init__(self, sites, tamper=None, present=None, **engine):
+        self.engine = InProcessEngine(site_states(sites), **engine)
+        self.tamper = tamper or (lambda *asked: asked[-1])
+        self.present = present or (lambda *_: self.engine.sites())
+        self.exchanges = 0
+        self.sent, self.received, self.phases = [], [], []
+
+    def sites(self):
+        return self.present(self.exchanges)
+
+    def exchange(self, requests):
+        if not requests:
+            return {}
+        asked = decode(next(iter(requests.values())))
+        answers = self.engine.exchange(requests)
+        changed = {site: self.tamper(site, asked.kind, asked.round, answer) for site, answer in answers.items()}
+        self.exchanges += 1
+        self.phases.append(asked.kind)
+        self.sent.append(dict(requests))
+        self.received.append({site: answer for site, answer in changed.items() if answer is not None})
+        return self.received[-1]
+
+    def close(self):
+        self.engine.close()
+
+
+def run_sites(plan, sites, *, tamper=None, present=None, fraction=1.0, min_sites=1, after=(), run=None, **options):
+    """A whole run, and the engine that carried it."""
+    limits = {"max_bytes": options.pop("max_bytes")} if "max_bytes" in options else {}
+    engine = sites if isinstance(sites, TestEngine) else TestEngine(sites, tamper, present, **options)
+    participation = Participation(fraction, min_sites, **limits)
+    workers = options.get("workers", 1)
+    try:
+        done = conduct(plan, engine, run or Run(), participation=participation, workers=workers, after=after)
+    finally:
+        engine.close()
+    return done, engine
+
+
+def assert_same_model(one, other):
+    """Two runs ended with the same bits."""
+    first, second = one.state.progress, other.state.progress
+    assert first.iteration == second.iteration
+    assert_array_equal(np.hstack(first.parameters.centers), np.hstack(second.parameters.centers))
+    assert_array_equal(first.parameters.view_weights, second.parameters.view_weights)
+    assert first.parameters.fuzzifier == second.parameters.fuzzifier
+    assert [r["objective"] for r in one.history] == [r["objective"] for r in other.history]
+    assert one.state.final_objective == other.state.final_objective
