@@ -2,8 +2,8 @@
 
     python benchmarks/engine.py
 
-Every message is really encoded, checked and decoded. The bar is 1 ms per site and round at 1,000 sites of 50 rows. The cost of
-the same passes without messages, and of encoding and decoding alone, stand beside it.
+Every message is really encoded, checked and decoded. The bar is 1 ms per site and round at 1,000 sites of 50 rows,
+passes over the rows included. The cost of encoding and decoding alone stands beside it.
 """
 
 from __future__ import annotations

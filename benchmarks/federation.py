@@ -2,9 +2,9 @@
 
     python benchmarks/federation.py
 
-Sites are the real ones where the data have them, else ten sites with classes spread by Dirichlet(0.5). 5 seeds. "rounds" is
-the first round whose objective is within 1e-4 of the last. "plain" is the plain map from one k-means++ start of the
-pooled rows, which no federation could make: what seeding and screening save.
+Sites are the real ones where the data have them, else ten sites with classes spread by Dirichlet(0.5). 5 seeds.
+"rounds" is the first round whose objective is within 1e-4 of the last. "plain" is the plain map from random rows of
+the pooled data, which no federation could draw: what seeding saves.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from data import DataSet, balanced_kmeans, public_sets, shared_sets
 from joblib import Parallel, delayed
 from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_limits
 
+from data import DataSet, balanced_kmeans, public_sets, shared_sets
 from fedhk import EFKMVC, HeatKernelMVC
 from fedhk.datasets import split_by_group, split_dirichlet, split_views
 
@@ -72,7 +72,7 @@ def run(data: DataSet, seed: int, ten_sites: bool) -> dict[str, float]:
 
 
 def plain_rounds(plain: HeatKernelMVC, views: list[np.ndarray], data: DataSet, seed: int, like: EFKMVC) -> int:
-    """Rounds of the plain map from one k-means++ start on the pooled rows."""
+    """Rounds of the plain map from random rows of the pooled data."""
     rng = np.random.default_rng(seed)
     rows = rng.choice(len(views[0]), data.n_classes, replace=False)
     filled = [np.where(np.isnan(v), np.nanmean(v, axis=0), v)[rows] for v in views]

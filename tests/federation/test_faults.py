@@ -140,7 +140,7 @@ PHASE_LIES = {
     ("candidates", "infinite"): with_array("candidates", put((0, 0), np.inf)),
     ("candidates", "huge"): with_array("candidates", put((0, 0), 1e200)),
     ("candidates", "too many"): with_message(
-        lambda m: replace(m, arrays={"candidates": np.zeros((999, 7)), "weights": np.ones(999)})
+        lambda m: replace(m, arrays={"candidates": np.zeros((999, 7)), "weights": np.ones((999, 3))})
     ),
     ("candidates", "without weight"): with_array("weights", lambda a: 0 * a),
     ("candidates", "not as many weights"): with_array("weights", lambda a: a[1:]),

@@ -19,6 +19,7 @@ from fedhk.data.scaling import Reference
 from fedhk.data.views import LARGEST_VALUE
 from fedhk.errors import MessageError
 from fedhk.federation.messages import ArraySpec, Message, check_arrays
+from fedhk.model.candidates import Candidates
 from fedhk.model.parameters import Parameters
 from fedhk.model.statistics import Statistics
 
@@ -208,21 +209,30 @@ def weight_columns(message: Message, widths: Sequence[int], found: int) -> list[
 # ------------------------------------------------------------------------------------------------------- candidates
 
 
-def unpack_candidates(message: Message, widths: Sequence[int], most: int) -> tuple[FloatArray, FloatArray]:
-    """Weighted candidates of a site, at most `most`, in model units; NaN where it has not seen the feature."""
+def pack_candidates(candidates: Candidates) -> Arrays:
+    """Candidates of a site."""
+    return {
+        "candidates": candidates.points,
+        "weights": np.column_stack([candidates.sizes, candidates.spreads]),
+    }
+
+
+def unpack_candidates(message: Message, widths: Sequence[int], most: int) -> Candidates:
+    """Weighted candidates of a site, at most `most`, checked."""
     check_arrays(
         message,
         {
             "candidates": ArraySpec((None, sum(widths)), finite=False),
-            "weights": ArraySpec((None,), non_negative=True),
+            "weights": ArraySpec((None, 1 + len(widths)), non_negative=True),
         },
     )
-    candidates = np.asarray(message.arrays["candidates"], np.float64)
+    points = np.asarray(message.arrays["candidates"], np.float64)
     weights = np.asarray(message.arrays["weights"], np.float64)
-    if len(candidates) != len(weights):
-        raise MessageError(f"{len(candidates)} candidates with {len(weights)} weights", message.site)
-    if len(candidates) > most:
-        raise MessageError(f"{len(candidates)} candidates, at most {most} were asked for", message.site)
-    if np.any(weights <= 0) or weights.sum() > MOST_ROWS:
+    sizes = weights[:, 0]
+    if len(points) != len(sizes):
+        raise MessageError(f"{len(points)} candidates with {len(sizes)} weights", message.site)
+    if len(points) > most:
+        raise MessageError(f"{len(points)} candidates, at most {most} were asked for", message.site)
+    if np.any(sizes <= 0) or sizes.sum() > MOST_ROWS:
         raise MessageError("candidates with weights that no rows can have", message.site)
-    return candidates, weights
+    return Candidates(points, sizes, weights[:, 1:])

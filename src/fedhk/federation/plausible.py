@@ -37,6 +37,13 @@ def check_points(points: FloatArray, references: Sequence[Reference], site: str)
         )
 
 
+def check_spreads(spreads: FloatArray, references: Sequence[Reference], site: str) -> None:
+    """Refuse squared distances within groups of rows, shape (n, views), that no rows can have."""
+    most = np.array([np.square(reach([reference])).sum() for reference in references])
+    if np.any(spreads > most):
+        raise MessageError(f"rows of a group are {spreads.max():.3g} apart, far outside the range of the sites", site)
+
+
 def check_rows(rows: float, objective: float, parameters: Parameters, site: str) -> None:
     """Refuse a number of rows that nobody has, or an objective that so many rows cannot reach."""
     most = (1 + ROUNDING) * rows * float(parameters.view_factors.sum())

@@ -29,7 +29,7 @@ from fedhk.federation.payloads import (
     unpack_candidates,
     unpack_statistics,
 )
-from fedhk.federation.plausible import check_points, check_rows, check_statistics
+from fedhk.federation.plausible import check_points, check_rows, check_spreads, check_statistics
 from fedhk.federation.protocols import average_centers, read_centers
 from fedhk.model.candidates import candidate_rows
 from fedhk.model.loop import Progress
@@ -262,20 +262,20 @@ def _take_energy(plan: Plan, state: ServerState, good: list[tuple[str, Any]], wo
 
 def _read_candidates(plan: Plan, state: ServerState, reply: Message) -> Any:
     most = candidates_per_site(plan.settings.n_clusters, state.n_sites)
-    candidates, weights = unpack_candidates(reply, state.widths, most)
-    check_points(candidates, state.references, reply.site)
-    return candidates, weights
+    candidates = unpack_candidates(reply, state.widths, most)
+    check_points(candidates.points, state.references, reply.site)
+    check_spreads(candidates.spreads, state.references, reply.site)
+    return candidates
 
 
 def _take_candidates(plan: Plan, state: ServerState, good: list[tuple[str, Any]], workers: int) -> ServerState:
-    candidates = np.vstack([points for _, (points, _) in good])
-    weights = np.concatenate([sizes for _, (_, sizes) in good])
-    if not len(candidates):
+    candidates = [found for _, found in good]
+    if not any(len(found.sizes) for found in candidates):
         raise DataError(
             "No site could give candidates for a start: a candidate is a mean of at least 2 rows, and no site has 2. "
             "Give centres as init, or join sites."
         )
-    rows = candidate_rows(candidates, weights, state.references, state.names)
+    rows = candidate_rows(candidates, state.references, state.names)
     start = plan.settings.start(rows, np.random.RandomState(plan.seed), workers)
     return replace(state, phase="round", progress=Progress(start))
 

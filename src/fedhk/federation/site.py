@@ -20,6 +20,7 @@ from fedhk.federation.payloads import (
     Columns,
     Values,
     columns_code,
+    pack_candidates,
     pack_moments,
     pack_statistics,
     pack_text,
@@ -110,8 +111,7 @@ def _candidates(state: SiteState, request: Message, workers: int) -> tuple[Array
     """Weighted means of groups of rows."""
     seed = np.random.SeedSequence([int(request.values["seed"]), zlib.crc32(state.name.encode())])
     random_state = np.random.RandomState(np.random.MT19937(seed))
-    candidates, weights = site_candidates(_rows(state), int(request.values["count"]), random_state)
-    return {"candidates": candidates, "weights": weights}, {}
+    return pack_candidates(site_candidates(_rows(state), int(request.values["count"]), random_state)), {}
 
 
 def _round(state: SiteState, request: Message, workers: int) -> tuple[Arrays, Values]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,10 +20,27 @@ ROWS_PER_CANDIDATE = 3
 KMEANS_PASSES = 10
 
 
-def site_candidates(
-    rows: Rows, n_candidates: int, random_state: np.random.RandomState
-) -> tuple[FloatArray, FloatArray]:
-    """Means of groups of rows in the joint space of all views, and how many rows each stands for.
+@dataclass(frozen=True)
+class Candidates:
+    """Means of groups of rows, and what is lost by taking means.
+
+    Parameters
+    ----------
+    points : array of shape (k, sum of widths)
+        In model units; NaN where no row of the group has the feature.
+    sizes : array of shape (k,)
+        Weight of the rows of each group; scaled up where the site looked at a sample of its rows.
+    spreads : array of shape (k, s)
+        Mean squared distance of the rows of each group to its mean, per view.
+    """
+
+    points: FloatArray
+    sizes: FloatArray
+    spreads: FloatArray
+
+
+def site_candidates(rows: Rows, n_candidates: int, random_state: np.random.RandomState) -> Candidates:
+    """Means of groups of a site's rows in the joint space of all views.
 
     Parameters
     ----------
@@ -33,36 +50,29 @@ def site_candidates(
         How many are wanted; a small site gives fewer, at most one for three rows.
     random_state : RandomState
         Source of randomness.
-
-    Returns
-    -------
-    candidates : array of shape (k, sum of widths)
-        In model units; NaN where no row of the group has the feature.
-    weights : array of shape (k,)
-        Weight of the rows of each group; scaled up where the site looked at a sample of its rows.
     """
     total = float(rows.n_rows if rows.sample_weight is None else rows.sample_weight.sum())
     sample = sample_rows(rows, n_candidates, random_state)
     count = max(1, min(n_candidates, sample.n_rows // ROWS_PER_CANDIDATE))
     if sample.n_rows < LEAST_ROWS or not total > 0:
-        return np.zeros((0, sum(rows.widths))), np.zeros(0)
+        return Candidates(np.zeros((0, sum(rows.widths))), np.zeros(0), np.zeros((0, len(rows.widths))))
     joint = joint_rows(sample, missing=np.nan)
     weight = np.ones(sample.n_rows) if sample.sample_weight is None else sample.sample_weight
     groups = _groups(np.nan_to_num(joint, nan=0.0), weight, count, random_state)
-    candidates, sizes = _means(joint, weight, groups)
-    return candidates, sizes * (total / weight.sum())
+    found = _means(joint, weight, groups, rows.widths)
+    return replace(found, sizes=found.sizes * (total / weight.sum()))
 
 
-def candidate_rows(
-    candidates: FloatArray, weights: FloatArray, references: Sequence[Reference], names: Sequence[str]
-) -> Rows:
-    """Candidates as rows with weights: the server chooses its start on them as a site would on its rows."""
+def candidate_rows(found: Sequence[Candidates], references: Sequence[Reference], names: Sequence[str]) -> Rows:
+    """Candidates of sites as rows with weights: the server chooses its start on them as a site would on its rows."""
+    points = np.vstack([candidates.points for candidates in found])
     widths = [reference.width for reference in references]
-    tables = tuple(np.ascontiguousarray(part) for part in np.split(candidates, np.cumsum(widths)[:-1], axis=1))
+    tables = tuple(np.ascontiguousarray(part) for part in np.split(points, np.cumsum(widths)[:-1], axis=1))
     missing = tuple(bool(np.isnan(table).any()) for table in tables)
-    views = Views(tables, tuple(names), len(candidates), candidates.dtype, missing, (None,) * len(widths))
+    views = Views(tables, tuple(names), len(points), points.dtype, missing, (None,) * len(widths))
     plain = tuple(replace(r, unit_rows=False, shift=np.zeros(r.width), scale=np.ones(r.width)) for r in references)
-    return Rows(views, plain, weights)
+    sizes = np.concatenate([candidates.sizes for candidates in found])
+    return Rows(views, plain, sizes, np.vstack([candidates.spreads for candidates in found]))
 
 
 def _groups(joint: FloatArray, weight: FloatArray, count: int, random_state: np.random.RandomState) -> IntArray:
@@ -77,10 +87,14 @@ def _groups(joint: FloatArray, weight: FloatArray, count: int, random_state: np.
         centers = centers[enough] if enough.any() else joint.mean(axis=0, keepdims=True)
 
 
-def _means(joint: FloatArray, weight: FloatArray, groups: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Means over the observed cells of each group, and its weight."""
+def _means(joint: FloatArray, weight: FloatArray, groups: IntArray, widths: Sequence[int]) -> Candidates:
+    """Means over the observed cells of each group, its weight, and how far its rows are from the mean."""
     count = int(groups.max()) + 1
     seen, sizes = group_sums((~np.isnan(joint)).astype(np.float64), weight, groups, count)
     sums, _ = group_sums(np.nan_to_num(joint, nan=0.0), weight, groups, count)
     means = np.divide(sums, seen, out=np.full(sums.shape, np.nan), where=seen > 0)
-    return means[sizes > 0], sizes[sizes > 0]
+    apart = np.square(np.nan_to_num(joint - means[groups], nan=0.0))
+    per_view = np.add.reduceat(apart, np.concatenate([[0], np.cumsum(widths)[:-1]]), axis=1)
+    spreads, _ = group_sums(per_view, weight, groups, count)
+    filled = sizes > 0
+    return Candidates(means[filled], sizes[filled], spreads[filled] / sizes[filled, None])

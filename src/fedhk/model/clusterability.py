@@ -20,8 +20,8 @@ LEAST_FACTOR = 1 / 3
 # Where not even the clearest view shows this much, there is nothing to compare.
 LEAST_EXCESS = 0.05
 
-OWN_STARTS, NULL_STARTS, NULL_CLOUDS = 3, 2, 2
-MAX_PASSES = 30
+OWN_STARTS, NULL_STARTS, NULL_CLOUDS = 4, 2, 6
+MAX_PASSES = 20
 
 # Points to look at: enough to tell clusters from a cloud, few enough that wide views cost seconds at most.
 CLOUD_POINTS, CLOUD_POINTS_PER_CLUSTER = 2000, 20

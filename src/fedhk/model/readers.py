@@ -125,10 +125,17 @@ class WeightedView:
     """Dense rows with coefficients or missing cells: lifted to (delta x, delta, sum delta x^2)."""
 
     def __init__(
-        self, table: Any, reference: Reference, dtype: np.dtype[Any], block_rows: int, *, missing: bool
+        self,
+        table: Any,
+        reference: Reference,
+        dtype: np.dtype[Any],
+        block_rows: int,
+        *,
+        missing: bool,
+        spread: FloatArray | None = None,
     ) -> None:
         self._source = ScaledRows(table, reference, dtype)
-        self._reference, self._missing = reference, missing
+        self._reference, self._missing, self._spread = reference, missing, spread
         self._width = reference.width
         self.sum_width = 2 * self._width + 1
         self._buffer = np.empty((block_rows, self.sum_width), dtype)
@@ -148,6 +155,8 @@ class WeightedView:
         self._lifted[:, width:-1] = coef
         np.multiply(coef, values, out=weighted)
         np.einsum("nd,nd->n", weighted, values, out=self._lifted[:, -1])
+        if self._spread is not None:
+            self._lifted[:, -1] += self._spread[rows]
 
     def lift(self, centers: FloatArray, heat_time: float) -> Lifted:
         lifted = np.column_stack([2 * centers, -np.square(centers), np.full(len(centers), -1.0)]) * heat_time

@@ -36,11 +36,15 @@ class Rows:
         One per view of the model.
     sample_weight : array of shape (n,) or None
         Weight of each row.
+    spread : array of shape (n, s) or None
+        For rows that are means of other rows: the mean squared distance of those to it, per view, in model units. It is
+        added to every squared distance, because that is how far the rows behind it are.
     """
 
     views: Views
     references: tuple[Reference, ...]
     sample_weight: FloatArray | None = None
+    spread: FloatArray | None = None
 
     @property
     def n_rows(self) -> int:
@@ -83,7 +87,9 @@ class Rows:
             return PlainView(*self._plain[view], reference)
         if self._is_uniform(view):
             return CompleteView(table, reference, self.dtype, block_rows)
-        return WeightedView(table, reference, self.dtype, block_rows, missing=self.views.missing[view])
+        spread = None if self.spread is None else self.spread[:, view].astype(self.dtype)
+        missing = self.views.missing[view]
+        return WeightedView(table, reference, self.dtype, block_rows, missing=missing, spread=spread)
 
     def _has(self, view: int) -> bool:
         return self.views.tables[view] is not None
@@ -108,7 +114,10 @@ class Rows:
                 table = table.astype(self.dtype)  # noqa: PLW2901
             elif reference.unit_rows or table.dtype != self.dtype or not plain_is_exact(reference, self.dtype):
                 continue
-            plain[view] = table, row_norms(table, reference, self.dtype)
+            norms = row_norms(table, reference, self.dtype)
+            if self.spread is not None:
+                norms += self.spread[:, view].astype(self.dtype)
+            plain[view] = table, norms
         return plain
 
 

@@ -140,7 +140,8 @@ def take(rows: Rows, indices: IntArray) -> Rows:
     """A subset of the rows."""
     tables = tuple(None if table is None else table[indices] for table in rows.views.tables)
     weight = None if rows.sample_weight is None else rows.sample_weight[indices]
-    return Rows(replace(rows.views, tables=tables, n_rows=len(indices)), rows.references, weight)
+    spread = None if rows.spread is None else rows.spread[indices]
+    return Rows(replace(rows.views, tables=tables, n_rows=len(indices)), rows.references, weight, spread)
 
 
 def joint_rows(rows: Rows, missing: float = 0.0) -> FloatArray:

@@ -9,7 +9,6 @@ import numpy as np
 from fedhk._typing import FloatArray
 from fedhk.model.statistics import Statistics
 
-
 # A weight below this share of the view's largest is what rounding leaves of nothing: the kernel of a far centre.
 LEAST_SHARE = 1e-13
 
