@@ -394,6 +394,7 @@ def digits(tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(comparison, "compare", compare_once)
+        patch.setenv("COLUMNS", "100")
         return folder, call("demo", "--runs", 1, "--out", folder).stdout, call("demo", "--runs", 1, "--json").stdout
 
 
