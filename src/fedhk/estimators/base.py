@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +27,14 @@ class HeatKernelModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluster
     _single_table: bool
 
     # Fitted attributes that a model file keeps, besides the model itself.
-    _stored: tuple[str, ...] = ("history_", "n_iter_", "converged_", "stop_reason_", "objective_", "n_features_in_")
+    _stored: ClassVar[tuple[str, ...]] = (
+        "history_",
+        "n_iter_",
+        "converged_",
+        "stop_reason_",
+        "objective_",
+        "n_features_in_",
+    )
 
     @property
     def cluster_centers_(self) -> FloatArray | list[FloatArray]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from numbers import Integral, Real
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from fedhk._typing import FloatArray
-from fedhk.data.scaling import HEAT_COEFS, SCALINGS
+from fedhk.data.scaling import HEAT_COEFS, SCALINGS, HeatCoef, Scaling
 from fedhk.data.views import is_view_collection
 from fedhk.model.seeding import SEEDERS
 from fedhk.model.settings import Settings
@@ -34,6 +35,25 @@ MODEL_CONSTRAINTS: dict[str, list[Any]] = {
     "random_state": ["random_state", np.random.Generator],
     "verbose": ["verbose"],
 }
+
+
+@dataclass(eq=False, repr=False)
+class ModelParameters:
+    """The constructor parameters that all estimators share; `HeatKernelMVC` describes them."""
+
+    n_clusters: Any = 8
+    _: KW_ONLY
+    heat_coef: HeatCoef = "uniform"
+    heat_time: float = 0.3
+    fuzzifier: float | str = "auto"
+    view_weights: Any = "auto"
+    view_exponent: float = 2.0
+    scaling: Scaling = "standard"
+    init: Any = "k-fed"
+    n_init: int = 20
+    tol: float = 1e-5
+    random_state: Any = None
+    verbose: int | bool = 0
 
 
 def make_settings(estimator: Any, names: Sequence[str], widths: Sequence[int], *, single_table: bool) -> Settings:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -15,11 +15,10 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from fedhk._typing import FloatArray, IntArray
 from fedhk.data.checks import check_generator
 from fedhk.data.clients import check_clients
-from fedhk.data.scaling import HeatCoef, Scaling
 from fedhk.data.views import Views
 from fedhk.errors import CheckpointError
 from fedhk.estimators.base import HeatKernelModel
-from fedhk.estimators.choices import MODEL_CONSTRAINTS, WHOLE_FROM_ONE, make_settings
+from fedhk.estimators.choices import MODEL_CONSTRAINTS, WHOLE_FROM_ONE, ModelParameters, make_settings
 from fedhk.estimators.heat_kernel_mvc import HeatKernelMVC
 from fedhk.estimators.progress import show_progress
 from fedhk.federation.checkpoint import load_run, save_run
@@ -34,7 +33,8 @@ from fedhk.model.parameters import Parameters
 from fedhk.model.rows import Rows
 
 
-class EFKMVC(HeatKernelModel):
+@dataclass(eq=False, repr=False)
+class EFKMVC(ModelParameters, HeatKernelModel):
     """Federated heat-kernel multi-view clustering (E-FKMVC, Algorithm 1).
 
     Sites send sums over their rows (`protocol="statistics"`); the server adds them and updates the centres. Any split
@@ -113,54 +113,17 @@ class EFKMVC(HeatKernelModel):
         "checkpoint": [None, str, Path],
     }
 
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        heat_coef: HeatCoef = "uniform",
-        heat_time: float = 0.3,
-        fuzzifier: float | str = "auto",
-        view_weights: Any = "auto",
-        view_exponent: float = 2.0,
-        scaling: Scaling = "standard",
-        init: Any = "k-fed",
-        n_init: int = 20,
-        max_rounds: int = 100,
-        tol: float = 1e-5,
-        protocol: str = "statistics",
-        local_passes: int = 5,
-        client_weights: str = "mass",
-        quality_temperature: float = 10.0,
-        personalization_step: float = 0.0,
-        fraction: float = 1.0,
-        min_sites: int = 1,
-        timeout: float | None = None,
-        checkpoint: str | Path | None = None,
-        random_state: Any = None,
-        verbose: int | bool = 0,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.heat_coef = heat_coef
-        self.heat_time = heat_time
-        self.fuzzifier = fuzzifier
-        self.view_weights = view_weights
-        self.view_exponent = view_exponent
-        self.scaling = scaling
-        self.init = init
-        self.n_init = n_init
-        self.max_rounds = max_rounds
-        self.tol = tol
-        self.protocol = protocol
-        self.local_passes = local_passes
-        self.client_weights = client_weights
-        self.quality_temperature = quality_temperature
-        self.personalization_step = personalization_step
-        self.fraction = fraction
-        self.min_sites = min_sites
-        self.timeout = timeout
-        self.checkpoint = checkpoint
-        self.random_state = random_state
-        self.verbose = verbose
+    _: KW_ONLY
+    max_rounds: int = 100
+    protocol: str = "statistics"
+    local_passes: int = 5
+    client_weights: str = "mass"
+    quality_temperature: float = 10.0
+    personalization_step: float = 0.0
+    fraction: float = 1.0
+    min_sites: int = 1
+    timeout: float | None = None
+    checkpoint: str | Path | None = None
 
     def fit(self, X: Any, y: Any = None, *, resume: bool = False) -> Self:  # noqa: ARG002
         """Find clusters that mean the same at every site.

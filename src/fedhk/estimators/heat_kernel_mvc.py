@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from numbers import Integral
 from typing import Any, ClassVar, Self
 
@@ -10,10 +11,9 @@ from rich.console import Console
 
 from fedhk._typing import IntArray
 from fedhk.data.checks import check_generator
-from fedhk.data.scaling import HeatCoef, Scaling
 from fedhk.data.views import check_views, is_view_collection
 from fedhk.estimators.base import HeatKernelModel, check_weights
-from fedhk.estimators.choices import MODEL_CONSTRAINTS, WHOLE_FROM_ONE, cluster_numbers, make_settings
+from fedhk.estimators.choices import MODEL_CONSTRAINTS, WHOLE_FROM_ONE, ModelParameters, cluster_numbers, make_settings
 from fedhk.model.fitted import FittedModel
 from fedhk.model.loop import Progress, minimise
 from fedhk.model.one_pass import Passes, own_threads
@@ -22,7 +22,8 @@ from fedhk.model.rows import Rows
 from fedhk.model.settings import Settings
 
 
-class HeatKernelMVC(HeatKernelModel):
+@dataclass(eq=False, repr=False)
+class HeatKernelMVC(ModelParameters, HeatKernelModel):
     """Heat-kernel multi-view clustering at one site (E-KMVC, `eqn:E-KMVC`).
 
     Groups rows that are described by one or several views. A row's distance to a centre is 1 - exp(-t d) per view, with
@@ -112,38 +113,10 @@ class HeatKernelMVC(HeatKernelModel):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = MODEL_CONSTRAINTS | {"max_iter": [WHOLE_FROM_ONE]}
-    _stored = (*HeatKernelModel._stored, "selection_")
+    _stored: ClassVar[tuple[str, ...]] = (*HeatKernelModel._stored, "selection_")
 
-    def __init__(
-        self,
-        n_clusters: Any = 8,
-        *,
-        heat_coef: HeatCoef = "uniform",
-        heat_time: float = 0.3,
-        fuzzifier: float | str = "auto",
-        view_weights: Any = "auto",
-        view_exponent: float = 2.0,
-        scaling: Scaling = "standard",
-        init: Any = "k-fed",
-        n_init: int = 20,
-        max_iter: int = 100,
-        tol: float = 1e-5,
-        random_state: Any = None,
-        verbose: int | bool = 0,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.heat_coef = heat_coef
-        self.heat_time = heat_time
-        self.fuzzifier = fuzzifier
-        self.view_weights = view_weights
-        self.view_exponent = view_exponent
-        self.scaling = scaling
-        self.init = init
-        self.n_init = n_init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.verbose = verbose
+    _: KW_ONLY
+    max_iter: int = 100
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:  # noqa: ARG002
         """Find the clusters.
