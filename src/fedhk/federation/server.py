@@ -31,14 +31,10 @@ from fedhk.federation.payloads import (
 )
 from fedhk.federation.plausible import check_points, check_rows, check_spreads, check_statistics
 from fedhk.federation.protocols import average_centers, read_centers
-from fedhk.model.candidates import candidate_rows
+from fedhk.model.candidates import candidate_rows, candidate_starts, candidates_per_site
 from fedhk.model.loop import Progress
 from fedhk.model.preparation import balance, references_from_moments
 from fedhk.model.settings import Settings
-
-# Candidates over all sites: enough to see what each view has to say, and at least so many per cluster; and the fewest
-# per cluster that each site is asked for.
-ALL_CANDIDATES, CANDIDATES_PER_CLUSTER, SITE_CANDIDATES = 1000, 20, 2
 
 EVERYONE = "*"
 
@@ -139,12 +135,6 @@ def next_request(plan: Plan, state: ServerState, *, informed: bool) -> Message:
     if state.phase == "round" and plan.protocol == "centers":
         values |= {"local_passes": plan.local_passes, "learn_weights": plan.settings.learn_weights}
     return Message(state.phase, EVERYONE, state.exchange, arrays, values)
-
-
-def candidates_per_site(n_clusters: int, n_sites: int) -> int:
-    """How many candidates each site is asked for."""
-    wanted = max(ALL_CANDIDATES, CANDIDATES_PER_CLUSTER * n_clusters)
-    return max(SITE_CANDIDATES * n_clusters, -(-wanted // n_sites))
 
 
 def server_step(
@@ -276,7 +266,8 @@ def _take_candidates(plan: Plan, state: ServerState, good: list[tuple[str, Any]]
             "Give centres as init, or join sites."
         )
     rows = candidate_rows(candidates, state.references, state.names)
-    start = plan.settings.start(rows, np.random.RandomState(plan.seed), workers)
+    starts = candidate_starts(plan.settings.n_init, rows.n_rows, sum(state.widths), plan.settings.n_clusters)
+    start = plan.settings.start(rows, np.random.RandomState(plan.seed), workers, n_init=starts)
     return replace(state, phase="round", progress=Progress(start))
 
 

@@ -19,6 +19,13 @@ LEAST_ROWS = 2
 ROWS_PER_CANDIDATE = 3
 KMEANS_PASSES = 10
 
+# Candidates over all sites: enough to see what each view has to say, and at least so many per cluster; and the fewest
+# per cluster that each site is asked for.
+ALL_CANDIDATES, CANDIDATES_PER_CLUSTER, SITE_CANDIDATES = 1000, 20, 2
+
+# Multiplications that the server may spend on a pass of all starts, and the most starts in multiples of `n_init`.
+STARTS_WORK, MOST_STARTS = 10**8, 15
+
 
 @dataclass(frozen=True)
 class Candidates:
@@ -37,6 +44,18 @@ class Candidates:
     points: FloatArray
     sizes: FloatArray
     spreads: FloatArray
+
+
+def candidates_per_site(n_clusters: int, n_sites: int) -> int:
+    """How many candidates each site is asked for."""
+    wanted = max(ALL_CANDIDATES, CANDIDATES_PER_CLUSTER * n_clusters)
+    return max(SITE_CANDIDATES * n_clusters, -(-wanted // n_sites))
+
+
+def candidate_starts(n_init: int, n_candidates: int, width: int, n_clusters: int) -> int:
+    """Starts to compare on candidates: more than on rows where that is cheap, because means hide good starts."""
+    work = n_candidates * min(width, n_candidates) * n_clusters
+    return int(np.clip(STARTS_WORK // max(work, 1), n_init, MOST_STARTS * n_init))
 
 
 def site_candidates(rows: Rows, n_candidates: int, random_state: np.random.RandomState) -> Candidates:

@@ -13,6 +13,7 @@ import numpy as np
 
 from fedhk._typing import FloatArray, IntArray
 from fedhk.model.clusterability import view_factors
+from fedhk.model.compression import compress
 from fedhk.model.kmeans import plus_plus
 from fedhk.model.loop import improve, minimise
 from fedhk.model.one_pass import Passes
@@ -28,6 +29,7 @@ ROWS_PER_CLUSTER = 50
 # its own; the best few then run to the end.
 KMEANS_HEAT_TIME, KMEANS_FUZZIFIER, KMEANS_PASSES = 0.02, 1.001, 3
 TRIAL_PASSES, FINALISTS, FINAL_PASSES, FINAL_TOL = 3, 5, 100, 1e-5
+STARTS_PER_FINALIST = 15
 
 # Objectives that differ by less than this share are taken for equal.
 SAME_OBJECTIVE = 1e-6
@@ -69,29 +71,59 @@ def best_start(
     workers : int
         Threads.
     """
-    n_clusters = template.n_clusters
-    sample = sample_rows(rows, n_clusters, random_state)
-    points, weight = distinct_rows(joint_rows(sample), sample.sample_weight)
+    sample = sample_rows(rows, template.n_clusters, random_state)
+    joint = joint_rows(sample)
+    first, weight = distinct_rows(joint, sample.sample_weight)
+    sample, axes = compress(sample, split_joint(joint, sample.widths))
+    template = replace(template, centers=tuple(np.zeros((template.n_clusters, width)) for width in sample.widths))
+    points = joint_rows(sample)[first]
     if choose_weights:
-        factors = view_factors(split_joint(points, rows.widths), weight, n_clusters, random_state)
+        factors = view_factors(split_joint(points, sample.widths), weight, template.n_clusters, random_state)
         template = replace(template, view_weights=weights_from_factors(factors, template.view_exponent))
-    if len(points) <= n_clusters:  # every row its own centre; the rest coincide
-        seeds = np.resize(points, (n_clusters, points.shape[1]))
-        return replace(template, centers=split_joint(seeds, rows.widths))
-    stretch = np.repeat(np.sqrt(template.view_factors / template.view_factors.max()), rows.widths)
+    if len(points) <= template.n_clusters:  # every row its own centre; the rest coincide
+        seeds = np.resize(points, (template.n_clusters, points.shape[1]))
+        best = replace(template, centers=split_joint(seeds, sample.widths))
+    else:
+        with Passes(sample, template.n_clusters, workers) as scan:
+            starts = _starts(scan, points, weight, template, seeder=seeder, count=n_init, random_state=random_state)
+            best = _compare(scan, template, starts, choose_fuzzifier=choose_fuzzifier)
+    return replace(best, centers=tuple(a.expand(values) for a, values in zip(axes, best.centers, strict=True)))
+
+
+Trial = tuple[Parameters, float]
+
+
+def _starts(
+    scan: Passes,
+    points: FloatArray,
+    weight: FloatArray,
+    template: Parameters,
+    *,
+    seeder: Seeder,
+    count: int,
+    random_state: np.random.RandomState,
+) -> list[Trial]:
+    """Starts after some passes of k-means, in the joint space where views weigh as in the objective."""
+    widths = scan.rows.widths
+    stretch = np.repeat(np.sqrt(template.view_factors / template.view_factors.max()), widths)
     stretch = np.maximum(stretch, 1e-12).astype(points.dtype)
-    with Passes(sample, n_clusters, workers) as scan:
-        starts = []
-        for _ in range(n_init):
-            seeds = seeder(points * stretch, weight, n_clusters, random_state) / stretch
-            crisp = replace(template, heat_time=KMEANS_HEAT_TIME, fuzzifier=KMEANS_FUZZIFIER)
-            starts.append(_run(scan, replace(crisp, centers=split_joint(seeds, rows.widths)), KMEANS_PASSES))
-        if choose_fuzzifier:
-            tightest, _ = min(starts, key=lambda start: _rank(start[1]))
-            template = replace(template, fuzzifier=_fuzzifier(scan, replace(template, centers=tightest.centers)))
-        trials = [_run(scan, replace(template, centers=start.centers), TRIAL_PASSES) for start, _ in starts]
-        finalists = sorted(trials, key=lambda trial: _rank(trial[1]))[:FINALISTS]
-        return min((_finish(scan, start) for start, _ in finalists), key=lambda trial: _rank(trial[1]))[0]
+    crisp = replace(template, heat_time=KMEANS_HEAT_TIME, fuzzifier=KMEANS_FUZZIFIER)
+    starts = []
+    for _ in range(count):
+        seeds = seeder(points * stretch, weight, template.n_clusters, random_state) / stretch
+        starts.append(_run(scan, replace(crisp, centers=split_joint(seeds, widths)), KMEANS_PASSES))
+    return starts
+
+
+def _compare(scan: Passes, template: Parameters, starts: list[Trial], *, choose_fuzzifier: bool) -> Parameters:
+    """The best of the starts by the model's objective: all get some passes, the best few run to the end."""
+    if choose_fuzzifier:
+        tightest, _ = min(starts, key=lambda start: _rank(start[1]))
+        template = replace(template, fuzzifier=_fuzzifier(scan, replace(template, centers=tightest.centers)))
+    trials = [_run(scan, replace(template, centers=start.centers), TRIAL_PASSES) for start, _ in starts]
+    most = max(FINALISTS, len(trials) // STARTS_PER_FINALIST)
+    finalists = sorted(trials, key=lambda trial: _rank(trial[1]))[:most]
+    return min((_finish(scan, start) for start, _ in finalists), key=lambda trial: _rank(trial[1]))[0]
 
 
 def weights_from_factors(factors: FloatArray, view_exponent: float) -> FloatArray:
@@ -100,14 +132,14 @@ def weights_from_factors(factors: FloatArray, view_exponent: float) -> FloatArra
     return np.asarray(weights / weights.sum())
 
 
-def _run(scan: Passes, parameters: Parameters, passes: int) -> tuple[Parameters, float]:
+def _run(scan: Passes, parameters: Parameters, passes: int) -> Trial:
     """Parameters after some passes, and the objective there."""
     for _ in range(passes):
         parameters = improve(parameters, scan.statistics(parameters), learn_weights=False)
     return parameters, scan.statistics(parameters).objective
 
 
-def _finish(scan: Passes, parameters: Parameters) -> tuple[Parameters, float]:
+def _finish(scan: Passes, parameters: Parameters) -> Trial:
     progress, _ = minimise(scan.statistics, parameters, learn_weights=False, max_iter=FINAL_PASSES, tol=FINAL_TOL)
     return progress.parameters, progress.objective
 
@@ -160,8 +192,8 @@ def split_joint(joint: FloatArray, widths: tuple[int, ...]) -> tuple[FloatArray,
     return tuple(np.asarray(part, dtype=np.float64) for part in np.split(joint, np.cumsum(widths)[:-1], axis=1))
 
 
-def distinct_rows(joint: FloatArray, weight: FloatArray | None) -> tuple[FloatArray, FloatArray]:
-    """Different rows and their total weights, in an order that does not depend on the order they came in.
+def distinct_rows(joint: FloatArray, weight: FloatArray | None) -> tuple[IntArray, FloatArray]:
+    """Where different rows stand first, and their total weights, in an order that does not depend on how they came.
 
     Draws from these depend on what the rows are, not on how often or where they are listed: a row of weight 2 is the
     same as two rows, and a row of weight 0 is none.
@@ -171,7 +203,7 @@ def distinct_rows(joint: FloatArray, weight: FloatArray | None) -> tuple[FloatAr
     _, first, which = np.unique(keys, return_index=True, return_inverse=True)
     total: FloatArray = np.zeros(len(first))
     np.add.at(total, which, 1.0 if weight is None else weight)
-    return joint[first[total > 0]], total[total > 0]
+    return first[total > 0], total[total > 0]
 
 
 def at_random(

@@ -76,7 +76,9 @@ class Settings:
             view_shares=np.array([reference.share if self.learn_weights else 1.0 for reference in references]),
         )
 
-    def start(self, rows: Rows, random_state: np.random.RandomState, workers: int) -> Parameters:
+    def start(
+        self, rows: Rows, random_state: np.random.RandomState, workers: int, *, n_init: int | None = None
+    ) -> Parameters:
         """The parameters of the first iteration, chosen on a site's rows or on the candidates that sites sent."""
         template = self.template(rows.references)
         if not isinstance(self.init, str):
@@ -85,7 +87,7 @@ class Settings:
             rows,
             template,
             SEEDERS[self.init],
-            n_init=self.n_init,
+            n_init=self.n_init if n_init is None else n_init,
             choose_weights=self.view_weights == "auto",
             choose_fuzzifier=self.fuzzifier is None,
             random_state=random_state,
