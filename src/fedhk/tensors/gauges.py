@@ -1,0 +1,69 @@
+"""Gauges: what may be turned, permuted, flipped or stretched in factors without changing the centres."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+from tensorly.base import unfold
+
+from fedhk._typing import FloatArray, IntArray
+
+__all__ = ["best_signs", "core_rotations", "match_columns", "peak_signs", "ratio"]
+
+
+def peak_signs(matrix: FloatArray) -> FloatArray:
+    """The sign of the largest entry of every column; 1 for a column of zeros."""
+    peaks = matrix[np.argmax(np.abs(matrix), axis=0), np.arange(matrix.shape[1])]
+    return np.where(peaks < 0, -1.0, 1.0)
+
+
+def core_rotations(core: FloatArray, factors: Sequence[FloatArray]) -> list[FloatArray]:
+    """Orthogonal O_n that make the core all-orthogonal with slices of falling size (`eqn:hosvd`), largest entries > 0.
+
+    Parameters
+    ----------
+    core : array of shape (r1, r2, r3)
+    factors : sequence of 3 arrays of shape (G_n, r_n)
+        The signs make the largest entry of every column of factor @ O_n positive.
+    """
+    rotations = [np.linalg.svd(unfold(core, mode))[0] for mode in range(core.ndim)]
+    return [turn * peak_signs(factor @ turn) for turn, factor in zip(rotations, factors, strict=True)]
+
+
+def match_columns(parts: Sequence[FloatArray], onto: Sequence[FloatArray]) -> IntArray:
+    """The order of columns that is most like another's: the assignment of the largest products of |cosines|.
+
+    Parameters
+    ----------
+    parts, onto : sequences of arrays with the same number of columns
+
+    Returns
+    -------
+    array of int
+        Which column of `parts` comes first, second, ...
+    """
+    likeness: FloatArray = np.ones((1, 1))
+    for matrix, other in zip(parts, onto, strict=True):
+        likeness = likeness * np.abs(_unit(other).T @ _unit(matrix))
+    return np.asarray(linear_sum_assignment(likeness, maximize=True)[1])
+
+
+def best_signs(products: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Signs of rows and of columns that make a matrix most positive, by its leading singular vectors."""
+    left, _, right = np.linalg.svd(products)
+    rows, columns = np.where(left[:, 0] < 0, -1.0, 1.0), np.where(right[0] < 0, -1.0, 1.0)
+    turn = -1.0 if rows.sum() < 0 else 1.0
+    return turn * rows, turn * columns
+
+
+def ratio(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
+    """The quotient, and 1 where either is zero: a scale can always be divided by."""
+    possible = (np.abs(denominator) > 0) & (np.abs(numerator) > 0)
+    return np.divide(numerator, denominator, out=np.ones_like(denominator), where=possible)
+
+
+def _unit(matrix: FloatArray) -> FloatArray:
+    norms = np.linalg.norm(matrix, axis=0)
+    return np.asarray(matrix / np.where(norms > 0, norms, 1.0))
