@@ -120,7 +120,7 @@ def test_statistics_of_parts_add_to_those_of_the_whole(case, n_parts, random):
 
 
 @given(cases(), st.randoms(use_true_random=False))
-@settings(max_examples=100)
+@settings(max_examples=300)
 def test_order_of_clusters_views_and_rows_changes_nothing_else(case, random):
     p, whole = case.parameters, scan(case.rows, case.parameters)
     clusters = np.array(random.sample(range(p.n_clusters), p.n_clusters))
