@@ -23,7 +23,7 @@ DemoSeed = Annotated[int, typer.Option("--seed", min=0, max=2**31, help="Seed of
 Runs = Annotated[int, typer.Option("--runs", min=1, help="Runs with different seeds, of which means are shown.")]
 
 
-def demo(out: DemoOut = None, seed: DemoSeed = 0, runs: Runs = 5, force: o.Force = False, json: o.Json = False) -> None:
+def demo(out: DemoOut = None, seed: DemoSeed = 0, runs: Runs = 3, force: o.Force = False, json: o.Json = False) -> None:
     """Cluster handwritten digits that lie at six different sites, and compare with pooling them.
 
     Everything is measured on this machine, over several seeds; the data come with scikit-learn.
