@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fedhk.federation.observed import improve_observed
+from fedhk.model.loop import improve
 from fedhk.model.one_pass import Passes
 from fedhk.model.parameters import Parameters
 from fedhk.model.rows import Rows
@@ -37,7 +37,7 @@ def gradient_step(
     if step == 0 or rows.n_rows == 0:
         return parameters
     with Passes(rows, parameters.n_clusters, workers) as scan:
-        local = improve_observed(parameters, scan.statistics(parameters), learn_weights=learn_weights)
+        local = improve(parameters, scan.statistics(parameters), learn_weights=learn_weights)
     blended = tuple(a + step * (b - a) for a, b in zip(parameters.centers, local.centers, strict=True))
     weights = parameters.view_weights + step * (local.view_weights - parameters.view_weights)
     return replace(parameters, centers=blended, view_weights=weights)

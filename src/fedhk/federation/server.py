@@ -21,7 +21,6 @@ from fedhk.data.scaling import Reference
 from fedhk.errors import DataError, FedHKError, MessageError
 from fedhk.federation.describe import merge_descriptions, read_description, same_views
 from fedhk.federation.messages import ArraySpec, Message, check_arrays, expect
-from fedhk.federation.observed import improve_observed
 from fedhk.federation.payloads import (
     Columns,
     pack_parameters,
@@ -32,7 +31,7 @@ from fedhk.federation.payloads import (
 from fedhk.federation.plausible import check_points, check_rows, check_spreads, check_statistics
 from fedhk.federation.protocols import average_centers, read_centers
 from fedhk.model.candidates import candidate_rows, candidate_starts, candidates_per_site
-from fedhk.model.loop import Progress
+from fedhk.model.loop import Progress, improve
 from fedhk.model.preparation import balance, references_from_moments
 from fedhk.model.settings import Settings
 
@@ -294,7 +293,7 @@ def _take_round(plan: Plan, state: ServerState, good: list[tuple[str, Any]], wor
         better, objective = average_centers(progress.parameters, answers, plan.client_weights, plan.quality_temperature)
     else:
         statistics = reduce(add, answers)
-        better = improve_observed(progress.parameters, statistics, learn_weights=plan.settings.learn_weights)
+        better = improve(progress.parameters, statistics, learn_weights=plan.settings.learn_weights)
         objective = statistics.objective
     answered = sha256("\n".join(site for site, _ in good).encode()).hexdigest()
     if answered != state.answered:  # objectives of different rows say nothing about convergence

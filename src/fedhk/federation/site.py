@@ -14,7 +14,6 @@ from fedhk.data.scaling import Reference
 from fedhk.data.views import Views
 from fedhk.errors import MessageError
 from fedhk.federation.messages import Message
-from fedhk.federation.observed import improve_observed
 from fedhk.federation.payloads import (
     Arrays,
     Columns,
@@ -28,6 +27,7 @@ from fedhk.federation.payloads import (
     unpack_references,
 )
 from fedhk.model.candidates import site_candidates
+from fedhk.model.loop import improve
 from fedhk.model.one_pass import Passes
 from fedhk.model.parameters import Parameters
 from fedhk.model.preparation import heat_energy, site_moments
@@ -128,7 +128,7 @@ def _round(state: SiteState, request: Message, workers: int) -> tuple[Arrays, Va
         for step in range(passes):
             if step:
                 latest = scan.statistics(local)
-            local = improve_observed(local, latest, learn_weights=learn)
+            local = improve(local, latest, learn_weights=learn)
     return _pack_centers(local, latest, statistics), {}
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from fedhk.model.parameters import Parameters
 from fedhk.model.statistics import Statistics
 from fedhk.model.updates import learned_view_weights, update_centers
@@ -51,10 +53,19 @@ class Progress:
 
 
 def improve(parameters: Parameters, statistics: Statistics, *, learn_weights: bool) -> Parameters:
-    """Descend one step in view weights and in centres, from the statistics at `parameters`."""
+    """Descend one step in view weights and in centres, from the statistics at `parameters`.
+
+    Notes
+    -----
+    A view that the rows do not have costs nothing, so `eqn:diff_V_EFKMVFC` would give it all the weight. It keeps the
+    weight it had and the others share the rest: the exact minimiser of J over their weights.
+    """
     weights = parameters.view_weights
-    if learn_weights:
-        weights = learned_view_weights(statistics.costs, parameters.view_shares, parameters.view_exponent)
+    seen = np.array([bool(view.any()) for view in statistics.weights]) | (statistics.costs != 0)
+    if learn_weights and seen.any():
+        learned = learned_view_weights(statistics.costs[seen], parameters.view_shares[seen], parameters.view_exponent)
+        weights = weights.copy()
+        weights[seen] = learned if seen.all() else learned * weights[seen].sum()
     return replace(parameters, centers=update_centers(statistics, parameters.centers), view_weights=weights)
 
 
