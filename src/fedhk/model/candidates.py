@@ -24,7 +24,7 @@ KMEANS_PASSES = 10
 ALL_CANDIDATES, CANDIDATES_PER_CLUSTER, SITE_CANDIDATES = 1000, 20, 2
 
 # Multiplications that the server may spend on a pass of all starts, and the most starts in multiples of `n_init`.
-STARTS_WORK, MOST_STARTS = 10**8, 15
+STARTS_WORK, MOST_STARTS = 10**8, 5
 
 
 @dataclass(frozen=True)

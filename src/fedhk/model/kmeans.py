@@ -48,3 +48,27 @@ def group_sums(
     """Weighted sum of the points of each group, and the weight of each group."""
     member = sp.csr_array((weight, (labels, np.arange(len(labels)))), shape=(n_groups, len(labels)))
     return np.asarray(member @ points, dtype=np.float64), np.asarray(member.sum(axis=1)).ravel()
+
+
+def group_means(points: FloatArray, weight: FloatArray, labels: IntArray, n_groups: int) -> FloatArray:
+    """Weighted mean of each group; that of all points for a group without any."""
+    sums, sizes = group_sums(points, weight, labels, n_groups)
+    everywhere = np.broadcast_to(sums.sum(axis=0) / sizes.sum(), sums.shape)
+    return np.asarray(np.divide(sums, sizes[:, None], out=everywhere.copy(), where=sizes[:, None] > 0))
+
+
+def leading_directions(points: FloatArray, weight: FloatArray, count: int) -> FloatArray:
+    """Points in the directions in which they vary most, at most `count` of them.
+
+    The best centres of k-means lie nearly in the first `n_clusters - 1` (Zha and others, 2001).
+    """
+    centred = points - (weight @ points) / weight.sum()
+    scaled = np.sqrt(weight)[:, None] * centred
+    if len(points) < points.shape[1]:
+        _, vectors = np.linalg.eigh(scaled @ scaled.T)
+        axes = scaled.T @ vectors[:, -count:]
+        axes = axes / np.maximum(np.linalg.norm(axes, axis=0), 1e-300)
+    else:
+        _, vectors = np.linalg.eigh(scaled.T @ scaled)
+        axes = vectors[:, -count:]
+    return np.asarray(centred @ axes)

@@ -14,7 +14,7 @@ import numpy as np
 from fedhk._typing import FloatArray, IntArray
 from fedhk.model.clusterability import view_factors
 from fedhk.model.compression import compress
-from fedhk.model.kmeans import plus_plus
+from fedhk.model.kmeans import group_means, leading_directions, lloyd, plus_plus
 from fedhk.model.loop import improve, minimise
 from fedhk.model.one_pass import Passes
 from fedhk.model.parameters import Parameters
@@ -28,6 +28,7 @@ ROWS_PER_CLUSTER = 50
 # Each start is given some passes of plain k-means (the model at a small heat time with crisp memberships) and some of
 # its own; the best few then run to the end.
 KMEANS_HEAT_TIME, KMEANS_FUZZIFIER, KMEANS_PASSES = 0.02, 1.001, 3
+LEADING_PASSES = 20
 TRIAL_PASSES, FINALISTS, FINAL_PASSES, FINAL_TOL = 3, 5, 100, 1e-5
 STARTS_PER_FINALIST = 15
 
@@ -103,14 +104,25 @@ def _starts(
     count: int,
     random_state: np.random.RandomState,
 ) -> list[Trial]:
-    """Starts after some passes of k-means, in the joint space where views weigh as in the objective."""
-    widths = scan.rows.widths
+    """Starts after some passes of k-means, in the joint space where views weigh as in the objective.
+
+    Every second one is drawn among the leading directions of that space: where features are many and points few,
+    k-means over all of them stays wherever it began (each point pulls its own centre to itself), and the leading
+    directions are where the best centres nearly lie.
+    """
+    widths, n_clusters = scan.rows.widths, template.n_clusters
     stretch = np.repeat(np.sqrt(template.view_factors / template.view_factors.max()), widths)
-    stretch = np.maximum(stretch, 1e-12).astype(points.dtype)
+    stretched = points * np.maximum(stretch, 1e-12).astype(points.dtype)
+    leading = leading_directions(stretched, weight, n_clusters)
     crisp = replace(template, heat_time=KMEANS_HEAT_TIME, fuzzifier=KMEANS_FUZZIFIER)
     starts = []
-    for _ in range(count):
-        seeds = seeder(points * stretch, weight, template.n_clusters, random_state) / stretch
+    for turn in range(count):
+        if turn % 2:
+            seeds = seeder(leading, weight, n_clusters, random_state)
+            _, groups, _ = lloyd(leading, weight, seeds, LEADING_PASSES)
+            seeds = group_means(points, weight, groups, n_clusters)
+        else:
+            seeds = seeder(stretched, weight, n_clusters, random_state) / np.maximum(stretch, 1e-12)
         starts.append(_run(scan, replace(crisp, centers=split_joint(seeds, widths)), KMEANS_PASSES))
     return starts
 
