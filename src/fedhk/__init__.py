@@ -10,13 +10,19 @@ if TYPE_CHECKING:
     from fedhk import datasets, metrics
     from fedhk.estimators.efkmvc import EFKMVC
     from fedhk.estimators.heat_kernel_mvc import HeatKernelMVC
+    from fedhk.estimators.tensor_centers import FedHKParafac2, FedHKTucker
 
 __version__ = "0.1.0.dev0"
 
-__all__ = ["EFKMVC", "HeatKernelMVC", "__version__", "datasets", "load", "metrics"]
+__all__ = ["EFKMVC", "FedHKParafac2", "FedHKTucker", "HeatKernelMVC", "__version__", "datasets", "load", "metrics"]
 
 # Loaded when first used, so that `fedhk --help` and shell completion need not wait for scikit-learn.
-_ESTIMATORS = {"EFKMVC": "fedhk.estimators.efkmvc", "HeatKernelMVC": "fedhk.estimators.heat_kernel_mvc"}
+_ESTIMATORS = {
+    "EFKMVC": "fedhk.estimators.efkmvc",
+    "FedHKParafac2": "fedhk.estimators.tensor_centers",
+    "FedHKTucker": "fedhk.estimators.tensor_centers",
+    "HeatKernelMVC": "fedhk.estimators.heat_kernel_mvc",
+}
 _MODULES = ("datasets", "metrics")
 
 

@@ -230,7 +230,7 @@ class TestFederation:
         put(tmp_path / "rome", ecg="b,a,d\n1,2,3\n")
         (tmp_path / "turin").mkdir()
         np.save(tmp_path / "turin" / "ecg.npy", np.ones((2, 5)))
-        text = refused(tmp_path, "View 'ecg'", "Compared with site 'bergen', which has 2: ")
+        text = refused(tmp_path, "View 'ecg'", "Compared with site 'bergen', which has 2 columns: ")
         assert "site 'oslo' lacks 'b' and has extra 'c'; site 'rome' has extra 'd'" in text
         assert "site 'turin' has 5 columns instead of 2" in text
 
@@ -334,8 +334,9 @@ class TestArrays:
     @pytest.mark.parametrize(
         ("array", "part"),
         [
-            (np.ones((2, 2, 2)), "has shape (2, 2, 2); a view is 2-D, (rows, columns)"),
+            (np.ones(()), "has shape (); a view is (rows, columns), or has more axes"),
             (np.ones(3), "array.reshape(-1, 1)"),
+            (np.ones((3, 2, 0)), "has no columns"),
             (np.ones((3, 0)), "has no columns"),
             (np.ones((2, 2), complex), "has dtype complex128; a view holds real numbers"),
             (np.array([["a", "b"]]), "has dtype <U1"),
@@ -347,6 +348,42 @@ class TestArrays:
         path = put(tmp_path / "oslo") / f"x.{form}"
         np.save(path, array) if form == "npy" else np.savez(path, data=array)
         refused(tmp_path, f"site 'oslo', file 'x.{form}': has ", part)
+
+    @pytest.mark.parametrize("form", ["npy", "npz"])
+    def test_arrays_of_more_axes_are_tensor_views(self, tmp_path, form):
+        tensor = np.arange(12.0).reshape(2, 3, 2)
+        for site in ("oslo", "rome"):
+            write_site(tmp_path / site, {"ecg": tensor, "age": np.ones((2, 1))}, format=form)
+        for site in read_federation(tmp_path).sites.values():
+            np.testing.assert_array_equal(site.views["ecg"], tensor)
+            assert site.columns == {"ecg": None, "age": None}
+
+    def test_rows_of_tensors_meet_by_id(self, tmp_path):
+        tensor = np.arange(12.0).reshape(2, 3, 2)
+        write_site(tmp_path / "oslo", {"ecg": tensor}, [7, 3], format="npz")
+        np.savez(tmp_path / "oslo" / "age.npz", data=np.ones((2, 1)), id=np.array([3, 5]))
+        site = read_federation(tmp_path).sites["oslo"]
+        assert site.ids.tolist() == [3, 5, 7]
+        np.testing.assert_array_equal(site.views["ecg"], [tensor[1], np.full((3, 2), np.nan), tensor[0]])
+
+    def test_tensors_have_one_shape_at_all_sites(self, tmp_path):
+        write_site(tmp_path / "oslo", {"ecg": np.ones((2, 3, 2))}, format="npy")
+        write_site(tmp_path / "rome", {"ecg": np.ones((2, 6))}, format="npy")  # flat: nothing to compare
+        assert read_federation(tmp_path).sites["rome"].views["ecg"].shape == (2, 6)
+        write_site(tmp_path / "turin", {"ecg": np.ones((2, 2, 3))}, format="npy")
+        text = refused(tmp_path, "Compared with site 'oslo', which has shape (n, 3, 2): ")
+        assert "site 'turin' has shape (n, 2, 3) instead of shape (n, 3, 2)" in text
+
+    def test_tensors_have_no_column_names(self, tmp_path):
+        path = put(tmp_path / "oslo") / "x.npz"
+        np.savez(path, data=np.ones((2, 3, 2)), columns=np.array(list("abc")))
+        refused(tmp_path, "site 'oslo', file 'x.npz': has 'columns'", "(2, 3, 2) are a tensor")
+        np.savez(path, data=np.ones((2, 3, 2)))
+        refused(
+            tmp_path / "oslo",
+            "view 'x' has shape (n, 3, 2) instead of 6 named columns",
+            read=lambda folder: read_site(folder, {"x": list("abcdef")}),
+        )
 
     def test_python_objects_are_never_loaded(self, tmp_path):
         trap = np.array([[_Trap()]], dtype=object)
@@ -478,7 +515,9 @@ class TestWriteSite:
             ({"views": {}}, "at least one"),
             ({"views": {"a": None}}, "at least one"),
             ({"views": {"a": np.ones((2, 2)), "b": np.ones((3, 2))}}, "equally many rows"),
-            ({"views": {"a": np.ones(2)}}, "a view is 2-D"),
+            ({"views": {"a": np.ones(2)}}, "a view is (rows, columns)"),
+            ({"views": {"a": np.ones((2, 3, 4))}}, "a tensor is an npy or npz file"),
+            ({"views": {"a": np.ones((2, 3, 4))}, "columns": {"a": "xyz"}, "format": "npz"}, "without columns"),
             ({"views": {"../a": np.ones((2, 2))}}, "named like files, got '../a'"),
         ],
     )

@@ -149,12 +149,16 @@ class TestSplitViews:
         (part,) = split_views(np.eye(4), {"rome": [1]})["rome"]
         np.testing.assert_array_equal(part, [[0, 1, 0, 0]])
 
+    def test_tensors_keep_their_shape(self):
+        view = np.arange(24.0).reshape(4, 3, 2)
+        np.testing.assert_array_equal(split_views([view], {"rome": [2, 0]})["rome"][0], view[[2, 0]])
+
     @pytest.mark.parametrize(
         ("views", "split", "message"),
         [
             ([np.ones((3, 1)), np.ones((4, 1))], {}, r"as many rows each, got views of \[3, 4\] rows"),
             ([], {}, r"at least one"),
-            ([np.ones(3)], {}, r"views\[0\] must be 2-D, got ndarray of shape \(3,\)"),
+            ([np.ones(3)], {}, r"views\[0\] must be at least 2-D, got ndarray of shape \(3,\)"),
             ([np.ones((3, 1))], {"rome": [3]}, r"split\['rome'\] holds row 3, but the views have rows 0 to 2"),
             ([np.ones((3, 1))], {"rome": [-1]}, r"split\['rome'\] holds row -1"),
             ([np.ones((3, 1))], {"rome": [True, False, True]}, r"split\['rome'\] .* row numbers, got bool"),

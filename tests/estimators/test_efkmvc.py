@@ -406,14 +406,22 @@ class TestBadInput:
             ({"rome": [np.array([[1.0, np.inf]])]}, "Site 'rome': View 'view_0' contains infinity"),
             ({"rome": [np.array([["a", "b"]])]}, "Site 'rome': View 'view_0' has dtype <U1"),
             ({"rome": [np.zeros((3, 0))]}, r"Site 'rome': View 'view_0': 0 feature\(s\)"),
-            ({"rome": [np.zeros((3, 2, 2))]}, "Site 'rome': View 'view_0' has 3 dimension"),
+            ({"rome": [np.zeros((3, 2, 0))]}, r"Site 'rome': View 'view_0': 0 feature\(s\)"),
+            (
+                {"rome": [np.zeros((3, 6, 4))], "oslo": [np.zeros((2, 4, 6))]},
+                r"Site 'rome': view 'view_0' has shape \(n, 6, 4\), at site 'oslo' shape \(n, 4, 6\)",
+            ),
+            (
+                {"rome": [np.zeros((3, 6, 4))], "oslo": [np.zeros((2, 6, 5))]},
+                r"Site 'rome': view 'view_0' has shape \(n, 6, 4\), at site 'oslo' shape \(n, 6, 5\)",
+            ),
             (
                 {"rome": VIEWS, "oslo": VIEWS[:1]},
                 "Sites must list the same views, but site 'rome' has 2, site 'oslo' has 1",
             ),
             (
                 {"rome": VIEWS, "oslo": [VIEWS[0], VIEWS[0]]},
-                "Site 'rome': view 'view_1' has 3 features, at site 'oslo' 2; a view must have the same features",
+                "Site 'rome': view 'view_1' has 3 features, at site 'oslo' 2 features; a view must have",
             ),
             ({"rome": [VIEWS[0], None], "oslo": [VIEWS[0], None]}, "View 'view_1' has no observed value at any site"),
             ({"rome": [VIEWS[0], VIEWS[1] * np.nan]}, "View 'view_1' has no observed value at any site: leave"),
@@ -451,3 +459,42 @@ class TestBadInput:
         for use in (lambda m: m.predict(data.views), lambda m: m.save(tmp_path / "m")):
             with pytest.raises(NotFittedError):
                 use(EFKMVC())
+
+
+class TestTensorViews:
+    @pytest.fixture
+    def sites(self):
+        data = datasets.make_sites(3, 30, n_clusters=3, n_features=(6, 2), separation=6, random_state=0)
+        return {site: [views[0].reshape(-1, 2, 3), views[1]] for site, views in data.sites.items()}
+
+    @pytest.mark.parametrize("protocol", ["statistics", "centers"])
+    def test_they_are_clustered_as_their_flat_rows_and_centres_have_their_shape(self, sites, protocol, tmp_path):
+        sites["site-01"][0][::5, 0, 1] = np.nan
+        sites["site-02"][0] = None
+        flat = {s: [None if t is None else t.reshape(-1, 6), v] for s, (t, v) in sites.items()}
+        options = QUICK | {"protocol": protocol, "personalization_step": 0.5}
+        model, plain = (EFKMVC(3, **options).fit(X) for X in (sites, flat))
+        model.save(tmp_path / "model")
+        for own in (model, fedhk.load(tmp_path / "model"), *model.client_models_.values()):
+            assert [centers.shape for centers in own.cluster_centers_] == [(3, 2, 3), (3, 2)]
+            assert_array_equal(own.predict(sites["site-00"]), own.predict(flat["site-00"]))
+            with pytest.raises(
+                ValueError, match=r"'view_0' has shape \(n, 3, 2\), but the model expects .*\(n, 2, 3\)"
+            ):
+                own.predict([sites["site-00"][0].transpose(0, 2, 1), None])
+        assert_array_equal(model.cluster_centers_[0].reshape(3, 6), plain.cluster_centers_[0])
+        mixed = EFKMVC(3, **options).fit(sites | {"site-00": flat["site-00"]})
+        same_centers(mixed, model)
+
+    def test_centres_are_given_in_shape_or_flat(self, sites):
+        start = [sites["site-00"][0][:3], sites["site-00"][1][:3]]
+        same_centers(EFKMVC(3, init=start).fit(sites), EFKMVC(3, init=[start[0].reshape(3, 6), start[1]]).fit(sites))
+        with pytest.raises(ValueError, match=r"'view_0' has shape \(3, 3, 2\); .*=\(3, 6\) or \(3, 2, 3\)"):
+            EFKMVC(3, init=[start[0].transpose(0, 2, 1), start[1]]).fit(sites)
+
+    def test_a_resumed_run_knows_the_shape(self, sites, tmp_path):
+        model = EFKMVC(3, checkpoint=tmp_path / "run", **QUICK)
+        expected = model.fit(sites)
+        resumed = clone(model).fit(sites, resume=True)
+        same_centers(resumed, expected)
+        assert resumed.cluster_centers_[0].shape == (3, 2, 3)

@@ -291,7 +291,8 @@ class TestBadInput:
         [
             ([], "."),
             ([np.ones((5, 2)), np.ones((4, 2))], "'view_0' has 5, 'view_1' has 4"),
-            ([np.ones((5, 2)), np.ones((5, 2, 2))], "'view_1' has 3 dimension"),
+            ([np.ones((5, 2)), np.ones((5, 2, 0))], "'view_1'.*minimum of 1"),
+            (np.ones((5, 2, 2)), r"dim 3, shape \(5, 2, 2\).*<= 2.*wrap it in a list"),
             ([np.ones((5, 2)), np.ones((5, 0))], "'view_1'.*minimum of 1"),
             ([np.ones((0, 2)), np.ones((0, 2))], "minimum of 1"),
             ([np.ones((5, 2)), np.full((5, 2), np.inf)], "'view_1' contains infinity"),
@@ -396,3 +397,45 @@ def test_single_and_double_precision_agree_on_benchmark_data(benchmark_data):
 
 def test_importing_the_package_does_no_work():
     assert "matplotlib" not in sys.modules
+
+
+class TestTensorViews:
+    @pytest.fixture
+    def tensors(self, views):
+        return {"image": views[1].reshape(-1, 3, 2), "age": views[0]}
+
+    @pytest.mark.parametrize("options", [{}, {"heat_coef": "absdev"}, {"scaling": "l2"}])
+    def test_they_are_clustered_as_their_flat_rows_and_centres_have_their_shape(self, tensors, options):
+        tensors["image"][::7, 1, 0] = np.nan
+        flat = tensors | {"image": tensors["image"].reshape(-1, 6)}
+        model, plain = (HeatKernelMVC(3, random_state=0, **options).fit(X) for X in (tensors, flat))
+        assert [centers.shape for centers in model.cluster_centers_] == [(3, 3, 2), (3, 4)]
+        assert_array_equal(model.cluster_centers_[0].reshape(3, 6), plain.cluster_centers_[0])
+        assert_array_equal(model.labels_, plain.labels_)
+        for X in (tensors, flat):
+            assert_array_equal(model.predict(X), model.labels_)
+            assert_array_equal(model.transform(X), plain.transform(flat))
+            assert model.score(X) == plain.score(flat)
+
+    def test_one_tensor_view_alone_stands_in_a_list(self, tensors):
+        model = HeatKernelMVC(3, random_state=0).fit([tensors["image"]])
+        assert model.cluster_centers_[0].shape == (3, 3, 2)
+        assert model.n_features_in_ == 6
+
+    def test_after_a_file_shapes_are_the_same(self, tensors, tmp_path):
+        model = HeatKernelMVC(3, random_state=0).fit(tensors)
+        model.save(tmp_path / "model")
+        loaded = fedhk.load(tmp_path / "model")
+        for a, b in zip(loaded.cluster_centers_, model.cluster_centers_, strict=True):
+            assert_array_equal(a, b)
+        assert_array_equal(loaded.predict(tensors), model.labels_)
+        for fitted in (model, loaded):
+            with pytest.raises(ValueError, match=r"'image' has shape \(n, 2, 3\), but the model expects .*\(n, 3, 2\)"):
+                fitted.predict(tensors | {"image": tensors["image"].transpose(0, 2, 1)})
+
+    def test_centres_are_given_in_shape_or_flat(self, tensors):
+        image, age = HeatKernelMVC(3, random_state=0).fit(tensors).cluster_centers_
+        fits = [HeatKernelMVC(3, init=[start, age]).fit(tensors) for start in (image, image.reshape(3, 6))]
+        assert_array_equal(fits[0].cluster_centers_[0], fits[1].cluster_centers_[0])
+        with pytest.raises(ValueError, match=r"'image' has shape \(3, 2, 3\); .*=\(3, 6\) or \(3, 3, 2\)"):
+            HeatKernelMVC(3, init=[image.transpose(0, 2, 1), age]).fit(tensors)

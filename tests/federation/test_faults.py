@@ -55,7 +55,7 @@ def with_message(change):
 
 
 def with_array(name, change):
-    return with_message(lambda m: replace(m, arrays=m.arrays | {name: change(m.arrays[name].copy())}))
+    return with_message(lambda m: replace(m, arrays=m.arrays | {name: change(np.copy(m.arrays.get(name, 0.0)))}))
 
 
 def put(index, value):
@@ -121,10 +121,11 @@ def test_a_lie_is_refused_by_name_and_the_round_goes_on_as_if_nothing_had_come(s
 
 PHASE_LIES = {
     ("describe", "wrong shape"): with_array("moments", lambda a: a[:, :-1]),
-    ("describe", "negative counts"): with_array("moments", put((0, 0), -1.0)),
-    ("describe", "huge mean"): with_array("moments", put((1, 0), 1e200)),
-    ("describe", "huge spread"): with_array("moments", put((2, 0), 1e200)),
-    ("describe", "range inside out"): with_array("moments", put((3, 0), 1e9)),
+    ("describe", "huge mean"): with_array("moments", put((0, 0), 1e200)),
+    ("describe", "huge spread"): with_array("moments", put((1, 0), 1e290)),
+    ("describe", "negative spread"): with_array("moments", put((1, 0), -1.0)),
+    ("describe", "ranges that nobody asked for"): with_array("ranges", always(np.zeros((2, 7)))),
+    ("describe", "negative counts"): with_array("cells", always(np.full((1, 7), -1.0))),
     ("describe", "more rows than there are"): with_array("rows", put((0, 0), 1e9)),
     ("describe", "rows beyond counting"): with_array("rows", put(..., 1e300)),
     ("describe", "views are no text"): with_array("views", lambda a: a.astype(np.float64)),
@@ -205,7 +206,7 @@ class TestQuorum:
             run_sites(plan, sites, min_sites=4, tamper=lying(silent, (phase,)))
 
     def test_counts_answers_that_are_read_but_not_used(self, sites):
-        lie = with_array("moments", put((0, 0), -1.0))
+        lie = with_array("moments", put((1, 0), -1.0))
         with pytest.raises(QuorumError, match=r"3 usable answers in phase 'describe'.*oslo: moments that no rows"):
             run_sites(make_plan(), sites, min_sites=4, tamper=lying(lie, ("describe",)))
 
@@ -295,7 +296,7 @@ class TestViewsThatDiffer:
 
     def test_all_differences_are_listed(self, sites):
         _, reason = self.conduct(sites, [sites[LIAR][0][:, :1], sites[LIAR][1][:, :2]])
-        assert "view 'view_0' has 1 features, other sites have 3; view 'view_1' has 2 features" in reason
+        assert "view 'view_0' has 1 features, other sites have 3 features; view 'view_1' has 2 features" in reason
 
     def test_other_columns_are_listed(self, sites):
         odd = self.frames(sites, (list("abX"), list("defg")))[LIAR]

@@ -12,7 +12,7 @@ from sklearn.metrics import adjusted_rand_score
 from federations import make_plan, run_sites
 from fedhk import EFKMVC, datasets
 from fedhk.federation.payloads import pack_statistics
-from fedhk.federation.protocols import LocalCenters, average_centers
+from fedhk.federation.protocols.centers import LocalCenters, average_centers
 from fedhk.model.loop import improve
 from fedhk.model.parameters import Parameters
 from fedhk.model.statistics import Statistics
@@ -107,7 +107,7 @@ class TestAveragesByHand:
 
 def test_a_cost_that_rounds_below_zero_is_sent_as_zero():
     statistics = Statistics((np.zeros((1, 1)),), (np.ones((1, 1)),), np.array([-1e-8]), np.ones(1), 0.0, 1.0)
-    assert pack_statistics(statistics)["sums"].tolist() == [0.0, 1.0, 0.0, 1.0]
+    assert pack_statistics(statistics)[0]["sums"].tolist() == [0.0, 1.0, 0.0, 1.0]
 
 
 @given(

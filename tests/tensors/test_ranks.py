@@ -86,7 +86,7 @@ def test_auto_finds_the_rank_of_low_rank_centres(form):
     centers = [(p * row) @ loadings[:width].T for row, width in zip(views, (80, 60, 70), strict=True)]
     choice = choose_rank(form, "auto", centers)
     full = sum(center.size for center in centers)
-    assert choice.rank[0] == 2
+    assert choice.rank[0] == 3  # and one more, because centres move
     assert choice.energy > 0.9
     assert choice.n_core < full / 20
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_format
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -108,7 +109,7 @@ def _describe_data(path: Path) -> dict[str, Any]:
     sites = read_federation(path).sites if sites is None else sites
     columns = next(iter(sites.values())).columns
     widths = {
-        view: next(values.shape[1] for site in sites.values() if (values := site.views[view]) is not None)
+        view: next(math.prod(values.shape[1:]) for site in sites.values() if (values := site.views[view]) is not None)
         for view in columns
     }
     return {

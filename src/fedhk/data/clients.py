@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fedhk.data.views import Views, check_views, is_view_collection
+from fedhk.data.views import Columns, Views, check_views, is_tensor, is_view_collection, other_names, size_text
 from fedhk.errors import DataError
 
 # Longer names do not fit the header of a message.
@@ -21,7 +21,7 @@ def check_clients(clients: Any) -> dict[str, Views]:
     Parameters
     ----------
     clients : dict or sequence of sites
-        A site is a list or dict of tables (see `check_views`); None is a view that it does not have. Sites in a
+        A site is a list or dict of views (see `check_views`); None is a view that it does not have. Sites in a
         sequence are called "site-00", "site-01", and so on.
 
     Returns
@@ -90,29 +90,33 @@ def _check_same_number(clients: Mapping[str, Any]) -> None:
 
 def _check_same_views(checked: Mapping[str, Views]) -> None:
     """Refuse a view that is not the same table everywhere, or that nobody has a value of."""
-    first: dict[str, tuple[str, int]] = {}
-    columns: dict[str, tuple[str, tuple[str, ...]]] = {}
+    known: dict[str, tuple[str, int, Columns]] = {}  # the first site with the view that knows its columns, if one does
     for site, views in checked.items():
-        for view, width, named in zip(views.names, views.widths, views.columns, strict=True):
+        for view, width, columns in zip(views.names, views.widths, views.columns, strict=True):
             if width is None:
                 continue
-            other, known = first.setdefault(view, (site, width))
-            if width != known:
-                raise DataError(
-                    f"Site {site!r}: view {view!r} has {width} features, at site {other!r} {known}; a view must have "
-                    "the same features at every site."
-                )
-            if named is not None:
-                other, expected = columns.setdefault(view, (site, named))
-                if named != expected:
-                    raise DataError(f"Site {site!r}: {_column_difference(view, named, other, expected)}")
+            other, expected_width, expected = known.setdefault(view, (site, width, columns))
+            if difference := _difference(view, width, columns, other, expected_width, expected):
+                raise DataError(f"Site {site!r}: {difference}")
+            if expected is None:
+                known[view] = site, width, columns
     for view in {name: None for views in checked.values() for name in views.names}:
         if not any(_has_value(views, view) for views in checked.values()):
             raise DataError(f"View {view!r} has no observed value at any site: leave the view out.")
 
 
-def _column_difference(view: str, named: tuple[str, ...], other: str, expected: tuple[str, ...]) -> str:
-    missing, extra = sorted(set(expected) - set(named)), sorted(set(named) - set(expected))
+def _difference(  # noqa: PLR0917
+    view: str, width: int, columns: Columns, other: str, expected_width: int, expected: Columns
+) -> str:
+    """How a view differs from the same at another site; empty if it does not."""
+    if width == expected_width and (columns is None or expected is None or columns == expected):
+        return ""
+    if width != expected_width or is_tensor(columns) or is_tensor(expected):
+        return (
+            f"view {view!r} has {size_text(columns, width)}, at site {other!r} {size_text(expected, expected_width)}; "
+            "a view must have the same features at every site."
+        )
+    missing, extra = other_names(columns, expected)
     if not missing and not extra:
         return f"view {view!r} has the columns of site {other!r} in another order; order them alike."
     return f"view {view!r} has other columns than at site {other!r}: missing {missing[:5]}, unexpected {extra[:5]}."

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedhk._typing import FloatArray
-from fedhk.data.tables import ID, READERS, Table, file_content, file_error, listed, read_tables
+from fedhk.data.tables import ID, READERS, Table, file_content, file_error, listed, read_tables, shape_text
 from fedhk.errors import DataError
 
 __all__ = ["FORMATS", "Federation", "SiteData", "read_federation", "read_site", "write_site"]
@@ -39,6 +39,7 @@ class SiteData:
         The name of its folder.
     views : dict of str to ndarray or None
         All views of the federation, sorted by name; None is a view that the site lacks, a row of NaN a row it lacks.
+        Views with more than two dimensions are tensors.
     ids : ndarray of int64 or str, shape (n_rows,), or None
         Whose the rows are, in the order in which the files have them; None where they have no ids.
     columns : dict of str to tuple of str, or None
@@ -85,6 +86,7 @@ def read_federation(folder: str | os.PathLike[str]) -> Federation:
     folder : path
         It has one sub-folder per site and in it one file per view, such as ``oslo/ecg.parquet``. Hidden files and
         notes are passed over. A column ``id`` aligns the rows of a site's views; without it they must be equally many.
+        An npy or npz file with an array of more than two dimensions, rows first, is a tensor view.
 
     Returns
     -------
@@ -159,7 +161,8 @@ def write_site(
     folder : path
         The site's folder, which must not exist or be empty; its parents are made.
     views : dict of str to array of shape (n_rows, n_features) or None
-        The tables by name; None is a view that the site lacks.
+        The tables by name; None is a view that the site lacks. Tensors, arrays of more dimensions, need ``"npy"`` or
+        ``"npz"``.
     ids : array of int or str, shape (n_rows,), optional
         Whose the rows are. Not for ``"npy"``, which has no place for them.
     columns : dict of str to sequence of str, optional
@@ -234,16 +237,16 @@ def _common_columns(tables: Mapping[str, Mapping[str, Table]]) -> dict[str, tupl
         holders = {site: parts[view] for site, parts in tables.items() if view in parts}
         first = next((site for site, table in holders.items() if table.columns is not None), next(iter(holders)))
         columns[view] = holders[first].columns
-        width = holders[first].values.shape[1]
+        shape = holders[first].values.shape[1:]
         differences = [
             f"site {site!r} {difference}"
             for site, table in holders.items()
-            if (difference := table.difference(columns[view], width))
+            if (difference := table.difference(columns[view], shape))
         ]
         if differences:
             raise DataError(
                 f"View {view!r} must have the same columns at every site. Compared with site {first!r}, "
-                f"which has {width}: {'; '.join(differences)}."
+                f"which has {shape_text(shape)}: {'; '.join(differences)}."
             )
     return columns
 
@@ -294,6 +297,6 @@ def _spread(values: FloatArray, place: NDArray[np.intp], n_rows: int) -> FloatAr
     """Rows put where they belong among ``n_rows``."""
     if len(place) == n_rows and np.array_equal(place, np.arange(n_rows)):
         return values
-    spread = np.full((n_rows, values.shape[1]), np.nan, dtype=values.dtype)
+    spread = np.full((n_rows, *values.shape[1:]), np.nan, dtype=values.dtype)
     spread[place] = values
     return spread

@@ -8,8 +8,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fedhk._typing import FloatArray
+from fedhk._typing import BoolArray, FloatArray
 from fedhk.data.views import Views
+
+# Deviations from the mean below this share of it are what rounding makes of a constant.
+ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,8 @@ class Moments:
     total : float
         Weight of all rows of the site, with or without the view.
     weight, mean, squares, low, high : array of shape (d,)
-        Per feature: weight of the observed cells, their mean, their summed squared deviation from it, their range.
+        Per feature: weight of the observed cells, their mean, their summed squared deviation from it, their range. The
+        range is NaN where it is not known: a site does not tell its extremes unless they are needed.
     """
 
     rows: float
@@ -61,10 +65,16 @@ class Moments:
         return self.rows / self.total if self.total > 0 else 0.0
 
     @property
+    def constant(self) -> BoolArray:
+        """Features that never vary, as far as the range or, without it, the deviations tell."""
+        nothing = self.weight * np.square(ROUNDING * self.mean)
+        return np.where(np.isnan(self.low), self.squares <= nothing, ~(self.high > self.low))
+
+    @property
     def variance(self) -> FloatArray:
         """Variance of each feature; 0 where it is constant or never observed."""
         spread = np.divide(self.squares, self.weight, out=np.zeros_like(self.squares), where=self.weight > 0)
-        return np.where(self.high > self.low, spread, 0.0)
+        return np.where(self.constant, 0.0, spread)
 
 
 def view_moments(views: Views, view: int, *, unit_rows: bool, sample_weight: FloatArray | None, width: int) -> Moments:

@@ -37,7 +37,7 @@ class Reference:
     heat_coef : {"uniform", "minmax", "absdev"}
         The rule for the coefficients delta_ij.
     low, span : array of shape (d,)
-        Range of each feature in model units, for "minmax" (`eqn:fed_delta`).
+        Range of each feature in model units, for "minmax" (`eqn:fed_delta`); 0 and 1 for the other rules.
     share : float
         Share of the rows that have the view.
     """
@@ -88,6 +88,8 @@ class Reference:
 
     def rescaled(self, factor: float) -> Reference:
         """The reference with all model units divided by `factor`."""
+        if self.heat_coef != "minmax":
+            return replace(self, scale=self.scale * factor)
         return replace(self, scale=self.scale * factor, low=self.low / factor, span=self.span / factor)
 
 
@@ -97,17 +99,17 @@ def make_reference(moments: Moments, scaling: Scaling, heat_coef: HeatCoef) -> R
     With uniform coefficients the units are final: the mean squared distance to the grand mean follows from the
     moments. With others the caller measures that mean in these units and calls `Reference.rescaled` with its root.
     """
-    variance, spread = moments.variance, moments.high - moments.low
-    constant = ~(moments.high > moments.low)
+    variance, spread, constant = moments.variance, moments.high - moments.low, moments.constant
     if scaling == "standard":
         scale = np.sqrt(variance)
     elif scaling == "minmax":
         scale = np.where(constant, 0.0, spread)
     else:
         scale = np.where(constant, 0.0, 1.0)
-    constant |= scale == 0
+    constant = constant | (scale == 0)
     scale = np.where(constant, np.inf, scale)
-    with np.errstate(invalid="ignore"):
+    low, span = np.zeros_like(scale), np.ones_like(scale)
+    if heat_coef == "minmax":
         low = np.where(constant, 0.0, (moments.low - moments.mean) / scale)
         span = np.where(constant, 1.0, spread / scale)
     reference = Reference(

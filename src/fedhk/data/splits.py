@@ -160,8 +160,8 @@ def split_views(views: Any, split: Mapping[str, Any]) -> dict[str, list[Any]]:
     Parameters
     ----------
     views : list of array, sparse matrix or data frame with n_samples rows each, or one of those
-        The views of all rows: NumPy arrays, SciPy sparse matrices, pandas or polars frames. A view that is None stays
-        None at every site.
+        The views of all rows: NumPy arrays (of more than two dimensions too), SciPy sparse matrices, pandas or polars
+        frames. A view that is None stays None at every site.
     split : mapping of str to array-like of int
         The rows of each site, as the functions above return them.
 
@@ -221,8 +221,8 @@ def _indexable(view: Any, h: int) -> Any:
         return view.tocsr()
     if not hasattr(view, "shape"):
         view = np.asarray(view)
-    if len(view.shape) != 2:
-        raise ValueError(f"views[{h}] must be 2-D, got {type(view).__name__} of shape {tuple(view.shape)}.")
+    if len(view.shape) < 2:
+        raise ValueError(f"views[{h}] must be at least 2-D, got {type(view).__name__} of shape {tuple(view.shape)}.")
     return view
 
 

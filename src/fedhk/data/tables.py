@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import importlib
 import io
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedhk._typing import FloatArray
 from fedhk.errors import DataError
 
-__all__ = ["ID", "READERS", "Table", "file_content", "file_error", "listed", "read_tables"]
+__all__ = ["ID", "READERS", "Table", "file_content", "file_error", "listed", "read_tables", "shape_text"]
 
 ID = "id"
 """The column, or the array in an npz file, that says which row is whose."""
@@ -36,7 +37,7 @@ class Table:
     ----------
     view : str
         What the view is called.
-    values : ndarray, shape (n_rows, n_features)
+    values : ndarray, shape (n_rows, n_features), or more dimensions for a tensor view
         float32 if every column is, else float64; NaN is a missing cell.
     ids : ndarray of int64 or str, shape (n_rows,), or None
         Whose the rows are, each once.
@@ -52,16 +53,24 @@ class Table:
     columns: tuple[str, ...] | None
     source: Path
 
-    def difference(self, columns: Sequence[str] | None, width: int | None) -> str:
-        """How the columns differ from those wanted, whatever their order; empty if they do not."""
+    def difference(self, columns: Sequence[str] | None, shape: tuple[int, ...] | None) -> str:
+        """How the columns differ from those wanted, whatever their order; empty if they do not.
+
+        A tensor must have the `shape` of a row that is wanted, unless one of the two is flat.
+        """
         if self.columns is not None and columns is not None:
             found, wanted = set(self.columns), set(columns)
             lacking = [name for name in columns if name not in found]
             extra = [name for name in self.columns if name not in wanted]
             parts = [f"lacks {listed(lacking)}"] if lacking else []
             return " and ".join(parts + ([f"has extra {listed(extra)}"] if extra else []))
-        size, needed = self.values.shape[1], width if columns is None else len(columns)
-        return "" if needed in (None, size) else f"has {size} columns instead of {needed}"
+        own = self.values.shape[1:]
+        if columns is not None:
+            needed = f"{len(columns)} named columns" if len(own) > 1 else str(len(columns))
+            return "" if own == (len(columns),) else f"has {shape_text(own)} instead of {needed}"
+        if shape in (None, own) or (min(len(own), len(shape)) == 1 and math.prod(own) == math.prod(shape)):
+            return ""
+        return f"has {shape_text(own)} instead of {shape_text(shape)}"
 
 
 def read_tables(path: Path) -> list[Table]:
@@ -84,6 +93,11 @@ def read_tables(path: Path) -> list[Table]:
 def file_error(path: Path, fault: str) -> DataError:
     """The error for a site's file."""
     return DataError(f"site {path.parent.name!r}, file {path.name!r}: {fault}")
+
+
+def shape_text(shape: tuple[int, ...]) -> str:
+    """The shape of rows, for messages."""
+    return f"{shape[0]} columns" if len(shape) == 1 else f"shape (n, {', '.join(map(str, shape))})"
 
 
 def listed(names: Iterable[Any]) -> str:
@@ -147,6 +161,8 @@ def _read_npz(path: Path) -> list[Table]:
         values = check_numbers(_never_unpickled(lambda: file[name], path), path)
         ids = _never_unpickled(lambda: file[ID], path) if ID in file.files else None
         columns = file["columns"] if "columns" in file.files else None
+    if columns is not None and values.ndim > 2:
+        raise file_error(path, f"has 'columns', but its values of shape {values.shape} are a tensor: leave them out.")
     if columns is not None and (columns.dtype.kind != "U" or columns.shape != values.shape[1:]):
         raise file_error(path, f"its 'columns' must be {values.shape[1]} names, found {columns.shape} {columns.dtype}.")
     if ids is not None and (ids.ndim != 1 or len(ids) != len(values)):
@@ -198,13 +214,13 @@ def _never_unpickled(load: Callable[[], Any], path: Path) -> NDArray[Any]:
 
 
 def check_numbers(array: NDArray[Any], path: Path, what: str = "") -> FloatArray:
-    """An array of numbers as a table, or an error: float32 where it is, else float64."""
+    """An array of numbers as a table or tensor, or an error: float32 where it is, else float64."""
     if array.dtype.kind not in "biuf":
         raise file_error(path, f"{what}has dtype {array.dtype}; a view holds real numbers.")
-    if array.ndim != 2:
+    if array.ndim < 2:
         hint = " A single feature is array.reshape(-1, 1)." if array.ndim == 1 else ""
-        raise file_error(path, f"{what}has shape {array.shape}; a view is 2-D, (rows, columns).{hint}")
-    if array.shape[1] == 0:
+        raise file_error(path, f"{what}has shape {array.shape}; a view is (rows, columns), or has more axes.{hint}")
+    if 0 in array.shape[1:]:
         raise file_error(path, f"{what}has no columns; at least one is needed.")
     return np.ascontiguousarray(array, dtype=np.float32 if array.dtype == np.float32 else np.float64)
 
@@ -270,6 +286,8 @@ def file_content(path: Path, view: ArrayLike, ids: ArrayLike | None, columns: Se
     """What a parquet, csv, npy or npz file of that name holds, or an error if it could not be read again."""
     values = check_numbers(np.asarray(view), path)
     owners = None if ids is None else check_ids(pl.Series(ID, np.asarray(ids)), path)
+    if values.ndim > 2 and (columns is not None or path.suffix not in (".npy", ".npz")):
+        raise file_error(path, f"has shape {values.shape}; a tensor is an npy or npz file, without columns.")
     names = [f"{path.stem}_{j}" for j in range(values.shape[1])] if columns is None else list(columns)
     if len(names) != values.shape[1] or len(set(names)) != len(names) or ID in names:
         fault = f"columns must be {values.shape[1]} different names other than {ID!r}, got {listed(names)}."

@@ -1,11 +1,12 @@
-"""What comes in: one table of numbers per view, whatever it is stored in."""
+"""What comes in: one table of numbers per view, whatever it is stored in; a tensor is a table of flattened rows."""
 
 from __future__ import annotations
 
+import math
 import numbers
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 import scipy.sparse as sp
@@ -19,6 +20,10 @@ LARGEST_VALUE = 1e140
 # enough that a block and what is computed from it stay in the processor's cache.
 BLOCK_BYTES = 2**20
 
+# What is known of a view's features: the names of its columns (a data frame), the shape of a row (a tensor) or nothing.
+# No view has both, and both are used alike: they must be the same wherever both sides know them.
+Columns: TypeAlias = tuple[str, ...] | tuple[int, ...] | None
+
 
 @dataclass(frozen=True)
 class Views:
@@ -27,7 +32,8 @@ class Views:
     Parameters
     ----------
     tables : tuple of array, CSR matrix or None
-        One table per view; None is a view that the site does not have.
+        One table per view; None is a view that the site does not have. The rows of a tensor are flattened, last index
+        fastest (C order).
     names : tuple of str
         A name per view, used in messages.
     n_rows : int
@@ -36,8 +42,8 @@ class Views:
         float32 if every table is float32, else float64: the precision in which rows are worked on.
     missing : tuple of bool
         Whether a table has missing cells (NaN).
-    columns : tuple of (tuple of str or None)
-        Column names of the tables that are data frames.
+    columns : tuple of (tuple of str, tuple of int or None)
+        Column names of the tables that are data frames, the shape of a row of those that are tensors.
     """
 
     tables: tuple[Any, ...]
@@ -45,12 +51,20 @@ class Views:
     n_rows: int
     dtype: np.dtype[Any]
     missing: tuple[bool, ...]
-    columns: tuple[tuple[str, ...] | None, ...]
+    columns: tuple[Columns, ...]
 
     @property
     def widths(self) -> tuple[int | None, ...]:
         """Number of features per view; None where the view is absent."""
         return tuple(None if table is None else int(table.shape[1]) for table in self.tables)
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...] | None, ...]:
+        """Shape of a row per view, (d,) in a table; None where the view is absent."""
+        return tuple(
+            None if width is None else row_shape(columns, width)
+            for columns, width in zip(self.columns, self.widths, strict=True)
+        )
 
     def blocks(self) -> Iterator[slice]:
         """Row ranges that cover the site once; they depend on the shape of the data only."""
@@ -61,6 +75,38 @@ def row_blocks(n_rows: int, row_bytes: int) -> Iterator[slice]:
     """Consecutive row ranges of about `BLOCK_BYTES` each."""
     size = int(np.clip(BLOCK_BYTES // max(row_bytes, 1), 64, 4096))
     return (slice(start, min(start + size, n_rows)) for start in range(0, n_rows, size))
+
+
+def is_tensor(columns: Columns) -> TypeGuard[tuple[int, ...]]:
+    """Whether what is known of a view's features is the shape of a row."""
+    return columns is not None and len(columns) > 0 and isinstance(columns[0], int)
+
+
+def row_shape(columns: Columns, width: int) -> tuple[int, ...]:
+    """Shape of a row, which is (d,) in a table."""
+    return columns if is_tensor(columns) else (width,)
+
+
+def size_text(columns: Columns, width: int) -> str:
+    """How large a view is, for messages: "24 features", "24 named columns", or "shape (n, 6, 4)" of a tensor."""
+    if is_tensor(columns):
+        return f"shape (n, {', '.join(map(str, columns))})"
+    return f"{width} features" if columns is None else f"{width} named columns"
+
+
+def other_names(columns: Columns, known: Columns) -> tuple[list[str], list[str]]:
+    """Names that are missing from the columns, and names that are unexpected."""
+    own, expected = set(map(str, columns or ())), set(map(str, known or ()))
+    return sorted(expected - own), sorted(own - expected)
+
+
+def shapes_by_view(sites: Iterable[Views]) -> dict[str, tuple[int, ...]]:
+    """Shape of a row of each view, in the order in which sites first name the views; a tensor's if any site has one."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for views in sites:
+        for name, shape in zip(views.names, views.shapes, strict=True):
+            shapes[name] = max(shapes.get(name, ()), shape or (), key=len)
+    return shapes
 
 
 def is_view_collection(X: Any) -> bool:
@@ -82,7 +128,7 @@ def check_views(
     *,
     names: Sequence[str] | None = None,
     widths: Sequence[int] | None = None,
-    columns: Sequence[tuple[str, ...] | None] | None = None,
+    columns: Sequence[Columns] | None = None,
     missing_views: bool = False,
     min_rows: int = 1,
 ) -> Views:
@@ -92,13 +138,15 @@ def check_views(
     ----------
     X : list, tuple or dict of tables, or one table
         A table is a 2-D NumPy array (also memory-mapped), a pandas or polars data frame or a SciPy sparse matrix.
-        NaN is a missing cell. A dict gives the views their names.
+        NaN is a missing cell. A dict gives the views their names. An array of more dimensions is a tensor view: its
+        rows are flattened, last index fastest (C order).
     names : sequence of str, optional
         The views of the fitted model, in order. A dict is then read by these names.
     widths : sequence of int, optional
         The number of features per view that the model knows.
-    columns : sequence of (tuple of str or None), optional
-        The column names per view that the model knows; a data frame must have the same.
+    columns : sequence of (tuple of str, tuple of int or None), optional
+        The column names, or the shape of a row, per view that the model knows; a data frame or tensor must have the
+        same. A 2-D array has neither: it is taken as flattened rows, whether the model knows them as a tensor or not.
     missing_views : bool, default=False
         Whether None is allowed as a view.
     min_rows : int, default=1
@@ -122,21 +170,16 @@ def check_views(
         raise ValueError(f"View {absent!r} is None: a view may only be absent where another site or the model has it.")
     if all(table is None for table in tables):
         raise ValueError("X has no views: at least one view with at least one row is needed.")
-    converted = tuple(
-        None if table is None else _as_table(table, name) for table, name in zip(tables, found, strict=True)
-    )
+    arrays = [None if table is None else _as_array(table, name) for table, name in zip(tables, found, strict=True)]
+    given = tuple(_known_columns(table, array) for table, array in zip(tables, arrays, strict=True))
+    converted = tuple(None if array is None else _flattened(array) for array in arrays)
     n_rows = _common_length(converted, found)
     if n_rows < min_rows:
         raise ValueError(f"Found array with {n_rows} sample(s) while a minimum of {min_rows} is required.")
+    known = columns or [None] * len(given)
     for i, (table, name) in enumerate(zip(converted, found, strict=True)):
-        if table is not None and widths is not None and table.shape[1] != widths[i]:
-            raise ValueError(
-                f"View {name!r} has {table.shape[1]} features, but the model expects {widths[i]} features."
-            )
-    given = tuple(_column_names(table) for table in tables)
-    for name, known, own in zip(found, columns or [None] * len(given), given, strict=True):
-        if known is not None and own is not None and tuple(known) != own:
-            raise ValueError(_column_difference(name, tuple(known), own))
+        if table is not None and widths is not None:
+            _check_features(name, given[i], table.shape[1], known[i], widths[i])
     present = [table.dtype for table in converted if table is not None]
     dtype = np.dtype(np.float32 if all(d == np.float32 for d in present) else np.float64)
     missing = tuple(table is not None and _scan(table, name) for table, name in zip(converted, found, strict=True))
@@ -160,8 +203,8 @@ def _named_tables(X: Any, names: Sequence[str] | None) -> tuple[list[Any], list[
     return tables, [f"view_{i}" for i in range(len(tables))]
 
 
-def _as_table(table: Any, name: str) -> Any:
-    """One 2-D table of real numbers, converted only where it must be."""
+def _as_array(table: Any, name: str) -> Any:
+    """A table or tensor of real numbers, converted only where it must be."""
     if sp.issparse(table):
         return _checked_shape(sp.csr_array(table), name)
     if hasattr(table, "to_numpy"):  # pandas and polars
@@ -186,27 +229,48 @@ def _as_table(table: Any, name: str) -> Any:
 
 
 def _checked_shape(table: Any, name: str) -> Any:
-    if table.ndim != 2:
+    if table.ndim < 2:
         hint = " Reshape your data: a single feature is X.reshape(-1, 1)." if table.ndim == 1 else ""
-        raise ValueError(f"View {name!r} has {table.ndim} dimension(s), shape {table.shape}; a view must be 2-D.{hint}")
-    if table.shape[1] == 0:
+        raise ValueError(
+            f"View {name!r} has {table.ndim} dimension(s), shape {table.shape}; a view must have at least 2, and rows "
+            f"along the first.{hint}"
+        )
+    if 0 in table.shape[1:]:
         raise ValueError(f"View {name!r}: 0 feature(s) (shape={table.shape}) while a minimum of 1 is required.")
     return table
 
 
-def _column_names(table: Any) -> tuple[str, ...] | None:
-    """Column names of a data frame; None for anything else, and where no column has a name of its own."""
+def _flattened(array: Any) -> Any:
+    """A tensor as a table of its rows, without a copy where its rows lie in C order."""
+    return array if array.ndim == 2 else array.reshape(len(array), math.prod(array.shape[1:]))
+
+
+def _known_columns(table: Any, array: Any) -> Columns:
+    """The shape of a row of a tensor; column names of a data frame; None where no column has a name of its own."""
+    if array is not None and array.ndim > 2:
+        return tuple(int(size) for size in array.shape[1:])
     columns = getattr(table, "columns", None)
     if columns is None or not all(isinstance(column, str) for column in columns):
         return None
     return tuple(columns)
 
 
-def _column_difference(name: str, known: tuple[str, ...], own: tuple[str, ...]) -> str:
-    missing, extra = sorted(set(known) - set(own)), sorted(set(own) - set(known))
+def _check_features(name: str, own: Columns, own_width: int, known: Columns, width: int) -> None:
+    """Refuse a view that is not the model's: another width, other columns, another shape."""
+    if own_width == width and (own is None or known is None or own == known):
+        return
+    if own_width != width or is_tensor(own) or is_tensor(known):
+        raise ValueError(
+            f"View {name!r} has {size_text(own, own_width)}, but the model expects {size_text(known, width)}."
+        )
+    missing, extra = other_names(own, known)
     if missing or extra:
-        return f"View {name!r} has other columns than the model was fitted on: missing {missing}, unexpected {extra}."
-    return f"View {name!r} has the model's columns in another order: {list(own)} instead of {list(known)}."
+        raise ValueError(
+            f"View {name!r} has other columns than the model was fitted on: missing {missing}, unexpected {extra}."
+        )
+    raise ValueError(
+        f"View {name!r} has the model's columns in another order: {list(own or ())} instead of {list(known or ())}."
+    )
 
 
 def _common_length(tables: Sequence[Any], names: Sequence[str]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,9 @@ from fedhk.estimators.persistence import save_model
 from fedhk.model.fitted import FittedModel
 from fedhk.model.one_pass import Passes, own_threads
 from fedhk.model.rows import Rows
+
+if TYPE_CHECKING:
+    from fedhk.model.low_rank import LowRank
 
 
 class HeatKernelModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[misc]
@@ -38,7 +41,10 @@ class HeatKernelModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluster
 
     @property
     def cluster_centers_(self) -> FloatArray | list[FloatArray]:
-        """Centres in the units of the input: one (c, d_h) array per view, or one array after a fit on one table."""
+        """Centres in the units of the input: one (c, d_h) array per view, or one array after a fit on one table.
+
+        Those of a tensor view have its shape, (c, p, q).
+        """
         centers = [array.astype(self._dtype) for array in self._model.centers()]
         return centers[0] if self._single_table else centers
 
@@ -63,6 +69,52 @@ class HeatKernelModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluster
         return self._model.parameters.n_clusters
 
     @property
+    def rank_(self) -> tuple[int, ...]:
+        """Rank of each mode of the centres; only with a decomposition."""
+        return self._form.rank
+
+    @property
+    def reconstruction_error_(self) -> float:
+        """Share of the weighted squared size of unconstrained centres that the form loses (`lem:tensor_approximation`).
+
+        Measured where both were last known: at the last step that saw full statistics, or those of the candidates.
+        """
+        return self._form.error
+
+    @property
+    def cluster_factor_(self) -> FloatArray:
+        """P, of shape (c, r1) or (c, r), of the centres in model units, in the decomposition's canonical gauge."""
+        return np.asarray(self._factors.cluster_factor)
+
+    @property
+    def feature_factors_(self) -> tuple[FloatArray, ...]:
+        """Q_h of Tucker, of shape (d_h, r2), or the loadings B_h Q of PARAFAC2, of shape (d_h, r), per view."""
+        return tuple(self._factors.feature_factors)
+
+    @property
+    def view_factor_(self) -> FloatArray:
+        """R, of shape (s, r3) or (s, r)."""
+        return np.asarray(self._factors.view_factor)
+
+    @property
+    def core_(self) -> FloatArray:
+        """G of Tucker, of shape (r1, r2, r3); the Q of PARAFAC2, of shape (r, r), which its views have in common."""
+        factors = self._factors
+        return np.asarray(factors.core if hasattr(factors, "core") else factors.feature_factor)
+
+    @property
+    def _form(self) -> LowRank:
+        form = self._model.parameters.form
+        if form is None:
+            raise AttributeError(f"this {type(self).__name__} was fitted without a decomposition of its centres")
+        return form
+
+    @property
+    def _factors(self) -> Any:
+        form = self._form
+        return form.decomposition.canonical(form.factors)
+
+    @property
     def _n_features_out(self) -> int:
         return self.n_clusters_
 
@@ -72,7 +124,9 @@ class HeatKernelModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluster
         Parameters
         ----------
         X : list or dict of tables, or one table
-            Views as in `fit`. None is a view that is not there, NaN a missing cell; a dict may leave views out.
+            Views as in `fit`. None is a view that is not there, NaN a missing cell; a dict may leave views out. A
+            tensor must have the shape that was fitted; a 2-D array has none to compare, and is taken as flattened rows
+            (C order).
 
         Returns
         -------
@@ -157,6 +211,11 @@ class HeatKernelModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluster
         """One table, with all that scikit-learn checks of it; several views go through `check_views` instead."""
         if is_view_collection(X):
             return X
+        if getattr(X, "ndim", 2) > 2:
+            raise ValueError(
+                f"Found array with dim {X.ndim}, shape {X.shape}; {type(self).__name__} expected <= 2 for a table. "
+                "If X is one tensor view, wrap it in a list: [X]."
+            )
         return validate_data(
             self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_all_finite=False
         )

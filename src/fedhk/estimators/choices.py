@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from numbers import Integral, Real
@@ -20,6 +21,8 @@ from fedhk.model.settings import Settings
 AUTO_CLUSTERS = range(2, 11)
 
 WHOLE_FROM_ONE = Interval(Integral, 1, None, closed="left")
+
+RANK_CONSTRAINT: list[Any] = [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither"), "array-like"]
 
 MODEL_CONSTRAINTS: dict[str, list[Any]] = {
     "n_clusters": [WHOLE_FROM_ONE, StrOptions({"auto"}), "array-like", range],
@@ -56,11 +59,13 @@ class ModelParameters:
     verbose: int | bool = 0
 
 
-def make_settings(estimator: Any, names: Sequence[str], widths: Sequence[int], *, single_table: bool) -> Settings:
-    """Settings from an estimator's parameters, once the views are known."""
+def make_settings(
+    estimator: Any, names: Sequence[str], shapes: Sequence[tuple[int, ...]], *, single_table: bool
+) -> Settings:
+    """Settings from an estimator's parameters, once the views are known, with the shape of a row of each."""
     init = estimator.init
     if not isinstance(init, str):
-        init = check_centers(init, names, widths, estimator.n_clusters, single_table=single_table)
+        init = check_centers(init, names, shapes, estimator.n_clusters, single_table=single_table)
     return Settings(
         n_clusters=int(estimator.n_clusters) if isinstance(estimator.n_clusters, Integral) else 1,
         heat_coef=estimator.heat_coef,
@@ -71,7 +76,27 @@ def make_settings(estimator: Any, names: Sequence[str], widths: Sequence[int], *
         view_exponent=float(estimator.view_exponent),
         init=init,
         n_init=int(estimator.n_init),
+        decomposition=getattr(estimator, "decomposition", None),
+        rank=check_rank_like(getattr(estimator, "rank", "auto")),
     )
+
+
+def check_rank_like(rank: Any) -> int | float | str | tuple[int, ...]:
+    """A rank as it was given, or an error; whether views can have it is seen when they are known."""
+    if isinstance(rank, str):
+        if rank != "auto":
+            raise ValueError(f"rank={rank!r} must be 'auto', a number between 0 and 1, or whole numbers.")
+        return rank
+    if isinstance(rank, Real) and not isinstance(rank, bool):
+        if isinstance(rank, Integral) and int(rank) >= 1:
+            return int(rank)
+        if not isinstance(rank, Integral) and 0 < float(rank) < 1:
+            return float(rank)
+        raise ValueError(f"rank={rank!r} must be at least 1 as a whole number, or between 0 and 1 as a fraction.")
+    numbers = list(rank) if isinstance(rank, Sequence | np.ndarray) else []
+    if not numbers or any(isinstance(r, bool) or not isinstance(r, Integral) or int(r) < 1 for r in numbers):
+        raise ValueError(f"rank={rank!r} must be 'auto', a number between 0 and 1, or whole numbers of at least 1.")
+    return tuple(int(r) for r in numbers)
 
 
 def cluster_numbers(n_clusters: Any, n_rows: int) -> list[int]:
@@ -101,9 +126,9 @@ def check_view_weights(view_weights: Any, n_views: int) -> str | tuple[float, ..
 
 
 def check_centers(
-    given: Any, names: Sequence[str], widths: Sequence[int], n_clusters: Any, *, single_table: bool
+    given: Any, names: Sequence[str], shapes: Sequence[tuple[int, ...]], n_clusters: Any, *, single_table: bool
 ) -> tuple[FloatArray, ...]:
-    """Centres given as `init`: one finite (c, d_h) array per view, in input units."""
+    """Centres given as `init`, in input units: one finite array per view, as rows come or flattened to (c, d_h)."""
     if not isinstance(n_clusters, Integral):
         message = f"init gives centres, so n_clusters must be their number, got {n_clusters!r}."
         raise ValueError(message)  # noqa: TRY004
@@ -114,13 +139,13 @@ def check_centers(
     if len(given) != len(names):
         raise ValueError(f"init has {len(given)} arrays of centres, but X has {len(names)} views.")
     centers = []
-    for name, width, values in zip(names, widths, given, strict=True):
+    for name, shape, values in zip(names, shapes, given, strict=True):
         array = np.asarray(values, dtype=np.float64)
-        wanted = (n_clusters, width)
-        if array.shape != wanted or not np.all(np.isfinite(array)):
+        flat, own = (n_clusters, math.prod(shape)), (n_clusters, *shape)
+        if array.shape not in (flat, own) or not np.all(np.isfinite(array)):
             raise ValueError(
                 f"init for view {name!r} has shape {array.shape}; it must be finite with shape "
-                f"(n_clusters, n_features)={wanted}."
+                f"(n_clusters, n_features)={flat}{'' if own == flat else f' or {own}'}."
             )
-        centers.append(array)
+        centers.append(array.reshape(flat))
     return tuple(centers)

@@ -15,7 +15,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from fedhk._typing import FloatArray, IntArray
 from fedhk.data.checks import check_generator
 from fedhk.data.clients import check_clients
-from fedhk.data.views import Views
+from fedhk.data.views import Views, shapes_by_view
 from fedhk.errors import CheckpointError
 from fedhk.estimators.base import HeatKernelModel
 from fedhk.estimators.choices import MODEL_CONSTRAINTS, WHOLE_FROM_ONE, ModelParameters, make_settings
@@ -131,7 +131,8 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         Parameters
         ----------
         X : dict or list of sites
-            A site is a list or dict of tables; None is a view that it does not have, NaN a missing cell.
+            A site is a list or dict of tables; None is a view that it does not have, NaN a missing cell. A view may be
+            a tensor, as in `HeatKernelMVC`, of one shape at all sites; a site may also give it flattened (C order).
         y : ignored
             Present because scikit-learn's pipelines pass it.
         resume : bool, default=False
@@ -161,10 +162,8 @@ class EFKMVC(ModelParameters, HeatKernelModel):
 
     def _plan(self, clients: dict[str, Views]) -> Plan:
         """The plan of the run; what is given per view is in the order in which sites first name the views."""
-        named = [(n, w) for views in clients.values() for n, w in zip(views.names, views.widths, strict=True)]
-        known = {name: width for name, width in named if width is not None}
-        widths = {name: known[name] for name, _ in named}
-        settings = make_settings(self, list(widths), list(widths.values()), single_table=False)
+        shapes = shapes_by_view(clients.values())
+        settings = make_settings(self, list(shapes), list(shapes.values()), single_table=False)
         return Plan(
             settings=settings,
             protocol=self.protocol,
@@ -197,7 +196,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         state = run.state
         assert state.progress is not None  # noqa: S101 - a run that is done has parameters
         progress = state.progress
-        self._model = FittedModel(progress.parameters, state.references, state.names, state.columns)
+        self._model = FittedModel(state.parameters, state.references, state.names, state.columns)
         self._dtype = np.dtype(np.float32 if all(v.dtype == np.float32 for v in clients.values()) else np.float64)
         self._single_table = False
         self.n_features_in_ = sum(state.widths)
@@ -213,7 +212,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         self.client_models_: dict[str, HeatKernelMVC] = {}
         for site, views in clients.items():
             rows = Rows(aligned(views, state.references, state.names, site), state.references)
-            self._personalize(site, rows, progress.parameters, workers)
+            self._personalize(site, rows, state.parameters, workers)
 
     def _personalize(self, site: str, rows: Rows, parameters: Parameters, workers: int) -> None:
         """One site's own model and labels."""

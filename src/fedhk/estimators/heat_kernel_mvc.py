@@ -8,12 +8,20 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from rich.console import Console
+from sklearn.utils._param_validation import StrOptions
 
 from fedhk._typing import IntArray
 from fedhk.data.checks import check_generator
 from fedhk.data.views import check_views, is_view_collection
 from fedhk.estimators.base import HeatKernelModel, check_weights
-from fedhk.estimators.choices import MODEL_CONSTRAINTS, WHOLE_FROM_ONE, ModelParameters, cluster_numbers, make_settings
+from fedhk.estimators.choices import (
+    MODEL_CONSTRAINTS,
+    RANK_CONSTRAINT,
+    WHOLE_FROM_ONE,
+    ModelParameters,
+    cluster_numbers,
+    make_settings,
+)
 from fedhk.model.fitted import FittedModel
 from fedhk.model.loop import Progress, minimise
 from fedhk.model.one_pass import Passes, own_threads
@@ -56,11 +64,16 @@ class HeatKernelMVC(ModelParameters, HeatKernelModel):
         Units of features: divided by standard deviation, by range, rows divided by their length (text), as they are.
     init : {"k-fed", "k-means++", "random"}, or sequence or dict of array, default="k-fed"
         How starts are drawn. "k-fed" and "k-means++" are the same at one site: greedy k-means++ in the joint space of
-        all views. Or centres, one (n_clusters, d_h) array per view, in input units; nothing is drawn then, and "auto"
-        means equal view weights and a fuzzifier of 1.0625.
+        all views. Or centres, one (n_clusters, d_h) array per view, in input units, of a tensor view also
+        (n_clusters, p, q); nothing is drawn then, and "auto" means equal view weights and a fuzzifier of 1.0625.
     n_init : int, default=20
         Starts to compare, on at most 4,096 rows: each gets three passes of k-means and three of the model, the best
         five run to the end, the best of those is run on all rows. Five lost accuracy, 40 gained next to none.
+    decomposition : {"tucker", "parafac2", "cp"} or None, default=None
+        Low-rank form that the centres have during the whole fit; see `FedHKTucker` and `FedHKParafac2`.
+    rank : "auto", float, int or sequence of int, default="auto"
+        Rank of that form; "auto" weighs size and loss at the start, a fraction keeps so much of the energy of the
+        centres there.
     max_iter : int, default=100
         Most iterations over all rows.
     tol : float, default=1e-5
@@ -77,7 +90,8 @@ class HeatKernelMVC(ModelParameters, HeatKernelModel):
     memberships_ : array of shape (n, n_clusters)
         How much each row belongs to each cluster; rows sum to 1.
     cluster_centers_ : list of array of shape (n_clusters, d_h)
-        Centres in input units (with "l2", of rows of length 1); one array if fitted on one table.
+        Centres in input units (with "l2", of rows of length 1); one array if fitted on one table. Those of a tensor
+        view have its shape, (n_clusters, p, q).
     view_weights_ : array of shape (s,)
         Weight of each view; they sum to 1.
     objective_ : float
@@ -90,6 +104,8 @@ class HeatKernelMVC(ModelParameters, HeatKernelModel):
         What was used.
     selection_ : list of dict
         Number of clusters and silhouette of each number that was tried.
+    rank_, core_, cluster_factor_, feature_factors_, view_factor_, reconstruction_error_
+        With a decomposition: its rank, its factors (of the centres in model units), and what the form loses.
     n_features_in_ : int
         Features of all views together.
     feature_names_in_ : array of str
@@ -112,10 +128,16 @@ class HeatKernelMVC(ModelParameters, HeatKernelModel):
     1.0
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = MODEL_CONSTRAINTS | {"max_iter": [WHOLE_FROM_ONE]}
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = MODEL_CONSTRAINTS | {
+        "decomposition": [None, StrOptions({"tucker", "parafac2", "cp"})],
+        "rank": RANK_CONSTRAINT,
+        "max_iter": [WHOLE_FROM_ONE],
+    }
     _stored: ClassVar[tuple[str, ...]] = (*HeatKernelModel._stored, "selection_")
 
     _: KW_ONLY
+    decomposition: str | None = None
+    rank: Any = "auto"
     max_iter: int = 100
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:  # noqa: ARG002
@@ -125,7 +147,8 @@ class HeatKernelMVC(ModelParameters, HeatKernelModel):
         ----------
         X : list or dict of tables, or one table
             A table per view with the same rows in the same order: 2-D NumPy arrays (also memory-mapped), pandas or
-            polars data frames, SciPy sparse matrices. NaN is a missing cell. A dict gives the views names.
+            polars data frames, SciPy sparse matrices. NaN is a missing cell. A dict gives the views names. An array of
+            more dimensions, such as n images of p x q, is a tensor view; a single one stands in a list.
         y : ignored
             Present because scikit-learn's pipelines pass it.
         sample_weight : array of shape (n,), optional
@@ -140,8 +163,8 @@ class HeatKernelMVC(ModelParameters, HeatKernelModel):
         views = check_views(self._as_table(X, reset=True))
         weights = check_weights(sample_weight, views)
         choices = cluster_numbers(self.n_clusters, views.n_rows)
-        widths = [int(table.shape[1]) for table in views.tables]
-        settings = make_settings(self, views.names, widths, single_table=self._single_table)
+        shapes = [shape or () for shape in views.shapes]
+        settings = make_settings(self, views.names, shapes, single_table=self._single_table)
         rows = Rows(views, prepare(views, self.scaling, self.heat_coef, weights), weights)
         generator = check_generator(self.random_state)
         with own_threads() as workers:
@@ -151,7 +174,7 @@ class HeatKernelMVC(ModelParameters, HeatKernelModel):
                 self.memberships_, self.labels_, self.objective_ = scan.assign(progress.parameters)
         self._model = FittedModel(progress.parameters, rows.references, views.names, views.columns)
         self._dtype = views.dtype
-        self.n_features_in_ = sum(widths)
+        self.n_features_in_ = sum(self._model.widths)
         self.n_iter_ = progress.iteration
         self.converged_ = progress.converged
         self.stop_reason_ = progress.stop_reason

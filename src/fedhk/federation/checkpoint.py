@@ -52,15 +52,21 @@ def save_run(folder: Path, plan: Plan, run: Run) -> None:
         "phase": state.phase,
         "n_sites": state.n_sites,
         "answered": state.answered,
+        "protocol": [state.protocol, state.precision],
         "final": None if math.isnan(state.final_objective) else [state.final_objective, state.rows],
     }
     if state.references:
         packed, described = pack_references(state.references, state.names, state.columns)
-        arrays |= packed | pack_moments(state.moments)
+        arrays |= packed | pack_moments(state.moments, ranges=plan.settings.needs_ranges)
         values |= described
     if state.progress is not None:
         packed, numbers = pack_parameters(state.progress.parameters)
-        arrays |= packed
+        arrays |= packed | {f"basis.{view}": e for view, e in enumerate(state.basis)}
+        form = state.free_form or state.progress.parameters.form
+        if form is not None:
+            values["form"], factors = form.to_arrays()
+            values["free"] = state.free_form is not None
+            arrays |= factors
         progress = state.progress
         objective = None if math.isinf(progress.objective) else progress.objective
         values |= numbers | {"progress": [progress.iteration, objective, progress.converged, progress.stop_reason]}
@@ -126,15 +132,27 @@ def _state(message: Message, columns: list[list[str] | None]) -> ServerState:
     if "views" not in values:
         return state
     references, names, _ = unpack_references(message)
-    only = {name: message.arrays[name] for name in ("rows", "moments")}
+    kept = {"rows", "moments", "cells", "ranges"}
+    only = {name: array for name, array in message.arrays.items() if name in kept}
     moments = unpack_moments(replace(message, arrays=only), [reference.width for reference in references])
     named = tuple(None if names is None else tuple(names) for names in columns)
     state = replace(state, names=names, columns=named, moments=moments, references=references)
+    protocol, precision = values["protocol"]
+    state = replace(state, protocol=protocol, precision=precision)
     if "progress" not in values:
         return state
     iteration, objective, converged, reason = values["progress"]
-    parameters = unpack_parameters(message, state.widths)
+    basis = tuple(message.arrays[f"basis.{v}"] for v in range(len(names)) if f"basis.{v}" in message.arrays)
+    parameters = unpack_parameters(message, [e.shape[1] for e in basis] if basis else state.widths)
+    if "form" in values:
+        from fedhk.model.low_rank import LowRank  # noqa: PLC0415 - tensor algebra takes a second to import
+
+        form = LowRank.from_arrays(values["form"], message.arrays)
+        if values["free"]:
+            state = replace(state, free_form=form)
+        else:
+            parameters = replace(parameters, form=form)
     progress = Progress(
         parameters, int(iteration), math.inf if objective is None else float(objective), bool(converged), str(reason)
     )
-    return replace(state, progress=progress)
+    return replace(state, progress=progress, basis=basis)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from fedhk.data.moments import Moments
+from fedhk.data.views import Columns, is_tensor, other_names, size_text
 from fedhk.errors import DataError, MessageError
 from fedhk.federation.messages import Message
-from fedhk.federation.payloads import Columns, unpack_moments, unpack_text
+from fedhk.federation.payloads import unpack_moments, unpack_text
+
+# Axes of a row; NumPy has no arrays with more than 64.
+MOST_AXES = 63
 
 
 @dataclass(frozen=True)
@@ -20,7 +25,8 @@ class Description:
     Parameters
     ----------
     views : dict of str to (int or None, columns or None)
-        Width and column names of each view, in the site's order; the width is None for a view that it does not have.
+        Width and column names (of a tensor the shape of a row) of each view, in the site's order; the width is None for
+        a view that it does not have.
     moments : dict of str to Moments
         Of the views that it has.
     """
@@ -49,16 +55,26 @@ def _read_view(entry: Any, site: str) -> tuple[str, tuple[int | None, Columns]]:
             return name, (None, None)
         case [str(name), int(width), None] if name and width > 0 and width is not True:
             return name, (width, None)
-        case [str(name), int(width), list(columns)] if name and width == len(columns) > 0:
-            if all(isinstance(column, str) for column in columns):
-                return name, (width, tuple(columns))
-    raise MessageError("its views are not described as name, width, columns", site)
+        case [str(name), int(width), list(columns)] if name and (
+            _are_names(columns, width) or _is_shape(columns, width)
+        ):
+            return name, (width, tuple(columns))
+    raise MessageError("its views are not described as name, width, and columns or shape", site)
+
+
+def _are_names(columns: list[Any], width: int) -> bool:
+    return width == len(columns) > 0 and all(isinstance(column, str) for column in columns)
+
+
+def _is_shape(shape: list[Any], width: int) -> bool:
+    few = 2 <= len(shape) <= MOST_AXES and all(type(size) is int and 0 < size <= width for size in shape)
+    return few and math.prod(shape) == width
 
 
 def same_views(sites: Sequence[tuple[str, Description]]) -> tuple[list[tuple[str, Description]], dict[str, str]]:
     """The sites whose views are those of most sites, and what is different at the others.
 
-    A site may lack views, and may leave its columns unnamed.
+    A site may lack views, and may leave its columns unnamed or its tensors flat.
     """
     agreed = agreed_views(sites)
     differences = {site: _differences(description, agreed) for site, description in sites}
@@ -67,7 +83,7 @@ def same_views(sites: Sequence[tuple[str, Description]]) -> tuple[list[tuple[str
 
 
 def agreed_views(sites: Sequence[tuple[str, Description]]) -> dict[str, tuple[int, Columns]]:
-    """Width and column names that most sites give each view; among equals, those of the first site.
+    """Width and columns (names, or shape of a row) that most sites give each view; among equals, of the first site.
 
     Views are in the order in which they are first named, whether or not that site has them.
     """
@@ -99,12 +115,13 @@ def _differences(description: Description, agreed: dict[str, tuple[int, Columns]
 
 
 def _difference(name: str, width: int, columns: Columns, agreed_width: int, agreed_columns: Columns) -> str:
-    if width != agreed_width:
-        return f"view {name!r} has {width} features, other sites have {agreed_width}"
-    if columns is None or columns == agreed_columns:
+    if width == agreed_width and (columns is None or columns == agreed_columns):
         return ""
-    missing = sorted(set(agreed_columns or ()) - set(columns))
-    extra = sorted(set(columns) - set(agreed_columns or ()))
+    if width != agreed_width or is_tensor(columns) or is_tensor(agreed_columns):
+        return (
+            f"view {name!r} has {size_text(columns, width)}, other sites have {size_text(agreed_columns, agreed_width)}"
+        )
+    missing, extra = other_names(columns, agreed_columns)
     if missing or extra:
         return f"view {name!r} has other columns than other sites: missing {missing[:5]}, unexpected {extra[:5]}"
     return f"view {name!r} has its columns in another order than other sites"

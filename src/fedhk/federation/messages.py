@@ -97,7 +97,7 @@ class ArraySpec:
     """
 
     shape: tuple[int | None, ...]
-    dtypes: tuple[str, ...] = ("float32", "float64")
+    dtypes: tuple[str, ...] = ("float16", "float32", "float64")
     finite: bool = True
     non_negative: bool = False
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,16 +17,17 @@ import numpy.typing as npt
 from fedhk._typing import FloatArray
 from fedhk.data.moments import Moments
 from fedhk.data.scaling import Reference
-from fedhk.data.views import LARGEST_VALUE
+from fedhk.data.views import LARGEST_VALUE, Columns, is_tensor
 from fedhk.errors import MessageError
 from fedhk.federation.messages import ArraySpec, Message, check_arrays
+from fedhk.federation.precision import at_least_half, pack_rounded, rounded_spec, unpack_rounded
 from fedhk.model.candidates import Candidates
 from fedhk.model.parameters import Parameters
 from fedhk.model.statistics import Statistics
 
 Arrays = dict[str, npt.NDArray[Any]]
 Values = dict[str, Any]
-Columns = tuple[str, ...] | None
+ColumnsCode = int | list[int] | None
 
 # Counts above this are not counts of rows.
 MOST_ROWS = 2.0**53
@@ -54,85 +56,109 @@ def unpack_text(array: npt.NDArray[Any] | None, site: str | None) -> Any:
 # ---------------------------------------------------------------------------------------------------------- moments
 
 
-def pack_moments(moments: Sequence[Moments]) -> Arrays:
-    """Moments of a site's views."""
-    return {
+def pack_moments(moments: Sequence[Moments], *, ranges: bool) -> Arrays:
+    """Moments of a site's views: counts of cells only where some are missing, ranges only where they are wanted."""
+    arrays = {
         "rows": np.array([[view.rows, view.total] for view in moments]).reshape(-1, 2),
-        "moments": np.hstack(
-            [
-                np.zeros((5, 0)),
-                *(
-                    np.stack([v.weight, v.mean, v.squares, *np.where(v.weight > 0, [v.low, v.high], 0.0)])
-                    for v in moments
-                ),
-            ]
-        ),
+        "moments": _side_by_side([np.stack([view.mean, view.squares]) for view in moments], 2),
     }
+    if any(np.any(view.weight != view.rows) for view in moments):
+        arrays["cells"] = _side_by_side([view.weight[None] for view in moments], 1)
+    if ranges:
+        held = [np.where(view.weight > 0, [view.low, view.high], 0.0) for view in moments]
+        arrays["ranges"] = _side_by_side(held, 2)
+    return arrays
+
+
+def _side_by_side(parts: Sequence[FloatArray], n_rows: int) -> FloatArray:
+    """Views side by side; there may be none."""
+    return np.hstack([np.zeros((n_rows, 0)), *parts])
 
 
 def unpack_moments(message: Message, widths: Sequence[int]) -> tuple[Moments, ...]:
     """Moments that a site sent, checked."""
+    optional = {"cells": ArraySpec((1, sum(widths)), non_negative=True), "ranges": ArraySpec((2, sum(widths)))}
     check_arrays(
         message,
         {
             "rows": ArraySpec((len(widths), 2), non_negative=True),
-            "moments": ArraySpec((5, sum(widths))),
-        },
+            "moments": ArraySpec((2, sum(widths))),
+        }
+        | {name: spec for name, spec in optional.items() if name in message.arrays},
     )
+    arrays = {name: np.asarray(array, np.float64) for name, array in message.arrays.items()}
+    counts = arrays["rows"]
+    cells = arrays.get("cells", np.repeat(counts[:, 0], widths)[None])
+    ranges = arrays.get("ranges", np.full((2, sum(widths)), np.nan))
     result = []
-    for (rows, total), part in zip(message.arrays["rows"], split(message.arrays["moments"], widths), strict=True):
-        weight, mean, squares, low, high = np.asarray(part, np.float64)
-        seen = weight > 0
-        most = min(total, MOST_ROWS) * (1 + 1e-9)
-        counted = 0 <= rows <= most and np.all((weight >= 0) & (weight <= most))
-        ranged = np.all(np.abs([mean, low, high]) <= LARGEST_VALUE) and not np.any((low > high) & seen)
-        widest = np.square(high - low) + 1e-9 * np.square(np.maximum(np.abs(low), np.abs(high)))
-        if not counted or not ranged or np.any(squares < 0) or np.any(squares > weight * widest):
+    for (rows, total), *parts in zip(
+        counts, split(cells, widths), split(arrays["moments"], widths), split(ranges, widths), strict=True
+    ):
+        (weight,), (mean, squares), (low, high) = parts
+        view = Moments(float(rows), float(total), weight, mean, squares, low, high)
+        if not _possible(view):
             raise MessageError(
                 "moments that no rows can have: impossible counts or spreads, or a range inside out", message.site
             )
-        result.append(
-            Moments(
-                float(rows),
-                float(total),
-                weight,
-                mean,
-                squares,
-                np.where(seen, low, np.inf),
-                np.where(seen, high, -np.inf),
-            )
-        )
+        seen = (weight > 0) | np.isnan(low)
+        result.append(replace(view, low=np.where(seen, low, np.inf), high=np.where(seen, high, -np.inf)))
     return tuple(result)
+
+
+def _possible(view: Moments) -> bool:
+    """Whether rows can have these moments; a range that is NaN was not told."""
+    most, low, high = min(view.total, MOST_ROWS) * (1 + 1e-9), view.low, view.high
+    counted = 0 <= view.rows <= most and np.all((view.weight >= 0) & (view.weight <= most))
+    if not counted or np.any(view.squares < 0):
+        return False
+    if np.any(np.abs([view.mean, low, high]) > LARGEST_VALUE) or np.any((low > high) & (view.weight > 0)):
+        return False
+    widest = np.square(high - low) + 1e-9 * np.square(np.maximum(np.abs(low), np.abs(high)))
+    widest = np.where(np.isnan(widest), (2 * LARGEST_VALUE) ** 2, widest)
+    return not np.any(view.squares > view.weight * widest)
 
 
 # ------------------------------------------------------------------------------------------------------- references
 
 
-def columns_code(columns: Columns) -> int | None:
-    """A number by which a site sees whether its columns are those of the model, without a list of them."""
+def columns_code(columns: Columns) -> ColumnsCode:
+    """By what a site sees whether its columns are the model's: a number for names, which are many; a tensor's shape."""
+    if is_tensor(columns):
+        return list(columns)
     return None if columns is None else zlib.crc32(json.dumps(columns).encode())
 
 
 def pack_references(
     references: Sequence[Reference], names: Sequence[str], columns: Sequence[Columns]
 ) -> tuple[Arrays, Values]:
-    """References for the sites: how rows become model units. A constant feature has scale 0 on the wire."""
-    joint = [np.stack([r.shift, np.where(np.isfinite(r.scale), r.scale, 0.0), r.low, r.span]) for r in references]
+    """References for the sites: how rows become model units.
+
+    A constant feature has scale 0 on the wire; a view whose features have one scale sends it once.
+    """
+    ranges = any(reference.heat_coef == "minmax" for reference in references)
+    joint = [np.stack([r.shift, *([r.low, r.span] if ranges else [])]) for r in references]
+    finite = [np.where(np.isfinite(reference.scale), reference.scale, 0.0) for reference in references]
+    scales = [scale[:1] if (scale == scale[0]).all() else scale for scale in finite]
     described = [
-        [name, r.width, r.unit_rows, r.heat_coef, r.share, columns_code(c)]
-        for name, r, c in zip(names, references, columns, strict=True)
+        [name, r.width, r.unit_rows, r.heat_coef, r.share, len(scale), columns_code(c)]
+        for name, r, scale, c in zip(names, references, scales, columns, strict=True)
     ]
-    return {"references": np.hstack(joint)}, {"views": described}
+    return {"references": np.hstack(joint), "scales": np.concatenate(scales)}, {"views": described}
 
 
-def unpack_references(message: Message) -> tuple[tuple[Reference, ...], tuple[str, ...], tuple[int | None, ...]]:
+def unpack_references(message: Message) -> tuple[tuple[Reference, ...], tuple[str, ...], tuple[ColumnsCode, ...]]:
     """References, view names and codes of their columns from the server."""
     described = message.values["views"]
     widths = [int(width) for _, width, *_ in described]
     parts = split(np.asarray(message.arrays["references"], np.float64), widths)
+    ends = np.cumsum([int(count) for *_, count, _ in described])[:-1]
+    scales = np.split(np.asarray(message.arrays["scales"], np.float64), ends)
     references = []
-    for (_, _, unit_rows, heat_coef, share, _), (shift, scale, low, span) in zip(described, parts, strict=True):
-        finite = np.where(scale > 0, scale, np.inf)
+    for (_, width, unit_rows, heat_coef, share, *_), (shift, *ranges), scale in zip(
+        described, parts, scales, strict=True
+    ):
+        finite = np.resize(np.where(scale > 0, scale, np.inf), int(width))
+        low, span = ranges or (np.zeros_like(shift), np.ones_like(shift))
         references.append(Reference(bool(unit_rows), shift, finite, heat_coef, low, span, float(share)))
     return tuple(references), tuple(name for name, *_ in described), tuple(code for *_, code in described)
 
@@ -140,54 +166,68 @@ def unpack_references(message: Message) -> tuple[tuple[Reference, ...], tuple[st
 # ------------------------------------------------------------------------------------------------------- parameters
 
 
-def pack_parameters(parameters: Parameters) -> tuple[Arrays, Values]:
+def pack_parameters(parameters: Parameters, precision: str = "double") -> tuple[Arrays, Values]:
     """Parameters of a round."""
-    arrays = {
-        "centers": np.hstack(parameters.centers),
+    arrays = pack_rounded("centers", np.hstack(parameters.centers), at_least_half(precision)) | {
         "view_weights": np.stack([parameters.view_weights, parameters.view_shares]),
     }
     return arrays, {"numbers": [parameters.heat_time, parameters.fuzzifier, parameters.view_exponent]}
 
 
-def unpack_parameters(message: Message, widths: Sequence[int]) -> Parameters:
-    """Parameters from the server."""
+def unpack_parameters(
+    message: Message, widths: Sequence[int], centers: tuple[FloatArray, ...] | None = None
+) -> Parameters:
+    """Parameters from the server; `centers` are given where they do not stand in the message as they are."""
     heat_time, fuzzifier, view_exponent = (float(number) for number in message.values["numbers"])
     weights, shares = np.asarray(message.arrays["view_weights"], np.float64)
-    centers = split(np.asarray(message.arrays["centers"], np.float64), widths)
+    if centers is None:
+        centers = split(np.asarray(message.arrays["centers"], np.float64), widths)
     return Parameters(centers, weights, heat_time, fuzzifier, view_exponent, shares)
 
 
 # ------------------------------------------------------------------------------------------------------- statistics
 
 
-def pack_statistics(statistics: Statistics) -> Arrays:
-    """Statistics of a site's rows."""
-    return {
-        "numerators": np.hstack(statistics.numerators),
+def pack_statistics(statistics: Statistics, precision: str = "double") -> tuple[Arrays, Values]:
+    """Statistics of a site's rows. In lower precision means are sent instead of sums: their size is known."""
+    if precision == "double":
+        sums = {"numerators": np.hstack(statistics.numerators)}
+    else:
+        means = [
+            np.divide(n, w, out=np.zeros(n.shape), where=np.broadcast_to(w > 0, n.shape))
+            for n, w in zip(statistics.numerators, statistics.weights, strict=True)
+        ]
+        sums = pack_rounded("means", np.hstack(means), precision)
+    full = [view for view, weight in enumerate(statistics.weights) if weight.shape[1] > 1]
+    return sums | {
         "weights": np.hstack(statistics.weights),
         # in float32 the cost of rows on centres may round to just below zero
         "sums": np.concatenate(
             [np.maximum(statistics.costs, 0.0), statistics.masses, [statistics.objective, statistics.rows]]
         ),
-    }
+    }, ({"full": full} if full else {})
 
 
 def unpack_statistics(message: Message, n_clusters: int, widths: Sequence[int]) -> Statistics:
     """Statistics that a site sent, checked."""
     n_views = len(widths)
+    sent = "means" if "means" in message.arrays else "numerators"
     check_arrays(
         message,
         {
-            "numerators": ArraySpec((n_clusters, sum(widths))),
+            **rounded_spec(message, sent, (n_clusters, sum(widths))),
             "weights": ArraySpec((n_clusters, None), non_negative=True),
             "sums": ArraySpec((n_views + n_clusters + 2,), non_negative=True),
         },
     )
     weights, sums = message.arrays["weights"], message.arrays["sums"]
     columns = weight_columns(message, widths, weights.shape[1])
+    parts = split(unpack_rounded(message.arrays, sent), widths)
+    per_view = split(np.asarray(weights, np.float64), columns)
+    numerators = parts if sent == "numerators" else tuple(m * w for m, w in zip(parts, per_view, strict=True))
     return Statistics(
-        split(np.asarray(message.arrays["numerators"], np.float64), widths),
-        split(np.asarray(weights, np.float64), columns),
+        numerators,
+        per_view,
         np.asarray(sums[:n_views], np.float64),
         np.asarray(sums[n_views:-2], np.float64),
         float(sums[-2]),
@@ -209,10 +249,9 @@ def weight_columns(message: Message, widths: Sequence[int], found: int) -> list[
 # ------------------------------------------------------------------------------------------------------- candidates
 
 
-def pack_candidates(candidates: Candidates) -> Arrays:
+def pack_candidates(candidates: Candidates, precision: str = "double") -> Arrays:
     """Candidates of a site."""
-    return {
-        "candidates": candidates.points,
+    return pack_rounded("candidates", candidates.points, precision) | {
         "weights": np.column_stack([candidates.sizes, candidates.spreads]),
     }
 
@@ -222,11 +261,11 @@ def unpack_candidates(message: Message, widths: Sequence[int], most: int) -> Can
     check_arrays(
         message,
         {
-            "candidates": ArraySpec((None, sum(widths)), finite=False),
+            **rounded_spec(message, "candidates", (None, sum(widths)), finite=False),
             "weights": ArraySpec((None, 1 + len(widths)), non_negative=True),
         },
     )
-    points = np.asarray(message.arrays["candidates"], np.float64)
+    points = unpack_rounded(message.arrays, "candidates")
     weights = np.asarray(message.arrays["weights"], np.float64)
     sizes = weights[:, 0]
     if len(points) != len(sizes):

@@ -36,6 +36,7 @@ def gradient_step(
     """
     if step == 0 or rows.n_rows == 0:
         return parameters
+    parameters = replace(parameters, form=None)  # a site's own centres are as free as its rows ask
     with Passes(rows, parameters.n_clusters, workers) as scan:
         local = improve(parameters, scan.statistics(parameters), learn_weights=learn_weights)
     blended = tuple(a + step * (b - a) for a, b in zip(parameters.centers, local.centers, strict=True))

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedhk._typing import FloatArray
+from fedhk.data.moments import Moments
 from fedhk.data.scaling import Reference
 from fedhk.errors import MessageError
 from fedhk.federation.payloads import MOST_ROWS
@@ -22,14 +23,17 @@ REACH = 1e3
 ROUNDING = 1e-3
 
 
-def reach(references: Sequence[Reference]) -> FloatArray:
-    """How far from the grand mean a value may be in model units, per feature of all views."""
-    return REACH * np.concatenate([np.abs(reference.low) + reference.span for reference in references])
+def reach(references: Sequence[Reference], moments: Sequence[Moments]) -> tuple[FloatArray, ...]:
+    """How far from the grand mean a value may be in model units, per feature of each view.
+
+    No row is further from the mean than the root of the summed squared deviations, so that no extremes are needed.
+    """
+    return tuple(REACH * np.sqrt(m.squares) / reference.scale for reference, m in zip(references, moments, strict=True))
 
 
-def check_points(points: FloatArray, references: Sequence[Reference], site: str) -> None:
+def check_points(points: FloatArray, limits: Sequence[FloatArray], site: str) -> None:
     """Refuse centres or candidates, shape (n, features of all views), that no rows can have; NaN is not looked at."""
-    beyond = np.abs(points) > reach(references)
+    beyond = np.abs(points) > np.concatenate(limits)
     if beyond.any():
         row, column = np.argwhere(beyond)[0]
         raise MessageError(
@@ -37,9 +41,9 @@ def check_points(points: FloatArray, references: Sequence[Reference], site: str)
         )
 
 
-def check_spreads(spreads: FloatArray, references: Sequence[Reference], site: str) -> None:
+def check_spreads(spreads: FloatArray, limits: Sequence[FloatArray], site: str) -> None:
     """Refuse squared distances within groups of rows, shape (n, views), that no rows can have."""
-    most = np.array([np.square(reach([reference])).sum() for reference in references])
+    most = np.array([np.square(limit).sum() for limit in limits])
     if np.any(spreads > most):
         raise MessageError(f"rows of a group are {spreads.max():.3g} apart, far outside the range of the sites", site)
 
@@ -51,16 +55,14 @@ def check_rows(rows: float, objective: float, parameters: Parameters, site: str)
         raise MessageError(f"an objective of {objective:.3g} for {rows:.3g} rows is not possible", site)
 
 
-def check_statistics(
-    statistics: Statistics, parameters: Parameters, references: Sequence[Reference], site: str
-) -> None:
+def check_statistics(statistics: Statistics, parameters: Parameters, limits: Sequence[FloatArray], site: str) -> None:
     """Refuse statistics that no rows can have: means far out of range, or more weight than rows."""
     check_rows(statistics.rows, statistics.objective, parameters, site)
     most = (1 + ROUNDING) * statistics.rows
     if statistics.masses.sum() > most or np.any(statistics.costs > most):
         raise MessageError(f"masses or costs larger than the {statistics.rows:.6g} rows they are of", site)
-    for view, (numerators, weights) in enumerate(zip(statistics.numerators, statistics.weights, strict=True)):
-        limit = reach(references[view : view + 1])
+    parts = zip(statistics.numerators, statistics.weights, limits, strict=True)
+    for view, (numerators, weights, limit) in enumerate(parts):
         if np.any(weights > most * np.maximum(limit, 1.0)) or np.any(np.abs(numerators) > weights * limit):
             raise MessageError(
                 f"sums of view number {view} that no rows can have: weights above the number of rows, or means far "

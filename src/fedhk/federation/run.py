@@ -125,13 +125,15 @@ def participants(plan: Plan, state: ServerState, sites: Sequence[str], participa
 
 
 def _requests(plan: Plan, state: ServerState, sites: Sequence[str]) -> dict[str, bytes]:
-    """The request of each site; all that have the references get the same bytes, and so do all that have not."""
-    texts: dict[bool, bytes] = {}
+    """The request of each site; all that have been told the same before get the same bytes."""
+    texts: dict[tuple[bool, bool], bytes] = {}
+    requests = {}
     for site in sites:
-        informed = site in state.informed
-        if informed not in texts:
-            texts[informed] = encode(next_request(plan, state, informed=informed))
-    return {site: texts[site in state.informed] for site in sites}
+        has = site in state.informed, site in state.holders
+        if has not in texts:
+            texts[has] = encode(next_request(plan, state, informed=has[0], holds=has[1]))
+        requests[site] = texts[has]
+    return requests
 
 
 def _read(
@@ -179,4 +181,4 @@ def _merge(target: Record, cost: Record) -> None:
 
 def without_engine(run: Run) -> Run:
     """The run as a new engine must take it up: its sites have no references yet."""
-    return Run(replace(run.state, informed=frozenset()), run.history, run.pending)
+    return Run(replace(run.state, informed=frozenset(), holders=frozenset()), run.history, run.pending)

@@ -9,31 +9,32 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import cached_property, reduce
 from hashlib import sha256
 from operator import add
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedhk._typing import FloatArray
 from fedhk.data.moments import Moments
 from fedhk.data.scaling import Reference
+from fedhk.data.views import Columns
 from fedhk.errors import DataError, FedHKError, MessageError
 from fedhk.federation.describe import merge_descriptions, read_description, same_views
 from fedhk.federation.messages import ArraySpec, Message, check_arrays, expect
-from fedhk.federation.payloads import (
-    Columns,
-    pack_parameters,
-    pack_references,
-    unpack_candidates,
-    unpack_statistics,
-)
-from fedhk.federation.plausible import check_points, check_rows, check_spreads, check_statistics
-from fedhk.federation.protocols import average_centers, read_centers
+from fedhk.federation.payloads import pack_references, unpack_candidates
+from fedhk.federation.plausible import check_points, check_rows, check_spreads, reach
+from fedhk.federation.protocols import protocol_named
+from fedhk.federation.protocols.cores import expanded
 from fedhk.model.candidates import candidate_rows, candidate_starts, candidates_per_site
-from fedhk.model.loop import Progress, improve
+from fedhk.model.loop import Progress
+from fedhk.model.parameters import Parameters
 from fedhk.model.preparation import balance, references_from_moments
 from fedhk.model.settings import Settings
+
+if TYPE_CHECKING:
+    from fedhk.model.low_rank import LowRank
 
 EVERYONE = "*"
 
@@ -50,18 +51,26 @@ class Plan:
     ----------
     settings : Settings
         The model.
-    protocol : {"statistics", "centers"}
-        What a round sends.
+    protocol : {"statistics", "centers", "cores", "factors", "auto"}
+        What a round sends. "auto" is "cores" where that saves bytes, else "statistics".
     local_passes : int
-        Passes at a site before it answers, for "centers".
+        Passes at a site before it answers, for "centers" and "factors".
     client_weights : {"mass", "rows", "quality"}
-        How centres of sites are averaged, for "centers".
+        How centres of sites are averaged, for "centers" and "factors".
     quality_temperature : float
         tau of `eqn:client_weights`.
     max_rounds, tol : int, float
         When to stop.
     seed : int
         Seed of everything that is drawn.
+    precision : {"double", "single", "half", "byte", "auto"}
+        What numbers are rounded to on the wire. "auto" is "byte" with the protocol "cores", else "double".
+    refresh_every : int
+        Rounds after which "cores" makes a new basis; 0 is never.
+    aggregation : {"centers", "factors"}
+        What the server averages, for "factors".
+    blend : float
+        Share of a site's factors of the round before in its start, for "factors".
     """
 
     settings: Settings
@@ -72,6 +81,10 @@ class Plan:
     max_rounds: int
     tol: float
     seed: int
+    precision: str = "double"
+    refresh_every: int = 0
+    aggregation: str = "centers"
+    blend: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -88,8 +101,14 @@ class ServerState:
         Sites that described themselves.
     names, columns, moments, references :
         The views, once described.
-    informed : frozenset of str
-        Sites that have the references.
+    protocol, precision : str
+        Those of the plan, resolved once the views are known.
+    informed, holders : frozenset of str
+        Sites that have the references, and those that have what the protocol sends once.
+    basis : tuple of array of shape (d_h, q_h)
+        Orthonormal columns in whose coordinates the centres of `progress` are; empty where they are in features.
+    free_form : LowRank or None
+        A form that constrains nothing, where the centres of `progress` go without it.
     answered : str
         Digest of the names of the sites that answered the last round.
     progress : Progress or None
@@ -105,7 +124,12 @@ class ServerState:
     columns: tuple[Columns, ...] = ()
     moments: tuple[Moments, ...] = ()
     references: tuple[Reference, ...] = ()
+    protocol: str = "statistics"
+    precision: str = "double"
     informed: frozenset[str] = field(default_factory=frozenset)
+    holders: frozenset[str] = field(default_factory=frozenset)
+    basis: tuple[FloatArray, ...] = ()
+    free_form: LowRank | None = None
     answered: str = ""
     progress: Progress | None = None
     final_objective: float = float("nan")
@@ -116,22 +140,45 @@ class ServerState:
         """Features per view."""
         return tuple(reference.width for reference in self.references)
 
+    @property
+    def inner(self) -> Parameters:
+        """The parameters in the coordinates of the basis."""
+        if self.progress is None:
+            raise MessageError(f"the server is in phase {self.phase!r} without parameters")
+        return self.progress.parameters
 
-def next_request(plan: Plan, state: ServerState, *, informed: bool) -> Message:
-    """What the server says to a site that has the references already, or has not."""
+    @cached_property
+    def parameters(self) -> Parameters:
+        """The parameters in features."""
+        parameters = expanded(self.inner, self.basis) if self.basis else self.inner
+        if self.free_form is None:
+            return parameters
+        return replace(parameters, form=self.free_form.refitted(parameters.centers))
+
+    @cached_property
+    def reach(self) -> tuple[FloatArray, ...]:
+        """How far from the grand mean a value may be, per feature of each view."""
+        return reach(self.references, self.moments)
+
+
+def next_request(plan: Plan, state: ServerState, *, informed: bool, holds: bool) -> Message:
+    """What the server says to a site that has the references and what the protocol sends once, or has not."""
     arrays: dict[str, Any] = {}
     values: dict[str, Any] = {}
     if state.phase == "describe":
-        return Message("describe", EVERYONE, state.exchange, {}, {"scaling": plan.settings.scaling})
+        values = {"scaling": plan.settings.scaling, "ranges": plan.settings.needs_ranges}
+        return Message("describe", EVERYONE, state.exchange, {}, values)
     if not informed:
         arrays, values = pack_references(state.references, state.names, state.columns)
+    if state.precision != "double":
+        values["precision"] = state.precision
     if state.phase == "candidates":
-        values |= {"count": candidates_per_site(plan.settings.n_clusters, state.n_sites), "seed": plan.seed}
+        values |= {"count": _candidates_wanted(plan, state), "seed": plan.seed}
     if state.phase in ("round", "finish"):
-        parameters, numbers = pack_parameters(_progress(state).parameters)
+        parameters, numbers = protocol_named(state.protocol).tell(plan, state, holds=holds)
         arrays |= parameters
-        values |= numbers
-    if state.phase == "round" and plan.protocol == "centers":
+        values |= numbers | {"protocol": state.protocol}
+    if state.phase == "round" and state.protocol in ("centers", "factors"):
         values |= {"local_passes": plan.local_passes, "learn_weights": plan.settings.learn_weights}
     return Message(state.phase, EVERYONE, state.exchange, arrays, values)
 
@@ -192,7 +239,12 @@ def server_step(
         )
     # a site that failed may have lost what it had
     answered = {site for site, _ in good} if state.phase != "describe" else set()
-    state = replace(state, informed=(state.informed - refused.keys()) | answered)
+    told = answered if state.phase in ("round", "finish") else set()
+    state = replace(
+        state,
+        informed=(state.informed - refused.keys()) | answered,
+        holders=(state.holders - refused.keys()) | told,
+    )
     return replace(TAKERS[state.phase](plan, state, good, workers), exchange=state.exchange + 1), refused
 
 
@@ -203,6 +255,12 @@ def listed(refused: dict[str, str], most: int = 5) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------------ describe
+
+
+def _read_description(plan: Plan, state: ServerState, reply: Message) -> Any:  # noqa: ARG001
+    if plan.settings.needs_ranges != ("ranges" in reply.arrays):
+        raise MessageError("tells ranges of features without need, or does not where they are needed", reply.site)
+    return read_description(reply)
 
 
 def _take_descriptions(plan: Plan, state: ServerState, good: list[tuple[str, Any]], workers: int) -> ServerState:  # noqa: ARG001
@@ -221,9 +279,14 @@ def _take_descriptions(plan: Plan, state: ServerState, good: list[tuple[str, Any
 
 def _prepared(plan: Plan, state: ServerState) -> ServerState:
     """The state once references are final: given centres are the start, or sites are asked for candidates."""
-    given, weights = plan.settings.init, plan.settings.view_weights
-    if not isinstance(weights, str) and len(weights) != len(state.names):
-        raise DataError(f"view_weights has {len(weights)} numbers, the sites have the views {list(state.names)}.")
+    settings, given = plan.settings, plan.settings.init
+    if not isinstance(settings.view_weights, str) and len(settings.view_weights) != len(state.names):
+        raise DataError(
+            f"view_weights has {len(settings.view_weights)} numbers, the sites have the views {list(state.names)}."
+        )
+    settings.check_rank(state.widths, state.names)
+    protocol, precision = _resolved(plan, state)
+    state = replace(state, protocol=protocol, precision=precision)
     if isinstance(given, str):
         return replace(state, phase="candidates")
     if tuple(centers.shape[1] for centers in given) != state.widths:
@@ -231,7 +294,25 @@ def _prepared(plan: Plan, state: ServerState) -> ServerState:
             f"init has centres with {[centers.shape[1] for centers in given]} features, the views of the sites "
             f"{list(state.names)} have {list(state.widths)}."
         )
-    return replace(state, phase="round", progress=Progress(plan.settings.template(state.references)))
+    start = settings.constrained(settings.template(state.references), state.names)
+    state = replace(state, phase="round", progress=Progress(start))
+    return protocol_named(state.protocol).begin(plan, state, None)
+
+
+def _resolved(plan: Plan, state: ServerState) -> tuple[str, str]:
+    """Protocol and precision where the plan leaves them to the views.
+
+    A basis pays where views are wide for the number of clusters. A rank that was given and constrains nothing asks for
+    the exact model: it is fitted from full statistics in double precision.
+    """
+    protocol, precision = plan.protocol, plan.precision
+    if protocol == "auto":
+        few = sum(min(width, 2 * plan.settings.n_clusters) for width in state.widths)
+        narrow = 2 * few > sum(state.widths)
+        protocol = "statistics" if narrow or plan.settings.exact_rank(state.widths) else "cores"
+    if precision == "auto":
+        precision = "byte" if protocol == "cores" else "double"
+    return protocol, precision
 
 
 # -------------------------------------------------------------------------------------------------- energy, candidates
@@ -249,11 +330,15 @@ def _take_energy(plan: Plan, state: ServerState, good: list[tuple[str, Any]], wo
     return _prepared(plan, replace(state, references=references, informed=frozenset()))
 
 
+def _candidates_wanted(plan: Plan, state: ServerState) -> int:
+    """Candidates that each site is asked for: fewer where bytes are to be saved."""
+    return candidates_per_site(plan.settings.n_clusters, state.n_sites, few=state.precision != "double")
+
+
 def _read_candidates(plan: Plan, state: ServerState, reply: Message) -> Any:
-    most = candidates_per_site(plan.settings.n_clusters, state.n_sites)
-    candidates = unpack_candidates(reply, state.widths, most)
-    check_points(candidates.points, state.references, reply.site)
-    check_spreads(candidates.spreads, state.references, reply.site)
+    candidates = unpack_candidates(reply, state.widths, _candidates_wanted(plan, state))
+    check_points(candidates.points, state.reach, reply.site)
+    check_spreads(candidates.spreads, state.reach, reply.site)
     return candidates
 
 
@@ -267,34 +352,20 @@ def _take_candidates(plan: Plan, state: ServerState, good: list[tuple[str, Any]]
     rows = candidate_rows(candidates, state.references, state.names)
     starts = candidate_starts(plan.settings.n_init, rows.n_rows, sum(state.widths), plan.settings.n_clusters)
     start = plan.settings.start(rows, np.random.RandomState(plan.seed), workers, n_init=starts)
-    return replace(state, phase="round", progress=Progress(start))
+    state = replace(state, phase="round", progress=Progress(start))
+    return protocol_named(state.protocol).begin(plan, state, rows)
 
 
 # -------------------------------------------------------------------------------------------------------- round, finish
 
 
 def _read_round(plan: Plan, state: ServerState, reply: Message) -> Any:
-    n_clusters, parameters = plan.settings.n_clusters, _progress(state).parameters
-    if plan.protocol == "centers":
-        local = read_centers(reply, n_clusters, state.widths)
-        held = [np.where(mass[:, None] > 0, a, np.nan) for a, mass in zip(local.centers, local.masses.T, strict=True)]
-        check_points(np.hstack(held), state.references, reply.site)
-        check_rows(local.rows, local.objective, parameters, reply.site)
-        return local
-    statistics = unpack_statistics(reply, n_clusters, state.widths)
-    check_statistics(statistics, parameters, state.references, reply.site)
-    return statistics
+    return protocol_named(state.protocol).read(plan, state, reply)
 
 
 def _take_round(plan: Plan, state: ServerState, good: list[tuple[str, Any]], workers: int) -> ServerState:  # noqa: ARG001
+    state, better, objective = protocol_named(state.protocol).combine(plan, state, [answer for _, answer in good])
     progress = _progress(state)
-    answers = [answer for _, answer in good]
-    if plan.protocol == "centers":
-        better, objective = average_centers(progress.parameters, answers, plan.client_weights, plan.quality_temperature)
-    else:
-        statistics = reduce(add, answers)
-        better = improve(progress.parameters, statistics, learn_weights=plan.settings.learn_weights)
-        objective = statistics.objective
     answered = sha256("\n".join(site for site, _ in good).encode()).hexdigest()
     if answered != state.answered:  # objectives of different rows say nothing about convergence
         progress = replace(progress, objective=sys.float_info.max)
@@ -306,7 +377,7 @@ def _take_round(plan: Plan, state: ServerState, good: list[tuple[str, Any]], wor
 def _read_finish(plan: Plan, state: ServerState, reply: Message) -> Any:  # noqa: ARG001
     check_arrays(reply, {"sums": ArraySpec((2,), non_negative=True)})
     objective, rows = reply.arrays["sums"].tolist()
-    check_rows(rows, objective, _progress(state).parameters, reply.site)
+    check_rows(rows, objective, state.inner, reply.site)
     return reply.arrays["sums"]
 
 
@@ -316,7 +387,7 @@ def _take_finish(plan: Plan, state: ServerState, good: list[tuple[str, Any]], wo
 
 
 READERS: dict[str, Callable[[Plan, ServerState, Message], Any]] = {
-    "describe": lambda plan, state, reply: read_description(reply),  # noqa: ARG005
+    "describe": _read_description,
     "energy": _read_energy,
     "candidates": _read_candidates,
     "round": _read_round,

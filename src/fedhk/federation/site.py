@@ -5,34 +5,35 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedhk._typing import FloatArray
 from fedhk.data.scaling import Reference
-from fedhk.data.views import Views
+from fedhk.data.views import Columns, Views, is_tensor
 from fedhk.errors import MessageError
 from fedhk.federation.messages import Message
 from fedhk.federation.payloads import (
     Arrays,
-    Columns,
+    ColumnsCode,
     Values,
     columns_code,
     pack_candidates,
     pack_moments,
-    pack_statistics,
     pack_text,
-    unpack_parameters,
     unpack_references,
 )
+from fedhk.federation.protocols import PROTOCOL_NAMES, RoundProtocol, protocol_named
+from fedhk.federation.protocols.base import held_parameters, held_rows
 from fedhk.model.candidates import site_candidates
-from fedhk.model.loop import improve
 from fedhk.model.one_pass import Passes
 from fedhk.model.parameters import Parameters
 from fedhk.model.preparation import heat_energy, site_moments
 from fedhk.model.rows import Rows
-from fedhk.model.statistics import Statistics
+
+if TYPE_CHECKING:
+    from fedhk.model.low_rank import LowRank
 
 
 @dataclass(frozen=True)
@@ -49,12 +50,18 @@ class SiteState:
         The rows in model units, once the server has sent the references.
     parameters : Parameters or None
         The last parameters from the server.
+    basis : tuple of array of shape (d_h, q_h)
+        The basis from the server, with the protocol "cores".
+    form : LowRank or None
+        The site's own factors of the last round, with the protocol "factors".
     """
 
     name: str
     views: Views
     rows: Rows | None = None
     parameters: Parameters | None = None
+    basis: tuple[FloatArray, ...] = ()
+    form: LowRank | None = None
 
 
 def client_step(state: SiteState, request: Message, workers: int = 1) -> tuple[SiteState, Message]:
@@ -84,13 +91,24 @@ def client_step(state: SiteState, request: Message, workers: int = 1) -> tuple[S
     if request.kind == "describe":
         arrays, values = _describe(state, request)
         return state, Message("describe", state.name, request.round, arrays, values)
-    if request.kind not in ANSWERS:
+    if request.kind not in (*ANSWERS, "round"):
         raise MessageError(f"the server asks for {request.kind!r}, which this FedHK does not know", state.name)
     state = _with_references(state, request)
-    if "centers" in request.arrays:
-        state = replace(state, parameters=unpack_parameters(request, _rows(state).widths))
+    if request.kind in ("round", "finish"):
+        protocol = _protocol(state, request)
+        state = protocol.hear(state, request)
+        if request.kind == "round":
+            state, arrays, values = protocol.answer(state, request, workers)
+            return state, Message("round", state.name, request.round, arrays, values)
     arrays, values = ANSWERS[request.kind](state, request, workers)
     return state, Message(request.kind, state.name, request.round, arrays, values)
+
+
+def _protocol(state: SiteState, request: Message) -> RoundProtocol:
+    name = request.values.get("protocol")
+    if name not in PROTOCOL_NAMES:
+        raise MessageError(f"the server asks for the protocol {name!r}, which this FedHK does not know", state.name)
+    return protocol_named(name)
 
 
 def _describe(state: SiteState, request: Message) -> tuple[Arrays, Values]:
@@ -99,53 +117,27 @@ def _describe(state: SiteState, request: Message) -> tuple[Arrays, Values]:
     moments = site_moments(views, [int(width or 0) for width in views.widths], request.values["scaling"], None)
     present = [view for view, table in zip(moments, views.tables, strict=True) if table is not None]
     described = list(zip(views.names, views.widths, views.columns, strict=True))
-    return pack_moments(present) | {"views": pack_text(described)}, {}
+    ranges = bool(request.values["ranges"])
+    return pack_moments(present, ranges=ranges) | {"views": pack_text(described)}, {}
 
 
 def _energy(state: SiteState, request: Message, workers: int) -> tuple[Arrays, Values]:  # noqa: ARG001
     """Heat-weighted squared distance to the grand mean, per view."""
-    return {"energy": heat_energy(_rows(state))}, {}
+    return {"energy": heat_energy(held_rows(state))}, {}
 
 
 def _candidates(state: SiteState, request: Message, workers: int) -> tuple[Arrays, Values]:  # noqa: ARG001
     """Weighted means of groups of rows."""
     seed = np.random.SeedSequence([int(request.values["seed"]), zlib.crc32(state.name.encode())])
     random_state = np.random.RandomState(np.random.MT19937(seed))
-    return pack_candidates(site_candidates(_rows(state), int(request.values["count"]), random_state)), {}
-
-
-def _round(state: SiteState, request: Message, workers: int) -> tuple[Arrays, Values]:
-    """Statistics at the server's parameters; with local passes, centres after those passes and their masses."""
-    rows, parameters = _rows(state), _parameters(state)
-    passes = int(request.values.get("local_passes", 0))
-    with Passes(rows, parameters.n_clusters, workers) as scan:
-        statistics = scan.statistics(parameters)
-        if not passes:
-            full = [view for view, w in enumerate(statistics.weights) if w.shape[1] > 1]
-            return pack_statistics(statistics), {"full": full} if full else {}
-        learn = bool(request.values.get("learn_weights", False))
-        local, latest = parameters, statistics
-        for step in range(passes):
-            if step:
-                latest = scan.statistics(local)
-            local = improve(local, latest, learn_weights=learn)
-    return _pack_centers(local, latest, statistics), {}
-
-
-def _pack_centers(local: Parameters, latest: Statistics, first: Statistics) -> Arrays:
-    """Local centres with how much of each view's rows they stand for, and the objective at the server's parameters."""
-    masses: FloatArray = np.stack([weights.max(axis=1) for weights in latest.weights], axis=1)
-    return {
-        "centers": np.hstack(local.centers),
-        "masses": masses,
-        "sums": np.concatenate([local.view_weights, [first.objective, first.rows]]),
-    }
+    found = site_candidates(held_rows(state), int(request.values["count"]), random_state)
+    return pack_candidates(found, request.values.get("precision", "double")), {}
 
 
 def _finish(state: SiteState, request: Message, workers: int) -> tuple[Arrays, Values]:  # noqa: ARG001
     """The objective at the final parameters; labels and the personal model stay at the site."""
-    parameters = _parameters(state)
-    with Passes(_rows(state), parameters.n_clusters, workers) as scan:
+    parameters = held_parameters(state)
+    with Passes(held_rows(state), parameters.n_clusters, workers) as scan:
         statistics = scan.statistics(parameters)
     return {"sums": np.array([statistics.objective, statistics.rows])}, {}
 
@@ -153,7 +145,6 @@ def _finish(state: SiteState, request: Message, workers: int) -> tuple[Arrays, V
 ANSWERS: dict[str, Callable[[SiteState, Message, int], tuple[Arrays, Values]]] = {
     "energy": _energy,
     "candidates": _candidates,
-    "round": _round,
     "finish": _finish,
 }
 
@@ -169,8 +160,10 @@ def _with_references(state: SiteState, request: Message) -> SiteState:
     return replace(state, rows=Rows(views, references))
 
 
-def _check_columns(view: str, columns: Columns, code: int | None, site: str) -> None:
+def _check_columns(view: str, columns: Columns, code: ColumnsCode, site: str) -> None:
     if columns is not None and code is not None and columns_code(columns) != code:
+        if is_tensor(columns) and isinstance(code, list):
+            raise MessageError(f"view {view!r} has rows of shape {columns} here, {tuple(code)} in the model", site)
         raise MessageError(f"view {view!r} has other columns here than in the model, or in another order", site)
 
 
@@ -191,15 +184,3 @@ def aligned(views: Views, references: tuple[Reference, ...], names: tuple[str, .
         missing=tuple(view is not None and views.missing[view] for view in order),
         columns=tuple(None if view is None else views.columns[view] for view in order),
     )
-
-
-def _rows(state: SiteState) -> Rows:
-    if state.rows is None:
-        raise MessageError("asked for a round before the references came", state.name)
-    return state.rows
-
-
-def _parameters(state: SiteState) -> Parameters:
-    if state.parameters is None:
-        raise MessageError("asked for a round before parameters came", state.name)
-    return state.parameters

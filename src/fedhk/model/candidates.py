@@ -21,7 +21,7 @@ KMEANS_PASSES = 10
 
 # Candidates over all sites: enough to see what each view has to say, and at least so many per cluster; and the fewest
 # per cluster that each site is asked for.
-ALL_CANDIDATES, CANDIDATES_PER_CLUSTER, SITE_CANDIDATES = 1000, 20, 2
+ALL_CANDIDATES, FEW_CANDIDATES, CANDIDATES_PER_CLUSTER, SITE_CANDIDATES = 1000, 400, 20, 2
 
 # Multiplications that the server may spend on a pass of all starts, and the most starts in multiples of `n_init`.
 STARTS_WORK, MOST_STARTS = 10**8, 5
@@ -46,9 +46,10 @@ class Candidates:
     spreads: FloatArray
 
 
-def candidates_per_site(n_clusters: int, n_sites: int) -> int:
-    """How many candidates each site is asked for."""
-    wanted = max(ALL_CANDIDATES, CANDIDATES_PER_CLUSTER * n_clusters)
+def candidates_per_site(n_clusters: int, n_sites: int, *, few: bool = False) -> int:
+    """How many candidates each site is asked for; fewer (`few`) are good enough, more save a round or two."""
+    least = FEW_CANDIDATES if few else ALL_CANDIDATES
+    wanted = max(least, CANDIDATES_PER_CLUSTER * n_clusters * least // ALL_CANDIDATES)
     return max(SITE_CANDIDATES * n_clusters, -(-wanted // n_sites))
 
 

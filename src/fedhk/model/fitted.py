@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from fedhk._typing import FloatArray
 from fedhk.data.scaling import Reference
+from fedhk.data.views import Columns, is_tensor, row_shape
 from fedhk.model.parameters import Parameters
+
+if TYPE_CHECKING:
+    from fedhk.model.low_rank import LowRank
 
 REFERENCE_ARRAYS = ("shift", "scale", "low", "span")
 PARAMETER_NUMBERS = ("heat_time", "fuzzifier", "view_exponent")
@@ -28,25 +32,30 @@ class FittedModel:
         How each view is brought to model units.
     view_names : tuple of str
         Name of each view.
-    columns : tuple of (tuple of str or None)
-        Column names of each view, where it came as a data frame.
+    columns : tuple of (tuple of str, tuple of int or None)
+        Column names of each view, where it came as a data frame; the shape of a row, where it came as a tensor.
     """
 
     parameters: Parameters
     references: tuple[Reference, ...]
     view_names: tuple[str, ...]
-    columns: tuple[tuple[str, ...] | None, ...]
+    columns: tuple[Columns, ...]
 
     @property
     def widths(self) -> tuple[int, ...]:
         """Features per view."""
         return tuple(reference.width for reference in self.references)
 
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Shape of a row per view, (d_h,) in a table."""
+        return tuple(row_shape(columns, width) for columns, width in zip(self.columns, self.widths, strict=True))
+
     def centers(self) -> list[FloatArray]:
-        """Centres in the units of the input, one (c, d_h) array per view."""
+        """Centres in the units and the shape of the input, one (c, d_h) array per view, (c, p, q) for a tensor."""
         return [
-            reference.to_input(values)
-            for reference, values in zip(self.references, self.parameters.centers, strict=True)
+            reference.to_input(values).reshape(-1, *shape)
+            for reference, values, shape in zip(self.references, self.parameters.centers, self.shapes, strict=True)
         ]
 
     def to_state(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
@@ -62,13 +71,18 @@ class FittedModel:
             views.append(
                 {
                     "name": name,
-                    "columns": self.columns[view],
+                    "columns": None if is_tensor(self.columns[view]) else self.columns[view],
+                    "shape": self.columns[view] if is_tensor(self.columns[view]) else None,
                     "unit_rows": reference.unit_rows,
                     "heat_coef": reference.heat_coef,
                     "share": reference.share,
                 }
             )
-        return {"views": views} | {name: getattr(self.parameters, name) for name in PARAMETER_NUMBERS}, arrays
+        header = {"views": views} | {name: getattr(self.parameters, name) for name in PARAMETER_NUMBERS}
+        if self.parameters.form is not None:
+            header["form"], factors = self.parameters.form.to_arrays()
+            arrays |= factors
+        return header, arrays
 
     @classmethod
     def from_state(cls, header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Self:
@@ -83,11 +97,24 @@ class FittedModel:
             )
             for view, described in enumerate(views)
         )
+        heat_time, fuzzifier, view_exponent = (float(header[name]) for name in PARAMETER_NUMBERS)
         parameters = Parameters(
-            centers=tuple(arrays[f"{view}.centers"] for view in range(len(views))),
-            view_weights=arrays["view_weights"],
-            view_shares=arrays["view_shares"],
-            **{name: float(header[name]) for name in PARAMETER_NUMBERS},
+            tuple(arrays[f"{view}.centers"] for view in range(len(views))),
+            arrays["view_weights"],
+            heat_time,
+            fuzzifier,
+            view_exponent,
+            arrays["view_shares"],
+            _read_form(header, arrays),
         )
-        columns = tuple(None if v["columns"] is None else tuple(v["columns"]) for v in views)
+        known = [v["columns"] or v.get("shape") for v in views]  # files of earlier versions say nothing of shapes
+        columns = tuple(None if features is None else tuple(features) for features in known)
         return cls(parameters, references, tuple(v["name"] for v in views), columns)
+
+
+def _read_form(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> LowRank | None:
+    if "form" not in header:
+        return None
+    from fedhk.model.low_rank import LowRank  # noqa: PLC0415 - tensor algebra takes a second to import
+
+    return LowRank.from_arrays(header["form"], arrays)

@@ -11,6 +11,9 @@ from sklearn.cluster import kmeans_plusplus
 
 from fedhk._typing import FloatArray, IntArray
 
+# Directions that hold less than this share of the squares are what rounding leaves.
+SPAN_SHARE = 1e-20
+
 
 def plus_plus(
     points: FloatArray, weight: FloatArray, n_clusters: int, random_state: np.random.RandomState
@@ -72,3 +75,19 @@ def leading_directions(points: FloatArray, weight: FloatArray, count: int) -> Fl
         _, vectors = np.linalg.eigh(scaled.T @ scaled)
         axes = vectors[:, -count:]
     return np.asarray(centred @ axes)
+
+
+def leading_axes(points: FloatArray, share: float) -> FloatArray:
+    """Orthonormal columns along which points around 0 reach furthest.
+
+    Parameters
+    ----------
+    points : array of shape (n, d)
+        The points.
+    share : float
+        Least share of the summed squares that a direction must hold; 1 keeps all that the points span.
+    """
+    _, values, axes = np.linalg.svd(points, full_matrices=False)
+    squares = np.square(values)
+    least = SPAN_SHARE if share >= 1 else share
+    return np.asarray(axes[squares > least * max(float(squares.sum()), 1e-300)].T)

@@ -66,7 +66,11 @@ def improve(parameters: Parameters, statistics: Statistics, *, learn_weights: bo
         learned = learned_view_weights(statistics.costs[seen], parameters.view_shares[seen], parameters.view_exponent)
         weights = weights.copy()
         weights[seen] = learned if seen.all() else learned * weights[seen].sum()
-    return replace(parameters, centers=update_centers(statistics, parameters.centers), view_weights=weights)
+    parameters = replace(parameters, view_weights=weights)
+    if parameters.form is None:
+        return replace(parameters, centers=update_centers(statistics, parameters.centers))
+    form = parameters.form.step(statistics, parameters.centers, parameters.view_factors)
+    return replace(parameters, centers=form.centers(), form=form)
 
 
 def minimise(

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedhk._typing import FloatArray
+
+if TYPE_CHECKING:
+    from fedhk.model.low_rank import LowRank
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,8 @@ class Parameters:
     view_shares : array of shape (s,)
         Share of the rows that have each view: a view's cost is divided by it, so that a view is not thought good
         because it is rare.
+    form : LowRank or None
+        The low-rank form that the centres have, where they are constrained to one.
     """
 
     centers: tuple[FloatArray, ...]
@@ -36,6 +42,7 @@ class Parameters:
     fuzzifier: float
     view_exponent: float
     view_shares: FloatArray
+    form: LowRank | None = None
 
     @property
     def n_clusters(self) -> int:

@@ -9,9 +9,11 @@ import numpy as np
 
 from fedhk._typing import FloatArray
 from fedhk.data.scaling import HeatCoef, Reference, Scaling
+from fedhk.model.one_pass import Passes
 from fedhk.model.parameters import Parameters
 from fedhk.model.rows import Rows
 from fedhk.model.seeding import LEAST_POWER, SEEDERS, best_start
+from fedhk.model.statistics import Statistics
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,10 @@ class Settings:
         How starts are drawn, or centres in input units.
     n_init : int
         Starts to compare.
+    decomposition : str or None
+        Low-rank form of the centres, one of `fedhk.tensors.DECOMPOSITIONS`.
+    rank : int, tuple of int, float or "auto"
+        Rank of that form.
     """
 
     n_clusters: int
@@ -47,11 +53,36 @@ class Settings:
     view_exponent: float
     init: str | tuple[FloatArray, ...]
     n_init: int
+    decomposition: str | None = None
+    rank: int | float | str | tuple[int, ...] = "auto"
 
     @property
     def learn_weights(self) -> bool:
         """Whether view weights are updated in every iteration."""
         return self.view_weights == "learned"
+
+    def check_rank(self, widths: Sequence[int], names: Sequence[str]) -> None:
+        """Refuse a given rank that views of these widths cannot have."""
+        if self.decomposition is not None and not isinstance(self.rank, str | float):
+            from fedhk.tensors import DECOMPOSITIONS, check_rank  # noqa: PLC0415
+
+            form = DECOMPOSITIONS[self.decomposition]
+            check_rank(self.rank, form.limits(self.n_clusters, widths, names), form.name)
+
+    def exact_rank(self, widths: Sequence[int]) -> bool:
+        """Whether a given rank constrains nothing: any centres have it."""
+        if self.decomposition is None or isinstance(self.rank, str | float):
+            return False
+        from fedhk.tensors import DECOMPOSITIONS, check_rank  # noqa: PLC0415
+
+        form = DECOMPOSITIONS[self.decomposition]
+        rank = check_rank(self.rank, form.limits(self.n_clusters, widths), form.name)
+        return form.is_full(rank, self.n_clusters, widths)
+
+    @property
+    def needs_ranges(self) -> bool:
+        """Whether the least and largest value of each feature are needed: they are values of single rows."""
+        return self.scaling == "minmax" or self.heat_coef == "minmax"
 
     def template(self, references: Sequence[Reference]) -> Parameters:
         """The parameters before a start is chosen; centres are zero, or those that were given.
@@ -82,8 +113,8 @@ class Settings:
         """The parameters of the first iteration, chosen on a site's rows or on the candidates that sites sent."""
         template = self.template(rows.references)
         if not isinstance(self.init, str):
-            return template
-        return best_start(
+            return self.constrained(template, rows.views.names)
+        start = best_start(
             rows,
             template,
             SEEDERS[self.init],
@@ -93,6 +124,20 @@ class Settings:
             random_state=random_state,
             workers=workers,
         )
+        if self.decomposition is None:
+            return start
+        with Passes(rows, self.n_clusters, workers) as scan:
+            return self.constrained(start, rows.views.names, scan.statistics(start))
+
+    def constrained(
+        self, start: Parameters, view_names: Sequence[str], statistics: Statistics | None = None
+    ) -> Parameters:
+        """A start in the low-rank form that was asked for, near to what it was; see `low_rank.constrain`."""
+        if self.decomposition is None:
+            return start
+        from fedhk.model.low_rank import constrain  # noqa: PLC0415 - tensor algebra takes a second to import
+
+        return constrain(start, self.decomposition, self.rank, view_names, statistics)
 
     def with_clusters(self, n_clusters: int) -> Settings:
         """The same with another number of clusters."""

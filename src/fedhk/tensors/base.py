@@ -12,6 +12,7 @@ from fedhk._typing import FloatArray
 from fedhk.data.checks import RandomStateLike, check_count, check_generator
 from fedhk.tensors.limits import Limit, check_rank
 from fedhk.tensors.problem import WeightedCenters
+from fedhk.tensors.solves import polar_factor
 
 __all__ = ["Decomposition"]
 
@@ -100,6 +101,10 @@ class Decomposition(ABC, Generic[F]):
     @abstractmethod
     def _exact(self, centers: Sequence[FloatArray], rank: tuple[int, ...], previous: F | None) -> F | None:
         """Factors of exactly these centres where the rank allows it for all centres, else None."""
+
+    def is_full(self, rank: tuple[int, ...], n_clusters: int, widths: Sequence[int]) -> bool:
+        """Whether all centres have factors of this rank."""
+        return self._exact([np.zeros((n_clusters, width)) for width in widths], rank, None) is not None
 
     def initial(
         self,
@@ -216,6 +221,25 @@ class Decomposition(ABC, Generic[F]):
         """The centres, one array of shape (c, d_h) per view."""
         coordinates = self.coordinates(factors)
         return [coordinates[:, h] @ basis.T for h, basis in enumerate(self.view_bases(factors))]
+
+    def blend(self, factors: F, other: F, share: float) -> F:
+        """Factors with a share of another's, in the gauge of the first: (1 - share) here, share there.
+
+        The bases of the blend are the nearest with orthonormal columns.
+        """
+        return self._extrapolated(self.align(other, factors), factors, -share)
+
+    def mean(self, several: Sequence[F], shares: FloatArray, onto: F) -> F:
+        """Average of factors after turning all to one gauge, that of `onto`; shares sum to 1."""
+        aligned = [self.align(factors, onto) for factors in several]
+        bases = [
+            polar_factor(np.tensordot(shares, np.stack(parts), 1))
+            for parts in zip(*(self.basis(f) for f in aligned), strict=True)
+        ]
+        core = [
+            np.tensordot(shares, np.stack(parts), 1) for parts in zip(*(self.core(f) for f in aligned), strict=True)
+        ]
+        return self.assemble(bases, core, [len(basis) for basis in self.view_bases(onto)])
 
     def n_numbers(self, factors: F) -> tuple[int, int]:
         """How many numbers the basis has, and how many the core."""

@@ -96,5 +96,5 @@ def orthonormal_columns(matrix: FloatArray, count: int) -> FloatArray:
     """`count` orthonormal columns (all rows, if there are fewer), the leading ones spanning those of `matrix`."""
     rows = len(matrix)
     kept = min(count, rows)
-    basis = np.linalg.qr(np.hstack([matrix[:, :kept], np.eye(rows)]))[0][:, :kept]
+    basis = np.linalg.qr(np.hstack([matrix[:, :kept], np.eye(rows, kept)]))[0][:, :kept]
     return np.asarray(np.hstack([basis, np.zeros((rows, count - kept))]))
