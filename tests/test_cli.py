@@ -65,6 +65,11 @@ def run(hospitals, tmp_path):
 @pytest.fixture
 def interrupted(hospitals, tmp_path, monkeypatch):
     """A run that was interrupted after its fifth exchange, that is after three rounds."""
+    return interrupt(monkeypatch, tmp_path / "stopped", hospitals, *SLOW)
+
+
+def interrupt(monkeypatch, folder, *arguments):
+    """Begin a run in a folder and interrupt it after its fifth exchange."""
     real, count = efkmvc.save_run, []
 
     def save_and_stop(*arguments):
@@ -75,9 +80,9 @@ def interrupted(hospitals, tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(efkmvc, "save_run", save_and_stop)
-        result = call("fit", hospitals, *SLOW, "--out", tmp_path / "stopped", code=130)
+        result = call("fit", *arguments, "--out", folder, code=130)
     assert "--resume" in result.stderr
-    return tmp_path / "stopped"
+    return folder
 
 
 SLOW = ("--clusters", 3, "--tol", 0, "--max-rounds", 6)
@@ -178,6 +183,68 @@ class TestFit:
         shown = call("fit", hospitals, "-k", 3, "-o", tmp_path / "run").stdout
         for part in ("bern", "oslo", "rome", "1 of 2", "view weights", "objective", "rounds", "up", "stop reason"):
             assert part in shown
+
+
+class TestTensorCenters:
+    """`fedhk-tucker` and `fedhk-parafac2`: ranks of every kind, and messages in a common basis."""
+
+    TUCKER = ("--algorithm", "fedhk-tucker", "--rank", "3,2,2", "--protocol", "cores")
+
+    def test_run_repeats_predicts_and_says_its_rank(self, hospitals, tmp_path):
+        run, again = tmp_path / "run", tmp_path / "again"
+        call("fit", hospitals, "-k", 3, *self.TUCKER, "--set", "refresh_every=2", "--out", run)
+        parameters = read_config(run / "config.toml").parameters
+        assert (parameters["rank"], parameters["refresh_every"]) == ([3, 2, 2], 2)
+        call("fit", "--config", run / "config.toml", "--out", again)
+        for file in ("model.safetensors", "sites/rome.safetensors", "labels/bern.parquet", "config.toml"):
+            assert (run / file).read_bytes() == (again / file).read_bytes()
+        for path in (run, run / "model.safetensors"):
+            found = json.loads(call("info", path, "--json").stdout)
+            assert found["rank"] == [3, 2, 2]
+            assert 0 <= found["reconstruction_error"] < 1
+            assert "3 x 2 x 2" in call("info", path).stdout
+        call("predict", run, hospitals, "--out", tmp_path / "labels")
+        was, now = (pl.read_parquet(folder / "rome.parquet") for folder in (run / "labels", tmp_path / "labels"))
+        assert was.equals(now)
+
+    @pytest.mark.parametrize(("text", "rank"), [("auto", "auto"), ("0.9", 0.9), ("2", 2)])
+    def test_rank_of_any_kind_stays_in_the_configuration(self, hospitals, tmp_path, text, rank):
+        arguments = ("-k", 3, "--algorithm", "fedhk-parafac2", "--set", f"rank={text}", "--max-rounds", 2)
+        call("fit", hospitals, *arguments, "--out", tmp_path / "run")
+        parameters = read_config(tmp_path / "run" / "config.toml").parameters
+        assert parameters["rank"] == rank
+        assert "refresh_every" not in parameters  # None: there is none in TOML
+        call("fit", "--config", tmp_path / "run" / "config.toml", "--out", tmp_path / "again")
+        same = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("run", "again")]
+        assert same[0] == same[1]
+
+    def test_interrupted_run_goes_on(self, hospitals, tmp_path, monkeypatch):
+        stopped = interrupt(monkeypatch, tmp_path / "stopped", hospitals, *SLOW, *self.TUCKER)
+        assert "rank=[3, 2, 2] there, 2 here" in refusal("fit", "--resume", "-o", stopped, "--rank", 2, code=3)
+        call("fit", "--resume", "--out", stopped)
+        call("fit", "--config", stopped / "config.toml", "--out", tmp_path / "undisturbed")
+        for file in ("model.safetensors", "labels/rome.parquet", "config.toml"):
+            assert (stopped / file).read_bytes() == (tmp_path / "undisturbed" / file).read_bytes()
+
+    @pytest.mark.parametrize(
+        ("options", "part"),
+        [
+            (("--rank", 2), "'rank'"),
+            (("--protocol", "cores"), "'cores'"),
+            (("--set", "flavour=mint"), "'flavour'"),
+            (("--algorithm", "fedhk-tucker", "--rank", "3,2,9"), "the 2 views"),
+            (("--algorithm", "fedhk-tucker", "--rank", "1.5"), "1.5"),
+            (("--algorithm", "fedhk-parafac2", "--rank", 4), "'image' with 3 features"),
+        ],
+    )
+    def test_what_cannot_be_is_refused_by_name(self, hospitals, tmp_path, options, part):
+        assert part in refusal("fit", hospitals, "-k", 3, *options, "--out", tmp_path / "run", code=3)
+
+    @pytest.mark.parametrize(
+        "options", [("--rank", "high"), ("--set", "rank"), ("--set", "rank=2", "--rank", 2), ("--set", "=2")]
+    )
+    def test_usage(self, hospitals, tmp_path, options):
+        call("fit", hospitals, "-k", 3, "--algorithm", "fedhk-tucker", *options, "-o", tmp_path / "run", code=2)
 
 
 class TestOutputs:
@@ -449,9 +516,9 @@ class TestProgram:
         assert shown == {name: str(defaults[name]) for name in shown}
 
     def test_choices_are_those_of_the_estimator(self):
-        constraints = fedhk.EFKMVC._parameter_constraints
+        tables = [fedhk.EFKMVC._parameter_constraints, fedhk.FedHKTucker._parameter_constraints]
         for name in ("protocol", "scaling", "heat_coef"):
-            assert set(CHOICES[name]) == constraints[name][0].options
+            assert set(CHOICES[name]) == set().union(*(table[name][0].options for table in tables))
         assert all(hasattr(fedhk, algorithm.estimator) for algorithm in ALGORITHMS.values())
 
     def test_model_file_has_no_rows(self, run):

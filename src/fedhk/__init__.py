@@ -10,16 +10,30 @@ if TYPE_CHECKING:
     from fedhk import datasets, metrics
     from fedhk.estimators.efkmvc import EFKMVC
     from fedhk.estimators.heat_kernel_mvc import HeatKernelMVC
+    from fedhk.estimators.person import FedHKPerson
     from fedhk.estimators.tensor_centers import FedHKParafac2, FedHKTucker
+    from fedhk.evaluation import evaluate
 
 __version__ = "0.1.0.dev0"
 
-__all__ = ["EFKMVC", "FedHKParafac2", "FedHKTucker", "HeatKernelMVC", "__version__", "datasets", "load", "metrics"]
+__all__ = [
+    "EFKMVC",
+    "FedHKParafac2",
+    "FedHKPerson",
+    "FedHKTucker",
+    "HeatKernelMVC",
+    "__version__",
+    "datasets",
+    "evaluate",
+    "load",
+    "metrics",
+]
 
 # Loaded when first used, so that `fedhk --help` and shell completion need not wait for scikit-learn.
 _ESTIMATORS = {
     "EFKMVC": "fedhk.estimators.efkmvc",
     "FedHKParafac2": "fedhk.estimators.tensor_centers",
+    "FedHKPerson": "fedhk.estimators.person",
     "FedHKTucker": "fedhk.estimators.tensor_centers",
     "HeatKernelMVC": "fedhk.estimators.heat_kernel_mvc",
 }
@@ -31,6 +45,8 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(_ESTIMATORS[name]), name)
     elif name in _MODULES:
         value = importlib.import_module(f"fedhk.{name}")
+    elif name == "evaluate":
+        value = importlib.import_module("fedhk.evaluation").evaluate
     else:
         raise AttributeError(f"module 'fedhk' has no attribute {name!r}")
     globals()[name] = value

@@ -46,6 +46,8 @@ class Algorithm:
 
 ALGORITHMS = {
     "e-fkmvc": Algorithm("EFKMVC"),
+    "fedhk-tucker": Algorithm("FedHKTucker"),
+    "fedhk-parafac2": Algorithm("FedHKParafac2"),
     "heat-kernel-mvc": Algorithm("HeatKernelMVC", federated=False, rounds="max_iter"),
 }
 

@@ -37,6 +37,7 @@ def fit(  # noqa: PLR0917
     seed: o.Seed = None,
     protocol: o.Protocol = None,
     local_passes: o.LocalPasses = None,
+    rank: o.Rank = None,
     scaling: o.Scaling = None,
     heat_coef: o.HeatCoef = None,
     heat_time: o.HeatTime = None,
@@ -48,6 +49,7 @@ def fit(  # noqa: PLR0917
     fraction: o.Fraction = None,
     min_sites: o.MinSites = None,
     personalization_step: o.PersonalizationStep = None,
+    settings: o.Settings = None,
 ) -> None:
     """Cluster the rows of several sites; write model, labels, history and configuration into a run folder.
 
@@ -58,6 +60,8 @@ def fit(  # noqa: PLR0917
 
         fedhk fit hospitals/ --clusters 6 --out run/
 
+        fedhk fit hospitals/ --clusters 6 --algorithm fedhk-tucker --rank 6,4,2 --out run/
+
         fedhk fit hospitals/ --clusters 6 --out run/ --resume
 
         fedhk fit --config run/config.toml --out again/
@@ -66,6 +70,7 @@ def fit(  # noqa: PLR0917
         "n_clusters": clusters,
         "protocol": protocol,
         "local_passes": local_passes,
+        "rank": o.parse_rank(rank),
         "scaling": scaling,
         "heat_coef": heat_coef,
         "heat_time": heat_time,
@@ -78,6 +83,7 @@ def fit(  # noqa: PLR0917
         "min_sites": min_sites,
         "personalization_step": personalization_step,
     }
+    given = _joined(given, o.parse_settings(settings or []))
     target = _target(out, config)
     with exit_codes(f"`fedhk fit --resume --out {target}` goes on."):
         wanted = _base(target, config, resume).updated(given, data=folder, algorithm=algorithm, seed=seed)
@@ -86,6 +92,14 @@ def fit(  # noqa: PLR0917
         show_json(summary)
     else:
         show_summary(output(), summary, target)
+
+
+def _joined(options: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+    """What was given by options of their own and by --set; nothing may be given by both."""
+    for name in settings:
+        if options.get(name) is not None:
+            raise typer.BadParameter(f"{name!r} is given by its own option too.", param_hint="--set")
+    return options | settings
 
 
 def _target(out: Path | None, config: Path | None) -> Path:
@@ -177,9 +191,20 @@ def run_facts(summary: dict[str, Any]) -> list[tuple[str, Any]]:
     return [
         ("rows", f"{summary['rows']:,} at {counted(len(summary['sites']), 'site')}"),
         ("view weights", weights),
+        *form_facts(summary),
         ("objective", f"{summary['objective']:.6g}"),
         ("rounds", f"{summary['rounds']}, {summary['seconds']:.2f} s"),
         ("bytes", f"{size(summary['bytes_up'])} up, {size(summary['bytes_down'])} down"),
         ("stop reason", summary["stop_reason"]),
         ("seed", summary["seed"]),
+    ]
+
+
+def form_facts(found: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Rank and loss of tensor centres, for a table; nothing where centres have no such form."""
+    if found.get("rank") is None:
+        return []
+    return [
+        ("rank", " x ".join(map(str, found["rank"]))),
+        ("reconstruction error", f"{found['reconstruction_error']:.3g}"),
     ]

@@ -14,9 +14,9 @@ from rich.console import Console
 from fedhk.cli import options as o
 from fedhk.cli.config import read_config
 from fedhk.cli.console import add_rows, counted, exit_codes, facts_table, make_table, output, show_json
-from fedhk.cli.fit import run_facts
+from fedhk.cli.fit import form_facts, run_facts
 from fedhk.cli.predict import site_folders
-from fedhk.cli.runs import CHECKPOINT, SUMMARY, UNDER_WAY, describe_views, is_run, is_under_way
+from fedhk.cli.runs import CHECKPOINT, SUMMARY, UNDER_WAY, describe_form, describe_views, is_run, is_under_way
 from fedhk.errors import DataError
 
 AnyPath = Annotated[Path, typer.Argument(help="A model file, a run folder, a federation folder or a site's folder.")]
@@ -66,6 +66,7 @@ def _describe_model(path: Path) -> dict[str, Any]:
         "format_version": VERSION,
         "n_clusters": int(model.n_clusters_),
         "views": describe_views(model),
+        **describe_form(model),
         "objective": float(model.objective_),
         "rounds": getattr(model, "n_iter_", None),
         "stop_reason": getattr(model, "stop_reason_", None),
@@ -131,6 +132,7 @@ def _show_model(console: Console, found: dict[str, Any]) -> None:
     facts = [
         ("estimator", found["estimator"]),
         ("clusters", found["n_clusters"]),
+        *form_facts(found),
         ("objective", f"{found['objective']:.6g}"),
         ("rounds", found["rounds"]),
         ("stop reason", found["stop_reason"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +13,7 @@ from fedhk.cli.algorithms import ALGORITHMS
 
 CHOICES = {
     "algorithm": tuple(ALGORITHMS),
-    "protocol": ("statistics", "centers"),
+    "protocol": ("statistics", "centers", "auto", "cores", "factors"),
     "scaling": ("standard", "minmax", "l2", "none"),
     "heat_coef": ("uniform", "minmax", "absdev"),
 }
@@ -63,6 +64,36 @@ parse_fuzzifier = parsed("--fuzzifier", ("auto",), float)
 parse_view_weights = parsed(
     "--view-weights", ("auto", "uniform", "learned"), lambda text: [float(part) for part in text.split(",")]
 )
+parse_rank = parsed("--rank", ("auto",), lambda text: _one_or_several([_number(part) for part in text.split(",")]))
+
+
+def _number(text: str) -> int | float:
+    """A whole number where it is one: as a rank 1 and 1.0 are not the same."""
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
+
+
+def _one_or_several(numbers: list[int | float]) -> int | float | list[int | float]:
+    return numbers[0] if len(numbers) == 1 else numbers
+
+
+def parse_settings(texts: Sequence[str]) -> dict[str, Any]:
+    """Parameters from NAME=VALUE, the value as in a configuration; what is no TOML value is a word."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if not (equals and name and value):
+            raise typer.BadParameter(f"{text!r} is not NAME=VALUE.", param_hint="--set")
+        if name in found:
+            raise typer.BadParameter(f"{name!r} is given twice.", param_hint="--set")
+        try:
+            found[name] = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            found[name] = value
+    return found
+
 
 Folder = Annotated[Path | None, typer.Argument(help="Federation folder: a sub-folder per site, in it a file per view.")]
 Name = Annotated[str | None, one_of("algorithm", "What to run.", "e-fkmvc")]
@@ -73,8 +104,26 @@ Force = Annotated[bool, typer.Option("--force", help="Replace the output if it e
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the interrupted run in --out.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
 
-Protocol = Annotated[str | None, one_of("protocol", "What a round sends: sums, or centres.", "statistics")]
-LocalPasses = Annotated[int | None, number("local-passes", "Passes at a site per round, with centers.", 5, min=1)]
+Protocol = Annotated[
+    str | None,
+    one_of("protocol", "What a round sends; fedhk-tucker, fedhk-parafac2: auto.", "statistics"),
+]
+LocalPasses = Annotated[
+    int | None, number("local-passes", "Passes at a site per round, with centers and factors.", 5, min=1)
+]
+Rank = Annotated[
+    str | None,
+    typer.Option(
+        "--rank",
+        metavar="auto|NUMBERS",
+        show_default="auto",
+        help="Rank of tensor centres: a share of energy such as 0.95, or whole numbers with commas between.",
+    ),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="Any other parameter, as in config.toml; may be repeated."),
+]
 Scaling = Annotated[str | None, one_of("scaling", "Units of features; l2 for text.", "standard")]
 HeatCoef = Annotated[str | None, one_of("heat_coef", "Coefficient of each cell.", "uniform")]
 HeatTime = Annotated[float | None, number("heat-time", "Bandwidth of the heat kernel.", 0.3)]

@@ -158,6 +158,7 @@ def summarise(outcome: Outcome, federation: Federation, config: Config) -> dict[
         "seed": config.seed,
         "n_clusters": int(model.n_clusters_),
         "views": describe_views(model),
+        **describe_form(model),
         "sites": {
             name: {
                 "rows": site.n_rows,
@@ -175,6 +176,12 @@ def summarise(outcome: Outcome, federation: Federation, config: Config) -> dict[
         "seconds": sum(record["seconds"] for record in outcome.history),
         "refused": {site: why for record in outcome.history for site, why in record.get("refused", {}).items()},
     }
+
+
+def describe_form(model: Any) -> dict[str, Any]:
+    """Rank of the centres and what it loses; nothing where they have no low-rank form."""
+    rank = getattr(model, "rank_", None)
+    return {} if rank is None else {"rank": list(rank), "reconstruction_error": float(model.reconstruction_error_)}
 
 
 def describe_views(model: Any) -> list[dict[str, Any]]:

@@ -244,4 +244,6 @@ def _as_json(value: Any) -> Any:
     """A parameter as JSON can hold it; arrays and generators are left out."""
     if isinstance(value, np.generic):
         return value.item()
+    if isinstance(value, tuple | list) and all(isinstance(number, int | float) for number in value):
+        return list(value)
     return value if isinstance(value, bool | int | float | str) else None

@@ -9,7 +9,7 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
 
 from fedhk._typing import FloatArray
 from fedhk.data.scaling import HEAT_COEFS, SCALINGS, HeatCoef, Scaling
@@ -22,7 +22,12 @@ AUTO_CLUSTERS = range(2, 11)
 
 WHOLE_FROM_ONE = Interval(Integral, 1, None, closed="left")
 
-RANK_CONSTRAINT: list[Any] = [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither"), "array-like"]
+RANK_CONSTRAINT: list[Any] = [
+    StrOptions({"auto"}),
+    WHOLE_FROM_ONE,
+    Interval(RealNotInt, 0, 1, closed="neither"),
+    "array-like",
+]
 
 MODEL_CONSTRAINTS: dict[str, list[Any]] = {
     "n_clusters": [WHOLE_FROM_ONE, StrOptions({"auto"}), "array-like", range],

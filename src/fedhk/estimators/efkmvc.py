@@ -25,7 +25,7 @@ from fedhk.federation.checkpoint import load_run, save_run
 from fedhk.federation.engines.inprocess import InProcessEngine
 from fedhk.federation.personalization import gradient_step
 from fedhk.federation.run import Participation, Run, conduct, without_engine
-from fedhk.federation.server import Plan
+from fedhk.federation.server import Plan, ServerState
 from fedhk.federation.site import SiteState, aligned
 from fedhk.model.fitted import FittedModel
 from fedhk.model.one_pass import Passes, own_threads
@@ -196,7 +196,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         state = run.state
         assert state.progress is not None  # noqa: S101 - a run that is done has parameters
         progress = state.progress
-        self._model = FittedModel(state.parameters, state.references, state.names, state.columns)
+        self._model = self._global_model(state)
         self._dtype = np.dtype(np.float32 if all(v.dtype == np.float32 for v in clients.values()) else np.float64)
         self._single_table = False
         self.n_features_in_ = sum(state.widths)
@@ -213,6 +213,10 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         for site, views in clients.items():
             rows = Rows(aligned(views, state.references, state.names, site), state.references)
             self._personalize(site, rows, state.parameters, workers)
+
+    def _global_model(self, state: ServerState) -> FittedModel:
+        """The model that all sites have in common."""
+        return FittedModel(state.parameters, state.references, state.names, state.columns)
 
     def _personalize(self, site: str, rows: Rows, parameters: Parameters, workers: int) -> None:
         """One site's own model and labels."""

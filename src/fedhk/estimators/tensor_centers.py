@@ -31,8 +31,6 @@ class TensorCenters(EFKMVC):
         "personalization": [Interval(Real, 0, 1, closed="both")],
     }
 
-    decomposition: ClassVar[str]
-
     _: KW_ONLY
     protocol: str = "auto"
     rank: Any = "auto"

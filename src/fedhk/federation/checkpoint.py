@@ -25,6 +25,7 @@ from fedhk.federation.payloads import (
 )
 from fedhk.federation.run import Run
 from fedhk.federation.server import Plan, ServerState
+from fedhk.model.calibration import Calibration
 from fedhk.model.loop import Progress
 
 FILE = "run.fedhk"
@@ -37,8 +38,9 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
     settings = described["settings"]
     if not isinstance(settings["init"], str):
         settings["init"] = [sha256(np.asarray(values).tobytes()).hexdigest()[:16] for values in settings["init"]]
-    if not isinstance(settings["view_weights"], str):
-        settings["view_weights"] = list(settings["view_weights"])
+    for name in ("view_weights", "rank"):
+        if isinstance(settings[name], tuple):
+            settings[name] = list(settings[name])
     return described
 
 
@@ -53,6 +55,7 @@ def save_run(folder: Path, plan: Plan, run: Run) -> None:
         "n_sites": state.n_sites,
         "answered": state.answered,
         "protocol": [state.protocol, state.precision],
+        "calibration": None if state.calibration is None else state.calibration.to_list(),
         "final": None if math.isnan(state.final_objective) else [state.final_objective, state.rows],
     }
     if state.references:
@@ -61,7 +64,7 @@ def save_run(folder: Path, plan: Plan, run: Run) -> None:
         values |= described
     if state.progress is not None:
         packed, numbers = pack_parameters(state.progress.parameters)
-        arrays |= packed | {f"basis.{view}": e for view, e in enumerate(state.basis)}
+        arrays |= packed | {f"basis.{view}": e for view, e in enumerate(state.directions)}
         form = state.free_form or state.progress.parameters.form
         if form is not None:
             values["form"], factors = form.to_arrays()
@@ -138,12 +141,14 @@ def _state(message: Message, columns: list[list[str] | None]) -> ServerState:
     named = tuple(None if names is None else tuple(names) for names in columns)
     state = replace(state, names=names, columns=named, moments=moments, references=references)
     protocol, precision = values["protocol"]
-    state = replace(state, protocol=protocol, precision=precision)
+    told = values["calibration"]
+    calibration = None if told is None else Calibration.from_list(told)
+    state = replace(state, protocol=protocol, precision=precision, calibration=calibration)
     if "progress" not in values:
         return state
     iteration, objective, converged, reason = values["progress"]
-    basis = tuple(message.arrays[f"basis.{v}"] for v in range(len(names)) if f"basis.{v}" in message.arrays)
-    parameters = unpack_parameters(message, [e.shape[1] for e in basis] if basis else state.widths)
+    directions = tuple(message.arrays[f"basis.{v}"] for v in range(len(names)) if f"basis.{v}" in message.arrays)
+    parameters = unpack_parameters(message, [len(d) for d in directions] if directions else state.widths)
     if "form" in values:
         from fedhk.model.low_rank import LowRank  # noqa: PLC0415 - tensor algebra takes a second to import
 
@@ -155,4 +160,4 @@ def _state(message: Message, columns: list[list[str] | None]) -> ServerState:
     progress = Progress(
         parameters, int(iteration), math.inf if objective is None else float(objective), bool(converged), str(reason)
     )
-    return replace(state, progress=progress, basis=basis)
+    return replace(state, progress=progress, directions=directions)

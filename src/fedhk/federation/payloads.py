@@ -21,6 +21,7 @@ from fedhk.data.views import LARGEST_VALUE, Columns, is_tensor
 from fedhk.errors import MessageError
 from fedhk.federation.messages import ArraySpec, Message, check_arrays
 from fedhk.federation.precision import at_least_half, pack_rounded, rounded_spec, unpack_rounded
+from fedhk.model.calibration import LEAST_RATIO, MOST_RATIO
 from fedhk.model.candidates import Candidates
 from fedhk.model.parameters import Parameters
 from fedhk.model.statistics import Statistics
@@ -254,6 +255,16 @@ def pack_candidates(candidates: Candidates, precision: str = "double") -> Arrays
     return pack_rounded("candidates", candidates.points, precision) | {
         "weights": np.column_stack([candidates.sizes, candidates.spreads]),
     }
+
+
+def read_frame(frame: npt.NDArray[Any] | None, width: int, site: str) -> FloatArray:
+    """A site's own mean and spread, checked."""
+    if frame is None or frame.shape != (2, width) or frame.dtype.kind != "f" or not np.isfinite(frame).all():
+        raise MessageError(f"its own mean and spread are missing, or are not 2 x {width} finite numbers", site)
+    values = np.asarray(frame, np.float64)
+    if np.any(values[1] < LEAST_RATIO * 0.99) or np.any(values[1] > MOST_RATIO * 1.01):
+        raise MessageError(f"its spread is not between {LEAST_RATIO} and {MOST_RATIO} of the common one", site)
+    return values
 
 
 def unpack_candidates(message: Message, widths: Sequence[int], most: int) -> Candidates:

@@ -23,12 +23,14 @@ from fedhk.data.views import Columns
 from fedhk.errors import DataError, FedHKError, MessageError
 from fedhk.federation.describe import merge_descriptions, read_description, same_views
 from fedhk.federation.messages import ArraySpec, Message, check_arrays, expect
-from fedhk.federation.payloads import pack_references, unpack_candidates
+from fedhk.federation.payloads import pack_references, read_frame, unpack_candidates
 from fedhk.federation.plausible import check_points, check_rows, check_spreads, reach
 from fedhk.federation.protocols import protocol_named
-from fedhk.federation.protocols.cores import expanded
-from fedhk.model.candidates import candidate_rows, candidate_starts, candidates_per_site
+from fedhk.federation.protocols.cores import expanded, orthonormal
+from fedhk.model.calibration import Calibration, Frames, choose
+from fedhk.model.candidates import Candidates, candidate_rows, candidate_starts, candidates_per_site
 from fedhk.model.loop import Progress
+from fedhk.model.one_pass import Passes
 from fedhk.model.parameters import Parameters
 from fedhk.model.preparation import balance, references_from_moments
 from fedhk.model.settings import Settings
@@ -71,6 +73,8 @@ class Plan:
         What the server averages, for "factors".
     blend : float
         Share of a site's factors of the round before in its start, for "factors".
+    calibration : (float, float), "auto" or None
+        Shares of each site's own mean and spread that are taken out of its rows; None is none, and no offsets either.
     """
 
     settings: Settings
@@ -85,6 +89,7 @@ class Plan:
     refresh_every: int = 0
     aggregation: str = "centers"
     blend: float = 0.0
+    calibration: str | tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -105,8 +110,10 @@ class ServerState:
         Those of the plan, resolved once the views are known.
     informed, holders : frozenset of str
         Sites that have the references, and those that have what the protocol sends once.
-    basis : tuple of array of shape (d_h, q_h)
-        Orthonormal columns in whose coordinates the centres of `progress` are; empty where they are in features.
+    directions : tuple of array of shape (q_h, d_h)
+        What sites are sent of the basis, as they read it; empty where centres are in features.
+    calibration : Calibration or None
+        How sites bring their rows to one frame, once it is chosen.
     free_form : LowRank or None
         A form that constrains nothing, where the centres of `progress` go without it.
     answered : str
@@ -128,7 +135,8 @@ class ServerState:
     precision: str = "double"
     informed: frozenset[str] = field(default_factory=frozenset)
     holders: frozenset[str] = field(default_factory=frozenset)
-    basis: tuple[FloatArray, ...] = ()
+    directions: tuple[FloatArray, ...] = ()
+    calibration: Calibration | None = None
     free_form: LowRank | None = None
     answered: str = ""
     progress: Progress | None = None
@@ -139,6 +147,11 @@ class ServerState:
     def widths(self) -> tuple[int, ...]:
         """Features per view."""
         return tuple(reference.width for reference in self.references)
+
+    @cached_property
+    def basis(self) -> tuple[FloatArray, ...]:
+        """Orthonormal columns, of shape (d_h, q_h), in whose coordinates the centres of `progress` are."""
+        return tuple(orthonormal(directions) for directions in self.directions)
 
     @property
     def inner(self) -> Parameters:
@@ -174,10 +187,14 @@ def next_request(plan: Plan, state: ServerState, *, informed: bool, holds: bool)
         values["precision"] = state.precision
     if state.phase == "candidates":
         values |= {"count": _candidates_wanted(plan, state), "seed": plan.seed}
+        if plan.calibration is not None:
+            values["frame"] = True
     if state.phase in ("round", "finish"):
         parameters, numbers = protocol_named(state.protocol).tell(plan, state, holds=holds)
         arrays |= parameters
         values |= numbers | {"protocol": state.protocol}
+        if state.calibration is not None:
+            values["calibration"] = state.calibration.to_list()
     if state.phase == "round" and state.protocol in ("centers", "factors"):
         values |= {"local_passes": plan.local_passes, "learn_weights": plan.settings.learn_weights}
     return Message(state.phase, EVERYONE, state.exchange, arrays, values)
@@ -336,23 +353,43 @@ def _candidates_wanted(plan: Plan, state: ServerState) -> int:
 
 
 def _read_candidates(plan: Plan, state: ServerState, reply: Message) -> Any:
-    candidates = unpack_candidates(reply, state.widths, _candidates_wanted(plan, state))
+    arrays = dict(reply.arrays)
+    frame = arrays.pop("frame", None)
+    if plan.calibration is not None:
+        frame = read_frame(frame, sum(state.widths), reply.site)
+    candidates = unpack_candidates(replace(reply, arrays=arrays), state.widths, _candidates_wanted(plan, state))
     check_points(candidates.points, state.reach, reply.site)
     check_spreads(candidates.spreads, state.reach, reply.site)
-    return candidates
+    return candidates, frame
 
 
 def _take_candidates(plan: Plan, state: ServerState, good: list[tuple[str, Any]], workers: int) -> ServerState:
-    candidates = [found for _, found in good]
+    candidates = [found for _, (found, _) in good]
     if not any(len(found.sizes) for found in candidates):
         raise DataError(
             "No site could give candidates for a start: a candidate is a mean of at least 2 rows, and no site has 2. "
             "Give centres as init, or join sites."
         )
+    if plan.calibration is not None:
+        return _calibrated(plan, state, [answer for _, answer in good], workers)
     rows = candidate_rows(candidates, state.references, state.names)
     starts = candidate_starts(plan.settings.n_init, rows.n_rows, sum(state.widths), plan.settings.n_clusters)
     start = plan.settings.start(rows, np.random.RandomState(plan.seed), workers, n_init=starts)
     state = replace(state, phase="round", progress=Progress(start))
+    return protocol_named(state.protocol).begin(plan, state, rows)
+
+
+def _calibrated(
+    plan: Plan, state: ServerState, answers: list[tuple[Candidates, FloatArray]], workers: int
+) -> ServerState:
+    """The state with a calibration, and the start that goes with it."""
+    held = [(found, frame) for found, frame in answers if len(found.sizes)]
+    known = Frames(tuple(f for f, _ in held), tuple(f for _, f in held), state.references, state.names)
+    wanted = None if isinstance(plan.calibration, str) else plan.calibration
+    calibration, start, rows = choose(known, plan.settings, wanted, plan.seed, workers)
+    with Passes(rows, plan.settings.n_clusters, workers) as scan:
+        start = plan.settings.constrained(start, state.names, scan.statistics(start))
+    state = replace(state, phase="round", calibration=calibration, progress=Progress(start))
     return protocol_named(state.protocol).begin(plan, state, rows)
 
 

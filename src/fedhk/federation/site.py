@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedhk._typing import FloatArray
-from fedhk.data.scaling import Reference
+from fedhk.data.scaling import Reference, Scaling
 from fedhk.data.views import Columns, Views, is_tensor
 from fedhk.errors import MessageError
 from fedhk.federation.messages import Message
@@ -25,9 +25,10 @@ from fedhk.federation.payloads import (
     unpack_references,
 )
 from fedhk.federation.protocols import PROTOCOL_NAMES, RoundProtocol, protocol_named
-from fedhk.federation.protocols.base import held_parameters, held_rows
+from fedhk.federation.protocols.base import held_rows
+from fedhk.federation.protocols.statistics import own_statistics
+from fedhk.model.calibration import Calibration, calibrated, site_frame
 from fedhk.model.candidates import site_candidates
-from fedhk.model.one_pass import Passes
 from fedhk.model.parameters import Parameters
 from fedhk.model.preparation import heat_energy, site_moments
 from fedhk.model.rows import Rows
@@ -50,6 +51,12 @@ class SiteState:
         The rows in model units, once the server has sent the references.
     parameters : Parameters or None
         The last parameters from the server.
+    references : tuple of Reference
+        The common references, as the server told them.
+    calibration : Calibration or None
+        With which the rows are in one frame with those of other sites.
+    offset : tuple of array of shape (d_h,)
+        How far the site's rows are from the centres of their clusters, where the calibration asks for it.
     basis : tuple of array of shape (d_h, q_h)
         The basis from the server, with the protocol "cores".
     form : LowRank or None
@@ -60,6 +67,9 @@ class SiteState:
     views: Views
     rows: Rows | None = None
     parameters: Parameters | None = None
+    references: tuple[Reference, ...] = ()
+    calibration: Calibration | None = None
+    offset: tuple[FloatArray, ...] = ()
     basis: tuple[FloatArray, ...] = ()
     form: LowRank | None = None
 
@@ -96,7 +106,7 @@ def client_step(state: SiteState, request: Message, workers: int = 1) -> tuple[S
     state = _with_references(state, request)
     if request.kind in ("round", "finish"):
         protocol = _protocol(state, request)
-        state = protocol.hear(state, request)
+        state = protocol.hear(_with_calibration(state, request), request)
         if request.kind == "round":
             state, arrays, values = protocol.answer(state, request, workers)
             return state, Message("round", state.name, request.round, arrays, values)
@@ -131,14 +141,38 @@ def _candidates(state: SiteState, request: Message, workers: int) -> tuple[Array
     seed = np.random.SeedSequence([int(request.values["seed"]), zlib.crc32(state.name.encode())])
     random_state = np.random.RandomState(np.random.MT19937(seed))
     found = site_candidates(held_rows(state), int(request.values["count"]), random_state)
-    return pack_candidates(found, request.values.get("precision", "double")), {}
+    arrays = pack_candidates(found, request.values.get("precision", "double"))
+    if request.values.get("frame"):
+        arrays["frame"] = own_frame(held_rows(state).views, state.references).astype(np.float32)
+    return arrays, {}
+
+
+def own_frame(views: Views, references: tuple[Reference, ...]) -> FloatArray:
+    """A site's own mean and spread in model units, as they are sent."""
+    scaling: Scaling = "l2" if any(reference.unit_rows for reference in references) else "standard"
+    moments = site_moments(views, [reference.width for reference in references], scaling, None)
+    return site_frame(moments, references).astype(np.float32).astype(np.float64)
+
+
+def _with_calibration(state: SiteState, request: Message) -> SiteState:
+    """The state with rows in the frame that the server asks for."""
+    told = request.values.get("calibration")
+    calibration = None if told is None else Calibration.from_list(told)
+    if calibration is None or calibration == state.calibration:
+        return state
+    rows = calibrated_rows(held_rows(state).views, state.references, calibration)
+    return replace(state, rows=rows, calibration=calibration, offset=())
+
+
+def calibrated_rows(views: Views, references: tuple[Reference, ...], calibration: Calibration) -> Rows:
+    """A site's rows with references of its own; its views are in the order of the model."""
+    frame = own_frame(views, references)
+    return Rows(views, calibrated(references, frame, float(views.n_rows), calibration))
 
 
 def _finish(state: SiteState, request: Message, workers: int) -> tuple[Arrays, Values]:  # noqa: ARG001
     """The objective at the final parameters; labels and the personal model stay at the site."""
-    parameters = held_parameters(state)
-    with Passes(held_rows(state), parameters.n_clusters, workers) as scan:
-        statistics = scan.statistics(parameters)
+    statistics = own_statistics(state, workers)
     return {"sums": np.array([statistics.objective, statistics.rows])}, {}
 
 
@@ -157,7 +191,7 @@ def _with_references(state: SiteState, request: Message) -> SiteState:
     views = aligned(state.views, references, names, state.name)
     for name, columns, code in zip(names, views.columns, codes, strict=True):
         _check_columns(name, columns, code, state.name)
-    return replace(state, rows=Rows(views, references))
+    return replace(state, rows=Rows(views, references), references=references, calibration=None)
 
 
 def _check_columns(view: str, columns: Columns, code: ColumnsCode, site: str) -> None:

@@ -149,6 +149,8 @@ def constrain(
         widths = [target.shape[1] for target in targets]
         check_rank(rank, form.limits(parameters.n_clusters, widths, view_names), form.name)
     low_rank = _nearest(name, rank, targets, weights, view_names)
+    if low_rank.free:  # nothing is constrained: the start stays what it is
+        low_rank = low_rank.refitted(parameters.centers)
     return replace(parameters, centers=low_rank.centers(), form=low_rank)
 
 

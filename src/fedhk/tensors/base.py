@@ -225,13 +225,16 @@ class Decomposition(ABC, Generic[F]):
     def blend(self, factors: F, other: F, share: float) -> F:
         """Factors with a share of another's, in the gauge of the first: (1 - share) here, share there.
 
-        The bases of the blend are the nearest with orthonormal columns.
+        Both are brought to their canonical gauge before: what one of them is stretched by must not matter. The bases
+        of the blend are the nearest with orthonormal columns.
         """
-        return self._extrapolated(self.align(other, factors), factors, -share)
+        onto = self.canonical(factors)
+        return self._extrapolated(self.align(self.canonical(other), onto), onto, -share)
 
     def mean(self, several: Sequence[F], shares: FloatArray, onto: F) -> F:
-        """Average of factors after turning all to one gauge, that of `onto`; shares sum to 1."""
-        aligned = [self.align(factors, onto) for factors in several]
+        """Average of factors after turning all to one gauge, the canonical one of `onto`; shares sum to 1."""
+        onto = self.canonical(onto)
+        aligned = [self.align(self.canonical(factors), onto) for factors in several]
         bases = [
             polar_factor(np.tensordot(shares, np.stack(parts), 1))
             for parts in zip(*(self.basis(f) for f in aligned), strict=True)

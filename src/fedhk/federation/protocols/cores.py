@@ -23,7 +23,7 @@ from fedhk.federation.payloads import Arrays, Values, pack_parameters, split, un
 from fedhk.federation.plausible import ROUNDING, check_rows
 from fedhk.federation.precision import as_sent, at_least_half, pack_rounded, rounded_spec, unpack_rounded
 from fedhk.federation.protocols.base import held_parameters, held_rows
-from fedhk.federation.protocols.statistics import StatisticsProtocol, own_statistics
+from fedhk.federation.protocols.statistics import StatisticsProtocol, own_statistics, with_offset
 from fedhk.model.kmeans import leading_axes
 from fedhk.model.loop import improve
 from fedhk.model.one_pass import Passes
@@ -52,8 +52,8 @@ class CoresProtocol(StatisticsProtocol):
     def tell(self, plan: Plan, state: ServerState, *, holds: bool) -> tuple[Arrays, Values]:
         arrays, values = pack_parameters(state.inner, state.precision)
         if not holds:
-            for view, directions in enumerate(state.basis):
-                arrays |= pack_rounded(f"basis.{view}", directions.T, state.precision)
+            for view, directions in enumerate(state.directions):  # rounded before: rounding again changes nothing
+                arrays |= pack_rounded(f"basis.{view}", directions, state.precision)
         if refreshes(plan, state):
             values["refresh"] = True
         return arrays, values
@@ -71,6 +71,7 @@ class CoresProtocol(StatisticsProtocol):
     def answer(self, site: SiteState, request: Message, workers: int) -> tuple[SiteState, Arrays, Values]:
         if request.values.get("refresh"):
             return super().answer(site, request, workers)
+        site = with_offset(site, workers)
         statistics, parameters = own_statistics(site, workers), held_parameters(site)
         heights: FloatArray = np.stack([weights.max(axis=1) for weights in statistics.weights], axis=1)
         moves = []
@@ -141,21 +142,21 @@ def rebased(state: ServerState, parameters: Parameters, clouds: Sequence[FloatAr
     if form is not None and form.free:  # centres of any kind have this form: it is made at the end
         parameters = replace(parameters, form=None)
     spans = parameters.centers if parameters.form is None else [b.T for b in parameters.form.bases]
-    basis = []
+    sent = []
     for span, cloud in zip(spans, clouds, strict=True):
         held = leading_axes(span, 1.0)
         rest = cloud - (cloud @ held) @ held.T
         extra = leading_axes(rest, EXTRA_SHARE)[:, : min(parameters.n_clusters, MOST_EXTRA)]
-        basis.append(orthonormal(as_sent(np.hstack([held, extra]).T, state.precision)))
+        sent.append(as_sent(np.hstack([held, extra]).T, state.precision))
     progress = state.progress
     assert progress is not None  # noqa: S101 - there are parameters
-    return replace(
+    state = replace(
         state,
-        basis=tuple(basis),
+        directions=tuple(sent),
         holders=frozenset(),
         free_form=form if parameters.form is None else None,
-        progress=replace(progress, parameters=compressed(parameters, basis)),
     )
+    return replace(state, progress=replace(progress, parameters=compressed(parameters, state.basis)))
 
 
 def compressed(parameters: Parameters, basis: Sequence[FloatArray]) -> Parameters:
@@ -172,8 +173,12 @@ def expanded(inner: Parameters, basis: Sequence[FloatArray]) -> Parameters:
 
 
 def orthonormal(directions: FloatArray) -> FloatArray:
-    """A basis, of shape (d_h, q_h), from rows that were orthonormal before they were rounded."""
-    return np.asarray(np.linalg.qr(directions.T)[0])
+    """A basis, of shape (d_h, q_h), from rows that were orthonormal before they were rounded.
+
+    Every column points the way of its row: what is orthonormal already stays as it is.
+    """
+    columns, triangle = np.linalg.qr(directions.T)
+    return np.asarray(columns * np.where(np.diag(triangle) < 0, -1.0, 1.0))
 
 
 def _residuals(rows: Rows, parameters: Parameters) -> list[FloatArray]:
@@ -194,7 +199,8 @@ def _check(moves: Sequence[FloatArray], weights: FloatArray, sums: FloatArray, s
     check_rows(rows, objective, state.inner, site)
     most = (1 + ROUNDING) * rows
     furthest = [2 * float(np.linalg.norm(limit)) + 1.0 for limit in state.reach]
-    if np.any(sums[:-2] > most) or np.any(weights > most * np.maximum(furthest, 1.0)):
+    costs, masses = sums[: len(moves)], sums[len(moves) : -2]
+    if np.any(costs > most) or masses.sum() > most or np.any(weights > most * np.maximum(furthest, 1.0)):
         raise MessageError(f"masses, costs or weights larger than the {rows:.6g} rows they are of", site)
     if any(np.any(np.abs(move) > limit) for move, limit in zip(moves, furthest, strict=True)):
         raise MessageError("pulls on centres that are further than any row is", site)

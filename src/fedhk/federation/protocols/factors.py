@@ -12,7 +12,7 @@ from fedhk._typing import FloatArray
 from fedhk.errors import MessageError
 from fedhk.federation.messages import ArraySpec, Message, check_arrays
 from fedhk.federation.payloads import Arrays, Values, pack_parameters, unpack_parameters
-from fedhk.federation.plausible import check_points, check_rows
+from fedhk.federation.plausible import ROUNDING, check_points, check_rows
 from fedhk.federation.precision import at_least_half, pack_rounded
 from fedhk.federation.protocols.base import RoundProtocol, held_parameters, held_rows
 from fedhk.federation.protocols.centers import LocalCenters, average_centers, client_shares, local_passes
@@ -91,10 +91,12 @@ class FactorsProtocol(RoundProtocol):
         check_arrays(reply, spec)
         form = LowRank.from_arrays(described, reply.arrays)
         masses, sums = (np.asarray(reply.arrays[name], np.float64) for name in ("masses", "sums"))
-        local = LocalCenters(form.centers(), masses, sums[:n_views], float(sums[-2]), float(sums[-1]))
-        held = [np.where(mass[:, None] > 0, a, np.nan) for a, mass in zip(local.centers, masses.T, strict=True)]
-        check_points(np.hstack(held), state.reach, reply.site)
+        with np.errstate(over="ignore", invalid="ignore"):
+            centers = form.centers()
+        local = LocalCenters(centers, masses, sums[:n_views], float(sums[-2]), float(sums[-1]))
+        check_points(np.nan_to_num(np.hstack(centers), nan=np.inf), _limits(state), reply.site)
         check_rows(local.rows, local.objective, state.parameters, reply.site)
+        _check_weights(local, state, reply.site)
         return LocalFactors(local, form)
 
     def combine(self, plan: Plan, state: ServerState, answers: Sequence[Any]) -> tuple[ServerState, Parameters, float]:
@@ -115,6 +117,25 @@ class FactorsProtocol(RoundProtocol):
             pooled = Statistics(numerators, tuple(columns), spread, masses.max(axis=1), objective, 0.0)
             form = form.step(pooled, before.centers, averaged.view_factors)
         return state, replace(averaged, centers=form.centers(), form=form), objective
+
+
+def _limits(state: ServerState) -> list[FloatArray]:
+    """How far centres of factors may be, whatever their masses, because the average of factors takes them whole.
+
+    A product of factors mixes the features of a view, so that one limit is for all of them; and a centre without mass
+    may be wherever the server has it.
+    """
+    known = zip(state.reach, state.parameters.centers, strict=True)
+    return [np.full(limit.shape, max(limit.max(), 1.0, 10 * np.abs(a).max())) for limit, a in known]
+
+
+def _check_weights(local: LocalCenters, state: ServerState, site: str) -> None:
+    """Refuse more weight than so many rows can have, and weights of views that are no shares."""
+    furthest = [max(2 * float(np.linalg.norm(limit)), 1.0) for limit in state.reach]
+    if np.any(local.masses > (1 + ROUNDING) * local.rows * np.array(furthest)):
+        raise MessageError(f"masses larger than the {local.rows:.6g} rows they are of", site)
+    if abs(float(local.view_weights.sum()) - 1.0) > ROUNDING:
+        raise MessageError("weights of views that do not sum to 1", site)
 
 
 def _rounded(factors: Arrays, precision: str) -> Arrays:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import reduce
 from operator import add
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from fedhk.federation.messages import Message
 from fedhk.federation.payloads import Arrays, Values, pack_statistics, unpack_statistics
 from fedhk.federation.plausible import check_statistics
 from fedhk.federation.protocols.base import RoundProtocol, held_parameters, held_rows
+from fedhk.model.calibration import PRIOR_ROWS
 from fedhk.model.loop import improve
 from fedhk.model.one_pass import Passes
 from fedhk.model.parameters import Parameters
@@ -20,11 +24,15 @@ if TYPE_CHECKING:
     from fedhk.federation.server import Plan, ServerState
     from fedhk.federation.site import SiteState
 
+# Passes in which a site finds its first offset.
+FIRST_OFFSETS = 3
+
 
 class StatisticsProtocol(RoundProtocol):
     """Statistics at the server's parameters."""
 
     def answer(self, site: SiteState, request: Message, workers: int) -> tuple[SiteState, Arrays, Values]:
+        site = with_offset(site, workers)
         return site, *pack_statistics(own_statistics(site, workers), request.values.get("precision", "double"))
 
     def read(self, plan: Plan, state: ServerState, reply: Message) -> Any:
@@ -39,7 +47,38 @@ class StatisticsProtocol(RoundProtocol):
 
 
 def own_statistics(site: SiteState, workers: int) -> Statistics:
-    """Statistics of a site's rows at the parameters that the server told."""
+    """Statistics of a site's rows at the parameters that the server told.
+
+    A site with an offset of its own sees its rows, and says its sums, as if they were without it.
+    """
     parameters = held_parameters(site)
+    centers = [values + offset for values, offset in zip(parameters.centers, site.offset, strict=False)]
+    seen = replace(parameters, centers=tuple(centers)) if site.offset else parameters
     with Passes(held_rows(site), parameters.n_clusters, workers) as scan:
-        return scan.statistics(parameters)
+        statistics = scan.statistics(seen)
+    if not site.offset:
+        return statistics
+    parts = zip(statistics.numerators, statistics.weights, site.offset, strict=True)
+    return replace(statistics, numerators=tuple(n - w * offset for n, w, offset in parts))
+
+
+def with_offset(site: SiteState, workers: int) -> SiteState:
+    """The site with an offset that follows the centres, where the calibration asks for one.
+
+    The offset minimises the site's part of the objective, with a few rows' weight for no offset: sites of few rows have
+    little of it.
+    """
+    if site.calibration is None or not site.calibration.offsets:
+        return site
+    parameters = held_parameters(site)
+    passes = 1 if site.offset else FIRST_OFFSETS
+    if not site.offset:
+        site = replace(site, offset=tuple(np.zeros(values.shape[1]) for values in parameters.centers))
+    for _ in range(passes):
+        statistics = own_statistics(site, workers)
+        parts = zip(statistics.numerators, statistics.weights, parameters.centers, site.offset, strict=True)
+        offset = [
+            ((n - w * a).sum(axis=0) + w.sum(axis=0) * old) / (w.sum(axis=0) + PRIOR_ROWS) for n, w, a, old in parts
+        ]
+        site = replace(site, offset=tuple(offset))
+    return site

@@ -1,0 +1,151 @@
+"""FedHKPerson against the global model and against each site alone.
+
+    python benchmarks/personalization.py
+
+Generated sites that differ by offset, by spread, by which clusters they have, by all of these and by none; and the
+shared data with real sites. On generated sites a fifth of every site's rows is held out (`fedhk.evaluate`). "site ARI"
+is the mean over sites of the agreement within a site, "pooled ARI" that over all rows: a cluster must mean the same
+everywhere.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from joblib import Parallel, delayed
+from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+from threadpoolctl import threadpool_limits
+
+import fedhk
+from data import shared_sets
+from fedhk import EFKMVC, FedHKPerson
+from fedhk.datasets import make_sites, split_by_group, split_views
+from fedhk.metrics import matched_accuracy
+
+RESULTS = Path(__file__).parent / "results"
+KINDS = {
+    "alike": {"shift": 0.0, "scale": 0.0, "class_mix": None},
+    "shift": {"shift": 1.0, "scale": 0.0, "class_mix": None},
+    "scale": {"shift": 0.0, "scale": 0.3, "class_mix": None},
+    "class mix": {"shift": 0.0, "scale": 0.0, "class_mix": 1.0},
+    "all three": {"shift": 1.0, "scale": 0.3, "class_mix": 1.0},
+}
+SIZES = ((5, 1000), (20, 100), (100, 30))
+
+
+def generated(kind: str, n_sites: int, n_rows: int, seed: int) -> tuple[dict[str, Any], dict[str, Any], int]:
+    """Sites, their classes, and the number of classes."""
+    data = make_sites(n_sites, n_rows, n_clusters=4, random_state=seed, **KINDS[kind])
+    return data.sites, data.site_labels, 4
+
+
+def real(name: str) -> tuple[dict[str, Any], dict[str, Any], int]:
+    """A shared data set with real sites."""
+    data = next(d for d in shared_sets() if d.name == name)
+    split = split_by_group(data.client)
+    return split_views(data.views, split), {site: data.labels[rows] for site, rows in split.items()}, data.n_classes
+
+
+def run(source: tuple[Any, ...], seed: int) -> dict[str, dict[str, float]]:
+    """Measures of the three models on held-out rows."""
+    sites, labels, n_clusters = source
+    with threadpool_limits(1):
+        model = FedHKPerson(n_clusters, random_state=seed).fit(sites)
+        found = fedhk.evaluate(FedHKPerson(n_clusters, random_state=seed), sites, labels, random_state=seed)
+        common = fedhk.evaluate(EFKMVC(n_clusters, random_state=seed), sites, labels, random_state=seed)
+    kinds = {"global": common, "personal": found, "alone": found}
+    return {kind: means([r for r in records if r["model"] == kind]) for kind, records in kinds.items()} | {
+        "learned": learned(model)
+    }
+
+
+def means(records: list[dict[str, Any]]) -> dict[str, float]:
+    """Means over sites, and what holds of all rows."""
+    pooled = next(record for record in records if record["site"] == "(all)")
+    sites = [record for record in records if record["site"] != "(all)" and record["rows"] > 1]
+    return {
+        "objective": float(np.mean([record["objective"] for record in sites])),
+        "site ARI": float(np.mean([record["ari"] for record in sites])),
+        "site ACC": float(np.mean([record["acc"] for record in sites])),
+        "pooled ARI": pooled["ari"],
+        "pooled NMI": pooled["nmi"],
+    }
+
+
+def measures(models: dict[str, Any], test: dict[str, Any], truth: dict[str, Any]) -> dict[str, float]:
+    """Objective, and agreement within sites and over all."""
+    predicted = {site: models[site].predict(views) for site, views in test.items()}
+    pooled_truth, pooled = np.concatenate(list(truth.values())), np.concatenate(list(predicted.values()))
+    several = [site for site in test if len(truth[site]) > 1]
+    return {
+        "objective": float(np.mean([-models[site].score(views) for site, views in test.items()])),
+        "site ARI": float(np.mean([adjusted_rand_score(truth[site], predicted[site]) for site in several])),
+        "site ACC": float(np.mean([matched_accuracy(truth[site], predicted[site]) for site in several])),
+        "pooled ARI": float(adjusted_rand_score(pooled_truth, pooled)),
+        "pooled NMI": float(normalized_mutual_info_score(pooled_truth, pooled)),
+    }
+
+
+def learned(model: FedHKPerson) -> dict[str, float]:
+    """Mean share of each component."""
+    parts = ("shift", "centers")
+    return {p: float(np.mean([r["value"] for r in model.personalization_ if r["component"] == p])) for p in parts}
+
+
+def fitted(name: str, seed: int, decomposition: str | None) -> dict[str, dict[str, float]]:
+    """Measures on all rows of a shared data set, as the bars have them."""
+    sites, labels, n_clusters = real(name)
+    with threadpool_limits(1):
+        model = FedHKPerson(n_clusters, decomposition=decomposition, random_state=seed).fit(sites)
+        common = EFKMVC(n_clusters, random_state=seed).fit(sites)
+    models = {"global": dict.fromkeys(sites, common), "personal": model.client_models_}
+    return {k: measures(v, sites, labels) for k, v in models.items()} | {"learned": learned(model)}
+
+
+def table(title: str, rows: list[tuple[str, list[dict[str, dict[str, float]]]]], names: tuple[str, ...]) -> list[str]:
+    """Mean and spread over seeds."""
+    measured = ("objective", "site ARI", "site ACC", "pooled ARI", "pooled NMI")
+    head = [f"{measure}, {name}" for measure in measured for name in names] + ["shift", "centres"]
+    lines = [f"### {title}", "", "| | " + " | ".join(head) + " |", "|" + "---|" * (len(head) + 1)]
+    for label, results in rows:
+        cells = []
+        for measure in measured:
+            for name in names:
+                values = [result[name][measure] for result in results]
+                cells.append(f"{np.mean(values):.3f} ± {np.std(values):.3f}")
+        cells += [f"{np.mean([r['learned'][part] for r in results]):.2f}" for part in ("shift", "centers")]
+        lines.append(f"| {label} | " + " | ".join(cells) + " |")
+    return [*lines, ""]
+
+
+def main() -> None:
+    seeds = range(int(sys.argv[1]) if len(sys.argv) > 1 else 10)
+    jobs = [(kind, m, n, seed) for kind in KINDS for m, n in SIZES for seed in seeds]
+    results = Parallel(n_jobs=-1)(delayed(run)(generated(kind, m, n, seed), seed) for kind, m, n, seed in jobs)
+    rows = []
+    for kind in KINDS:
+        for m, n in SIZES:
+            own = [r for job, r in zip(jobs, results, strict=True) if job[:3] == (kind, m, n)]
+            rows.append((f"{kind}, {m} sites of {n} rows", own))
+    lines = table("Generated sites, held-out rows", rows, ("global", "personal", "alone"))
+    rows = []
+    for name in ("wisdm6", "watch7", "heart4", "heart4_nan"):
+        if name not in {data.name for data in shared_sets()}:
+            continue
+        for decomposition in (None, "tucker", "parafac2"):
+            few = range(5)
+            found = Parallel(n_jobs=-1)(delayed(fitted)(name, seed, decomposition) for seed in few)
+            rows.append((f"{name}, {decomposition or 'no decomposition'}", found))
+    if rows:
+        lines += table("Real sites, all rows", rows, ("global", "personal"))
+    report = "\n".join(lines)
+    print(report)
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / "personalization.md").write_text(report)
+
+
+if __name__ == "__main__":
+    main()

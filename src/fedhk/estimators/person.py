@@ -1,0 +1,205 @@
+"""FedHK-MVC-Person, Algorithm 4: clusters that mean the same at every site, and a model of its own for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from numbers import Real
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted
+
+from fedhk.data.views import Views, check_views
+from fedhk.estimators.efkmvc import SHARED
+from fedhk.estimators.heat_kernel_mvc import HeatKernelMVC
+from fedhk.estimators.tensor_centers import TensorCenters
+from fedhk.federation.server import Plan, ServerState
+from fedhk.federation.site import calibrated_rows
+from fedhk.model.calibration import Calibration
+from fedhk.model.fitted import FittedModel
+from fedhk.model.one_pass import Passes, own_threads
+from fedhk.model.parameters import Parameters
+from fedhk.model.personal import Personal, Wanted, personalise
+from fedhk.model.rows import Rows
+
+SHARE = Interval(Real, 0, 1, closed="both")
+
+
+@dataclass(eq=False, repr=False)
+class FedHKPerson(TensorCenters):
+    """Personalised federated multi-view clustering (FedHK-MVC-Person, Algorithm 4).
+
+    Sites that differ by sensor, person or protocol get a model of their own, in which cluster k still means what it
+    means everywhere. First a calibration is chosen: how much of each site's own mean and spread is taken out of its
+    rows. In the rounds each site keeps an offset of its own, so that the common centres are learned from rows as if all
+    were of one site. At the end each site moves them towards its own rows, as far as held-out rows confirm it.
+    What is personal never leaves a site, but for its means and spreads if a calibration is to be chosen.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+        Number of clusters.
+    decomposition : {"tucker", "parafac2"} or None, default=None
+        Low-rank form of the common centres; see `FedHKTucker` and `FedHKParafac2`.
+    calibration : "auto", None, float or (float, float), default="auto"
+        Shares of a site's own mean and spread that are taken out. "auto" is none, or all of the mean and half of the
+        spread: that under which clusters explain most. Where sites differ by which clusters they have and not by how
+        they measure, that is none, and then no site has a model of its own unless offsets make clusters clearer. None
+        is none, and the models that `personalization` asks for.
+    personalization : "auto", float or dict, default="auto"
+        lambda: share of a site's own centres in its model, one for all or by site. "auto" learns it on held-out rows.
+    view_personalization : "auto", float or dict, default="auto"
+        rho: the same for view weights, where they are learned.
+    center_pull : float or None, default=None
+        gamma of R_person: rows by which the common centre pulls each own one, instead of `personalization`. Small sites
+        lean on the common model.
+    protocol, rank, precision, refresh_every, aggregation
+        As in `FedHKTucker`.
+    max_rounds, local_passes, client_weights, quality_temperature, fraction, min_sites, timeout
+        As in `EFKMVC`, and so are all other parameters.
+
+    Attributes
+    ----------
+    client_models_ : dict of str to HeatKernelMVC
+        Each site's own model.
+    labels_, memberships_ : dict of str to array
+        Of the site's own model; `global_labels_` are those of the common model in the site's frame.
+    personalization_ : list of dict
+        What each site took of its own rows: site, component ("shift", "centers", "view_weights"), value.
+    calibration_ : list
+        Shares of mean and spread, what units were divided by per view, and whether sites have offsets.
+    cluster_centers_, view_weights_, history_, ...
+        As in `EFKMVC`.
+
+    Examples
+    --------
+    >>> from fedhk import FedHKPerson
+    >>> from fedhk.datasets import make_sites
+    >>> data = make_sites(4, 80, n_clusters=3, shift=1.5, random_state=0)
+    >>> model = FedHKPerson(n_clusters=3, random_state=0).fit(data.sites)
+    >>> sorted({record["component"] for record in model.personalization_})
+    ['centers', 'shift', 'view_weights']
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = TensorCenters._parameter_constraints | {
+        "protocol": [StrOptions({"auto", "cores", "statistics"})],
+        "decomposition": [None, StrOptions({"tucker", "parafac2"})],
+        "calibration": [None, StrOptions({"auto"}), SHARE, "array-like"],
+        "personalization": [StrOptions({"auto"}), SHARE, dict],
+        "view_personalization": [StrOptions({"auto"}), SHARE, dict],
+        "center_pull": [None, Interval(Real, 0, None, closed="left")],
+    }
+    _stored: ClassVar[tuple[str, ...]] = (*TensorCenters._stored, "personalization_", "calibration_")
+
+    _: KW_ONLY
+    decomposition: str | None = None
+    calibration: Any = "auto"
+    personalization: Any = "auto"
+    view_personalization: Any = "auto"
+    center_pull: float | None = None
+
+    def _plan(self, clients: dict[str, Views]) -> Plan:
+        for name in ("personalization", "view_personalization"):
+            check_shares(name, getattr(self, name), list(clients))
+        blend, self.personalization = self.personalization, 0.0
+        try:
+            plan = super()._plan(clients)
+        finally:
+            self.personalization = blend
+        given = not isinstance(self.init, str)
+        return replace(plan, calibration=None if given else check_calibration(self.calibration))
+
+    def _global_model(self, state: ServerState) -> FittedModel:
+        model = super()._global_model(state)
+        self.personalization_: list[dict[str, Any]] = []
+        self.calibration_ = None if state.calibration is None else state.calibration.to_list()
+        return model
+
+    def _personalize(self, site: str, rows: Rows, parameters: Parameters, workers: int) -> None:
+        """One site's own model and labels."""
+        own, personal, common = self._own(site, rows, parameters, workers)
+        values = {"shift": personal.shift, "centers": personal.centers, "view_weights": personal.view_weights}
+        self.personalization_ += [{"site": site, "component": name, "value": value} for name, value in values.items()]
+        with Passes(own, parameters.n_clusters, workers) as scan:
+            self.memberships_[site], self.labels_[site], objective = scan.assign(personal.parameters)
+            self.global_labels_[site] = scan.assign(common)[1]
+        self.client_models_[site] = self._site_model(own, personal, objective)
+
+    def personalize(self, X: Any, name: str = "site") -> HeatKernelMVC:
+        """A model for a new site, from this model and the site's own rows alone.
+
+        Parameters
+        ----------
+        X : list or dict of tables
+            The site's views.
+        name : str
+            What the site is called, where `personalization` is given by site.
+
+        Returns
+        -------
+        HeatKernelMVC
+            Its clusters are those of this model.
+        """
+        check_is_fitted(self)
+        model = self._model
+        views = check_views(X, names=model.view_names, widths=model.widths, columns=model.columns, missing_views=True)
+        with own_threads() as workers:
+            rows, personal, _ = self._own(name, Rows(views, model.references), model.parameters, workers)
+            with Passes(rows, self.n_clusters_, workers) as scan:
+                objective = scan.statistics(personal.parameters).objective
+        return self._site_model(rows, personal, objective)
+
+    def _own(
+        self, site: str, rows: Rows, parameters: Parameters, workers: int
+    ) -> tuple[Rows, Personal, Parameters]:
+        """A site's rows in their frame, its own parameters, and the common ones."""
+        calibration = None if self.calibration_ is None else Calibration.from_list(self.calibration_)
+        if calibration is not None:
+            rows = calibrated_rows(rows.views, rows.references, calibration)
+        common = replace(parameters, form=None)
+        if calibration is not None and not calibration.offsets:
+            return rows, Personal(common), common
+        wanted = Wanted(
+            shift=None if self.personalization == "auto" or self.center_pull is not None else 0.0,
+            centers=None if self.center_pull is not None else share_of(self.personalization, site),
+            view_weights=share_of(self.view_personalization, site),
+            center_pull=self.center_pull,
+        )
+        learn = isinstance(self.view_weights, str) and self.view_weights == "learned"
+        return rows, personalise(rows, common, wanted, learn_weights=learn, workers=workers), common
+
+    def _site_model(self, rows: Rows, personal: Personal, objective: float) -> HeatKernelMVC:
+        model = replace(self._model, parameters=personal.parameters, references=rows.references)
+        return HeatKernelMVC.from_model(model, self._dtype, {name: getattr(self, name) for name in SHARED}, objective)
+
+
+def share_of(given: Any, site: str) -> float | None:
+    """A site's share: None where it is learned."""
+    if isinstance(given, Mapping):
+        given = given.get(site, "auto")
+    return None if isinstance(given, str) else float(given)
+
+
+def check_shares(name: str, given: Any, sites: Sequence[str]) -> None:
+    """Refuse shares by site that are not between 0 and 1, or of sites that are not there."""
+    if not isinstance(given, Mapping):
+        return
+    unknown = sorted(str(site) for site in given if site not in sites)
+    if unknown:
+        raise ValueError(f"{name} has values for sites {unknown[:5]} that are not there; sites are {list(sites)[:10]}.")
+    for site, value in given.items():
+        fits = isinstance(value, Real) and not isinstance(value, bool) and 0 <= float(value) <= 1
+        if not fits and value != "auto":
+            raise ValueError(f"{name}[{site!r}]={value!r} must be 'auto' or a number from 0 to 1.")
+
+
+def check_calibration(given: Any) -> str | tuple[float, float] | None:
+    """Shares of mean and spread, "auto", or None."""
+    if given is None or isinstance(given, str):
+        return given
+    shares = (given, given) if isinstance(given, Real) else tuple(np.asarray(given, dtype=np.float64).ravel().tolist())
+    if len(shares) != 2 or not all(0 <= float(share) <= 1 for share in shares):
+        raise ValueError(f"calibration={given!r} must be 'auto', None, or one or two numbers from 0 to 1.")
+    return float(shares[0]), float(shares[1])

@@ -1,0 +1,418 @@
+"""FedHKTucker and FedHKParafac2 do what their pages say: E-FKMVC at full rank, scikit-learn's habits, clear errors."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.metrics import adjusted_rand_score
+
+import fedhk
+from fedhk import EFKMVC, FedHKParafac2, FedHKTucker, HeatKernelMVC, datasets
+from fedhk.errors import DataError
+from fedhk.model import low_rank
+
+QUICK = {"n_init": 1, "random_state": 0}
+BOTH = [FedHKTucker, FedHKParafac2]
+WIDE = (40, 30, 35)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _short_first_fit():
+    """Less time for the first fit of a form; that the defaults find clusters is seen in the tests of precision."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(low_rank, "FIRST_SWEEPS", 10)
+        patch.setattr(low_rank, "FIRST_STARTS", 1)
+        yield
+
+
+@pytest.fixture(scope="module")
+def data():
+    return datasets.make_sites(4, 40, n_clusters=3, n_features=WIDE, shift=0.2, separation=7, random_state=2)
+
+
+@pytest.fixture(scope="module", params=[(FedHKTucker, (3, 3, 2)), (FedHKParafac2, 3)], ids=["tucker", "parafac2"])
+def fitted(request, data):
+    estimator, rank = request.param
+    return estimator(3, rank=rank, personalization_step=0.5, **QUICK).fit(data.sites)
+
+
+def with_gaps(sites, seed=0):
+    rng = np.random.default_rng(seed)
+    return {
+        name: [None if view is None else np.where(rng.random(view.shape) < 0.1, np.nan, view) for view in views]
+        for name, views in sites.items()
+    }
+
+
+def score(data, labels):
+    truth = np.concatenate(list(data.site_labels.values()))
+    return adjusted_rand_score(truth, np.concatenate([labels[site] for site in data.site_labels]))
+
+
+# ---------------------------------------------------------------------------------------------------------- full rank
+
+
+def full_ranks(n_clusters, widths):
+    """Estimators and ranks that constrain nothing."""
+    n_views, widest = len(widths), max(widths)
+    ranks = [
+        (FedHKTucker, (n_clusters, widest, n_views)),
+        (FedHKTucker, (n_clusters, min(n_clusters, widest), n_views)),
+    ]
+    enough = n_clusters * ((n_views + 1) // 2)
+    return [*ranks, (FedHKParafac2, enough)] if enough <= min(widths) else ranks
+
+
+@pytest.mark.parametrize("init", ["k-fed", "given"])
+@pytest.mark.parametrize(
+    ("widths", "gaps", "heat_coef"),
+    [((7, 9, 6), gaps, coef) for gaps in ("complete", "views and cells") for coef in ("uniform", "minmax", "absdev")]
+    + [((40, 30), "views and cells", "uniform"), ((40, 30), "complete", "absdev"), ((5,), "views and cells", "minmax")],
+    ids=str,
+)
+def test_at_full_rank_both_are_the_model_without_form(widths, gaps, heat_coef, init):
+    missing = 0.3 if gaps != "complete" and len(widths) > 1 else 0.0
+    data = datasets.make_sites(4, 25, n_clusters=3, n_features=widths, missing_views=missing, random_state=1)
+    sites = data.sites if gaps == "complete" else with_gaps(data.sites)
+    shared = QUICK | {"heat_coef": heat_coef, "view_weights": "auto" if heat_coef == "minmax" else "learned"}
+    if init == "given":
+        shared["init"] = [3 * np.random.default_rng(1).normal(size=(3, width)) for width in widths]
+    plain = EFKMVC(3, **shared).fit(sites)
+    for estimator, rank in full_ranks(3, widths):
+        model = estimator(3, rank=rank, **shared).fit(sites)
+        for one, other in zip(model.cluster_centers_, plain.cluster_centers_, strict=True):
+            assert_allclose(one, other, rtol=0, atol=1e-7)
+        assert_allclose(model.view_weights_, plain.view_weights_, rtol=0, atol=1e-7)
+        assert model.objective_ == pytest.approx(plain.objective_, rel=1e-7)
+        assert [r["objective"] for r in model.history_] == pytest.approx([r["objective"] for r in plain.history_])
+        for site, labels in plain.labels_.items():
+            assert_array_equal(model.labels_[site], labels)
+        assert model.rank_ == (rank if isinstance(rank, tuple) else (rank,))
+
+
+# --------------------------------------------------------------------------------------------------------- attributes
+
+
+class TestAttributes:
+    def test_centres_are_made_of_the_factors(self, fitted):
+        centers = fitted._model.parameters.centers
+        p, r, core = fitted.cluster_factor_, fitted.view_factor_, fitted.core_
+        for h, (q, expected) in enumerate(zip(fitted.feature_factors_, centers, strict=True)):
+            if isinstance(fitted, FedHKTucker):
+                built = np.einsum("abc,ka,jb,c->kj", core, p, q, r[h])
+            else:
+                built = np.einsum("kr,r,jr->kj", p, r[h], q)
+            assert_allclose(built, expected, rtol=0, atol=1e-9)
+
+    def test_shapes_and_rank(self, fitted):
+        tucker = isinstance(fitted, FedHKTucker)
+        assert fitted.rank_ == ((3, 3, 2) if tucker else (3,))
+        assert fitted.core_.shape == ((3, 3, 2) if tucker else (3, 3))
+        assert fitted.cluster_factor_.shape == (3, 3)
+        assert fitted.view_factor_.shape == ((3, 2) if tucker else (3, 3))
+        assert [part.shape for part in fitted.feature_factors_] == [(width, 3) for width in WIDE]
+        assert 0 <= fitted.reconstruction_error_ < 1
+
+    def test_loadings_of_parafac2_have_one_inner_product(self, data):
+        """(B_h Q)^T (B_h Q) = Q^T Q for all views: what makes it PARAFAC2; here after rounding to bytes, too."""
+        for precision in ("double", "byte"):
+            model = FedHKParafac2(3, rank=2, precision=precision, **QUICK).fit(data.sites)
+            for loadings in model.feature_factors_:
+                assert_allclose(loadings.T @ loadings, model.core_.T @ model.core_, atol=1e-9)
+
+    def test_bases_of_tucker_are_orthonormal(self, data):
+        for precision in ("double", "byte"):
+            model = FedHKTucker(3, rank=(3, 2, 2), precision=precision, **QUICK).fit(data.sites)
+            for basis in model.feature_factors_:
+                assert_allclose(basis.T @ basis, np.eye(2), atol=1e-9)
+
+    def test_labels_and_personal_models_of_sites(self, data, fitted):
+        assert list(fitted.labels_) == list(fitted.client_models_) == sorted(data.sites)
+        for site, views in data.sites.items():
+            assert_array_equal(fitted.client_models_[site].predict(views), fitted.labels_[site])
+            assert_array_equal(fitted.predict(views), fitted.global_labels_[site])
+            assert_allclose(fitted.memberships_[site].sum(axis=1), 1, atol=1e-12)
+        assert score(data, fitted.labels_) > 0.9
+        assert score(data, fitted.global_labels_) > 0.9
+
+    def test_a_site_is_served_better_by_its_own_model(self, data, fitted):
+        for site, views in data.sites.items():
+            assert fitted.client_models_[site].score(views) >= fitted.score(views) - 1e-12
+
+    def test_the_objective_is_that_of_the_model_that_is_kept(self, data, fitted):
+        """Sites and server mean the same centres, also where these were rounded on their way."""
+        rows = len(data.labels)
+        expected = -rows * fitted.score(data.views)
+        assert fitted.objective_ == pytest.approx(expected, rel=1e-3)
+
+    def test_the_objective_is_exact_in_double_precision(self, data):
+        for estimator in BOTH:
+            model = estimator(3, rank=2, protocol="cores", precision="double", **QUICK).fit(data.sites)
+            assert model.objective_ == pytest.approx(-len(data.labels) * model.score(data.views), rel=1e-9)
+
+    def test_history(self, fitted):
+        names = {"round", "objective", "clients", "bytes_up", "bytes_down", "seconds", "refused"}
+        assert all(set(record) == names for record in fitted.history_)
+        json.dumps(fitted.history_, allow_nan=False)
+
+    def test_without_a_form_there_is_no_rank(self, data):
+        model = EFKMVC(3, max_rounds=1, **QUICK).fit(data.sites)
+        for name in ("rank_", "core_", "cluster_factor_", "feature_factors_", "view_factor_", "reconstruction_error_"):
+            assert not hasattr(model, name)
+
+    def test_factors_do_not_depend_on_how_they_were_found(self, data):
+        model = FedHKTucker(3, rank=(3, 3, 2), protocol="statistics", **QUICK).fit(data.sites)
+        for factor in (model.cluster_factor_, model.view_factor_):
+            assert_allclose(factor.T @ factor, np.eye(factor.shape[1]), atol=1e-9)
+
+
+# ------------------------------------------------------------------------------------------------------------- habits
+
+
+@pytest.mark.parametrize("estimator", BOTH)
+class TestHabits:
+    def test_parameters_clone_and_repr(self, estimator):
+        model = estimator(4, rank=3, precision="half", refresh_every=2, aggregation="factors", personalization=0.3)
+        params = model.get_params()
+        assert params["rank"] == 3
+        assert "decomposition" not in params
+        copy = clone(model)
+        assert copy.get_params() == params
+        assert repr(copy) == repr(model)
+        assert repr(model).startswith(estimator.__name__)
+        assert "rank=3" in repr(model)
+        assert copy.set_params(rank="auto").rank == "auto"
+        assert estimator().n_clusters == 8
+
+    def test_nothing_before_fit(self, estimator, data):
+        with pytest.raises(NotFittedError):
+            estimator(3).predict(data.views)
+
+    def test_fit_does_not_touch_parameters(self, estimator, data):
+        model = estimator(3, rank=2, max_rounds=1, **QUICK)
+        before = model.get_params()
+        assert model.fit(data.sites).get_params() == before
+
+    def test_the_same_seed_gives_the_same_bits(self, estimator, data):
+        one, other = (estimator(3, rank=2, max_rounds=3, **QUICK).fit(data.sites) for _ in range(2))
+        for a, b in zip(one.cluster_centers_, other.cluster_centers_, strict=True):
+            assert_array_equal(a, b)
+
+    @pytest.mark.parametrize("options", [{}, {"protocol": "statistics"}, {"protocol": "factors", "local_passes": 2}])
+    def test_files_keep_the_form(self, estimator, data, tmp_path, options):
+        rank = (3, 2, 2) if estimator is FedHKTucker else 2
+        model = estimator(3, rank=rank, max_rounds=3, **options, **QUICK).fit(data.sites)
+        model.save(tmp_path / "model")
+        again = fedhk.load(tmp_path / "model")
+        assert type(again) is estimator
+        assert again.rank_ == model.rank_
+        assert np.array_equal(again.rank, model.rank)
+        assert again.reconstruction_error_ == model.reconstruction_error_
+        for name in ("core_", "cluster_factor_", "view_factor_"):
+            assert_array_equal(getattr(again, name), getattr(model, name))
+        for one, other in zip(again.feature_factors_, model.feature_factors_, strict=True):
+            assert_array_equal(one, other)
+        assert_array_equal(again.predict(data.views), model.predict(data.views))
+        assert_array_equal(again.predict_proba(data.views), model.predict_proba(data.views))
+
+    def test_personal_models_go_with_any_protocol(self, estimator, data, tmp_path):
+        for protocol in ("cores", "factors"):
+            options = {"protocol": protocol, "local_passes": 1, "max_rounds": 2, "view_weights": "learned"}
+            model = estimator(3, rank=2, personalization_step=1.0, **options, **QUICK).fit(data.sites)
+            site, views = next(iter(data.sites.items()))
+            own = model.client_models_[site]
+            assert isinstance(own, HeatKernelMVC)
+            own.save(tmp_path / protocol)
+            assert_array_equal(fedhk.load(tmp_path / protocol).predict(views), model.labels_[site])
+
+    def test_every_rule_for_the_rank_finds_the_clusters(self, estimator, data):
+        for rank in ("auto", 0.9):
+            model = estimator(3, rank=rank, **QUICK).fit(data.sites)
+            assert score(data, model.labels_) > 0.9
+            assert all(isinstance(number, int) for number in model.rank_)
+
+    @pytest.mark.parametrize("personalization", [0.0, 0.5])
+    @pytest.mark.parametrize("aggregation", ["centers", "factors"])
+    def test_the_factors_protocol_finds_the_clusters(self, estimator, data, aggregation, personalization):
+        model = estimator(
+            3,
+            rank=3,
+            protocol="factors",
+            aggregation=aggregation,
+            personalization=personalization,
+            local_passes=2,
+            max_rounds=2,
+            **QUICK,
+        ).fit(data.sites)
+        assert score(data, model.labels_) > 0.9
+
+
+# --------------------------------------------------------------------------------------------------------------- data
+
+
+@pytest.mark.parametrize("protocol", ["auto", "cores", "factors"])
+def test_tensor_views(protocol):
+    rng = np.random.default_rng(0)
+    truth = rng.integers(3, size=90)
+    images = 2 * rng.normal(size=(3, 6, 5))[truth] + rng.normal(size=(90, 6, 5))
+    table = 2 * rng.normal(size=(3, 4))[truth] + rng.normal(size=(90, 4))
+    sites = {f"s{i}": [images[i::3], table[i::3]] for i in range(3)}
+    flat = {name: [image.reshape(len(image), -1), other] for name, (image, other) in sites.items()}
+    options = QUICK | {"rank": (3, 3, 2), "protocol": protocol, "max_rounds": 4, "local_passes": 1}
+    model, same = FedHKTucker(3, **options).fit(sites), FedHKTucker(3, **options).fit(flat)
+    assert [centers.shape for centers in model.cluster_centers_] == [(3, 6, 5), (3, 4)]
+    assert_array_equal(model.cluster_centers_[0].reshape(3, -1), same.cluster_centers_[0])
+    assert [part.shape for part in model.feature_factors_] == [(30, 3), (4, 3)]
+    assert adjusted_rand_score(truth, model.predict([images, table])) > 0.9
+
+
+HANDWRITTEN = (24, 19, 21, 6, 12, 11)  # six views as handwritten has, a tenth as wide but for the narrowest
+
+
+@pytest.mark.parametrize("gaps", [False, True])
+@pytest.mark.parametrize("estimator", BOTH)
+def test_views_of_very_different_widths(estimator, gaps):
+    data = datasets.make_sites(3, 60, n_clusters=6, n_features=HANDWRITTEN, shift=0.1, separation=8, random_state=0)
+    sites = with_gaps(data.sites) if gaps else data.sites
+    model = estimator(6, **QUICK | {"n_init": 5}).fit(sites)
+    if estimator is FedHKParafac2:
+        assert model.rank_[0] <= 6
+    assert score(data, model.labels_) > 0.8
+    assert model.reconstruction_error_ < 0.5
+
+
+def test_parafac2_says_what_the_narrowest_view_allows():
+    data = datasets.make_sites(2, 40, n_clusters=4, n_features=HANDWRITTEN, random_state=0)
+    with pytest.raises(ValueError, match=r"rank 7 for PARAFAC2 is above the narrowest view, 'view_3' with 6 features"):
+        FedHKParafac2(4, rank=7, **QUICK).fit(data.sites)
+    assert FedHKParafac2(4, rank=6, max_rounds=2, **QUICK).fit(data.sites).rank_ == (6,)
+    assert FedHKParafac2(4, rank=0.99999, max_rounds=2, **QUICK).fit(data.sites).rank_ == (6,)
+
+
+@pytest.mark.parametrize("protocol", ["cores", "factors"])
+@pytest.mark.parametrize("estimator", BOTH)
+class TestSmallAndOdd:
+    """A right answer: finite centres, labels for every row."""
+
+    def fit(self, estimator, protocol, n_clusters, sites, **options):
+        defaults = {"rank": "auto", "max_rounds": 3, "local_passes": 1, "tol": 0}
+        model = estimator(n_clusters, protocol=protocol, **QUICK, **defaults | options).fit(sites)
+        assert all(np.isfinite(centers).all() for centers in model.cluster_centers_)
+        assert all(len(labels) == max(len(v) for v in sites[s] if v is not None) for s, labels in model.labels_.items())
+        assert all(record["refused"] == {} for record in model.history_)
+        assert np.isfinite(model.objective_)
+        return model
+
+    def test_one_view(self, estimator, protocol):
+        data = datasets.make_sites(3, 20, n_clusters=3, n_features=(20,), shift=0.1, separation=9, random_state=0)
+        assert score(data, self.fit(estimator, protocol, 3, data.sites).labels_) > 0.9
+
+    def test_a_view_of_width_one(self, estimator, protocol):
+        data = datasets.make_sites(3, 20, n_clusters=3, n_features=(1, 20), random_state=0)
+        model = self.fit(estimator, protocol, 3, data.sites)
+        assert model.feature_factors_[0].shape[0] == 1
+
+    def test_one_feature_in_all(self, estimator, protocol):
+        data = datasets.make_sites(3, 20, n_clusters=3, n_features=(1,), random_state=0)
+        self.fit(estimator, protocol, 3, data.sites)
+
+    def test_one_cluster(self, estimator, protocol):
+        data = datasets.make_sites(3, 20, n_clusters=1, n_features=(9, 7), random_state=0)
+        model = self.fit(estimator, protocol, 1, data.sites)
+        assert all(not labels.any() for labels in model.labels_.values())
+
+    def test_one_cluster_that_starts_in_the_mean(self, estimator, protocol):
+        """Its centre is 0 in model units, which spans nothing."""
+        data = datasets.make_sites(2, 20, n_clusters=1, n_features=(9, 7), random_state=0)
+        self.fit(estimator, protocol, 1, data.sites, init=[view.mean(axis=0)[None] for view in data.views])
+
+    def test_a_site_without_a_view(self, estimator, protocol):
+        data = datasets.make_sites(3, 25, n_clusters=3, n_features=(20, 15), shift=0.1, separation=9, random_state=0)
+        sites = dict(data.sites)
+        first = next(iter(sites))
+        sites[first] = [None, sites[first][1]]
+        assert score(data, self.fit(estimator, protocol, 3, sites, view_weights="learned").labels_) > 0.9
+
+    def test_a_site_without_a_cluster_and_one_with_fewer_rows_than_clusters(self, estimator, protocol):
+        data = datasets.make_sites(2, 60, n_clusters=4, n_features=(20, 15), shift=0, separation=9, random_state=0)
+        views, labels = data.views, data.labels
+        few, rest = np.flatnonzero(labels == 0)[:2], np.flatnonzero(labels != 3)
+        parts = {"few": few, "lacks": np.setdiff1d(rest, few), "has": np.flatnonzero(labels == 3)}
+        sites = {name: [view[rows] for view in views] for name, rows in parts.items()}
+        model = self.fit(estimator, protocol, 4, sites, max_rounds=5)
+        found = np.concatenate([model.labels_[name] for name in parts])
+        assert adjusted_rand_score(np.concatenate([labels[rows] for rows in parts.values()]), found) > 0.9
+
+    def test_clusters_that_lose_all_mass(self, estimator, protocol):
+        """A start far outside pulls nothing, and nothing is pulled there."""
+        data = datasets.make_sites(2, 30, n_clusters=2, n_features=(9, 7), shift=0, separation=9, random_state=0)
+        start = [np.vstack([view[:2], view[:1] + 1e4]) for view in data.views]
+        rank = (2, 2, 2) if estimator is FedHKTucker else 2
+        model = self.fit(estimator, protocol, 3, data.sites, init=start, rank=rank, heat_time=5.0)
+        assert len(np.unique(np.concatenate(list(model.labels_.values())))) <= 3
+
+    def test_a_constant_feature_and_equal_rows(self, estimator, protocol):
+        data = datasets.make_sites(2, 20, n_clusters=2, n_features=(9, 7), random_state=0)
+        sites = {name: [np.repeat(view[:5], 4, axis=0) for view in views] for name, views in data.sites.items()}
+        for views in sites.values():
+            views[0][:, 0] = 3.0
+        model = self.fit(estimator, protocol, 2, sites)
+        assert_allclose(model.cluster_centers_[0][:, 0], 3.0, atol=1e-9)
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        ("estimator", "rank", "said"),
+        [
+            (FedHKTucker, (4, 2, 2), "rank 4 of the cluster mode for Tucker is above the 3 clusters; at most 3"),
+            (FedHKTucker, (3, 41, 2), "rank 41 of the feature mode .* 'view_0' with 40 features; at most 40"),
+            (FedHKTucker, (3, 2, 4), "rank 4 of the view mode for Tucker is above the 3 views; at most 3"),
+            (FedHKTucker, (3, 2), r"one number or 3 \(cluster, feature, view\), got 2: \(3, 2\)"),
+            (FedHKParafac2, 7, "rank 7 for PARAFAC2 is above .*; at most 6"),
+            (FedHKParafac2, (2, 2), r"must be one number, got 2: \(2, 2\)"),
+        ],
+    )
+    def test_impossible_ranks_name_the_mode_and_both_sizes(self, data, estimator, rank, said):
+        with pytest.raises(ValueError, match=said):
+            estimator(3, rank=rank, **QUICK).fit(data.sites)
+
+    @pytest.mark.parametrize("rank", [0, -1, 1.5, "big", True, False, np.nan, None, (0, 1, 1), (1, 1.5, 1), (), "2"])
+    @pytest.mark.parametrize("estimator", BOTH)
+    def test_what_is_no_rank_names_the_parameter_and_the_value(self, data, estimator, rank):
+        with pytest.raises(ValueError, match="rank") as caught:
+            estimator(3, rank=rank, **QUICK).fit(data.sites)
+        said = str(caught.value)
+        assert f"rank={rank!r} must be" in said or f"Got {rank!r} instead" in said
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"protocol": "centers"},
+            {"precision": "quarter"},
+            {"refresh_every": -1},
+            {"refresh_every": 1.5},
+            {"aggregation": "median"},
+            {"personalization": 1.1},
+            {"personalization": -0.1},
+        ],
+        ids=str,
+    )
+    def test_other_parameters_are_named(self, data, options):
+        ((name, value),) = options.items()
+        with pytest.raises(ValueError, match=f"'{name}' parameter of FedHKTucker .* Got {value!r} instead"):
+            FedHKTucker(3, **options).fit(data.sites)
+
+    def test_too_few_rows(self):
+        sites = {"a": [np.eye(3)], "b": [np.eye(3)]}
+        with pytest.raises(DataError, match=r"n_samples=6, which should be >= n_clusters=7"):
+            FedHKTucker(7, **QUICK).fit(sites)
+
+    def test_centres_of_another_shape(self, data):
+        start = [np.zeros((3, width + 1)) for width in WIDE]
+        with pytest.raises(ValueError, match=r"init for view 'view_0' has shape \(3, 41\)"):
+            FedHKTucker(3, init=start).fit(data.sites)
