@@ -48,6 +48,7 @@ ALGORITHMS = {
     "e-fkmvc": Algorithm("EFKMVC"),
     "fedhk-tucker": Algorithm("FedHKTucker"),
     "fedhk-parafac2": Algorithm("FedHKParafac2"),
+    "fedhk-person": Algorithm("FedHKPerson"),
     "heat-kernel-mvc": Algorithm("HeatKernelMVC", federated=False, rounds="max_iter"),
 }
 
