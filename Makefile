@@ -28,6 +28,8 @@ bench: $(READY)
 	$(BIN)/python benchmarks/quality.py
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/federation.py
+	$(BIN)/python benchmarks/tensors.py
+	$(BIN)/python benchmarks/personalization.py
 	$(BIN)/python benchmarks/engine.py
 	$(BIN)/python benchmarks/kills.py
 

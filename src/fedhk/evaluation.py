@@ -110,9 +110,7 @@ def _split(
 
 
 def _tables(views: Views, rows: IntArray) -> dict[str, Any]:
-    return {
-        name: None if table is None else table[rows] for name, table in zip(views.names, views.tables, strict=True)
-    }
+    return {name: None if table is None else table[rows] for name, table in zip(views.names, views.tables, strict=True)}
 
 
 def _alone(fitted: Any, tables: dict[str, Any]) -> HeatKernelMVC | None:

@@ -151,9 +151,7 @@ class FedHKPerson(TensorCenters):
                 objective = scan.statistics(personal.parameters).objective
         return self._site_model(rows, personal, objective)
 
-    def _own(
-        self, site: str, rows: Rows, parameters: Parameters, workers: int
-    ) -> tuple[Rows, Personal, Parameters]:
+    def _own(self, site: str, rows: Rows, parameters: Parameters, workers: int) -> tuple[Rows, Personal, Parameters]:
         """A site's rows in their frame, its own parameters, and the common ones."""
         calibration = None if self.calibration_ is None else Calibration.from_list(self.calibration_)
         if calibration is not None:

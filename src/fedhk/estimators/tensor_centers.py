@@ -1,4 +1,4 @@
-"""FedHK-Tucker and FedHK-PARAFAC2, Algorithms 2 and 3: centres of low rank, and messages in a common basis."""
+"""FedHK-PARAFAC2 and FedHK-Tucker, Algorithms 2 and 3: centres of low rank, and messages in a common basis."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class TensorCenters(EFKMVC):
 
 @dataclass(eq=False, repr=False)
 class FedHKTucker(TensorCenters):
-    """Federated multi-view clustering with centres in Tucker form (FedHK-Tucker, Algorithm 2).
+    """Federated multi-view clustering with centres in Tucker form (FedHK-Tucker, Algorithm 3).
 
     The centres of all views, A^h = P (G x_3 R_h) Q_h^T, have few parameters: P for clusters, R for views, Q_h for the
     features of each view, a small core G. They keep this form during the whole fit, and the objective never rises.
@@ -85,7 +85,7 @@ class FedHKTucker(TensorCenters):
         the gauge of each site's factors; or averages the factors after turning them to one gauge.
     personalization : float, default=0.0
         With "factors": lambda, the share of a site's own factors of the round before in its start (phase 1 of
-        Algorithm 2).
+        Algorithms 2 and 3).
     max_rounds, local_passes, client_weights, quality_temperature, personalization_step, fraction, min_sites, timeout
         As in `EFKMVC`, and so are all other parameters.
 
@@ -115,7 +115,7 @@ class FedHKTucker(TensorCenters):
 
 @dataclass(eq=False, repr=False)
 class FedHKParafac2(TensorCenters):
-    """Federated multi-view clustering with centres in PARAFAC2 form (FedHK-PARAFAC2, Algorithm 3).
+    """Federated multi-view clustering with centres in PARAFAC2 form (FedHK-PARAFAC2, Algorithm 2).
 
     The centres, A^h = P diag(R_h) (B_h Q)^T with orthonormal B_h, are a few components that all views share, each view
     with its own width and no padding. The rank is at most the width of the narrowest view.

@@ -30,7 +30,7 @@ from fedhk.federation.protocols.statistics import own_statistics
 from fedhk.model.calibration import Calibration, calibrated, site_frame
 from fedhk.model.candidates import site_candidates
 from fedhk.model.parameters import Parameters
-from fedhk.model.preparation import heat_energy, site_moments
+from fedhk.model.preparation import check_spreads, heat_energy, site_moments
 from fedhk.model.rows import Rows
 
 if TYPE_CHECKING:
@@ -125,6 +125,7 @@ def _describe(state: SiteState, request: Message) -> tuple[Arrays, Values]:
     """Moments of the features, and what the views are called; a view that the site does not have keeps its place."""
     views = state.views
     moments = site_moments(views, [int(width or 0) for width in views.widths], request.values["scaling"], None)
+    check_spreads(moments, views.names)
     present = [view for view, table in zip(moments, views.tables, strict=True) if table is not None]
     described = list(zip(views.names, views.widths, views.columns, strict=True))
     ranges = bool(request.values["ranges"])

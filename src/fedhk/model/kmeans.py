@@ -6,6 +6,7 @@ scikit-learn's KMeans adds in the order its threads finish, and warns where rows
 from __future__ import annotations
 
 import numpy as np
+import scipy.linalg
 import scipy.sparse as sp
 from sklearn.cluster import kmeans_plusplus
 
@@ -87,7 +88,10 @@ def leading_axes(points: FloatArray, share: float) -> FloatArray:
     share : float
         Least share of the summed squares that a direction must hold; 1 keeps all that the points span.
     """
-    _, values, axes = np.linalg.svd(points, full_matrices=False)
+    try:
+        _, values, axes = np.linalg.svd(points, full_matrices=False)
+    except np.linalg.LinAlgError:  # the fast driver may fail on many equal singular values; the other does not
+        _, values, axes = scipy.linalg.svd(points, full_matrices=False, lapack_driver="gesvd")
     squares = np.square(values)
     least = SPAN_SHARE if share >= 1 else share
     return np.asarray(axes[squares > least * max(float(squares.sum()), 1e-300)].T)

@@ -26,6 +26,19 @@ def site_moments(
     )
 
 
+def check_spreads(moments: Sequence[Moments], names: Sequence[str]) -> None:
+    """Refuse features that vary by so little that their squares vanish; without ranges, the sites have looked."""
+    for name, view in zip(names, moments, strict=True):
+        spread = np.where(view.weight > 0, view.high - view.low, 0.0)
+        small = (spread > 0) & (spread < SMALLEST_SPREAD)
+        if small.any():
+            column = int(np.argmax(small))
+            raise ValueError(
+                f"View {name!r}, column {column}: values differ by {spread[column]:.3g} at most, below "
+                f"{SMALLEST_SPREAD:.0e}, and their squares vanish. Rescale the column."
+            )
+
+
 def references_from_moments(
     moments: Sequence[Moments], names: Sequence[str], scaling: Scaling, heat_coef: HeatCoef
 ) -> tuple[Reference, ...]:
@@ -33,13 +46,7 @@ def references_from_moments(
     for name, view in zip(names, moments, strict=True):
         if not view.rows > 0:
             raise ValueError(f"View {name!r} has no observed value in any row: leave the view out.")
-        spread = view.high - view.low
-        if np.any((spread > 0) & (spread < SMALLEST_SPREAD)):
-            column = int(np.argmax((spread > 0) & (spread < SMALLEST_SPREAD)))
-            raise ValueError(
-                f"View {name!r}, column {column}: values differ by {spread[column]:.3g} at most, below "
-                f"{SMALLEST_SPREAD:.0e}, and their squares vanish. Rescale the column."
-            )
+    check_spreads(moments, names)
     return tuple(make_reference(view, scaling, heat_coef) for view in moments)
 
 
