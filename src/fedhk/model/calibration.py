@@ -241,7 +241,6 @@ def _told(site: IntArray, labels: IntArray, weight: FloatArray, n_sites: int, n_
 def _with_offsets(known: Frames, option: _Option, workers: int) -> tuple[Calibration, Parameters, Rows]:
     """Offsets and centres in turn on the candidates; kept where clusters then explain more of what is left."""
     parameters, site, weight = option.parameters, known.site, np.asarray(option.rows.sample_weight)
-    spreads = option.rows.spread
     joint: FloatArray = np.hstack([np.asarray(table) for table in option.rows.views.tables])
     offsets = np.zeros((len(known.candidates), joint.shape[1]))
     rows = option.rows
@@ -255,13 +254,8 @@ def _with_offsets(known: Frames, option: _Option, workers: int) -> tuple[Calibra
         total = np.bincount(site, weight, minlength=len(offsets))
         offsets = sums / (total + PRIOR_ROWS)[:, None]
         rows = _moved(rows, joint - offsets[site])
-    widths = option.rows.widths
-    squares = np.nan_to_num(np.square(joint - offsets[site]), nan=0.0)
-    per_view = np.add.reduceat(squares, np.concatenate([[0], np.cumsum(widths)[:-1]]), axis=1)
-    factors = np.sqrt(np.maximum(weight @ (per_view + (0.0 if spreads is None else spreads)) / weight.sum(), 1e-300))
+    inner, factors = _rows(known, [joint - offsets[site]], [np.asarray(option.rows.spread)])
     scaled = tuple(values / factor for values, factor in zip(parameters.centers, factors, strict=True))
-    inner = _moved(rows, (joint - offsets[site]) / np.repeat(factors, widths))
-    inner = replace(inner, spread=None if spreads is None else spreads / factors**2)
     start = replace(parameters, centers=scaled)
     with Passes(inner, parameters.n_clusters, workers) as scan:
         progress, _ = minimise(scan.statistics, start, learn_weights=False, max_iter=FINAL_PASSES, tol=FINAL_TOL)
