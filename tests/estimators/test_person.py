@@ -43,6 +43,20 @@ def test_loses_nothing_where_they_do_not(alike):
     assert np.mean([record["value"] for record in model.personalization_]) <= 0.1
 
 
+@pytest.mark.parametrize("calibration", ["auto", None])
+def test_what_is_learned_orders_sites_by_how_far_they_are_moved(calibration):
+    data = datasets.make_sites(20, 100, n_clusters=4, shift=0, scale=0, class_mix=None, random_state=0)
+    rng = np.random.default_rng(0)
+    far = rng.permutation(np.linspace(0, 0.6, 20))
+    sites = {
+        name: [view + shift * rng.choice([-1, 1], view.shape[1]) for view in views]
+        for (name, views), shift in zip(data.sites.items(), far, strict=True)
+    }
+    model = FedHKPerson(4, calibration=calibration, random_state=0).fit(sites)
+    learned = [record["value"] for record in model.personalization_ if record["component"] == "shift"]
+    assert np.corrcoef(learned, far)[0, 1] > 0.8
+
+
 def test_sites_that_differ_by_class_mix_alone_are_not_calibrated():
     data = datasets.make_sites(6, 80, n_clusters=3, shift=0, scale=0, class_mix=0.5, random_state=3)
     model = FedHKPerson(3, random_state=0).fit(data.sites)

@@ -21,7 +21,7 @@ from fedhk.model.calibration import Calibration
 from fedhk.model.fitted import FittedModel
 from fedhk.model.one_pass import Passes, own_threads
 from fedhk.model.parameters import Parameters
-from fedhk.model.personal import Personal, Wanted, personalise
+from fedhk.model.personal import Personal, Wanted, offset_share, personalise
 from fedhk.model.rows import Rows
 
 SHARE = Interval(Real, 0, 1, closed="both")
@@ -67,7 +67,8 @@ class FedHKPerson(TensorCenters):
     labels_, memberships_ : dict of str to array
         Of the site's own model; `global_labels_` are those of the common model in the site's frame.
     personalization_ : list of dict
-        What each site took of its own rows: site, component ("shift", "centers", "view_weights"), value.
+        What each site took of its own rows: site, component ("shift", "centers", "view_weights"), value. With a
+        calibration, "shift" is the share of the site's offset from the common centres that held-out rows confirm.
     calibration_ : list
         Shares of mean and spread, what units were divided by per view, and whether sites have offsets.
     cluster_centers_, view_weights_, history_, ...
@@ -120,11 +121,14 @@ class FedHKPerson(TensorCenters):
     def _personalize(self, site: str, rows: Rows, parameters: Parameters, workers: int) -> None:
         """One site's own model and labels."""
         own, personal, common = self._own(site, rows, parameters, workers)
-        values = {"shift": personal.shift, "centers": personal.centers, "view_weights": personal.view_weights}
-        self.personalization_ += [{"site": site, "component": name, "value": value} for name, value in values.items()]
         with Passes(own, parameters.n_clusters, workers) as scan:
             self.memberships_[site], self.labels_[site], objective = scan.assign(personal.parameters)
             self.global_labels_[site] = scan.assign(common)[1]
+        values = {"shift": personal.shift, "centers": personal.centers, "view_weights": personal.view_weights}
+        if self.calibration_ is not None and self.calibration_[0] > 0:  # most of the offset is in the frame already
+            plain = tuple(r.rescaled(f) for r, f in zip(rows.references, self.calibration_[2], strict=True))
+            values["shift"] = offset_share(replace(rows, references=plain), common, self.labels_[site])
+        self.personalization_ += [{"site": site, "component": name, "value": value} for name, value in values.items()]
         self.client_models_[site] = self._site_model(own, personal, objective)
 
     def personalize(self, X: Any, name: str = "site") -> HeatKernelMVC:

@@ -15,11 +15,11 @@ from operator import add
 
 import numpy as np
 
-from fedhk._typing import FloatArray
+from fedhk._typing import FloatArray, IntArray
 from fedhk.model.one_pass import Passes
 from fedhk.model.parameters import Parameters
 from fedhk.model.rows import Rows
-from fedhk.model.seeding import take
+from fedhk.model.seeding import SEED_ROWS, joint_rows, take
 from fedhk.model.statistics import Statistics
 from fedhk.model.updates import learned_view_weights
 
@@ -125,6 +125,32 @@ def personalise(
         for _ in range(passes):
             found = _step(common, [scan.statistics(found.parameters) for scan in scans], wanted, learn_weights)
     return found
+
+
+def offset_share(rows: Rows, common: Parameters, labels: IntArray, seed: int = 0) -> float:
+    """Share of a site's offset from the common centres that held-out rows confirm: how much the site differs.
+
+    Parameters
+    ----------
+    rows : Rows
+        The site's rows in the units of the common centres, without calibration.
+    common : Parameters
+        The global model.
+    labels : array of shape (n,)
+        Cluster of each row in the site's own model.
+    seed : int
+        Which rows are looked at, and which half of them is held out.
+    """
+    if rows.n_rows < LEAST_ROWS:
+        return 0.0
+    order = np.random.default_rng(seed).permutation(rows.n_rows)[:SEED_ROWS]
+    away = joint_rows(take(rows, order), missing=np.nan) - np.hstack(common.centers)[labels[order]]
+    halves = []
+    for half in (away[::2], away[1::2]):
+        seen = (~np.isnan(half)).sum(axis=0)
+        mean = np.nansum(half, axis=0) / np.maximum(seen, 1)
+        halves.append((mean, seen.astype(np.float64)))
+    return _agreement(*halves)
 
 
 def _step(common: Parameters, halves: Sequence[Statistics], wanted: Wanted, learn_weights: bool) -> Personal:
