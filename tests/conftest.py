@@ -9,10 +9,15 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile(
-    "fedhk", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], print_blob=True
-)
-settings.load_profile("fedhk")
+# The same cases in every run, so that a change and not luck decides; HYPOTHESIS_PROFILE=explore draws new ones.
+ALWAYS = {
+    "deadline": None,
+    "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
+    "print_blob": True,
+}
+settings.register_profile("fedhk", derandomize=True, **ALWAYS)
+settings.register_profile("explore", **ALWAYS)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fedhk"))
 
 SHARED = Path(os.environ.get("FEDHK_BENCHMARK_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
