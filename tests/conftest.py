@@ -35,3 +35,15 @@ def benchmark_data():
             return views, file["labels"], file.get("client")
 
     return load
+
+
+@pytest.fixture(scope="module")
+def short_first_fit(request):
+    """Less time for the first fit of a low-rank form: a poor start leaves more to do for the steps.
+
+    A module may say how many sweeps it needs (`FIRST_SWEEPS`).
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedhk.model.low_rank.FIRST_SWEEPS", getattr(request.module, "FIRST_SWEEPS", 3))
+        patch.setattr("fedhk.model.low_rank.FIRST_STARTS", 1)
+        yield

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from numpy.testing import assert_array_equal
 
 from fedhk.data.clients import check_clients
+from fedhk.estimators import efkmvc
+from fedhk.federation.checkpoint import save_run
 from fedhk.federation.engines.inprocess import InProcessEngine
 from fedhk.federation.messages import decode
 from fedhk.federation.run import Participation, Run, conduct
-from fedhk.federation.server import Plan
 from fedhk.federation.site import SiteState
+from fedhk.federation.state import Plan
 from fedhk.model.settings import Settings
 
 
@@ -106,3 +109,22 @@ def assert_same_model(one, other):
     assert first.parameters.fuzzifier == second.parameters.fuzzifier
     assert [r["objective"] for r in one.history] == [r["objective"] for r in other.history]
     assert one.state.final_objective == other.state.final_objective
+
+
+class Stop(BaseException):
+    """What kills a fit in tests."""
+
+
+def resumed_after(last, model, sites, monkeypatch):
+    """A fit that is killed after so many exchanges, and goes on from its checkpoint."""
+
+    def save_then_stop(folder, plan, run):
+        save_run(folder, plan, run)
+        if run.state.exchange == last:
+            raise Stop
+
+    with monkeypatch.context() as patch:
+        patch.setattr(efkmvc, "save_run", save_then_stop)
+        with pytest.raises(Stop):
+            model.fit(sites)
+    return model.fit(sites, resume=True)

@@ -7,6 +7,7 @@ from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 
 import fedhk
+from federations import resumed_after
 from fedhk import EFKMVC, FedHKPerson, datasets
 
 
@@ -88,21 +89,8 @@ def test_any_order_of_sites_gives_the_same_bits(shifted, fitted):
 
 
 def test_a_run_goes_on_from_its_checkpoint(shifted, fitted, tmp_path, monkeypatch):
-    from fedhk.estimators import efkmvc  # noqa: PLC0415
-
-    saved = efkmvc.save_run
-
-    def save(folder, plan, run):
-        saved(folder, plan, run)
-        if run.state.exchange == 4:
-            raise KeyboardInterrupt
-
     model = FedHKPerson(3, random_state=0, checkpoint=tmp_path / "run")
-    monkeypatch.setattr(efkmvc, "save_run", save)
-    with pytest.raises(KeyboardInterrupt):
-        model.fit(shifted.sites)
-    monkeypatch.setattr(efkmvc, "save_run", saved)
-    model.fit(shifted.sites, resume=True)
+    resumed_after(4, model, shifted.sites, monkeypatch)
     # a resumed site finds its offset anew from where the centres are, so that it may differ in its last passes
     assert agreement(model.labels_, shifted) == pytest.approx(agreement(fitted.labels_, shifted), abs=0.02)
 

@@ -14,20 +14,14 @@ from sklearn.metrics import adjusted_rand_score
 import fedhk
 from fedhk import EFKMVC, FedHKParafac2, FedHKTucker, HeatKernelMVC, datasets
 from fedhk.errors import DataError
-from fedhk.model import low_rank
 
 QUICK = {"n_init": 1, "random_state": 0}
 BOTH = [FedHKTucker, FedHKParafac2]
 WIDE = (40, 30, 35)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _short_first_fit():
-    """Less time for the first fit of a form; that the defaults find clusters is seen in the tests of precision."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(low_rank, "FIRST_SWEEPS", 10)
-        patch.setattr(low_rank, "FIRST_STARTS", 1)
-        yield
+FIRST_SWEEPS = 10  # enough for clusters to be found; see `short_first_fit`
+pytestmark = pytest.mark.usefixtures("short_first_fit")
 
 
 @pytest.fixture(scope="module")

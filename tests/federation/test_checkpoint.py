@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from federations import assert_same_model, make_plan, run_sites
+from federations import Stop, assert_same_model, make_plan, resumed_after, run_sites
 from fedhk import EFKMVC, datasets
 from fedhk.errors import CheckpointError, FedHKError
 from fedhk.estimators import efkmvc
@@ -24,10 +24,6 @@ from fedhk.federation.server import QuorumError
 def sites():
     data = datasets.make_sites(3, 20, n_clusters=2, n_features=(2, 3), missing_views=0.3, random_state=1)
     return data.sites
-
-
-class Stop(BaseException):
-    """What kills a fit in these tests."""
 
 
 def same_fit(one, other):
@@ -55,17 +51,7 @@ def test_a_fit_that_stops_after_any_exchange_goes_on_to_the_same_bits(
 
     for last in range(1, exchanges + 1):
         model = EFKMVC(2, **options, checkpoint=tmp_path / f"stopped-{last}")
-
-        def save_then_stop(folder, plan, run, last=last):
-            save_run(folder, plan, run)
-            if run.state.exchange == last:
-                raise Stop
-
-        with monkeypatch.context() as patch:
-            patch.setattr(efkmvc, "save_run", save_then_stop)
-            with pytest.raises(Stop):
-                model.fit(sites)
-        same_fit(model.fit(sites, resume=True), expected)
+        same_fit(resumed_after(last, model, sites, monkeypatch), expected)
 
 
 def test_a_fit_that_stops_again_and_again_goes_on_to_the_same_bits(sites, tmp_path):

@@ -20,7 +20,8 @@ from fedhk.federation.engines import inprocess
 from fedhk.federation.messages import decode, encode
 from fedhk.federation.payloads import pack_text
 from fedhk.federation.run import Participation, Run, participants
-from fedhk.federation.server import QuorumError, ServerState
+from fedhk.federation.server import QuorumError
+from fedhk.federation.state import ServerState
 
 LIAR = "oslo"
 

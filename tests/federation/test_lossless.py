@@ -14,7 +14,8 @@ from federations import assert_same_model, make_plan, run_sites
 from fedhk import EFKMVC, HeatKernelMVC, datasets
 from fedhk.federation.engines import inprocess
 from fedhk.federation.messages import decode
-from fedhk.federation.server import ServerState, server_step
+from fedhk.federation.server import server_step
+from fedhk.federation.state import ServerState
 from fedhk.model import rows as model_rows
 
 N_CLUSTERS = 3

@@ -12,15 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from federations import TestEngine, assert_same_model, make_plan, run_sites, site_states
+from federations import Stop, TestEngine, assert_same_model, make_plan, resumed_after, run_sites, site_states
 from fedhk import EFKMVC, FedHKParafac2, FedHKTucker, datasets
 from fedhk.errors import CheckpointError
-from fedhk.estimators import efkmvc
 from fedhk.federation.checkpoint import describe_plan, load_run, save_run
 from fedhk.federation.engines import inprocess
 from fedhk.federation.messages import decode, encode
 from fedhk.federation.run import Run, without_engine
-from fedhk.model import low_rank
 from fedhk.model import rows as model_rows
 from fedhk.model.low_rank import LowRank
 from tensors.forms import regauged
@@ -34,13 +32,7 @@ def tensor_plan(name="tucker", rank=(3, 3, 2), n_clusters=3, **changes):
     return replace(plan, settings=replace(plan.settings, decomposition=name, rank=rank))
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _short_first_fit():
-    """A poor start takes less time, and these tests are not about it."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(low_rank, "FIRST_SWEEPS", 3)
-        patch.setattr(low_rank, "FIRST_STARTS", 1)
-        yield
+pytestmark = pytest.mark.usefixtures("short_first_fit")
 
 
 @pytest.fixture(scope="module")
@@ -254,10 +246,6 @@ def test_blend_of_nothing_is_no_blend_and_some_is(sites):
 # ----------------------------------------------------------------------------------------------- checkpoints, absences
 
 
-class Stop(BaseException):
-    """What kills a fit in these tests."""
-
-
 def same_fit(one, other):
     for a, b in zip(one.cluster_centers_, other.cluster_centers_, strict=True):
         assert_array_equal(a, b)
@@ -292,17 +280,7 @@ def test_a_fit_that_stops_after_any_exchange_goes_on_to_the_same_bits(sites, tmp
     expected = estimator(3, **options, checkpoint=tmp_path / "whole").fit(sites)
     for last in range(1, 5 if "init" in options else 6):
         model = estimator(3, **options, checkpoint=tmp_path / f"stopped-{last}")
-
-        def save_then_stop(folder, plan, run, last=last):
-            save_run(folder, plan, run)
-            if run.state.exchange == last:
-                raise Stop
-
-        with monkeypatch.context() as patch:
-            patch.setattr(efkmvc, "save_run", save_then_stop)
-            with pytest.raises(Stop):
-                model.fit(sites)
-        same_fit(model.fit(sites, resume=True), expected)
+        same_fit(resumed_after(last, model, sites, monkeypatch), expected)
 
 
 def test_a_run_that_stops_again_and_again_goes_on_to_the_same_bits(sites, tmp_path):

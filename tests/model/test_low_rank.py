@@ -10,7 +10,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from cases import cases
 from fedhk import HeatKernelMVC, datasets
-from fedhk.model import low_rank as low_rank_module
 from fedhk.model.loop import improve
 from fedhk.model.low_rank import LowRank, constrain
 from fedhk.model.one_pass import Passes
@@ -20,13 +19,7 @@ from fedhk.tensors import DECOMPOSITIONS, weighted_error
 NAMES = sorted(DECOMPOSITIONS)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _short_first_fit():
-    """A poor start takes less time and leaves more to do for the steps, which these tests are about."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(low_rank_module, "FIRST_SWEEPS", 3)
-        patch.setattr(low_rank_module, "FIRST_STARTS", 1)
-        yield
+pytestmark = pytest.mark.usefixtures("short_first_fit")
 
 
 def possible_rank(name, rng, n_clusters, widths):

@@ -11,11 +11,12 @@ from numpy.testing import assert_allclose
 from fedhk.data.views import check_views
 from fedhk.model.candidates import candidate_rows, site_candidates
 from fedhk.model.compression import compress
+from fedhk.model.joint import split_joint
 from fedhk.model.one_pass import Passes
 from fedhk.model.parameters import Parameters
 from fedhk.model.preparation import prepare
 from fedhk.model.rows import Rows
-from fedhk.model.seeding import distinct_rows, joint_rows, split_joint
+from fedhk.model.seeding import distinct_rows, joint_rows
 
 
 def rows_of(views, heat_coef="uniform"):

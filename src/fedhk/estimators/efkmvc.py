@@ -25,8 +25,8 @@ from fedhk.federation.checkpoint import load_run, save_run
 from fedhk.federation.engines.inprocess import InProcessEngine
 from fedhk.federation.personalization import gradient_step
 from fedhk.federation.run import Participation, Run, conduct, without_engine
-from fedhk.federation.server import Plan, ServerState
 from fedhk.federation.site import SiteState, aligned
+from fedhk.federation.state import Plan, ServerState
 from fedhk.model.fitted import FittedModel
 from fedhk.model.one_pass import Passes, own_threads
 from fedhk.model.parameters import Parameters

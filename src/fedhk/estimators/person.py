@@ -15,8 +15,8 @@ from fedhk.data.views import Views, check_views
 from fedhk.estimators.efkmvc import SHARED
 from fedhk.estimators.heat_kernel_mvc import HeatKernelMVC
 from fedhk.estimators.tensor_centers import TensorCenters
-from fedhk.federation.server import Plan, ServerState
 from fedhk.federation.site import calibrated_rows
+from fedhk.federation.state import Plan, ServerState
 from fedhk.model.calibration import Calibration
 from fedhk.model.fitted import FittedModel
 from fedhk.model.one_pass import Passes, own_threads
@@ -104,13 +104,11 @@ class FedHKPerson(TensorCenters):
     def _plan(self, clients: dict[str, Views]) -> Plan:
         for name in ("personalization", "view_personalization"):
             check_shares(name, getattr(self, name), list(clients))
-        blend, self.personalization = self.personalization, 0.0
-        try:
-            plan = super()._plan(clients)
-        finally:
-            self.personalization = blend
         given = not isinstance(self.init, str)
-        return replace(plan, calibration=None if given else check_calibration(self.calibration))
+        return replace(super()._plan(clients), calibration=None if given else check_calibration(self.calibration))
+
+    def _blend(self) -> float:
+        return 0.0  # what is personal stays out of the rounds
 
     def _global_model(self, state: ServerState) -> FittedModel:
         model = super()._global_model(state)

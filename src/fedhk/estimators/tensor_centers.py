@@ -12,7 +12,7 @@ from fedhk.data.views import Views
 from fedhk.estimators.choices import RANK_CONSTRAINT
 from fedhk.estimators.efkmvc import EFKMVC
 from fedhk.federation.precision import PRECISIONS
-from fedhk.federation.server import Plan
+from fedhk.federation.state import Plan
 
 # Rounds after which a basis is made anew where no candidates could give one.
 REFRESH_GIVEN = 5
@@ -48,8 +48,12 @@ class TensorCenters(EFKMVC):
             precision=self.precision,
             refresh_every=int(refresh),
             aggregation=self.aggregation,
-            blend=float(self.personalization),
+            blend=self._blend(),
         )
+
+    def _blend(self) -> float:
+        """Share of a site's own factors in its start of a round."""
+        return float(self.personalization)
 
 
 @dataclass(eq=False, repr=False)

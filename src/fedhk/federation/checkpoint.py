@@ -24,7 +24,7 @@ from fedhk.federation.payloads import (
     unpack_text,
 )
 from fedhk.federation.run import Run
-from fedhk.federation.server import Plan, ServerState
+from fedhk.federation.state import Plan, ServerState
 from fedhk.model.calibration import Calibration
 from fedhk.model.loop import Progress
 

@@ -23,6 +23,7 @@ from fedhk.federation.messages import ArraySpec, Message, check_arrays
 from fedhk.federation.precision import at_least_half, pack_rounded, rounded_spec, unpack_rounded
 from fedhk.model.calibration import LEAST_RATIO, MOST_RATIO
 from fedhk.model.candidates import Candidates
+from fedhk.model.joint import split_joint
 from fedhk.model.parameters import Parameters
 from fedhk.model.statistics import Statistics
 
@@ -32,11 +33,6 @@ ColumnsCode = int | list[int] | None
 
 # Counts above this are not counts of rows.
 MOST_ROWS = 2.0**53
-
-
-def split(joint: FloatArray, widths: Sequence[int]) -> tuple[FloatArray, ...]:
-    """Columns of views that stand side by side."""
-    return tuple(np.split(joint, np.cumsum(widths)[:-1], axis=1))
 
 
 def pack_text(value: Any) -> npt.NDArray[np.uint8]:
@@ -92,9 +88,8 @@ def unpack_moments(message: Message, widths: Sequence[int]) -> tuple[Moments, ..
     cells = arrays.get("cells", np.repeat(counts[:, 0], widths)[None])
     ranges = arrays.get("ranges", np.full((2, sum(widths)), np.nan))
     result = []
-    for (rows, total), *parts in zip(
-        counts, split(cells, widths), split(arrays["moments"], widths), split(ranges, widths), strict=True
-    ):
+    by_view = (split_joint(part, widths) for part in (cells, arrays["moments"], ranges))
+    for (rows, total), *parts in zip(counts, *by_view, strict=True):
         (weight,), (mean, squares), (low, high) = parts
         view = Moments(float(rows), float(total), weight, mean, squares, low, high)
         if not _possible(view):
@@ -151,7 +146,7 @@ def unpack_references(message: Message) -> tuple[tuple[Reference, ...], tuple[st
     """References, view names and codes of their columns from the server."""
     described = message.values["views"]
     widths = [int(width) for _, width, *_ in described]
-    parts = split(np.asarray(message.arrays["references"], np.float64), widths)
+    parts = split_joint(message.arrays["references"], widths)
     ends = np.cumsum([int(count) for *_, count, _ in described])[:-1]
     scales = np.split(np.asarray(message.arrays["scales"], np.float64), ends)
     references = []
@@ -182,7 +177,7 @@ def unpack_parameters(
     heat_time, fuzzifier, view_exponent = (float(number) for number in message.values["numbers"])
     weights, shares = np.asarray(message.arrays["view_weights"], np.float64)
     if centers is None:
-        centers = split(np.asarray(message.arrays["centers"], np.float64), widths)
+        centers = split_joint(message.arrays["centers"], widths)
     return Parameters(centers, weights, heat_time, fuzzifier, view_exponent, shares)
 
 
@@ -202,11 +197,20 @@ def pack_statistics(statistics: Statistics, precision: str = "double") -> tuple[
     full = [view for view, weight in enumerate(statistics.weights) if weight.shape[1] > 1]
     return sums | {
         "weights": np.hstack(statistics.weights),
-        # in float32 the cost of rows on centres may round to just below zero
-        "sums": np.concatenate(
-            [np.maximum(statistics.costs, 0.0), statistics.masses, [statistics.objective, statistics.rows]]
-        ),
+        "sums": pack_sums(statistics),
     }, ({"full": full} if full else {})
+
+
+def pack_sums(statistics: Statistics) -> FloatArray:
+    """Costs, masses, the objective and the rows in one array."""
+    costs = np.maximum(statistics.costs, 0.0)  # in float32 that of rows on centres may round to just below zero
+    return np.concatenate([costs, statistics.masses, [statistics.objective, statistics.rows]])
+
+
+def unpack_sums(sums: npt.NDArray[Any], n_views: int) -> tuple[FloatArray, FloatArray, float, float]:
+    """What `pack_sums` packed: the last four parts of `Statistics`."""
+    values = np.asarray(sums, np.float64)
+    return values[:n_views], values[n_views:-2], float(values[-2]), float(values[-1])
 
 
 def unpack_statistics(message: Message, n_clusters: int, widths: Sequence[int]) -> Statistics:
@@ -221,19 +225,12 @@ def unpack_statistics(message: Message, n_clusters: int, widths: Sequence[int]) 
             "sums": ArraySpec((n_views + n_clusters + 2,), non_negative=True),
         },
     )
-    weights, sums = message.arrays["weights"], message.arrays["sums"]
+    weights = message.arrays["weights"]
     columns = weight_columns(message, widths, weights.shape[1])
-    parts = split(unpack_rounded(message.arrays, sent), widths)
-    per_view = split(np.asarray(weights, np.float64), columns)
+    parts = split_joint(unpack_rounded(message.arrays, sent), widths)
+    per_view = split_joint(weights, columns)
     numerators = parts if sent == "numerators" else tuple(m * w for m, w in zip(parts, per_view, strict=True))
-    return Statistics(
-        numerators,
-        per_view,
-        np.asarray(sums[:n_views], np.float64),
-        np.asarray(sums[n_views:-2], np.float64),
-        float(sums[-2]),
-        float(sums[-1]),
-    )
+    return Statistics(numerators, per_view, *unpack_sums(message.arrays["sums"], n_views))
 
 
 def weight_columns(message: Message, widths: Sequence[int], found: int) -> list[int]:

@@ -12,7 +12,8 @@ import numpy as np
 from fedhk.errors import MessageError
 from fedhk.federation.engines import Engine
 from fedhk.federation.messages import MAX_BYTES, Message, decode, encode, expect
-from fedhk.federation.server import Plan, QuorumError, ServerState, next_request, server_step
+from fedhk.federation.server import QuorumError, next_request, server_step
+from fedhk.federation.state import Plan, ServerState
 
 __all__ = ["Participation", "QuorumError", "Run", "conduct", "participants", "without_engine"]
 

@@ -8,170 +8,33 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property, reduce
+from dataclasses import replace
+from functools import reduce
 from hashlib import sha256
 from operator import add
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fedhk._typing import FloatArray
-from fedhk.data.moments import Moments
-from fedhk.data.scaling import Reference
-from fedhk.data.views import Columns
 from fedhk.errors import DataError, FedHKError, MessageError
 from fedhk.federation.describe import merge_descriptions, read_description, same_views
 from fedhk.federation.messages import ArraySpec, Message, check_arrays, expect
 from fedhk.federation.payloads import pack_references, read_frame, unpack_candidates
-from fedhk.federation.plausible import check_points, check_rows, check_spreads, reach
+from fedhk.federation.plausible import check_points, check_rows, check_spreads
 from fedhk.federation.protocols import protocol_named
-from fedhk.federation.protocols.cores import expanded, orthonormal
-from fedhk.model.calibration import Calibration, Frames, choose
+from fedhk.federation.state import Plan, ServerState
+from fedhk.model.calibration import Frames, choose
 from fedhk.model.candidates import Candidates, candidate_rows, candidate_starts, candidates_per_site
 from fedhk.model.loop import Progress
 from fedhk.model.one_pass import Passes
-from fedhk.model.parameters import Parameters
 from fedhk.model.preparation import balance, references_from_moments
-from fedhk.model.settings import Settings
-
-if TYPE_CHECKING:
-    from fedhk.model.low_rank import LowRank
 
 EVERYONE = "*"
 
 
 class QuorumError(FedHKError, RuntimeError):
     """Too few sites answered for a round to count. A run with a checkpoint can be resumed when they are back."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How a run goes, apart from the model: the same for every engine.
-
-    Parameters
-    ----------
-    settings : Settings
-        The model.
-    protocol : {"statistics", "centers", "cores", "factors", "auto"}
-        What a round sends. "auto" is "cores" where that saves bytes, else "statistics".
-    local_passes : int
-        Passes at a site before it answers, for "centers" and "factors".
-    client_weights : {"mass", "rows", "quality"}
-        How centres of sites are averaged, for "centers" and "factors".
-    quality_temperature : float
-        tau of `eqn:client_weights`.
-    max_rounds, tol : int, float
-        When to stop.
-    seed : int
-        Seed of everything that is drawn.
-    precision : {"double", "single", "half", "byte", "auto"}
-        What numbers are rounded to on the wire. "auto" is "byte" with the protocol "cores", else "double".
-    refresh_every : int
-        Rounds after which "cores" makes a new basis; 0 is never.
-    aggregation : {"centers", "factors"}
-        What the server averages, for "factors".
-    blend : float
-        Share of a site's factors of the round before in its start, for "factors".
-    calibration : (float, float), "auto" or None
-        Shares of each site's own mean and spread that are taken out of its rows; None is none, and no offsets either.
-    """
-
-    settings: Settings
-    protocol: str
-    local_passes: int
-    client_weights: str
-    quality_temperature: float
-    max_rounds: int
-    tol: float
-    seed: int
-    precision: str = "double"
-    refresh_every: int = 0
-    aggregation: str = "centers"
-    blend: float = 0.0
-    calibration: str | tuple[float, float] | None = None
-
-
-@dataclass(frozen=True)
-class ServerState:
-    """All that the server knows between rounds.
-
-    Parameters
-    ----------
-    phase : str
-        What it asks next.
-    exchange : int
-        How many exchanges there were; every message carries it.
-    n_sites : int
-        Sites that described themselves.
-    names, columns, moments, references :
-        The views, once described.
-    protocol, precision : str
-        Those of the plan, resolved once the views are known.
-    informed, holders : frozenset of str
-        Sites that have the references, and those that have what the protocol sends once.
-    directions : tuple of array of shape (q_h, d_h)
-        What sites are sent of the basis, as they read it; empty where centres are in features.
-    calibration : Calibration or None
-        How sites bring their rows to one frame, once it is chosen.
-    free_form : LowRank or None
-        A form that constrains nothing, where the centres of `progress` go without it.
-    answered : str
-        Digest of the names of the sites that answered the last round.
-    progress : Progress or None
-        The minimisation, once there is a start.
-    final_objective, rows : float
-        The objective at the final parameters, and the rows it is of.
-    """
-
-    phase: str = "describe"
-    exchange: int = 0
-    n_sites: int = 0
-    names: tuple[str, ...] = ()
-    columns: tuple[Columns, ...] = ()
-    moments: tuple[Moments, ...] = ()
-    references: tuple[Reference, ...] = ()
-    protocol: str = "statistics"
-    precision: str = "double"
-    informed: frozenset[str] = field(default_factory=frozenset)
-    holders: frozenset[str] = field(default_factory=frozenset)
-    directions: tuple[FloatArray, ...] = ()
-    calibration: Calibration | None = None
-    free_form: LowRank | None = None
-    answered: str = ""
-    progress: Progress | None = None
-    final_objective: float = float("nan")
-    rows: float = 0.0
-
-    @property
-    def widths(self) -> tuple[int, ...]:
-        """Features per view."""
-        return tuple(reference.width for reference in self.references)
-
-    @cached_property
-    def basis(self) -> tuple[FloatArray, ...]:
-        """Orthonormal columns, of shape (d_h, q_h), in whose coordinates the centres of `progress` are."""
-        return tuple(orthonormal(directions) for directions in self.directions)
-
-    @property
-    def inner(self) -> Parameters:
-        """The parameters in the coordinates of the basis."""
-        if self.progress is None:
-            raise MessageError(f"the server is in phase {self.phase!r} without parameters")
-        return self.progress.parameters
-
-    @cached_property
-    def parameters(self) -> Parameters:
-        """The parameters in features."""
-        parameters = expanded(self.inner, self.basis) if self.basis else self.inner
-        if self.free_form is None:
-            return parameters
-        return replace(parameters, form=self.free_form.refitted(parameters.centers))
-
-    @cached_property
-    def reach(self) -> tuple[FloatArray, ...]:
-        """How far from the grand mean a value may be, per feature of each view."""
-        return reach(self.references, self.moments)
 
 
 def next_request(plan: Plan, state: ServerState, *, informed: bool, holds: bool) -> Message:
@@ -301,7 +164,6 @@ def _prepared(plan: Plan, state: ServerState) -> ServerState:
         raise DataError(
             f"view_weights has {len(settings.view_weights)} numbers, the sites have the views {list(state.names)}."
         )
-    settings.check_rank(state.widths, state.names)
     protocol, precision = _resolved(plan, state)
     state = replace(state, protocol=protocol, precision=precision)
     if isinstance(given, str):
@@ -323,10 +185,10 @@ def _resolved(plan: Plan, state: ServerState) -> tuple[str, str]:
     the exact model: it is fitted from full statistics in double precision.
     """
     protocol, precision = plan.protocol, plan.precision
+    exact = plan.settings.exact_rank(state.widths, state.names)
     if protocol == "auto":
         few = sum(min(width, 2 * plan.settings.n_clusters) for width in state.widths)
-        narrow = 2 * few > sum(state.widths)
-        protocol = "statistics" if narrow or plan.settings.exact_rank(state.widths) else "cores"
+        protocol = "statistics" if exact or 2 * few > sum(state.widths) else "cores"
     if precision == "auto":
         precision = "byte" if protocol == "cores" else "double"
     return protocol, precision
@@ -402,7 +264,7 @@ def _read_round(plan: Plan, state: ServerState, reply: Message) -> Any:
 
 def _take_round(plan: Plan, state: ServerState, good: list[tuple[str, Any]], workers: int) -> ServerState:  # noqa: ARG001
     state, better, objective = protocol_named(state.protocol).combine(plan, state, [answer for _, answer in good])
-    progress = _progress(state)
+    progress = state.going
     answered = sha256("\n".join(site for site, _ in good).encode()).hexdigest()
     if answered != state.answered:  # objectives of different rows say nothing about convergence
         progress = replace(progress, objective=sys.float_info.max)
@@ -437,9 +299,3 @@ TAKERS: dict[str, Callable[[Plan, ServerState, list[tuple[str, Any]], int], Serv
     "round": _take_round,
     "finish": _take_finish,
 }
-
-
-def _progress(state: ServerState) -> Progress:
-    if state.progress is None:
-        raise MessageError(f"the server is in phase {state.phase!r} without parameters")
-    return state.progress

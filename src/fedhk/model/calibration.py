@@ -17,6 +17,7 @@ from fedhk._typing import FloatArray, IntArray
 from fedhk.data.moments import Moments
 from fedhk.data.scaling import Reference
 from fedhk.model.candidates import Candidates, candidate_rows, candidate_starts
+from fedhk.model.joint import split_joint, view_sums
 from fedhk.model.loop import improve, minimise
 from fedhk.model.one_pass import Passes
 from fedhk.model.parameters import Parameters
@@ -193,15 +194,13 @@ class _Option:
 
 
 def _fit(known: Frames, settings: Settings, shares: tuple[float, float], seed: int, workers: int) -> _Option:
-    points, spreads = [], []
+    points, spreads, widths = [], [], [reference.width for reference in known.references]
     for found, frame in zip(known.candidates, known.frames, strict=True):
         shift, divide = _taken(frame, float(found.sizes.sum()), *shares)
         points.append((found.points - shift) / divide)
         # how much of a group's spread is left: that of the site's rows as a whole
-        squares = np.split(frame[1] ** 2, np.cumsum([r.width for r in known.references])[:-1])
-        after = np.split((frame[1] / divide) ** 2, np.cumsum([r.width for r in known.references])[:-1])
-        left = [float(new.sum() / max(float(old.sum()), 1e-300)) for old, new in zip(squares, after, strict=True)]
-        spreads.append(found.spreads * np.array(left))
+        before, after = view_sums(np.stack([frame[1] ** 2, (frame[1] / divide) ** 2]), widths)
+        spreads.append(found.spreads * after / before)
     rows, factors = _rows(known, points, spreads)
     n_clusters = settings.n_clusters
     starts = candidate_starts(settings.n_init, len(SHARES) * rows.n_rows, sum(rows.widths), n_clusters)
@@ -221,7 +220,7 @@ def _rows(known: Frames, points: Sequence[FloatArray], spreads: Sequence[FloatAr
     sizes = np.concatenate([found.sizes for found in known.candidates])
     joint, within = np.vstack(points), np.vstack(spreads)
     squares = np.nan_to_num(np.square(joint), nan=0.0)
-    per_view = np.add.reduceat(squares, np.concatenate([[0], np.cumsum(widths)[:-1]]), axis=1) + within
+    per_view = view_sums(squares, widths) + within
     factors = np.sqrt(np.maximum(sizes @ per_view / sizes.sum(), 1e-300))
     whole = Candidates(joint / np.repeat(factors, widths), sizes, within / factors**2)
     return candidate_rows([whole], known.references, known.names), factors
@@ -268,5 +267,5 @@ def _with_offsets(known: Frames, option: _Option, workers: int) -> tuple[Calibra
 
 
 def _moved(rows: Rows, joint: FloatArray) -> Rows:
-    tables = tuple(np.ascontiguousarray(part) for part in np.split(joint, np.cumsum(rows.widths)[:-1], axis=1))
+    tables = tuple(np.ascontiguousarray(part) for part in split_joint(joint, rows.widths))
     return replace(rows, views=replace(rows.views, tables=tables))

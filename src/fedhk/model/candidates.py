@@ -10,6 +10,7 @@ import numpy as np
 from fedhk._typing import FloatArray, IntArray
 from fedhk.data.scaling import Reference
 from fedhk.data.views import Views
+from fedhk.model.joint import view_sums
 from fedhk.model.kmeans import group_sums, lloyd, plus_plus
 from fedhk.model.rows import Rows
 from fedhk.model.seeding import joint_rows, sample_rows
@@ -114,7 +115,6 @@ def _means(joint: FloatArray, weight: FloatArray, groups: IntArray, widths: Sequ
     sums, _ = group_sums(np.nan_to_num(joint, nan=0.0), weight, groups, count)
     means = np.divide(sums, seen, out=np.full(sums.shape, np.nan), where=seen > 0)
     apart = np.square(np.nan_to_num(joint - means[groups], nan=0.0))
-    per_view = np.add.reduceat(apart, np.concatenate([[0], np.cumsum(widths)[:-1]]), axis=1)
-    spreads, _ = group_sums(per_view, weight, groups, count)
+    spreads, _ = group_sums(view_sums(apart, widths), weight, groups, count)
     filled = sizes > 0
     return Candidates(means[filled], sizes[filled], spreads[filled] / sizes[filled, None])

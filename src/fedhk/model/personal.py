@@ -16,6 +16,7 @@ from operator import add
 import numpy as np
 
 from fedhk._typing import FloatArray, IntArray
+from fedhk.model.joint import split_joint
 from fedhk.model.one_pass import Passes
 from fedhk.model.parameters import Parameters
 from fedhk.model.rows import Rows
@@ -181,8 +182,8 @@ def _step(common: Parameters, halves: Sequence[Statistics], wanted: Wanted, lear
     if learn_weights:
         rho = wanted.view_weights if wanted.view_weights is not None else _view_share(common, halves, held_out)
         weights = weights + rho * (_own_weights(common, whole) - weights)
-    ends = np.cumsum([part.shape[1] for part in common.centers])[:-1]
-    parameters = replace(common, centers=tuple(np.split(own, ends, axis=1)), view_weights=weights)
+    own_centers = split_joint(own, [part.shape[1] for part in common.centers])
+    parameters = replace(common, centers=own_centers, view_weights=weights)
     return Personal(parameters, float(shift), float(share), float(rho))
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from fedhk._typing import FloatArray, IntArray
 from fedhk.model.clusterability import view_factors
 from fedhk.model.compression import compress
+from fedhk.model.joint import split_joint
 from fedhk.model.kmeans import group_means, leading_directions, lloyd, plus_plus
 from fedhk.model.loop import improve, minimise
 from fedhk.model.one_pass import Passes
@@ -197,11 +198,6 @@ def joint_rows(rows: Rows, missing: float = 0.0) -> FloatArray:
             ScaledRows(table, reference, rows.dtype).read(slice(0, rows.n_rows), part)
             np.nan_to_num(part, copy=False, nan=missing)
     return joint
-
-
-def split_joint(joint: FloatArray, widths: tuple[int, ...]) -> tuple[FloatArray, ...]:
-    """Centres of the joint space as centres per view."""
-    return tuple(np.asarray(part, dtype=np.float64) for part in np.split(joint, np.cumsum(widths)[:-1], axis=1))
 
 
 def distinct_rows(joint: FloatArray, weight: FloatArray | None) -> tuple[IntArray, FloatArray]:

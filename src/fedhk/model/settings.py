@@ -61,22 +61,14 @@ class Settings:
         """Whether view weights are updated in every iteration."""
         return self.view_weights == "learned"
 
-    def check_rank(self, widths: Sequence[int], names: Sequence[str]) -> None:
-        """Refuse a given rank that views of these widths cannot have."""
-        if self.decomposition is not None and not isinstance(self.rank, str | float):
-            from fedhk.tensors import DECOMPOSITIONS, check_rank  # noqa: PLC0415
-
-            form = DECOMPOSITIONS[self.decomposition]
-            check_rank(self.rank, form.limits(self.n_clusters, widths, names), form.name)
-
-    def exact_rank(self, widths: Sequence[int]) -> bool:
-        """Whether a given rank constrains nothing: any centres have it."""
+    def exact_rank(self, widths: Sequence[int], names: Sequence[str]) -> bool:
+        """Whether a rank was given that constrains nothing: any centres have it. Refuses one that views cannot have."""
         if self.decomposition is None or isinstance(self.rank, str | float):
             return False
-        from fedhk.tensors import DECOMPOSITIONS, check_rank  # noqa: PLC0415
+        from fedhk.tensors import DECOMPOSITIONS, check_rank  # noqa: PLC0415 - tensor algebra takes a second to import
 
         form = DECOMPOSITIONS[self.decomposition]
-        rank = check_rank(self.rank, form.limits(self.n_clusters, widths), form.name)
+        rank = check_rank(self.rank, form.limits(self.n_clusters, widths, names), form.name)
         return form.is_full(rank, self.n_clusters, widths)
 
     @property

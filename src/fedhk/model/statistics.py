@@ -39,6 +39,11 @@ class Statistics:
     objective: float
     rows: float
 
+    @property
+    def heights(self) -> FloatArray:
+        """max_j W_kj, of shape (c, s): how much of a view's rows each centre stands for."""
+        return np.stack([weights.max(axis=1) for weights in self.weights], axis=1)
+
     def __add__(self, other: Statistics) -> Statistics:
         return Statistics(
             tuple(a + b for a, b in zip(self.numerators, other.numerators, strict=True)),

@@ -14,8 +14,8 @@ from fedhk.model.parameters import Parameters
 from fedhk.model.rows import Rows
 
 if TYPE_CHECKING:
-    from fedhk.federation.server import Plan, ServerState
     from fedhk.federation.site import SiteState
+    from fedhk.federation.state import Plan, ServerState
 
 
 class RoundProtocol(ABC):

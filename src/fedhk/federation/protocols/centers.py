@@ -10,16 +10,17 @@ import numpy as np
 
 from fedhk._typing import FloatArray
 from fedhk.federation.messages import ArraySpec, Message, check_arrays
-from fedhk.federation.payloads import Arrays, Values, split
+from fedhk.federation.payloads import Arrays, Values
 from fedhk.federation.plausible import check_points, check_rows
 from fedhk.federation.protocols.base import RoundProtocol, held_parameters, held_rows
+from fedhk.model.joint import split_joint
 from fedhk.model.loop import improve
 from fedhk.model.one_pass import Passes
 from fedhk.model.parameters import Parameters
 
 if TYPE_CHECKING:
-    from fedhk.federation.server import Plan, ServerState
     from fedhk.federation.site import SiteState
+    from fedhk.federation.state import Plan, ServerState
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def read_centers(message: Message, n_clusters: int, widths: Sequence[int]) -> Lo
     )
     sums = np.asarray(message.arrays["sums"], np.float64)
     return LocalCenters(
-        split(np.asarray(message.arrays["centers"], np.float64), widths),
+        split_joint(message.arrays["centers"], widths),
         np.asarray(message.arrays["masses"], np.float64),
         sums[:n_views],
         float(sums[-2]),
@@ -129,10 +130,9 @@ def local_passes(site: SiteState, start: Parameters, request: Message, workers: 
         for _ in range(passes - 1):
             latest = scan.statistics(local)
             local = improve(local, latest, learn_weights=learn)
-    masses: FloatArray = np.stack([weights.max(axis=1) for weights in latest.weights], axis=1)
     return local, {
         "centers": np.hstack(local.centers),
-        "masses": masses,
+        "masses": latest.heights,
         "sums": np.concatenate([local.view_weights, [first.objective, first.rows]]),
     }
 

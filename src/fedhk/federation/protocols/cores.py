@@ -18,14 +18,15 @@ import numpy as np
 
 from fedhk._typing import FloatArray
 from fedhk.errors import MessageError
+from fedhk.federation.basis import compressed, expanded, orthonormal
 from fedhk.federation.messages import ArraySpec, Message, check_arrays
-from fedhk.federation.payloads import Arrays, Values, pack_parameters, split, unpack_parameters
-from fedhk.federation.plausible import ROUNDING, check_rows
+from fedhk.federation.payloads import Arrays, Values, pack_parameters, pack_sums, unpack_parameters, unpack_sums
+from fedhk.federation.plausible import ROUNDING, check_masses
 from fedhk.federation.precision import as_sent, at_least_half, pack_rounded, rounded_spec, unpack_rounded
 from fedhk.federation.protocols.base import held_parameters, held_rows
-from fedhk.federation.protocols.statistics import StatisticsProtocol, own_statistics, with_offset
+from fedhk.federation.protocols.statistics import StatisticsProtocol, own_statistics, step, with_offset
+from fedhk.model.joint import split_joint
 from fedhk.model.kmeans import leading_axes
-from fedhk.model.loop import improve
 from fedhk.model.one_pass import Passes
 from fedhk.model.parameters import Parameters
 from fedhk.model.rows import Rows
@@ -33,8 +34,8 @@ from fedhk.model.seeding import joint_rows
 from fedhk.model.statistics import Statistics
 
 if TYPE_CHECKING:
-    from fedhk.federation.server import Plan, ServerState
     from fedhk.federation.site import SiteState
+    from fedhk.federation.state import Plan, ServerState
 
 # Directions beyond those of the centres: each must hold this share of what the centres leave, so that centres have
 # somewhere to move to; at most as many as there are clusters, and no more than ten.
@@ -73,23 +74,19 @@ class CoresProtocol(StatisticsProtocol):
             return super().answer(site, request, workers)
         site = with_offset(site, workers)
         statistics, parameters = own_statistics(site, workers), held_parameters(site)
-        heights: FloatArray = np.stack([weights.max(axis=1) for weights in statistics.weights], axis=1)
-        moves = []
+        heights, moves = statistics.heights, []
         for view, basis in enumerate(site.basis):
             pull = statistics.numerators[view] - statistics.weights[view] * parameters.centers[view]
             height = heights[:, view, None]
             moves.append(np.divide(pull @ basis, height, out=np.zeros((len(pull), basis.shape[1])), where=height > 0))
-        sums = np.concatenate(
-            [np.maximum(statistics.costs, 0.0), statistics.masses, [statistics.objective, statistics.rows]]
-        )
-        precision = request.values.get("precision", "double")
-        return site, pack_rounded("moves", np.hstack(moves), precision) | {"weights": heights, "sums": sums}, {}
+        arrays = pack_rounded("moves", np.hstack(moves), request.values.get("precision", "double"))
+        return site, arrays | {"weights": heights, "sums": pack_sums(statistics)}, {}
 
     def read(self, plan: Plan, state: ServerState, reply: Message) -> Any:
         if refreshes(plan, state):
             return super().read(plan, state, reply)
-        n_clusters, n_views = plan.settings.n_clusters, len(state.basis)
-        directions = [e.shape[1] for e in state.basis]
+        n_clusters, directions = plan.settings.n_clusters, [values.shape[1] for values in state.inner.centers]
+        n_views = len(directions)
         check_arrays(
             reply,
             {
@@ -98,25 +95,26 @@ class CoresProtocol(StatisticsProtocol):
                 "sums": ArraySpec((n_views + n_clusters + 2,), non_negative=True),
             },
         )
-        moves = split(unpack_rounded(reply.arrays, "moves"), directions)
-        weights, sums = (np.asarray(reply.arrays[name], np.float64) for name in ("weights", "sums"))
-        _check(moves, weights, sums, state, reply.site)
-        # what the site saw: the parameters as they were sent
-        seen = split(as_sent(np.hstack(state.inner.centers), at_least_half(state.precision)), directions)
-        numerators = tuple(weights[:, h, None] * (seen[h] + moves[h]) for h in range(n_views))
-        per_view = tuple(weights[:, h, None] for h in range(n_views))
-        return Statistics(numerators, per_view, sums[:n_views], sums[n_views:-2], float(sums[-2]), float(sums[-1]))
+        moves = split_joint(unpack_rounded(reply.arrays, "moves"), directions)
+        weights = split_joint(reply.arrays["weights"], [1] * n_views)
+        numerators = tuple(weight * move for weight, move in zip(weights, moves, strict=True))
+        statistics = Statistics(numerators, weights, *unpack_sums(reply.arrays["sums"], n_views))
+        _check(moves, statistics, state, reply.site)
+        return statistics
 
     def combine(self, plan: Plan, state: ServerState, answers: Sequence[Any]) -> tuple[ServerState, Parameters, float]:
-        if not refreshes(plan, state):
-            statistics: Statistics = reduce(add, answers)
-            better = improve(state.inner, statistics, learn_weights=plan.settings.learn_weights)
-            return state, better, statistics.objective
-        before = state.parameters
-        state, better, objective = super().combine(plan, state, answers)
-        moved = [new - old for new, old in zip(better.centers, before.centers, strict=True)]
-        state = rebased(state, better, moved)
-        return state, state.inner, objective
+        if refreshes(plan, state):
+            before = state.parameters
+            state, better, objective = super().combine(plan, state, answers)
+            moved = [new - old for new, old in zip(better.centers, before.centers, strict=True)]
+            state = rebased(state, better, moved)
+            return state, state.inner, objective
+        # moves are from where the sites were: the centres as they were sent
+        total, inner = reduce(add, answers), state.inner
+        seen = as_sent(np.hstack(inner.centers), at_least_half(state.precision))
+        parts = split_joint(seen, [values.shape[1] for values in inner.centers])
+        numerators = tuple(n + w * a for n, w, a in zip(total.numerators, total.weights, parts, strict=True))
+        return state, *step(plan, inner, replace(total, numerators=numerators))
 
 
 def refreshes(plan: Plan, state: ServerState) -> bool:
@@ -148,37 +146,13 @@ def rebased(state: ServerState, parameters: Parameters, clouds: Sequence[FloatAr
         rest = cloud - (cloud @ held) @ held.T
         extra = leading_axes(rest, EXTRA_SHARE)[:, : min(parameters.n_clusters, MOST_EXTRA)]
         sent.append(as_sent(np.hstack([held, extra]).T, state.precision))
-    progress = state.progress
-    assert progress is not None  # noqa: S101 - there are parameters
     state = replace(
         state,
         directions=tuple(sent),
         holders=frozenset(),
         free_form=form if parameters.form is None else None,
     )
-    return replace(state, progress=replace(progress, parameters=compressed(parameters, state.basis)))
-
-
-def compressed(parameters: Parameters, basis: Sequence[FloatArray]) -> Parameters:
-    """Parameters in the coordinates of a basis."""
-    centers = tuple(values @ e for values, e in zip(parameters.centers, basis, strict=True))
-    form = parameters.form
-    return replace(parameters, centers=centers, form=None if form is None else form.compressed(basis))
-
-
-def expanded(inner: Parameters, basis: Sequence[FloatArray]) -> Parameters:
-    """Parameters in features again."""
-    centers = tuple(values @ e.T for values, e in zip(inner.centers, basis, strict=True))
-    return replace(inner, centers=centers, form=None if inner.form is None else inner.form.expanded(basis))
-
-
-def orthonormal(directions: FloatArray) -> FloatArray:
-    """A basis, of shape (d_h, q_h), from rows that were orthonormal before they were rounded.
-
-    Every column points the way of its row: what is orthonormal already stays as it is.
-    """
-    columns, triangle = np.linalg.qr(directions.T)
-    return np.asarray(columns * np.where(np.diag(triangle) < 0, -1.0, 1.0))
+    return replace(state, progress=replace(state.going, parameters=compressed(parameters, state.basis)))
 
 
 def _residuals(rows: Rows, parameters: Parameters) -> list[FloatArray]:
@@ -186,21 +160,19 @@ def _residuals(rows: Rows, parameters: Parameters) -> list[FloatArray]:
     with Passes(rows, parameters.n_clusters, 1) as scan:
         labels = scan.assign(parameters)[1]
     weight: FloatArray = np.ones(rows.n_rows) if rows.sample_weight is None else rows.sample_weight
-    parts = split(joint_rows(rows), rows.widths)
+    parts = split_joint(joint_rows(rows), rows.widths)
     return [
         np.sqrt(weight)[:, None] * (part - centers[labels])
         for part, centers in zip(parts, parameters.centers, strict=True)
     ]
 
 
-def _check(moves: Sequence[FloatArray], weights: FloatArray, sums: FloatArray, state: ServerState, site: str) -> None:
+def _check(moves: Sequence[FloatArray], statistics: Statistics, state: ServerState, site: str) -> None:
     """Refuse what no rows can have: a pull further than any row is, more weight than rows, a wrong objective."""
-    rows, objective = float(sums[-1]), float(sums[-2])
-    check_rows(rows, objective, state.inner, site)
-    most = (1 + ROUNDING) * rows
+    check_masses(statistics, state.inner, site)
     furthest = [2 * float(np.linalg.norm(limit)) + 1.0 for limit in state.reach]
-    costs, masses = sums[: len(moves)], sums[len(moves) : -2]
-    if np.any(costs > most) or masses.sum() > most or np.any(weights > most * np.maximum(furthest, 1.0)):
-        raise MessageError(f"masses, costs or weights larger than the {rows:.6g} rows they are of", site)
+    most = (1 + ROUNDING) * statistics.rows
+    if np.any(statistics.heights > most * np.array(furthest)):
+        raise MessageError(f"weights larger than the {statistics.rows:.6g} rows they are of", site)
     if any(np.any(np.abs(move) > limit) for move, limit in zip(moves, furthest, strict=True)):
         raise MessageError("pulls on centres that are further than any row is", site)

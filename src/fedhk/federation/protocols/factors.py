@@ -21,8 +21,8 @@ from fedhk.model.parameters import Parameters
 from fedhk.model.statistics import Statistics
 
 if TYPE_CHECKING:
-    from fedhk.federation.server import Plan, ServerState
     from fedhk.federation.site import SiteState
+    from fedhk.federation.state import Plan, ServerState
 
 AGGREGATIONS = ("centers", "factors")
 

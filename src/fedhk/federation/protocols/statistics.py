@@ -21,8 +21,8 @@ from fedhk.model.parameters import Parameters
 from fedhk.model.statistics import Statistics
 
 if TYPE_CHECKING:
-    from fedhk.federation.server import Plan, ServerState
     from fedhk.federation.site import SiteState
+    from fedhk.federation.state import Plan, ServerState
 
 # Passes in which a site finds its first offset.
 FIRST_OFFSETS = 3
@@ -41,9 +41,12 @@ class StatisticsProtocol(RoundProtocol):
         return statistics
 
     def combine(self, plan: Plan, state: ServerState, answers: Sequence[Any]) -> tuple[ServerState, Parameters, float]:
-        statistics: Statistics = reduce(add, answers)
-        better = improve(state.parameters, statistics, learn_weights=plan.settings.learn_weights)
-        return state, better, statistics.objective
+        return state, *step(plan, state.parameters, reduce(add, answers))
+
+
+def step(plan: Plan, parameters: Parameters, total: Statistics) -> tuple[Parameters, float]:
+    """Better parameters from the sum of all statistics, and the objective at the old ones."""
+    return improve(parameters, total, learn_weights=plan.settings.learn_weights), total.objective
 
 
 def own_statistics(site: SiteState, workers: int) -> Statistics:
