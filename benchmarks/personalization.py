@@ -33,6 +33,7 @@ KINDS = {
     "class mix": {"shift": 0.0, "scale": 0.0, "class_mix": 1.0},
     "all three": {"shift": 1.0, "scale": 0.3, "class_mix": 1.0},
 }
+PARTS = ("shift", "spread", "sizes", "centers")
 SIZES = ((5, 1000), (20, 100), (100, 30))
 
 
@@ -55,11 +56,8 @@ def run(source: tuple[Any, ...], seed: int) -> dict[str, dict[str, float]]:
     with threadpool_limits(1):
         model = FedHKPerson(n_clusters, random_state=seed).fit(sites)
         found = fedhk.evaluate(FedHKPerson(n_clusters, random_state=seed), sites, labels, random_state=seed)
-        common = fedhk.evaluate(EFKMVC(n_clusters, random_state=seed), sites, labels, random_state=seed)
-    kinds = {"global": common, "personal": found, "alone": found}
-    return {kind: means([r for r in records if r["model"] == kind]) for kind, records in kinds.items()} | {
-        "learned": learned(model)
-    }
+    kinds = ("global", "personal", "alone")
+    return {kind: means([r for r in found if r["model"] == kind]) for kind in kinds} | {"learned": learned(model)}
 
 
 def means(records: list[dict[str, Any]]) -> dict[str, float]:
@@ -91,8 +89,7 @@ def measures(models: dict[str, Any], test: dict[str, Any], truth: dict[str, Any]
 
 def learned(model: FedHKPerson) -> dict[str, float]:
     """Mean share of each component."""
-    parts = ("shift", "centers")
-    return {p: float(np.mean([r["value"] for r in model.personalization_ if r["component"] == p])) for p in parts}
+    return {p: float(np.mean([r["value"] for r in model.personalization_ if r["component"] == p])) for p in PARTS}
 
 
 def fitted(name: str, seed: int, decomposition: str | None) -> dict[str, dict[str, float]]:
@@ -108,7 +105,7 @@ def fitted(name: str, seed: int, decomposition: str | None) -> dict[str, dict[st
 def table(title: str, rows: list[tuple[str, list[dict[str, dict[str, float]]]]], names: tuple[str, ...]) -> list[str]:
     """Mean and spread over seeds."""
     measured = ("objective", "site ARI", "site ACC", "pooled ARI", "pooled NMI")
-    head = [f"{measure}, {name}" for measure in measured for name in names] + ["shift", "centres"]
+    head = [f"{measure}, {name}" for measure in measured for name in names] + list(PARTS)
     lines = [f"### {title}", "", "| | " + " | ".join(head) + " |", "|" + "---|" * (len(head) + 1)]
     for label, results in rows:
         cells = []
@@ -116,7 +113,7 @@ def table(title: str, rows: list[tuple[str, list[dict[str, dict[str, float]]]]],
             for name in names:
                 values = [result[name][measure] for result in results]
                 cells.append(f"{np.mean(values):.3f} ± {np.std(values):.3f}")
-        cells += [f"{np.mean([r['learned'][part] for r in results]):.2f}" for part in ("shift", "centers")]
+        cells += [f"{np.mean([r['learned'][part] for r in results]):.2f}" for part in PARTS]
         lines.append(f"| {label} | " + " | ".join(cells) + " |")
     return [*lines, ""]
 

@@ -35,8 +35,8 @@ def evaluate(
 ) -> list[Record]:
     """Compare a site's personal model with the global one and with the one it would make alone.
 
-    A part of every site's rows is held out; the estimator is fitted anew on the others, and so is one `HeatKernelMVC`
-    per site on its rows alone. All are measured on the held-out rows.
+    A part of every site's rows is held out; the estimator is fitted anew on the others, and so are the same without
+    anything personal and one `HeatKernelMVC` per site on its rows alone. All are measured on the held-out rows.
 
     Parameters
     ----------
@@ -64,16 +64,18 @@ def evaluate(
     clients = check_clients(sites)
     known = None if labels is None else _check_labels(labels, clients)
     kept, held = _split(clients, holdout, random_state)
-    fitted = clone(model).fit({site: _tables(views, kept[site]) for site, views in clients.items()})
+    train = {site: _tables(views, kept[site]) for site, views in clients.items()}
+    fitted = clone(model).fit(train)
+    common = _common(model, fitted, train)
     records: list[Record] = []
     predicted: dict[str, list[tuple[IntArray, IntArray]]] = {}
     for site, views in clients.items():
-        alone = _alone(fitted, _tables(views, kept[site]))
-        kinds = {"global": fitted, "personal": fitted.client_models_[site], "alone": alone}
+        alone = _alone(fitted, train[site])
+        kinds = {"global": common, "personal": fitted.client_models_[site], "alone": alone}
         for kind, own in kinds.items():
             if own is None:
                 continue
-            record, found = _measures(fitted, own, views, held[site])
+            record, found = _measures(common, own, views, held[site])
             records.append({"site": site, "model": kind, "rows": len(held[site])} | record)
             if known is not None:
                 truth = known[site][held[site]]
@@ -83,6 +85,13 @@ def evaluate(
         truth, found = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
         records.append({"site": "(all)", "model": kind, "rows": len(truth)} | _agreement(truth, found))
     return records
+
+
+def _common(model: Any, fitted: Any, train: dict[str, Any]) -> Any:
+    """The model of all sites without anything personal: the fitted one, unless it was made for personal ones."""
+    if "calibration" not in model.get_params():
+        return fitted
+    return clone(model).set_params(calibration=None, personalization=0.0, view_personalization=0.0).fit(train)
 
 
 def _check_labels(labels: Mapping[str, Any], clients: dict[str, Views]) -> dict[str, IntArray]:
@@ -127,20 +136,20 @@ def _missing(table: Any) -> Any:
     return np.isnan(table.data if hasattr(table, "tocsr") else table)
 
 
-def _measures(fitted: Any, own: Any, views: Views, held: IntArray) -> tuple[Record, IntArray]:
+def _measures(common: Any, own: Any, views: Views, held: IntArray) -> tuple[Record, IntArray]:
     """Objective and silhouette of held-out rows, and their clusters in the own model."""
     tables = _tables(views, held)
     names = set(own.view_names_)
     found = own.predict({name: table for name, table in tables.items() if name in names})
-    model = fitted._model
+    model = common._model
     site = aligned(views, model.references, model.view_names, "")
     rows = take(Rows(site, model.references), held)
     centers = dict(zip(own._model.view_names, own._model.centers(), strict=True))
     inner: list[FloatArray] = []
-    for name, reference, common in zip(model.view_names, model.references, model.parameters.centers, strict=True):
+    for name, reference, shared in zip(model.view_names, model.references, model.parameters.centers, strict=True):
         flat = centers[name].reshape(len(centers[name]), -1) if name in centers else None
-        inner.append(common if flat is None else np.where(np.isfinite(reference.scale), reference.to_model(flat), 0.0))
-    parameters = replace(model.parameters, centers=tuple(inner), form=None)
+        inner.append(shared if flat is None else np.where(np.isfinite(reference.scale), reference.to_model(flat), 0.0))
+    parameters = replace(model.parameters, centers=tuple(inner), form=None, sizes=own._model.parameters.sizes)
     with Passes(rows, parameters.n_clusters, 1) as scan:
         objective = scan.statistics(parameters).objective / max(len(held), 1)
         silhouette = scan.silhouette(parameters) if parameters.n_clusters > 1 and len(held) else float("nan")

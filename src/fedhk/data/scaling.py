@@ -86,6 +86,12 @@ class Reference:
             out[...] = 1.0
         return out
 
+    def moved(self, shift: FloatArray, divide: FloatArray) -> Reference:
+        """The reference with (x - shift) / divide for what was x in model units, per feature."""
+        finite = np.isfinite(self.scale)
+        offset = np.where(finite, np.where(finite, self.scale, 0.0) * shift, 0.0)
+        return replace(self, shift=self.shift + offset, scale=self.scale * divide)
+
     def rescaled(self, factor: float) -> Reference:
         """The reference with all model units divided by `factor`."""
         if self.heat_coef != "minmax":

@@ -24,6 +24,9 @@ from fedhk.model.parameters import Parameters
 from fedhk.model.personal import Personal, Wanted, offset_share, personalise
 from fedhk.model.rows import Rows
 
+# What a site may have of its own, in the order of `personalization_`.
+COMPONENTS = ("shift", "spread", "sizes", "centers", "view_weights")
+
 SHARE = Interval(Real, 0, 1, closed="both")
 
 
@@ -105,29 +108,31 @@ class FedHKPerson(TensorCenters):
         for name in ("personalization", "view_personalization"):
             check_shares(name, getattr(self, name), list(clients))
         given = not isinstance(self.init, str)
-        return replace(super()._plan(clients), calibration=None if given else check_calibration(self.calibration))
+        calibration = None if given else check_calibration(self.calibration)
+        return replace(super()._plan(clients), calibration=calibration, makeup=True)
 
     def _blend(self) -> float:
         return 0.0  # what is personal stays out of the rounds
 
     def _global_model(self, state: ServerState) -> FittedModel:
-        model = super()._global_model(state)
+        model = replace(super()._global_model(state), makeup=state.makeup)
         self.personalization_: list[dict[str, Any]] = []
         self.calibration_ = None if state.calibration is None else state.calibration.to_list()
         return model
 
     def _personalize(self, site: str, rows: Rows, parameters: Parameters, workers: int) -> None:
         """One site's own model and labels."""
-        own, personal, common = self._own(site, rows, parameters, workers)
-        with Passes(own, parameters.n_clusters, workers) as scan:
+        frame, personal, common = self._own(site, rows, parameters, workers)
+        with Passes(personal.rows, parameters.n_clusters, workers) as scan:
             self.memberships_[site], self.labels_[site], objective = scan.assign(personal.parameters)
+        with Passes(frame, parameters.n_clusters, workers) as scan:
             self.global_labels_[site] = scan.assign(common)[1]
-        values = {"shift": personal.shift, "centers": personal.centers, "view_weights": personal.view_weights}
+        values = {name: getattr(personal, name) for name in COMPONENTS}
         if self.calibration_ is not None and self.calibration_[0] > 0:  # most of the offset is in the frame already
             plain = tuple(r.rescaled(f) for r, f in zip(rows.references, self.calibration_[2], strict=True))
             values["shift"] = offset_share(replace(rows, references=plain), common, self.labels_[site])
         self.personalization_ += [{"site": site, "component": name, "value": value} for name, value in values.items()]
-        self.client_models_[site] = self._site_model(own, personal, objective)
+        self.client_models_[site] = self._site_model(personal, objective)
 
     def personalize(self, X: Any, name: str = "site") -> HeatKernelMVC:
         """A model for a new site, from this model and the site's own rows alone.
@@ -148,10 +153,10 @@ class FedHKPerson(TensorCenters):
         model = self._model
         views = check_views(X, names=model.view_names, widths=model.widths, columns=model.columns, missing_views=True)
         with own_threads() as workers:
-            rows, personal, _ = self._own(name, Rows(views, model.references), model.parameters, workers)
-            with Passes(rows, self.n_clusters_, workers) as scan:
+            _, personal, _ = self._own(name, Rows(views, model.references), model.parameters, workers)
+            with Passes(personal.rows, self.n_clusters_, workers) as scan:
                 objective = scan.statistics(personal.parameters).objective
-        return self._site_model(rows, personal, objective)
+        return self._site_model(personal, objective)
 
     def _own(self, site: str, rows: Rows, parameters: Parameters, workers: int) -> tuple[Rows, Personal, Parameters]:
         """A site's rows in their frame, its own parameters, and the common ones."""
@@ -159,19 +164,27 @@ class FedHKPerson(TensorCenters):
         if calibration is not None:
             rows = calibrated_rows(rows.views, rows.references, calibration)
         common = replace(parameters, form=None)
-        if calibration is not None and not calibration.offsets:
-            return rows, Personal(common), common
+        learned = None if share_of(self.personalization, site) is None or self.center_pull is not None else 0.0
         wanted = Wanted(
-            shift=None if self.personalization == "auto" or self.center_pull is not None else 0.0,
+            shift=learned,
+            spread=learned,
+            sizes=learned,
             centers=None if self.center_pull is not None else share_of(self.personalization, site),
             view_weights=share_of(self.view_personalization, site),
             center_pull=self.center_pull,
         )
+        if calibration is not None and calibration.spread > 0:  # the frame has taken it out
+            wanted = replace(wanted, spread=0.0)
+        if (
+            calibration is not None and not calibration.offsets
+        ):  # sites differ by which clusters they have
+            wanted = replace(wanted, shift=0.0, centers=0.0, center_pull=None)
         learn = isinstance(self.view_weights, str) and self.view_weights == "learned"
-        return rows, personalise(rows, common, wanted, learn_weights=learn, workers=workers), common
+        return rows, personalise(rows, common, wanted, self._model.makeup, learn_weights=learn, workers=workers), common
 
-    def _site_model(self, rows: Rows, personal: Personal, objective: float) -> HeatKernelMVC:
-        model = replace(self._model, parameters=personal.parameters, references=rows.references)
+    def _site_model(self, personal: Personal, objective: float) -> HeatKernelMVC:
+        parameters, references = personal.parameters, personal.rows.references
+        model = replace(self._model, parameters=parameters, references=references, makeup=None)
         return HeatKernelMVC.from_model(model, self._dtype, {name: getattr(self, name) for name in SHARED}, objective)
 
 

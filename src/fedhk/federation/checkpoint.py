@@ -27,6 +27,7 @@ from fedhk.federation.run import Run
 from fedhk.federation.state import Plan, ServerState
 from fedhk.model.calibration import Calibration
 from fedhk.model.loop import Progress
+from fedhk.model.makeup import Makeup
 
 FILE = "run.fedhk"
 MAX_CHECKPOINT_BYTES = 2**32
@@ -73,6 +74,8 @@ def save_run(folder: Path, plan: Plan, run: Run) -> None:
         progress = state.progress
         objective = None if math.isinf(progress.objective) else progress.objective
         values |= numbers | {"progress": [progress.iteration, objective, progress.converged, progress.stop_reason]}
+    if state.makeup is not None:
+        arrays["makeup"] = state.makeup.to_array()
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / FILE, encode(Message("checkpoint", "server", state.exchange, arrays, values)))
 
@@ -160,4 +163,6 @@ def _state(message: Message, columns: list[list[str] | None]) -> ServerState:
     progress = Progress(
         parameters, int(iteration), math.inf if objective is None else float(objective), bool(converged), str(reason)
     )
-    return replace(state, progress=progress, directions=directions)
+    told = message.arrays.get("makeup")
+    makeup = None if told is None else Makeup.from_array(told, parameters.n_clusters)
+    return replace(state, progress=progress, directions=directions, makeup=makeup)

@@ -15,6 +15,7 @@ from fedhk.data.moments import Moments
 from fedhk.data.scaling import Reference
 from fedhk.errors import MessageError
 from fedhk.federation.payloads import MOST_ROWS
+from fedhk.model.makeup import Makeup
 from fedhk.model.parameters import Parameters
 from fedhk.model.statistics import Statistics
 
@@ -75,3 +76,12 @@ def check_statistics(statistics: Statistics, parameters: Parameters, limits: Seq
                 "outside the range of the sites",
                 site,
             )
+
+
+def check_makeup(makeup: Makeup, rows: float, limits: Sequence[FloatArray], site: str) -> None:
+    """Refuse cluster sizes and spreads that so many rows cannot have."""
+    most = (1 + ROUNDING) * rows
+    if makeup.counts.sum() > most or np.any(makeup.seen > most):
+        raise MessageError(f"clusters with more rows than the {rows:.6g} of the site", site)
+    if np.any(makeup.squares > makeup.seen * np.square(2 * np.concatenate(limits))):
+        raise MessageError("rows that are further from their centres than any row can be", site)

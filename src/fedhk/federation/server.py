@@ -21,12 +21,13 @@ from fedhk.errors import DataError, FedHKError, MessageError
 from fedhk.federation.describe import merge_descriptions, read_description, same_views
 from fedhk.federation.messages import ArraySpec, Message, check_arrays, expect
 from fedhk.federation.payloads import pack_references, read_frame, unpack_candidates
-from fedhk.federation.plausible import check_points, check_rows, check_spreads
+from fedhk.federation.plausible import check_makeup, check_points, check_rows, check_spreads
 from fedhk.federation.protocols import protocol_named
 from fedhk.federation.state import Plan, ServerState
 from fedhk.model.calibration import Frames, choose
 from fedhk.model.candidates import Candidates, candidate_rows, candidate_starts, candidates_per_site
 from fedhk.model.loop import Progress
+from fedhk.model.makeup import Makeup
 from fedhk.model.one_pass import Passes
 from fedhk.model.preparation import balance, references_from_moments
 
@@ -58,6 +59,8 @@ def next_request(plan: Plan, state: ServerState, *, informed: bool, holds: bool)
         values |= numbers | {"protocol": state.protocol}
         if state.calibration is not None:
             values["calibration"] = state.calibration.to_list()
+    if state.phase == "finish" and plan.makeup:
+        values["makeup"] = True
     if state.phase == "round" and state.protocol in ("centers", "factors"):
         values |= {"local_passes": plan.local_passes, "learn_weights": plan.settings.learn_weights}
     return Message(state.phase, EVERYONE, state.exchange, arrays, values)
@@ -273,16 +276,22 @@ def _take_round(plan: Plan, state: ServerState, good: list[tuple[str, Any]], wor
     return replace(state, phase=phase, progress=progress, answered=answered)
 
 
-def _read_finish(plan: Plan, state: ServerState, reply: Message) -> Any:  # noqa: ARG001
-    check_arrays(reply, {"sums": ArraySpec((2,), non_negative=True)})
-    objective, rows = reply.arrays["sums"].tolist()
+def _read_finish(plan: Plan, state: ServerState, reply: Message) -> Any:
+    n_clusters, width = plan.settings.n_clusters, sum(state.widths)
+    size = 2 + plan.makeup * (n_clusters + 2 * width)
+    check_arrays(reply, {"sums": ArraySpec((size,), non_negative=True)})
+    sums = np.asarray(reply.arrays["sums"], np.float64)
+    objective, rows = sums[:2].tolist()
     check_rows(rows, objective, state.inner, reply.site)
-    return reply.arrays["sums"]
+    if plan.makeup:
+        check_makeup(Makeup.from_array(sums[2:], n_clusters), rows, state.reach, reply.site)
+    return sums
 
 
 def _take_finish(plan: Plan, state: ServerState, good: list[tuple[str, Any]], workers: int) -> ServerState:  # noqa: ARG001
-    objective, rows = reduce(add, (sums for _, sums in good))
-    return replace(state, phase="done", final_objective=float(objective), rows=float(rows))
+    sums = reduce(add, (sums for _, sums in good))
+    makeup = Makeup.from_array(sums[2:], plan.settings.n_clusters) if plan.makeup else None
+    return replace(state, phase="done", final_objective=float(sums[0]), rows=float(sums[1]), makeup=makeup)
 
 
 READERS: dict[str, Callable[[Plan, ServerState, Message], Any]] = {

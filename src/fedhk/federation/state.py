@@ -15,6 +15,7 @@ from fedhk.federation.basis import expanded, orthonormal
 from fedhk.federation.plausible import reach
 from fedhk.model.calibration import Calibration
 from fedhk.model.loop import Progress
+from fedhk.model.makeup import Makeup
 from fedhk.model.parameters import Parameters
 from fedhk.model.settings import Settings
 
@@ -52,6 +53,8 @@ class Plan:
         Share of a site's factors of the round before in its start, for "factors".
     calibration : (float, float), "auto" or None
         Shares of each site's own mean and spread that are taken out of its rows; None is none, and no offsets either.
+    makeup : bool
+        Whether sites say at the end how large clusters are and how far rows spread in them.
     """
 
     settings: Settings
@@ -67,6 +70,7 @@ class Plan:
     aggregation: str = "centers"
     blend: float = 0.0
     calibration: str | tuple[float, float] | None = None
+    makeup: bool = False
 
 
 @dataclass(frozen=True)
@@ -99,6 +103,8 @@ class ServerState:
         The minimisation, once there is a start.
     final_objective, rows : float
         The objective at the final parameters, and the rows it is of.
+    makeup : Makeup or None
+        How large clusters are and how far rows spread in them, where it was asked for.
     """
 
     phase: str = "describe"
@@ -119,6 +125,7 @@ class ServerState:
     progress: Progress | None = None
     final_objective: float = float("nan")
     rows: float = 0.0
+    makeup: Makeup | None = None
 
     @property
     def widths(self) -> tuple[int, ...]:

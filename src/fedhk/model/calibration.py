@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,9 @@ from fedhk.model.joint import split_joint, view_sums
 from fedhk.model.loop import improve, minimise
 from fedhk.model.one_pass import Passes
 from fedhk.model.parameters import Parameters
+from fedhk.model.personal_objective import personal_objective
 from fedhk.model.rows import Rows
+from fedhk.model.seeding import take
 from fedhk.model.settings import Settings
 
 # Shares of a site's own mean and spread that are tried. Half of the spread: it also holds which clusters a site has.
@@ -104,10 +107,7 @@ def calibrated(
     for reference, factor in zip(references, calibration.factors, strict=True):
         own = slice(start, start + reference.width)
         start = own.stop
-        finite = np.isfinite(reference.scale)
-        offset = np.where(finite, np.where(finite, reference.scale, 0.0) * shift[own], 0.0)
-        moved = replace(reference, shift=reference.shift + offset, scale=reference.scale * divide[own])
-        result.append(moved.rescaled(factor))
+        result.append(reference.moved(shift[own], divide[own]).rescaled(factor))
     return tuple(result)
 
 
@@ -204,7 +204,9 @@ def _fit(known: Frames, settings: Settings, shares: tuple[float, float], seed: i
     rows, factors = _rows(known, points, spreads)
     n_clusters = settings.n_clusters
     starts = candidate_starts(settings.n_init, len(SHARES) * rows.n_rows, sum(rows.widths), n_clusters)
-    start = replace(settings, decomposition=None).start(rows, np.random.RandomState(seed), workers, n_init=starts)
+    judge = partial(personal_objective, _by_site(rows, known.site)) if any(shares) else None
+    plain = replace(settings, decomposition=None)
+    start = plain.start(rows, np.random.RandomState(seed), workers, n_init=starts, judge=judge)
     with Passes(rows, n_clusters, workers) as scan:
         progress, _ = minimise(scan.statistics, start, learn_weights=False, max_iter=FINAL_PASSES, tol=FINAL_TOL)
         labels = scan.assign(progress.parameters)[1]
@@ -269,3 +271,7 @@ def _with_offsets(known: Frames, option: _Option, workers: int) -> tuple[Calibra
 def _moved(rows: Rows, joint: FloatArray) -> Rows:
     tables = tuple(np.ascontiguousarray(part) for part in split_joint(joint, rows.widths))
     return replace(rows, views=replace(rows.views, tables=tables))
+
+
+def _by_site(rows: Rows, site: IntArray) -> list[Rows]:
+    return [take(rows, np.flatnonzero(site == number)) for number in range(int(site.max(initial=-1)) + 1)]

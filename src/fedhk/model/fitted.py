@@ -11,6 +11,7 @@ import numpy.typing as npt
 from fedhk._typing import FloatArray
 from fedhk.data.scaling import Reference
 from fedhk.data.views import Columns, is_tensor, row_shape
+from fedhk.model.makeup import Makeup
 from fedhk.model.parameters import Parameters
 
 if TYPE_CHECKING:
@@ -34,12 +35,15 @@ class FittedModel:
         Name of each view.
     columns : tuple of (tuple of str, tuple of int or None)
         Column names of each view, where it came as a data frame; the shape of a row, where it came as a tensor.
+    makeup : Makeup or None
+        How large clusters are and how far rows spread in them, where later sites are to be told.
     """
 
     parameters: Parameters
     references: tuple[Reference, ...]
     view_names: tuple[str, ...]
     columns: tuple[Columns, ...]
+    makeup: Makeup | None = None
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -79,6 +83,10 @@ class FittedModel:
                 }
             )
         header = {"views": views} | {name: getattr(self.parameters, name) for name in PARAMETER_NUMBERS}
+        if self.parameters.sizes is not None:
+            arrays["sizes"] = self.parameters.sizes
+        if self.makeup is not None:
+            arrays["makeup"] = self.makeup.to_array()
         if self.parameters.form is not None:
             header["form"], factors = self.parameters.form.to_arrays()
             arrays |= factors
@@ -106,10 +114,12 @@ class FittedModel:
             view_exponent,
             arrays["view_shares"],
             _read_form(header, arrays),
+            arrays.get("sizes"),
         )
+        makeup = Makeup.from_array(arrays["makeup"], parameters.n_clusters) if "makeup" in arrays else None
         known = [v["columns"] or v.get("shape") for v in views]  # files of earlier versions say nothing of shapes
         columns = tuple(None if features is None else tuple(features) for features in known)
-        return cls(parameters, references, tuple(v["name"] for v in views), columns)
+        return cls(parameters, references, tuple(v["name"] for v in views), columns, makeup)
 
 
 def _read_form(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> LowRank | None:

@@ -51,6 +51,8 @@ class Workspace:
         self._factors = parameters.view_factors.astype(dtype)
         self._total = self._factors.sum()
         self._floor = dtype.type(np.finfo(dtype).tiny * 1e3) * self._total
+        clusters = parameters.cluster_factors
+        self._clusters = None if clusters is None else clusters.astype(dtype)[:, None]
         self._fuzzifier = parameters.fuzzifier
         self._power = dtype.type(1.0 / (parameters.fuzzifier - 1.0))
 
@@ -73,7 +75,10 @@ class Workspace:
         np.subtract(0 if self._precise else self._total, distances, out=distances)
         if distances.min() < self._floor:  # rows on centres
             np.maximum(distances, self._floor, out=distances)
-        return kernels.reshape(len(kernels), *shape), distances.reshape(shape)
+        distances = distances.reshape(shape)
+        if self._clusters is not None:
+            np.multiply(distances, self._clusters, out=distances)
+        return kernels.reshape(len(kernels), *shape), distances
 
     def memberships(self, distances: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """Unnormalised memberships (d_min / d_k)^(1/(m-1)), their sums over clusters, d_min / d_k, and d_min.
@@ -99,6 +104,8 @@ class Workspace:
             power *= self._rows.sample_weight[block].astype(power.dtype)
         weights = np.multiply(raised, ratio, out=raised)
         np.multiply(weights, power, out=weights)
+        if self._clusters is not None:
+            np.multiply(weights, self._clusters, out=weights)
         sums.masses += weights.sum(axis=1)
         for view, (reader, kernel) in enumerate(zip(self._readers, kernels, strict=True)):
             if self._precise:

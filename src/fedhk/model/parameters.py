@@ -34,6 +34,9 @@ class Parameters:
         because it is rare.
     form : LowRank or None
         The low-rank form that the centres have, where they are constrained to one.
+    sizes : array of shape (c,) or None
+        In a site's own model: how many times more frequent each cluster is there than everywhere. Memberships are
+        multiplied by it, so that a row between two clusters goes to the one that is frequent at its site.
     """
 
     centers: tuple[FloatArray, ...]
@@ -43,6 +46,7 @@ class Parameters:
     view_exponent: float
     view_shares: FloatArray
     form: LowRank | None = None
+    sizes: FloatArray | None = None
 
     @property
     def n_clusters(self) -> int:
@@ -54,3 +58,8 @@ class Parameters:
         """What multiplies each view's kernel distance in the objective: v_h^alpha over the view's share of the rows."""
         factors: FloatArray = self.view_weights**self.view_exponent / np.maximum(self.view_shares, 1e-12)
         return factors
+
+    @property
+    def cluster_factors(self) -> FloatArray | None:
+        """What multiplies each cluster's distance: sizes^(1-m), of which memberships in proportion to sizes follow."""
+        return None if self.sizes is None else np.asarray(self.sizes ** (1.0 - self.fuzzifier))

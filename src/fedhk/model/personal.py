@@ -1,8 +1,9 @@
 """A site's own model: the global centres, moved as far as the site's own rows justify.
 
-The site's centres are A_k + b + d_k: the global ones, an offset that all clusters of the site share (another sensor,
-another person), and what is left per cluster. How much of each is taken is learned on held-out rows: half of the rows
-say where the centres should go, the other half how much of that is worth.
+The site's centres are s (A_k + b + d_k): the global ones on the site's own scale, with an offset that all clusters of
+the site share (another sensor, another person), and what is left per cluster; and its clusters are as frequent as they
+are there. How much of each is taken is learned on held-out rows: half of the rows say where the centres should go, the
+other half how much of that is worth.
 """
 
 from __future__ import annotations
@@ -17,10 +18,13 @@ import numpy as np
 
 from fedhk._typing import FloatArray, IntArray
 from fedhk.model.joint import split_joint
+from fedhk.model.makeup import Makeup
 from fedhk.model.one_pass import Passes
 from fedhk.model.parameters import Parameters
 from fedhk.model.rows import Rows
 from fedhk.model.seeding import SEED_ROWS, joint_rows, take
+from fedhk.model.shares import Asked, agreement
+from fedhk.model.site_spread import learned_spread
 from fedhk.model.statistics import Statistics
 from fedhk.model.updates import learned_view_weights
 
@@ -30,8 +34,8 @@ LEAST_ROWS = 10
 # Passes over the rows; memberships follow the centres, so that one is not enough.
 PASSES = 10
 
-# A share is taken only as far as it is surely above what two halves of the same rows agree on by chance.
-STANDARD_ERRORS = 1.0
+# A cluster that a site does not have is still this much as frequent as everywhere: it may come.
+LEAST_SIZE = 1e-2
 
 # Weight below this share of the view's is no evidence of where a centre is.
 LEAST_WEIGHT = 1e-3
@@ -45,6 +49,10 @@ class Wanted:
     ----------
     shift : float or None
         Share of the offset that all clusters have in common.
+    spread : float or None
+        Share of the site's own scale of each feature; a number but None is taken for 0.
+    sizes : float or None
+        Share of how frequent clusters are at the site.
     centers : float or None
         Share of what is left per cluster: lambda of `eqn:adaptive_lambda`.
     view_weights : float or None
@@ -54,6 +62,8 @@ class Wanted:
     """
 
     shift: float | None = None
+    spread: float | None = None
+    sizes: float | None = None
     centers: float | None = None
     view_weights: float | None = None
     center_pull: float | None = None
@@ -67,12 +77,17 @@ class Personal:
     ----------
     parameters : Parameters
         The site's.
-    shift, centers, view_weights : float
+    rows : Rows
+        The site's rows, with references on the site's own scale.
+    shift, spread, sizes, centers, view_weights : float
         Shares from 0, the global model, to 1, the site's own rows alone.
     """
 
     parameters: Parameters
+    rows: Rows
     shift: float = 0.0
+    spread: float = 0.0
+    sizes: float = 0.0
     centers: float = 0.0
     view_weights: float = 0.0
 
@@ -81,6 +96,7 @@ def personalise(
     rows: Rows,
     common: Parameters,
     wanted: Wanted,
+    makeup: Makeup | None = None,
     *,
     learn_weights: bool,
     seed: int = 0,
@@ -97,6 +113,9 @@ def personalise(
         The global model.
     wanted : Wanted
         Shares that are fixed.
+    makeup : Makeup or None
+        How large clusters are and how far rows spread in them, over all sites; without it the site's own scale and
+        cluster sizes are not looked at.
     learn_weights : bool
         Whether view weights take part.
     seed : int
@@ -105,27 +124,54 @@ def personalise(
         Passes over the rows.
     workers : int
         Threads.
-
-    Notes
-    -----
-    With t_1, t_2 the centres that two halves of the rows ask for and a the global one, the share that minimises the
-    held-out error sum W_2 (t_2 - a - lambda (t_1 - a))^2 is sum W_2 (t_2 - a)(t_1 - a) / sum W_2 (t_1 - a)^2: where
-    gradient steps of `eqn:adaptive_lambda` on held-out rows end, clipped to [0, 1]. Learned on the rows themselves it
-    always ends at 1. A share lambda of half of the rows is 2 lambda / (1 + lambda) of all.
     """
     common = replace(common, form=None)
     if rows.n_rows == 0:
-        return Personal(common)
+        return Personal(common, rows)
+    spread = 0.0
+    if makeup is not None and wanted.spread is None and rows.n_rows >= LEAST_ROWS and is_scaled(rows):
+        rows, spread = learned_spread(rows, common, makeup, seed)
+    shares = None if makeup is None else makeup.shares
     order = np.random.default_rng(seed).permutation(rows.n_rows)
     halves = [np.sort(order[::2]), np.sort(order[1::2])]
-    found = Personal(common)
+    found = Personal(common, rows)
     with ExitStack() as stack:
         scans = [
             stack.enter_context(Passes(take(rows, half), common.n_clusters, workers)) for half in halves if len(half)
         ]
         for _ in range(passes):
-            found = _step(common, [scan.statistics(found.parameters) for scan in scans], wanted, learn_weights)
+            halves_sums = [scan.statistics(found.parameters) for scan in scans]
+            stepped = _step(rows, common, halves_sums, wanted, learn_weights)
+            found = _with_sizes(replace(stepped, spread=spread), found, halves_sums, wanted, shares)
     return found
+
+
+def is_scaled(rows: Rows) -> bool:
+    """Whether features have scales of their own: not where rows are divided by their length."""
+    return not any(reference.unit_rows for reference in rows.references)
+
+
+def _with_sizes(
+    found: Personal, before: Personal, halves: Sequence[Statistics], wanted: Wanted, shares: FloatArray | None
+) -> Personal:
+    """The model with clusters as frequent as they are at the site, as far as two halves of its rows agree."""
+    if shares is None or wanted.sizes == 0.0:
+        return found
+    factors = before.parameters.cluster_factors
+    counts = [half.masses if factors is None else half.masses / factors for half in (*halves, reduce(add, halves))]
+    ratios = [_ratios(count, shares) for count in counts]
+    taken = wanted.sizes
+    if taken is None:
+        held_out = len(halves) == 2 and sum(half.rows for half in halves) >= LEAST_ROWS
+        taken = agreement((ratios[0], shares), (ratios[1], shares)) if held_out else 0.0
+    sizes = np.maximum(1.0 + taken * ratios[-1], LEAST_SIZE) if taken > 0 else None
+    return replace(found, parameters=replace(found.parameters, sizes=sizes), sizes=float(taken))
+
+
+def _ratios(counts: FloatArray, shares: FloatArray) -> FloatArray:
+    """How much more frequent each cluster is than everywhere: 0 is alike."""
+    own = counts / max(float(counts.sum()), 1e-300)
+    return np.asarray(np.divide(own, shares, out=np.ones_like(own), where=shares > 0) - 1.0)
 
 
 def offset_share(rows: Rows, common: Parameters, labels: IntArray, seed: int = 0) -> float:
@@ -151,10 +197,12 @@ def offset_share(rows: Rows, common: Parameters, labels: IntArray, seed: int = 0
         seen = (~np.isnan(half)).sum(axis=0)
         mean = np.nansum(half, axis=0) / np.maximum(seen, 1)
         halves.append((mean, seen.astype(np.float64)))
-    return _agreement(*halves)
+    return agreement(*halves)
 
 
-def _step(common: Parameters, halves: Sequence[Statistics], wanted: Wanted, learn_weights: bool) -> Personal:
+def _step(
+    rows: Rows, common: Parameters, halves: Sequence[Statistics], wanted: Wanted, learn_weights: bool
+) -> Personal:
     """The site's model from the statistics of two halves of its rows at its model so far."""
     whole = reduce(add, halves)
     held_out = len(halves) == 2 and whole.rows >= LEAST_ROWS
@@ -163,12 +211,12 @@ def _step(common: Parameters, halves: Sequence[Statistics], wanted: Wanted, lear
     offsets = [_offset(part, centers) for part in sums]
     shift = wanted.shift
     if shift is None:
-        shift = _agreement(offsets[0], offsets[1]) if held_out else 0.0
+        shift = agreement(offsets[0], offsets[1]) if held_out else 0.0
     moved = centers + shift * offsets[-1][0]
     gaps = [_gap(part, moved) for part in sums]
     share = wanted.centers
     if share is None and wanted.center_pull is None:
-        share = _agreement(gaps[0], gaps[1]) if held_out else 0.0
+        share = agreement(gaps[0], gaps[1]) if held_out else 0.0
     weight = gaps[-1][1]
     pull = 0.0 if wanted.center_pull is None else wanted.center_pull
     if share is not None:  # the pull that takes this share where the site has most of its weight
@@ -184,13 +232,10 @@ def _step(common: Parameters, halves: Sequence[Statistics], wanted: Wanted, lear
         weights = weights + rho * (_own_weights(common, whole) - weights)
     own_centers = split_joint(own, [part.shape[1] for part in common.centers])
     parameters = replace(common, centers=own_centers, view_weights=weights)
-    return Personal(parameters, float(shift), float(share), float(rho))
+    return Personal(parameters, rows, float(shift), centers=float(share), view_weights=float(rho))
 
 
-Sums = tuple[FloatArray, FloatArray]
-
-
-def _joint(statistics: Statistics, common: Parameters) -> Sums:
+def _joint(statistics: Statistics, common: Parameters) -> Asked:
     """N and W of all views side by side, in rows of the site: multiplied by the view's share of J."""
     factors = common.view_factors / common.view_factors.max()
     numerators = [factor * part for factor, part in zip(factors, statistics.numerators, strict=True)]
@@ -201,7 +246,7 @@ def _joint(statistics: Statistics, common: Parameters) -> Sums:
     return np.hstack(numerators), np.hstack(weights)
 
 
-def _offset(sums: Sums, centers: FloatArray) -> Sums:
+def _offset(sums: Asked, centers: FloatArray) -> Asked:
     """Where all clusters together ask to go, and with how much weight, per feature."""
     numerators, weights = sums
     total = weights.sum(axis=0)
@@ -209,27 +254,12 @@ def _offset(sums: Sums, centers: FloatArray) -> Sums:
     return np.divide(pulls, total, out=np.zeros_like(pulls), where=total > 0), total
 
 
-def _gap(sums: Sums, centers: FloatArray) -> Sums:
+def _gap(sums: Asked, centers: FloatArray) -> Asked:
     """Where each cluster asks to go, and with how much weight."""
     numerators, weights = sums
     used = weights > LEAST_WEIGHT * weights.max(initial=0.0)
     gaps = np.divide(numerators, weights, out=np.array(centers), where=used) - centers
     return gaps, np.where(used, weights, 0.0)
-
-
-def _agreement(first: Sums, second: Sums) -> float:
-    """The share of what one half of the rows asks for that the other half confirms, for all rows; see `personalise`."""
-    agreed: list[FloatArray] = []
-    size = 0.0
-    for (asked, _), (seen, weight) in ((first, second), (second, first)):
-        agreed.append(weight * asked * seen)
-        size += float(np.sum(weight * asked**2))
-    if not size > 0:
-        return 0.0
-    both = (agreed[0] + agreed[1]).ravel()
-    sure = float(both.sum()) - STANDARD_ERRORS * float(np.sqrt(np.sum(both**2)))
-    share = min(max(sure / size, 0.0), 1.0)
-    return 2.0 * share / (1.0 + share)
 
 
 def _own_weights(common: Parameters, statistics: Statistics) -> FloatArray:

@@ -41,6 +41,7 @@ SAME_OBJECTIVE = 1e-6
 BLUR, LEAST_POWER = 5.0, 16.0
 
 Seeder = Callable[[FloatArray, FloatArray, int, np.random.RandomState], FloatArray]
+Judge = Callable[[Parameters], float]
 
 
 def best_start(
@@ -53,6 +54,7 @@ def best_start(
     choose_fuzzifier: bool,
     random_state: np.random.RandomState,
     workers: int,
+    judge: Judge | None = None,
 ) -> Parameters:
     """The start whose objective is lowest on a sample of the rows.
 
@@ -72,6 +74,8 @@ def best_start(
         Source of randomness.
     workers : int
         Threads.
+    judge : callable, optional
+        By what starts that have run to the end are compared, instead of the objective.
     """
     sample = sample_rows(rows, template.n_clusters, random_state)
     joint = joint_rows(sample)
@@ -82,14 +86,17 @@ def best_start(
     if choose_weights:
         factors = view_factors(split_joint(points, sample.widths), weight, template.n_clusters, random_state)
         template = replace(template, view_weights=weights_from_factors(factors, template.view_exponent))
+
+    def expanded(start: Parameters) -> Parameters:
+        return replace(start, centers=tuple(a.expand(values) for a, values in zip(axes, start.centers, strict=True)))
+
     if len(points) <= template.n_clusters:  # every row its own centre; the rest coincide
         seeds = np.resize(points, (template.n_clusters, points.shape[1]))
-        best = replace(template, centers=split_joint(seeds, sample.widths))
-    else:
-        with Passes(sample, template.n_clusters, workers) as scan:
-            starts = _starts(scan, points, weight, template, seeder=seeder, count=n_init, random_state=random_state)
-            best = _compare(scan, template, starts, choose_fuzzifier=choose_fuzzifier)
-    return replace(best, centers=tuple(a.expand(values) for a, values in zip(axes, best.centers, strict=True)))
+        return expanded(replace(template, centers=split_joint(seeds, sample.widths)))
+    with Passes(sample, template.n_clusters, workers) as scan:
+        starts = _starts(scan, points, weight, template, seeder=seeder, count=n_init, random_state=random_state)
+        judged = None if judge is None else (lambda start: judge(expanded(start)))
+        return expanded(_compare(scan, template, starts, choose_fuzzifier=choose_fuzzifier, judge=judged))
 
 
 Trial = tuple[Parameters, float]
@@ -128,15 +135,21 @@ def _starts(
     return starts
 
 
-def _compare(scan: Passes, template: Parameters, starts: list[Trial], *, choose_fuzzifier: bool) -> Parameters:
-    """The best of the starts by the model's objective: all get some passes, the best few run to the end."""
+def _compare(
+    scan: Passes, template: Parameters, starts: list[Trial], *, choose_fuzzifier: bool, judge: Judge | None
+) -> Parameters:
+    """The best of the starts by the objective, or a judge's: all get some passes, the best few run to the end."""
     if choose_fuzzifier:
         tightest, _ = min(starts, key=lambda start: _rank(start[1]))
         template = replace(template, fuzzifier=_fuzzifier(scan, replace(template, centers=tightest.centers)))
+
+    def rank(trial: Trial) -> int:
+        return _rank(trial[1] if judge is None else judge(trial[0]))
+
     trials = [_run(scan, replace(template, centers=start.centers), TRIAL_PASSES) for start, _ in starts]
     most = max(FINALISTS, len(trials) // STARTS_PER_FINALIST)
-    finalists = sorted(trials, key=lambda trial: _rank(trial[1]))[:most]
-    return min((_finish(scan, start) for start, _ in finalists), key=lambda trial: _rank(trial[1]))[0]
+    finalists = sorted(trials, key=rank)[:most]
+    return min((_finish(scan, start) for start, _ in finalists), key=rank)[0]
 
 
 def weights_from_factors(factors: FloatArray, view_exponent: float) -> FloatArray:

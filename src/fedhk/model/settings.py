@@ -12,7 +12,7 @@ from fedhk.data.scaling import HeatCoef, Reference, Scaling
 from fedhk.model.one_pass import Passes
 from fedhk.model.parameters import Parameters
 from fedhk.model.rows import Rows
-from fedhk.model.seeding import LEAST_POWER, SEEDERS, best_start
+from fedhk.model.seeding import LEAST_POWER, SEEDERS, Judge, best_start
 from fedhk.model.statistics import Statistics
 
 
@@ -100,7 +100,13 @@ class Settings:
         )
 
     def start(
-        self, rows: Rows, random_state: np.random.RandomState, workers: int, *, n_init: int | None = None
+        self,
+        rows: Rows,
+        random_state: np.random.RandomState,
+        workers: int,
+        *,
+        n_init: int | None = None,
+        judge: Judge | None = None,
     ) -> Parameters:
         """The parameters of the first iteration, chosen on a site's rows or on the candidates that sites sent."""
         template = self.template(rows.references)
@@ -115,6 +121,7 @@ class Settings:
             choose_fuzzifier=self.fuzzifier is None,
             random_state=random_state,
             workers=workers,
+            judge=judge,
         )
         if self.decomposition is None:
             return start

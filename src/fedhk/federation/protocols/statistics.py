@@ -49,15 +49,22 @@ def step(plan: Plan, parameters: Parameters, total: Statistics) -> tuple[Paramet
     return improve(parameters, total, learn_weights=plan.settings.learn_weights), total.objective
 
 
+def seen_parameters(site: SiteState) -> Parameters:
+    """The parameters that the server told, as the site sees them: with its own offset."""
+    parameters = held_parameters(site)
+    if not site.offset:
+        return parameters
+    centers = [values + offset for values, offset in zip(parameters.centers, site.offset, strict=True)]
+    return replace(parameters, centers=tuple(centers))
+
+
 def own_statistics(site: SiteState, workers: int) -> Statistics:
     """Statistics of a site's rows at the parameters that the server told.
 
     A site with an offset of its own sees its rows, and says its sums, as if they were without it.
     """
-    parameters = held_parameters(site)
-    centers = [values + offset for values, offset in zip(parameters.centers, site.offset, strict=False)]
-    seen = replace(parameters, centers=tuple(centers)) if site.offset else parameters
-    with Passes(held_rows(site), parameters.n_clusters, workers) as scan:
+    seen = seen_parameters(site)
+    with Passes(held_rows(site), seen.n_clusters, workers) as scan:
         statistics = scan.statistics(seen)
     if not site.offset:
         return statistics

@@ -1,0 +1,99 @@
+"""The scale on which a site measures each feature, found from its rows given the clusters they are in.
+
+A site's spread as a whole also says which clusters it has. Given the clusters it does not: with x = b + s (a_k + e)
+for rows of cluster k, both how far apart the clusters are and how far rows spread in them tell s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from fedhk._typing import FloatArray, IntArray
+from fedhk.model.makeup import Makeup
+from fedhk.model.one_pass import Passes
+from fedhk.model.parameters import Parameters
+from fedhk.model.rows import Rows
+from fedhk.model.seeding import SEED_ROWS, joint_rows, take
+from fedhk.model.shares import agreement
+
+# Rounds of clusters and scales in turn.
+SPREAD_PASSES = 4
+
+# Fewest rows of a feature, and largest factor, that are believed.
+LEAST_SEEN, MOST_FACTOR = 5, 5.0
+
+
+def learned_spread(rows: Rows, common: Parameters, makeup: Makeup, seed: int) -> tuple[Rows, float]:
+    """The site's rows on the common scale, and the share of its own scale that held-out rows confirm.
+
+    Parameters
+    ----------
+    rows : Rows
+        The site's rows.
+    common : Parameters
+        The global model.
+    makeup : Makeup
+        How far rows spread in clusters, over all sites.
+    seed : int
+        Which rows are looked at, and which half of them is held out.
+    """
+    order = np.random.default_rng(seed).permutation(rows.n_rows)[:SEED_ROWS]
+    sample = take(rows, order)
+    joint = joint_rows(sample, missing=np.nan).astype(np.float64)
+    centers, variance = np.hstack(common.centers), makeup.variance
+    halves = (slice(0, None, 2), slice(1, None, 2))
+    logs: FloatArray = np.zeros(joint.shape[1])
+    offset: FloatArray = np.zeros(joint.shape[1])
+    share = 0.0
+    for _ in range(SPREAD_PASSES):
+        labels = _labels(sample, common, offset, np.exp(logs))
+        parts = [_log_scale(joint[half], centers[labels[half]], variance) for half in halves]
+        share = agreement(*((values, np.ones_like(values)) for values in parts))
+        logs = share * _log_scale(joint, centers[labels], variance)
+        away = joint / np.exp(logs) - centers[labels]
+        means = [_mean(away[half]) for half in halves]
+        offset = agreement(*means) * _mean(away)[0] * np.exp(logs)
+    if share == 0.0:
+        return rows, 0.0
+    return _scaled(rows, np.zeros_like(logs), np.exp(logs)), share
+
+
+def _labels(rows: Rows, common: Parameters, offset: FloatArray, scale: FloatArray) -> IntArray:
+    with Passes(_scaled(rows, offset, scale), common.n_clusters) as scan:
+        return scan.assign(common)[1]
+
+
+def _scaled(rows: Rows, offset: FloatArray, scale: FloatArray) -> Rows:
+    """Rows whose values x are read as (x - offset) / scale, in model units."""
+    bounds = np.cumsum(rows.widths)[:-1]
+    parts = zip(rows.references, np.split(offset, bounds), np.split(scale, bounds), strict=True)
+    return replace(rows, references=tuple(reference.moved(shift, divide) for reference, shift, divide in parts))
+
+
+def _mean(values: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Mean of each feature where it is known, and of how many rows."""
+    seen = (~np.isnan(values)).sum(axis=0)
+    return np.nansum(values, axis=0) / np.maximum(seen, 1), seen.astype(np.float64)
+
+
+def _log_scale(rows: FloatArray, centers: FloatArray, variance: FloatArray) -> FloatArray:
+    """The most likely logarithm of s per feature, of x = b + s (a + e) with e of the given variance.
+
+    Notes
+    -----
+    With x and a less their means, the likelihood -n log s - sum (x / s - a)^2 / (2 variance) is largest where t = 1 / s
+    solves P t^2 - Q t - n = 0, P = sum x^2 / variance and Q = sum x a / variance.
+    """
+    seen = ~np.isnan(rows)
+    count = seen.sum(axis=0)
+    moved = np.where(seen, rows - _mean(rows)[0], 0.0)
+    known = np.where(seen, centers, np.nan)
+    known = np.where(seen, known - _mean(known)[0], 0.0)
+    usable = (count >= LEAST_SEEN) & (variance > 0) & (np.square(moved).sum(axis=0) > 0)
+    safe = np.where(usable, variance, 1.0)
+    own, both = np.square(moved).sum(axis=0) / safe, (moved * known).sum(axis=0) / safe
+    inverse = (both + np.sqrt(both**2 + 4 * own * count)) / (2 * np.where(usable, own, 1.0))
+    logs = -np.log(np.where(usable, np.maximum(inverse, 1e-300), 1.0))
+    return np.clip(logs, -np.log(MOST_FACTOR), np.log(MOST_FACTOR))

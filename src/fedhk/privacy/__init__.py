@@ -1,0 +1,1 @@
+"""What protects the samples at the sites: noise and its accounting, secure summation, robust aggregation."""

@@ -1,0 +1,878 @@
+"""Secure sums: exact, whoever drops out; nothing to be seen but the sum; whatever is forged is refused by name."""
+
+import stat
+import sys
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chi2_contingency, chisquare
+
+from fedhk.errors import DataError, MessageError
+from fedhk.federation.messages import Message, decode, encode
+from fedhk.privacy import _primitives
+from fedhk.privacy.identity import fingerprint, load_identity, make_identity, save_identity
+from fedhk.privacy.masks import pair_mask, self_mask
+from fedhk.privacy.secure_opening import recovered
+from fedhk.privacy.secure_sum import (
+    OutOfRangeError,
+    SecureSite,
+    ThresholdError,
+    begin_sum,
+    default_threshold,
+    exchange,
+    open_session,
+    requests,
+    secure_sum,
+    server_step,
+    site_step,
+    split_parcel,
+)
+
+STEPS = ("keys", "shares", "input", "unmask")
+EXTREME = 2**40
+RARE = 1e-6  # many comparisons; numbers that are not covered give less than 1e-100
+
+
+def names_of(n):
+    return [f"site {i:02d}" for i in range(n)]
+
+
+def vectors_of(n, length, seed=0, largest=EXTREME):
+    rng = np.random.default_rng(seed)
+    return {name: rng.integers(-largest, largest, length, endpoint=True) for name in names_of(n)}
+
+
+def plain_sum(vectors, survivors):
+    return sum(vectors[name] for name in survivors)
+
+
+def start(vectors, threshold, *, sums=1, bound=EXTREME, sites=None, session=None, silent=()):
+    """A session up to its first sum."""
+    server = open_session(vectors, threshold, bound=bound, sums=sums, session=session)
+    sites = {name: SecureSite(name) for name in vectors} if sites is None else sites
+    for _ in ("keys", "shares"):
+        server, sites, refused = exchange(server, sites, vectors, silent=silent)
+        assert not refused
+    return begin_sum(server, next(iter(vectors.values())).size), sites
+
+
+def replies_of(server, sites, vectors, silent=()):
+    """Answers that have not been taken yet."""
+    after, replies = dict(sites), {}
+    for name, request in requests(server).items():
+        if name not in silent:
+            after[name], replies[name] = site_step(sites[name], request, vectors[name] if "length" in request else None)
+    return after, replies
+
+
+def signed_sites(n):
+    identities = {name: make_identity() for name in names_of(n)}
+    known = {name: public for name, (_, public) in identities.items()}
+    return {name: SecureSite(name, identity=identities[name][0], known=known) for name in identities}
+
+
+def flipped(array, row=...):
+    changed = array.copy()
+    changed[row] ^= 1
+    return changed
+
+
+@pytest.fixture
+def fixed_entropy(monkeypatch):
+    """Secrets that are the same in every run, so that a statistical test does not fail once in a while."""
+    monkeypatch.setattr(_primitives, "entropy", np.random.default_rng(7).bytes)
+
+
+# ---------------------------------------------------------------------------------------------------------------- exact
+
+
+@st.composite
+def federations(draw):
+    n = draw(st.integers(3, 20))
+    threshold = draw(st.integers(n // 2 + 1, n))
+    gone = draw(st.permutations(names_of(n)))[: draw(st.integers(0, n - threshold))]
+    dropouts = {step: set() for step in STEPS}
+    for name in gone:
+        dropouts[draw(st.sampled_from(STEPS))].add(name)
+    length = draw(st.one_of(st.integers(1, 50), st.integers(1, 5000)))
+    return vectors_of(n, length, draw(st.integers(0, 99))), threshold, dropouts
+
+
+@settings(max_examples=40)
+@given(federations())
+def test_secure_sum_equals_plain_sum_whoever_drops_out(federation):
+    vectors, threshold, dropouts = federation
+    total, survivors = secure_sum(vectors, threshold, dropouts)
+    early = set().union(*(dropouts[step] for step in ("keys", "shares", "input")))
+    assert set(survivors) == vectors.keys() - early  # a site that is gone after its numbers came is in the sum
+    assert total.dtype == np.int64
+    np.testing.assert_array_equal(total, plain_sum(vectors, survivors))
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("n", [10, 20])
+def test_a_third_less_one_may_drop_out_at_any_step_with_the_default_threshold(n, step):
+    vectors = vectors_of(n, 17)
+    total, survivors = secure_sum(vectors, dropouts={step: names_of(n)[: 3 * n // 10]})
+    np.testing.assert_array_equal(total, plain_sum(vectors, survivors))
+    assert len(survivors) == (n if step == "unmask" else n - 3 * n // 10)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_below_the_threshold_the_sum_is_given_up_with_both_numbers(step):
+    vectors = vectors_of(10, 4)
+    with pytest.raises(ThresholdError, match="6 sites answered, 7 are needed") as raised:
+        secure_sum(vectors, 7, {step: names_of(10)[:4]})
+    assert (raised.value.present, raised.value.needed) == (6, 7)
+    assert repr(step) in str(raised.value)
+
+
+def test_default_threshold_leaves_room_for_three_in_ten():
+    for n in range(3, 200):
+        assert n - 3 * n // 10 >= default_threshold(n) > 2 * n / 3
+
+
+def test_sites_may_miss_sums_of_a_session_and_come_back():
+    vectors = vectors_of(6, 8)
+    names = names_of(6)
+    server, sites = start(vectors, 4, sums=4)
+    for number, away in enumerate(({names[0]}, {names[1], names[2]}, set(), {names[0], names[5]})):
+        server = server if number == 0 else begin_sum(server, 8)
+        numbers = {name: vector + number for name, vector in vectors.items()}
+        for _ in ("input", "unmask"):
+            server, sites, refused = exchange(server, sites, numbers, silent=away)
+            assert not refused
+        assert set(server.survivors) == set(names) - away
+        np.testing.assert_array_equal(server.total, plain_sum(numbers, server.survivors))
+    with pytest.raises(ValueError, match="all 4 sums of the session are used"):
+        begin_sum(server, 8)
+
+
+def test_a_sum_that_is_given_up_does_not_end_the_session():
+    vectors = vectors_of(5, 3)
+    server, sites = start(vectors, 4, sums=2)
+    after, replies = replies_of(server, sites, vectors, silent=names_of(5)[:2])
+    with pytest.raises(ThresholdError, match="sum 0 is given up: 3 sites answered, 4 are needed"):
+        server_step(server, replies)
+    server, sites = begin_sum(server, 3), after
+    for _ in ("input", "unmask"):
+        server, sites, _ = exchange(server, sites, vectors)
+    np.testing.assert_array_equal(server.total, plain_sum(vectors, vectors))
+
+
+def test_lengths_may_differ_from_sum_to_sum():
+    server, sites = start(vectors_of(3, 5), 2, sums=2)
+    for length in (5, 9):
+        vectors = vectors_of(3, length)
+        server = server if length == 5 else begin_sum(server, length)
+        for _ in ("input", "unmask"):
+            server, sites, _ = exchange(server, sites, vectors)
+        np.testing.assert_array_equal(server.total, plain_sum(vectors, vectors))
+
+
+def test_every_parcel_can_travel_as_a_message():
+    vectors = vectors_of(4, 6)
+    server = open_session(vectors, 3, bound=EXTREME, sums=2)
+    sites = signed_sites(4)
+
+    def sent(parcel, site):
+        arrays, values = split_parcel(parcel)
+        message = decode(encode(Message("secure", site, 0, arrays, values)))
+        return message.arrays | message.values
+
+    for step in STEPS:
+        server = begin_sum(server, 6) if step == "input" else server
+        replies = {}
+        for name, request in requests(server).items():
+            if step != "unmask" or name != "site 01":
+                vector = vectors[name] if step == "input" else None
+                sites[name], reply = site_step(sites[name], sent(request, name), vector)
+                replies[name] = sent(reply, name)
+        server, refused = server_step(server, replies)
+        assert not refused
+    np.testing.assert_array_equal(server.total, plain_sum(vectors, vectors))
+
+
+# ------------------------------------------------------------------------------------------------------------- in range
+
+
+def test_sums_up_to_the_last_number_below_two_to_the_63_are_exact():
+    bound = (2**63 - 1) // 7
+    vectors = {name: np.array([bound, -bound]) for name in names_of(7)}
+    total, _ = secure_sum(vectors)
+    assert total.tolist() == [7 * bound, -7 * bound]
+    with pytest.raises(OutOfRangeError, match="must be below 2\\^63"):
+        open_session(vectors, 5, bound=bound + 1)
+
+
+def test_a_site_refuses_terms_under_which_the_sum_could_wrap():
+    """Whatever the server checks or does not check."""
+    server = open_session(names_of(3), 2, bound=1)
+    server = replace(server, terms=replace(server.terms, bound=2**62))
+    server, sites, _ = exchange(server, {name: SecureSite(name) for name in names_of(3)}, {})
+    with pytest.raises(OutOfRangeError, match="3 sites with numbers up to 4611686018427387904"):
+        site_step(sites["site 00"], requests(server)["site 00"])
+
+
+@pytest.mark.parametrize("number", [101, -101, -(2**63), 2**63 - 1])
+def test_a_number_beyond_the_bound_does_not_leave_the_site(number):
+    vectors = vectors_of(3, 2, largest=100)
+    vectors["site 01"][1] = number
+    with pytest.raises(OutOfRangeError, match=f"site 'site 01'.* {abs(number)} in size, at most 100"):
+        secure_sum(vectors, bound=100)
+
+
+def test_a_sum_out_of_range_is_refused_by_the_server():
+    vectors = vectors_of(4, 3, largest=100)
+    server, sites = start(vectors, 3, bound=100)
+    sites, replies = replies_of(server, sites, vectors)
+    replies["site 02"]["masked"] = replies["site 02"]["masked"] + np.uint64(1000)
+    server, _ = server_step(server, replies)
+    with pytest.raises(OutOfRangeError, match="beyond 400 in size"):
+        exchange(server, sites, vectors)
+
+
+@pytest.mark.parametrize("vector", [None, np.zeros(3), np.zeros(3, np.int32), np.zeros(4, np.int64)])
+def test_anything_but_int64_of_the_announced_length_is_refused(vector):
+    server, sites = start(vectors_of(3, 3), 2)
+    with pytest.raises(MessageError, match=r"server asks for int64 of shape \(3,\)"):
+        site_step(sites["site 00"], requests(server)["site 00"], vector)
+
+
+# --------------------------------------------------------------------------------------------------------------- hidden
+
+
+def byte_counts(arrays):
+    content = b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
+    return np.bincount(np.frombuffer(content, np.uint8), minlength=256)
+
+
+def looks_uniform(arrays):
+    return chisquare(byte_counts(arrays)).pvalue > RARE
+
+
+def look_alike(first, second):
+    return chi2_contingency(np.stack([byte_counts(first), byte_counts(second)])).pvalue > RARE
+
+
+WORLDS = (
+    {"site 00": [0, 5], "site 01": [1, 5], "site 02": [2, 5], "site 03": [97, -15]},
+    {"site 00": [100, 0], "site 01": [0, 0], "site 02": [0, 0], "site 03": [0, 0]},
+)
+
+
+def watched(world, sessions, *, late=()):
+    """What a server has seen and worked out in each session: the traffic, and numbers without all masks it can make.
+
+    Sites in `late` send numbers, but are declared to have dropped out.
+    """
+    views = []
+    vectors = {name: np.tile(np.array(numbers, np.int64), 4) for name, numbers in WORLDS[world].items()}
+    for session in range(sessions):
+        server, sites = start(vectors, 3, session=f"{world} {session}")
+        context = server.keys.context(server.terms, server.participants)
+        sites, inputs = replies_of(server, sites, vectors)
+        taken, _ = server_step(server, {name: reply for name, reply in inputs.items() if name not in late})
+        sites, answers = replies_of(taken, sites, vectors)
+        final, _ = server_step(taken, answers)
+        shares = {name: reply["shares"] for name, reply in answers.items()}
+        secret_of, _ = recovered(server.keys, server.participants, shares, 3)
+        bare = {}
+        for name, reply in inputs.items():
+            numbers = reply["masked"].copy()
+            if name not in late:
+                numbers -= self_mask(secret_of[name], name, 8, context=context, number=0)
+            for other in set(vectors) - {name}:
+                if name in late or other in late:
+                    known, public = (name, other) if name in late else (other, name)
+                    mask = pair_mask(
+                        secret_of[known], server.keys.mask_key(public, 0), known, public, 8, context=context, number=0
+                    )
+                    numbers = numbers - mask if known == name else numbers + mask
+            bare[name] = numbers
+        views.append({"server": final, "inputs": inputs, "answers": answers, "bare": bare, "vectors": vectors})
+    return views
+
+
+@pytest.fixture(scope="module")
+def both_worlds():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_primitives, "entropy", np.random.default_rng(11).bytes)
+        return [watched(world, 60) for world in (0, 1)]
+
+
+def test_masked_numbers_are_uniform_whatever_is_under_the_mask(both_worlds):
+    for views in both_worlds:
+        for name in WORLDS[0]:
+            assert looks_uniform([view["inputs"][name]["masked"] for view in views])
+    bare = [view["vectors"][name] for view in both_worlds[0] for name in WORLDS[0]]
+    assert chisquare(byte_counts(bare)).pvalue < 1e-100
+
+
+def traffic(view, row, name):
+    """All that a site sends but names and numbers of steps."""
+    server = view["server"]
+    return {
+        "cipher keys": server.roster.cipher_keys[row],
+        "mask keys": server.roster.mask_keys[row],
+        "envelopes": np.delete(server.envelopes[name], row, axis=0),
+        "masked": view["inputs"][name]["masked"],
+        "shares": view["answers"][name]["shares"],
+    }
+
+
+def test_all_traffic_looks_alike_for_inputs_with_the_same_sum(both_worlds):
+    """The worlds have the same sum, and one of them is the other with numbers moved between sites."""
+    for row, name in enumerate(WORLDS[0]):
+        seen = [[traffic(view, row, name) for view in views] for views in both_worlds]
+        for field in seen[0][0]:
+            assert look_alike(*([fields[field] for fields in views] for views in seen)), (name, field)
+    first, second = ({tuple(view["server"].total.tolist()) for view in views} for views in both_worlds)
+    assert first == second == {(100, 0) * 4}
+
+
+def test_nothing_is_seen_of_a_site_beyond_what_sum_and_known_numbers_give(both_worlds):
+    """The server takes away all masks it can, and the numbers of all sites but one, which somebody told it.
+
+    Any proper subset of the sites is still covered; all of them together are the sum, which gives the last one away.
+    """
+    for target in WORLDS[0]:
+        others = sorted(WORLDS[0].keys() - {target})
+        for size in range(len(others)):
+            for subset in combinations(others, size):
+                seen = [
+                    [
+                        view["bare"][target]
+                        + sum((view["bare"][n] - view["vectors"][n].view(np.uint64) for n in subset), np.uint64(0))
+                        for view in views
+                    ]
+                    for views in both_worlds
+                ]
+                assert all(looks_uniform(arrays) for arrays in seen)
+                assert look_alike(*seen)
+        for views in both_worlds:
+            for view in views:
+                rest = view["server"].total - sum(view["vectors"][name] for name in others)
+                np.testing.assert_array_equal(rest, view["vectors"][target])
+
+
+def test_numbers_of_a_site_that_was_declared_dropped_stay_covered_by_its_own_mask(fixed_entropy):
+    """The server has its numbers and its mask key, and so all its masks but one."""
+    views = watched(0, 60, late={"site 03"})
+    assert all("site 03" not in view["server"].survivors for view in views)
+    assert looks_uniform([view["bare"]["site 03"] for view in views])
+    rest = {tuple(sum(view["bare"][name] for name in sorted(WORLDS[0])[:3]).view(np.int64)) for view in views}
+    assert rest == {(3, 15) * 4}  # the other three: what the sum says, so masks with the late site were taken away
+
+
+def test_no_mask_is_ever_made_twice(monkeypatch, fixed_entropy):
+    keys, blocks = [], set()
+    keystream = _primitives.keystream
+
+    def spy(key, count):
+        stream = keystream(key, count)
+        if key not in keys:
+            assert blocks.isdisjoint(stream[i : i + 64] for i in range(0, count, 64))
+            blocks.update(stream[i : i + 64] for i in range(0, count, 64))
+        keys.append(key)
+        return stream
+
+    monkeypatch.setattr(_primitives, "keystream", spy)
+    vectors = vectors_of(4, 16)
+    sites = {name: SecureSite(name) for name in vectors}
+    for session in range(10):
+        server, sites = start(vectors, 3, sums=5, session=f"number {session}", sites=sites)
+        for number in range(5):
+            server = server if number == 0 else begin_sum(server, 16)
+            sites, replies = replies_of(server, sites, vectors)
+            server, _ = server_step(server, replies)
+    assert len(set(keys)) == 10 * 5 * (6 + 4)  # a mask for each pair and for each site alone
+    assert len(keys) == 10 * 5 * (2 * 6 + 4)  # that of a pair is made at both ends
+    assert len(blocks) == 2 * len(set(keys))
+
+
+def test_masks_differ_with_secret_sum_sites_and_context():
+    (a, b, c) = (bytes([i]) * 32 for i in (1, 2, 3))
+    public = _primitives.public_key
+    made = [
+        pair_mask(a, public(b), "a", "b", 4, context="x", number=0),
+        pair_mask(a, public(c), "a", "b", 4, context="x", number=0),
+        pair_mask(a, public(b), "a", "c", 4, context="x", number=0),
+        pair_mask(a, public(b), "a", "b", 4, context="y", number=0),
+        pair_mask(a, public(b), "a", "b", 4, context="x", number=1),
+        self_mask(a, "a", 4, context="x", number=0),
+        self_mask(a, "b", 4, context="x", number=0),
+        self_mask(a, "a", 4, context="x", number=1),
+        self_mask(b, "a", 4, context="x", number=0),
+    ]
+    numbers = [number for mask in made for number in (mask.tolist() + (-mask).tolist())]
+    assert len(set(numbers)) == len(numbers)
+    np.testing.assert_array_equal(made[0], -pair_mask(b, public(a), "b", "a", 4, context="x", number=0))
+
+
+def test_a_key_that_is_revealed_for_one_sum_opens_no_other():
+    """A site that answered sum 0, whose seed was revealed for that, drops out of sum 1, which reveals a mask key."""
+    vectors = vectors_of(4, 3)
+    server, sites = start(vectors, 3, sums=3)
+    for _ in ("input", "unmask"):
+        server, sites, _ = exchange(server, sites, vectors)
+    server = begin_sum(server, 3)
+    server, sites, _ = exchange(server, sites, vectors, silent={"site 02"})
+    _, answers = replies_of(server, sites, vectors)
+    shares = {name: reply["shares"] for name, reply in answers.items()}
+    secret_of, _ = recovered(server.keys, server.participants, shares, 3)
+    revealed = _primitives.public_key(secret_of["site 02"])
+    assert [revealed == server.keys.mask_key("site 02", number) for number in range(3)] == [False, True, False]
+
+
+# ----------------------------------------------------------------------------------------------------- either, not both
+
+
+@settings(max_examples=40)
+@given(st.lists(st.sets(st.sampled_from(names_of(5))), min_size=1, max_size=8))
+def test_a_site_never_gives_shares_of_both_secrets_of_a_site(lists):
+    """Whatever lists of survivors the server tells it, one after the other."""
+    server, sites, held = opened_for_unmasking()
+    site = sites["site 00"]
+    given_out = set()
+    for survivors in lists:
+        request = requests(server)["site 00"] | {"survivors": sorted(survivors)}
+        try:
+            site, reply = site_step(site, request)
+        except MessageError:
+            continue
+        assert len(survivors) >= 3
+        for owner, share in enumerate(reply["shares"]):
+            given_out |= {(owner, kind) for kind in (0, 1) if np.array_equal(share, held[owner, kind])}
+    assert len({owner for owner, _ in given_out}) == len(given_out)
+
+
+OPENED = []
+
+
+def opened_for_unmasking():
+    if not OPENED:
+        vectors = vectors_of(5, 2)
+        server, sites = start(vectors, 3)
+        sites, replies = replies_of(server, sites, vectors)
+        server, _ = server_step(server, replies)
+        OPENED.append((server, sites, sites["site 00"].session.held[0]))
+    return OPENED[0]
+
+
+def test_a_site_opens_a_sum_once_and_repeats_only_the_same_answer():
+    server, sites, _ = opened_for_unmasking()
+    request = requests(server)["site 00"]
+    site, reply = site_step(sites["site 00"], request)
+    assert not site.session.held  # what is forgotten cannot be revealed
+    again, same = site_step(site, request)
+    np.testing.assert_array_equal(same["shares"], reply["shares"])
+    assert again is site
+    with pytest.raises(MessageError, match="opened already with another list"):
+        site_step(site, request | {"survivors": names_of(5)[:4]})
+
+
+@pytest.mark.parametrize(
+    ("survivors", "reason"),
+    [
+        (names_of(2), "2 sites answered, 3 are needed"),
+        (names_of(5)[1:], "lacks this one"),
+        ([*names_of(4), "stranger"], "do not take part"),
+        (["site 00", "site 00", "site 01"], "twice"),
+        ("site 00", "no list of names"),
+    ],
+)
+def test_a_site_refuses_to_open_for_a_wrong_list(survivors, reason):
+    server, sites, _ = opened_for_unmasking()
+    with pytest.raises(MessageError, match=reason):
+        site_step(sites["site 00"], requests(server)["site 00"] | {"survivors": survivors})
+
+
+def test_a_site_masks_one_set_of_numbers_for_a_sum():
+    """The difference of two masked vectors under one mask is the difference of what is under it."""
+    vectors = vectors_of(3, 4)
+    server, sites = start(vectors, 2, sums=2)
+    request = requests(server)["site 00"]
+    site, reply = site_step(sites["site 00"], request, vectors["site 00"])
+    np.testing.assert_array_equal(site_step(site, request, vectors["site 00"].copy())[1]["masked"], reply["masked"])
+    with pytest.raises(MessageError, match="the server asks for sum 0; sums 1 to 1 are left"):
+        site_step(site, request, vectors["site 00"] + 1)
+    assert set(site.session.secrets) == {1}
+
+
+def test_shares_are_dealt_once():
+    vectors = vectors_of(4, 1)
+    server = open_session(vectors, 3, bound=EXTREME)
+    server, sites, _ = exchange(server, {name: SecureSite(name) for name in vectors}, vectors)
+    request = requests(server)["site 00"]
+    site, reply = site_step(sites["site 00"], request)
+    np.testing.assert_array_equal(site_step(site, request)[1]["envelopes"], reply["envelopes"])
+    shorter = {name: value[:3] if name not in ("step", "session") else value for name, value in request.items()}
+    with pytest.raises(MessageError, match="asks for shares twice"):
+        site_step(site, shorter)
+
+
+# --------------------------------------------------------------------------------------------------------------- forged
+
+
+def roster_request(n=4, signed=True, **changes):
+    """The list of keys as site 00 gets it, and site 00."""
+    server = open_session(names_of(n), default_threshold(n), bound=EXTREME)
+    sites = signed_sites(n) if signed else {name: SecureSite(name) for name in names_of(n)}
+    server, sites, _ = exchange(server, sites, {})
+    request = requests(server)["site 00"]
+    return sites["site 00"], request | {name: change(request[name]) for name, change in changes.items()}
+
+
+def test_a_true_list_of_keys_is_taken():
+    for signed in (True, False):
+        site, request = roster_request(signed=signed)
+        assert site_step(site, request)[1]["envelopes"].shape == (4, 28 + 96)
+
+
+@pytest.mark.parametrize("field", ["cipher_keys", "mask_keys", "signatures"])
+def test_a_changed_key_or_signature_is_refused_naming_the_site(field):
+    site, request = roster_request(**{field: lambda array: flipped(array, 2)})
+    with pytest.raises(MessageError, match="site 'site 02': its keys are not signed"):
+        site_step(site, request)
+
+
+def test_a_site_whose_long_term_key_is_not_known_is_refused_by_name():
+    site, request = roster_request()
+    known = {name: key for name, key in site.known.items() if name != "site 03"}
+    with pytest.raises(MessageError, match="site 'site 03': its long-term key is not known to site 'site 00'"):
+        site_step(replace(site, known=known), request)
+
+
+def test_a_key_that_stands_twice_is_refused_naming_both_sites():
+    def copied(array):
+        array = array.copy()
+        array[3] = array[1]
+        return array
+
+    for field in ("cipher_keys", "mask_keys"):
+        site, request = roster_request(signed=False, **{field: copied})
+        with pytest.raises(MessageError, match=r"site 'site 03': its key .* is also a key of site 'site 01'"):
+            site_step(site, request)
+
+
+def test_other_keys_for_oneself_are_refused():
+    site, request = roster_request(signed=False, mask_keys=lambda array: flipped(array, 0))
+    with pytest.raises(MessageError, match="other keys for this site"):
+        site_step(site, request)
+
+
+def test_a_list_shorter_than_the_threshold_is_refused():
+    fields = ("names", "cipher_keys", "mask_keys", "signatures")
+    site, request = roster_request(**dict.fromkeys(fields, lambda value: value[:2]))
+    with pytest.raises(MessageError, match="2 sites take part, the threshold is 3"):
+        site_step(site, request)
+    site, request = roster_request(**dict.fromkeys(fields, lambda value: value[1:]))
+    with pytest.raises(MessageError, match="lacks this site"):
+        site_step(site, request)
+
+
+def test_a_threshold_of_half_the_sites_is_refused_on_both_sides():
+    with pytest.raises(ValueError, match="threshold=2 must be more than half of the 4 sites"):
+        open_session(names_of(4), 2, bound=1)
+    server = open_session(names_of(3), 2, bound=1)
+    server = replace(server, sites=tuple(names_of(4)))  # a server that does not look
+    server, sites, _ = exchange(server, {name: SecureSite(name) for name in names_of(4)}, {})
+    with pytest.raises(MessageError, match="threshold=2 must be more than half of the 4 sites"):
+        site_step(sites["site 00"], requests(server)["site 00"])
+
+
+def test_a_site_refuses_a_smaller_threshold_than_its_operator_asks_for():
+    server = open_session(names_of(3), 2, bound=1)
+    with pytest.raises(MessageError, match="threshold is 2, this site's operator asks for 3"):
+        site_step(SecureSite("site 00", least=3), requests(server)["site 00"])
+
+
+@pytest.mark.parametrize(
+    "change", [{"threshold": 1}, {"threshold": "3"}, {"sums": 0}, {"bound": -1}, {"session": ""}, {"bound": 2.0}]
+)
+def test_terms_that_make_no_sense_are_refused(change):
+    request = requests(open_session(names_of(3), 2, bound=1))["site 00"] | change
+    with pytest.raises(MessageError, match=f"terms cannot be used: {next(iter(change))}"):
+        site_step(SecureSite("site 00"), request)
+
+
+def test_a_changed_envelope_is_refused_naming_its_sender():
+    vectors = vectors_of(4, 2)
+    server, sites = start(vectors, 3)
+    request = requests(server)["site 00"]
+    request["envelopes"] = flipped(request["envelopes"], (2, 40))
+    with pytest.raises(MessageError, match="site 'site 02': its shares cannot be opened"):
+        site_step(sites["site 00"], request, vectors["site 00"])
+
+
+def test_envelopes_for_another_site_or_another_session_are_refused_naming_the_sender():
+    vectors = vectors_of(4, 2)
+    server, sites = start(vectors, 3)
+    other, _ = start(vectors, 3)
+    request = requests(server)["site 00"]
+    swapped = request["envelopes"].copy()
+    swapped[1] = requests(server)["site 02"]["envelopes"][1]
+    for envelopes in (swapped, requests(other)["site 00"]["envelopes"]):
+        with pytest.raises(MessageError, match="site 'site 01': its shares cannot be opened"):
+            site_step(sites["site 00"], request | {"envelopes": envelopes}, vectors["site 00"])
+
+
+def test_sites_that_were_shown_different_lists_of_keys_cannot_open_each_others_envelopes():
+    vectors = vectors_of(5, 2)
+    server = open_session(vectors, 3, bound=EXTREME)
+    server, sites, _ = exchange(server, {name: SecureSite(name) for name in vectors}, vectors)
+    asked = requests(server)
+    fields = ("names", "cipher_keys", "mask_keys", "signatures")
+    lie = asked["site 01"] | {name: asked["site 01"][name][:4] for name in fields}
+    sites, replies = dict(sites), {}
+    for name in names_of(4):
+        sites[name], reply = site_step(sites[name], lie if name == "site 01" else asked[name])
+        envelopes = reply["envelopes"]
+        replies[name] = reply | {"envelopes": np.resize(envelopes, (5, envelopes.shape[1]))}
+    server, _ = server_step(server, replies)
+    server = begin_sum(server, 2)
+    with pytest.raises(MessageError, match="site 'site 01': its shares cannot be opened"):
+        site_step(sites["site 00"], requests(server)["site 00"], vectors["site 00"])
+
+
+def test_a_sum_does_not_come_out_where_sites_were_shown_different_participants():
+    vectors = vectors_of(5, 2)
+    server, sites = start(vectors, 3)
+    asked = requests(server)
+    lie = asked["site 01"]
+    lie |= {"participants": lie["participants"][:4], "envelopes": lie["envelopes"][:4]}
+    replies = {}
+    for name in names_of(4):
+        sites[name], replies[name] = site_step(sites[name], lie if name == "site 01" else asked[name], vectors[name])
+    server, _ = server_step(server, replies)
+    with pytest.raises(OutOfRangeError, match="did not all see the same participants"):
+        exchange(server, sites, vectors, silent={"site 01"})
+
+
+@pytest.mark.parametrize(
+    ("participants", "reason"),
+    [
+        (names_of(2), "2 participants, the threshold is 3"),
+        (names_of(4)[1:], "or this site is not"),
+        ([*names_of(3), "stranger"], "not all in the list of keys"),
+    ],
+)
+def test_a_site_refuses_wrong_participants(participants, reason):
+    vectors = vectors_of(4, 2)
+    server, sites = start(vectors, 3)
+    request = requests(server)["site 00"]
+    request |= {"participants": participants, "envelopes": request["envelopes"][: len(participants)]}
+    with pytest.raises(MessageError, match=reason):
+        site_step(sites["site 00"], request, vectors["site 00"])
+
+
+def test_participants_are_told_once_and_never_change():
+    vectors = vectors_of(4, 2)
+    server, sites = start(vectors, 3, sums=2)
+    told = requests(server)["site 00"]
+    server, sites, _ = exchange(server, sites, vectors)
+    request = requests(begin_sum(server, 2))["site 00"]
+    assert request.keys() == {"step", "session", "sum", "length"}
+    other = {"participants": names_of(3), "envelopes": told["envelopes"][:3]}
+    with pytest.raises(MessageError, match="other participants than before"):
+        site_step(sites["site 00"], request | other, vectors["site 00"])
+
+
+def test_requests_of_another_session_are_refused():
+    vectors = vectors_of(3, 2)
+    first, _ = start(vectors, 2, session="first")
+    _, sites = start(vectors, 2, session="second")
+    with pytest.raises(MessageError, match="session is 'first', expected 'second'"):
+        site_step(sites["site 00"], requests(first)["site 00"], vectors["site 00"])
+
+
+def test_signed_keys_of_another_session_are_refused_naming_the_site():
+    vectors = vectors_of(3, 2)
+    sites = signed_sites(3)
+    old, _, _ = exchange(open_session(vectors, 2, bound=1), sites, vectors)
+    new, sites, _ = exchange(open_session(vectors, 2, bound=1), sites, vectors)
+    request = requests(new)["site 00"]
+    for field in ("cipher_keys", "mask_keys", "signatures"):
+        request[field] = request[field].copy()
+        request[field][1] = requests(old)["site 00"][field][1]
+    with pytest.raises(MessageError, match="site 'site 01': its keys are not signed"):
+        site_step(sites["site 00"], request)
+
+
+def test_answers_of_another_session_or_sum_are_refused_by_the_server():
+    vectors = vectors_of(4, 2)
+    server, sites = start(vectors, 3, sums=2)
+    other, others = start(vectors, 3, sums=2)
+    after, replies = replies_of(server, sites, vectors)
+    replies["site 01"] = replies_of(other, others, vectors)[1]["site 01"]
+    _, refused = server_step(server, replies)
+    assert refused.keys() == {"site 01"}
+    assert "session is" in refused["site 01"]
+    _, later = replies_of(begin_sum(server, 2), after, vectors)
+    later["site 02"] = replies["site 02"]
+    later["stranger"] = replies["site 02"]
+    _, refused = server_step(begin_sum(server, 2), later)
+    assert refused == {"site 02": "sum is '0', expected '1'", "stranger": "it was not asked for the step 'input'"}
+
+
+def test_a_session_is_not_started_twice():
+    server = open_session(names_of(3), 2, bound=1, session="once")
+    site, _ = site_step(SecureSite("site 00"), requests(server)["site 00"])
+    with pytest.raises(MessageError, match="'once' is under way already"):
+        site_step(site, requests(server)["site 00"] | {"bound": 2})
+
+
+@pytest.mark.parametrize(
+    ("step", "field", "bad"),
+    [
+        ("keys", "mask_keys", np.zeros((2, 32), np.uint8)),
+        ("keys", "signature", None),
+        ("shares", "envelopes", np.zeros((4, 5), np.uint8)),
+        ("input", "masked", np.zeros(2, np.int64)),
+        ("input", "masked", np.zeros(3, np.uint64)),
+        ("unmask", "shares", np.zeros((4, 48))),
+    ],
+)
+def test_malformed_answers_are_refused_and_the_others_go_on(step, field, bad):
+    vectors = vectors_of(4, 2)
+    server, sites = open_session(vectors, 3, bound=EXTREME), {name: SecureSite(name) for name in vectors}
+    for now in STEPS:
+        server = begin_sum(server, 2) if now == "input" else server
+        sites, replies = replies_of(server, sites, vectors)
+        if now == step:
+            replies["site 01"] = replies["site 01"] | {field: bad}
+        server, refused = server_step(server, replies)
+        assert refused.keys() == ({"site 01"} if now == step else set())
+        assert all(field in reason for reason in refused.values())
+    np.testing.assert_array_equal(server.total, plain_sum(vectors, server.survivors))
+
+
+def test_one_site_that_passes_on_wrong_shares_is_found_and_left_out():
+    vectors = vectors_of(5, 3)
+    server, sites = start(vectors, 3)
+    server, sites, _ = exchange(server, sites, vectors, silent={"site 04"})
+    _, replies = replies_of(server, sites, vectors)
+    for row in range(5):
+        forged = replies | {"site 02": replies["site 02"] | {"shares": flipped(replies["site 02"]["shares"], row)}}
+        opened, refused = server_step(server, forged)
+        assert refused == {"site 02": "the shares that it gave do not fit those of the others"}
+        np.testing.assert_array_equal(opened.total, plain_sum(vectors, names_of(4)))
+    del forged["site 03"]
+    with pytest.raises(MessageError, match=r"site 'site 04': its mask cannot be taken away.*'site 02'"):
+        server_step(server, forged)
+
+
+def test_a_site_that_dealt_shares_of_another_key_is_named():
+    vectors = vectors_of(5, 3)
+    server = open_session(vectors, 3, bound=EXTREME)
+    server, sites, _ = exchange(server, {name: SecureSite(name) for name in vectors}, vectors)
+    session = sites["site 01"].session
+    false = {0: (session.secrets[0][0], bytes(32))}
+    sites["site 01"] = replace(sites["site 01"], session=replace(session, secrets=false))
+    server, sites, _ = exchange(server, sites, vectors)
+    server, sites, _ = exchange(begin_sum(server, 3), sites, vectors, silent={"site 01"})
+    with pytest.raises(MessageError, match="site 'site 01': the shares that it gave the other sites are not of its"):
+        exchange(server, sites, vectors)
+
+
+def test_a_public_key_that_makes_every_agreement_the_same_is_refused_naming_its_site():
+    def weak(array):
+        array = array.copy()
+        array[2] = 0
+        return array
+
+    site, request = roster_request(signed=False, cipher_keys=weak)
+    with pytest.raises(MessageError, match="site 'site 02': its public key is not usable"):
+        site_step(site, request)
+
+
+def test_steps_out_of_order_and_unknown_steps_are_refused():
+    vectors = vectors_of(3, 2)
+    server, sites = start(vectors, 2)
+    asked = requests(server)["site 00"]
+    with pytest.raises(MessageError, match="'input' before the step 'keys'"):
+        site_step(SecureSite("site 00"), asked, vectors["site 00"])
+    with pytest.raises(MessageError, match="has not answered"):
+        site_step(sites["site 00"], asked | {"step": "unmask", "survivors": names_of(3)})
+    with pytest.raises(MessageError, match="step 'secrets', which"):
+        site_step(sites["site 00"], asked | {"step": "secrets"})
+    fresh, _ = site_step(SecureSite("site 00"), requests(open_session(names_of(3), 2, bound=1, session="s"))["site 00"])
+    with pytest.raises(MessageError, match="'input' before the step 'shares'"):
+        site_step(fresh, asked | {"session": "s"}, vectors["site 00"])
+    with pytest.raises(ValueError, match="keys and shares come before a sum"):
+        begin_sum(open_session(names_of(3), 2, bound=1), 2)
+
+
+def test_what_sites_say_is_in_the_error_when_too_few_are_left():
+    vectors = vectors_of(3, 2)
+    server, sites = start(vectors, 3)
+    server.envelopes["site 01"][:] ^= 1
+    with pytest.raises(
+        ThresholdError, match="1 sites answered, 3 are needed; site 'site 00': site 'site 01': its shares"
+    ):
+        exchange(server, sites, vectors)
+
+
+# -------------------------------------------------------------------------------------------------- secrets, identities
+
+
+def test_no_secret_shows_when_a_state_is_printed():
+    vectors = vectors_of(3, 2)
+    sites = signed_sites(3)
+    server, sites = start(vectors, 2, sums=3, sites=sites)
+    sites, _ = replies_of(server, sites, vectors)
+    site = sites["site 00"]
+    session = site.session
+    shown = repr(site) + str(site) + repr(session) + repr(server)
+    hidden = [site.identity, session.cipher_private, *(secret for pair in session.secrets.values() for secret in pair)]
+    hidden += [share.tobytes() for shares in session.held.values() for share in shares.reshape(-1, 48)]
+    assert len(hidden) > 10
+    for secret in hidden:
+        for form in (repr(secret), secret.hex(), repr(secret)[2:12], ", ".join(map(str, secret[:4]))):
+            assert form not in shown
+
+
+def test_a_missing_package_says_what_to_install(monkeypatch):
+    monkeypatch.delitem(sys.modules, "fedhk.privacy._primitives")
+    monkeypatch.setitem(sys.modules, "cryptography.exceptions", None)
+    with pytest.raises(ImportError, match=r"pip install fedhk\[privacy\]"):
+        make_identity()
+    with pytest.raises(ImportError, match=r"pip install fedhk\[privacy\]"):
+        secure_sum(vectors_of(3, 2))
+
+
+def test_identities_are_kept_in_files_that_only_the_owner_reads(tmp_path):
+    private, public = make_identity()
+    path = tmp_path / "site.pem"
+    save_identity(path, private)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert path.read_bytes().startswith(b"-----BEGIN PRIVATE KEY-----")
+    assert load_identity(path) == (private, public)
+    with pytest.raises(DataError, match="there already"):
+        save_identity(path, private)
+    path.chmod(0o640)
+    with pytest.raises(DataError, match="chmod 600"):
+        load_identity(path)
+
+
+@pytest.mark.parametrize("text", [b"", b"no key", b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"])
+def test_files_that_hold_no_identity_are_refused(tmp_path, text):
+    path = tmp_path / "site.pem"
+    path.touch(mode=0o600)
+    path.write_bytes(text)
+    with pytest.raises(DataError, match="no Ed25519 private key"):
+        load_identity(path)
+
+
+def test_fingerprints_are_short_and_differ():
+    publics = [make_identity()[1] for _ in range(20)]
+    shown = {fingerprint(public) for public in publics}
+    assert len(shown) == 20
+    assert all(len(text.split()) == 8 and len(text) == 39 for text in shown)
+    with pytest.raises(ValueError, match="32 bytes, got 31"):
+        fingerprint(bytes(31))
