@@ -21,16 +21,18 @@ from fedhk.estimators.base import HeatKernelModel
 from fedhk.estimators.choices import MODEL_CONSTRAINTS, WHOLE_FROM_ONE, ModelParameters, make_settings
 from fedhk.estimators.heat_kernel_mvc import HeatKernelMVC
 from fedhk.estimators.progress import show_progress
+from fedhk.estimators.trust import AGGREGATORS, privacy_spent, site_states, trusted_plan
 from fedhk.federation.checkpoint import load_run, save_run
 from fedhk.federation.engines.inprocess import InProcessEngine
 from fedhk.federation.personalization import gradient_step
-from fedhk.federation.run import Participation, Run, conduct, without_engine
-from fedhk.federation.site import SiteState, aligned
+from fedhk.federation.run import Participation, Run, conduct, resumed
+from fedhk.federation.site import aligned
 from fedhk.federation.state import Plan, ServerState
 from fedhk.model.fitted import FittedModel
 from fedhk.model.one_pass import Passes, own_threads
 from fedhk.model.parameters import Parameters
 from fedhk.model.rows import Rows
+from fedhk.privacy.mechanism import DifferentialPrivacy, SecureSummation
 
 
 @dataclass(eq=False, repr=False)
@@ -72,6 +74,13 @@ class EFKMVC(ModelParameters, HeatKernelModel):
     checkpoint : path or None, default=None
         Folder that holds the state of the run after every exchange; `fit(sites, resume=True)` goes on from there to the
         same result.
+    privacy : fedhk.privacy.DifferentialPrivacy or None, default=None
+        A privacy budget for the whole run: sites add noise to all that they send.
+    secure : bool or fedhk.privacy.SecureSummation, default=False
+        Whether the server sees sums over all sites only. With `privacy`, sites then share one noise.
+    aggregator : {"sum", "robust", "median", "trimmed"}, default="sum"
+        How the statistics of sites are brought together. "robust" holds against sites that lie, if they are fewer than
+        a quarter; "sum" is exact, and the default because it loses nothing where sites are honest.
     verbose : int, default=0
         1 shows progress on standard error.
 
@@ -86,8 +95,8 @@ class EFKMVC(ModelParameters, HeatKernelModel):
     history_ : list of dict
         One record a round: round, objective, clients (usable answers), bytes_up, bytes_down, seconds, refused (why, by
         site). Set-up is counted in the first record, the finish in the last.
-    privacy_spent_ : None
-        No noise is added, so no privacy budget is stated.
+    privacy_spent_ : (float, float) or None
+        (epsilon, delta) of all that left the sites; None where no noise was added, which is no privacy in this sense.
 
     Examples
     --------
@@ -111,6 +120,9 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         "min_sites": [Interval(Integral, 1, None, closed="left")],
         "timeout": [None, Interval(Real, 0, None, closed="neither")],
         "checkpoint": [None, str, Path],
+        "privacy": [None, DifferentialPrivacy],
+        "secure": ["boolean", SecureSummation],
+        "aggregator": [StrOptions(set(AGGREGATORS))],
     }
 
     _: KW_ONLY
@@ -124,6 +136,9 @@ class EFKMVC(ModelParameters, HeatKernelModel):
     min_sites: int = 1
     timeout: float | None = None
     checkpoint: str | Path | None = None
+    privacy: DifferentialPrivacy | None = None
+    secure: bool | SecureSummation = False
+    aggregator: str = "sum"
 
     def fit(self, X: Any, y: Any = None, *, resume: bool = False) -> Self:  # noqa: ARG002
         """Find clusters that mean the same at every site.
@@ -144,7 +159,14 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         """
         self._validate_params()
         clients = check_clients(X)
-        plan = self._plan(clients)
+        plan = trusted_plan(
+            self._plan(clients),
+            clients,
+            privacy=self.privacy,
+            secure=self.secure,
+            aggregator=self.aggregator,
+            fraction=float(self.fraction),
+        )
         plan, run = self._checkpointed(plan, resume)
         hooks: list[Callable[[Run], None]] = []
         if self.checkpoint is not None:
@@ -153,11 +175,13 @@ class EFKMVC(ModelParameters, HeatKernelModel):
             workers = stack.enter_context(own_threads())
             if self.verbose:
                 hooks.append(stack.enter_context(show_progress(self.max_rounds, self.tol)))
-            engine = InProcessEngine({n: SiteState(n, v) for n, v in clients.items()}, workers, self.timeout)
+            folder = None if self.checkpoint is None else Path(self.checkpoint)
+            engine = InProcessEngine(site_states(clients, plan, folder), workers, self.timeout)
             stack.callback(engine.close)
             participation = Participation(float(self.fraction), int(self.min_sites))
             run = conduct(plan, engine, run, participation=participation, workers=workers, after=hooks)
             self._take(run, clients, workers)
+        self.privacy_spent_ = privacy_spent(plan, run.state)
         return self
 
     def _plan(self, clients: dict[str, Views]) -> Plan:
@@ -189,7 +213,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
             raise CheckpointError(
                 f"checkpoint={str(self.checkpoint)!r} is not empty. Pass resume=True to go on with it, or give another."
             )
-        return (plan, Run()) if found is None else (found[0], without_engine(found[1]))
+        return (plan, Run()) if found is None else (found[0], resumed(*found))
 
     def _take(self, run: Run, clients: dict[str, Views], workers: int) -> None:
         """Fitted attributes from the finished run, and each site's own model from its rows."""
@@ -205,7 +229,6 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         self.n_iter_ = progress.iteration
         self.converged_ = progress.converged
         self.stop_reason_ = progress.stop_reason
-        self.privacy_spent_ = None
         self.labels_: dict[str, IntArray] = {}
         self.global_labels_: dict[str, IntArray] = {}
         self.memberships_: dict[str, FloatArray] = {}

@@ -15,19 +15,26 @@ from fedhk.data.views import Views, check_views
 from fedhk.estimators.efkmvc import SHARED
 from fedhk.estimators.heat_kernel_mvc import HeatKernelMVC
 from fedhk.estimators.tensor_centers import TensorCenters
+from fedhk.federation.run import Run
 from fedhk.federation.site import calibrated_rows
 from fedhk.federation.state import Plan, ServerState
 from fedhk.model.calibration import Calibration
 from fedhk.model.fitted import FittedModel
 from fedhk.model.one_pass import Passes, own_threads
 from fedhk.model.parameters import Parameters
-from fedhk.model.personal import Personal, Wanted, offset_share, personalise
+from fedhk.model.personal import offset_share, personalise
+from fedhk.model.personal_objective import SiteTerms, global_objective
+from fedhk.model.personal_step import Personal, Wanted
 from fedhk.model.rows import Rows
 
 # What a site may have of its own, in the order of `personalization_`.
 COMPONENTS = ("shift", "spread", "sizes", "centers", "view_weights")
 
 SHARE = Interval(Real, 0, 1, closed="both")
+PULL = Interval(Real, 0, None, closed="left")
+
+# Protocols in which sites say where their centres are: without an offset of their own, and so without a calibration.
+AVERAGES = ("centers", "factors")
 
 
 @dataclass(eq=False, repr=False)
@@ -52,15 +59,26 @@ class FedHKPerson(TensorCenters):
         they measure, that is none, and then no site has a model of its own unless offsets make clusters clearer. None
         is none, and the models that `personalization` asks for.
     personalization : "auto", float or dict, default="auto"
-        lambda: share of a site's own centres in its model, one for all or by site. "auto" learns it on held-out rows.
+        lambda: share of a site's own centres in its model, one for all or by site. "auto" learns it on held-out rows,
+        and with a decomposition of binding rank one for each of its parts. With the protocol "factors" a number is also
+        the share of a site's own factors in its start of a round.
     view_personalization : "auto", float or dict, default="auto"
         rho: the same for view weights, where they are learned.
     center_pull : float or None, default=None
         gamma of R_person: rows by which the common centre pulls each own one, instead of `personalization`. Small sites
         lean on the common model.
-    protocol, rank, precision, refresh_every, aggregation
+    view_pull : float or None, default=None
+        eta of R_view: rows by which the common view weights pull each site's own, instead of `view_personalization`;
+        used with `view_weights="learned"`.
+    protocol : {"auto", "statistics", "cores", "centers", "factors"}, default="auto"
+        As in `FedHKTucker`; without a decomposition "auto" is "statistics" or "cores" too. With "centers" (no
+        decomposition) and "factors" (with one) sites say where their centres are, averaged by `client_weights`, and
+        `calibration` must be None: an offset of a site is kept only where sums are sent.
+    rank, precision, refresh_every, aggregation
         As in `FedHKTucker`.
-    max_rounds, local_passes, client_weights, quality_temperature, fraction, min_sites, timeout
+    client_weights : {"mass", "rows", "quality"}, default="mass"
+        As in `EFKMVC`. With "quality" sites also count so in `personal_objective_`, else by their rows.
+    max_rounds, local_passes, quality_temperature, fraction, min_sites, timeout
         As in `EFKMVC`, and so are all other parameters.
 
     Attributes
@@ -70,8 +88,14 @@ class FedHKPerson(TensorCenters):
     labels_, memberships_ : dict of str to array
         Of the site's own model; `global_labels_` are those of the common model in the site's frame.
     personalization_ : list of dict
-        What each site took of its own rows: site, component ("shift", "centers", "view_weights"), value. With a
-        calibration, "shift" is the share of the site's offset from the common centres that held-out rows confirm.
+        What each site took of its own rows: site, component ("shift", "spread", "sizes", "centers", "view_weights";
+        with a decomposition of binding rank also "core", "cluster_factor", "feature_factors", "view_factor"), value.
+        With a calibration, "shift" is the share of the site's offset from the common centres that held-out rows
+        confirm. With a decomposition "centers" is what its parts together take.
+    personal_objective_ : dict of str to float
+        The objective with a model of its own at every site, `eqn:fed_global_obj_personalization`, per row: "objective",
+        "center_distance" (R_person), "view_distance" (R_view), and "total", in which they count `center_pull` and
+        `view_pull` times (0 where that is None).
     calibration_ : list
         Shares of mean and spread, what units were divided by per view, and whether sites have offsets.
     cluster_centers_, view_weights_, history_, ...
@@ -84,18 +108,24 @@ class FedHKPerson(TensorCenters):
     >>> data = make_sites(4, 80, n_clusters=3, shift=1.5, random_state=0)
     >>> model = FedHKPerson(n_clusters=3, random_state=0).fit(data.sites)
     >>> sorted({record["component"] for record in model.personalization_})
-    ['centers', 'shift', 'view_weights']
+    ['centers', 'shift', 'sizes', 'spread', 'view_weights']
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = TensorCenters._parameter_constraints | {
-        "protocol": [StrOptions({"auto", "cores", "statistics"})],
+        "protocol": [StrOptions({"auto", "cores", "statistics", *AVERAGES})],
         "decomposition": [None, StrOptions({"tucker", "parafac2"})],
         "calibration": [None, StrOptions({"auto"}), SHARE, "array-like"],
         "personalization": [StrOptions({"auto"}), SHARE, dict],
         "view_personalization": [StrOptions({"auto"}), SHARE, dict],
-        "center_pull": [None, Interval(Real, 0, None, closed="left")],
+        "center_pull": [None, PULL],
+        "view_pull": [None, PULL],
     }
-    _stored: ClassVar[tuple[str, ...]] = (*TensorCenters._stored, "personalization_", "calibration_")
+    _stored: ClassVar[tuple[str, ...]] = (
+        *TensorCenters._stored,
+        "personalization_",
+        "personal_objective_",
+        "calibration_",
+    )
 
     _: KW_ONLY
     decomposition: str | None = None
@@ -103,16 +133,31 @@ class FedHKPerson(TensorCenters):
     personalization: Any = "auto"
     view_personalization: Any = "auto"
     center_pull: float | None = None
+    view_pull: float | None = None
 
     def _plan(self, clients: dict[str, Views]) -> Plan:
         for name in ("personalization", "view_personalization"):
             check_shares(name, getattr(self, name), list(clients))
         given = not isinstance(self.init, str)
         calibration = None if given else check_calibration(self.calibration)
+        check_protocol(self.protocol, self.decomposition, calibration)
         return replace(super()._plan(clients), calibration=calibration, makeup=True)
 
     def _blend(self) -> float:
-        return 0.0  # what is personal stays out of the rounds
+        """Share of a site's own factors in its start of a round: what is learned stays out of the rounds."""
+        return 0.0 if isinstance(self.personalization, str | Mapping) else float(self.personalization)
+
+    def _take(self, run: Run, clients: dict[str, Views], workers: int) -> None:
+        """Fitted attributes and each site's own model, and what all of them come to together."""
+        self._terms: list[SiteTerms] = []
+        super()._take(run, clients, workers)
+        self.personal_objective_ = global_objective(
+            self._terms,
+            temperature=float(self.quality_temperature) if self.client_weights == "quality" else None,
+            center_pull=float(self.center_pull or 0.0),
+            view_pull=float(self.view_pull or 0.0),
+        )
+        del self._terms
 
     def _global_model(self, state: ServerState) -> FittedModel:
         model = replace(super()._global_model(state), makeup=state.makeup)
@@ -127,12 +172,13 @@ class FedHKPerson(TensorCenters):
             self.memberships_[site], self.labels_[site], objective = scan.assign(personal.parameters)
         with Passes(frame, parameters.n_clusters, workers) as scan:
             self.global_labels_[site] = scan.assign(common)[1]
-        values = {name: getattr(personal, name) for name in COMPONENTS}
+        values = {name: getattr(personal, name) for name in COMPONENTS} | dict(personal.parts)
         if self.calibration_ is not None and self.calibration_[0] > 0:  # most of the offset is in the frame already
             plain = tuple(r.rescaled(f) for r, f in zip(rows.references, self.calibration_[2], strict=True))
             values["shift"] = offset_share(replace(rows, references=plain), common, self.labels_[site])
         self.personalization_ += [{"site": site, "component": name, "value": value} for name, value in values.items()]
         self.client_models_[site] = self._site_model(personal, objective)
+        self._terms.append(SiteTerms(objective, rows.n_rows, personal.center_distance, personal.view_distance))
 
     def personalize(self, X: Any, name: str = "site") -> HeatKernelMVC:
         """A model for a new site, from this model and the site's own rows alone.
@@ -163,7 +209,6 @@ class FedHKPerson(TensorCenters):
         calibration = None if self.calibration_ is None else Calibration.from_list(self.calibration_)
         if calibration is not None:
             rows = calibrated_rows(rows.views, rows.references, calibration)
-        common = replace(parameters, form=None)
         learned = None if share_of(self.personalization, site) is None or self.center_pull is not None else 0.0
         wanted = Wanted(
             shift=learned,
@@ -172,13 +217,15 @@ class FedHKPerson(TensorCenters):
             centers=None if self.center_pull is not None else share_of(self.personalization, site),
             view_weights=share_of(self.view_personalization, site),
             center_pull=self.center_pull,
+            view_pull=self.view_pull,
         )
         if calibration is not None and calibration.spread > 0:  # the frame has taken it out
             wanted = replace(wanted, spread=0.0)
         if calibration is not None and not calibration.offsets:  # sites differ by which clusters they have
             wanted = replace(wanted, shift=0.0, centers=0.0, center_pull=None)
         learn = isinstance(self.view_weights, str) and self.view_weights == "learned"
-        return rows, personalise(rows, common, wanted, self._model.makeup, learn_weights=learn, workers=workers), common
+        makeup = self._model.makeup
+        return rows, personalise(rows, parameters, wanted, makeup, learn_weights=learn, workers=workers), parameters
 
     def _site_model(self, personal: Personal, objective: float) -> HeatKernelMVC:
         parameters, references = personal.parameters, personal.rows.references
@@ -214,3 +261,24 @@ def check_calibration(given: Any) -> str | tuple[float, float] | None:
     if len(shares) != 2 or not all(0 <= float(share) <= 1 for share in shares):
         raise ValueError(f"calibration={given!r} must be 'auto', None, or one or two numbers from 0 to 1.")
     return float(shares[0]), float(shares[1])
+
+
+def check_protocol(protocol: str, decomposition: str | None, calibration: Any) -> None:
+    """Refuse protocols that average centres where sites have offsets, or centres of another form than they need."""
+    if protocol not in AVERAGES:
+        return
+    if protocol == "centers" and decomposition is not None:
+        raise ValueError(
+            f"protocol='centers' has no place for decomposition={decomposition!r}: an average of centres has not their "
+            "form. Use protocol='factors', or 'statistics'."
+        )
+    if protocol == "factors" and decomposition is None:
+        raise ValueError(
+            "protocol='factors' sends factors of a decomposition: give decomposition='tucker' or 'parafac2'."
+        )
+    if calibration is not None:
+        raise ValueError(
+            f"protocol={protocol!r} averages where the centres of sites are, and "
+            f"calibration={calibration!r} lets sites keep an offset of their own: give calibration=None, or "
+            "protocol='statistics' or 'auto'."
+        )

@@ -24,6 +24,7 @@ from fedhk.federation.payloads import (
     unpack_text,
 )
 from fedhk.federation.run import Run
+from fedhk.federation.sealed.state import pack_sealed, unpack_sealed
 from fedhk.federation.state import Plan, ServerState
 from fedhk.model.calibration import Calibration
 from fedhk.model.loop import Progress
@@ -35,7 +36,8 @@ MAX_CHECKPOINT_BYTES = 2**32
 
 def describe_plan(plan: Plan) -> dict[str, Any]:
     """The plan as JSON: what a checkpoint must agree with to be gone on with. Given centres stand as a digest."""
-    described = asdict(plan)
+    described = asdict(replace(plan, privacy=None))
+    described["privacy"] = None if plan.privacy is None else plan.privacy.describe()
     settings = described["settings"]
     if not isinstance(settings["init"], str):
         settings["init"] = [sha256(np.asarray(values).tobytes()).hexdigest()[:16] for values in settings["init"]]
@@ -76,6 +78,10 @@ def save_run(folder: Path, plan: Plan, run: Run) -> None:
         values |= numbers | {"progress": [progress.iteration, objective, progress.converged, progress.stop_reason]}
     if state.makeup is not None:
         arrays["makeup"] = state.makeup.to_array()
+    if state.sealed is not None:
+        packed, numbers = pack_sealed(state.sealed)
+        arrays |= packed
+        values["sealed"] = numbers
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / FILE, encode(Message("checkpoint", "server", state.exchange, arrays, values)))
 
@@ -135,6 +141,8 @@ def _state(message: Message, columns: list[list[str] | None]) -> ServerState:
     )
     if values["final"] is not None:
         state = replace(state, final_objective=float(values["final"][0]), rows=float(values["final"][1]))
+    if "sealed" in values:
+        state = replace(state, sealed=unpack_sealed(message.arrays, values["sealed"]))
     if "views" not in values:
         return state
     references, names, _ = unpack_references(message)

@@ -35,8 +35,8 @@ class Description:
     moments: dict[str, Moments]
 
 
-def read_description(reply: Message) -> Description:
-    """A site's description, checked."""
+def read_description(reply: Message, *, schema: bool = False) -> Description:
+    """A site's description, checked; of a `schema` the views alone."""
     arrays = dict(reply.arrays)
     described = unpack_text(arrays.pop("views", None), reply.site)
     if not isinstance(described, list):
@@ -44,6 +44,12 @@ def read_description(reply: Message) -> Description:
     views = dict(_read_view(entry, reply.site) for entry in described)
     if len(views) < len(described):
         raise MessageError("two of its views have one name", reply.site)
+    if schema:
+        if arrays:
+            raise MessageError(
+                f"tells {sorted(arrays)[:5]} of its rows, where only its views were asked for", reply.site
+            )
+        return Description(views, {})
     widths = {name: width for name, (width, _) in views.items() if width is not None}
     moments = unpack_moments(replace(reply, arrays=arrays), list(widths.values()))
     return Description(views, dict(zip(widths, moments, strict=True)))

@@ -95,11 +95,14 @@ def conduct(
     """
     while run.state.phase != "done":
         began = time.perf_counter()
-        asked = participants(plan, run.state, engine.sites(), participation)
-        requests = _requests(plan, run.state, asked)
+        if plan.is_sealed:
+            asked, requests = _sealed_requests(plan, run, engine)
+        else:
+            asked = participants(plan, run.state, engine.sites(), participation)
+            requests = _requests(plan, run.state, asked)
         answers = engine.exchange(requests)
         replies, unread = _read(run.state, asked, answers, participation.max_bytes)
-        phase = run.state.phase
+        phase, before = run.state.phase, _rounds(run.state)
         run.state, refused = server_step(
             plan, run.state, replies, workers, min_sites=participation.min_sites, unread=unread
         )
@@ -109,7 +112,9 @@ def conduct(
             "seconds": time.perf_counter() - began,
             "refused": refused,
         }
-        _write(run, phase, len(asked) - len(refused), record)
+        # with masks a round is two exchanges, and their set-up belongs to the round after it
+        done = phase != "round" or _rounds(run.state) > before
+        _write(run, phase if done else "masks", len(asked) - len(refused), record)
         for hook in after:
             hook(run)
     return run
@@ -135,6 +140,20 @@ def _requests(plan: Plan, state: ServerState, sites: Sequence[str]) -> dict[str,
             texts[has] = encode(next_request(plan, state, informed=has[0], holds=has[1]))
         requests[site] = texts[has]
     return requests
+
+
+def _sealed_requests(plan: Plan, run: Run, engine: Engine) -> tuple[list[str], dict[str, bytes]]:
+    """Who is asked in a run with noise or masks, and what; every site has a request of its own."""
+    from fedhk.federation.sealed.server import asked_sites, begun, sealed_request  # noqa: PLC0415 - only here
+
+    run.state = begun(plan, run.state)
+    asked = asked_sites(run.state, sorted(engine.sites()))
+    told = run.state.informed
+    return asked, {site: encode(sealed_request(plan, run.state, site, informed=site in told)) for site in asked}
+
+
+def _rounds(state: ServerState) -> int:
+    return 0 if state.progress is None else state.progress.iteration
 
 
 def _read(
@@ -182,4 +201,22 @@ def _merge(target: Record, cost: Record) -> None:
 
 def without_engine(run: Run) -> Run:
     """The run as a new engine must take it up: its sites have no references yet."""
-    return Run(replace(run.state, informed=frozenset(), holders=frozenset()), run.history, run.pending)
+    state = replace(run.state, informed=frozenset(), holders=frozenset())
+    return Run(state, run.history, run.pending)
+
+
+def resumed(plan: Plan, run: Run) -> Run:
+    """The run of a checkpoint, as a new engine must take it up.
+
+    Under masks, numbers that sites have sent and that did not arrive are never sent again: their privacy is spent, and
+    the exchange gets a new number.
+    """
+    run = without_engine(run)
+    state = run.state
+    if plan.privacy is None or plan.secure is None or state.sealed is None or state.phase in ("describe", "done"):
+        return run
+    from fedhk.federation.sealed.rounds import noisy_rounds  # noqa: PLC0415 - only runs with noise need it
+
+    spent = (*state.sealed.releases, plan.privacy.multiplier(state.phase, noisy_rounds(plan)))
+    sealed = replace(state.sealed, releases=spent)
+    return Run(replace(state, sealed=sealed, exchange=state.exchange + 2), run.history, run.pending)

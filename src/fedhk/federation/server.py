@@ -104,6 +104,8 @@ def server_step(
     QuorumError
         If fewer than `min_sites` answers can be used.
     """
+    if plan.is_sealed and state.phase != "describe":
+        return _sealed_step(plan, state, replies, min_sites=min_sites, unread=unread or {})
     good: list[tuple[str, Any]] = []
     refused = dict(unread or {})
     for reply in sorted(replies, key=lambda message: message.site):
@@ -131,6 +133,27 @@ def server_step(
     return replace(TAKERS[state.phase](plan, state, good, workers), exchange=state.exchange + 1), refused
 
 
+def _sealed_step(
+    plan: Plan, state: ServerState, replies: Sequence[Message], *, min_sites: int, unread: Mapping[str, str]
+) -> tuple[ServerState, dict[str, str]]:
+    """The step of a run in which the server sees sums only."""
+    from fedhk.federation.sealed.server import sealed_step  # noqa: PLC0415 - only runs with noise or masks need it
+    from fedhk.privacy.secure_terms import ThresholdError  # noqa: PLC0415
+
+    try:
+        after, refused, used = sealed_step(plan, state, replies, unread)
+    except (ThresholdError, MessageError) as error:
+        raise QuorumError(
+            f"In phase {state.phase!r} (exchange {state.exchange}): {error} {listed(dict(unread))}"
+        ) from error
+    if used < max(min_sites, 1):
+        raise QuorumError(
+            f"{used} usable answers in phase {state.phase!r} (exchange {state.exchange}), min_sites={min_sites} are "
+            f"needed. {listed(refused)}"
+        )
+    return after, refused
+
+
 def listed(refused: dict[str, str], most: int = 5) -> str:
     """Refusals as one sentence."""
     shown = "; ".join(f"{site}: {reason}" for site, reason in list(refused.items())[:most])
@@ -141,6 +164,8 @@ def listed(refused: dict[str, str], most: int = 5) -> str:
 
 
 def _read_description(plan: Plan, state: ServerState, reply: Message) -> Any:  # noqa: ARG001
+    if plan.is_sealed:
+        return read_description(reply, schema=True)
     if plan.settings.needs_ranges != ("ranges" in reply.arrays):
         raise MessageError("tells ranges of features without need, or does not where they are needed", reply.site)
     return read_description(reply)
@@ -148,6 +173,10 @@ def _read_description(plan: Plan, state: ServerState, reply: Message) -> Any:  #
 
 def _take_descriptions(plan: Plan, state: ServerState, good: list[tuple[str, Any]], workers: int) -> ServerState:  # noqa: ARG001
     """Views and moments of all sites, and the references that follow."""
+    if plan.is_sealed:
+        from fedhk.federation.sealed.server import described  # noqa: PLC0415 - only runs with noise or masks need it
+
+        return described(plan, state, good)
     names, columns, moments = merge_descriptions(good)
     settings = plan.settings
     if moments[0].total < settings.n_clusters:
@@ -229,6 +258,11 @@ def _read_candidates(plan: Plan, state: ServerState, reply: Message) -> Any:
 
 
 def _take_candidates(plan: Plan, state: ServerState, good: list[tuple[str, Any]], workers: int) -> ServerState:
+    if plan.aggregator != "sum":
+        from fedhk.privacy.robust import trusted_candidates  # noqa: PLC0415 - only where sites are not trusted
+
+        trusted = trusted_candidates([found for _, (found, _) in good])
+        good = [(site, (found, frame)) for (site, (_, frame)), found in zip(good, trusted, strict=True)]
     candidates = [found for _, (found, _) in good]
     if not any(len(found.sizes) for found in candidates):
         raise DataError(

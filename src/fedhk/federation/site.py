@@ -37,6 +37,10 @@ from fedhk.model.rows import Rows
 
 if TYPE_CHECKING:
     from fedhk.model.low_rank import LowRank
+    from fedhk.privacy.ledger import Ledger
+    from fedhk.privacy.mechanism import DifferentialPrivacy
+    from fedhk.privacy.secure_site import SecureSite
+    from fedhk.privacy.sensitivity import Neighbours
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,10 @@ class SiteState:
         The basis from the server, with the protocol "cores".
     form : LowRank or None
         The site's own factors of the last round, with the protocol "factors".
+    privacy, ledger :
+        The site's privacy budget, and where it writes down what it released.
+    secure : SecureSite or None
+        The masks that it has agreed on with other sites.
     """
 
     name: str
@@ -74,6 +82,19 @@ class SiteState:
     offset: tuple[FloatArray, ...] = ()
     basis: tuple[FloatArray, ...] = ()
     form: LowRank | None = None
+    privacy: DifferentialPrivacy | None = None
+    ledger: Ledger | None = None
+    secure: SecureSite | None = None
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether nothing may leave but sums with noise or under masks."""
+        return self.privacy is not None or self.secure is not None
+
+    @property
+    def neighbours(self) -> Neighbours:
+        """What one row more or less means."""
+        return "replace" if self.privacy is None else self.privacy.neighbours
 
 
 def client_step(state: SiteState, request: Message, workers: int = 1) -> tuple[SiteState, Message]:
@@ -100,9 +121,19 @@ def client_step(state: SiteState, request: Message, workers: int = 1) -> tuple[S
     MessageError
         If the request is none of these, or comes before what it needs.
     """
+    if bool(request.values.get("sealed") or request.values.get("schema")) != state.is_sealed:
+        raise MessageError(
+            "the server asks for what this site only gives with noise or masks"
+            if state.is_sealed
+            else "the server asks for sums with noise or masks, this site was not set up for them",
+            state.name,
+        )
     if request.kind == "describe":
         arrays, values = _describe(state, request)
         return state, Message("describe", state.name, request.round, arrays, values)
+    if state.is_sealed:
+        state, arrays, values = _sealed(state, request, workers)
+        return state, Message(request.kind, state.name, request.round, arrays, values)
     if request.kind not in (*ANSWERS, "round"):
         raise MessageError(f"the server asks for {request.kind!r}, which this FedHK does not know", state.name)
     state = _with_references(state, request)
@@ -116,6 +147,12 @@ def client_step(state: SiteState, request: Message, workers: int = 1) -> tuple[S
     return state, Message(request.kind, state.name, request.round, arrays, values)
 
 
+def _sealed(state: SiteState, request: Message, workers: int) -> tuple[SiteState, Arrays, Values]:
+    from fedhk.federation.sealed.site import sealed_answer  # noqa: PLC0415 - only runs with noise or masks need it
+
+    return sealed_answer(_with_references(state, request), request, workers)
+
+
 def _protocol(state: SiteState, request: Message) -> RoundProtocol:
     name = request.values.get("protocol")
     if name not in PROTOCOL_NAMES:
@@ -126,10 +163,12 @@ def _protocol(state: SiteState, request: Message) -> RoundProtocol:
 def _describe(state: SiteState, request: Message) -> tuple[Arrays, Values]:
     """Moments of the features, and what the views are called; a view that the site does not have keeps its place."""
     views = state.views
+    described = list(zip(views.names, views.widths, views.columns, strict=True))
+    if request.values.get("schema"):  # not a number of the rows, nor how many there are
+        return {"views": pack_text(described)}, {}
     moments = site_moments(views, [int(width or 0) for width in views.widths], request.values["scaling"], None)
     check_spreads(moments, views.names)
     present = [view for view, table in zip(moments, views.tables, strict=True) if table is not None]
-    described = list(zip(views.names, views.widths, views.columns, strict=True))
     ranges = bool(request.values["ranges"])
     return pack_moments(present, ranges=ranges) | {"views": pack_text(described)}, {}
 

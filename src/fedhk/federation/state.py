@@ -20,7 +20,9 @@ from fedhk.model.parameters import Parameters
 from fedhk.model.settings import Settings
 
 if TYPE_CHECKING:
+    from fedhk.federation.sealed.state import Sealed
     from fedhk.model.low_rank import LowRank
+    from fedhk.privacy.mechanism import DifferentialPrivacy, SecureSummation
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,12 @@ class Plan:
         Shares of each site's own mean and spread that are taken out of its rows; None is none, and no offsets either.
     makeup : bool
         Whether sites say at the end how large clusters are and how far rows spread in them.
+    privacy : DifferentialPrivacy or None
+        The budget of the run; sites add noise to all that they send.
+    secure : SecureSummation or None
+        Sums of which the server sees only the total.
+    aggregator : {"sum", "robust", "median", "trimmed"}
+        How the statistics of sites are brought together, where some of them may lie.
     """
 
     settings: Settings
@@ -71,6 +79,14 @@ class Plan:
     blend: float = 0.0
     calibration: str | tuple[float, float] | None = None
     makeup: bool = False
+    privacy: DifferentialPrivacy | None = None
+    secure: SecureSummation | None = None
+    aggregator: str = "sum"
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether the server sees nothing but sums over sites."""
+        return self.privacy is not None or self.secure is not None
 
 
 @dataclass(frozen=True)
@@ -105,6 +121,8 @@ class ServerState:
         The objective at the final parameters, and the rows it is of.
     makeup : Makeup or None
         How large clusters are and how far rows spread in them, where it was asked for.
+    sealed : Sealed or None
+        What a run with noise or masks keeps beside.
     """
 
     phase: str = "describe"
@@ -126,6 +144,7 @@ class ServerState:
     final_objective: float = float("nan")
     rows: float = 0.0
     makeup: Makeup | None = None
+    sealed: Sealed | None = None
 
     @property
     def widths(self) -> tuple[int, ...]:

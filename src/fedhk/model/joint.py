@@ -10,10 +10,10 @@ from fedhk._typing import FloatArray
 
 
 def split_joint(joint: FloatArray, widths: Sequence[int]) -> tuple[FloatArray, ...]:
-    """Columns of each view, of shape (n, d_h), in double precision."""
-    return tuple(np.asarray(part, dtype=np.float64) for part in np.split(joint, np.cumsum(widths)[:-1], axis=1))
+    """Features of each view, of shape (n, d_h) or (d_h,), in double precision."""
+    return tuple(np.asarray(part, dtype=np.float64) for part in np.split(joint, np.cumsum(widths)[:-1], axis=-1))
 
 
 def view_sums(joint: FloatArray, widths: Sequence[int]) -> FloatArray:
     """Sums over the features of each view, of shape (n, s)."""
-    return np.asarray(np.add.reduceat(joint, np.concatenate([[0], np.cumsum(widths)[:-1]]), axis=1))
+    return np.asarray(np.add.reduceat(joint, np.concatenate([[0], np.cumsum(widths)[:-1]]), axis=-1))

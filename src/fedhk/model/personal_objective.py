@@ -1,16 +1,78 @@
-"""The objective with centres of its own for every site: by what starts are compared where sites will have their own."""
+"""The objective with a model of its own for every site: what a fit came to, and by what its starts are compared."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
+from fedhk._typing import FloatArray
 from fedhk.model.parameters import Parameters
 from fedhk.model.rows import Rows
 
 # Rows by which a common centre pulls each own one, and passes in which a site makes a start its own.
 PULL_ROWS, OWN_PASSES = 5.0, 5
+
+
+@dataclass(frozen=True)
+class SiteTerms:
+    """What one site adds to the global objective.
+
+    Parameters
+    ----------
+    objective : float
+        J of the site's rows in its own model.
+    rows : int
+        How many they are.
+    center_distance, view_distance : float
+        R_person and R_view, as in `Personal`.
+    """
+
+    objective: float
+    rows: int
+    center_distance: float
+    view_distance: float
+
+
+def global_objective(
+    sites: Sequence[SiteTerms], *, temperature: float | None, center_pull: float, view_pull: float
+) -> dict[str, float]:
+    """The global objective with personalization (`eqn:fed_global_obj_personalization`) and its terms, per row.
+
+    Parameters
+    ----------
+    sites : sequence of SiteTerms
+        The sites.
+    temperature : float or None
+        tau of `eqn:client_weights`; None weighs sites by their rows.
+    center_pull, view_pull : float
+        gamma and eta.
+
+    Returns
+    -------
+    dict of str to float
+        "objective", sum_l omega_l J_l / n_l; "center_distance" and "view_distance", the same of R_person and R_view;
+        "total", the objective and gamma and eta times the two.
+
+    Notes
+    -----
+    The paper adds sums over rows of sites of any size. Here all three terms of a site are divided by its rows, so that
+    omega_l weighs sites by what it says, and gamma and eta count rows.
+    """
+    held = [site for site in sites if site.rows]
+    terms = np.array([[s.objective, s.center_distance, s.view_distance] for s in held]).reshape(-1, 3)
+    rows = np.array([site.rows for site in held], dtype=np.float64)
+    means = terms / rows[:, None]
+    objective, centers, views = (_client_weights(means[:, 0], rows, temperature) @ means).tolist()
+    total = objective + center_pull * centers + view_pull * views
+    return {"objective": objective, "center_distance": centers, "view_distance": views, "total": total}
+
+
+def _client_weights(means: FloatArray, rows: FloatArray, temperature: float | None) -> FloatArray:
+    """omega_l: by rows, or softmax(-tau J / n) (`eqn:client_weights`)."""
+    weights = rows if temperature is None else np.exp(-temperature * (means - means.min(initial=np.inf)))
+    return np.asarray(weights / max(float(weights.sum()), 1e-300))
 
 
 def personal_objective(sites: Sequence[Rows], common: Parameters) -> float:

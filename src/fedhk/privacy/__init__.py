@@ -1,1 +1,5 @@
-"""What protects the samples at the sites: noise and its accounting, secure summation, robust aggregation."""
+"""Privacy and trust: noise with a budget, sums that are secret, sites that may lie."""
+
+from fedhk.privacy.mechanism import DifferentialPrivacy, SecureSummation
+
+__all__ = ["DifferentialPrivacy", "SecureSummation"]

@@ -24,7 +24,13 @@ from fedhk.federation.payloads import Arrays, Values, pack_parameters, pack_sums
 from fedhk.federation.plausible import ROUNDING, check_masses
 from fedhk.federation.precision import as_sent, at_least_half, pack_rounded, rounded_spec, unpack_rounded
 from fedhk.federation.protocols.base import held_parameters, held_rows
-from fedhk.federation.protocols.statistics import StatisticsProtocol, own_statistics, step, with_offset
+from fedhk.federation.protocols.statistics import (
+    StatisticsProtocol,
+    brought_together,
+    own_statistics,
+    step,
+    with_offset,
+)
 from fedhk.model.joint import split_joint
 from fedhk.model.kmeans import leading_axes
 from fedhk.model.one_pass import Passes
@@ -110,11 +116,19 @@ class CoresProtocol(StatisticsProtocol):
             state = rebased(state, better, moved)
             return state, state.inner, objective
         # moves are from where the sites were: the centres as they were sent
-        total, inner = reduce(add, answers), state.inner
+        inner = state.inner
         seen = as_sent(np.hstack(inner.centers), at_least_half(state.precision))
         parts = split_joint(seen, [values.shape[1] for values in inner.centers])
-        numerators = tuple(n + w * a for n, w, a in zip(total.numerators, total.weights, parts, strict=True))
-        return state, *step(plan, inner, replace(total, numerators=numerators))
+        if plan.aggregator == "sum":
+            return state, *step(plan, inner, _from(parts, reduce(add, answers)))
+        whole = [_from(parts, answer) for answer in answers]
+        return state, *step(plan, inner, brought_together(plan, whole, inner))
+
+
+def _from(centers: Sequence[FloatArray], moved: Statistics) -> Statistics:
+    """Statistics with sums of rows, from those with sums of moves from centres."""
+    numerators = tuple(n + w * a for n, w, a in zip(moved.numerators, moved.weights, centers, strict=True))
+    return replace(moved, numerators=numerators)
 
 
 def refreshes(plan: Plan, state: ServerState) -> bool:

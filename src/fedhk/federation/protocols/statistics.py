@@ -41,7 +41,16 @@ class StatisticsProtocol(RoundProtocol):
         return statistics
 
     def combine(self, plan: Plan, state: ServerState, answers: Sequence[Any]) -> tuple[ServerState, Parameters, float]:
-        return state, *step(plan, state.parameters, reduce(add, answers))
+        return state, *step(plan, state.parameters, brought_together(plan, answers, state.parameters))
+
+
+def brought_together(plan: Plan, answers: Sequence[Statistics], parameters: Parameters) -> Statistics:
+    """Statistics of all sites: their sum, or what holds against sites that lie."""
+    if plan.aggregator == "sum":
+        return reduce(add, answers)
+    from fedhk.privacy.robust import robust_total  # noqa: PLC0415 - only where sites are not trusted
+
+    return robust_total(answers, parameters, plan.aggregator)
 
 
 def step(plan: Plan, parameters: Parameters, total: Statistics) -> tuple[Parameters, float]:

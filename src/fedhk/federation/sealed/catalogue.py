@@ -1,0 +1,28 @@
+"""Which sums a sealed run may ask for."""
+
+from __future__ import annotations
+
+from fedhk.errors import MessageError
+from fedhk.federation.sealed.phases import Cells, Directions, Energy, MomentsPhase, Ranges, SumPhase
+from fedhk.federation.sealed.rounds import Finish, NoisyRound, PlainRound
+
+PRIVATE: dict[str, SumPhase] = {
+    "ranges": Ranges(),
+    "directions": Directions(),
+    "cells": Cells(),
+    "round": NoisyRound(),
+}
+OPEN: dict[str, SumPhase] = PRIVATE | {
+    "moments": MomentsPhase(),
+    "energy": Energy(),
+    "round": PlainRound(),
+    "finish": Finish(),
+}
+
+
+def phase_named(name: str, *, private: bool) -> SumPhase:
+    """The phase; with noise only those whose sums are protected."""
+    phases = PRIVATE if private else OPEN
+    if name not in phases:
+        raise MessageError(f"asked for {name!r}, which does not leave a site in this run; it gives {sorted(phases)}")
+    return phases[name]

@@ -1,0 +1,174 @@
+"""What a user asks for: a privacy budget for the whole run, and sums that nobody can see into."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, get_args
+
+import numpy as np
+
+from fedhk._typing import FloatArray
+from fedhk.privacy.accounting import mu_of
+from fedhk.privacy.sensitivity import Neighbours
+
+__all__ = ["DifferentialPrivacy", "SecureSummation"]
+
+# Shares of the budget (of mu^2, which adds up over releases) for what comes before the rounds: ranges of the features
+# where they are not public, the leading directions, and the cells of the start. The rounds share the rest.
+SETUP_SHARES = {"ranges": 0.1, "directions": 0.1, "cells": 0.15}
+
+
+@dataclass(frozen=True)
+class DifferentialPrivacy:
+    """Noise that keeps any one row at any one site from being told by all that leaves the sites in a run.
+
+    Parameters
+    ----------
+    epsilon : float
+        The budget of the whole run; above 0. Smaller is more private.
+    delta : float
+        Probability with which the bound may fail; below 1 over the number of rows of any site.
+    bounds : (low, high), list of pairs of arrays per view, or "private"
+        Range of the features, known without looking at the rows: one pair of numbers for all features, or one pair of
+        numbers or of arrays per view. "private" spends a tenth of the budget to find them.
+    neighbours : {"replace", "add-remove"}, default="replace"
+        What one row more or less means: another row in its place, or no row. "add-remove" needs less noise; with it
+        the number of rows of a site is secret too, and with "replace" it is not told either.
+    rounds : int, default=10
+        Noisy rounds; `max_rounds` of the estimator may be smaller. More rounds share the same budget.
+    colluders : int, default=0
+        With secure sums: sites that may tell the server their own noise. The others add more for it.
+    ledger : path or None, default=None
+        Folder in which each site writes down what it released before it sends it. None keeps it in memory, or beside
+        the checkpoint where there is one.
+
+    Examples
+    --------
+    >>> from fedhk.privacy import DifferentialPrivacy
+    >>> DifferentialPrivacy(epsilon=1.0, delta=1e-5, bounds=(-4, 4)).multiplier("round") > 10
+    True
+    """
+
+    epsilon: float
+    delta: float
+    bounds: Any
+    neighbours: Neighbours = "replace"
+    rounds: int = 10
+    colluders: int = 0
+    ledger: Any = None
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.epsilon) and self.epsilon > 0):
+            raise ValueError(f"epsilon={self.epsilon!r} must be a finite number above 0.")
+        if not 0 < self.delta < 1:
+            raise ValueError(f"delta={self.delta!r} must be between 0 and 1, and below 1 over the rows of any site.")
+        if self.neighbours not in get_args(Neighbours):
+            raise ValueError(f"neighbours={self.neighbours!r} must be one of {get_args(Neighbours)}.")
+        for name, least in (("rounds", 1), ("colluders", 0)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ValueError(f"{name}={value!r} must be a whole number from {least} on.")
+        if self.bounds is None:
+            raise ValueError(
+                "bounds=None: noise is sized by the range of the features, which must be known without looking at the "
+                "rows. Give bounds=(low, high), one pair per view, or bounds='private' to spend budget on them."
+            )
+        if isinstance(self.bounds, str):
+            if self.bounds != "private":
+                raise ValueError(f"bounds={self.bounds!r} must be pairs of numbers or 'private'.")
+        else:
+            self.view_bounds([1] * (len(self.bounds) if np.ndim(self.bounds[0]) else 1), check_widths=False)
+
+    @property
+    def public(self) -> bool:
+        """Whether bounds were given."""
+        return not isinstance(self.bounds, str)
+
+    def view_bounds(
+        self, widths: Sequence[int], *, check_widths: bool = True
+    ) -> tuple[tuple[FloatArray, FloatArray], ...]:
+        """Lowest and highest value of each feature, per view."""
+        given = self.bounds
+        pairs = list(given) if np.ndim(given[0]) else [given] * len(widths)
+        if len(pairs) != len(widths):
+            raise ValueError(f"bounds has {len(pairs)} pairs, the sites have {len(widths)} views.")
+        result = []
+        for view, (pair, width) in enumerate(zip(pairs, widths, strict=True)):
+            if len(pair) != 2:
+                raise ValueError(f"bounds of view number {view} must be a pair (low, high), got {len(pair)} entries.")
+            low, high = (np.asarray(end, np.float64) for end in pair)
+            if not (np.isfinite(low).all() and np.isfinite(high).all()):
+                raise ValueError(f"bounds of view number {view} must be finite, got {pair!r}.")
+            if not np.all(low < high):
+                raise ValueError(f"bounds of view number {view} must have low < high in every feature, got {pair!r}.")
+            if check_widths:
+                if (low.ndim and low.shape != (width,)) or (high.ndim and high.shape != (width,)):
+                    raise ValueError(
+                        f"bounds of view number {view} have shapes {low.shape} and {high.shape}; the view has {width} "
+                        "features."
+                    )
+                low, high = np.broadcast_to(low, width), np.broadcast_to(high, width)
+            result.append((np.array(low), np.array(high)))
+        return tuple(result)
+
+    @cached_property
+    def _mu(self) -> float:
+        return mu_of(self.epsilon, self.delta)
+
+    @property
+    def budget(self) -> float:
+        """mu^2 of the whole run: the squares of 1 over the multipliers of all releases add up to it."""
+        return self._mu**2
+
+    def multiplier(self, phase: str, rounds: int | None = None) -> float:
+        """Standard deviation of the noise of one release, in units of what one row can change.
+
+        Parameters
+        ----------
+        phase : str
+            What is released: "ranges", "directions", "cells" or "round".
+        rounds : int, optional
+            Rounds of the run; `rounds` of this object by default.
+        """
+        shares = {name: s for name, s in SETUP_SHARES.items() if not (name == "ranges" and self.public)}
+        share = shares[phase] if phase in shares else (1.0 - sum(shares.values())) / (rounds or self.rounds)
+        return 1.0 / (self._mu * math.sqrt(share))
+
+    def describe(self) -> dict[str, Any]:
+        """As JSON, for checkpoints and messages."""
+        bounds: Any = self.bounds
+        if self.public:
+            bounds = (
+                np.asarray(bounds, object).tolist()
+                if not np.ndim(bounds[0])
+                else [[np.asarray(end, np.float64).tolist() for end in pair] for pair in bounds]
+            )
+        return {
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "bounds": bounds,
+            "neighbours": self.neighbours,
+            "rounds": self.rounds,
+            "colluders": self.colluders,
+        }
+
+
+@dataclass(frozen=True)
+class SecureSummation:
+    """Sums of which the server sees only the total.
+
+    Parameters
+    ----------
+    threshold : int or None, default=None
+        How many sites must answer each time: more than half of them. None is more than two thirds.
+    """
+
+    threshold: int | None = None
+
+    def __post_init__(self) -> None:
+        value = self.threshold
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 2):
+            raise ValueError(f"threshold={value!r} must be None or a whole number from 2 on.")
