@@ -30,6 +30,8 @@ bench: $(READY)
 	$(BIN)/python benchmarks/federation.py
 	$(BIN)/python benchmarks/tensors.py
 	$(BIN)/python benchmarks/personalization.py
+	$(BIN)/python benchmarks/privacy.py
+	$(BIN)/python benchmarks/hostile.py
 	$(BIN)/python benchmarks/engine.py
 	$(BIN)/python benchmarks/kills.py
 

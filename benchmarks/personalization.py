@@ -1,11 +1,11 @@
 """FedHKPerson against the global model and against each site alone.
 
-    python benchmarks/personalization.py
+    python benchmarks/personalization.py [seeds] [generated] [shared]
 
 Generated sites that differ by offset, by spread, by which clusters they have, by all of these and by none; and the
-shared data with real sites. On generated sites a fifth of every site's rows is held out (`fedhk.evaluate`). "site ARI"
-is the mean over sites of the agreement within a site, "pooled ARI" that over all rows: a cluster must mean the same
-everywhere.
+shared data with their real sites, or ten Dirichlet(0.5) ones where they have none. On generated sites a fifth of every
+site's rows is held out (`fedhk.evaluate`). "site ARI" is the mean over sites of the agreement within a site, "pooled
+ARI" that over all rows: a cluster must mean the same everywhere.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from threadpoolctl import threadpool_limits
 
 import fedhk
-from data import shared_sets
+from data import DataSet, shared_sets
 from fedhk import EFKMVC, FedHKPerson
-from fedhk.datasets import make_sites, split_by_group, split_views
+from fedhk.datasets import make_sites, split_by_group, split_dirichlet, split_views
 from fedhk.metrics import matched_accuracy
 
 RESULTS = Path(__file__).parent / "results"
@@ -43,10 +43,12 @@ def generated(kind: str, n_sites: int, n_rows: int, seed: int) -> tuple[dict[str
     return data.sites, data.site_labels, 4
 
 
-def real(name: str) -> tuple[dict[str, Any], dict[str, Any], int]:
-    """A shared data set with real sites."""
-    data = next(d for d in shared_sets() if d.name == name)
-    split = split_by_group(data.client)
+def shared(data: DataSet, seed: int) -> tuple[dict[str, Any], dict[str, Any], int]:
+    """A shared data set with its sites, or with ten that have different shares of the classes."""
+    if data.client is None:
+        split = split_dirichlet(data.labels, 10, concentration=0.5, random_state=seed)
+    else:
+        split = split_by_group(data.client)
     return split_views(data.views, split), {site: data.labels[rows] for site, rows in split.items()}, data.n_classes
 
 
@@ -92,12 +94,13 @@ def learned(model: FedHKPerson) -> dict[str, float]:
     return {p: float(np.mean([r["value"] for r in model.personalization_ if r["component"] == p])) for p in PARTS}
 
 
-def fitted(name: str, seed: int, decomposition: str | None) -> dict[str, dict[str, float]]:
-    """Measures on all rows of a shared data set, as the bars have them."""
-    sites, labels, n_clusters = real(name)
+def fitted(data: DataSet, seed: int, decomposition: str | None) -> dict[str, dict[str, float]]:
+    """Measures on all rows of a shared data set."""
+    sites, labels, n_clusters = shared(data, seed)
     with threadpool_limits(1):
-        model = FedHKPerson(n_clusters, decomposition=decomposition, random_state=seed).fit(sites)
-        common = EFKMVC(n_clusters, random_state=seed).fit(sites)
+        scaling = data.scaling
+        model = FedHKPerson(n_clusters, scaling=scaling, decomposition=decomposition, random_state=seed).fit(sites)
+        common = EFKMVC(n_clusters, scaling=scaling, random_state=seed).fit(sites)
     models = {"global": dict.fromkeys(sites, common), "personal": model.client_models_}
     return {k: measures(v, sites, labels) for k, v in models.items()} | {"learned": learned(model)}
 
@@ -118,8 +121,7 @@ def table(title: str, rows: list[tuple[str, list[dict[str, dict[str, float]]]]],
     return [*lines, ""]
 
 
-def main() -> None:
-    seeds = range(int(sys.argv[1]) if len(sys.argv) > 1 else 10)
+def generated_table(seeds: range) -> list[str]:
     jobs = [(kind, m, n, seed) for kind in KINDS for m, n in SIZES for seed in seeds]
     results = Parallel(n_jobs=-1)(delayed(run)(generated(kind, m, n, seed), seed) for kind, m, n, seed in jobs)
     rows = []
@@ -127,21 +129,29 @@ def main() -> None:
         for m, n in SIZES:
             own = [r for job, r in zip(jobs, results, strict=True) if job[:3] == (kind, m, n)]
             rows.append((f"{kind}, {m} sites of {n} rows", own))
-    lines = table("Generated sites, held-out rows", rows, ("global", "personal", "alone"))
+    return table(f"Generated sites, held-out rows, {len(seeds)} seeds", rows, ("global", "personal", "alone"))
+
+
+def shared_table(seeds: range) -> list[str]:
     rows = []
-    for name in ("wisdm6", "watch7", "heart4", "heart4_nan"):
-        if name not in {data.name for data in shared_sets()}:
-            continue
+    for data in sorted(shared_sets(), key=lambda data: data.client is None):
         for decomposition in (None, "tucker", "parafac2"):
-            few = range(5)
-            found = Parallel(n_jobs=-1)(delayed(fitted)(name, seed, decomposition) for seed in few)
-            rows.append((f"{name}, {decomposition or 'no decomposition'}", found))
-    if rows:
-        lines += table("Real sites, all rows", rows, ("global", "personal"))
-    report = "\n".join(lines)
-    print(report)
+            found = Parallel(n_jobs=-1)(delayed(fitted)(data, seed, decomposition) for seed in seeds)
+            sites = "ten Dirichlet(0.5) sites" if data.client is None else "real sites"
+            rows.append((f"{data.name}, {sites}, {decomposition or 'no decomposition'}", found))
+    return table(f"Shared data, all rows, {len(seeds)} seeds", rows, ("global", "personal")) if rows else []
+
+
+def main() -> None:
+    numbers = [int(word) for word in sys.argv[1:] if word.isdigit()]
+    seeds = numbers[0] if numbers else 10
+    wanted = [word for word in sys.argv[1:] if not word.isdigit()] or ["generated", "shared"]
+    makers = {"generated": lambda: generated_table(range(seeds)), "shared": lambda: shared_table(range(min(seeds, 5)))}
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "personalization.md").write_text(report)
+    for name in wanted:
+        report = "\n".join(makers[name]())
+        print(report)
+        (RESULTS / f"personalization-{name}.md").write_text(report)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -245,6 +246,115 @@ class TestTensorCenters:
     )
     def test_usage(self, hospitals, tmp_path, options):
         call("fit", hospitals, "-k", 3, "--algorithm", "fedhk-tucker", *options, "-o", tmp_path / "run", code=2)
+
+
+class TestEvaluate:
+    """`fit --evaluate`: what personalization gained, beside the run."""
+
+    QUICK = ("--n-init", 2, "--max-rounds", 3)
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            ("--algorithm", "e-fkmvc"),
+            ("--algorithm", "fedhk-person"),
+            ("--algorithm", "fedhk-tucker", "--rank", "2,2,1"),
+            ("--algorithm", "fedhk-parafac2", "--rank", 2),
+        ],
+    )
+    def test_compares_the_models_of_every_site(self, hospitals, tmp_path, options):
+        shown = call("fit", hospitals, "-k", 3, *self.QUICK, *options, "--evaluate", "-o", tmp_path / "run").stdout
+        assert "held-out rows" in shown
+        table = pl.read_csv(tmp_path / "run" / "evaluation.csv")
+        assert table.columns == ["site", "model", "rows", "objective", "silhouette"]
+        assert set(table.select("site", "model").iter_rows()) == {
+            (site, kind) for site in ("bern", "oslo", "rome") for kind in ("global", "personal", "alone")
+        }
+        means = {m["model"]: m for m in json.loads((tmp_path / "run" / "summary.json").read_text())["evaluation"]}
+        for kind, found in means.items():
+            values = table.filter(pl.col("model") == kind)["objective"]
+            assert found["objective"] == pytest.approx(values.mean())
+            assert f"{found['objective']:.4f}" in shown
+
+    def test_changes_nothing_else_and_is_not_there_unasked(self, run, hospitals, tmp_path):
+        assert not (run / "evaluation.csv").exists()
+        call("fit", hospitals, "--clusters", 3, "--seed", 1, "--evaluate", "--out", tmp_path / "other")
+        for file in ("model.safetensors", "sites/rome.safetensors", "labels/bern.parquet", "config.toml"):
+            assert (run / file).read_bytes() == (tmp_path / "other" / file).read_bytes()
+
+    def test_one_site(self, tmp_path):
+        write_site(tmp_path / "one" / "bern", {"ecg": np.random.default_rng(0).normal(size=(30, 2))})
+        options = ("-k", 2, "--algorithm", "heat-kernel-mvc", "--evaluate")
+        document = json.loads(call("fit", tmp_path / "one", *options, "-o", tmp_path / "run", "--json").stdout)
+        assert [m["model"] for m in document["evaluation"]] == ["alone"]
+        assert pl.read_csv(tmp_path / "run" / "evaluation.csv")["rows"].to_list() == [6]
+
+    def test_a_failed_evaluation_leaves_a_run_that_can_be_finished_without(self, hospitals, tmp_path, monkeypatch):
+        def fail(*_):
+            raise ValueError("labels of 'oslo' are odd")
+
+        with monkeypatch.context() as patch:
+            patch.setattr("fedhk.cli.fit.evaluate_algorithm", fail)
+            arguments = ("fit", hospitals, "-k", 3, *self.QUICK, "--evaluate", "-o", tmp_path / "run")
+            assert "'oslo'" in refusal(*arguments, code=3)
+        assert not (tmp_path / "run" / "summary.json").exists()
+        call("fit", "--resume", "-o", tmp_path / "run")
+        assert not (tmp_path / "run" / "evaluation.csv").exists()
+
+
+class TestPrivacy:
+    BUDGET = ("--epsilon", 8, "--delta", 1e-4, "--bounds=-20,20")
+
+    @pytest.fixture(autouse=True)
+    def noisy(self):
+        """Few rows: that the noise drowns the centres is true, and not the matter here."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            yield
+
+    def test_the_budget_is_spent_written_down_and_shown(self, hospitals, tmp_path):
+        out = tmp_path / "run"
+        shown = call("fit", hospitals, "-k", 3, "--secure", *self.BUDGET, "--out", out).stdout
+        summary = json.loads((out / "summary.json").read_text())
+        epsilon, delta = summary["privacy_spent"]
+        assert 7.9 < epsilon <= 8 * (1 + 1e-6)
+        assert delta == 1e-4
+        assert "privacy spent" in shown
+        assert "privacy spent" in call("info", out).stdout
+        written = [json.loads(line) for line in (out / "ledger" / "oslo.jsonl").read_text().splitlines()]
+        assert [release["phase"] for release in written] == ["directions", "cells", *["round"] * 10]
+
+    def test_a_configuration_asks_for_the_same_budget_again(self, hospitals, tmp_path):
+        call("fit", hospitals, "-k", 3, *self.BUDGET, "--out", tmp_path / "run")
+        call("fit", "--config", tmp_path / "run" / "config.toml", "--out", tmp_path / "again")
+        before, after = (read_config(tmp_path / name / "config.toml").parameters for name in ("run", "again"))
+        assert before == after
+        assert before["privacy"] == {"epsilon": 8.0, "delta": 1e-4, "bounds": [-20.0, 20.0]}
+
+    @pytest.mark.parametrize(
+        ("options", "said"),
+        [
+            (("--epsilon", -1, "--delta", 1e-4, "--bounds", "0,1"), "epsilon=-1.0"),
+            (("--epsilon", 1, "--delta", 0.5, "--bounds", "0,1"), "delta=0.5"),
+            (("--epsilon", 1, "--delta", 1e-4, "--bounds", "1,0"), "low < high"),
+            ((*BUDGET, "--protocol", "centers"), "protocol='statistics'"),
+            (("--secure", "--aggregator", "robust"), "aggregator='robust'"),
+        ],
+    )
+    def test_what_cannot_be_is_refused_with_a_reason(self, hospitals, tmp_path, options, said):
+        assert said in refusal("fit", hospitals, "-k", 3, *options, "--out", tmp_path / "run", code=3)
+        assert not (tmp_path / "run").exists()
+
+    def test_half_a_budget_is_wrong_usage(self, hospitals, tmp_path):
+        result = call("fit", hospitals, "-k", 3, "--epsilon", 1, "--out", tmp_path / "run", code=2)
+        assert "--delta and --bounds" in result.stderr
+
+    def test_an_evaluation_would_spend_the_budget_again(self, hospitals, tmp_path):
+        said = refusal("fit", hospitals, "-k", 3, *self.BUDGET, "--evaluate", "--out", tmp_path / "run", code=3)
+        assert "budget again" in said
+
+    def test_robust_sums_run(self, hospitals, tmp_path):
+        call("fit", hospitals, "-k", 3, "--aggregator", "robust", "--out", tmp_path / "run")
 
 
 class TestOutputs:
@@ -512,12 +622,12 @@ class TestProgram:
     def test_defaults_in_help_are_those_of_the_estimator(self):
         defaults = Config(parameters={}).complete().parameters
         shown = {p.name: p.show_default for p in get_command(app).commands["fit"].params if p.name in defaults}
-        assert len(shown) == 13
+        assert len(shown) == 15
         assert shown == {name: str(defaults[name]) for name in shown}
 
     def test_choices_are_those_of_the_estimator(self):
         tables = [fedhk.EFKMVC._parameter_constraints, fedhk.FedHKTucker._parameter_constraints]
-        for name in ("protocol", "scaling", "heat_coef"):
+        for name in ("protocol", "scaling", "heat_coef", "aggregator"):
             assert set(CHOICES[name]) == set().union(*(table[name][0].options for table in tables))
         assert all(hasattr(fedhk, algorithm.estimator) for algorithm in ALGORITHMS.values())
 

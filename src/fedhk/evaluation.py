@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,11 @@ from fedhk.model.seeding import take
 
 Record = dict[str, Any]
 
+# Fewest rows of a site that models are fitted to.
 LEAST_TRAINED = 2
+
+# What stands for the site in measures of all rows together.
+EVERYWHERE = "(all)"
 
 
 def evaluate(
@@ -41,11 +46,11 @@ def evaluate(
     Parameters
     ----------
     model : estimator
-        A federated estimator; only its parameters are used, it is not changed.
+        A federated estimator, or a `HeatKernelMVC` for a single site; only its parameters are used, it is not changed.
     sites : dict or list of sites
         As for `fit`.
     labels : dict of str to array, optional
-        Classes of the rows of each site, by its name.
+        Classes of the rows of each site, by its name. A site that has none is measured without.
     holdout : float, default=0.2
         Share of the rows that is held out, of each site, at least one row and at most all but two. A site of fewer than
         three rows holds out none and is measured on what it has.
@@ -57,51 +62,104 @@ def evaluate(
     list of dict
         One record per site and kind of model ("global", "personal", "alone"), and with labels one per kind with the
         site "(all)": site, model, rows, objective (mean over rows, with the centres of the model in the units of the
-        global one, so that kinds compare), silhouette (of the kernel distances), and with labels ari, nmi, acc.
+        global one, so that kinds compare), silhouette (of the kernel distances), and with labels ari, nmi, acc. A site
+        with fewer rows than clusters has no alone model; the silhouette of one cluster, and all measures of a site
+        without rows, are NaN. A `HeatKernelMVC` is its site's alone model, and there is no other.
+
+    Raises
+    ------
+    ValueError
+        If `holdout` or the labels of a site cannot be used; it names the site and the value.
     """
-    if not 0 < holdout < 1:
+    if not (isinstance(holdout, Real) and 0 < holdout < 1):
         raise ValueError(f"holdout={holdout!r} must be between 0 and 1.")
+    if getattr(model, "privacy", None) is not None:
+        raise ValueError("evaluate fits the model anew, which spends its privacy budget again: set privacy=None first.")
     clients = check_clients(sites)
-    known = None if labels is None else _check_labels(labels, clients)
+    known = {} if labels is None else _check_labels(labels, clients)
     kept, held = _split(clients, holdout, random_state)
     train = {site: _tables(views, kept[site]) for site, views in clients.items()}
-    fitted = clone(model).fit(train)
-    common = _common(model, fitted, train)
+    common, models = _models(model, train)
     records: list[Record] = []
     predicted: dict[str, list[tuple[IntArray, IntArray]]] = {}
     for site, views in clients.items():
-        alone = _alone(fitted, train[site])
-        kinds = {"global": common, "personal": fitted.client_models_[site], "alone": alone}
-        for kind, own in kinds.items():
-            if own is None:
-                continue
+        for kind, own in models[site].items():
             record, found = _measures(common, own, views, held[site])
             records.append({"site": site, "model": kind, "rows": len(held[site])} | record)
-            if known is not None:
+            if site in known:
                 truth = known[site][held[site]]
                 records[-1] |= _agreement(truth, found)
                 predicted.setdefault(kind, []).append((truth, found))
     for kind, pairs in predicted.items():
         truth, found = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
-        records.append({"site": "(all)", "model": kind, "rows": len(truth)} | _agreement(truth, found))
+        records.append({"site": EVERYWHERE, "model": kind, "rows": len(truth)} | _agreement(truth, found))
     return records
+
+
+def site_means(records: Sequence[Record]) -> list[Record]:
+    """Means over sites of what `evaluate` measured, one record per kind of model; sites without a value are left out.
+
+    "pooled_ari" and "pooled_nmi" are of all rows together, where there are labels.
+    """
+    means = []
+    for kind in dict.fromkeys(record["model"] for record in records):
+        own = [r for r in records if r["model"] == kind and r["site"] != EVERYWHERE]
+        found: Record = {"model": kind, "sites": len(own)}
+        for measure in ("objective", "silhouette", "ari", "nmi", "acc"):
+            values = [r[measure] for r in own if np.isfinite(r.get(measure, np.nan))]
+            if values:
+                found[measure] = float(np.mean(values))
+        for record in records:
+            if record["site"] == EVERYWHERE and record["model"] == kind:
+                found |= {f"pooled_{measure}": record[measure] for measure in ("ari", "nmi")}
+        means.append(found)
+    return means
+
+
+def _models(model: Any, train: dict[str, Any]) -> tuple[Any, dict[str, dict[str, Any]]]:
+    """A model whose units all are measured in, and the models of each site by kind."""
+    fresh = clone(model)
+    fresh.set_params(**{name: None for name in ("checkpoint",) if name in fresh.get_params()})
+    if isinstance(model, HeatKernelMVC):
+        if len(train) > 1:
+            raise ValueError(
+                f"HeatKernelMVC clusters one site, but there are {len(train)}: {list(train)[:5]}. Evaluate a federated "
+                "estimator."
+            )
+        site, tables = next(iter(train.items()))
+        alone = fresh.fit(_present(tables))
+        return alone, {site: {"alone": alone}}
+    fitted = fresh.fit(train)
+    common = _common(fresh, fitted, train)
+    models = {site: {"global": common, "personal": fitted.client_models_[site]} for site in train}
+    for site, tables in train.items():
+        own = _alone(fitted, tables)
+        if own is not None:
+            models[site]["alone"] = own
+    return common, models
 
 
 def _common(model: Any, fitted: Any, train: dict[str, Any]) -> Any:
     """The model of all sites without anything personal: the fitted one, unless it was made for personal ones."""
     if "calibration" not in model.get_params():
         return fitted
-    return clone(model).set_params(calibration=None, personalization=0.0, view_personalization=0.0).fit(train)
+    without = {"calibration": None, "personalization": 0.0, "view_personalization": 0.0}
+    return clone(model).set_params(**without, center_pull=None, view_pull=None).fit(train)
 
 
 def _check_labels(labels: Mapping[str, Any], clients: dict[str, Views]) -> dict[str, IntArray]:
-    known = {}
-    for site, views in clients.items():
-        if site not in labels:
-            raise ValueError(f"labels has no classes for site {site!r}; it has {sorted(map(str, labels))[:10]}.")
-        known[site] = np.asarray(labels[site])
-        if known[site].shape != (views.n_rows,):
-            raise ValueError(f"labels[{site!r}] has shape {known[site].shape}; the site has {views.n_rows} rows.")
+    """Classes of the rows of the sites that have some."""
+    unknown = sorted(str(site) for site in labels if site not in clients)
+    if unknown:
+        raise ValueError(
+            f"labels has classes for sites {unknown[:5]} that are not there; sites are {list(clients)[:10]}."
+        )
+    known = {site: np.asarray(found) for site, found in labels.items() if found is not None}
+    if not known:
+        raise ValueError(f"labels has classes for none of the sites {list(clients)[:10]}; leave it out.")
+    for site, found in known.items():
+        if found.shape != (clients[site].n_rows,):
+            raise ValueError(f"labels[{site!r}] has shape {found.shape}; the site has {clients[site].n_rows} rows.")
     return known
 
 
@@ -124,12 +182,17 @@ def _tables(views: Views, rows: IntArray) -> dict[str, Any]:
 
 def _alone(fitted: Any, tables: dict[str, Any]) -> HeatKernelMVC | None:
     """The model that a site makes of its own rows, or None where it has too few."""
-    present = {name: table for name, table in tables.items() if table is not None and not np.all(_missing(table))}
+    present = _present(tables)
     n_rows = min((table.shape[0] for table in present.values()), default=0)
     if n_rows < fitted.n_clusters_:
         return None
     settings = {name: getattr(fitted, name) for name in ("heat_coef", "heat_time", "scaling", "n_init")}
     return HeatKernelMVC(fitted.n_clusters_, random_state=0, **settings).fit(present)
+
+
+def _present(tables: dict[str, Any]) -> dict[str, Any]:
+    """The views that a site has values of."""
+    return {name: table for name, table in tables.items() if table is not None and not np.all(_missing(table))}
 
 
 def _missing(table: Any) -> Any:
@@ -138,6 +201,8 @@ def _missing(table: Any) -> Any:
 
 def _measures(common: Any, own: Any, views: Views, held: IntArray) -> tuple[Record, IntArray]:
     """Objective and silhouette of held-out rows, and their clusters in the own model."""
+    if len(held) == 0:
+        return {"objective": float("nan"), "silhouette": float("nan")}, np.zeros(0, np.int64)
     tables = _tables(views, held)
     names = set(own.view_names_)
     found = own.predict({name: table for name, table in tables.items() if name in names})
@@ -151,12 +216,14 @@ def _measures(common: Any, own: Any, views: Views, held: IntArray) -> tuple[Reco
         inner.append(shared if flat is None else np.where(np.isfinite(reference.scale), reference.to_model(flat), 0.0))
     parameters = replace(model.parameters, centers=tuple(inner), form=None, sizes=own._model.parameters.sizes)
     with Passes(rows, parameters.n_clusters, 1) as scan:
-        objective = scan.statistics(parameters).objective / max(len(held), 1)
-        silhouette = scan.silhouette(parameters) if parameters.n_clusters > 1 and len(held) else float("nan")
+        objective = scan.statistics(parameters).objective / len(held)
+        silhouette = scan.silhouette(parameters) if parameters.n_clusters > 1 else float("nan")
     return {"objective": objective, "silhouette": silhouette}, found
 
 
 def _agreement(truth: IntArray, found: IntArray) -> Record:
+    if len(truth) == 0:
+        return dict.fromkeys(("ari", "nmi", "acc"), float("nan"))
     return {
         "ari": float(adjusted_rand_score(truth, found)),
         "nmi": float(normalized_mutual_info_score(truth, found)),

@@ -1,5 +1,7 @@
 """FedHKPerson: models of sites that differ, one meaning of every cluster."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -7,8 +9,9 @@ from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 
 import fedhk
-from federations import resumed_after
+from federations import make_plan, resumed_after, run_sites
 from fedhk import EFKMVC, FedHKPerson, datasets
+from fedhk.federation.messages import decode, encode
 
 
 def agreement(labels, data):
@@ -103,6 +106,225 @@ def test_works_with_both_decompositions(decomposition):
     assert agreement(model.labels_, data) > 0.8
 
 
+def records_of(model, component):
+    return {r["site"]: r["value"] for r in model.personalization_ if r["component"] == component}
+
+
+PARTS = ("core", "cluster_factor", "feature_factors", "view_factor")
+
+
+@pytest.fixture(scope="module", params=[("tucker", (2, 3, 1)), ("parafac2", 2)], ids=["tucker", "parafac2"])
+def low(request):
+    data = datasets.make_sites(4, 80, n_clusters=3, n_features=(30, 20), shift=1.0, scale=0.3, random_state=1)
+    name, rank = request.param
+    model = FedHKPerson(3, decomposition=name, rank=rank, random_state=0)
+    return data, model.fit(data.sites)
+
+
+class TestBindingRank:
+    """Centres of so low a rank that it constrains them: every part of the form is personal by a share of its own."""
+
+    def test_every_part_has_a_share(self, low):
+        data, model = low
+        for part in (*PARTS, "centers", "shift"):
+            shares = records_of(model, part)
+            assert set(shares) == set(data.sites)
+            assert all(0 <= share <= 1 for share in shares.values())
+        assert max(max(records_of(model, part).values()) for part in PARTS) > 0.15
+
+    def test_models_of_sites_have_the_form_and_survive_a_file(self, low, tmp_path):
+        data, model = low
+        for name, views in data.sites.items():
+            own = model.client_models_[name]
+            assert own.rank_ == model.rank_
+            assert own.cluster_factor_.shape == model.cluster_factor_.shape
+            assert_array_equal(own.predict(views), model.labels_[name])
+        own.save(tmp_path / "own.safetensors")
+        again = fedhk.load(tmp_path / "own.safetensors")
+        assert again.rank_ == model.rank_
+        assert_array_equal(again.predict(views), model.labels_[name])
+
+    def test_a_later_site_gets_the_model_it_would_have_had(self, low, tmp_path):
+        data, model = low
+        model.save(tmp_path / "global.safetensors")
+        own = fedhk.load(tmp_path / "global.safetensors").personalize(data.sites["site-01"])
+        assert own.rank_ == model.rank_
+        assert_array_equal(own.predict(data.sites["site-01"]), model.labels_["site-01"])
+
+    def test_one_number_is_the_share_of_every_part(self, low):
+        data, model = low
+        fixed = clone(model).set_params(personalization=0.4, calibration=None).fit(data.sites)
+        assert all(set(records_of(fixed, part).values()) == {0.4} for part in PARTS)
+        nobody = clone(model).set_params(personalization={"site-00": 0.0}, calibration=None).fit(data.sites)
+        assert all(records_of(nobody, part)["site-00"] == 0.0 for part in PARTS)
+        assert_array_equal(nobody.labels_["site-00"], nobody.global_labels_["site-00"])
+
+    def test_pays_on_rows_that_were_not_seen(self, low):
+        data, model = low
+        records = fedhk.evaluate(model, data.sites)
+        mean = {k: np.mean([r["objective"] for r in records if r["model"] == k]) for k in ("global", "personal")}
+        assert mean["personal"] < mean["global"]
+
+    def test_sites_that_are_alike_take_next_to_nothing(self, low):
+        alike = datasets.make_sites(4, 80, n_clusters=3, n_features=(12, 8), shift=0, scale=0, class_mix=None,
+                                    random_state=1)  # fmt: skip
+        model = clone(low[1]).fit(alike.sites)
+        assert np.mean([r["value"] for r in model.personalization_]) <= 0.1
+        common = {name: model.global_labels_[name] for name in alike.sites}
+        assert agreement(model.labels_, alike) >= agreement(common, alike) - 0.01
+
+
+class TestPulls:
+    def test_view_weights_go_from_their_own_to_the_common_ones(self, shifted):
+        common = {"view_weights": "learned", "calibration": None, "random_state": 0}
+        away = []
+        for pull in (0.0, 50.0, 1e9):
+            model = FedHKPerson(3, view_pull=pull, **common).fit(shifted.sites)
+            own = [m.view_weights_ for m in model.client_models_.values()]
+            assert_allclose(np.sum(own, axis=1), 1)
+            away.append(np.abs(np.array(own) - model.view_weights_).max())
+        assert away[0] > 1.5 * away[1] > 0
+        assert away[2] < 1e-6
+
+    def test_the_objective_with_personalization_is_reported(self, shifted, tmp_path):
+        common = {"calibration": None, "random_state": 0}
+        free = FedHKPerson(3, **common).fit(shifted.sites)
+        found = free.personal_objective_
+        rows = sum(len(labels) for labels in free.labels_.values())
+        assert found["objective"] == pytest.approx(sum(m.objective_ for m in free.client_models_.values()) / rows)
+        assert found["total"] == found["objective"]  # nothing pulls
+        nobody = FedHKPerson(3, personalization=0.0, **common).fit(shifted.sites).personal_objective_
+        assert nobody["center_distance"] == nobody["view_distance"] == 0
+        assert found["objective"] < nobody["objective"]
+        pulled = FedHKPerson(3, center_pull=20.0, **common).fit(shifted.sites).personal_objective_
+        assert pulled["center_distance"] > 0
+        assert pulled["total"] == pytest.approx(pulled["objective"] + 20 * pulled["center_distance"])
+        free.save(tmp_path / "model.safetensors")
+        assert fedhk.load(tmp_path / "model.safetensors").personal_objective_ == found
+
+    def test_more_pull_is_nearer_to_the_common_centres(self, shifted):
+        pulls = (1.0, 30.0, 1e4)
+        models = [FedHKPerson(3, center_pull=p, calibration=None, random_state=0).fit(shifted.sites) for p in pulls]
+        distances = [model.personal_objective_["center_distance"] for model in models]
+        assert distances == sorted(distances, reverse=True)
+
+
+PLAIN = {"calibration": None, "random_state": 0, "max_rounds": 10}
+
+
+@pytest.fixture(scope="module")
+def moved():
+    return datasets.make_sites(5, 80, n_clusters=3, n_features=(10, 6), shift=0.5, scale=0.1, random_state=2)
+
+
+class TestAveraged:
+    """Protocols in which sites send centres or factors, and quality weights."""
+
+    @pytest.mark.parametrize(
+        "params",
+        [
+            {"protocol": "centers"},
+            {"protocol": "factors", "decomposition": "tucker", "rank": (3, 4, 2)},
+            {"protocol": "factors", "decomposition": "parafac2", "rank": 3, "aggregation": "factors"},
+        ],
+    )
+    def test_fit_and_personalise(self, moved, params):
+        model = FedHKPerson(3, client_weights="quality", **params, **PLAIN).fit(moved.sites)
+        assert agreement(model.labels_, moved) > 0.9
+        assert set(records_of(model, "shift")) == set(moved.sites)
+        assert np.mean(list(records_of(model, "shift").values())) > 0.3
+
+    def test_quality_weighs_sites_by_their_mean_objective(self, moved):
+        sites = moved.sites | {"noise": [5 * view for view in moved.sites["site-00"]]}
+        means = {}
+        for rule in ("rows", "quality"):
+            model = FedHKPerson(3, protocol="centers", client_weights=rule, **PLAIN).fit(sites)
+            means[rule] = model.personal_objective_["objective"]
+            per_site = {s: m.objective_ / len(model.labels_[s]) for s, m in model.client_models_.items()}
+        weights = {s: np.exp(-10 * value) for s, value in per_site.items()}
+        expected = sum(weights[s] * per_site[s] for s in weights) / sum(weights.values())
+        assert means["quality"] == pytest.approx(expected)
+        assert means["quality"] < means["rows"]
+
+    def test_a_number_is_also_the_share_of_own_factors_in_a_start(self, moved):
+        options = {"protocol": "factors", "decomposition": "tucker", "rank": (2, 3, 2), "n_init": 3, "max_rounds": 3}
+        fits = [FedHKPerson(3, personalization=x, **PLAIN | options).fit(moved.sites) for x in (0.0, 0.8)]
+        assert [fit._blend() for fit in fits] == [0.0, 0.8]
+        assert not np.array_equal(fits[0].cluster_centers_[0], fits[1].cluster_centers_[0])
+
+
+def test_a_finished_run_knows_its_makeup_again(shifted, fitted, tmp_path):
+    model = FedHKPerson(3, random_state=0, checkpoint=tmp_path / "run").fit(shifted.sites)
+    again = clone(model).fit(shifted.sites, resume=True)
+    assert_array_equal(again._model.makeup.to_array(), model._model.makeup.to_array())
+    assert_array_equal(again._model.makeup.to_array(), fitted._model.makeup.to_array())
+    for name in shifted.sites:
+        assert_array_equal(again.memberships_[name], fitted.memberships_[name])
+    assert model._model.makeup.counts.sum() == sum(len(labels) for labels in model.labels_.values())
+
+
+def test_sizes_reach_the_models_of_sites_and_a_later_site(tmp_path):
+    data = datasets.make_sites(6, 150, n_clusters=3, shift=0, scale=0, class_mix=0.3, random_state=3)
+    model = FedHKPerson(3, random_state=0).fit(data.sites)
+    sizes = {name: own._model.parameters.sizes for name, own in model.client_models_.items()}
+    assert max(records_of(model, "sizes").values()) > 0.3
+    name = max(sizes, key=lambda site: 0 if sizes[site] is None else sizes[site].max())
+    counts = np.bincount(model.labels_[name], minlength=3)
+    assert np.argmax(sizes[name]) == np.argmax(counts / model._model.makeup.shares)
+    model.client_models_[name].save(tmp_path / "own.safetensors")
+    again = fedhk.load(tmp_path / "own.safetensors")
+    assert_array_equal(again._model.parameters.sizes, sizes[name])
+    assert_array_equal(again.predict(data.sites[name]), model.labels_[name])
+    model.save(tmp_path / "global.safetensors")
+    later = fedhk.load(tmp_path / "global.safetensors").personalize(data.sites[name])
+    assert_array_equal(later._model.parameters.sizes, sizes[name])
+
+
+def test_a_site_that_says_an_impossible_makeup_is_refused_and_the_others_go_on(shifted):
+    def lie(site, phase, exchange, answer):
+        if site != "site-01" or phase != "finish":
+            return answer
+        message = decode(answer)
+        sums = np.copy(message.arrays["sums"])
+        sums[2] += 1e6  # rows of the first cluster
+        return encode(replace(message, arrays=message.arrays | {"sums": sums}))
+
+    run, _ = run_sites(make_plan(makeup=True), shifted.sites, tamper=lie)
+    honest, _ = run_sites(make_plan(makeup=True), shifted.sites)
+    assert "more rows than" in run.history[-1]["refused"]["site-01"]
+    n_rows = {name: len(views[0]) for name, views in shifted.sites.items()}
+    assert honest.state.makeup.counts.sum() == sum(n_rows.values())
+    assert run.state.makeup.counts.sum() == sum(n_rows.values()) - n_rows["site-01"]
+
+
+def test_what_a_site_of_too_few_rows_to_hold_out_any_gets(shifted):
+    """The common model as it is, whatever its rows are; shares that are given are taken all the same."""
+    few = {"few": [view[:9] + 3.0 for view in shifted.sites["site-00"]]}
+    learned = FedHKPerson(3, calibration=None, random_state=0).fit(shifted.sites | few)
+    assert {r["value"] for r in learned.personalization_ if r["site"] == "few"} == {0.0}
+    assert_array_equal(learned.labels_["few"], learned.global_labels_["few"])
+    given = FedHKPerson(3, calibration=None, personalization={"few": 1.0}, random_state=0).fit(shifted.sites | few)
+    assert records_of(given, "centers")["few"] == 1.0
+
+
+@pytest.mark.parametrize("calibration", ["auto", None])
+def test_a_site_with_a_single_cluster(alike, calibration):
+    labels = alike.site_labels["site-00"]
+    rows = np.flatnonzero(labels == 1)
+    sites = {**alike.sites, "single": [view[rows] for view in alike.sites["site-00"]]}
+    model = FedHKPerson(3, calibration=calibration, random_state=0).fit(sites)
+    counts = np.bincount(model.labels_["single"], minlength=3)
+    assert counts.max() >= 0.95 * counts.sum()
+    assert records_of(model, "sizes")["single"] > 0.3
+    assert all(0 <= r["value"] <= 1 for r in model.personalization_)
+
+
+def test_a_single_cluster_everywhere(shifted):
+    model = FedHKPerson(1, random_state=0).fit(shifted.sites)
+    assert all(np.all(found == 0) for found in model.labels_.values())
+    assert all(0 <= r["value"] <= 1 for r in model.personalization_)
+
+
 def test_missing_views_small_sites_and_an_empty_one():
     data = datasets.make_sites(6, 40, n_clusters=3, missing_views=0.3, random_state=2)
     sites = dict(data.sites)
@@ -134,7 +356,17 @@ def test_fixed_shares_for_all_and_by_site(shifted):
         ({"view_personalization": -0.1}, "view_personalization"),
         ({"calibration": (0.5, 0.5, 0.5)}, r"calibration=\(0.5, 0.5, 0.5\)"),
         ({"calibration": 2.0}, "calibration"),
+        ({"personalization": {"site-00": float("nan")}}, r"personalization\['site-00'\]=nan must be"),
+        ({"personalization": {"site-00": True}}, r"personalization\['site-00'\]=True must be"),
+        ({"view_personalization": {"site-00": "much"}}, r"view_personalization\['site-00'\]='much' must be"),
+        ({"view_personalization": {"paris": 0.5}}, "'paris'.*not there; sites are"),
         ({"center_pull": -1.0}, "center_pull"),
+        ({"view_pull": -1.0}, "view_pull"),
+        ({"protocol": "centers"}, "protocol='centers'.*calibration='auto'.*give calibration=None"),
+        ({"protocol": "centers", "calibration": 0.5}, r"calibration=\(0.5, 0.5\)"),
+        ({"protocol": "centers", "calibration": None, "decomposition": "tucker"}, "decomposition='tucker'"),
+        ({"protocol": "factors", "calibration": None}, "give decomposition"),
+        ({"protocol": "factors", "decomposition": "parafac2"}, "protocol='factors'.*calibration='auto'"),
         ({"decomposition": "svd"}, "decomposition"),
     ],
 )
@@ -147,28 +379,3 @@ def test_habits(fitted):
     assert clone(fitted).get_params() == fitted.get_params()
     assert "FedHKPerson" in repr(fitted)
     assert fitted.history_[0]["bytes_up"] > 0
-
-
-class TestEvaluate:
-    def test_compares_the_three_models_of_every_site(self, shifted):
-        records = fedhk.evaluate(FedHKPerson(3, random_state=0), shifted.sites, shifted.site_labels)
-        kinds = {"global", "personal", "alone"}
-        assert {(r["site"], r["model"]) for r in records if r["site"] != "(all)"} == {
-            (site, kind) for site in shifted.sites for kind in kinds
-        }
-        pooled = {r["model"]: r["ari"] for r in records if r["site"] == "(all)"}
-        assert pooled["personal"] > max(pooled["global"], pooled["alone"])
-        mean = {k: np.mean([r["objective"] for r in records if r["model"] == k and "objective" in r]) for k in kinds}
-        assert mean["personal"] < mean["global"]
-
-    def test_needs_no_labels(self, alike):
-        records = fedhk.evaluate(EFKMVC(3, random_state=0), alike.sites)
-        assert all("ari" not in record for record in records)
-
-    def test_names_what_is_wrong(self, alike):
-        with pytest.raises(ValueError, match="holdout=1"):
-            fedhk.evaluate(EFKMVC(3), alike.sites, holdout=1.0)
-        with pytest.raises(ValueError, match="no classes for site 'site-00'"):
-            fedhk.evaluate(EFKMVC(3), alike.sites, {})
-        with pytest.raises(ValueError, match=r"labels\['site-00'\] has shape \(3,\)"):
-            fedhk.evaluate(EFKMVC(3), alike.sites, {site: [0, 1, 2] for site in alike.sites})

@@ -330,6 +330,13 @@ class TestOwnSizes:
         assert np.all(own.parameters.sizes[there] > 1.3)
         assert np.all(own.parameters.sizes[~there] < 0.6)
 
+    def test_of_a_fuzzy_model_are_the_shares_of_its_memberships(self, pool):
+        common = replace(pool[1]._model.parameters, fuzzifier=1.6)
+        rows, nothing = site_rows(pool, 1, clusters=[0, 1]), {"shift": 0.0, "spread": 0.0, "centers": 0.0}
+        own = personalise(rows, common, Wanted(sizes=1.0, **nothing), pool[2], learn_weights=False, passes=60)
+        held = np.sum(assign(rows, own.parameters)[0] ** 1.6, axis=0)
+        assert_allclose(own.parameters.sizes * pool[2].shares, held / held.sum(), atol=LEAST_SIZE)
+
     def test_no_cluster_is_ruled_out(self, pool):
         own = self.personal(pool, site_rows(pool, 2, clusters=[3]), sizes=1.0)
         assert own.sizes == 1.0
@@ -349,7 +356,7 @@ class TestOwnSizes:
         # a row of another cluster that comes later still goes there
         others = site_rows(pool, 3, clusters=[0])
         there = assign(replace(others, references=own.rows.references), own.parameters)[1]
-        assert np.mean(there != np.bincount(labels).argmax()) > 0.9
+        assert np.mean(there != np.bincount(labels).argmax()) > 0.7
 
 
 # -------------------------------------------------------------------------------------------------------- judge

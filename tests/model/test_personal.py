@@ -4,15 +4,22 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from fedhk import HeatKernelMVC, datasets
 from fedhk.data.views import check_views
 from fedhk.model.calibration import Calibration, calibrated, site_frame
+from fedhk.model.low_rank import constrain
 from fedhk.model.one_pass import Passes
 from fedhk.model.personal import LEAST_ROWS, Wanted, personalise
+from fedhk.model.personal_factors import PARTS, own_form
+from fedhk.model.personal_views import own_view_weights, view_distance
 from fedhk.model.preparation import site_moments
 from fedhk.model.rows import Rows
+from fedhk.model.shares import agreement, confirmed, of_all_rows
+from fedhk.model.statistics import Statistics
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +104,220 @@ def test_a_view_that_the_site_lacks_keeps_its_centres(model):
     found = personalise(Rows(views, model.references), model.parameters, Wanted(), learn_weights=True)
     assert_allclose(found.parameters.centers[1], model.parameters.centers[1], atol=1e-12)
     assert found.shift > 0.5
+
+
+# --------------------------------------------------------------------------------------------------------- shares
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(0, 3))
+@settings(max_examples=50)
+def test_shares_are_shares_and_chance_is_hardly_ever_confirmed(seed, size):
+    rng = np.random.default_rng(seed)
+    first, second = (size * rng.normal(size=(4, 60)) for _ in range(2))
+    weight = rng.uniform(0, 2, (4, 60))
+    assert 0 <= agreement((first, weight), (second, weight)) <= 0.35
+    both = rng.normal(size=(4, 60))
+    assert 0.7 < agreement((both, weight), (both, weight)) <= 1
+
+
+def test_shares_by_hand():
+    ones = np.ones(100)
+    # half of the move is asked for, and cells are each half off that: an error of sqrt(100 / 4) / 100
+    asked = np.repeat([1.0, 0.0], 50)
+    assert confirmed([(ones, asked, ones)], 1.0) == pytest.approx(0.5 - 0.05)
+    assert confirmed([(ones, asked, ones)], 3.0) == pytest.approx(0.5 - 0.15)
+    assert confirmed([(ones, asked, ones)] * 2, 1.0) == pytest.approx(0.45)  # the same again says nothing new
+    assert confirmed([(ones, 0.3 * ones, ones)], 9.0) == pytest.approx(0.3)  # all cells agree: nothing is uncertain
+    assert confirmed([(ones, -ones, ones)], 1.0) == confirmed([(0 * ones, asked, ones)], 1.0) == 0.0
+    # four numbers that agree: (8 - sqrt(4 * 2^2)) / 8 of half of the rows
+    assert agreement((ones[:4], ones[:4]), (ones[:4], ones[:4])) == pytest.approx(of_all_rows(0.5))
+    assert of_all_rows(0.5) == pytest.approx(2 / 3)
+
+
+# ----------------------------------------------------------------------------------------------------- view weights
+
+
+class TestViewWeights:
+    def statistics(self, model, costs, rows=100.0):
+        p = model.parameters
+        zeros = tuple(np.zeros_like(a) for a in p.centers)
+        return Statistics(zeros, zeros, np.asarray(costs, float), np.zeros(3), 0.0, rows)
+
+    def common(self, model, weights=(0.7, 0.3)):
+        return replace(model.parameters, view_weights=np.array(weights), view_shares=np.ones(2), view_exponent=2.0)
+
+    def test_a_pull_goes_from_the_sites_own_to_the_global_ones(self, model):
+        common, statistics = self.common(model), self.statistics(model, [4.0, 1.0])
+        found = np.array([own_view_weights(common, statistics, pull)[0] for pull in (0, 1, 100, 1e4, 1e9)])
+        assert_allclose(found[[0, -1]], [0.2, 0.7], atol=1e-6)
+        assert np.all(np.diff(found) > 0)
+
+    def test_as_many_rows_as_the_site_has_count_as_much_as_it(self, model):
+        """With alpha = 2 the weights are 1 / cost, so that costs of own and pulling rows simply add."""
+        common, statistics = self.common(model), self.statistics(model, [4.0, 1.0])
+        per_row = (0.49 * 4 + 0.09 * 1) / 100
+        costs = np.array([4.0, 1.0]) + 100 * per_row / np.array([0.7, 0.3])
+        assert_allclose(own_view_weights(common, statistics, 100.0), (1 / costs) / np.sum(1 / costs))
+
+    @given(st.integers(0, 2**32 - 1), st.floats(1.2, 6))
+    @settings(max_examples=50)
+    def test_the_pulled_weights_minimise_the_objective_with_r_view(self, model, seed, alpha):
+        rng = np.random.default_rng(seed)
+        common = replace(self.common(model, rng.dirichlet([3, 3])), view_exponent=alpha)
+        statistics, pull = self.statistics(model, rng.uniform(0.5, 5, 2)), rng.uniform(0, 300)
+
+        def total(weights):
+            moved = replace(common, view_weights=weights)
+            return moved.view_factors @ statistics.costs + pull * view_distance(common, weights, statistics)
+
+        found = own_view_weights(common, statistics, pull)
+        for other in rng.dirichlet([1, 1], 20):
+            assert total(found) <= total(found + 0.1 * (other - found)) + 1e-9
+
+    def test_distance_is_the_papers_where_alpha_is_2(self, model):
+        common, statistics = self.common(model), self.statistics(model, [4.0, 1.0])
+        weights = np.array([0.5, 0.5])
+        per_row = (0.49 * 4 + 0.09 * 1) / 100
+        expected = per_row * np.sum((weights - common.view_weights) ** 2 / common.view_weights)
+        assert view_distance(common, weights, statistics) == pytest.approx(expected)
+        assert view_distance(common, common.view_weights, statistics) == pytest.approx(0, abs=1e-15)
+
+    def test_a_view_without_weight_or_without_rows_keeps_its_weight(self, model):
+        nothing = own_view_weights(self.common(model, (1.0, 0.0)), self.statistics(model, [4.0, 1.0]), 10.0)
+        assert_allclose(nothing, [1.0, 0.0])
+        lacking = own_view_weights(self.common(model), self.statistics(model, [4.0, 0.0]), 10.0)
+        assert_allclose(lacking, [0.7, 0.3])
+
+    def test_reach_the_model(self, model):
+        views = site(1, shift=0.5)
+        noisy = [views[0], np.random.default_rng(0).normal(size=views[1].shape)]
+        shares = [own(model, noisy, learn_weights=True, view_pull=pull)[0] for pull in (1e-6, 100.0, 1e9)]
+        rhos = [found.view_weights for found in shares]
+        assert rhos == sorted(rhos, reverse=True)
+        assert rhos[0] > 0.999
+        assert rhos[-1] < 1e-3
+        distances = [found.view_distance for found in shares]
+        assert distances == sorted(distances, reverse=True)
+        assert own(model, noisy, view_pull=1.0)[0].view_weights == 0.0  # not learned, so not pulled
+
+
+# -------------------------------------------------------------------------------------------------------- low rank
+
+
+@pytest.fixture(scope="module", params=[("tucker", (2, 3, 2)), ("parafac2", (2,))], ids=["tucker", "parafac2"])
+def formed(request, model):
+    """The common model in a form whose rank binds."""
+    parameters = constrain(model.parameters, *request.param, model.view_names)
+    assert not parameters.form.free
+    return replace(model, parameters=parameters)
+
+
+def turned(model, part, seed=0, size=0.6):
+    """The common form with one of its parts moved, and the moves of the centres that rows of it would ask for."""
+    form = model.parameters.form
+    rng, kind = np.random.default_rng(seed), form.decomposition
+    factors = kind.canonical(form.factors)
+    core = list(kind.core(factors))
+    names = (
+        ("core", "cluster_factor", "view_factor")
+        if kind.name == "Tucker"
+        else ("cluster_factor", "core", "view_factor")
+    )
+    place = names.index(part)
+    core[place] = core[place] + size * np.std(core[place]) * rng.normal(size=core[place].shape)
+    moved = kind.assemble(kind.basis(factors), core, [len(b) for b in form.bases])
+    return np.hstack(kind.reconstruct(moved)) - np.hstack(form.centers())
+
+
+class TestForms:
+    def asked(self, move, seed, noise=0.02, weight=50.0):
+        rng = np.random.default_rng(seed)
+        halves = [(move + noise * rng.normal(size=move.shape), np.full(move.shape, weight)) for _ in range(2)]
+        return halves, ((halves[0][0] + halves[1][0]) / 2, np.full(move.shape, 2 * weight))
+
+    @pytest.mark.parametrize("part", ["core", "cluster_factor", "view_factor"])
+    def test_follow_rows_that_agree(self, formed, part):
+        form, move = formed.parameters.form, turned(formed, part)
+        found = own_form(form, *self.asked(move, 1, noise=0.1 * np.std(move)), None, None)
+        step = np.hstack(found.form.centers()) - np.hstack(form.centers())
+        assert np.sum((step - move) ** 2) < 0.5 * np.sum(move**2)
+        assert max(found.shares) > 0.3
+        assert found.form.rank == form.rank
+
+    def test_stay_where_halves_only_agree_by_chance(self, formed):
+        form = formed.parameters.form
+        nothing = np.zeros_like(np.hstack(form.centers()))
+        shares = [own_form(form, *self.asked(nothing, seed, noise=0.1), None, None).shares for seed in range(8)]
+        assert np.mean(shares) <= 0.1
+
+    def test_fixed_shares_are_taken_and_0_is_the_common_form(self, formed):
+        form, move = formed.parameters.form, turned(formed, "cluster_factor")
+        halves, whole = self.asked(move, 1)
+        assert own_form(form, halves, whole, 0.0, None).form is form
+        steps = [
+            np.sum(
+                (np.hstack(own_form(form, halves, whole, share, None).form.centers()) - np.hstack(form.centers())) ** 2
+            )
+            for share in (0.3, 0.7, 1.0)
+        ]
+        assert steps == sorted(steps)
+        assert own_form(form, halves, whole, 0.3, None).shares == (0.3,) * 4
+        all_of_it = own_form(form, halves, whole, 1.0, None).form
+        step = np.hstack(all_of_it.centers()) - np.hstack(form.centers())
+        assert_allclose(step, move, atol=0.15 * np.abs(move).max())
+
+    def test_a_pull_holds_them_back(self, formed):
+        form, move = formed.parameters.form, turned(formed, "cluster_factor")
+        halves, whole = self.asked(move, 1)
+        sizes = [
+            np.sum(
+                (np.hstack(own_form(form, halves, whole, None, pull).form.centers()) - np.hstack(form.centers())) ** 2
+            )
+            for pull in (0.0, 100.0, 1e9)
+        ]
+        assert sizes[0] > 1.5 * sizes[1] > 0
+        assert sizes[2] < 1e-6 * sizes[0]
+
+    def test_too_few_rows_to_hold_out_any_are_not_followed(self, formed):
+        form, move = formed.parameters.form, turned(formed, "core")
+        assert own_form(form, (), self.asked(move, 1)[1], None, None).form is form
+        found, _ = own(formed, site(0, LEAST_ROWS - 1, shift=3.0))
+        assert set(found.parts.values()) == {0.0}
+
+    def test_a_site_keeps_the_form_and_reads_its_rows_without_its_offset(self, formed):
+        views = site(1, shift=0.8)
+        found, rows = own(formed, views)
+        assert found.shift > 0.5
+        assert set(found.parts) == set(PARTS)
+        assert found.parameters.form.rank == formed.parameters.form.rank
+        for mine, formed_centers in zip(found.parameters.centers, found.parameters.form.centers(), strict=True):
+            assert_array_equal(mine, formed_centers)
+        moved = [b.shift - a.shift for a, b in zip(rows.references, found.rows.references, strict=True)]
+        assert_allclose(np.concatenate(moved), 0.8 * found.shift, atol=0.35)
+        unseen = Rows(check_views(site(2, shift=0.8)), formed.references)
+        with Passes(unseen, 3, 1) as scan:
+            before = scan.statistics(formed.parameters).objective
+        with Passes(replace(unseen, references=found.rows.references), 3, 1) as scan:
+            assert scan.statistics(found.parameters).objective < 0.9 * before
+
+    def test_coefficients_that_depend_on_the_frame_leave_an_offset_in_the_centres(self, formed):
+        references = tuple(replace(r, heat_coef="absdev") for r in formed.references)
+        found, rows = own(replace(formed, references=references), site(1, shift=0.8))
+        assert found.shift > 0
+        assert found.parameters.form is None
+        assert found.rows.references == rows.references
+
+    def test_a_rank_that_constrains_nothing_changes_nothing_but_keeps_its_name(self, model):
+        free = constrain(model.parameters, "tucker", (3, 6, 2), model.view_names)
+        assert free.form.free
+        views = site(1, shift=0.8)
+        plain, _ = own(replace(model, parameters=replace(free, form=None)), views)
+        found, _ = own(replace(model, parameters=free), views)
+        assert not found.parts
+        for a, b in zip(plain.parameters.centers, found.parameters.centers, strict=True):
+            assert_array_equal(a, b)
+        for a, b in zip(found.parameters.form.centers(), found.parameters.centers, strict=True):
+            assert_allclose(a, b, atol=1e-9)
 
 
 class TestCalibration:

@@ -36,12 +36,25 @@ class Algorithm:
 
     def make(self, parameters: dict[str, Any]) -> Any:
         """An estimator that is not fitted yet."""
-        return getattr(importlib.import_module("fedhk"), self.estimator)(**parameters)
+        return getattr(importlib.import_module("fedhk"), self.estimator)(**parameters | _privacy(parameters))
 
     def defaults(self) -> dict[str, Any]:
         """All parameters that decide what a run gives, and their defaults."""
         parameters: dict[str, Any] = self.make({}).get_params(deep=False)
         return {name: value for name, value in parameters.items() if name not in NOT_SETTINGS}
+
+
+def _privacy(parameters: dict[str, Any]) -> dict[str, Any]:
+    """The privacy budget as estimators take it, where there is one."""
+    given = parameters.get("privacy")
+    if not isinstance(given, dict):
+        return {}
+    from fedhk.privacy import DifferentialPrivacy
+
+    try:
+        return {"privacy": DifferentialPrivacy(**given)}
+    except (TypeError, ValueError) as error:
+        raise DataError(f"privacy={given}: {error}") from error
 
 
 ALGORITHMS = {
@@ -151,6 +164,16 @@ def run_algorithm(
         outcome = _at_one_site(next(iter(sites)), model.fit(next(iter(sites.values()))))
     _forget_circumstances(outcome.model)
     return outcome
+
+
+def evaluate_algorithm(outcome: Outcome, federation: Federation) -> list[dict[str, Any]]:
+    """The models of every site on rows that none of them saw; see `fedhk.evaluate`.
+
+    The folder of a federation has no classes, so that objectives and silhouettes are compared.
+    """
+    from fedhk.evaluation import evaluate
+
+    return evaluate(outcome.model, {site.name: named_views(site) for site in federation.sites.values()})
 
 
 def _federated(model: Any) -> Outcome:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from fedhk import __version__
+from fedhk.cli.audit import audit_commands
 from fedhk.cli.demo import demo
 from fedhk.cli.fit import fit
 from fedhk.cli.info import info
@@ -39,3 +40,4 @@ def main(
 
 for command in (fit, predict, info, demo):
     app.command(epilog=EPILOG)(command)
+app.add_typer(audit_commands(EPILOG), name="audit")

@@ -8,9 +8,10 @@ from typing import Any
 
 import typer
 from rich.console import Console
+from rich.table import Table
 
 from fedhk.cli import options as o
-from fedhk.cli.algorithms import ALGORITHMS, run_algorithm
+from fedhk.cli.algorithms import ALGORITHMS, evaluate_algorithm, run_algorithm
 from fedhk.cli.config import Config, ConfigError, read_config
 from fedhk.cli.console import add_rows, counted, exit_codes, facts_table, make_table, output, say, show_json, size
 from fedhk.cli.runs import (
@@ -19,6 +20,7 @@ from fedhk.cli.runs import (
     check_apart,
     check_free,
     is_under_way,
+    keep_ledger,
     replacing,
     under_way,
     write_run,
@@ -33,6 +35,7 @@ def fit(  # noqa: PLR0917
     config: o.ConfigFile = None,
     force: o.Force = False,
     resume: o.Resume = False,
+    evaluate: o.Evaluate = False,
     json: o.Json = False,
     seed: o.Seed = None,
     protocol: o.Protocol = None,
@@ -49,6 +52,11 @@ def fit(  # noqa: PLR0917
     fraction: o.Fraction = None,
     min_sites: o.MinSites = None,
     personalization_step: o.PersonalizationStep = None,
+    epsilon: o.Epsilon = None,
+    delta: o.Delta = None,
+    bounds: o.Bounds = None,
+    secure: o.Secure = None,
+    aggregator: o.Aggregator = None,
     settings: o.Settings = None,
 ) -> None:
     """Cluster the rows of several sites; write model, labels, history and configuration into a run folder.
@@ -61,6 +69,10 @@ def fit(  # noqa: PLR0917
         fedhk fit hospitals/ --clusters 6 --out run/
 
         fedhk fit hospitals/ --clusters 6 --algorithm fedhk-tucker --rank 6,4,2 --out run/
+
+        fedhk fit hospitals/ --clusters 6 --algorithm fedhk-person --evaluate --out run/
+
+        fedhk fit hospitals/ --clusters 6 --secure --epsilon 2 --delta 1e-6 --bounds=-4,4 --out run/
 
         fedhk fit hospitals/ --clusters 6 --out run/ --resume
 
@@ -82,12 +94,15 @@ def fit(  # noqa: PLR0917
         "fraction": fraction,
         "min_sites": min_sites,
         "personalization_step": personalization_step,
+        "privacy": o.parse_privacy(epsilon, delta, bounds),
+        "secure": secure,
+        "aggregator": aggregator,
     }
     given = _joined(given, o.parse_settings(settings or []))
     target = _target(out, config)
     with exit_codes(f"`fedhk fit --resume --out {target}` goes on."):
         wanted = _base(target, config, resume).updated(given, data=folder, algorithm=algorithm, seed=seed)
-        summary = fit_folder(_checked(wanted), target, force=force, resume=resume)
+        summary = fit_folder(_checked(wanted), target, force=force, resume=resume, evaluated=evaluate)
     if json:
         show_json(summary)
     else:
@@ -141,7 +156,9 @@ def _checked(config: Config) -> Config:
     return config.updated({}, data=absolute(config.data)).complete()
 
 
-def fit_folder(config: Config, out: Path, *, force: bool = False, resume: bool = False) -> dict[str, Any]:
+def fit_folder(
+    config: Config, out: Path, *, force: bool = False, resume: bool = False, evaluated: bool = False
+) -> dict[str, Any]:
     """Run a configuration and write its run folder; returns the summary."""
     from fedhk.data.folders import read_federation
 
@@ -150,6 +167,8 @@ def fit_folder(config: Config, out: Path, *, force: bool = False, resume: bool =
     federated = ALGORITHMS[config.algorithm].federated
     if resume and not federated:
         raise ConfigError(f"Algorithm {config.algorithm!r} has no rounds to resume; run it again.")
+    if evaluated and (config.parameters or {}).get("privacy") is not None:
+        raise ConfigError("--evaluate fits models anew, which spends the privacy budget again; run it without one.")
     check_apart(out, config.data)
     check_free(out, force=force, resume=resume)
     if resume and is_under_way(out):
@@ -165,8 +184,10 @@ def fit_folder(config: Config, out: Path, *, force: bool = False, resume: bool =
             resume=resume,
             verbose=sys.stderr.isatty(),
         )
+        evaluation = evaluate_algorithm(outcome, federation) if evaluated else None
         with replacing(out) as draft:
-            return write_run(draft, outcome, federation, config)
+            keep_ledger(checkpoint, draft)
+            return write_run(draft, outcome, federation, config, evaluation=evaluation)
 
 
 def show_summary(console: Console, summary: dict[str, Any], out: Path) -> None:
@@ -180,9 +201,19 @@ def show_summary(console: Console, summary: dict[str, Any], out: Path) -> None:
     title = f"{summary['algorithm']}, {summary['n_clusters']} clusters"
     console.print(add_rows(make_table(title, *columns, numbers=columns[1:]), rows))
     console.print(facts_table("run", run_facts(summary)))
+    if "evaluation" in summary:
+        console.print(evaluation_table(summary["evaluation"]))
     for site, why in summary["refused"].items():
         say(f"Note: site {site!r} was refused at least once: {why}")
     console.print(f"Written to {out}", markup=False, soft_wrap=True)
+
+
+def evaluation_table(means: list[dict[str, Any]]) -> Table:
+    """Global, personal and alone models on held-out rows: means over sites."""
+    measures = [name for name in ("objective", "silhouette", "ari", "nmi", "acc") if any(name in m for m in means)]
+    columns = ("model", "sites", *measures)
+    rows = [(m["model"], m["sites"], *(f"{m[name]:.4f}" if name in m else "" for name in measures)) for m in means]
+    return add_rows(make_table("held-out rows, means over sites", *columns, numbers=columns[1:]), rows)
 
 
 def run_facts(summary: dict[str, Any]) -> list[tuple[str, Any]]:
@@ -195,9 +226,18 @@ def run_facts(summary: dict[str, Any]) -> list[tuple[str, Any]]:
         ("objective", f"{summary['objective']:.6g}"),
         ("rounds", f"{summary['rounds']}, {summary['seconds']:.2f} s"),
         ("bytes", f"{size(summary['bytes_up'])} up, {size(summary['bytes_down'])} down"),
+        *privacy_facts(summary),
         ("stop reason", summary["stop_reason"]),
         ("seed", summary["seed"]),
     ]
+
+
+def privacy_facts(summary: dict[str, Any]) -> list[tuple[str, Any]]:
+    """What was spent, for a table; nothing where no noise was added."""
+    if summary.get("privacy_spent") is None:
+        return []
+    epsilon, delta = summary["privacy_spent"]
+    return [("privacy spent", f"epsilon {epsilon:.4g} at delta {delta:g}")]
 
 
 def form_facts(found: dict[str, Any]) -> list[tuple[str, Any]]:

@@ -16,6 +16,7 @@ CHOICES = {
     "protocol": ("statistics", "centers", "auto", "cores", "factors"),
     "scaling": ("standard", "minmax", "l2", "none"),
     "heat_coef": ("uniform", "minmax", "absdev"),
+    "aggregator": ("sum", "robust", "median", "trimmed"),
 }
 
 
@@ -64,6 +65,7 @@ parse_fuzzifier = parsed("--fuzzifier", ("auto",), float)
 parse_view_weights = parsed(
     "--view-weights", ("auto", "uniform", "learned"), lambda text: [float(part) for part in text.split(",")]
 )
+parse_bounds = parsed("--bounds", ("private",), lambda text: [float(part) for part in text.split(",")])
 parse_rank = parsed("--rank", ("auto",), lambda text: _one_or_several([_number(part) for part in text.split(",")]))
 
 
@@ -77,6 +79,17 @@ def _number(text: str) -> int | float:
 
 def _one_or_several(numbers: list[int | float]) -> int | float | list[int | float]:
     return numbers[0] if len(numbers) == 1 else numbers
+
+
+def parse_privacy(epsilon: float | None, delta: float | None, bounds: str | None) -> dict[str, Any] | None:
+    """A privacy budget, as it stands in a configuration; None where none was asked for."""
+    given = {"epsilon": epsilon, "delta": delta, "bounds": parse_bounds(bounds)}
+    missing = [f"--{name}" for name, value in given.items() if value is None]
+    if len(missing) == len(given):
+        return None
+    if missing:
+        raise typer.BadParameter(f"needs {' and '.join(missing)} too.", param_hint="a privacy budget")
+    return given
 
 
 def parse_settings(texts: Sequence[str]) -> dict[str, Any]:
@@ -102,6 +115,12 @@ Out = Annotated[Path | None, typer.Option("--out", "-o", help="Run folder to wri
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="Take all from a run's config.toml; options win.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace the output if it exists, once the new one is complete.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the interrupted run in --out.")]
+Evaluate = Annotated[
+    bool,
+    typer.Option(
+        "--evaluate", help="Also compare global, personal and alone models on held-out rows; takes some more fits."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
 
 Protocol = Annotated[
@@ -146,6 +165,25 @@ NInit = Annotated[int | None, number("n-init", "Starts to compare.", 20, min=1)]
 Seed = Annotated[int | None, number("seed", "Seed of all random choices.", "drawn and recorded", min=0, max=2**32 - 1)]
 Fraction = Annotated[float | None, number("fraction", "Share of the sites asked in a round.", 1.0)]
 MinSites = Annotated[int | None, number("min-sites", "Fewest answers for a round to count.", 1, min=1)]
+Epsilon = Annotated[
+    float | None, typer.Option("--epsilon", help="Privacy budget of the run; with --delta and --bounds.")
+]
+Delta = Annotated[float | None, typer.Option("--delta", help="Below 1 over the rows of any site, such as 1e-6.")]
+Bounds = Annotated[
+    str | None,
+    typer.Option(
+        "--bounds",
+        metavar="LOW,HIGH|private",
+        help="Range of all features, known without looking at rows; private spends a tenth of the budget on it.",
+    ),
+]
+Secure = Annotated[
+    bool | None,
+    typer.Option("--secure/--no-secure", show_default="False", help="Let the server see sums over all sites only."),
+]
+Aggregator = Annotated[
+    str | None, one_of("aggregator", "How statistics are brought together; robust where sites may lie.", "sum")
+]
 PersonalizationStep = Annotated[
     float | None, number("personalization-step", "0 to 1: how far each site's model goes its own way.", 0.0)
 ]

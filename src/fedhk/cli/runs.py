@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fedhk.data.folders import Federation
 
 MODEL, CONFIG, SUMMARY, HISTORY = "model.safetensors", "config.toml", "summary.json", "history"
+EVALUATION, LEDGER = "evaluation.csv", "ledger"
 CHECKPOINT, UNDER_WAY = "checkpoint", "checkpoint.toml"
 
 
@@ -105,13 +106,25 @@ def replacing(out: Path) -> Iterator[Path]:
     shutil.rmtree(old, ignore_errors=True)
 
 
+def keep_ledger(checkpoint: Path, folder: Path) -> None:
+    """Copy what sites wrote down about their releases into the run: a budget that is spent stays spent."""
+    if (checkpoint / LEDGER).is_dir():
+        shutil.copytree(checkpoint / LEDGER, folder / LEDGER)
+
+
 def absolute(path: Path) -> Path:
     """A path that stays the same wherever the program goes; links are kept."""
     return Path(os.path.abspath(path))
 
 
 def write_run(
-    folder: Path, outcome: Outcome, federation: Federation, config: Config, data: str | None = None
+    folder: Path,
+    outcome: Outcome,
+    federation: Federation,
+    config: Config,
+    *,
+    data: str | None = None,
+    evaluation: list[dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """Write all files of a run into a folder; returns its summary."""
     import polars as pl
@@ -128,6 +141,8 @@ def write_run(
     (folder / f"{HISTORY}.json").write_text(to_json(outcome.history) + "\n", "utf-8")
     (folder / CONFIG).write_text(config.to_toml(data), "utf-8")
     summary = summarise(outcome, federation, config)
+    if evaluation is not None:
+        summary["evaluation"] = write_evaluation(folder / EVALUATION, evaluation)
     (folder / SUMMARY).write_text(to_json(summary) + "\n", "utf-8")
     return summary
 
@@ -141,6 +156,16 @@ def write_labels(
     who = pl.Series("row", range(len(labels)), pl.Int64) if ids is None else pl.Series("id", ids)
     columns = {"cluster": labels, "certainty": certainty, "global_cluster": global_labels}
     pl.DataFrame([who, *(pl.Series(name, values) for name, values in columns.items())]).write_parquet(path)
+
+
+def write_evaluation(path: Path, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What `fedhk.evaluate` measured, an empty cell where there is nothing; returns the means over sites."""
+    import polars as pl
+
+    from fedhk.evaluation import site_means
+
+    pl.DataFrame(records, infer_schema_length=None).fill_nan(None).write_csv(path)
+    return site_means(records)
 
 
 def summarise(outcome: Outcome, federation: Federation, config: Config) -> dict[str, Any]:
@@ -172,6 +197,7 @@ def summarise(outcome: Outcome, federation: Federation, config: Config) -> dict[
         "rounds": int(model.n_iter_),
         "converged": bool(model.converged_),
         "stop_reason": model.stop_reason_,
+        "privacy_spent": getattr(model, "privacy_spent_", None),
         **traffic,
         "seconds": sum(record["seconds"] for record in outcome.history),
         "refused": {site: why for record in outcome.history for site, why in record.get("refused", {}).items()},

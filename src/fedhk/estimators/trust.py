@@ -12,6 +12,7 @@ import numpy as np
 
 from fedhk.data.views import Views
 from fedhk.federation.sealed.rounds import TYPICAL_MOVE, NoisyRound, noisy_rounds
+from fedhk.federation.sealed.scales import check_sizes
 from fedhk.federation.site import SiteState
 from fedhk.federation.state import Plan, ServerState
 from fedhk.model.parameters import Parameters
@@ -20,6 +21,7 @@ from fedhk.privacy.accounting import spent
 from fedhk.privacy.ledger import Ledger
 from fedhk.privacy.mechanism import DifferentialPrivacy, SecureSummation
 from fedhk.privacy.secure_site import SecureSite
+from fedhk.privacy.secure_terms import default_threshold
 
 # Noise above this share of how far apart clusters are leaves nothing of them.
 MOST_NOISE = 0.5
@@ -64,11 +66,8 @@ def _sealed_plan(plan: Plan, clients: dict[str, Views], fraction: float) -> Plan
     """The plan of a run in which the server sees sums only."""
     what = "privacy" if plan.privacy is not None else "secure=True"
     _refuse(plan, what, fraction)
-    if plan.secure is not None and len(clients) < 3:
-        raise ValueError(
-            f"secure=True needs at least 3 sites, got {len(clients)}: with two, each can tell the other's numbers from "
-            "the sum."
-        )
+    if plan.secure is not None:
+        _check_masks(plan, clients)
     if plan.privacy is not None:
         _check_delta(plan.privacy, clients)
         if plan.privacy.public:
@@ -112,6 +111,29 @@ def _refuse(plan: Plan, what: str, fraction: float) -> None:
         )
     if fraction < 1:
         raise ValueError(f"fraction={fraction} with {what}: all sites are asked in every round; use fraction=1.")
+
+
+def _check_masks(plan: Plan, clients: dict[str, Views]) -> None:
+    """Refuse sites that are too few for masks, and numbers that have no room under them."""
+    assert plan.secure is not None  # noqa: S101 - asked of a run with secure sums only
+    n_sites = len(clients)
+    if n_sites < 3:
+        raise ValueError(
+            f"secure=True needs at least 3 sites, got {n_sites}: with two, each can tell the other's numbers from the "
+            "sum."
+        )
+    threshold = default_threshold(n_sites) if plan.secure.threshold is None else plan.secure.threshold
+    if not n_sites / 2 < threshold <= n_sites:
+        raise ValueError(f"threshold={threshold} must be more than half of the {n_sites} sites, and no more than all.")
+    if plan.privacy is None:
+        if plan.settings.scaling != "l2":  # rows of length 1 always have room
+            for site, views in clients.items():
+                check_sizes(views, site)
+    elif plan.privacy.colluders >= threshold:
+        raise ValueError(
+            f"colluders={plan.privacy.colluders} must be below the threshold={threshold} of sites that a sum needs: "
+            "else nobody is left who adds noise. Use fewer colluders or a larger threshold."
+        )
 
 
 def _check_delta(privacy: DifferentialPrivacy, clients: dict[str, Views]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedhk._files import write_atomically
+from fedhk.data.moments import Moments
 from fedhk.errors import CheckpointError, MessageError
 from fedhk.federation.messages import Message, decode, encode, expect
 from fedhk.federation.payloads import (
@@ -59,7 +60,8 @@ def save_run(folder: Path, plan: Plan, run: Run) -> None:
         "answered": state.answered,
         "protocol": [state.protocol, state.precision],
         "calibration": None if state.calibration is None else state.calibration.to_list(),
-        "final": None if math.isnan(state.final_objective) else [state.final_objective, state.rows],
+        "final": None if math.isnan(state.final_objective) else state.final_objective,
+        "rows": state.rows,
     }
     if state.references:
         packed, described = pack_references(state.references, state.names, state.columns)
@@ -80,7 +82,8 @@ def save_run(folder: Path, plan: Plan, run: Run) -> None:
         arrays["makeup"] = state.makeup.to_array()
     if state.sealed is not None:
         packed, numbers = pack_sealed(state.sealed)
-        arrays |= packed
+        widths = [len(view.mean) for view in state.moments]
+        arrays |= packed | {"schema": pack_text(list(zip(state.names, widths, strict=True)))}
         values["sealed"] = numbers
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / FILE, encode(Message("checkpoint", "server", state.exchange, arrays, values)))
@@ -138,18 +141,22 @@ def _state(message: Message, columns: list[list[str] | None]) -> ServerState:
         exchange=message.round,
         n_sites=int(values["n_sites"]),
         answered=str(values["answered"]),
+        rows=float(values["rows"]),
     )
+    named = tuple(None if names is None else tuple(names) for names in columns)
     if values["final"] is not None:
-        state = replace(state, final_objective=float(values["final"][0]), rows=float(values["final"][1]))
-    if "sealed" in values:
-        state = replace(state, sealed=unpack_sealed(message.arrays, values["sealed"]))
+        state = replace(state, final_objective=float(values["final"]))
+    if "sealed" in values:  # views are known before there are references
+        schema = unpack_text(message.arrays.get("schema"), None)
+        names, empty = tuple(name for name, _ in schema), tuple(Moments.none(width) for _, width in schema)
+        sealed = unpack_sealed(message.arrays, values["sealed"])
+        state = replace(state, sealed=sealed, names=names, columns=named, moments=empty)
     if "views" not in values:
         return state
     references, names, _ = unpack_references(message)
     kept = {"rows", "moments", "cells", "ranges"}
     only = {name: array for name, array in message.arrays.items() if name in kept}
     moments = unpack_moments(replace(message, arrays=only), [reference.width for reference in references])
-    named = tuple(None if names is None else tuple(names) for names in columns)
     state = replace(state, names=names, columns=named, moments=moments, references=references)
     protocol, precision = values["protocol"]
     told = values["calibration"]

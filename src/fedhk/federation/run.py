@@ -209,14 +209,15 @@ def resumed(plan: Plan, run: Run) -> Run:
     """The run of a checkpoint, as a new engine must take it up.
 
     Under masks, numbers that sites have sent and that did not arrive are never sent again: their privacy is spent, and
-    the exchange gets a new number.
+    the exchange gets a new number. Where the budget then allows no further round, the run is at its end.
     """
     run = without_engine(run)
     state = run.state
-    if plan.privacy is None or plan.secure is None or state.sealed is None or state.phase in ("describe", "done"):
+    if plan.privacy is None or state.sealed is None or not state.sealed.interrupted or state.phase == "done":
         return run
-    from fedhk.federation.sealed.rounds import noisy_rounds  # noqa: PLC0415 - only runs with noise need it
+    from fedhk.federation.sealed.rounds import noisy_rounds, settled  # noqa: PLC0415 - only runs with noise need it
 
     spent = (*state.sealed.releases, plan.privacy.multiplier(state.phase, noisy_rounds(plan)))
-    sealed = replace(state.sealed, releases=spent)
-    return Run(replace(state, sealed=sealed, exchange=state.exchange + 2), run.history, run.pending)
+    sealed = replace(state.sealed, releases=spent, interrupted=False)
+    state = settled(plan, replace(state, sealed=sealed, exchange=state.exchange + 2))
+    return Run(state, run.history, run.pending)

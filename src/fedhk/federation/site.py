@@ -71,6 +71,8 @@ class SiteState:
         The site's privacy budget, and where it writes down what it released.
     secure : SecureSite or None
         The masks that it has agreed on with other sites.
+    run : str
+        The name of the run that the site takes part in, where there is noise or masks: its budget is for that one.
     """
 
     name: str
@@ -85,6 +87,7 @@ class SiteState:
     privacy: DifferentialPrivacy | None = None
     ledger: Ledger | None = None
     secure: SecureSite | None = None
+    run: str = ""
 
     @property
     def is_sealed(self) -> bool:
@@ -128,6 +131,8 @@ def client_step(state: SiteState, request: Message, workers: int = 1) -> tuple[S
             else "the server asks for sums with noise or masks, this site was not set up for them",
             state.name,
         )
+    if state.is_sealed:
+        state = _in_run(state, request)
     if request.kind == "describe":
         arrays, values = _describe(state, request)
         return state, Message("describe", state.name, request.round, arrays, values)
@@ -147,6 +152,15 @@ def client_step(state: SiteState, request: Message, workers: int = 1) -> tuple[S
     return state, Message(request.kind, state.name, request.round, arrays, values)
 
 
+def _in_run(state: SiteState, request: Message) -> SiteState:
+    """The site in the run that the server names; a second run would have a budget of its own."""
+    run = request.values.get("run")
+    if not isinstance(run, str) or not run or (state.run and run != state.run):
+        known = f", this site takes part in {state.run!r} and no other" if state.run else ""
+        raise MessageError(f"the server speaks of run {str(run)[:50]!r}{known}", state.name)
+    return replace(state, run=run)
+
+
 def _sealed(state: SiteState, request: Message, workers: int) -> tuple[SiteState, Arrays, Values]:
     from fedhk.federation.sealed.site import sealed_answer  # noqa: PLC0415 - only runs with noise or masks need it
 
@@ -164,7 +178,7 @@ def _describe(state: SiteState, request: Message) -> tuple[Arrays, Values]:
     """Moments of the features, and what the views are called; a view that the site does not have keeps its place."""
     views = state.views
     described = list(zip(views.names, views.widths, views.columns, strict=True))
-    if request.values.get("schema"):  # not a number of the rows, nor how many there are
+    if state.is_sealed:  # not a number of the rows, nor how many there are
         return {"views": pack_text(described)}, {}
     moments = site_moments(views, [int(width or 0) for width in views.widths], request.values["scaling"], None)
     check_spreads(moments, views.names)
@@ -239,6 +253,8 @@ def _with_references(state: SiteState, request: Message) -> SiteState:
     views = aligned(state.views, references, names, state.name)
     for name, columns, code in zip(names, views.columns, codes, strict=True):
         _check_columns(name, columns, code, state.name)
+    if state.privacy is not None:  # what one row can change is bounded to rounding, and float32 rounds too much
+        views = replace(views, dtype=np.dtype(np.float64))
     return replace(state, rows=Rows(views, references), references=references, calibration=None)
 
 

@@ -61,7 +61,8 @@ class Grid:
         total = np.zeros(self.n_cells)
         for joint in _blocks(rows):
             place = (joint - self.mean) @ self.axes / (2 * REACH * self.deviations) + 0.5
-            index = np.clip((place * self.bins).astype(np.int64), 0, self.bins - 1)
+            # held to the grid before it is a whole number: of values far out there is none
+            index = np.clip(np.nan_to_num(place * self.bins), 0, self.bins - 1).astype(np.int64)
             flat = np.ravel_multi_index(tuple(index.T), (self.bins,) * self.axes.shape[1])
             total += np.bincount(flat, minlength=self.n_cells)
         return total

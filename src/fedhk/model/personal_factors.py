@@ -24,8 +24,8 @@ LOCAL_SWEEPS, SHARE_STEPS = 5, 20
 # Rows by which a common centre pulls each own one where shares are learned: a cluster that the site hardly has stays.
 PULL_ROWS = 5.0
 
-# How sure a part's move must be. Twice as sure as that of free centres: both halves tell of the same few numbers.
-STANDARD_ERRORS = 2.0
+# How sure a part's move must be: more than that of free centres, because several parts are tried.
+STANDARD_ERRORS = 1.5
 
 
 @dataclass(frozen=True)

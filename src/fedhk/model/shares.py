@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -22,33 +22,44 @@ def agreement(first: Asked, second: Asked) -> float:
     -----
     With t_1, t_2 what two halves of the rows ask for, the share that minimises the held-out error
     sum W_2 (t_2 - lambda t_1)^2 is sum W_2 t_2 t_1 / sum W_2 t_1^2: where gradient steps of `eqn:adaptive_lambda` on
-    held-out rows end, clipped to [0, 1]. Learned on the rows themselves it always ends at 1.
+    held-out rows end, clipped to [0, 1]. Learned on the rows themselves it always ends at 1. The standard error is that
+    of a sum of numbers that are each 0 but for chance, so that few numbers are never taken whole.
     """
-    return of_all_rows(confirmed(((first[0], *second), (second[0], *first))))
+    agreed: list[FloatArray] = []
+    size = 0.0
+    for (asked, _), (seen, weight) in ((first, second), (second, first)):
+        agreed.append(weight * asked * seen)
+        size += float(np.sum(weight * asked**2))
+    if not size > 0:
+        return 0.0
+    both = (agreed[0] + agreed[1]).ravel()
+    sure = float(both.sum()) - STANDARD_ERRORS * float(np.sqrt(np.sum(both**2)))
+    return of_all_rows(min(max(sure / size, 0.0), 1.0))
 
 
-def confirmed(
-    pairs: Iterable[tuple[FloatArray, FloatArray, FloatArray]], standard_errors: float = STANDARD_ERRORS
-) -> float:
+def confirmed(pairs: Sequence[tuple[FloatArray, FloatArray, FloatArray]], standard_errors: float) -> float:
     """The share of a move, from 0 to 1, that held-out rows surely ask for.
 
     Parameters
     ----------
-    pairs : iterable of (array, array, array)
+    pairs : sequence of (array, array, array)
         A move, where the rows that were held out from it ask to go, and with how much weight; all of one shape.
     standard_errors : float
         How sure it must be.
+
+    Notes
+    -----
+    A move that few factors make is not as large in all cells. Only what the share leaves over counts as error, and not
+    that cells differ; both halves tell of the same rows, so that their errors add.
     """
-    agreed: list[FloatArray] = []
-    size = 0.0
-    for move, asked, weight in pairs:
-        agreed.append(weight * move * asked)
-        size += float(np.sum(weight * move**2))
+    size = sum(float(np.sum(weight * move**2)) for move, _, weight in pairs)
     if not size > 0:
         return 0.0
-    both = sum(agreed[1:], agreed[0]).ravel()
-    sure = float(both.sum()) - standard_errors * float(np.sqrt(np.sum(both**2)))
-    return min(max(sure / size, 0.0), 1.0)
+    share = sum(float(np.sum(weight * move * asked)) for move, asked, weight in pairs) / size
+    share = min(max(share, 0.0), 1.0)
+    left = [weight * move * (asked - share * move) for move, asked, weight in pairs]
+    error = sum(float(np.sqrt(np.sum(part**2))) for part in left) / size
+    return max(share - standard_errors * error, 0.0)
 
 
 def of_all_rows(share: float) -> float:

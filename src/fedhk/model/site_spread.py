@@ -24,6 +24,9 @@ SPREAD_PASSES = 4
 # Fewest rows of a feature, and largest factor, that are believed.
 LEAST_SEEN, MOST_FACTOR = 5, 5.0
 
+# A feature whose variance at the site is below this share of that in clusters is constant there, but for rounding.
+LEAST_VARIANCE = 1e-10
+
 
 def learned_spread(rows: Rows, common: Parameters, makeup: Makeup, seed: int) -> tuple[Rows, float]:
     """The site's rows on the common scale, and the share of its own scale that held-out rows confirm.
@@ -91,9 +94,10 @@ def _log_scale(rows: FloatArray, centers: FloatArray, variance: FloatArray) -> F
     moved = np.where(seen, rows - _mean(rows)[0], 0.0)
     known = np.where(seen, centers, np.nan)
     known = np.where(seen, known - _mean(known)[0], 0.0)
-    usable = (count >= LEAST_SEEN) & (variance > 0) & (np.square(moved).sum(axis=0) > 0)
+    squares = np.square(moved).sum(axis=0)
+    usable = (count >= LEAST_SEEN) & (variance > 0) & (squares > LEAST_VARIANCE * count * variance)
     safe = np.where(usable, variance, 1.0)
-    own, both = np.square(moved).sum(axis=0) / safe, (moved * known).sum(axis=0) / safe
+    own, both = squares / safe, (moved * known).sum(axis=0) / safe
     inverse = (both + np.sqrt(both**2 + 4 * own * count)) / (2 * np.where(usable, own, 1.0))
     logs = -np.log(np.where(usable, np.maximum(inverse, 1e-300), 1.0))
     return np.clip(logs, -np.log(MOST_FACTOR), np.log(MOST_FACTOR))

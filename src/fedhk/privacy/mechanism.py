@@ -18,7 +18,7 @@ __all__ = ["DifferentialPrivacy", "SecureSummation"]
 
 # Shares of the budget (of mu^2, which adds up over releases) for what comes before the rounds: ranges of the features
 # where they are not public, the leading directions, and the cells of the start. The rounds share the rest.
-SETUP_SHARES = {"ranges": 0.1, "directions": 0.1, "cells": 0.15}
+SETUP_SHARES = {"ranges": 0.1, "directions": 0.25, "cells": 0.25}
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,8 @@ class DifferentialPrivacy:
         if isinstance(self.bounds, str):
             if self.bounds != "private":
                 raise ValueError(f"bounds={self.bounds!r} must be pairs of numbers or 'private'.")
+        elif not isinstance(self.bounds, Sequence | np.ndarray) or not len(self.bounds):
+            raise ValueError(f"bounds={self.bounds!r} must be a pair (low, high), a pair per view, or 'private'.")
         else:
             self.view_bounds([1] * (len(self.bounds) if np.ndim(self.bounds[0]) else 1), check_widths=False)
 
@@ -97,8 +99,8 @@ class DifferentialPrivacy:
             raise ValueError(f"bounds has {len(pairs)} pairs, the sites have {len(widths)} views.")
         result = []
         for view, (pair, width) in enumerate(zip(pairs, widths, strict=True)):
-            if len(pair) != 2:
-                raise ValueError(f"bounds of view number {view} must be a pair (low, high), got {len(pair)} entries.")
+            if np.ndim(pair) == 0 or len(pair) != 2:
+                raise ValueError(f"bounds of view number {view} must be a pair (low, high), got {pair!r}.")
             low, high = (np.asarray(end, np.float64) for end in pair)
             if not (np.isfinite(low).all() and np.isfinite(high).all()):
                 raise ValueError(f"bounds of view number {view} must be finite, got {pair!r}.")

@@ -111,7 +111,7 @@ def joint_sensitivity(
     whole radius once in each view. Rows with a weight of more than 1 are outside all of these bounds, and so are counts
     per feature.
     """
-    _check_neighbours(neighbours)
+    check_neighbours(neighbours)
     n_views = check_count(n_views, "n_views")
     count = check_number(count_scale, "count_scale") ** 2
     cost = check_number(cost_scale, "cost_scale") ** 2
@@ -167,7 +167,7 @@ def best_scales(
     2 R^2 + 2 s l_c^2, with the best l_c^2 at sqrt(2) R rho / sqrt((s - 1) D) and at R rho / sqrt(s D). The error is
     convex in l_c^2, so where these two are on different sides of the change at l_c = R, the change is best.
     """
-    _check_neighbours(neighbours)
+    check_neighbours(neighbours)
     radius = check_number(radius, "radius", open_below=True)
     product = radius * check_number(typical_norm, "typical_norm", open_below=True)
     n_features, n_views = check_count(n_features, "n_features"), check_count(n_views, "n_views")
@@ -196,7 +196,7 @@ def sum_sensitivity(radius: float, neighbours: Neighbours = "add-remove", *, non
     float
         R for "add-remove"; for "replace" 2 R, or sqrt(2) R where nothing is negative.
     """
-    _check_neighbours(neighbours)
+    check_neighbours(neighbours)
     radius = check_number(radius, "radius")
     if neighbours == "add-remove":
         return radius
@@ -230,6 +230,7 @@ def grid_sensitivity(sensitivity: float, step: float, size: int) -> float:
     )
 
 
-def _check_neighbours(neighbours: Any) -> None:
+def check_neighbours(neighbours: Any) -> None:
+    """Refuse what makes no two data sets neighbours."""
     if neighbours not in get_args(Neighbours):
         raise ValueError(f"neighbours must be 'add-remove' or 'replace', got {neighbours!r}.")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from fedhk.errors import MessageError
-from fedhk.federation.sealed.phases import Cells, Directions, Energy, MomentsPhase, Ranges, SumPhase
+from fedhk.federation.sealed.phases import SumPhase
 from fedhk.federation.sealed.rounds import Finish, NoisyRound, PlainRound
+from fedhk.federation.sealed.scales import Energy, MomentsPhase, Ranges
+from fedhk.federation.sealed.start import Cells, Directions
 
 PRIVATE: dict[str, SumPhase] = {
     "ranges": Ranges(),

@@ -25,7 +25,8 @@ from fedhk.model.makeup import Makeup, site_makeup
 from fedhk.model.one_pass import Passes
 from fedhk.model.parameters import Parameters
 from fedhk.model.statistics import Statistics
-from fedhk.privacy.sensitivity import Neighbours, best_scales, joint_sensitivity
+from fedhk.privacy.kernel_sensitivity import best_kernel_scale, kernel_reach, kernel_sensitivity
+from fedhk.privacy.sensitivity import Neighbours
 
 if TYPE_CHECKING:
     from fedhk.federation.site import SiteState
@@ -34,8 +35,15 @@ if TYPE_CHECKING:
 # How far a centre typically moves in a round, in model units: what noise in the weights is balanced against.
 TYPICAL_MOVE = 0.3
 
+# Squared distances are differences of squared lengths. Times the heat time, those of centres may have this size, so
+# that rounding changes a kernel by 1e-6 of itself at most: far below the step of the grid.
+MOST_EXPONENT = 2.0**30
+
 # A centre does not move further than this in one noisy round, nor by a weight that may be noise alone.
-MOST_MOVE, SURE_WEIGHT = 1.5, 2.0
+MOST_MOVE, SURE_WEIGHT = 1.5, 4.0
+
+# Steps of the grid, per site, below which a weight is what rounding makes of none.
+SURE_STEPS = 256.0
 
 
 class PlainRound(SumPhase):
@@ -65,9 +73,12 @@ class PlainRound(SumPhase):
         n_clusters, widths, columns = plan.settings.n_clusters, state.widths, _columns(state)
         sizes = np.cumsum([n_clusters * sum(widths), n_clusters * sum(columns)])
         numerators, weights, sums = np.split(total, sizes)
+        # a weight of a few steps of the grid is rounding: its centre stays
+        least = SURE_STEPS * len(held_sealed(state).sites) * self.grid(state)
+        weights = np.where(weights > least, weights, 0.0)
         statistics = Statistics(
             split_joint(numerators.reshape(n_clusters, -1), widths),
-            split_joint(np.maximum(weights, 0.0).reshape(n_clusters, -1), columns),
+            split_joint(weights.reshape(n_clusters, -1), columns),
             *unpack_sums(np.maximum(sums, 0.0), len(widths)),
         )
         better, objective = step(plan, state.parameters, statistics)
@@ -103,10 +114,7 @@ class NoisyRound(PlainRound):
 
     def hear(self, site: SiteState, request: Message) -> SiteState:
         site = super().hear(site, request)
-        parameters = held_parameters(site)
-        weights = parameters.view_weights
-        bounded = parameters.fuzzifier > 1 and 0 < parameters.heat_time < np.inf and parameters.view_exponent > 0
-        if not bounded or not np.all((weights >= 0) & np.isfinite(weights)):
+        if not keeps_bound(held_parameters(site)):
             raise MessageError("parameters with which a row could say more than the noise is sized for", site.name)
         return site
 
@@ -120,10 +128,8 @@ class NoisyRound(PlainRound):
     def sensitivity(self, told: Values, parameters: Parameters | None, neighbours: Neighbours) -> float:  # noqa: ARG002
         if parameters is None:
             raise MessageError("asked for a round before parameters came")
-        n_views, reach = len(parameters.centers), kernel_reach(parameters.heat_time)
-        count = count_scale(parameters, neighbours)
-        radii = [reach] * n_views
-        return joint_sensitivity(radii, count, cost_scale(count), n_views, neighbours, complementary_costs=True)
+        reach, count = kernel_reach(parameters.heat_time), count_scale(parameters, neighbours)
+        return kernel_sensitivity(reach, count, cost_scale(count), len(parameters.centers), neighbours)
 
     def take(self, plan: Plan, state: ServerState, total: FloatArray, noise: float) -> ServerState:
         privacy, before, n_clusters = plan.privacy, state.parameters, plan.settings.n_clusters
@@ -145,21 +151,33 @@ class NoisyRound(PlainRound):
         weights = tuple(height[:, None] for height in heights.T)
         statistics = Statistics(tuple(numerators), weights, costs, heights.max(axis=1), objective, float(state.rows))
         better, _ = step(plan, before, statistics)
-        rounds = affordable_rounds(plan, state)
-        state = advanced(plan, state, better, objective, tol=0.0, rounds=rounds)
-        return averaged(state, noise, float(np.median(heights)), rounds)
+        sealed, rounds = held_sealed(state), noisy_rounds(plan)
+        trail = (*sealed.trail, np.hstack(better.centers))[-max(1, rounds - rounds // 2) :]
+        off = noise * math.sqrt(sum(state.widths)) / max(float(np.median(heights)), 1e-300)
+        state = replace(state, sealed=replace(sealed, trail=trail, noise=off))
+        return averaged(advanced(plan, state, better, objective, tol=0.0, rounds=rounds))
 
 
-def kernel_reach(heat_time: float) -> float:
-    """The most that one row can pull on a centre: the largest r exp(-t r^2), at r^2 = 1 / (2 t)."""
-    return 1.0 / math.sqrt(2.0 * math.e * heat_time)
+def keeps_bound(parameters: Parameters) -> bool:
+    """Whether no row can say more than `NoisyRound.sensitivity` with these parameters, rounding included."""
+    numbers = (parameters.heat_time, parameters.fuzzifier - 1.0, parameters.view_exponent)
+    weights, shares = parameters.view_weights, parameters.view_shares
+    if not all(0 < number < math.inf for number in numbers) or weights.shape != (len(parameters.centers),):
+        return False
+    if not np.all((weights >= 0) & np.isfinite(weights) & (shares > 0) & (shares <= 1)):
+        return False
+    lengths = np.array([np.square(values).sum(axis=1).max(initial=0.0) for values in parameters.centers])
+    with np.errstate(over="ignore"):
+        factors = parameters.view_factors.sum()
+    return bool(0 < factors < math.inf and np.all(parameters.heat_time * lengths <= MOST_EXPONENT))
 
 
 def count_scale(parameters: Parameters, neighbours: Neighbours) -> float:
     """What weights are multiplied by, so that noise in them costs centres as much as noise in the pulls."""
-    n_views, width = len(parameters.centers), sum(values.shape[1] for values in parameters.centers)
-    reach = kernel_reach(parameters.heat_time) * math.sqrt(n_views)
-    return best_scales(reach, TYPICAL_MOVE, width, n_views, neighbours)
+    width = sum(values.shape[1] for values in parameters.centers)
+    return best_kernel_scale(
+        kernel_reach(parameters.heat_time), TYPICAL_MOVE, width, len(parameters.centers), neighbours
+    )
 
 
 def cost_scale(count: float) -> float:
@@ -168,12 +186,22 @@ def cost_scale(count: float) -> float:
 
 
 def affordable_rounds(plan: Plan, state: ServerState) -> int:
-    """Rounds in all that the budget allows; fewer than planned where answers were spent that did not arrive."""
+    """Further rounds that the budget allows; fewer than planned where answers were spent that did not arrive."""
     privacy = plan.privacy
     assert privacy is not None  # noqa: S101 - asked of a run with privacy only
-    done, rounds = state.going.iteration + 1, noisy_rounds(plan)
     left = privacy.budget - sum(multiplier**-2 for multiplier in held_sealed(state).releases)
-    return min(rounds, done + int(left * privacy.multiplier("round", rounds) ** 2 + 1e-6))
+    return max(0, int(left * privacy.multiplier("round", noisy_rounds(plan)) ** 2 + 1e-6))
+
+
+def settled(plan: Plan, state: ServerState) -> ServerState:
+    """The state, at its end if it waits for a round that the budget does not allow."""
+    if plan.privacy is None or state.phase != "round" or affordable_rounds(plan, state) > 0:
+        return state
+    progress = state.going
+    reason = f"The privacy budget is spent after {progress.iteration} rounds: answers were lost on the way."
+    objective = progress.objective if progress.iteration else float("nan")
+    state = replace(state, phase="done", progress=replace(progress, stop_reason=reason), final_objective=objective)
+    return averaged(state)
 
 
 def noisy_rounds(plan: Plan) -> int:
@@ -183,17 +211,13 @@ def noisy_rounds(plan: Plan) -> int:
     return min(plan.max_rounds, privacy.rounds)
 
 
-def averaged(state: ServerState, noise: float, height: float, rounds: int) -> ServerState:
+def averaged(state: ServerState) -> ServerState:
     """The state at the end with the mean of the centres of its later half, each of which has noise of its own."""
-    sealed, progress = held_sealed(state), state.going
-    trail = (*sealed.trail, np.hstack(progress.parameters.centers))[-max(1, rounds - rounds // 2) :]
-    width = trail[0].shape[1]
-    sealed = replace(sealed, trail=trail, noise=noise * math.sqrt(width) / max(height, 1e-300))
-    if state.phase != "done" or progress.parameters.form is not None:
-        return replace(state, sealed=sealed)
+    trail, progress = held_sealed(state).trail, state.going
+    if state.phase != "done" or progress.parameters.form is not None or not trail:
+        return state
     centers = split_joint(np.mean(trail, axis=0), state.widths)
-    progress = replace(progress, parameters=replace(progress.parameters, centers=centers))
-    return replace(state, sealed=sealed, progress=progress)
+    return replace(state, progress=replace(progress, parameters=replace(progress.parameters, centers=centers)))
 
 
 class Finish(PlainRound):

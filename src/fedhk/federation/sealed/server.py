@@ -16,12 +16,12 @@ from fedhk.federation.describe import Description, agreed_views
 from fedhk.federation.messages import ArraySpec, Message, check_arrays, expect
 from fedhk.federation.payloads import pack_references
 from fedhk.federation.sealed.catalogue import phase_named
-from fedhk.federation.sealed.phases import SumPhase, bounded, held_sealed
-from fedhk.federation.sealed.rounds import noisy_rounds
+from fedhk.federation.sealed.phases import SumPhase, bounded, held_sealed, most_of_site
+from fedhk.federation.sealed.rounds import noisy_rounds, settled
 from fedhk.federation.sealed.site import MASK, grid_step, mask_parcel
 from fedhk.federation.sealed.state import Sealed
 from fedhk.federation.state import Plan, ServerState
-from fedhk.privacy.fixed_point import LARGEST, from_grid
+from fedhk.privacy.fixed_point import from_grid
 from fedhk.privacy.secure_server import SecureServer, begin_sum, open_session, requests
 from fedhk.privacy.secure_server import server_step as secure_step
 from fedhk.privacy.secure_terms import default_threshold, split_parcel
@@ -60,7 +60,7 @@ def _new_session(plan: Plan, sealed: Sealed) -> SecureServer:
     threshold = default_threshold(n_sites) if plan.secure.threshold is None else plan.secure.threshold
     if not n_sites / 2 < threshold <= n_sites:
         raise FedHKError(f"threshold={threshold} must be more than half of the {n_sites} sites, and no more than all.")
-    return open_session(sealed.sites, threshold, bound=LARGEST // (2 * n_sites), sums=SUMS_PER_SESSION)
+    return open_session(sealed.sites, threshold, bound=most_of_site(n_sites), sums=SUMS_PER_SESSION)
 
 
 def phase_of(plan: Plan, state: ServerState) -> SumPhase:
@@ -97,7 +97,10 @@ def sealed_request(plan: Plan, state: ServerState, site: str, *, informed: bool)
         values |= {MASK + name: value for name, value in parcel_values.items()}
         if sealed.secure.step != "input":
             return Message(state.phase, "*", state.exchange, arrays, values)
-    told, numbers = phase_of(plan, state).tell(plan, state)
+    phase = phase_of(plan, state)
+    told, numbers = phase.tell(plan, state)
+    if plan.privacy is None:
+        numbers = numbers | {"step": phase.grid(state)}
     return Message(state.phase, "*", state.exchange, arrays | told, values | numbers)
 
 
@@ -160,7 +163,7 @@ def _read(plan: Plan, state: ServerState, reply: Message) -> Any:
     size = phase_of(plan, state).size(plan, state)
     check_arrays(reply, {"sum": ArraySpec((size,), ("int64",))})
     numbers = reply.arrays["sum"]
-    most = LARGEST // max(state.n_sites, 1)
+    most = most_of_site(state.n_sites)
     if np.any((numbers > most) | (numbers < -most)):
         raise MessageError("numbers that are too large to be added", reply.site)
     return numbers
@@ -170,7 +173,7 @@ def _taken(plan: Plan, state: ServerState, total: NDArray[np.int64], n_sites: in
     """The state after a sum is known."""
     phase, sealed = phase_of(plan, state), held_sealed(state)
     if plan.privacy is None:
-        return phase.take(plan, state, from_grid(total, phase.step), 0.0)
+        return phase.take(plan, state, from_grid(total, phase.grid(state)), 0.0)
     parameters = None if state.progress is None else state.parameters
     sensitivity = phase.sensitivity(phase.tell(plan, state)[1], parameters, plan.privacy.neighbours)
     step = grid_step(phase, sensitivity)
@@ -180,4 +183,4 @@ def _taken(plan: Plan, state: ServerState, total: NDArray[np.int64], n_sites: in
         parts /= max(sealed.secure.terms.threshold - plan.privacy.colluders, 1)
     noise = multiplier * step * grid_sensitivity(sensitivity, step, total.size) * np.sqrt(parts)
     sealed = replace(sealed, releases=(*sealed.releases, multiplier))
-    return phase.take(plan, replace(state, sealed=sealed), from_grid(total, step), float(noise))
+    return settled(plan, phase.take(plan, replace(state, sealed=sealed), from_grid(total, step), float(noise)))

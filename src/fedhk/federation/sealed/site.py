@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedhk.data.scaling import Reference
 from fedhk.errors import MessageError
 from fedhk.federation.messages import Message
 from fedhk.federation.payloads import Arrays, Values
@@ -17,7 +19,7 @@ from fedhk.privacy.accounting import spent
 from fedhk.privacy.fixed_point import to_grid
 from fedhk.privacy.noise import discrete_gaussian
 from fedhk.privacy.secure_site import site_step
-from fedhk.privacy.secure_terms import split_parcel
+from fedhk.privacy.secure_terms import parcel_digest, split_parcel
 from fedhk.privacy.sensitivity import grid_sensitivity
 
 if TYPE_CHECKING:
@@ -36,6 +38,8 @@ MASK = "mask."
 def sealed_answer(site: SiteState, request: Message, workers: int) -> tuple[SiteState, Arrays, Values]:
     """A site's part of one sum, or of the agreement on masks for it."""
     phase = phase_named(request.kind, private=site.privacy is not None)
+    if site.privacy is not None and not all(_coefficients_bounded(reference) for reference in site.references):
+        raise MessageError("scales with which a row could say more than the noise is sized for", site.name)
     parcel = mask_parcel(request.arrays, request.values)
     if (parcel is not None) != (site.secure is not None):
         raise MessageError(
@@ -45,9 +49,9 @@ def sealed_answer(site: SiteState, request: Message, workers: int) -> tuple[Site
             site.name,
         )
     numbers = None
-    if parcel is None or parcel["step"] == "input":
+    if parcel is None or parcel.get("step") == "input":
         site = phase.hear(site, request)
-        numbers = _released(site, phase, request, workers)
+        numbers = _released(site, phase, request, parcel, workers)
     if site.secure is None or parcel is None:
         assert numbers is not None  # noqa: S101 - without masks there is one step
         return site, {"sum": numbers}, {}
@@ -66,29 +70,43 @@ def mask_parcel(arrays: Any, values: Any) -> dict[str, Any] | None:
     return found or None
 
 
-def grid_step(phase: SumPhase, sensitivity: float | None) -> float:
-    """Of what the numbers of a sum are whole multiples; with noise, a power of two far below what a row can change."""
-    if sensitivity is None:
-        return phase.step
+def _coefficients_bounded(reference: Reference) -> bool:
+    """Whether no cell of a row counts for more than 1."""
+    numbers = np.concatenate([reference.shift, reference.low, reference.span])
+    known = reference.heat_coef in ("uniform", "minmax")
+    return bool(known and np.isfinite(numbers).all() and np.all(reference.span > 0))
+
+
+def grid_step(phase: SumPhase, sensitivity: float) -> float:  # noqa: ARG001
+    """Of what the numbers of a sum with noise are whole multiples: a power of two far below what a row can change."""
     return float(2.0 ** np.floor(np.log2(sensitivity / STEPS)))
 
 
-def _released(site: SiteState, phase: SumPhase, request: Message, workers: int) -> NDArray[np.int64]:
+def _released(
+    site: SiteState, phase: SumPhase, request: Message, parcel: dict[str, Any] | None, workers: int
+) -> NDArray[np.int64]:
     """The numbers that leave the site, before masks."""
     privacy = site.privacy
     if privacy is None:
-        return to_grid(phase.values(site, request, workers), phase.step)
-    run, ledger = str(request.values["run"]), site.ledger
+        return to_grid(phase.values(site, request, workers), float(request.values["step"]))
+    run, ledger = site.run, site.ledger
     if ledger is None:
         raise MessageError("a site with a privacy budget needs a ledger", site.name)
     known = ledger.payload(run, request.round)
     if known is not None:
-        if site.secure is not None:
+        numbers = np.frombuffer(known, np.int64)
+        if parcel is not None and not _is_last_question(site, parcel, numbers):
             raise MessageError("asked to put numbers that were released already under another mask", site.name)
-        return np.frombuffer(known, np.int64)
-    multiplier = privacy.multiplier(request.kind, int(request.values["rounds"]))
+        return numbers
+    rounds = request.values.get("rounds")
+    if type(rounds) is not int or not 1 <= rounds <= privacy.rounds:
+        allowed = f"this site's budget is for 1 to {privacy.rounds}"
+        raise MessageError(f"the server speaks of {str(rounds)[:50]!r} rounds, {allowed}", site.name)
+    multiplier = privacy.multiplier(request.kind, rounds)
     _check_budget(privacy, [*ledger.multipliers(run), multiplier], site.name)
     sensitivity = phase.sensitivity(request.values, site.parameters, privacy.neighbours)
+    if not 0 < sensitivity < math.inf:
+        raise MessageError(f"the server asks for a sum that a row can change by {sensitivity:g}", site.name)
     step = grid_step(phase, sensitivity)
     numbers = to_grid(phase.values(site, request, workers), step)
     sigma = multiplier * grid_sensitivity(sensitivity, step, numbers.size) * _own_part(site)
@@ -102,6 +120,12 @@ def _released(site: SiteState, phase: SumPhase, request: Message, workers: int) 
         payload=numbers.tobytes(),
     )
     return np.frombuffer(payload, np.int64)
+
+
+def _is_last_question(site: SiteState, parcel: dict[str, Any], numbers: NDArray[np.int64]) -> bool:
+    """Whether the site has answered just this, so that the same masked numbers may go out again."""
+    session = None if site.secure is None else site.secure.session
+    return session is not None and session.asked == parcel_digest(parcel, numbers)
 
 
 def _check_budget(privacy: DifferentialPrivacy, multipliers: list[float], site: str) -> None:

@@ -37,6 +37,8 @@ class Sealed:
         How far off the noise leaves a typical centre, as a share of the distance between centres.
     secure : SecureServer or None
         The session of masks that is under way.
+    interrupted : bool
+        Of a checkpoint: sites may have answered a sum that did not arrive, because masks were agreed on for it.
     """
 
     run: str
@@ -49,6 +51,7 @@ class Sealed:
     trail: tuple[FloatArray, ...] = ()
     noise: float = 0.0
     secure: SecureServer | None = field(default=None, repr=False)
+    interrupted: bool = False
 
 
 def pack_sealed(sealed: Sealed) -> tuple[Arrays, Values]:
@@ -68,7 +71,7 @@ def pack_sealed(sealed: Sealed) -> tuple[Arrays, Values]:
         "full": list(sealed.full),
         "bins": bins,
         "noise": sealed.noise,
-        "masked": sealed.secure is not None,
+        "interrupted": sealed.secure is not None and _may_be_answered(sealed.secure),
     }
 
 
@@ -88,4 +91,11 @@ def unpack_sealed(arrays: Arrays, values: dict[str, Any]) -> Sealed:
         releases=tuple(arrays["sealed.releases"].tolist()),
         trail=() if trail is None else tuple(trail),
         noise=float(values["noise"]),
+        interrupted=bool(values["interrupted"]),
     )
+
+
+def _may_be_answered(session: SecureServer) -> bool:
+    """Whether sites may have put in numbers when a process ends before its next checkpoint, or have already."""
+    more = session.number + 1 < session.terms.sums
+    return session.step == "unmask" or (session.step == "ready" and more)

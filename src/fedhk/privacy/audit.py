@@ -1,0 +1,183 @@
+"""Audits: how much the numbers that leave a site, or a released model, really tell of one row.
+
+`audit_release` lets a site release thousands of times, of two data sets that differ in one row, and bounds from below
+what somebody who sees the releases can tell. `membership_attack` asks the same of a fitted model. An audit can show
+that a promise is broken; it cannot prove that it is kept, because a better attack may exist.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fedhk._typing import FloatArray
+from fedhk.data.checks import check_count
+from fedhk.privacy.accounting import epsilon_of
+from fedhk.privacy.audit_attack import membership_attack
+from fedhk.privacy.audit_bounds import clopper_pearson, separation
+from fedhk.privacy.audit_worlds import PHASES, worst_worlds
+from fedhk.privacy.mechanism import DifferentialPrivacy
+
+__all__ = ["ReleaseAudit", "audit_release", "clopper_pearson", "membership_attack", "spending"]
+
+# Fewer releases leave so little after the threshold is chosen that nothing could be shown.
+FEWEST_RELEASES = 100
+
+# By how much sums in floating point may exceed a bound that is attained.
+ROUNDING = 1e-6
+
+
+@dataclass(frozen=True)
+class ReleaseAudit:
+    """What an audit of releases showed.
+
+    Parameters
+    ----------
+    phases : tuple of str
+        What was released, one number of exchanges per release.
+    stated : float
+        Epsilon that these releases may spend, by the accounting.
+    delta : float
+        At which delta.
+    epsilon : float
+        With the given confidence, more than this was spent, if noise is Gaussian, as is stated; 0 if nothing was
+        shown.
+    epsilon_any_noise : float
+        The same without that assumption. It is much smaller: of few thousand releases next to none are as rare as
+        delta, where the worst happens.
+    distance : float
+        How far apart the two data sets were, before noise, over what noise is sized for: above 1 is a proof that one
+        row can change more than was stated.
+    releases : int
+        How often it was released, over both data sets.
+    confidence : float
+        Of the two bounds on epsilon, each by itself.
+    """
+
+    phases: tuple[str, ...]
+    stated: float
+    delta: float
+    epsilon: float
+    epsilon_any_noise: float
+    distance: float
+    releases: int
+    confidence: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing speaks against the stated epsilon."""
+        return max(self.epsilon, self.epsilon_any_noise) <= self.stated and self.distance <= 1 + ROUNDING
+
+    @property
+    def verdict(self) -> str:
+        """The result in words."""
+        if self.holds:
+            return (
+                f"The audit could not show more than epsilon = {self.epsilon:.2f} of the stated {self.stated:.2f}: "
+                "consistent."
+            )
+        shown = max(self.epsilon, self.epsilon_any_noise)
+        reasons = []
+        if shown > self.stated:
+            reasons.append(
+                f"releases tell the two data sets apart as only epsilon = {shown:.2f} or more allows, and "
+                f"{self.stated:.2f} was stated"
+            )
+        if self.distance > 1 + ROUNDING:
+            reasons.append(f"one row moves what is released {self.distance:.3g} times as far as noise is sized for")
+        return f"BROKEN: {'; '.join(reasons)}."
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self) | {"phases": list(self.phases), "holds": self.holds, "verdict": self.verdict}
+
+
+def audit_release(
+    privacy: DifferentialPrivacy,
+    phases: Sequence[str] = ("round",),
+    *,
+    releases: int = 20_000,
+    confidence: float = 0.95,
+    progress: Callable[[int], None] | None = None,
+) -> ReleaseAudit:
+    """Bound from below the epsilon of what a site releases, by telling two data sets apart that differ in one row.
+
+    Parameters
+    ----------
+    privacy : DifferentialPrivacy
+        The budget of a run of one round; its `rounds` are not used.
+    phases : sequence of str, default=("round",)
+        What is released each time: any of "ranges" (only where bounds are private), "directions", "cells" and "round".
+        All of them are a whole run.
+    releases : int, default=20000
+        How often it is released, half of them of either data set. Half choose a threshold, the others measure with it.
+    confidence : float, default=0.95
+        Confidence of the bound.
+    progress : callable, optional
+        Called with the number of releases done so far, now and then.
+
+    Returns
+    -------
+    ReleaseAudit
+        The bounds, and a verdict in words.
+
+    Notes
+    -----
+    A site is asked through the same function as in a run, with a new ledger each time. The data sets and the server's
+    requests are the worst of those in `fedhk.privacy.audit_worlds`; the noise is that of the operating system, so that
+    two audits differ. A release is summed up as its projection on the true difference of the two data sets, the best
+    that anybody can do against Gaussian noise.
+
+    Stated is that the releases are as private as telling N(0, 1) from N(mu, 1) (`fedhk.privacy.accounting`). Then no
+    test can have error rates with Phi^-1(true positives) - Phi^-1(false positives) above mu. The lower confidence bound
+    of this difference is a bound on mu, and `epsilon` is the epsilon of that mu (Nasr et al. 2023). Without the
+    assumption, epsilon is at least log((true positives - delta) / false positives).
+
+    Examples
+    --------
+    >>> from fedhk.privacy import DifferentialPrivacy
+    >>> from fedhk.privacy.audit import audit_release
+    >>> result = audit_release(DifferentialPrivacy(1.0, 1e-5, bounds=(-4, 4)), releases=200, confidence=0.999)
+    >>> result.holds
+    True
+    """
+    releases = check_count(releases, "releases", minimum=FEWEST_RELEASES)
+    if not 0.5 <= confidence < 1:
+        raise ValueError(f"confidence={confidence!r} must be from 0.5 to below 1.")
+    phases = _check_phases(privacy, phases)
+    mu = math.hypot(*(1 / privacy.multiplier(phase, 1) for phase in phases))
+    worlds = worst_worlds(privacy, phases)
+    scores: FloatArray = np.zeros((2, releases // 2))
+    for number in range(releases // 2):
+        scores[:, number] = [worlds.release(world) for world in (0, 1)]
+        if progress is not None and (number % 50 == 49 or number + 1 == releases // 2):
+            progress(2 * (number + 1))
+    shown_mu, shown_epsilon = separation(scores[0], scores[1], privacy.delta, confidence)
+    return ReleaseAudit(
+        phases=phases,
+        stated=epsilon_of(privacy.delta, mu),
+        delta=privacy.delta,
+        epsilon=epsilon_of(privacy.delta, shown_mu),
+        epsilon_any_noise=shown_epsilon,
+        distance=worlds.distance / mu,
+        releases=2 * scores.shape[1],
+        confidence=confidence,
+    )
+
+
+def spending(privacy: DifferentialPrivacy, phases: Sequence[str] = ("round",)) -> DifferentialPrivacy:
+    """The budget of a run of one round in which the given phases alone spend what another budget says for all."""
+    share = sum(privacy.multiplier(phase, 1) ** -2 for phase in _check_phases(privacy, phases)) / privacy.budget
+    return replace(privacy, epsilon=epsilon_of(privacy.delta, math.sqrt(privacy.budget / share)), rounds=1)
+
+
+def _check_phases(privacy: DifferentialPrivacy, phases: Sequence[str]) -> tuple[str, ...]:
+    known = [phase for phase in PHASES if phase != "ranges" or not privacy.public]
+    if isinstance(phases, str) or not phases or len(set(phases)) < len(phases) or not set(phases) <= set(known):
+        why = "" if "ranges" in known else " ('ranges' is released only with bounds='private')"
+        raise ValueError(f"phases={phases!r} must be one or more of {known}, each once{why}.")
+    return tuple(sorted(phases, key=known.index))

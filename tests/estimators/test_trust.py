@@ -1,0 +1,296 @@
+"""What privacy, masks and robust sums ask of other parameters, what they warn of, and how they hold against liars."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.metrics import adjusted_rand_score
+
+from fedhk import EFKMVC, FedHKParafac2, FedHKPerson, FedHKTucker, datasets
+from fedhk.data.clients import check_clients
+from fedhk.estimators.trust import trusted_plan
+from fedhk.federation.messages import decode, encode
+from fedhk.privacy.mechanism import DifferentialPrivacy, SecureSummation
+from sealed_runs import spied_fit
+
+
+def budget(**changes):
+    return DifferentialPrivacy(**{"epsilon": 50.0, "delta": 1e-4, "bounds": (-12, 12), "rounds": 2} | changes)
+
+
+@pytest.fixture(scope="module")
+def sites():
+    return datasets.make_sites(5, 20, n_clusters=2, n_features=(2, 3), random_state=0).sites
+
+
+# -------------------------------------------------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"epsilon": 0}, r"epsilon=0 must be a finite number above 0"),
+        ({"epsilon": -1.0}, r"epsilon=-1.0 must be"),
+        ({"epsilon": float("nan")}, r"epsilon=nan must be"),
+        ({"epsilon": float("inf")}, r"epsilon=inf must be"),
+        ({"delta": 0}, r"delta=0 must be between 0 and 1"),
+        ({"delta": 1.0}, r"delta=1.0 must be between 0 and 1"),
+        ({"neighbours": "swap"}, r"neighbours='swap' must be one of"),
+        ({"rounds": 0}, r"rounds=0 must be a whole number from 1 on"),
+        ({"rounds": 2.0}, r"rounds=2.0 must be"),
+        ({"rounds": True}, r"rounds=True must be"),
+        ({"colluders": -1}, r"colluders=-1 must be a whole number from 0 on"),
+        ({"bounds": None}, r"bounds=None: .* Give bounds=\(low, high\), one pair per view, or bounds='private'"),
+        ({"bounds": "auto"}, r"bounds='auto' must be pairs of numbers or 'private'"),
+        ({"bounds": 4.0}, r"bounds=4.0 must be a pair \(low, high\)"),
+        ({"bounds": ()}, r"bounds=\(\) must be a pair"),
+        ({"bounds": (4,)}, r"bounds of view number 0 must be a pair \(low, high\), got \(4,\)"),
+        ({"bounds": (4, -4)}, r"bounds of view number 0 must have low < high"),
+        ({"bounds": (4, 4)}, r"bounds of view number 0 must have low < high"),
+        ({"bounds": (0, np.inf)}, r"bounds of view number 0 must be finite"),
+        ({"bounds": [(0, 1), (2, 1)]}, r"bounds of view number 1 must have low < high"),
+        ({"bounds": [(0, 1), 3]}, r"bounds of view number 1 must be a pair"),
+        ({"bounds": [(0, 1), ([0, 0, 5], [1, 1, 4])]}, r"bounds of view number 1 must have low < high"),
+    ],
+)
+def test_a_budget_that_is_none_is_refused(changes, said):
+    with pytest.raises(ValueError, match=said):
+        budget(**changes)
+
+
+@pytest.mark.parametrize("threshold", [1, 0, -3, 2.5, True])
+def test_a_threshold_that_is_none_is_refused(threshold):
+    with pytest.raises(ValueError, match=r"threshold=.* must be None or a whole number from 2 on"):
+        SecureSummation(threshold)
+
+
+BAD = {
+    "delta too large": (
+        EFKMVC,
+        {"privacy": budget(delta=0.06)},
+        r"delta=0.06 .* site 'site-.*' has .* rows: use at most",
+    ),
+    "too few pairs": (EFKMVC, {"privacy": budget(bounds=[(-1, 1)] * 3)}, r"bounds has 3 pairs, the sites have 2 views"),
+    "wrong length": (
+        EFKMVC,
+        {"privacy": budget(bounds=[(-1, 1), ([0] * 4, [1] * 4)])},
+        r"bounds of view number 1 have shapes \(4,\) and \(4,\); the view has 3 features",
+    ),
+    "centers": (
+        EFKMVC,
+        {"privacy": budget(), "protocol": "centers"},
+        r"privacy needs protocol='statistics', got 'centers'",
+    ),
+    "factors": (FedHKTucker, {"privacy": budget(), "protocol": "factors"}, r"privacy needs .* got 'factors'"),
+    "cores": (FedHKTucker, {"privacy": budget(), "protocol": "cores"}, r"privacy needs .* got 'cores'"),
+    "absdev": (EFKMVC, {"privacy": budget(), "heat_coef": "absdev"}, r"heat_coef='uniform' or 'minmax': with 'absdev'"),
+    "calibration": (FedHKPerson, {"privacy": budget(), "calibration": 0.5}, r"calibration=\(0.5, 0.5\) with privacy"),
+    "fraction": (EFKMVC, {"privacy": budget(), "fraction": 0.5}, r"fraction=0.5 with privacy: .* use fraction=1"),
+    "aggregator": (EFKMVC, {"privacy": budget(), "aggregator": "robust"}, r"aggregator='robust' cannot compare them"),
+    "quality": (EFKMVC, {"secure": True, "client_weights": "quality"}, r"client_weights='quality' cannot weigh them"),
+    "secure robust": (EFKMVC, {"secure": True, "aggregator": "median"}, r"aggregator='median' cannot compare them"),
+    "secure centers": (EFKMVC, {"secure": True, "protocol": "centers"}, r"secure=True needs protocol='statistics'"),
+    "secure fraction": (EFKMVC, {"secure": True, "fraction": 0.9}, r"fraction=0.9 with secure=True"),
+    "threshold below half": (
+        EFKMVC,
+        {"secure": SecureSummation(2)},
+        r"threshold=2 must be more than half of the 5 sites",
+    ),
+    "threshold above all": (EFKMVC, {"secure": SecureSummation(6)}, r"threshold=6 must be .* no more than all"),
+    "colluders": (
+        EFKMVC,
+        {"secure": SecureSummation(3), "privacy": budget(colluders=3)},
+        r"colluders=3 must be below the threshold=3 .* Use fewer colluders or a larger threshold",
+    ),
+    "default threshold": (EFKMVC, {"secure": True, "privacy": budget(colluders=4)}, r"colluders=4 must be below .*=4"),
+    "robust centers": (EFKMVC, {"aggregator": "trimmed", "protocol": "centers"}, r"'trimmed' works on statistics"),
+    "robust factors": (FedHKParafac2, {"aggregator": "robust", "protocol": "factors"}, r"'robust' works on statistics"),
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_what_would_weaken_the_promise_is_refused_with_what_to_change(bad, sites):
+    estimator, options, said = BAD[bad]
+    with pytest.raises(ValueError, match=said):
+        estimator(2, **options).fit(sites)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("privacy", 1.0), ("privacy", {"epsilon": 1}), ("secure", "yes"), ("aggregator", "mean")]
+)
+def test_what_is_none_of_the_choices_is_refused(name, value, sites):
+    with pytest.raises((ValueError, TypeError), match=f"'{name}' parameter|{name}="):
+        EFKMVC(2, **{name: value}).fit(sites)
+    plan = EFKMVC(2)._plan
+    options = {"privacy": None, "secure": False, "aggregator": "sum", "fraction": 1.0} | {name: value}
+    with pytest.raises((ValueError, TypeError), match=f"{name}="):
+        trusted_plan(plan({}), {}, **options)
+
+
+@pytest.mark.parametrize("n_sites", [1, 2])
+def test_masks_need_three_sites(n_sites, sites):
+    few = dict(list(sites.items())[:n_sites])
+    with pytest.raises(ValueError, match=rf"secure=True needs at least 3 sites, got {n_sites}"):
+        EFKMVC(2, secure=True).fit(few)
+
+
+def test_values_that_the_fixed_point_has_no_room_for_are_named(sites):
+    huge = {site: [views[0] * 1e13, views[1]] for site, views in sites.items()}
+    with pytest.raises(ValueError, match=r"site 'site-.*view 'view_0' has the value .*2\^40.*Rescale"):
+        EFKMVC(2, secure=True).fit(huge)
+    EFKMVC(2, secure=True, scaling="l2", n_init=1).fit(huge)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # bounds make values small, whatever they are
+        EFKMVC(2, secure=True, n_init=1, privacy=budget()).fit(huge)
+
+
+def test_estimators_with_a_budget_can_be_cloned(sites):
+    model = clone(EFKMVC(2, privacy=budget(bounds=[(-1, 1), ([0, 0, 0], [1, 1, 1])]), secure=SecureSummation(4)))
+    assert model.privacy.delta == 1e-4
+    assert model.secure.threshold == 4
+    assert EFKMVC(2, n_init=1).fit(sites).privacy_spent_ is None
+    assert EFKMVC(2, n_init=1, secure=True).fit(sites).privacy_spent_ is None
+
+
+# -------------------------------------------------------------------------------------------------------- warnings
+
+
+def big_sites(n_rows, n_clusters, n_sites=10):
+    rng = np.random.default_rng(0)
+    centers = rng.normal(size=(n_clusters, 10)) * 4
+    joint = centers[rng.integers(n_clusters, size=n_rows)] + rng.normal(size=(n_rows, 10))
+    return {f"s{i}": [part[:, :5], part[:, 5:]] for i, part in enumerate(np.array_split(joint, n_sites))}
+
+
+def noise_warnings(sites, n_clusters, **options):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model = EFKMVC(n_clusters, n_init=1, random_state=0, **options)
+        clients = check_clients(sites)
+        trusted_plan(
+            model._plan(clients),
+            clients,
+            privacy=options["privacy"],
+            secure=options.get("secure", False),
+            aggregator="sum",
+            fraction=1.0,
+        )
+    return [str(warning.message) for warning in caught]
+
+
+def test_a_fit_says_when_noise_will_drown_the_centres():
+    privacy = budget(epsilon=1.0, delta=1e-5, rounds=10)
+    few = big_sites(1800, 10)
+    (said,) = noise_warnings(few, 10, privacy=privacy)
+    assert "With epsilon=1, 1800 rows and 10 clusters" in said
+    assert "more rows, a larger epsilon or fewer clusters, or secure=True" in said
+    (said,) = noise_warnings(few, 10, privacy=privacy, secure=True)
+    assert "secure=True" not in said
+    many = big_sites(15_000, 3)
+    assert noise_warnings(many, 3, privacy=privacy, secure=True) == []
+    with pytest.warns(UserWarning, match="With epsilon=1, 1800 rows") as caught:
+        EFKMVC(10, n_init=1, privacy=replace(privacy, rounds=1)).fit(few)
+    assert caught[0].filename == __file__
+
+
+# ----------------------------------------------------------------------------------------------------- hostile sites
+
+
+@pytest.fixture(scope="module")
+def honest():
+    return datasets.make_sites(
+        5, 60, n_clusters=5, n_features=(8, 12), class_mix=None, shift=0, scale=0, size_spread=0, random_state=1
+    )
+
+
+def agreement(model, data):
+    found, labels = (np.concatenate([part[site] for site in data.sites]) for part in (model.labels_, data.site_labels))
+    return adjusted_rand_score(labels, found)
+
+
+def hostile(change, phases=("round",)):
+    """The answers of one site, changed after they were made."""
+
+    def tamper(site, request, answer):
+        if site != "site-02" or request.kind not in phases or not isinstance(answer, bytes):
+            return answer
+        message = decode(answer)
+        return encode(replace(message, arrays=change(dict(message.arrays))))
+
+    return tamper
+
+
+def flipped(arrays):
+    """Everything pulls the other way."""
+    sums = "numerators" if "numerators" in arrays else "moves"
+    return arrays | {sums: -arrays[sums]}
+
+
+def inflated(arrays):
+    """A thousand times the rows, which pull all centres to one place."""
+    if "moves" in arrays:
+        return arrays | {"moves": 30 * arrays["moves"]} | {name: 1000 * arrays[name] for name in ("weights", "sums")}
+    first = {name: np.repeat(1000 * arrays[name][:1], 5, axis=0) for name in ("numerators", "weights")}
+    return arrays | first | {"sums": 1000 * arrays["sums"]}
+
+
+def far_candidates(arrays):
+    return arrays | {"weights": arrays["weights"] * [1000.0, 1, 1], "candidates": -3.0 * arrays["candidates"]}
+
+
+ATTACKS = {
+    "sign flip": hostile(flipped),
+    "inflation": hostile(inflated),
+    "candidates": hostile(far_candidates, ("candidates",)),
+}
+COMMON = {"n_clusters": 5, "n_init": 1, "random_state": 0, "max_rounds": 8, "tol": 0}
+CORES = {"protocol": "cores", "precision": "double", "rank": (4, 3, 2)}
+MODELS = {
+    "statistics": lambda how: EFKMVC(**COMMON, aggregator=how),
+    "tucker": lambda how: FedHKTucker(**COMMON, **CORES, aggregator=how),
+}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(honest, short_first_fit):
+    """Agreement with the classes where nobody lies."""
+    names = [*itertools.product(["statistics"], ["sum", "robust", "median", "trimmed"]), ("tucker", "sum")]
+    return {(name, how): agreement(MODELS[name](how).fit(honest.sites), honest) for name, how in names} | {
+        ("tucker", "robust"): agreement(MODELS["tucker"]("robust").fit(honest.sites), honest)
+    }
+
+
+def test_where_all_are_honest_a_robust_sum_costs_nothing(undisturbed):
+    for (name, how), found in undisturbed.items():
+        assert found > 0.9, (name, how)
+        assert found >= undisturbed[name, "sum"] - 0.02, (name, how)
+
+
+@pytest.mark.usefixtures("short_first_fit")
+@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize("name", MODELS)
+def test_one_hostile_site_of_five_does_not_move_a_robust_sum(name, attack, honest, undisturbed, monkeypatch):
+    model, _ = spied_fit(monkeypatch, MODELS[name]("robust"), honest.sites, tamper=ATTACKS[attack])
+    assert agreement(model, honest) >= undisturbed[name, "robust"] - 0.02
+    assert all(record["refused"] == {} for record in model.history_)  # what is sent could be true
+
+
+@pytest.mark.parametrize("attack", ["sign flip", "inflation"])
+@pytest.mark.parametrize("how", ["median", "trimmed"])
+def test_medians_hold_too(how, attack, honest, undisturbed, monkeypatch):
+    model, _ = spied_fit(monkeypatch, MODELS["statistics"](how), honest.sites, tamper=ATTACKS[attack])
+    assert agreement(model, honest) >= undisturbed["statistics", how] - 0.05
+
+
+@pytest.mark.parametrize(
+    ("name", "attack"), [("statistics", "inflation"), ("tucker", "inflation"), ("tucker", "candidates")]
+)
+def test_a_plain_sum_does_not_hold(name, attack, honest, undisturbed, monkeypatch):
+    """Else the tests above show nothing."""
+    model, _ = spied_fit(monkeypatch, MODELS[name]("sum"), honest.sites, tamper=ATTACKS[attack])
+    assert agreement(model, honest) < undisturbed[name, "sum"] - 0.05

@@ -1,0 +1,309 @@
+"""Through the code that a site really runs, no row moves a release further than its noise is sized for."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedhk.data.scaling import Reference
+from fedhk.data.views import check_views
+from fedhk.federation.payloads import pack_references
+from fedhk.federation.sealed import rounds, site, start
+from fedhk.federation.sealed.catalogue import PRIVATE, phase_named
+from fedhk.federation.site import SiteState, client_step
+from fedhk.model.one_pass import Passes
+from fedhk.privacy.kernel_sensitivity import best_kernel_scale, kernel_reach, kernel_sensitivity
+from fedhk.privacy.ledger import Ledger
+from fedhk.privacy.mechanism import DifferentialPrivacy
+from fedhk.privacy.sensitivity import joint_sensitivity
+from sealed_runs import asked, asked_round, make_parameters, plain_reference
+
+WITHIN = 1 + 1e-9
+ROWS = 15  # per example of hypothesis: 105 pairs that replace a row and 15 that add one
+PRIVACY = {how: DifferentialPrivacy(1.0, 1e-5, (-1, 1), neighbours=how, rounds=1) for how in ("replace", "add-remove")}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A site's rows, rows that may be one more, and a request; everything in input units."""
+
+    request: object
+    names: tuple
+    base: np.ndarray
+    rows: np.ndarray
+    widths: tuple
+    absent: int | None
+    dtype: type
+
+    def views(self, row=None):
+        joint = self.base if row is None else np.vstack([self.base, row])
+        parts = np.split(joint.astype(self.dtype), np.cumsum(self.widths)[:-1], axis=1)
+        return check_views(
+            {n: None if v == self.absent else p for v, (n, p) in enumerate(zip(self.names, parts, strict=True))},
+            missing_views=True,
+            min_rows=0,
+        )
+
+
+def released(views, request, privacy):
+    """What a site would add noise to, and the noise: both as the real code has them, in grid units and in numbers."""
+    kept = {}
+
+    def no_noise(sigma, size):
+        kept["sigma"] = sigma
+        return np.zeros(size, np.int64)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(site, "discrete_gaussian", no_noise)
+        state, reply = client_step(SiteState("a", views, privacy=privacy, ledger=Ledger(None, "a")), request)
+    phase = phase_named(request.kind, private=True)
+    values = phase.values(state, request, 1)
+    sensitivity = phase.sensitivity(request.values, state.parameters, privacy.neighbours)
+    return reply.arrays["sum"], kept["sigma"] / privacy.multiplier(request.kind, 1), values, sensitivity
+
+
+def farthest(case):
+    """By how much of what is allowed two neighbours differ at most, of all pairs: numbers, and what leaves the site."""
+    worst = [0.0, 0.0]
+    for how, privacy in PRIVACY.items():
+        of_rows = [released(case.views(row), case.request, privacy) for row in case.rows]
+        alone = released(case.views(), case.request, privacy)
+        pairs = itertools.combinations(of_rows, 2) if how == "replace" else ((one, alone) for one in of_rows)
+        for (sent, unit, values, sensitivity), (other_sent, _, other_values, _) in pairs:
+            apart = np.linalg.norm(values - other_values) / sensitivity
+            apart_sent = np.linalg.norm((sent - other_sent).astype(float)) / unit
+            worst = [max(worst[0], apart), max(worst[1], apart_sent)]
+    return worst
+
+
+def adversarial_rows(rng, centers, heat_time, missing, count):
+    """In model units: at the strongest pull on a centre, opposite, on centres, far away, with cells missing, twice."""
+    joint = np.hstack(centers)
+    best = (2 * heat_time) ** -0.5
+    rows = []
+    while len(rows) < count:
+        anchor = joint[rng.integers(len(joint))]
+        direction = rng.normal(size=joint.shape[1]) * (rng.random(joint.shape[1]) < 0.6)
+        direction /= max(np.linalg.norm(direction), 1e-12)
+        length = best * rng.choice([0.0, 0.5, 0.9, 1.0, 1.1, 2.0, 1e3, 1e6, 1e15])
+        share = rng.choice([0.0, 0.0, 0.3, 0.8])
+        for sign in (1.0, -1.0):
+            row = anchor + sign * length * direction
+            if missing:
+                # one of two opposite rows lacks what does not pull, and may be what the height is of
+                lacking = (direction == 0) & (sign < 0) if share == 0 else rng.random(len(row)) < share
+                row[lacking] = np.nan
+            rows.append(row)
+        if rng.random() < 0.2:
+            rows.append(rows[-1])
+    return np.array(rows[:count])
+
+
+@st.composite
+def cases(draw, phase):
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    widths = tuple(draw(st.lists(st.integers(1, 3), min_size=1, max_size=4)))
+    heat_coef = draw(st.sampled_from(["uniform", "minmax"]))
+    heat_time = 10.0 ** draw(st.floats(-3, 1))
+    n_clusters = draw(st.integers(1, 3))
+    missing, unit_rows = draw(st.booleans()), draw(st.integers(0, 5)) == 0
+    dtype = draw(st.sampled_from([np.float64, np.float64, np.float32]))
+    names = tuple(f"view_{view}" for view in range(len(widths)))
+    spread = draw(st.sampled_from([0.1, 1.0, 4.0])) * (2 * heat_time) ** -0.5
+    centers = [rng.normal(size=(n_clusters, width)) * spread for width in widths]
+    references = []
+    for width in widths:
+        low, span = rng.normal(size=width) * spread, rng.uniform(0.1, 5.0, width) * spread
+        shift, scale = rng.normal(size=width) * 3, rng.uniform(0.1, 10.0, width)
+        references.append(Reference(unit_rows, shift, scale, heat_coef, low, span, 1.0))
+    rows = adversarial_rows(rng, centers, heat_time, missing, ROWS)
+    base = adversarial_rows(rng, centers, heat_time, missing, draw(st.integers(0, 6)))
+    base = base.reshape(-1, sum(widths))
+    if missing and draw(st.booleans()):  # rows that hold up single features
+        cells = rng.random((4, sum(widths))) < 0.5
+        base = np.vstack([base, np.where(cells, np.hstack(centers)[rng.integers(n_clusters, size=4)], np.nan)])
+    shifts, scales = (np.concatenate([getattr(r, part) for r in references]) for part in ("shift", "scale"))
+    weights = draw(st.sampled_from([np.ones(len(widths)), 10.0 ** rng.uniform(-9, 3, len(widths))]))
+    if phase == "round":
+        parameters = make_parameters(
+            centers,
+            view_weights=weights,
+            heat_time=heat_time,
+            fuzzifier=draw(st.sampled_from([1 + 1e-9, 1.02, 1.0625, 2.0, 50.0])),
+            view_exponent=draw(st.sampled_from([1.1, 2.0, 6.0])),
+        )
+        request = asked_round(references, parameters)
+    else:
+        scales_told, described = pack_references(references, names, [None] * len(names))
+        q, d = min(2, sum(widths)), sum(widths)
+        arrays, values = {
+            "ranges": ({}, {"names": list(names), "widths": list(widths)}),
+            "directions": ({}, {"radius": spread, "seed": 0}),
+            "cells": (
+                {"axes": rng.normal(size=(d, 1 + q)) * spread, "deviations": rng.uniform(0.1, 3, q) * spread},
+                {"bins": 5},
+            ),
+        }[phase]
+        request = asked(phase, 1, scales_told | arrays, **described | values)
+    absent = draw(st.sampled_from([None, None, len(widths) - 1])) if len(widths) > 1 else None
+    return Case(request, names, base * scales + shifts, rows * scales + shifts, widths, absent, dtype)
+
+
+@pytest.mark.parametrize("phase", PRIVATE)
+def test_no_pair_of_neighbours_is_further_apart_than_the_noise_is_sized_for(phase):
+    pairs = []
+
+    @given(cases(phase))
+    @settings(max_examples=18)
+    def check(case):
+        values, sent = farthest(case)
+        pairs.append(ROWS * (ROWS - 1) // 2 + ROWS)
+        assert values <= WITHIN
+        assert sent <= WITHIN
+
+    check()
+    assert sum(pairs) >= 2000
+
+
+def one_view(base, rows, centers, **options):
+    """A case of one view in model units."""
+    width = centers.shape[1]
+    request = asked_round([plain_reference(width)], make_parameters([centers], **options))
+    return Case(request, ("view_0",), np.asarray(base, float), np.asarray(rows, float), (width,), None, np.float64)
+
+
+def test_a_row_that_lacks_the_feature_of_the_height_moves_it_and_turns_the_pull_round_at_once():
+    """What a bound with heights that cancel allows is exceeded: the other rows hold the second feature up."""
+    t, nan = 0.3, np.nan
+    r = (2 * t) ** -0.5
+    case = one_view([[nan, 0.0]] * 3, [[0.9 * r, 0.0], [-r, nan]], np.zeros((1, 2)), heat_time=t)
+    (_, _, one, bound), (_, _, other, _) = (
+        released(case.views(row), case.request, PRIVACY["replace"]) for row in case.rows
+    )
+    apart = np.linalg.norm(one - other)
+    reach = kernel_reach(t)
+    assert apart <= bound * WITHIN
+    # with a scale of the heights that costs nothing where heights cancel
+    count = reach
+    pulls, heights, costs = abs(one - other)[:2], (one - other)[2], (one - other)[3]
+    scale = best_kernel_scale(reach, rounds.TYPICAL_MOVE, 2, 1, "replace")
+    moved = np.sqrt(pulls @ pulls + (heights / scale * count) ** 2 + (costs / min(scale, 1) * min(count, 1)) ** 2)
+    cancelling = joint_sensitivity([reach], count, min(count, 1), 1, "replace", complementary_costs=True)
+    assert cancelling * 1.04 < moved <= kernel_sensitivity(reach, count, min(count, 1), 1, "replace")
+
+
+@given(st.floats(0, 3), st.floats(0, 3), st.floats(-2, 2).map(lambda x: 10**x), st.integers(1, 3))
+def test_the_bound_of_a_round_covers_every_pair_of_distances(s, s_other, ratio, n_views):
+    """Two rows on opposite sides of one centre, the larger height counted whole: the worst case of the proof."""
+    reach, count = 1.0, ratio
+    e, e_other = np.exp(-(s**2) / 2), np.exp(-(s_other**2) / 2)
+    pull = (s * e + s_other * e_other) * np.exp(0.5)
+    apart = n_views * (pull**2 + count**2 * (max(e, e_other) ** 2 + (e - e_other) ** 2))
+    assert np.sqrt(apart) <= kernel_sensitivity(reach, count, count, n_views, "replace") * WITHIN
+    one = n_views * ((s * e) ** 2 * np.e + count**2 * (e**2 + (1 - e) ** 2))
+    assert np.sqrt(one) <= kernel_sensitivity(reach, count, count, n_views, "add-remove") * WITHIN
+
+
+@given(
+    st.floats(-1, 1).map(lambda x: 10**x),
+    st.floats(-1, 1).map(lambda x: 10**x),
+    st.integers(1, 50),
+    st.integers(1, 4),
+    st.sampled_from(["replace", "add-remove"]),
+)
+def test_no_other_scale_of_the_heights_has_less_error(reach, norm, n_features, n_views, how):
+    def error(scale):
+        return kernel_sensitivity(reach, scale, 0.0, n_views, how) ** 2 * (n_features + (norm / scale) ** 2)
+
+    best = best_kernel_scale(reach, norm, n_features, n_views, how)
+    for factor in (0.3, 0.9, 0.999, 1.001, 1.1, 3):
+        assert error(best) <= error(best * factor) * WITHIN
+
+
+def test_the_bound_of_a_round_by_hand():
+    assert kernel_reach(0.5) == pytest.approx(np.exp(-0.5))
+    assert kernel_sensitivity(3.0, 4.0, 4.0, 1, "add-remove") == pytest.approx(5.0)
+    assert kernel_sensitivity(1.0, 0.0, 0.0, 4, "replace") == pytest.approx(4.0)
+    assert kernel_sensitivity(1.0, 2.0, 2.0, 1, "replace") == pytest.approx(np.sqrt(10))
+    with pytest.raises(ValueError, match=r"cost_scale=2.0 must not be above count_scale=1.0"):
+        kernel_sensitivity(1.0, 1.0, 2.0, 1)
+
+
+def test_the_bound_of_second_moments_is_attained_by_rows_at_120_degrees():
+    radius = 2.0
+    turned = radius * np.array([[1.0, 0.0], [-0.5, np.sqrt(0.75)]])
+    scales, described = pack_references([plain_reference(2)], ["view_0"], [None])
+    request = asked("directions", 1, scales, **described, radius=radius, seed=0)
+    case = Case(request, ("view_0",), np.ones((2, 2)), 5 * turned, (2,), None, np.float64)
+    values = [released(case.views(row), request, PRIVACY["replace"])[2] for row in case.rows]
+    bound = start.Directions().sensitivity({"radius": radius}, None, "replace")
+    assert np.linalg.norm(values[0] - values[1]) == pytest.approx(bound)
+    # on the far side of the middle, where the first moments alone are furthest, less
+    values[1] = released(case.views(-case.rows[0]), request, PRIVACY["replace"])[2]
+    assert np.linalg.norm(values[0] - values[1]) == pytest.approx(2 * radius**2)
+
+
+def test_a_round_attains_most_of_its_bound():
+    """Else noise is wasted, or the cases above are too tame."""
+    r = (2 * 0.3) ** -0.5
+    case = one_view(np.zeros((2, 2)), [[r, 0.0], [-r, 0.0]], np.zeros((1, 2)), heat_time=0.3)
+    assert 0.95 < farthest(case)[0] <= WITHIN
+
+
+# --------------------------------------------------------------------------------------- code that must be caught
+
+
+def own_coefficients(state):
+    """Coefficients from the range of the site's own rows."""
+    part = state.rows.views.tables[0]
+    low, high = np.nanmin(part, axis=0), np.nanmax(part, axis=0)
+    reference = replace(state.rows.references[0], heat_coef="minmax", low=low, span=np.maximum(high - low, 1e-9))
+    return replace(state, rows=replace(state.rows, references=(reference,)))
+
+
+def two_passes(state):
+    with Passes(state.rows, state.parameters.n_clusters) as scan:
+        found = scan.statistics(state.parameters)
+    centers = [
+        np.divide(n, w, out=a.copy(), where=np.broadcast_to(w > 1e-12, n.shape))
+        for n, w, a in zip(found.numerators, found.weights, state.parameters.centers, strict=True)
+    ]
+    return replace(state, parameters=replace(state.parameters, centers=tuple(centers)))
+
+
+def own_weights(state):
+    with Passes(state.rows, state.parameters.n_clusters) as scan:
+        costs = np.maximum(scan.statistics(state.parameters).costs, 1e-9)
+    return replace(state, parameters=replace(state.parameters, view_weights=(1 / costs) / (1 / costs).sum()))
+
+
+def own_offset(state):
+    return replace(state, offset=tuple(np.nanmean(table, axis=0) for table in state.rows.views.tables))
+
+
+def worlds():
+    """Many rows that one row can move all at once, where the code lets it."""
+    t = 0.3
+    r = (2 * t) ** -0.5
+    torn = np.tile([0.0, 6.0], (40, 1))  # near one centre in the first view, near the other in the second
+    edge = np.tile([-2.2 * r, -2.2 * r], (40, 1))
+    centers = [np.array([[0.0], [6.0]]), np.array([[0.0], [6.0]])]
+    request = asked_round([plain_reference(1)] * 2, make_parameters(centers, heat_time=t))
+    rows = np.array([[r, r], [-r, -r], [0.0, 0.0], [60.0, 60.0], [0.01, 6.0], [3.0, 0.0]])
+    both = Case(request, ("view_0", "view_1"), np.vstack([torn, edge]), rows, (1, 1), None, np.float64)
+    one = one_view(np.vstack([edge, -0.5 * edge]), [[60.0, 0.0], [0.0, 0.0]], np.zeros((1, 2)), heat_time=t)
+    return [both, one]
+
+
+@pytest.mark.parametrize("broken", [own_coefficients, two_passes, own_weights, own_offset])
+def test_code_that_lets_a_row_act_on_others_is_caught(broken, monkeypatch):
+    assert max(farthest(case)[0] for case in worlds()) <= WITHIN
+    hear = rounds.NoisyRound.hear
+    monkeypatch.setattr(rounds.NoisyRound, "hear", lambda self, state, request: broken(hear(self, state, request)))
+    caught = [max(farthest(case)) for case in worlds() if broken is not own_coefficients or len(case.widths) == 1]
+    assert max(caught) > 1.5

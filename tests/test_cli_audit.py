@@ -1,0 +1,152 @@
+"""`fedhk audit`: verdicts that can be read, numbers that can be parsed, and every wrong use told apart."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from fedhk.cli import app
+from fedhk.data.folders import write_site
+from fedhk.federation.sealed import site as sealed_site
+
+
+def call(*arguments, code=0):
+    """Run the program in this process."""
+    result = CliRunner().invoke(app, ["audit", *(str(argument) for argument in arguments)])
+    assert result.exit_code == code, (result.exit_code, result.stdout, result.stderr, result.exception)
+    return result
+
+
+def refusal(*arguments, code=3):
+    """The one line that the program says when it refuses."""
+    result = call(*arguments, code=code)
+    assert result.stdout == ""
+    (line,) = result.stderr.strip().splitlines()
+    assert line.startswith("Error: ")
+    return line
+
+
+def usage(*arguments):
+    """What the program says of options that it cannot take; the frame is for people."""
+    said = call(*arguments, code=2).stderr
+    return " ".join(said.replace("│", " ").split())
+
+
+@pytest.fixture
+def hospitals(tmp_path):
+    """Two sites of two clusters; one of them lacks a view."""
+    generator = np.random.default_rng(0)
+    for name in ("oslo", "rome"):
+        centers = 8.0 * generator.integers(2, size=(80, 1))
+        ecg, image = (centers + generator.normal(size=(80, width)) for width in (3, 2))
+        write_site(tmp_path / "hospitals" / name, {"ecg": ecg, "image": None if name == "rome" else image})
+    return tmp_path / "hospitals"
+
+
+@pytest.fixture
+def run(hospitals, tmp_path):
+    """A finished run, and a folder of rows that were not in it."""
+    result = CliRunner().invoke(app, ["fit", str(hospitals), "-k", "2", "--seed", "0", "-o", str(tmp_path / "run")])
+    assert result.exit_code == 0
+    generator = np.random.default_rng(1)
+    for name in ("oslo", "turin"):
+        tables = {view: generator.normal(size=(30, width)) for view, width in (("ecg", 3), ("image", 2))}
+        write_site(tmp_path / "later" / name, tables)
+    return tmp_path / "run"
+
+
+class TestPrivacy:
+    def test_verdict(self):
+        shown = call("privacy", "--releases", 200).stdout
+        for part in ("200 times", "epsilon = 1.000, delta = 1e-05", "shown at 95%", "consistent"):
+            assert part in shown
+
+    def test_json_of_a_whole_run(self):
+        options = ("--phase", "run", "--private-bounds", "--neighbours", "add-remove", "--releases", 100, "--json")
+        found = json.loads(call("privacy", *options).stdout)
+        assert found["phases"] == ["ranges", "directions", "cells", "round"]
+        assert found["stated"] == pytest.approx(1.0, rel=1e-6)
+        assert (found["neighbours"], found["releases"], found["holds"]) == ("add-remove", 100, True)
+        assert 0.9 < found["distance"] <= 1
+
+    def test_ranges_are_those_of_private_bounds(self):
+        found = json.loads(call("privacy", "--phase", "ranges", "--releases", 100, "--json").stdout)
+        assert found["phases"] == ["ranges"]
+
+    def test_broken_privacy_is_an_exit_code(self, monkeypatch):
+        real = sealed_site.discrete_gaussian
+        monkeypatch.setattr(sealed_site, "discrete_gaussian", lambda sigma, size: real(sigma / 30, size))
+        assert "BROKEN" in call("privacy", "--releases", 400, code=1).stdout
+        assert json.loads(call("privacy", "--releases", 400, "--json", code=1).stdout)["holds"] is False
+
+    def test_bad_input(self):
+        assert "epsilon=0.0" in refusal("privacy", "--epsilon", 0)
+        assert "delta=1.0" in refusal("privacy", "--delta", 1)
+        assert "'sometimes' is not one of replace, add-remove" in usage("privacy", "--neighbours", "sometimes")
+        assert "'all' is not one of round" in usage("privacy", "--phase", "all")
+        usage("privacy", "--releases", 10)
+        usage("privacy", "--confidence", 1)
+
+
+class TestAttack:
+    def test_folder_with_and_without_noise(self, hospitals):
+        result = call("attack", hospitals, "-k", 2, "--epsilon", 1, "--delta", 1e-3, "--shadows", 2)
+        for part in ("80 rows that were fitted, 80 that were not", "no noise", "epsilon = 1", "likelihood ratio"):
+            assert part in result.stdout
+        assert "Note: With epsilon=1, 80 rows and 2 clusters" in result.stderr
+
+    def test_folder_as_json_gives_rows_of_many_clusters_away(self, hospitals):
+        found = json.loads(call("attack", hospitals, "-k", 60, "--shadows", 0, "--json").stdout)["models"]["no noise"]
+        assert (found["members"], found["others"], found["likelihood_ratio"]) == (80, 80, None)
+        assert found["distance"]["auc_low"] > 0.6
+        assert "gives its rows away" in found["verdict"]
+
+    def test_public_bounds(self, hospitals):
+        options = ("--epsilon", 100, "--delta", 1e-3, "--bounds", "-4,12", "--shadows", 0, "--json")
+        assert set(json.loads(call("attack", hospitals, "-k", 2, *options).stdout)["models"]) == {
+            "no noise",
+            "epsilon = 100",
+        }
+
+    def test_run_model_file_and_site(self, run, hospitals):
+        later = run.parent / "later"
+        assert "160 rows that were fitted, 60 that were not" in call("attack", run, "--non-members", later).stdout
+        given = ("--members", hospitals, "--non-members", later, "--shadows", 0, "--json")
+        found = json.loads(call("attack", run / "model.safetensors", *given).stdout)
+        assert found["models"]["model"]["others"] == 60
+        own = call("attack", run, "--site", "oslo", "--non-members", later / "oslo", "--shadows", 0, "--json")
+        assert json.loads(own.stdout)["models"]["model"]["members"] == 80
+
+    def test_bad_data(self, run, hospitals):
+        later = run.parent / "later"
+        assert "does not exist" in refusal("attack", run.parent / "nowhere", "-k", 2)
+        assert "does not exist" in refusal("attack", run, "--non-members", run.parent / "nowhere")
+        assert "'bergen.safetensors'" in refusal("attack", run, "--site", "bergen", "--non-members", later).replace(
+            "sites/", "'"
+        )
+        assert "the same folder" in refusal("attack", run, "--non-members", hospitals)
+        assert "epsilon=-1.0" in refusal("attack", hospitals, "-k", 2, "--epsilon", -1)
+        assert "delta=0.1" in refusal("attack", hospitals, "-k", 2, "--epsilon", 1, "--delta", 0.1)
+        assert "even number" in refusal("attack", hospitals, "-k", 2, "--shadows", 3)
+        shutil.rmtree(hospitals)
+        assert "does not exist" in refusal("attack", run, "--non-members", later)
+
+    def test_usage(self, run, hospitals):
+        later = run.parent / "later"
+        assert "--clusters" in usage("attack", hospitals)
+        assert "--non-members" in usage("attack", run)
+        assert "--members" in usage("attack", run / "model.safetensors", "--non-members", later)
+        assert "--site" in usage("attack", run / "model.safetensors", "--site", "oslo", "--non-members", later)
+        assert "--epsilon" in usage("attack", run, "--non-members", later, "--epsilon", 1)
+        assert "--non-members" in usage("attack", hospitals, "-k", 2, "--non-members", later)
+        assert "LOW,HIGH" in usage("attack", hospitals, "-k", 2, "--epsilon", 1, "--bounds", "wide")
+
+    def test_help_has_examples(self):
+        for command in ("privacy", "attack"):
+            shown = call(command, "--help").stdout
+            assert f"fedhk audit {command}" in shown
+            assert "Exit codes" in shown
