@@ -72,13 +72,28 @@ def kernel_sensitivity(
 def best_kernel_scale(
     reach: float, typical_norm: float, n_features: int, n_views: int, neighbours: Neighbours = "add-remove"
 ) -> float:
-    """Scale l_c of the heights that makes the noise in centres smallest; see `best_scales`.
+    """Scale l_c of the heights that makes the noise in centres smallest.
+
+    Parameters
+    ----------
+    reach : float
+        C of `kernel_reach`.
+    typical_norm : float
+        rho, typical length of the step of a centre.
+    n_features : int
+        D, features of all views together.
+    n_views : int
+        Number of views s.
+    neighbours : {"add-remove", "replace"}, default="add-remove"
+        What makes two data sets neighbours.
 
     Notes
     -----
-    With R^2 = s C^2 the squared error is as in `best_scales`, and S^2 the larger of 4 R^2 + s l_c^2 / 2 and
-    2 R^2 + 2 s l_c^2 for "replace". Its parts are best at l_c^2 = sqrt(8) R rho / sqrt(s D) and at R rho / sqrt(s D),
-    and change at 4 C^2 / 3.
+    A centre moves by a pull over a height W. With noise of variance S^2 in each pull and S^2 / l_c^2 in each height, S
+    the sensitivity, its squared error is (D + rho^2 / l_c^2) S^2 / W^2 to first order. With R^2 = s C^2, S^2 is
+    R^2 + s l_c^2 for "add-remove", which gives l_c^2 = R rho / sqrt(s D). For "replace" it is the larger of
+    4 R^2 + s l_c^2 / 2 and 2 R^2 + 2 s l_c^2; its parts are best at l_c^2 = sqrt(8) R rho / sqrt(s D) and at
+    R rho / sqrt(s D), and change at 4 C^2 / 3.
     """
     check_neighbours(neighbours)
     reach, n_views = check_number(reach, "reach", open_below=True), check_count(n_views, "n_views")

@@ -15,7 +15,6 @@ from fedhk.federation.messages import Message
 from fedhk.federation.payloads import Arrays, Values
 from fedhk.federation.sealed.catalogue import phase_named
 from fedhk.federation.sealed.phases import SumPhase
-from fedhk.privacy.accounting import spent
 from fedhk.privacy.fixed_point import to_grid
 from fedhk.privacy.noise import discrete_gaussian
 from fedhk.privacy.secure_site import site_step
@@ -129,7 +128,7 @@ def _is_last_question(site: SiteState, parcel: dict[str, Any], numbers: NDArray[
 
 
 def _check_budget(privacy: DifferentialPrivacy, multipliers: list[float], site: str) -> None:
-    if spent(multipliers, privacy.delta) > privacy.epsilon * (1 + ROUNDING):
+    if sum(multiplier**-2 for multiplier in multipliers) > privacy.budget * (1 + ROUNDING):
         raise MessageError(
             f"the privacy budget of the run, epsilon={privacy.epsilon:g}, does not allow another release", site
         )
