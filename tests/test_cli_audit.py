@@ -95,7 +95,7 @@ class TestPrivacy:
 class TestAttack:
     def test_folder_with_and_without_noise(self, hospitals):
         result = call("attack", hospitals, "-k", 2, "--epsilon", 1, "--delta", 1e-3, "--shadows", 2)
-        for part in ("80 rows that were fitted, 80 that were not", "no noise", "epsilon = 1", "likelihood ratio"):
+        for part in ("80 rows that were fitted, 80 that were not", "no noise", "epsilon = 1", "likelihood"):
             assert part in result.stdout
         assert "Note: With epsilon=1, 80 rows and 2 clusters" in result.stderr
 
