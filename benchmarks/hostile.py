@@ -36,6 +36,7 @@ from fedhk.model.one_pass import Passes
 from fedhk.model.parameters import Parameters
 from fedhk.model.statistics import Statistics
 from fedhk.privacy import robust
+from fedhk.privacy.trusted_candidates import trusted_candidates
 
 RESULTS = Path(__file__).parent / "results"
 KEPT = "### Tried before"
@@ -59,18 +60,6 @@ def implied(answer: Statistics, parameters: Parameters) -> list[np.ndarray]:
 def moved(answer: Statistics, centers: Sequence[np.ndarray]) -> Statistics:
     """The answer with other centres."""
     return replace(answer, numerators=tuple(w * a for w, a in zip(answer.weights, centers, strict=True)))
-
-
-def enlarged(answer: Statistics, factor: float) -> Statistics:
-    """The answer of many times the rows."""
-    return Statistics(
-        tuple(n * factor for n in answer.numerators),
-        tuple(w * factor for w in answer.weights),
-        answer.costs * factor,
-        answer.masses * factor,
-        answer.objective * factor,
-        answer.rows * factor,
-    )
 
 
 def sign_flip(own: Answers, _: Answers, parameters: Parameters, times: float = 1.0) -> Answers:
@@ -125,13 +114,13 @@ def merge(own: Answers, _: Answers, parameters: Parameters) -> Answers:
 def a_little(own: Answers, honest: Answers, parameters: Parameters, z: float = 1.5) -> Answers:
     """ALIE: the honest mean less some standard deviations, with the mass of a mean site."""
     views = [np.stack(view) for view in zip(*(implied(s, parameters) for s in honest), strict=True)]
-    mean = enlarged(reduce(add, honest), 1 / len(honest))
+    mean = reduce(add, honest).scaled(1 / len(honest))
     return [moved(mean, [view.mean(axis=0) - z * view.std(axis=0) for view in views])] * len(own)
 
 
 def inflation(own: Answers, _: Answers, parameters: Parameters) -> Answers:
     """A thousand times the rows, all centres mirrored at the grand mean."""
-    return [enlarged(moved(s, [-b for b in implied(s, parameters)]), 1000.0) for s in own]
+    return [moved(s, [-b for b in implied(s, parameters)]).scaled(1000.0) for s in own]
 
 
 def concentration(own: Answers, honest: Answers, parameters: Parameters) -> Answers:
@@ -146,7 +135,7 @@ def concentration(own: Answers, honest: Answers, parameters: Parameters) -> Answ
         alone = (np.arange(len(masses)) == small)[:, None] + 1e-9
         weights = tuple(alone * w.sum(axis=0) for w in s.weights)
         lie = replace(s, weights=weights, masses=s.masses.sum() * alone[:, 0] / alone.sum())
-        lies.append(enlarged(moved(lie, centers), 1000.0))
+        lies.append(moved(lie, centers).scaled(1000.0))
     return lies
 
 
@@ -302,7 +291,7 @@ def start_table(title: str, feds: list[Federation]) -> list[str]:
     """Lies about candidates; rounds are honest then."""
     ways: dict[str, Callable[[Sequence[Candidates]], list[Candidates]]] = {
         "as they are": list,
-        "trusted": robust.trusted_candidates,
+        "trusted": trusted_candidates,
     }
     honest = [rounds(fed, fed.state.parameters, WAYS["sum"], None) for fed in feds]
     lines = [f"### {title}: lies about candidates, then honest rounds", ""]

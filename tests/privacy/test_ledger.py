@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from fedhk.errors import FedHKError
-from fedhk.privacy import accounting, ledger
+from fedhk.privacy import accounting, ledger_store
 from fedhk.privacy.ledger import Ledger, LedgerError
 
 DELTA = 1e-5
@@ -162,7 +162,7 @@ def test_a_process_killed_in_any_write_of_a_release_leaves_a_ledger_that_can_go_
 @pytest.mark.usefixtures("quick_disk")
 def test_a_disk_that_is_full_at_any_write_leaves_a_ledger_that_can_go_on(path, monkeypatch):
     kept = fill(path, 1)
-    real = ledger._sync_folder
+    real = ledger_store._sync_folder
     for failing in (1, 2):
         calls = []
 
@@ -172,10 +172,10 @@ def test_a_disk_that_is_full_at_any_write_leaves_a_ledger_that_can_go_on(path, m
                 raise OSError(28, "No space left on device")
             real(folder)
 
-        monkeypatch.setattr(ledger, "_sync_folder", fail)
+        monkeypatch.setattr(ledger_store, "_sync_folder", fail)
         with pytest.raises(OSError, match="No space left"):
             write(kept, failing)
-        monkeypatch.setattr(ledger, "_sync_folder", real)
+        monkeypatch.setattr(ledger_store, "_sync_folder", real)
         assert kept.payload("r", failing) == PAYLOADS[failing]
         assert len(kept.multipliers("r")) == 1 + failing
 

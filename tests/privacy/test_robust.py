@@ -25,8 +25,8 @@ from fedhk.privacy.robust import (
     match_clusters,
     robust_total,
     trimmed_mean,
-    trusted_candidates,
 )
+from fedhk.privacy.trusted_candidates import trusted_candidates
 
 HOW = [how for how in AGGREGATIONS if how != "sum"]
 

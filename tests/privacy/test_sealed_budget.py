@@ -130,7 +130,7 @@ def nearly_empty_sites(width, n_sites=7):
 def stated_sigma(spy, privacy, size):
     """What noise the release of one site has by the books, in numbers."""
     release = next(r for r in spy.states["s0"].ledger.releases() if r.phase == "round")
-    step = sealed_site.grid_step(None, release.sensitivity)
+    step = sealed_site.grid_step(release.sensitivity)
     return release.multiplier * step * grid_sensitivity(release.sensitivity, step, size)
 
 

@@ -21,7 +21,7 @@ from fedhk.estimators.base import HeatKernelModel
 from fedhk.estimators.choices import MODEL_CONSTRAINTS, WHOLE_FROM_ONE, ModelParameters, make_settings
 from fedhk.estimators.heat_kernel_mvc import HeatKernelMVC
 from fedhk.estimators.progress import show_progress
-from fedhk.estimators.trust import AGGREGATORS, privacy_spent, site_states, trusted_plan
+from fedhk.estimators.trust import privacy_spent, site_states, trusted_plan
 from fedhk.federation.checkpoint import load_run, save_run
 from fedhk.federation.engines.inprocess import InProcessEngine
 from fedhk.federation.personalization import gradient_step
@@ -33,6 +33,7 @@ from fedhk.model.one_pass import Passes, own_threads
 from fedhk.model.parameters import Parameters
 from fedhk.model.rows import Rows
 from fedhk.privacy.mechanism import DifferentialPrivacy, SecureSummation
+from fedhk.privacy.robust import AGGREGATIONS
 
 
 @dataclass(eq=False, repr=False)
@@ -122,7 +123,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         "checkpoint": [None, str, Path],
         "privacy": [None, DifferentialPrivacy],
         "secure": ["boolean", SecureSummation],
-        "aggregator": [StrOptions(set(AGGREGATORS))],
+        "aggregator": [StrOptions(set(AGGREGATIONS))],
     }
 
     _: KW_ONLY

@@ -20,13 +20,11 @@ from fedhk.model.seeding import LEAST_POWER
 from fedhk.privacy.accounting import spent
 from fedhk.privacy.ledger import Ledger
 from fedhk.privacy.mechanism import DifferentialPrivacy, SecureSummation
+from fedhk.privacy.robust import AGGREGATIONS
 from fedhk.privacy.secure_site import SecureSite
-from fedhk.privacy.secure_terms import default_threshold
 
 # Noise above this share of how far apart clusters are leaves nothing of them.
 MOST_NOISE = 0.5
-
-AGGREGATORS = ("sum", "robust", "median", "trimmed")
 
 
 def trusted_plan(
@@ -54,8 +52,8 @@ def trusted_plan(
     masks = SecureSummation() if secure is True else (secure or None)
     if masks is not None and not isinstance(masks, SecureSummation):
         raise TypeError(f"secure={secure!r} must be True, False or a fedhk.privacy.SecureSummation.")
-    if aggregator not in AGGREGATORS:
-        raise ValueError(f"aggregator={aggregator!r} must be one of {AGGREGATORS}.")
+    if aggregator not in AGGREGATIONS:
+        raise ValueError(f"aggregator={aggregator!r} must be one of {AGGREGATIONS}.")
     plan = replace(plan, privacy=privacy, secure=masks, aggregator=aggregator)
     if aggregator != "sum" and not plan.is_sealed and plan.protocol in ("centers", "factors"):
         raise ValueError(f"aggregator={aggregator!r} works on statistics; protocol={plan.protocol!r} sends centres.")
@@ -116,15 +114,7 @@ def _refuse(plan: Plan, what: str, fraction: float) -> None:
 def _check_masks(plan: Plan, clients: dict[str, Views]) -> None:
     """Refuse sites that are too few for masks, and numbers that have no room under them."""
     assert plan.secure is not None  # noqa: S101 - asked of a run with secure sums only
-    n_sites = len(clients)
-    if n_sites < 3:
-        raise ValueError(
-            f"secure=True needs at least 3 sites, got {n_sites}: with two, each can tell the other's numbers from the "
-            "sum."
-        )
-    threshold = default_threshold(n_sites) if plan.secure.threshold is None else plan.secure.threshold
-    if not n_sites / 2 < threshold <= n_sites:
-        raise ValueError(f"threshold={threshold} must be more than half of the {n_sites} sites, and no more than all.")
+    threshold = plan.secure.threshold_of(len(clients))
     if plan.privacy is None:
         if plan.settings.scaling != "l2":  # rows of length 1 always have room
             for site, views in clients.items():

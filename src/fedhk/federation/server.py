@@ -191,21 +191,16 @@ def _take_descriptions(plan: Plan, state: ServerState, good: list[tuple[str, Any
 
 def _prepared(plan: Plan, state: ServerState) -> ServerState:
     """The state once references are final: given centres are the start, or sites are asked for candidates."""
-    settings, given = plan.settings, plan.settings.init
+    settings = plan.settings
     if not isinstance(settings.view_weights, str) and len(settings.view_weights) != len(state.names):
         raise DataError(
             f"view_weights has {len(settings.view_weights)} numbers, the sites have the views {list(state.names)}."
         )
     protocol, precision = _resolved(plan, state)
     state = replace(state, protocol=protocol, precision=precision)
-    if isinstance(given, str):
+    if isinstance(settings.init, str):
         return replace(state, phase="candidates")
-    if tuple(centers.shape[1] for centers in given) != state.widths:
-        raise DataError(
-            f"init has centres with {[centers.shape[1] for centers in given]} features, the views of the sites "
-            f"{list(state.names)} have {list(state.widths)}."
-        )
-    start = settings.constrained(settings.template(state.references), state.names)
+    start = settings.given_start(state.references, state.names)
     state = replace(state, phase="round", progress=Progress(start))
     return protocol_named(state.protocol).begin(plan, state, None)
 
@@ -259,7 +254,7 @@ def _read_candidates(plan: Plan, state: ServerState, reply: Message) -> Any:
 
 def _take_candidates(plan: Plan, state: ServerState, good: list[tuple[str, Any]], workers: int) -> ServerState:
     if plan.aggregator != "sum":
-        from fedhk.privacy.robust import trusted_candidates  # noqa: PLC0415 - only where sites are not trusted
+        from fedhk.privacy.trusted_candidates import trusted_candidates  # noqa: PLC0415 - only where sites are not trusted
 
         trusted = trusted_candidates([found for _, (found, _) in good])
         good = [(site, (found, frame)) for (site, (_, frame)), found in zip(good, trusted, strict=True)]

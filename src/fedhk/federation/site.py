@@ -26,11 +26,9 @@ from fedhk.federation.payloads import (
 )
 from fedhk.federation.protocols import PROTOCOL_NAMES, RoundProtocol, protocol_named
 from fedhk.federation.protocols.base import held_rows
-from fedhk.federation.protocols.statistics import own_statistics, seen_parameters
+from fedhk.federation.protocols.statistics import final_sums
 from fedhk.model.calibration import Calibration, calibrated, site_frame
 from fedhk.model.candidates import site_candidates
-from fedhk.model.makeup import site_makeup
-from fedhk.model.one_pass import Passes
 from fedhk.model.parameters import Parameters
 from fedhk.model.preparation import check_spreads, heat_energy, site_moments
 from fedhk.model.rows import Rows
@@ -228,14 +226,7 @@ def calibrated_rows(views: Views, references: tuple[Reference, ...], calibration
 
 def _finish(state: SiteState, request: Message, workers: int) -> tuple[Arrays, Values]:
     """The objective at the final parameters; labels and the personal model stay at the site."""
-    statistics = own_statistics(state, workers)
-    sums = np.array([statistics.objective, statistics.rows])
-    if request.values.get("makeup"):
-        seen = seen_parameters(state)
-        with Passes(held_rows(state), seen.n_clusters, workers) as scan:
-            labels = scan.assign(seen)[1]
-        sums = np.concatenate([sums, site_makeup(held_rows(state), seen, labels).to_array()])
-    return {"sums": sums}, {}
+    return {"sums": final_sums(state, workers, makeup=bool(request.values.get("makeup")))}, {}
 
 
 ANSWERS: dict[str, Callable[[SiteState, Message, int], tuple[Arrays, Values]]] = {

@@ -27,7 +27,7 @@ from fedhk.model.personal_step import LEAST_ROWS, Personal, Wanted, personal_ste
 from fedhk.model.rows import Rows
 from fedhk.model.seeding import SEED_ROWS, joint_rows, take
 from fedhk.model.shares import agreement
-from fedhk.model.site_spread import learned_spread
+from fedhk.model.site_spread import known_mean, learned_spread
 from fedhk.model.statistics import Statistics
 
 # Passes over the rows; memberships follow the centres, so that one is not enough.
@@ -159,9 +159,4 @@ def offset_share(rows: Rows, common: Parameters, labels: IntArray, seed: int = 0
         return 0.0
     order = np.random.default_rng(seed).permutation(rows.n_rows)[:SEED_ROWS]
     away = joint_rows(take(rows, order), missing=np.nan) - np.hstack(common.centers)[labels[order]]
-    halves = []
-    for half in (away[::2], away[1::2]):
-        seen = (~np.isnan(half)).sum(axis=0)
-        mean = np.nansum(half, axis=0) / np.maximum(seen, 1)
-        halves.append((mean, seen.astype(np.float64)))
-    return agreement(*halves)
+    return agreement(known_mean(away[::2]), known_mean(away[1::2]))

@@ -9,6 +9,7 @@ import numpy as np
 
 from fedhk._typing import FloatArray
 from fedhk.data.scaling import HeatCoef, Reference, Scaling
+from fedhk.errors import DataError
 from fedhk.model.one_pass import Passes
 from fedhk.model.parameters import Parameters
 from fedhk.model.rows import Rows
@@ -98,6 +99,16 @@ class Settings:
             # only learned weights must know that a view is rare
             view_shares=np.array([reference.share if self.learn_weights else 1.0 for reference in references]),
         )
+
+    def given_start(self, references: Sequence[Reference], names: Sequence[str]) -> Parameters:
+        """The start where centres were given; refuses ones that are not of these views."""
+        widths = [centers.shape[1] for centers in self.init if not isinstance(centers, str)]
+        if widths != [reference.width for reference in references]:
+            raise DataError(
+                f"init has centres with {widths} features, the views of the sites {list(names)} have "
+                f"{[reference.width for reference in references]}."
+            )
+        return self.constrained(self.template(references), names)
 
     def start(
         self,

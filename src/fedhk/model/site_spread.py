@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedhk._typing import FloatArray, IntArray
+from fedhk.model.joint import split_joint
 from fedhk.model.makeup import Makeup
 from fedhk.model.one_pass import Passes
 from fedhk.model.parameters import Parameters
@@ -56,8 +57,8 @@ def learned_spread(rows: Rows, common: Parameters, makeup: Makeup, seed: int) ->
         share = agreement(*((values, np.ones_like(values)) for values in parts))
         logs = share * _log_scale(joint, centers[labels], variance)
         away = joint / np.exp(logs) - centers[labels]
-        means = [_mean(away[half]) for half in halves]
-        offset = agreement(*means) * _mean(away)[0] * np.exp(logs)
+        means = [known_mean(away[half]) for half in halves]
+        offset = agreement(*means) * known_mean(away)[0] * np.exp(logs)
     if share == 0.0:
         return rows, 0.0
     return _scaled(rows, np.zeros_like(logs), np.exp(logs)), share
@@ -70,12 +71,11 @@ def _labels(rows: Rows, common: Parameters, offset: FloatArray, scale: FloatArra
 
 def _scaled(rows: Rows, offset: FloatArray, scale: FloatArray) -> Rows:
     """Rows whose values x are read as (x - offset) / scale, in model units."""
-    bounds = np.cumsum(rows.widths)[:-1]
-    parts = zip(rows.references, np.split(offset, bounds), np.split(scale, bounds), strict=True)
+    parts = zip(rows.references, split_joint(offset, rows.widths), split_joint(scale, rows.widths), strict=True)
     return replace(rows, references=tuple(reference.moved(shift, divide) for reference, shift, divide in parts))
 
 
-def _mean(values: FloatArray) -> tuple[FloatArray, FloatArray]:
+def known_mean(values: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Mean of each feature where it is known, and of how many rows."""
     seen = (~np.isnan(values)).sum(axis=0)
     return np.nansum(values, axis=0) / np.maximum(seen, 1), seen.astype(np.float64)
@@ -91,9 +91,9 @@ def _log_scale(rows: FloatArray, centers: FloatArray, variance: FloatArray) -> F
     """
     seen = ~np.isnan(rows)
     count = seen.sum(axis=0)
-    moved = np.where(seen, rows - _mean(rows)[0], 0.0)
+    moved = np.where(seen, rows - known_mean(rows)[0], 0.0)
     known = np.where(seen, centers, np.nan)
-    known = np.where(seen, known - _mean(known)[0], 0.0)
+    known = np.where(seen, known - known_mean(known)[0], 0.0)
     squares = np.square(moved).sum(axis=0)
     usable = (count >= LEAST_SEEN) & (variance > 0) & (squares > LEAST_VARIANCE * count * variance)
     safe = np.where(usable, variance, 1.0)

@@ -54,6 +54,17 @@ class Statistics:
             self.rows + other.rows,
         )
 
+    def scaled(self, factor: float) -> Statistics:
+        """What so many times the same rows would say."""
+        return Statistics(
+            tuple(values * factor for values in self.numerators),
+            tuple(values * factor for values in self.weights),
+            self.costs * factor,
+            self.masses * factor,
+            self.objective * factor,
+            self.rows * factor,
+        )
+
     @classmethod
     def zero(cls, n_clusters: int, widths: tuple[int, ...]) -> Statistics:
         """Statistics of no rows: the neutral element of the sum."""

@@ -112,7 +112,7 @@ def _worlds(
         prepared = [client_step(site, request)[0] for site in prepared]
         sums = [phase.values(site, request, 1) for site in prepared]
         sensitivity = phase.sensitivity(request.values, prepared[0].parameters, privacy.neighbours)
-        step = grid_step(phase, sensitivity)
+        step = grid_step(sensitivity)
         stated = privacy.multiplier(request.kind, 1) * step * grid_sensitivity(sensitivity, step, sums[0].size)
         difference = sums[0] - sums[1]
         directions.append(difference * step / stated**2)

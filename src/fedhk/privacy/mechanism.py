@@ -11,7 +11,9 @@ from typing import Any, get_args
 import numpy as np
 
 from fedhk._typing import FloatArray
+from fedhk.errors import FedHKError
 from fedhk.privacy.accounting import mu_of
+from fedhk.privacy.secure_terms import default_threshold
 from fedhk.privacy.sensitivity import Neighbours
 
 __all__ = ["DifferentialPrivacy", "SecureSummation"]
@@ -19,6 +21,14 @@ __all__ = ["DifferentialPrivacy", "SecureSummation"]
 # Shares of the budget (of mu^2, which adds up over releases) for what comes before the rounds: ranges of the features
 # where they are not public, the leading directions, and the cells of the start. The rounds share the rest.
 SETUP_SHARES = {"ranges": 0.1, "directions": 0.25, "cells": 0.25}
+
+
+# With two sites, each can tell the other's numbers from the sum.
+FEWEST_SITES = 3
+
+
+class ChoiceError(FedHKError, ValueError):
+    """What was asked for does not fit the sites."""
 
 
 @dataclass(frozen=True)
@@ -174,3 +184,17 @@ class SecureSummation:
         value = self.threshold
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 2):
             raise ValueError(f"threshold={value!r} must be None or a whole number from 2 on.")
+
+    def threshold_of(self, n_sites: int) -> int:
+        """How many of so many sites must answer; refuses sites that are too few, and a threshold that does not fit."""
+        if n_sites < FEWEST_SITES:
+            raise ChoiceError(
+                f"secure=True needs at least {FEWEST_SITES} sites, got {n_sites}: with two, each can tell the other's "
+                "numbers from the sum."
+            )
+        threshold = default_threshold(n_sites) if self.threshold is None else self.threshold
+        if not n_sites / 2 < threshold <= n_sites:
+            raise ChoiceError(
+                f"threshold={threshold} must be more than half of the {n_sites} sites, and no more than all."
+            )
+        return threshold

@@ -15,7 +15,6 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from fedhk._typing import FloatArray, IntArray
-from fedhk.model.candidates import Candidates
 from fedhk.model.parameters import Parameters
 from fedhk.model.statistics import Statistics
 
@@ -35,9 +34,6 @@ CUT = 0.25
 # Passes of Weiszfeld's map. Distances below this part of the median distance count as that part, which keeps a site
 # that the median falls on from taking all the weight, and makes the map quick.
 PASSES, SMOOTHING, SETTLED = 30, 0.1, 1e-6
-
-# Candidates whose neighbours at other sites are this many times further than is usual are left out of a start.
-FAR = 2.0
 
 TINY = float(np.finfo(np.float64).tiny)
 
@@ -115,19 +111,7 @@ def cap_masses(answers: Sequence[Statistics]) -> list[Statistics]:
         if np.any(size > 0):
             cap = np.median(size[size > 0])
             factors = np.minimum(factors, cap / np.maximum(size, cap))
-    return [_scaled(answer, factor) for answer, factor in zip(answers, factors.tolist(), strict=True)]
-
-
-def _scaled(answer: Statistics, factor: float) -> Statistics:
-    """What fewer of the same rows would say."""
-    return Statistics(
-        tuple(values * factor for values in answer.numerators),
-        tuple(values * factor for values in answer.weights),
-        answer.costs * factor,
-        answer.masses * factor,
-        answer.objective * factor,
-        answer.rows * factor,
-    )
+    return [answer.scaled(factor) for answer, factor in zip(answers, factors.tolist(), strict=True)]
 
 
 def match_clusters(answer: Statistics, parameters: Parameters) -> Statistics:
@@ -318,54 +302,3 @@ def _common_costs(answers: Sequence[Statistics]) -> tuple[FloatArray, float]:
     of_views = trimmed_mean(per_row, held, CUT) * held.sum(axis=0)
     objective = trimmed_mean(_ratio(objectives, rows, np.zeros(rows.shape)), rows, CUT) * rows.sum()
     return np.asarray(of_views), float(objective)
-
-
-# ------------------------------------------------------------------------------------------------------- candidates
-
-
-def trusted_candidates(found: Sequence[Candidates]) -> list[Candidates]:
-    """Candidates for a start without those that only few sites vouch for; no site weighs more than the median site.
-
-    A candidate is vouched for by the other sites that have one near it. Its distance is that to the nearest candidates
-    of just more than a quarter of the sites, so that a quarter cannot vouch for each other; it is left out where this
-    is more than `FAR` times the usual distance.
-
-    Parameters
-    ----------
-    found : sequence of Candidates
-        One for each site.
-
-    Returns
-    -------
-    list of Candidates
-        As many, some of them with fewer candidates.
-
-    Notes
-    -----
-    A cluster that fewer than a quarter of the sites have may be missing in the start.
-    """
-    sizes = np.array([candidates.sizes.sum() for candidates in found])
-    if np.count_nonzero(sizes) < FEWEST_SITES:
-        return list(found)
-    cap = float(np.median(sizes[sizes > 0]))
-    # capped before some are left out: what a site loses does not make the rest of it heavier
-    capped = [replace(c, sizes=c.sizes * (cap / max(s, cap))) for c, s in zip(found, sizes.tolist(), strict=True)]
-    distances = _neighbour_distances(found, int(STRONG_SITES * np.count_nonzero(sizes)) + 1)
-    usual = float(trimmed_mean(distances, np.concatenate([c.sizes for c in capped]), 0.5))
-    ends = np.cumsum([len(candidates.sizes) for candidates in found])[:-1]
-    near = np.split(distances <= FAR * usual, ends)
-    return [Candidates(c.points[n], c.sizes[n], c.spreads[n]) for c, n in zip(capped, near, strict=True)]
-
-
-def _neighbour_distances(found: Sequence[Candidates], rank: int) -> FloatArray:
-    """How far each candidate is from the `rank`-th nearest other site, by that site's nearest candidate."""
-    points = np.nan_to_num(np.vstack([candidates.points for candidates in found]), nan=0.0)
-    owner = np.repeat(np.arange(len(found)), [len(candidates.sizes) for candidates in found])
-    lengths = np.square(points).sum(axis=1)
-    nearest = np.full((len(points), len(found)), np.inf)
-    for site in np.unique(owner).tolist():
-        theirs = owner == site
-        apart = lengths[:, None] + lengths[theirs] - 2.0 * points @ points[theirs].T
-        nearest[:, site] = np.where(theirs, np.inf, apart.min(axis=1))
-    rank = min(rank, len(np.unique(owner)) - 1)
-    return np.asarray(np.sqrt(np.maximum(np.partition(nearest, rank - 1, axis=1)[:, rank - 1], 0.0)))

@@ -14,7 +14,7 @@ import numpy as np
 
 from fedhk._typing import FloatArray
 from fedhk.data.moments import Moments
-from fedhk.errors import DataError, MessageError
+from fedhk.errors import MessageError
 from fedhk.federation.messages import Message
 from fedhk.federation.payloads import Arrays, Values
 from fedhk.federation.sealed.state import Sealed
@@ -88,6 +88,11 @@ def held_sealed(state: ServerState) -> Sealed:
     return state.sealed
 
 
+def schema_widths(state: ServerState) -> list[int]:
+    """Features per view, before there are references."""
+    return [len(view.mean) for view in state.moments]
+
+
 def site_widths(request: Message) -> list[int]:
     """Features per view, as the server tells them before there are references."""
     return [int(width) for width in request.values["widths"]]
@@ -109,7 +114,7 @@ def bounded(plan: Plan, state: ServerState) -> ServerState:
     if plan.privacy is None:
         return replace(state, phase="moments")
     sealed = held_sealed(state)
-    widths = [len(m.mean) for m in state.moments]
+    widths = schema_widths(state)
     low, high = split_joint(known_bounds(sealed.low), widths), split_joint(known_bounds(sealed.high), widths)
     moments = tuple(_of_bounds(a, b) for a, b in zip(low, high, strict=True))
     references = references_from_moments(moments, state.names, plan.settings.scaling, plan.settings.heat_coef)
@@ -133,13 +138,7 @@ def _of_bounds(low: FloatArray, high: FloatArray) -> Moments:
 
 def referenced(plan: Plan, state: ServerState) -> ServerState:
     """The state once references are final: given centres are the start, or directions and cells give one."""
-    settings, given = plan.settings, plan.settings.init
-    if isinstance(given, str):
+    if isinstance(plan.settings.init, str):
         return replace(state, phase="directions")
-    if tuple(centers.shape[1] for centers in given) != state.widths:
-        raise DataError(
-            f"init has centres with {[c.shape[1] for c in given]} features, the views of the sites {list(state.names)} "
-            f"have {list(state.widths)}."
-        )
-    start = settings.constrained(settings.template(state.references), state.names)
+    start = plan.settings.given_start(state.references, state.names)
     return replace(state, phase="round", progress=Progress(start))

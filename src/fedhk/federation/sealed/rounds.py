@@ -18,11 +18,10 @@ from fedhk.errors import MessageError
 from fedhk.federation.messages import Message
 from fedhk.federation.payloads import Arrays, Values, pack_parameters, pack_sums, unpack_parameters, unpack_sums
 from fedhk.federation.protocols.base import held_parameters, held_rows
-from fedhk.federation.protocols.statistics import own_statistics, step
+from fedhk.federation.protocols.statistics import final_sums, own_statistics, step
 from fedhk.federation.sealed.phases import SumPhase, held_sealed
 from fedhk.model.joint import split_joint
-from fedhk.model.makeup import Makeup, site_makeup
-from fedhk.model.one_pass import Passes
+from fedhk.model.makeup import Makeup
 from fedhk.model.parameters import Parameters
 from fedhk.model.statistics import Statistics
 from fedhk.privacy.kernel_sensitivity import best_kernel_scale, kernel_reach, kernel_sensitivity
@@ -231,14 +230,7 @@ class Finish(PlainRound):
         return 2 + plan.makeup * (plan.settings.n_clusters + 2 * sum(state.widths))
 
     def values(self, site: SiteState, request: Message, workers: int) -> FloatArray:
-        statistics = own_statistics(site, workers)
-        sums = np.array([statistics.objective, statistics.rows])
-        if not request.values.get("makeup"):
-            return sums
-        rows, parameters = held_rows(site), held_parameters(site)
-        with Passes(rows, parameters.n_clusters, workers) as scan:
-            labels = scan.assign(parameters)[1]
-        return np.concatenate([sums, site_makeup(rows, parameters, labels).to_array()])
+        return final_sums(site, workers, makeup=bool(request.values.get("makeup")))
 
     def take(self, plan: Plan, state: ServerState, total: FloatArray, noise: float) -> ServerState:  # noqa: ARG002
         makeup = Makeup.from_array(np.maximum(total[2:], 0.0), plan.settings.n_clusters) if plan.makeup else None

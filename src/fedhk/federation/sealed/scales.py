@@ -15,7 +15,15 @@ from fedhk.errors import DataError, MessageError
 from fedhk.federation.messages import Message
 from fedhk.federation.payloads import Arrays, Values
 from fedhk.federation.protocols.base import held_rows
-from fedhk.federation.sealed.phases import SumPhase, bounded, held_sealed, known_bounds, referenced, site_widths
+from fedhk.federation.sealed.phases import (
+    SumPhase,
+    bounded,
+    held_sealed,
+    known_bounds,
+    referenced,
+    schema_widths,
+    site_widths,
+)
 from fedhk.model.joint import split_joint
 from fedhk.model.parameters import Parameters
 from fedhk.model.preparation import balance, heat_energy, references_from_moments, site_moments
@@ -48,10 +56,10 @@ class Ranges(SumPhase):
     step = 1.0
 
     def tell(self, plan: Plan, state: ServerState) -> tuple[Arrays, Values]:  # noqa: ARG002
-        return {}, {"widths": [len(m.mean) for m in state.moments], "names": list(state.names)}
+        return {}, {"widths": schema_widths(state), "names": list(state.names)}
 
     def size(self, plan: Plan, state: ServerState) -> int:  # noqa: ARG002
-        return 2 * POWERS * sum(len(m.mean) for m in state.moments)
+        return 2 * POWERS * sum(schema_widths(state))
 
     def values(self, site: SiteState, request: Message, workers: int) -> FloatArray:  # noqa: ARG002
         if site.privacy is None:  # with noise, larger values count as the largest, and nothing is said about it
@@ -76,7 +84,7 @@ class Ranges(SumPhase):
             low, high = np.where(high - low > NOTHING, (low, high), [[-1.0], [1.0]])
         sealed = replace(held_sealed(state), low=low, high=np.where(high > low, high, low + 1.0))
         # at most as many rows as the views together have; it says how fine sums without noise may be
-        by_view = split_joint(counts.sum(axis=1), [len(m.mean) for m in state.moments])
+        by_view = split_joint(counts.sum(axis=1), schema_widths(state))
         rows = float(sum(view.max(initial=0.0) for view in by_view))
         return bounded(plan, replace(state, sealed=sealed, rows=rows))
 
@@ -122,13 +130,13 @@ class MomentsPhase(SumPhase):
 
     def tell(self, plan: Plan, state: ServerState) -> tuple[Arrays, Values]:
         sealed = held_sealed(state)
-        values = {"widths": [len(m.mean) for m in state.moments], "names": list(state.names)}
+        values = {"widths": schema_widths(state), "names": list(state.names)}
         return {"bounds": np.stack([known_bounds(sealed.low), known_bounds(sealed.high)])}, values | {
             "scaling": plan.settings.scaling
         }
 
     def size(self, plan: Plan, state: ServerState) -> int:  # noqa: ARG002
-        return 1 + len(state.moments) + 3 * sum(len(m.mean) for m in state.moments)
+        return 1 + len(state.moments) + 3 * sum(schema_widths(state))
 
     def values(self, site: SiteState, request: Message, workers: int) -> FloatArray:  # noqa: ARG002
         widths, names = site_widths(request), list(request.values["names"])
@@ -149,7 +157,7 @@ class MomentsPhase(SumPhase):
 
     def take(self, plan: Plan, state: ServerState, total: FloatArray, noise: float) -> ServerState:  # noqa: ARG002
         sealed, n_views = held_sealed(state), len(state.moments)
-        widths = [len(m.mean) for m in state.moments]
+        widths = schema_widths(state)
         low, high = split_joint(known_bounds(sealed.low), widths), split_joint(known_bounds(sealed.high), widths)
         parts = split_joint(total[1 + n_views :].reshape(3, -1), widths)
         moments = []

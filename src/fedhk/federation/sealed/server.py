@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhk.data.moments import Moments
-from fedhk.errors import FedHKError, MessageError
+from fedhk.errors import MessageError
 from fedhk.federation.describe import Description, agreed_views
 from fedhk.federation.messages import ArraySpec, Message, check_arrays, expect
 from fedhk.federation.payloads import pack_references
@@ -24,7 +24,7 @@ from fedhk.federation.state import Plan, ServerState
 from fedhk.privacy.fixed_point import from_grid
 from fedhk.privacy.secure_server import SecureServer, begin_sum, open_session, requests
 from fedhk.privacy.secure_server import server_step as secure_step
-from fedhk.privacy.secure_terms import default_threshold, split_parcel
+from fedhk.privacy.secure_terms import split_parcel
 from fedhk.privacy.sensitivity import grid_sensitivity
 
 # Sums for which masks are agreed on at once; a new agreement takes two exchanges.
@@ -33,8 +33,6 @@ SUMS_PER_SESSION = 16
 
 def begun(plan: Plan, state: ServerState) -> ServerState:
     """The state with what a sealed run needs: a name of its own, and a session of masks that is ready to be asked."""
-    if not plan.is_sealed:
-        return state
     if state.sealed is None:
         state = replace(state, sealed=Sealed(secrets.token_hex(8)))
     if plan.secure is None or state.phase in ("describe", "done"):
@@ -52,14 +50,7 @@ def begun(plan: Plan, state: ServerState) -> ServerState:
 def _new_session(plan: Plan, sealed: Sealed) -> SecureServer:
     assert plan.secure is not None  # noqa: S101 - asked of a run with secure sums only
     n_sites = len(sealed.sites)
-    if n_sites < 3:
-        raise FedHKError(
-            f"secure=True needs at least 3 sites, {n_sites} described themselves: with two, each can tell the other's "
-            "numbers from the sum."
-        )
-    threshold = default_threshold(n_sites) if plan.secure.threshold is None else plan.secure.threshold
-    if not n_sites / 2 < threshold <= n_sites:
-        raise FedHKError(f"threshold={threshold} must be more than half of the {n_sites} sites, and no more than all.")
+    threshold = plan.secure.threshold_of(n_sites)
     return open_session(sealed.sites, threshold, bound=most_of_site(n_sites), sums=SUMS_PER_SESSION)
 
 
@@ -176,7 +167,7 @@ def _taken(plan: Plan, state: ServerState, total: NDArray[np.int64], n_sites: in
         return phase.take(plan, state, from_grid(total, phase.grid(state)), 0.0)
     parameters = None if state.progress is None else state.parameters
     sensitivity = phase.sensitivity(phase.tell(plan, state)[1], parameters, plan.privacy.neighbours)
-    step = grid_step(phase, sensitivity)
+    step = grid_step(sensitivity)
     multiplier = plan.privacy.multiplier(state.phase, noisy_rounds(plan))
     parts = float(n_sites)
     if sealed.secure is not None:

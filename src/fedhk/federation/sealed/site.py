@@ -76,7 +76,7 @@ def _coefficients_bounded(reference: Reference) -> bool:
     return bool(known and np.isfinite(numbers).all() and np.all(reference.span > 0))
 
 
-def grid_step(phase: SumPhase, sensitivity: float) -> float:  # noqa: ARG001
+def grid_step(sensitivity: float) -> float:
     """Of what the numbers of a sum with noise are whole multiples: a power of two far below what a row can change."""
     return float(2.0 ** np.floor(np.log2(sensitivity / STEPS)))
 
@@ -106,7 +106,7 @@ def _released(
     sensitivity = phase.sensitivity(request.values, site.parameters, privacy.neighbours)
     if not 0 < sensitivity < math.inf:
         raise MessageError(f"the server asks for a sum that a row can change by {sensitivity:g}", site.name)
-    step = grid_step(phase, sensitivity)
+    step = grid_step(sensitivity)
     numbers = to_grid(phase.values(site, request, workers), step)
     sigma = multiplier * grid_sensitivity(sensitivity, step, numbers.size) * _own_part(site)
     numbers = numbers + discrete_gaussian(sigma, numbers.size)

@@ -52,8 +52,8 @@ class Directions(SumPhase):
 
     def take(self, plan: Plan, state: ServerState, total: FloatArray, noise: float) -> ServerState:
         directions = sketch(sum(state.widths), plan.seed)
-        radius = float(np.sqrt(len(state.references))) if plan.privacy else np.inf
-        rows, mean, covariance = read_second_moments(total, directions.shape[1], radius)
+        radius = self.tell(plan, state)[1]["radius"]
+        rows, mean, covariance = read_second_moments(total, directions.shape[1], np.inf if radius is None else radius)
         if plan.privacy is not None and directions.shape[0] == directions.shape[1]:
             scales = _scales(np.diag(covariance), state.widths, noise / rows)
             if plan.settings.heat_coef == "minmax":
