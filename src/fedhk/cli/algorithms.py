@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedhk.data.named import named_views
 from fedhk.errors import DataError
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from fedhk._typing import FloatArray, IntArray
-    from fedhk.data.folders import Federation, SiteData
+    from fedhk.data.folders import Federation
 
 
 @dataclass(frozen=True)
@@ -66,27 +65,10 @@ ALGORITHMS = {
 }
 
 # Parameters that the command line sets itself: the seed stands beside them, the others change no result.
-NOT_SETTINGS = ("random_state", "checkpoint", "verbose")
+NOT_SETTINGS = ("random_state", "checkpoint", "engine", "verbose")
 
 # What a history record must not have in a model file, so that the same run gives the same bytes.
 NOT_REPEATED = ("seconds", "bytes_up", "bytes_down", "refused")
-
-
-@dataclass
-class NamedTable:
-    """An array with names for its columns: what `fit` takes for a data frame, without a copy."""
-
-    values: FloatArray
-    columns: tuple[str, ...] | None
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Rows and columns."""
-        return self.values.shape
-
-    def to_numpy(self) -> np.ndarray[Any, Any]:
-        """The array."""
-        return self.values
 
 
 @dataclass
@@ -111,13 +93,6 @@ class Outcome:
     global_labels: dict[str, IntArray] = field(default_factory=dict)
     certainty: dict[str, FloatArray] = field(default_factory=dict)
     history: list[dict[str, Any]] = field(default_factory=list)
-
-
-def named_views(site: SiteData) -> dict[str, NamedTable | None]:
-    """A site's views as `fit` and `predict` take them, with the names of their columns."""
-    return {
-        view: None if values is None else NamedTable(values, site.columns[view]) for view, values in site.views.items()
-    }
 
 
 def run_algorithm(

@@ -14,11 +14,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from fedhk.cli import options as o
-from fedhk.cli.algorithms import NamedTable, named_views
 from fedhk.cli.config import read_config
 from fedhk.cli.console import add_rows, exit_codes, make_table, output, say, show_json
 from fedhk.cli.predict import site_folders
 from fedhk.cli.runs import CONFIG, MODEL, is_run
+from fedhk.data.named import NamedTable, named_views
 from fedhk.errors import DataError
 
 if TYPE_CHECKING:

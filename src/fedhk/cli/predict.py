@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from fedhk.cli import options as o
-from fedhk.cli.algorithms import named_views
 from fedhk.cli.console import OutputExistsError, add_rows, exit_codes, make_table, output, show_json
-from fedhk.cli.runs import MODEL, absolute, check_apart, is_run, replacing, write_labels
+from fedhk.cli.runs import MODEL, absolute, check_apart, is_run, replacing
+from fedhk.data.named import named_views, write_labels
 from fedhk.errors import DataError
 
 ModelPath = Annotated[Path, typer.Argument(help="A run folder or a model file.")]

@@ -15,10 +15,9 @@ from fedhk._files import write_atomically
 from fedhk.cli.algorithms import ALGORITHMS, Outcome
 from fedhk.cli.config import Config
 from fedhk.cli.console import OutputExistsError, to_json
+from fedhk.data.named import write_labels
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from fedhk.data.folders import Federation
 
 MODEL, CONFIG, SUMMARY, HISTORY = "model.safetensors", "config.toml", "summary.json", "history"
@@ -145,17 +144,6 @@ def write_run(
         summary["evaluation"] = write_evaluation(folder / EVALUATION, evaluation)
     (folder / SUMMARY).write_text(to_json(summary) + "\n", "utf-8")
     return summary
-
-
-def write_labels(
-    path: Path, ids: NDArray[Any] | None, labels: NDArray[Any], certainty: NDArray[Any], global_labels: NDArray[Any]
-) -> None:
-    """One site's clusters: id (or row number), cluster, certainty, and the global model's cluster."""
-    import polars as pl
-
-    who = pl.Series("row", range(len(labels)), pl.Int64) if ids is None else pl.Series("id", ids)
-    columns = {"cluster": labels, "certainty": certainty, "global_cluster": global_labels}
-    pl.DataFrame([who, *(pl.Series(name, values) for name, values in columns.items())]).write_parquet(path)
 
 
 def write_evaluation(path: Path, records: list[dict[str, Any]]) -> list[dict[str, Any]]:

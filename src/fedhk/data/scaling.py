@@ -7,7 +7,8 @@ much as one of 5, and the bandwidth g_h of the heat kernel is simply the heat ti
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -129,3 +130,11 @@ def make_reference(moments: Moments, scaling: Scaling, heat_coef: HeatCoef) -> R
     )
     mean_square = float(np.sum(variance * moments.weight / scale**2)) / moments.rows if moments.rows > 0 else 0.0
     return reference.rescaled(np.sqrt(mean_square)) if mean_square > 0 else reference
+
+
+def same_references(some: Sequence[Reference], others: Sequence[Reference]) -> bool:
+    """Whether both bring rows to the same units."""
+    return len(some) == len(others) and all(
+        all(np.array_equal(getattr(one, entry.name), getattr(other, entry.name)) for entry in fields(Reference))
+        for one, other in zip(some, others, strict=True)
+    )

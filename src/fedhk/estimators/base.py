@@ -246,4 +246,6 @@ def _as_json(value: Any) -> Any:
         return value.item()
     if isinstance(value, tuple | list) and all(isinstance(number, int | float) for number in value):
         return list(value)
+    if isinstance(value, dict):  # by site or by view
+        return {str(name): _as_json(part) for name, part in value.items()}
     return value if isinstance(value, bool | int | float | str) else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral, Real
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from fedhk._typing import FloatArray, IntArray
 from fedhk.data.checks import check_generator
@@ -20,17 +20,21 @@ from fedhk.errors import CheckpointError
 from fedhk.estimators.base import HeatKernelModel
 from fedhk.estimators.choices import MODEL_CONSTRAINTS, WHOLE_FROM_ONE, ModelParameters, make_settings
 from fedhk.estimators.heat_kernel_mvc import HeatKernelMVC
+from fedhk.estimators.outcome import SiteOutcome
+from fedhk.estimators.persistence import model_bytes
 from fedhk.estimators.progress import show_progress
 from fedhk.estimators.trust import privacy_spent, site_states, trusted_plan
 from fedhk.federation.checkpoint import load_run, save_run
+from fedhk.federation.engines import Engine, RemoteEngine
 from fedhk.federation.engines.inprocess import InProcessEngine
+from fedhk.federation.engines.remote import remote_sites
 from fedhk.federation.personalization import gradient_step
 from fedhk.federation.run import Participation, Run, conduct, resumed
 from fedhk.federation.site import aligned
 from fedhk.federation.state import Plan, ServerState
 from fedhk.model.fitted import FittedModel
 from fedhk.model.one_pass import Passes, own_threads
-from fedhk.model.parameters import Parameters
+from fedhk.model.personal_objective import SiteReport
 from fedhk.model.rows import Rows
 from fedhk.privacy.mechanism import DifferentialPrivacy, SecureSummation
 from fedhk.privacy.robust import AGGREGATIONS
@@ -82,6 +86,9 @@ class EFKMVC(ModelParameters, HeatKernelModel):
     aggregator : {"sum", "robust", "median", "trimmed"}, default="sum"
         How the statistics of sites are brought together. "robust" holds against sites that lie, if they are fewer than
         a quarter; "sum" is exact, and the default because it loses nothing where sites are honest.
+    engine : fedhk.federation.engines.RemoteEngine or None, default=None
+        The way to sites that are elsewhere, such as `fedhk.flower.FlowerEngine`: then `fit()` takes no rows, and labels
+        and own models stay at the sites. None runs all sites in this process.
     verbose : int, default=0
         1 shows progress on standard error.
 
@@ -124,6 +131,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         "privacy": [None, DifferentialPrivacy],
         "secure": ["boolean", SecureSummation],
         "aggregator": [StrOptions(set(AGGREGATIONS))],
+        "engine": [None, HasMethods(["sites", "exchange", "close", "describe", "begin", "deliver"])],
     }
 
     _: KW_ONLY
@@ -140,14 +148,15 @@ class EFKMVC(ModelParameters, HeatKernelModel):
     privacy: DifferentialPrivacy | None = None
     secure: bool | SecureSummation = False
     aggregator: str = "sum"
+    engine: RemoteEngine | None = None
 
-    def fit(self, X: Any, y: Any = None, *, resume: bool = False) -> Self:  # noqa: ARG002
+    def fit(self, X: Any = None, y: Any = None, *, resume: bool = False) -> Self:  # noqa: ARG002
         """Find clusters that mean the same at every site.
 
         Parameters
         ----------
         X : dict or list of sites
-            A site is a list or dict of tables; None is a view that it does not have, NaN a missing cell. A view may be
+            Left out where `engine` leads to sites that have their own rows. A site is a list or dict of tables; None is a view that it does not have, NaN a missing cell. A view may be
             a tensor, as in `HeatKernelMVC`, of one shape at all sites; a site may also give it flattened (C order).
         y : ignored
             Present because scikit-learn's pipelines pass it.
@@ -159,7 +168,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         self
         """
         self._validate_params()
-        clients = check_clients(X)
+        clients = check_clients(X) if self.engine is None else remote_sites(self.engine, X)
         plan = trusted_plan(
             self._plan(clients),
             clients,
@@ -176,14 +185,26 @@ class EFKMVC(ModelParameters, HeatKernelModel):
             workers = stack.enter_context(own_threads())
             if self.verbose:
                 hooks.append(stack.enter_context(show_progress(self.max_rounds, self.tol)))
-            folder = None if self.checkpoint is None else Path(self.checkpoint)
-            engine = InProcessEngine(site_states(clients, plan, folder), workers, self.timeout)
+            engine = self._engine(clients, plan, workers)
             stack.callback(engine.close)
             participation = Participation(float(self.fraction), int(self.min_sites))
             run = conduct(plan, engine, run, participation=participation, workers=workers, after=hooks)
-            self._take(run, clients, workers)
-        self.privacy_spent_ = privacy_spent(plan, run.state)
+            self.privacy_spent_ = privacy_spent(plan, run.state)
+            single = all(views.dtype == np.float32 for views in clients.values())
+            self._take(run, np.dtype(np.float32 if single else np.float64))
+            if self.engine is None:
+                self._keep({site: self.site_outcome(site, views, workers) for site, views in clients.items()})
+            else:
+                self._hear(self.engine.deliver(model_bytes(self)))
         return self
+
+    def _engine(self, clients: dict[str, Views], plan: Plan, workers: int) -> Engine:
+        """The way to the sites."""
+        if self.engine is not None:
+            self.engine.begin(plan, self.timeout)
+            return self.engine
+        folder = None if self.checkpoint is None else Path(self.checkpoint)
+        return InProcessEngine(site_states(clients, plan, folder), workers, self.timeout)
 
     def _plan(self, clients: dict[str, Views]) -> Plan:
         """The plan of the run; what is given per view is in the order in which sites first name the views."""
@@ -216,13 +237,13 @@ class EFKMVC(ModelParameters, HeatKernelModel):
             )
         return (plan, Run()) if found is None else (found[0], resumed(*found))
 
-    def _take(self, run: Run, clients: dict[str, Views], workers: int) -> None:
-        """Fitted attributes from the finished run, and each site's own model from its rows."""
+    def _take(self, run: Run, dtype: np.dtype[Any]) -> None:
+        """Fitted attributes from the finished run."""
         state = run.state
         assert state.progress is not None  # noqa: S101 - a run that is done has parameters
         progress = state.progress
         self._model = self._global_model(state)
-        self._dtype = np.dtype(np.float32 if all(v.dtype == np.float32 for v in clients.values()) else np.float64)
+        self._dtype = dtype
         self._single_table = False
         self.n_features_in_ = sum(state.widths)
         self.objective_ = state.final_objective
@@ -234,24 +255,48 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         self.global_labels_: dict[str, IntArray] = {}
         self.memberships_: dict[str, FloatArray] = {}
         self.client_models_: dict[str, HeatKernelMVC] = {}
-        for site, views in clients.items():
-            rows = Rows(aligned(views, state.references, state.names, site), state.references)
-            self._personalize(site, rows, state.parameters, workers)
+
+    def _keep(self, outcomes: Mapping[str, SiteOutcome]) -> None:
+        """Fitted attributes of sites whose rows are here."""
+        for site, outcome in outcomes.items():
+            self.labels_[site] = outcome.labels
+            self.global_labels_[site] = outcome.global_labels
+            self.memberships_[site] = outcome.memberships
+            self.client_models_[site] = outcome.model
+        self._hear({site: outcome.report for site, outcome in outcomes.items()})
+
+    def _hear(self, reports: Mapping[str, SiteReport]) -> None:
+        """Fitted attributes from what sites say of their own models; under noise or masks they say nothing."""
+        self.site_reports_ = dict(reports)
 
     def _global_model(self, state: ServerState) -> FittedModel:
         """The model that all sites have in common."""
         return FittedModel(state.parameters, state.references, state.names, state.columns)
 
-    def _personalize(self, site: str, rows: Rows, parameters: Parameters, workers: int) -> None:
-        """One site's own model and labels."""
+    def site_outcome(self, site: str, views: Views, workers: int = 1) -> SiteOutcome:
+        """What a site makes of the fitted model with its own rows: its own model and labels.
+
+        Parameters
+        ----------
+        site : str
+            Its name.
+        views : Views
+            Its rows.
+        workers : int, default=1
+            Threads.
+        """
+        model = self._model
+        rows = Rows(aligned(views, model.references, model.view_names, site), model.references)
+        parameters = model.parameters
         learn = isinstance(self.view_weights, str) and self.view_weights == "learned"
         own = gradient_step(rows, parameters, float(self.personalization_step), learn_weights=learn, workers=workers)
         with Passes(rows, parameters.n_clusters, workers) as scan:
-            self.memberships_[site], self.labels_[site], objective = scan.assign(own)
-            self.global_labels_[site] = self.labels_[site] if own is parameters else scan.assign(parameters)[1]
-        self.client_models_[site] = HeatKernelMVC.from_model(
-            replace(self._model, parameters=own), self._dtype, {n: getattr(self, n) for n in SHARED}, objective
+            memberships, labels, objective = scan.assign(own)
+            global_labels = labels if own is parameters else scan.assign(parameters)[1]
+        own_model = HeatKernelMVC.from_model(
+            replace(model, parameters=own), self._dtype, {n: getattr(self, n) for n in SHARED}, objective
         )
+        return SiteOutcome(own_model, labels, memberships, global_labels, objective)
 
 
 # Parameters that a site's own model has from the federated one.

@@ -30,10 +30,15 @@ class Storable(Protocol):
 
 def save_model(model: Storable, path: str | os.PathLike[str]) -> None:
     """Write a fitted model to one file."""
+    write_atomically(path, model_bytes(model))
+
+
+def model_bytes(model: Storable) -> bytes:
+    """The content of a model file."""
     header, arrays = model.to_state()
     described = {"format": FORMAT, "version": VERSION, "class": type(model).__name__, **header}
     contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    write_atomically(path, to_bytes(contiguous, metadata={"fedhk": json.dumps(described)}))
+    return to_bytes(contiguous, metadata={"fedhk": json.dumps(described)})
 
 
 def load_model(path: str | os.PathLike[str], classes: dict[str, type[Storable]]) -> Any:

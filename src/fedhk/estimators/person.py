@@ -14,16 +14,16 @@ from sklearn.utils.validation import check_is_fitted
 from fedhk.data.views import Views, check_views
 from fedhk.estimators.efkmvc import SHARED
 from fedhk.estimators.heat_kernel_mvc import HeatKernelMVC
+from fedhk.estimators.outcome import SiteOutcome
 from fedhk.estimators.tensor_centers import TensorCenters
-from fedhk.federation.run import Run
-from fedhk.federation.site import calibrated_rows
+from fedhk.federation.site import aligned, calibrated_rows
 from fedhk.federation.state import Plan, ServerState
 from fedhk.model.calibration import Calibration
 from fedhk.model.fitted import FittedModel
 from fedhk.model.one_pass import Passes, own_threads
 from fedhk.model.parameters import Parameters
 from fedhk.model.personal import offset_share, personalise
-from fedhk.model.personal_objective import SiteTerms, global_objective
+from fedhk.model.personal_objective import SiteReport, global_objective
 from fedhk.model.personal_step import Personal, Wanted
 from fedhk.model.rows import Rows
 
@@ -147,38 +147,51 @@ class FedHKPerson(TensorCenters):
         """Share of a site's own factors in its start of a round: what is learned stays out of the rounds."""
         return 0.0 if isinstance(self.personalization, str | Mapping) else float(self.personalization)
 
-    def _take(self, run: Run, clients: dict[str, Views], workers: int) -> None:
-        """Fitted attributes and each site's own model, and what all of them come to together."""
-        self._terms: list[SiteTerms] = []
-        super()._take(run, clients, workers)
+    def _global_model(self, state: ServerState) -> FittedModel:
+        self.calibration_ = None if state.calibration is None else state.calibration.to_list()
+        return replace(super()._global_model(state), makeup=state.makeup)
+
+    def _hear(self, reports: Mapping[str, SiteReport]) -> None:
+        """What sites learned, and what all of them come to together."""
+        super()._hear(reports)
+        self.personalization_: list[dict[str, Any]] = [
+            {"site": site, "component": name, "value": value}
+            for site, report in reports.items()
+            for name, value in report.shares.items()
+        ]
+        if not reports:  # noise or masks keep what sites learned at the sites
+            self.personal_objective_: dict[str, float] = {}
+            return
         self.personal_objective_ = global_objective(
-            self._terms,
+            [report.terms for report in reports.values()],
             temperature=float(self.quality_temperature) if self.client_weights == "quality" else None,
             center_pull=float(self.center_pull or 0.0),
             view_pull=float(self.view_pull or 0.0),
         )
-        del self._terms
 
-    def _global_model(self, state: ServerState) -> FittedModel:
-        model = replace(super()._global_model(state), makeup=state.makeup)
-        self.personalization_: list[dict[str, Any]] = []
-        self.calibration_ = None if state.calibration is None else state.calibration.to_list()
-        return model
-
-    def _personalize(self, site: str, rows: Rows, parameters: Parameters, workers: int) -> None:
-        """One site's own model and labels."""
+    def site_outcome(self, site: str, views: Views, workers: int = 1) -> SiteOutcome:
+        model = self._model
+        parameters = model.parameters
+        rows = Rows(aligned(views, model.references, model.view_names, site), model.references)
         frame, personal, common = self._own(site, rows, parameters, workers)
         with Passes(personal.rows, parameters.n_clusters, workers) as scan:
-            self.memberships_[site], self.labels_[site], objective = scan.assign(personal.parameters)
+            memberships, labels, objective = scan.assign(personal.parameters)
         with Passes(frame, parameters.n_clusters, workers) as scan:
-            self.global_labels_[site] = scan.assign(common)[1]
+            global_labels = scan.assign(common)[1]
         values = {name: getattr(personal, name) for name in COMPONENTS} | dict(personal.parts)
         if self.calibration_ is not None and self.calibration_[0] > 0:  # most of the offset is in the frame already
             plain = tuple(r.rescaled(f) for r, f in zip(rows.references, self.calibration_[2], strict=True))
-            values["shift"] = offset_share(replace(rows, references=plain), common, self.labels_[site])
-        self.personalization_ += [{"site": site, "component": name, "value": value} for name, value in values.items()]
-        self.client_models_[site] = self._site_model(personal, objective)
-        self._terms.append(SiteTerms(objective, rows.n_rows, personal.center_distance, personal.view_distance))
+            values["shift"] = offset_share(replace(rows, references=plain), common, labels)
+        return SiteOutcome(
+            self._site_model(personal, objective),
+            labels,
+            memberships,
+            global_labels,
+            objective,
+            personal.center_distance,
+            personal.view_distance,
+            values,
+        )
 
     def personalize(self, X: Any, name: str = "site") -> HeatKernelMVC:
         """A model for a new site, from this model and the site's own rows alone.

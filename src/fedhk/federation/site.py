@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedhk._typing import FloatArray
-from fedhk.data.scaling import Reference, Scaling
+from fedhk.data.scaling import Reference, Scaling, same_references
 from fedhk.data.views import Columns, Views, is_tensor
 from fedhk.errors import MessageError
 from fedhk.federation.messages import Message
@@ -139,15 +139,20 @@ def client_step(state: SiteState, request: Message, workers: int = 1) -> tuple[S
         return state, Message(request.kind, state.name, request.round, arrays, values)
     if request.kind not in (*ANSWERS, "round"):
         raise MessageError(f"the server asks for {request.kind!r}, which this FedHK does not know", state.name)
-    state = _with_references(state, request)
+    state = informed(state, request)
     if request.kind in ("round", "finish"):
         protocol = _protocol(state, request)
-        state = protocol.hear(_with_calibration(state, request), request)
+        state = protocol.hear(state, request)
         if request.kind == "round":
             state, arrays, values = protocol.answer(state, request, workers)
             return state, Message("round", state.name, request.round, arrays, values)
     arrays, values = ANSWERS[request.kind](state, request, workers)
     return state, Message(request.kind, state.name, request.round, arrays, values)
+
+
+def informed(state: SiteState, request: Message) -> SiteState:
+    """The site with references and calibration, where the message has them."""
+    return _with_calibration(_with_references(state, request), request)
 
 
 def _in_run(state: SiteState, request: Message) -> SiteState:
@@ -241,6 +246,8 @@ def _with_references(state: SiteState, request: Message) -> SiteState:
     if "references" not in request.arrays:
         return state
     references, names, codes = unpack_references(request)
+    if state.rows is not None and state.rows.views.names == names and same_references(references, state.references):
+        return state  # told again after an interruption: what the site has found since stays
     views = aligned(state.views, references, names, state.name)
     for name, columns, code in zip(names, views.columns, codes, strict=True):
         _check_columns(name, columns, code, state.name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -33,6 +33,25 @@ class SiteTerms:
     rows: int
     center_distance: float
     view_distance: float
+
+
+@dataclass(frozen=True)
+class SiteReport:
+    """What a site says of its own model, where neither noise nor masks forbid it.
+
+    Parameters
+    ----------
+    terms : SiteTerms
+        What it adds to the global objective with personalization.
+    clusters : int
+        How many clusters its rows are in.
+    shares : dict of str to float
+        What it learned, by component.
+    """
+
+    terms: SiteTerms
+    clusters: int
+    shares: dict[str, float] = field(default_factory=dict)
 
 
 def global_objective(

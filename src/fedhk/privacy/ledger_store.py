@@ -5,21 +5,16 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, fields
 from hashlib import sha256
 from pathlib import Path
 from threading import Lock
 from typing import Any, Protocol
 
-from fedhk._files import write_atomically
+from fedhk._files import locked, write_atomically
 from fedhk.errors import FedHKError
-
-try:
-    import fcntl
-except ImportError:  # Windows: one process at a time must use a ledger there
-    fcntl = None  # type: ignore[assignment]
 
 START = "fedhk ledger 1"
 
@@ -110,12 +105,8 @@ class Folder:
         _sync_folder(path.parent)
         self._entries: list[tuple[Release, str]] = []
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        with self._path.with_name(f"{self._path.name}.lock").open("wb") as file:
-            if fcntl is not None:
-                fcntl.flock(file, fcntl.LOCK_EX)  # ends with the file, also where the process is killed
-            yield
+    def locked(self) -> AbstractContextManager[None]:
+        return locked(self._path.with_name(f"{self._path.name}.lock"))
 
     def releases(self) -> list[Release]:
         self._entries = self._read()

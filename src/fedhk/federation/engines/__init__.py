@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from fedhk.data.views import Views
+    from fedhk.federation.state import Plan
+    from fedhk.model.personal_objective import SiteReport
 
 
 class Engine(Protocol):
@@ -17,3 +22,16 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Free threads or connections."""
+
+
+class RemoteEngine(Engine, Protocol):
+    """The way to sites that have their own rows: what `engine` of an estimator takes."""
+
+    def describe(self) -> dict[str, Views]:
+        """Wait for the sites; their views, without rows."""
+
+    def begin(self, plan: Plan, timeout: float | None) -> None:
+        """Take the terms of the run, which every site hears before its first request."""
+
+    def deliver(self, model: bytes) -> dict[str, SiteReport]:
+        """Give the file of the fitted model to the sites; what they say of their own, where they may."""

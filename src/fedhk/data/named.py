@@ -1,0 +1,48 @@
+"""A site's tables with the names of their columns, as estimators take them; and what is written of its rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from fedhk._typing import FloatArray
+    from fedhk.data.folders import SiteData
+
+
+@dataclass
+class NamedTable:
+    """An array with names for its columns: what `fit` takes for a data frame, without a copy."""
+
+    values: FloatArray
+    columns: tuple[str, ...] | None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows and columns."""
+        return self.values.shape
+
+    def to_numpy(self) -> NDArray[Any]:
+        """The array."""
+        return self.values
+
+
+def named_views(site: SiteData) -> dict[str, NamedTable | None]:
+    """A site's views as `fit` and `predict` take them, with the names of their columns."""
+    return {
+        view: None if values is None else NamedTable(values, site.columns[view]) for view, values in site.views.items()
+    }
+
+
+def write_labels(
+    path: Path, ids: NDArray[Any] | None, labels: NDArray[Any], certainty: NDArray[Any], global_labels: NDArray[Any]
+) -> None:
+    """One site's clusters: id (or row number), cluster, certainty, and the global model's cluster."""
+    import polars as pl  # noqa: PLC0415 - only where files are written
+
+    who = pl.Series("row", range(len(labels)), pl.Int64) if ids is None else pl.Series("id", ids)
+    columns = {"cluster": labels, "certainty": certainty, "global_cluster": global_labels}
+    pl.DataFrame([who, *(pl.Series(name, values) for name, values in columns.items())]).write_parquet(path)
