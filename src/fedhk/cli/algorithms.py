@@ -12,7 +12,7 @@ from fedhk.errors import DataError
 
 if TYPE_CHECKING:
     from fedhk._typing import FloatArray, IntArray
-    from fedhk.data.folders import Federation
+    from fedhk.data.folders import Federation, SiteData
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,26 @@ NOT_SETTINGS = ("random_state", "checkpoint", "engine", "verbose")
 NOT_REPEATED = ("seconds", "bytes_up", "bytes_down", "refused")
 
 
+@dataclass(frozen=True)
+class SiteFacts:
+    """What is known of a site at the end of a run.
+
+    Parameters
+    ----------
+    views : list of str
+        The views that it has.
+    rows, clusters : int or None
+        How many rows it has, and in how many clusters they are; None where it does not tell.
+    ids : array or None
+        Whose the rows are.
+    """
+
+    views: list[str]
+    rows: int | None = None
+    clusters: int | None = None
+    ids: Any = None
+
+
 @dataclass
 class Outcome:
     """What a fit gives.
@@ -85,6 +105,8 @@ class Outcome:
         Per site and row: cluster in its own model, cluster in the global one, and the largest membership.
     history : list of dict
         One record a round.
+    sites : dict of str to SiteFacts
+        What is known of the sites.
     """
 
     model: Any
@@ -93,6 +115,7 @@ class Outcome:
     global_labels: dict[str, IntArray] = field(default_factory=dict)
     certainty: dict[str, FloatArray] = field(default_factory=dict)
     history: list[dict[str, Any]] = field(default_factory=list)
+    sites: dict[str, SiteFacts] = field(default_factory=dict)
 
 
 def run_algorithm(
@@ -128,7 +151,7 @@ def run_algorithm(
     sites = {site.name: named_views(site) for site in federation.sites.values()}
     if algorithm.federated:
         model = algorithm.make(parameters | {"random_state": seed, "checkpoint": checkpoint, "verbose": int(verbose)})
-        outcome = _federated(model.fit(sites, resume=resume))
+        outcome = federated(model.fit(sites, resume=resume))
     else:
         if len(sites) > 1:
             raise DataError(
@@ -137,8 +160,8 @@ def run_algorithm(
             )
         model = algorithm.make(parameters | {"random_state": seed, "verbose": int(verbose)})
         outcome = _at_one_site(next(iter(sites)), model.fit(next(iter(sites.values()))))
-    _forget_circumstances(outcome.model)
-    return outcome
+    outcome.sites = {name: _facts(site, outcome.labels[name]) for name, site in federation.sites.items()}
+    return forgetting(outcome)
 
 
 def evaluate_algorithm(outcome: Outcome, federation: Federation) -> list[dict[str, Any]]:
@@ -151,7 +174,13 @@ def evaluate_algorithm(outcome: Outcome, federation: Federation) -> list[dict[st
     return evaluate(outcome.model, {site.name: named_views(site) for site in federation.sites.values()})
 
 
-def _federated(model: Any) -> Outcome:
+def _facts(site: SiteData, labels: IntArray) -> SiteFacts:
+    views = [view for view, values in site.views.items() if values is not None]
+    return SiteFacts(views, site.n_rows, len(set(labels.tolist())), site.ids)
+
+
+def federated(model: Any) -> Outcome:
+    """What a fit of several sites gives; labels and own models of those only whose rows are here."""
     certainty = {site: memberships.max(axis=1) for site, memberships in model.memberships_.items()}
     return Outcome(model, model.client_models_, model.labels_, model.global_labels_, certainty, model.history_)
 
@@ -161,8 +190,10 @@ def _at_one_site(site: str, model: Any) -> Outcome:
     return Outcome(model, {site: model}, labels, labels, {site: model.memberships_.max(axis=1)}, model.history_)
 
 
-def _forget_circumstances(model: Any) -> None:
-    """Leave out of the model what differs between equal runs: time, traffic, and where the checkpoint was."""
+def forgetting(outcome: Outcome) -> Outcome:
+    """The outcome with a model that lacks what differs between equal runs: time, traffic, engine and checkpoint."""
+    model = outcome.model
     model.history_ = [{k: v for k, v in record.items() if k not in NOT_REPEATED} for record in model.history_]
     known = model.get_params(deep=False)
-    model.set_params(**{k: v for k, v in {"verbose": 0, "checkpoint": None}.items() if k in known})
+    model.set_params(**{k: v for k, v in {"verbose": 0, "checkpoint": None, "engine": None}.items() if k in known})
+    return outcome

@@ -8,6 +8,7 @@ from fedhk import __version__
 from fedhk.cli.audit import audit_commands
 from fedhk.cli.demo import demo
 from fedhk.cli.fit import fit
+from fedhk.cli.flower import flower_commands
 from fedhk.cli.info import info
 from fedhk.cli.predict import predict
 
@@ -41,3 +42,4 @@ def main(
 for command in (fit, predict, info, demo):
     app.command(epilog=EPILOG)(command)
 app.add_typer(audit_commands(EPILOG), name="audit")
+app.add_typer(flower_commands(EPILOG), name="flower")

@@ -66,9 +66,10 @@ class Config:
 
     def to_toml(self, data: str | None = None) -> str:
         """The text of the file; `data` is the folder as it shall stand there."""
-        values = {"fedhk": __version__, "data": data or str(self.data), "algorithm": self.algorithm, "seed": self.seed}
+        folder = data or (None if self.data is None else str(self.data))  # a coordinator has none
+        values = {"fedhk": __version__, "data": folder, "algorithm": self.algorithm, "seed": self.seed}
         lines = ["# `fedhk fit --config THIS-FILE --out OTHER` runs this again and gives the same bits."]
-        lines += [f"{name} = {_toml(value)}" for name, value in values.items()]
+        lines += [f"{name} = {_toml(value)}" for name, value in values.items() if value is not None]
         lines += ["", "[parameters]"]
         lines += [f"{name} = {_toml(v)}" for name, v in (self.parameters or {}).items() if v is not None]
         return "\n".join(lines) + "\n"

@@ -88,6 +88,11 @@ def counted(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
+def told(number: int | None) -> str:
+    """A number of things that sites may keep to themselves."""
+    return "not told" if number is None else f"{number:,}"
+
+
 def size(n_bytes: float) -> str:
     """Bytes as people read them."""
     for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
@@ -127,6 +132,9 @@ def exit_code(error: Exception) -> int:
     """The exit code of an error."""
     from fedhk.federation.run import QuorumError
 
+    known: int | None = getattr(error, "exit_code", None)  # of a process elsewhere
+    if known is not None:
+        return known
     if isinstance(error, OutputExistsError):
         return OUTPUT_EXISTS
     if isinstance(error, QuorumError):

@@ -58,7 +58,7 @@ def _write(target: Path, sites: Any, outcome: Any, seed: int) -> None:
         for name, site in sites.federation.sites.items():
             write_site(draft / DATA / name, site.views, site.ids, site.columns)
         config = Config(target / DATA, "e-fkmvc", seed, {"n_clusters": sites.n_clusters}).complete()
-        write_run(draft, outcome, sites.federation, replace(config, data=target / DATA), data=DATA)
+        write_run(draft, outcome, replace(config, data=target / DATA), data=DATA)
 
 
 def _show(console: Console, results: dict[str, Any], target: Path | None) -> None:

@@ -13,7 +13,7 @@ from rich.table import Table
 from fedhk.cli import options as o
 from fedhk.cli.algorithms import ALGORITHMS, evaluate_algorithm, run_algorithm
 from fedhk.cli.config import Config, ConfigError, read_config
-from fedhk.cli.console import add_rows, counted, exit_codes, facts_table, make_table, output, say, show_json, size
+from fedhk.cli.console import add_rows, counted, exit_codes, facts_table, make_table, output, say, show_json, size, told
 from fedhk.cli.runs import (
     UNDER_WAY,
     absolute,
@@ -135,7 +135,7 @@ def _base(target: Path, config: Path | None, resume: bool) -> Config:
     return begun.updated(given.parameters or {}, data=given.data, algorithm=given.algorithm, seed=given.seed)
 
 
-def _check_same(begun: Config, now: Config) -> None:
+def check_same(begun: Config, now: Config) -> None:
     """Refuse to go on with a run in another way than it was begun, but for how many sites must answer, and when."""
     before, after = ({"algorithm": c.algorithm, "seed": c.seed} | (c.parameters or {}) for c in (begun, now))
     different = [
@@ -172,7 +172,7 @@ def fit_folder(
     check_apart(out, config.data)
     check_free(out, force=force, resume=resume)
     if resume and is_under_way(out):
-        _check_same(read_config(out / UNDER_WAY), config)
+        check_same(read_config(out / UNDER_WAY), config)
     federation = read_federation(config.data)
     with under_way(out, config, resume=resume) as checkpoint:
         outcome = run_algorithm(
@@ -187,14 +187,14 @@ def fit_folder(
         evaluation = evaluate_algorithm(outcome, federation) if evaluated else None
         with replacing(out) as draft:
             keep_ledger(checkpoint, draft)
-            return write_run(draft, outcome, federation, config, evaluation=evaluation)
+            return write_run(draft, outcome, config, evaluation=evaluation)
 
 
 def show_summary(console: Console, summary: dict[str, Any], out: Path) -> None:
     """The tables that `fit` prints."""
     n_views = len(summary["views"])
     rows = [
-        (name, f"{site['rows']:,}", f"{len(site['views'])} of {n_views}", site["clusters_found"])
+        (name, told(site["rows"]), f"{len(site['views'])} of {n_views}", told(site["clusters_found"]))
         for name, site in summary["sites"].items()
     ]
     columns = ("site", "rows", "views", "clusters found")
@@ -220,7 +220,7 @@ def run_facts(summary: dict[str, Any]) -> list[tuple[str, Any]]:
     """The facts of a run, for a table."""
     weights = ", ".join(f"{view['name']} {view['weight']:.3f}" for view in summary["views"])
     return [
-        ("rows", f"{summary['rows']:,} at {counted(len(summary['sites']), 'site')}"),
+        ("rows", f"{told(summary['rows'])} at {counted(len(summary['sites']), 'site')}"),
         ("view weights", weights),
         *form_facts(summary),
         ("objective", f"{summary['objective']:.6g}"),

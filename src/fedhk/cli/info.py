@@ -13,7 +13,7 @@ from rich.console import Console
 
 from fedhk.cli import options as o
 from fedhk.cli.config import read_config
-from fedhk.cli.console import add_rows, counted, exit_codes, facts_table, make_table, output, show_json
+from fedhk.cli.console import add_rows, counted, exit_codes, facts_table, make_table, output, show_json, told
 from fedhk.cli.fit import form_facts, run_facts
 from fedhk.cli.predict import site_folders
 from fedhk.cli.runs import CHECKPOINT, SUMMARY, UNDER_WAY, describe_form, describe_views, is_run, is_under_way
@@ -83,13 +83,12 @@ def _read_summary(path: Path) -> dict[str, Any]:
 
 
 def _describe_unfinished(path: Path) -> dict[str, Any]:
-    from fedhk.federation.checkpoint import FILE, MAX_CHECKPOINT_BYTES
-    from fedhk.federation.messages import decode
+    from fedhk.federation.checkpoint import peek
 
     config = read_config(path / UNDER_WAY)
-    file = path / CHECKPOINT / FILE
-    values = decode(file.read_bytes(), max_bytes=MAX_CHECKPOINT_BYTES).values if file.is_file() else {}
-    rounds, objective, *_ = values.get("progress", (0, None))
+    run = peek(path / CHECKPOINT)
+    rounds = 0 if run is None else len(run.history)
+    objective = run.history[-1]["objective"] if run is not None and run.history else None
     return {
         "algorithm": config.algorithm,
         "data": str(config.data),
@@ -147,7 +146,7 @@ def _show_run(console: Console, found: dict[str, Any]) -> None:
     console.print(facts_table(f"run {found['path']}", [*about, *run_facts(found), ("fedhk", found["fedhk"])]))
     _show_views(console, found)
     rows = [
-        (name, f"{site['rows']:,}", ", ".join(site["views"]), site["clusters_found"])
+        (name, told(site["rows"]), ", ".join(site["views"]), told(site["clusters_found"]))
         for name, site in found["sites"].items()
     ]
     columns = ("site", "rows", "views", "clusters found")

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedhk import __version__
 from fedhk._files import write_atomically
@@ -16,9 +16,6 @@ from fedhk.cli.algorithms import ALGORITHMS, Outcome
 from fedhk.cli.config import Config
 from fedhk.cli.console import OutputExistsError, to_json
 from fedhk.data.named import write_labels
-
-if TYPE_CHECKING:
-    from fedhk.data.folders import Federation
 
 MODEL, CONFIG, SUMMARY, HISTORY = "model.safetensors", "config.toml", "summary.json", "history"
 EVALUATION, LEDGER = "evaluation.csv", "ledger"
@@ -119,7 +116,6 @@ def absolute(path: Path) -> Path:
 def write_run(
     folder: Path,
     outcome: Outcome,
-    federation: Federation,
     config: Config,
     *,
     data: str | None = None,
@@ -134,12 +130,12 @@ def write_run(
     for site, model in outcome.site_models.items():
         model.save(folder / "sites" / f"{site}.safetensors")
         parts = outcome.labels[site], outcome.certainty[site], outcome.global_labels[site]
-        write_labels(folder / "labels" / f"{site}.parquet", federation.sites[site].ids, *parts)
+        write_labels(folder / "labels" / f"{site}.parquet", outcome.sites[site].ids, *parts)
     flat = [r | ({"refused": to_json(r["refused"])} if "refused" in r else {}) for r in outcome.history]
     pl.DataFrame(flat).write_parquet(folder / f"{HISTORY}.parquet")
     (folder / f"{HISTORY}.json").write_text(to_json(outcome.history) + "\n", "utf-8")
     (folder / CONFIG).write_text(config.to_toml(data), "utf-8")
-    summary = summarise(outcome, federation, config)
+    summary = summarise(outcome, config)
     if evaluation is not None:
         summary["evaluation"] = write_evaluation(folder / EVALUATION, evaluation)
     (folder / SUMMARY).write_text(to_json(summary) + "\n", "utf-8")
@@ -156,7 +152,7 @@ def write_evaluation(path: Path, records: list[dict[str, Any]]) -> list[dict[str
     return site_means(records)
 
 
-def summarise(outcome: Outcome, federation: Federation, config: Config) -> dict[str, Any]:
+def summarise(outcome: Outcome, config: Config) -> dict[str, Any]:
     """What a run came to, for people and scripts."""
     model = outcome.model
     federated = ALGORITHMS[config.algorithm].federated
@@ -167,20 +163,16 @@ def summarise(outcome: Outcome, federation: Federation, config: Config) -> dict[
     return {
         "fedhk": __version__,
         "algorithm": config.algorithm,
-        "data": str(config.data),
+        "data": None if config.data is None else str(config.data),
         "seed": config.seed,
         "n_clusters": int(model.n_clusters_),
         "views": describe_views(model),
         **describe_form(model),
         "sites": {
-            name: {
-                "rows": site.n_rows,
-                "views": [view for view, values in site.views.items() if values is not None],
-                "clusters_found": len(set(outcome.labels[name].tolist())),
-            }
-            for name, site in federation.sites.items()
+            name: {"rows": site.rows, "views": site.views, "clusters_found": site.clusters}
+            for name, site in outcome.sites.items()
         },
-        "rows": sum(site.n_rows for site in federation.sites.values()),
+        "rows": _all_rows(outcome),
         "objective": float(model.objective_),
         "rounds": int(model.n_iter_),
         "converged": bool(model.converged_),
@@ -190,6 +182,12 @@ def summarise(outcome: Outcome, federation: Federation, config: Config) -> dict[
         "seconds": sum(record["seconds"] for record in outcome.history),
         "refused": {site: why for record in outcome.history for site, why in record.get("refused", {}).items()},
     }
+
+
+def _all_rows(outcome: Outcome) -> int | None:
+    """Rows of all sites; None where some do not tell."""
+    rows = [site.rows for site in outcome.sites.values()]
+    return None if None in rows else sum(number for number in rows if number is not None)
 
 
 def describe_form(model: Any) -> dict[str, Any]:

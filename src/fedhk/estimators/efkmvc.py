@@ -156,8 +156,9 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         Parameters
         ----------
         X : dict or list of sites
-            Left out where `engine` leads to sites that have their own rows. A site is a list or dict of tables; None is a view that it does not have, NaN a missing cell. A view may be
+            A site is a list or dict of tables; None is a view that it does not have, NaN a missing cell. A view may be
             a tensor, as in `HeatKernelMVC`, of one shape at all sites; a site may also give it flattened (C order).
+            Left out where `engine` leads to sites that have their own rows.
         y : ignored
             Present because scikit-learn's pipelines pass it.
         resume : bool, default=False

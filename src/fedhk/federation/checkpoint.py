@@ -123,6 +123,25 @@ def load_run(folder: Path, plan: Plan) -> tuple[Plan, Run] | None:
     return plan, run
 
 
+def peek(folder: Path) -> Run | None:
+    """How far the run in a folder has come: its phase and history, without what it takes to go on; None without one.
+
+    Raises
+    ------
+    CheckpointError
+        If the file is damaged.
+    """
+    path = folder / FILE
+    try:
+        message = decode(path.read_bytes(), max_bytes=MAX_CHECKPOINT_BYTES)
+        history, pending, _ = unpack_text(message.arrays.get("texts"), None)
+        return Run(ServerState(phase=message.values["phase"]), history, pending)
+    except FileNotFoundError:
+        return None
+    except (MessageError, OSError, KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"The checkpoint {path} cannot be read: {error}") from error
+
+
 def _check_same_plan(path: Path, stored: dict[str, Any], wanted: dict[str, Any]) -> None:
     flat = [{**plan, **plan["settings"], "settings": None} for plan in (stored, wanted)]
     different = [

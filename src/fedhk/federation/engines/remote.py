@@ -11,11 +11,13 @@ import secrets
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from fedhk import __version__
+from fedhk._files import write_atomically
 from fedhk.data.views import Columns, Views, is_tensor
 from fedhk.errors import DataError, FedHKError, MessageError
 from fedhk.federation.describe import read_description
@@ -83,8 +85,8 @@ class RemoteSites:
         How many sites must be there for a run to begin, where `expected` names none.
     wait : float, default=600
         Seconds to wait for them. Those of `expected` that did not come by then are left out, as long as `wait_for` did.
-    run : str, optional
-        The name of the run, for one that goes on; a new name by default.
+    memory : path, optional
+        File that holds the name of the run, so that sites know it again when it goes on.
     """
 
     def __init__(
@@ -94,13 +96,13 @@ class RemoteSites:
         expected: Sequence[str] = (),
         wait_for: int = 1,
         wait: float = 600.0,
-        run: str | None = None,
+        memory: Path | None = None,
     ) -> None:
         self._transport = transport
         self._expected = tuple(expected)
         self._wait_for = wait_for
         self._wait = wait
-        self.run = run or secrets.token_hex(8)
+        self._memory = memory
         self.known: dict[str, Known] = {}
         self._faults: dict[str, MessageError] = {}
         self._joined: set[str] = set()
@@ -137,7 +139,7 @@ class RemoteSites:
 
     def begin(self, plan: Plan, timeout: float | None) -> None:
         privacy = None if plan.privacy is None else plan.privacy.describe()
-        self._join = Join(self.run, self.columns, privacy, plan.secure is not None)
+        self._join = Join(self._run_name(), self.columns, privacy, plan.secure is not None)
         self._timeout = TIMEOUT if timeout is None else timeout
 
     def sites(self) -> Sequence[str]:
@@ -169,6 +171,15 @@ class RemoteSites:
     def close(self) -> None:
         """Nothing is held: the transport belongs to the caller."""
 
+    def _run_name(self) -> str:
+        """A name that no other run has; the same as before for a run that goes on."""
+        if self._memory is None:
+            return secrets.token_hex(8)
+        if not self._memory.exists():
+            self._memory.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(self._memory, secrets.token_hex(8).encode())
+        return self._memory.read_text("ascii")
+
     def _complete(self) -> bool:
         if self._expected:
             return all(site in self.known for site in self._expected)
@@ -178,7 +189,7 @@ class RemoteSites:
         return set(self._transport.nodes()) - {known.node for known in self.known.values()}
 
     def _hello(self) -> bytes:
-        return encode(Message("hello", "*", 0, {}, {"fedhk": __version__, "run": self.run}))
+        return encode(Message("hello", "*", 0, {}, {"fedhk": __version__}))
 
     def _greet(self, nodes: Collection[int]) -> None:
         if nodes:

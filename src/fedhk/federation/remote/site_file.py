@@ -147,4 +147,3 @@ def restored(state: SiteState, message: Message) -> SiteState:
 
 def _numbered(arrays: Mapping[str, Any], name: str) -> tuple[Any, ...]:
     return tuple(arrays[f"{name}.{view}"] for view in range(sum(key.startswith(f"{name}.") for key in arrays)))
-

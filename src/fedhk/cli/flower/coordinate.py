@@ -1,0 +1,88 @@
+"""What the coordinator's process does inside Flower: fit over the sites, and leave a run folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedhk._files import write_atomically
+from fedhk.cli.algorithms import ALGORITHMS, Outcome, SiteFacts, federated, forgetting
+from fedhk.cli.config import Config, read_config
+from fedhk.cli.console import exit_code, to_json
+from fedhk.cli.fit import check_same
+from fedhk.cli.runs import UNDER_WAY, check_free, is_under_way, replacing, under_way, write_run
+
+if TYPE_CHECKING:
+    from fedhk.federation.engines.remote import RemoteSites, Transport
+
+RUN_CONFIG: dict[str, Any] = {"out": "", "sites": "", "wait": 600.0, "resume": False, "force": False, "failure": ""}
+"""What Flower's run configuration may say, and what holds where it does not."""
+
+RUN_NAME, DEFAULT_OUT = "run-name", "fedhk-run"
+
+
+def coordinate(config: Path, transport: Transport, settings: dict[str, Any]) -> None:
+    """Fit what a configuration says; whoever follows the run finds what went wrong in a file.
+
+    Parameters
+    ----------
+    config : Path
+        The configuration, as `fedhk fit` takes it.
+    transport : Transport
+        The way to the sites.
+    settings : dict
+        Flower's run configuration; see `RUN_CONFIG`.
+    """
+    told = RUN_CONFIG | settings
+    try:
+        sites = [name.strip() for name in str(told["sites"]).split(",") if name.strip()]
+        fit_remote(
+            read_config(config),
+            transport,
+            Path(told["out"] or DEFAULT_OUT),
+            sites=sites,
+            wait=float(told["wait"]),
+            resume=bool(told["resume"]),
+            force=bool(told["force"]),
+        )
+    except Exception as error:
+        if told["failure"]:
+            content = {"code": exit_code(error), "kind": type(error).__name__, "text": " ".join(str(error).split())}
+            write_atomically(told["failure"], to_json(content).encode())
+        raise
+
+
+def fit_remote(
+    config: Config, transport: Transport, out: Path, *, sites: list[str], wait: float, resume: bool, force: bool
+) -> dict[str, Any]:
+    """Run a configuration over sites that are elsewhere and write its run folder; returns the summary."""
+    from fedhk.federation.engines.remote import RemoteSites
+
+    check_free(out, force=force, resume=resume)
+    if resume and is_under_way(out):
+        check_same(read_config(out / UNDER_WAY), config)
+    parameters = config.parameters or {}
+    with under_way(out, config, resume=resume) as checkpoint:
+        engine = RemoteSites(
+            transport,
+            expected=sites,
+            wait_for=int(parameters.get("min_sites", 1)),
+            wait=wait,
+            memory=checkpoint / RUN_NAME,
+        )
+        own = {"random_state": config.seed, "checkpoint": checkpoint, "engine": engine, "verbose": 0}
+        model = ALGORITHMS[config.algorithm].make(parameters | own).fit(resume=resume)
+        outcome = federated(model)
+        outcome.sites = _facts(engine, outcome)
+        with replacing(out) as draft:
+            return write_run(draft, forgetting(outcome), config)
+
+
+def _facts(engine: RemoteSites, outcome: Outcome) -> dict[str, SiteFacts]:
+    reports = outcome.model.site_reports_
+    facts = {}
+    for site, known in sorted(engine.known.items()):
+        views = [view for view, (width, _) in known.views.items() if width is not None]
+        report = reports.get(site)
+        facts[site] = SiteFacts(views) if report is None else SiteFacts(views, report.terms.rows, report.clusters)
+    return facts

@@ -1,0 +1,182 @@
+"""`fedhk flower local`: a whole federation on one machine, with the processes, keys and TLS of a real one."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from fedhk.cli import options as o
+from fedhk.cli.config import Config, read_config
+from fedhk.cli.console import exit_codes, output, say, show_json
+from fedhk.cli.fit import show_summary
+from fedhk.cli.flower.connection import CONNECTION, connected
+from fedhk.cli.flower.init import make_app
+from fedhk.cli.flower.keys import CA, make_certificates, make_key
+from fedhk.cli.flower.processes import (
+    LOOPBACK,
+    FlowerError,
+    environment,
+    free_port,
+    last_lines,
+    start,
+    stop,
+    wait_for_port,
+)
+from fedhk.cli.flower.run import run_app
+from fedhk.cli.flower.site import link_command, site_command
+from fedhk.cli.runs import LEDGER, absolute, check_apart, check_free
+
+
+def local(  # noqa: PLR0917
+    folder: o.Folder,
+    clusters: o.Clusters = None,
+    algorithm: o.Name = None,
+    out: o.Out = None,
+    config: o.ConfigFile = None,
+    force: o.Force = False,
+    json: o.Json = False,
+    seed: o.Seed = None,
+    min_sites: o.MinSites = None,
+    epsilon: o.Epsilon = None,
+    delta: o.Delta = None,
+    bounds: o.Bounds = None,
+    secure: o.Secure = None,
+    settings: o.Settings = None,
+) -> None:
+    """Run a federation on this machine as it would run between machines: to try it before others are asked.
+
+    A SuperLink and one SuperNode for every sub-folder of FOLDER are started on loopback, with TLS and keys made for the
+    occasion, and ended afterwards. The run folder has the files that `fedhk fit` writes, gathered from the sites.
+
+    For example:
+
+        fedhk flower local hospitals/ --clusters 6 --out run/
+    """
+    given = {
+        "n_clusters": clusters,
+        "min_sites": min_sites,
+        "privacy": o.parse_privacy(epsilon, delta, bounds),
+        "secure": secure,
+    }
+    with exit_codes():
+        base = Config() if config is None else read_config(config)
+        wanted = base.updated(given | o.parse_settings(settings or []), data=folder, algorithm=algorithm, seed=seed)
+        target = absolute(out if out is not None else Path("run"))
+        summary = run_local(wanted, target, force=force)
+        if json:
+            show_json(summary)
+        else:
+            show_summary(output(), summary, target)
+
+
+def run_local(config: Config, out: Path, *, force: bool = False) -> dict[str, Any]:
+    """Start everything, run, gather, end everything; returns the summary."""
+    from fedhk.data.folders import read_federation
+    from fedhk.errors import DataError
+
+    if config.data is None:
+        raise DataError("a folder with one sub-folder per site is needed.")
+    data = absolute(config.data)
+    check_apart(out, data)
+    check_free(out, force=force)
+    names = list(read_federation(data).sites)
+    work = Path(tempfile.mkdtemp(prefix="fedhk-local-"))
+    try:
+        make_app(work / "app", Config(data, config.algorithm, config.seed, config.parameters), sites=names, wait=120.0)
+        with federation(work, {name: data / name for name in names}) as running:
+            with connected(running.address, work / "tls" / CA, insecure=False) as control:
+                summary = run_app(control, work / "app", out, force=force, watch=running.check)
+            gather(work / "state", names, out)
+    except BaseException:
+        say(f"Logs of all processes are in {work}")
+        raise
+    shutil.rmtree(work, ignore_errors=True)
+    return summary
+
+
+@dataclass
+class Running:
+    """Processes of a federation on this machine.
+
+    Parameters
+    ----------
+    address : str
+        Where the SuperLink is.
+    processes : dict of str to (process, Path)
+        The SuperLink, by the name "", and the SuperNodes by site, with their logs.
+    """
+
+    address: str
+    processes: dict[str, tuple[subprocess.Popen[Any], Path]] = field(default_factory=dict)
+
+    def check(self) -> None:
+        """Raise if one of them has ended."""
+        for site, (process, log) in self.processes.items():
+            if process.poll() is not None:
+                who = f"the SuperNode of site {site!r}" if site else "the SuperLink"
+                raise FlowerError(f"{who} ended with code {process.returncode}: {last_lines(log)}")
+
+
+@contextmanager
+def federation(work: Path, sites: dict[str, Path]) -> Iterator[Running]:
+    """A SuperLink and SuperNodes on loopback, which end when the context does.
+
+    Parameters
+    ----------
+    work : Path
+        Folder for keys, logs and the state of the sites.
+    sites : dict of str to Path
+        Data folders by name.
+    """
+    env = environment(work / "flwr")
+    make_certificates(work / "tls", ["localhost", LOOPBACK], days=2)
+    port = free_port()
+    running = Running(f"{LOOPBACK}:{port}")
+    try:
+        log = work / "superlink.log"
+        link = start(link_command(work / "tls", work / "link.db", LOOPBACK, port), log, env)
+        running.processes[""] = link, log
+        wait_for_port(port, link, log)
+        with connected(running.address, work / "tls" / CA, insecure=False) as control:
+            for number in range(len(sites)):
+                make_key(work / "keys" / f"{number}.key")
+                control.call("supernode", "register", str(work / "keys" / f"{number}.key.pub"), CONNECTION)
+        for number, (name, data) in enumerate(sites.items()):
+            command = site_command(
+                data,
+                name,
+                work / "state",
+                running.address,
+                work / "tls" / CA,
+                work / "keys" / f"{number}.key",
+                port=free_port(),
+            )
+            log = work / f"site-{number}.log"
+            running.processes[name] = start(command, log, env), log
+        yield running
+    finally:
+        for process, _ in reversed(running.processes.values()):
+            stop(process)
+
+
+def gather(state: Path, sites: list[str], out: Path) -> None:
+    """Bring what sites keep into one run folder: only for sites of one machine and one owner."""
+    for site in sites:
+        own = state / quote(site, safe="")
+        for part, file in (("sites", f"{site}.safetensors"), ("labels", f"{site}.parquet")):
+            if (own / "run" / part / file).is_file():
+                shutil.copy2(own / "run" / part / file, out / part / file)
+        for kept in own.glob("ledger.jsonl*"):
+            target = out / LEDGER / kept.name.replace("ledger", quote(site, safe=""), 1)
+            target.parent.mkdir(exist_ok=True)
+            if kept.is_dir():
+                shutil.copytree(kept, target)
+            elif not kept.name.endswith(".lock"):
+                shutil.copy2(kept, target)

@@ -1,0 +1,122 @@
+"""Flower's own programs: how they are started, quietly, and how they end."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fedhk.errors import FedHKError
+
+QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
+"""Neither telemetry nor a look for updates."""
+
+LOOPBACK = "127.0.0.1"
+
+
+class FlowerError(FedHKError, RuntimeError):
+    """Flower is not there, or one of its programs did not do what it should."""
+
+
+def program(name: str) -> str:
+    """The path of one of Flower's programs: beside this Python, or on the path."""
+    beside = Path(sys.executable).with_name(name)
+    found = str(beside) if beside.exists() else shutil.which(name)
+    if found is None:
+        raise FlowerError(f"{name} is not installed; it comes with: pip install 'fedhk[flower,privacy]'")
+    return found
+
+
+def environment(home: Path | None = None, **more: str) -> dict[str, str]:
+    """The environment of a program: quiet, with Flower's folder where it is given, and with this Python's programs."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    own = {"FLWR_HOME": str(home)} if home is not None else {}
+    return os.environ | QUIET | own | {"PATH": path} | more
+
+
+def start(command: Sequence[str], log: Path, env: dict[str, str]) -> subprocess.Popen[Any]:
+    """Start a program of its own group, so that what it starts ends with it; its output goes to a file."""
+    with log.open("ab") as file:
+        return subprocess.Popen(  # noqa: S603 - a program of Flower, with arguments of ours
+            [program(command[0]), *command[1:]], stdout=file, stderr=subprocess.STDOUT, env=env, start_new_session=True
+        )
+
+
+def stop(process: subprocess.Popen[Any], patience: float = 10.0) -> None:
+    """End a program that `start` started, and all that it started."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, number)
+        except ProcessLookupError:
+            break
+        try:
+            process.wait(patience)
+        except subprocess.TimeoutExpired:
+            continue
+    process.wait(patience)
+
+
+def free_port() -> int:
+    """A port of this machine that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
+
+
+def check_port(host: str, port: int, what: str) -> None:
+    """Refuse a port that somebody uses already."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise FlowerError(
+                f"{what}: {host}:{port} cannot be used ({error.strerror}); give another --port."
+            ) from error
+
+
+def check_reachable(address: str, timeout: float = 5.0) -> None:
+    """Refuse an address behind which nobody listens."""
+    host, port = split_address(address)
+    try:
+        with socket.create_connection((host, port), timeout):
+            return
+    except OSError as error:
+        raise FlowerError(
+            f"No SuperLink at {address} ({error.strerror or error}): is it started, is the port open?"
+        ) from error
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of an address."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise FlowerError(f"the address {address!r} must be HOST:PORT, such as {LOOPBACK}:8000.")
+    return host.strip("[]"), int(port)
+
+
+def wait_for_port(port: int, process: subprocess.Popen[Any], log: Path, patience: float = 60.0) -> None:
+    """Wait until a program listens, or say why it does not."""
+    deadline = time.monotonic() + patience
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise FlowerError(f"a program of Flower ended with code {process.returncode}: {last_lines(log)}")
+        try:
+            with socket.create_connection((LOOPBACK, port), 1.0):
+                return
+        except OSError:
+            time.sleep(0.2)
+    raise FlowerError(f"a program of Flower does not listen on port {port} after {patience:g} s: {last_lines(log)}")
+
+
+def last_lines(log: Path, count: int = 5) -> str:
+    """The end of a log, as one line."""
+    lines = log.read_text("utf-8", "replace").splitlines() if log.exists() else []
+    return " / ".join(line.strip() for line in lines[-count:] if line.strip())

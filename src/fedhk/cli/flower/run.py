@@ -1,0 +1,180 @@
+"""`fedhk flower run`: start a run at the SuperLink, follow it, and know a good one from a failed one."""
+
+from __future__ import annotations
+
+import json as json_format
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedhk.cli import options as o
+from fedhk.cli.config import ConfigError, read_config
+from fedhk.cli.console import exit_codes, output, say, show_json
+from fedhk.cli.fit import show_summary
+from fedhk.cli.flower.connection import (
+    CONNECTION,
+    DEFAULT_ADDRESS,
+    Control,
+    Insecure,
+    RootCertificates,
+    SuperLink,
+    connected,
+)
+from fedhk.cli.flower.init import APP_FILE, CONFIG_FILE, PROJECT_FILE
+from fedhk.cli.flower.processes import FlowerError
+from fedhk.cli.runs import CHECKPOINT, SUMMARY, absolute, check_free, is_run
+
+if TYPE_CHECKING:
+    from fedhk.federation.run import Run
+
+# Seconds between looks at the checkpoint, and at what Flower says of the run.
+LOOK_EVERY, ASK_EVERY = 1.0, 5.0
+
+AppFolder = Annotated[
+    Path, typer.Argument(metavar="DIR", help="A folder that `fedhk flower init` made.", exists=True, file_okay=False)
+]
+RunOut = Annotated[Path, typer.Option("--out", "-o", help="Run folder to write.")]
+
+
+def run(  # noqa: PLR0917
+    folder: AppFolder,
+    out: RunOut,
+    superlink: SuperLink = DEFAULT_ADDRESS,
+    root_certificates: RootCertificates = None,
+    insecure: Insecure = False,
+    force: o.Force = False,
+    resume: o.Resume = False,
+    json: o.Json = False,
+) -> None:
+    """Start a run at a SuperLink, follow it, and leave a run folder.
+
+    It must be called on the SuperLink's machine, where the run folder is written. Labels and own models of sites stay
+    at the sites, in the folder that their node-config calls state. After an interruption, --resume goes on.
+
+    For example:
+
+        fedhk flower run clinics/ --root-certificates tls/ca.crt --out run/
+
+        fedhk flower run clinics/ --root-certificates tls/ca.crt --out run/ --resume
+    """
+    target = absolute(out)
+    with exit_codes(f"`fedhk flower run {folder} --out {out} --resume` goes on."):
+        with connected(superlink, root_certificates, insecure) as control:
+            summary = run_app(control, folder, target, force=force, resume=resume)
+        if json:
+            show_json(summary)
+        else:
+            show_summary(output(), summary, target)
+
+
+def run_app(
+    control: Control,
+    folder: Path,
+    out: Path,
+    *,
+    force: bool = False,
+    resume: bool = False,
+    watch: Callable[[], None] = lambda: None,
+) -> dict[str, Any]:
+    """Run an app to its end; returns the summary.
+
+    Parameters
+    ----------
+    control : Control
+        The SuperLink.
+    folder, out : Path
+        The app, and the run folder.
+    force, resume : bool
+        Whether a run in `out` is replaced, or gone on with.
+    watch : callable
+        Called now and then; it raises where there is nothing left to wait for.
+
+    Raises
+    ------
+    CoordinatorError
+        If the coordinator's process failed, with its own words and exit code.
+    FlowerError
+        If Flower ended the run without them.
+    """
+    missing = [name for name in (PROJECT_FILE, APP_FILE, CONFIG_FILE) if not (folder / name).is_file()]
+    if missing:
+        raise ConfigError(f"{str(folder)!r} lacks {missing}; `fedhk flower init` makes such a folder.")
+    parameters = read_config(folder / CONFIG_FILE).parameters or {}
+    check_free(out, force=force, resume=resume)
+    with tempfile.TemporaryDirectory(prefix="fedhk-run-") as scratch:
+        failure = Path(scratch) / "failure.json"
+        told = {"out": str(out), "resume": resume, "force": force, "failure": str(failure)}
+        words = " ".join(f"{name}={json_format.dumps(value)}" for name, value in told.items())
+        started = control.call("run", str(folder.absolute()), CONNECTION, "--run-config", words)
+        number = str(started["run-id"])
+        say(f"Run {number} has begun.")
+        try:
+            status = _followed(control, number, out, parameters, watch)
+        except (KeyboardInterrupt, FlowerError):
+            control.call("stop", number, CONNECTION)
+            raise
+        if failure.exists():
+            raise _failed(json_format.loads(failure.read_text("utf-8")))
+    if not status.startswith("finished:completed") or not is_run(out):
+        raise FlowerError(
+            f"Flower says {status!r} of run {number}, and {str(out)!r} holds no finished run. The SuperLink's log says "
+            "more; --resume goes on where a checkpoint was reached."
+        )
+    summary: dict[str, Any] = json_format.loads((out / SUMMARY).read_text("utf-8"))
+    return summary
+
+
+class CoordinatorError(FlowerError):
+    """What the coordinator's process said when it failed."""
+
+    def __init__(self, text: str, code: int) -> None:
+        super().__init__(text)
+        self.exit_code = code
+
+
+def _failed(told: dict[str, Any]) -> CoordinatorError:
+    return CoordinatorError(f"{told['text']}", int(told["code"]))
+
+
+def _followed(control: Control, number: str, out: Path, parameters: dict[str, Any], watch: Callable[[], None]) -> str:
+    """Show progress until the run has ended; Flower's last word on it."""
+    asked = time.monotonic()
+    with _progress(parameters) as update:
+        while True:
+            time.sleep(LOOK_EVERY)
+            watch()
+            reached = _reached(out)
+            if reached is not None:
+                update(reached)
+            if time.monotonic() - asked > ASK_EVERY or is_run(out):
+                status = str(control.call("list", CONNECTION, "--run-id", number)["runs"][0]["status"])
+                if status.startswith("finished"):
+                    return status
+                asked = time.monotonic()
+
+
+def _reached(out: Path) -> Run | None:
+    from fedhk.errors import CheckpointError
+    from fedhk.federation.checkpoint import peek
+
+    try:
+        return peek(out / CHECKPOINT)
+    except CheckpointError:  # it says so itself when it is gone on with
+        return None
+
+
+@contextmanager
+def _progress(parameters: dict[str, Any]) -> Iterator[Callable[[Run], None]]:
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from fedhk.estimators.progress import show_progress
+
+    with show_progress(int(parameters.get("max_rounds", 100)), float(parameters.get("tol", 0.0))) as update:
+        yield update

@@ -1,0 +1,149 @@
+"""`fedhk flower link` and `fedhk flower site`: Flower's programs with the flags that a federation needs."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedhk.cli.console import counted, exit_codes, say
+from fedhk.cli.flower.connection import DEFAULT_ADDRESS, Insecure, RootCertificates, SuperLink
+from fedhk.cli.flower.keys import CA, SERVER_CERTIFICATE, SERVER_KEY
+from fedhk.cli.flower.processes import (
+    LOOPBACK,
+    FlowerError,
+    check_port,
+    check_reachable,
+    environment,
+    free_port,
+    program,
+    split_address,
+)
+
+Tls = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of `fedhk flower certificates`.", file_okay=False)]
+Database = Annotated[
+    Path, typer.Option("--database", help="File in which the SuperLink keeps who is registered, and runs.")
+]
+
+
+def link(
+    tls: Tls,
+    database: Database,
+    host: Annotated[str, typer.Option("--host", help="Address to listen on; 0.0.0.0 is all.")] = LOOPBACK,
+    port: Annotated[int, typer.Option("--port", help="Port to listen on.", min=1, max=65535)] = 8000,
+) -> None:
+    """Start a SuperLink: TLS on, sites only with registered keys, no installer, no telemetry.
+
+    For example:
+
+        fedhk flower link tls/ --database link.db --host 0.0.0.0
+    """
+    with exit_codes():
+        missing = [name for name in (CA, SERVER_CERTIFICATE, SERVER_KEY) if not (tls / name).is_file()]
+        if missing:
+            raise FlowerError(f"{str(tls)!r} lacks {missing}; `fedhk flower certificates` makes them.")
+        check_port(host, port, "the SuperLink")
+        _become(link_command(tls, database, host, port))
+
+
+def link_command(tls: Path, database: Path, host: str, port: int) -> list[str]:
+    """How a SuperLink is started."""
+    return [
+        "flower-superlink",
+        *("--host", host, "--port", str(port), "--database", str(database.absolute())),
+        *("--ssl-ca-certfile", str(tls / CA)),
+        *("--ssl-certfile", str(tls / SERVER_CERTIFICATE)),
+        *("--ssl-keyfile", str(tls / SERVER_KEY)),
+        "--enable-supernode-auth",
+        "--disable-runtime-dependency-installation",
+    ]
+
+
+def site(  # noqa: PLR0917
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="The site's folder, with a file per view.")],
+    name: Annotated[str, typer.Option("--name", help="What the site is called in the federation.")],
+    state: Annotated[Path, typer.Option("--state", help="Folder for what the site keeps: ledger, model, labels.")],
+    superlink: SuperLink = DEFAULT_ADDRESS,
+    root_certificates: RootCertificates = None,
+    key: Annotated[
+        Path | None, typer.Option("--key", help="The site's private key, registered at the SuperLink.")
+    ] = None,
+    policy: Annotated[
+        Path | None, typer.Option("--policy", help="TOML file: what this site demands of any run.")
+    ] = None,
+    insecure: Insecure = False,
+    port: Annotated[int | None, typer.Option("--port", help="Port on loopback for this site's own processes.")] = None,
+) -> None:
+    """Start a site: a SuperNode that answers for a data folder.
+
+    The folder is read first as a run would read it. It is read anew for every message, so that it must stay as it is
+    while a run is under way.
+
+    For example:
+
+        fedhk flower site data/rome --name rome --state state/ --superlink fed.example.org:8000
+            --root-certificates ca.crt --key rome.key
+    """
+    with exit_codes():
+        from fedhk.federation.remote.policy import read_policy
+
+        if not insecure and (root_certificates is None or key is None):
+            raise typer.BadParameter("and --root-certificates are needed, or --insecure.", param_hint="--key")
+        for file, option in ((root_certificates, "--root-certificates"), (key, "--key"), (policy, "--policy")):
+            if file is not None and not file.is_file():
+                raise FlowerError(f"{option} {str(file)!r} is not there.")
+        if policy is not None:
+            read_policy(policy)
+        say(describe_site(data, name, state))
+        split_address(superlink)
+        try:
+            check_reachable(superlink)
+        except FlowerError as error:  # it may come later: the SuperNode goes on trying
+            say(f"Note: {error}")
+        if port is not None:
+            check_port(LOOPBACK, port, "the SuperNode")
+        _become(
+            site_command(data, name, state, superlink, root_certificates, key, policy=policy, port=port or free_port())
+        )
+
+
+def describe_site(data: Path, name: str, state: Path) -> str:
+    """What a site has, after reading it as a run would."""
+    from fedhk.data.folders import read_site
+    from fedhk.federation.remote.site import RemoteSite
+
+    RemoteSite(name, data, state)  # refuses the name if it must
+    found = read_site(data)
+    views = ", ".join(f"{view} ({values.shape[1]})" for view, values in found.views.items() if values is not None)
+    return f"Site {name!r}: {counted(found.n_rows, 'row')}, views {views}."
+
+
+def site_command(  # noqa: PLR0917
+    data: Path,
+    name: str,
+    state: Path,
+    superlink: str,
+    root_certificates: Path | None,
+    key: Path | None,
+    *,
+    policy: Path | None = None,
+    port: int,
+) -> list[str]:
+    """How a SuperNode is started."""
+    config = {"site": name, "data": str(data.absolute()), "state": str(state.absolute())}
+    if policy is not None:
+        config["policy"] = str(policy.absolute())
+    words = " ".join(f"{entry}={json.dumps(value, ensure_ascii=False)}" for entry, value in config.items())
+    trust = ["--insecure"] if root_certificates is None else ["--root-certificates", str(root_certificates.absolute())]
+    if key is not None:
+        trust += ["--auth-supernode-private-key", str(key.absolute())]
+    where = ["--superlink", superlink, "--host", LOOPBACK, "--port", str(port)]
+    return ["flower-supernode", *where, *trust, "--node-config", words]
+
+
+def _become(command: list[str]) -> None:
+    """Go on as another program: what stops this one stops that."""
+    os.execve(program(command[0]), command, environment())  # noqa: S606 - a program of Flower, with arguments of ours

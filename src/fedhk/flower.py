@@ -1,0 +1,101 @@
+"""FedHK as a Flower app: the two objects that Flower starts, and the engine between them.
+
+`fedhk flower init` writes an app that uses these; `docs/deployment.md` says how it is run.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+
+from fedhk.federation.engines.flower import ACTION, KEY, RECORD, GridTransport, reply_with
+from fedhk.federation.engines.remote import RemoteSites
+from fedhk.federation.remote.policy import Policy, read_policy
+from fedhk.federation.remote.site import RemoteSite, refusal
+
+__all__ = ["FlowerEngine", "make_client_app", "make_server_app"]
+
+
+class FlowerEngine(RemoteSites):
+    """The way to sites that run Flower's SuperNode.
+
+    Parameters
+    ----------
+    grid : flwr.serverapp.Grid
+        What Flower gives a ServerApp.
+    **options
+        As in `fedhk.federation.engines.remote.RemoteSites`: `expected`, `wait_for`, `wait`, `memory`.
+
+    Examples
+    --------
+    In a ServerApp of one's own::
+
+        @app.main()
+        def main(grid, context):
+            model = fedhk.FedHKPerson(n_clusters=4, engine=FlowerEngine(grid, expected=["rome", "oslo"])).fit()
+            model.save("model.safetensors")
+    """
+
+    def __init__(self, grid: Grid, **options: Any) -> None:
+        super().__init__(GridTransport(grid), **options)
+
+
+def make_server_app(config: Path) -> ServerApp:
+    """The coordinator's end: fits what a configuration says, and writes a run folder.
+
+    Parameters
+    ----------
+    config : Path
+        As `fedhk fit` takes and writes it, without data.
+    """
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        from fedhk.cli.flower.coordinate import coordinate  # noqa: PLC0415 - sites load this file too
+
+        coordinate(config, GridTransport(grid), dict(context.run_config))
+
+    return app
+
+
+def make_client_app() -> ClientApp:
+    """A site's end: answers with what its node-config names, in files of its own.
+
+    The SuperNode's ``--node-config`` has ``site`` (the name in the federation), ``data`` (the folder with a file per
+    view), ``state`` (the folder for what the site keeps) and, optionally, ``policy`` (a TOML file).
+    """
+    app = ClientApp()
+
+    @app.query(ACTION)
+    def answer(message: Message, context: Context) -> Message:
+        logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+        return reply_with(message, site_answer(dict(context.node_config), _payload(message)))
+
+    return app
+
+
+def site_answer(node_config: dict[str, Any], payload: bytes) -> bytes:
+    """A site's answer; what is wrong with its set-up is told in its log, and in one sentence to the server."""
+    name = str(node_config.get("site") or "unnamed")
+    missing = [key for key in ("site", "data", "state") if not node_config.get(key)]
+    if missing:
+        logging.getLogger("fedhk.site").error("--node-config lacks %s; it has %s", missing, sorted(node_config))
+        return refusal(name[:100], 0, f"its SuperNode's --node-config lacks {', '.join(missing)}")
+    try:
+        policy = read_policy(Path(node_config["policy"])) if node_config.get("policy") else Policy()
+        site = RemoteSite(name, Path(node_config["data"]), Path(node_config["state"]), policy)
+    except Exception:
+        logging.getLogger("fedhk.site").exception("the site cannot be set up")
+        return refusal("unnamed", 0, "its name or policy cannot be used; its log says more")
+    return site.answer(payload)
+
+
+def _payload(message: Message) -> bytes:
+    content: Any = message.content[RECORD][KEY]
+    return content if isinstance(content, bytes) else b""
