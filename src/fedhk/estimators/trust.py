@@ -70,7 +70,8 @@ def _sealed_plan(plan: Plan, clients: dict[str, Views], fraction: float) -> Plan
         _check_delta(plan.privacy, clients)
         if plan.privacy.public:
             plan.privacy.view_bounds(_widths(clients))
-        _warn_of_noise(plan, clients)
+        if any(views.n_rows for views in clients.values()):  # sites elsewhere do not say how many rows they have
+            _warn_of_noise(plan, clients)
     settings = plan.settings
     # what "auto" would choose from candidates that are not sent here is the plain value
     weights = "uniform" if settings.view_weights == "auto" else settings.view_weights

@@ -8,7 +8,6 @@ from __future__ import annotations
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
-from sklearn.cluster import kmeans_plusplus
 
 from fedhk._typing import FloatArray, IntArray
 
@@ -20,6 +19,8 @@ def plus_plus(
     points: FloatArray, weight: FloatArray, n_clusters: int, random_state: np.random.RandomState
 ) -> FloatArray:
     """Greedy k-means++ seeds."""
+    from sklearn.cluster import kmeans_plusplus  # noqa: PLC0415 - a site's process starts anew for every message
+
     return np.asarray(kmeans_plusplus(points, n_clusters, sample_weight=weight, random_state=random_state)[0])
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -52,6 +54,19 @@ class SiteReport:
     terms: SiteTerms
     clusters: int
     shares: dict[str, float] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """For a message; the order of the components stays."""
+        return {"terms": asdict(self.terms), "clusters": self.clusters, "shares": list(self.shares.items())}
+
+    @classmethod
+    def from_json(cls, told: dict[str, Any]) -> SiteReport:
+        """What `to_json` gave; KeyError, TypeError or ValueError for anything else."""
+        numbers = {name: float(told["terms"][name]) for name in ("objective", "center_distance", "view_distance")}
+        shares = {str(name): float(value) for name, value in told["shares"]}
+        if not all(math.isfinite(number) for number in (*numbers.values(), *shares.values())):
+            raise ValueError("numbers that are not finite")
+        return cls(SiteTerms(rows=int(told["terms"]["rows"]), **numbers), int(told["clusters"]), shares)
 
 
 def global_objective(

@@ -10,7 +10,7 @@ import logging
 import secrets
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -25,7 +25,7 @@ from fedhk.federation.messages import Message, decode, encode, expect
 from fedhk.federation.payloads import pack_text
 from fedhk.federation.remote.site import check_version
 from fedhk.federation.remote.site_file import Join
-from fedhk.model.personal_objective import SiteReport, SiteTerms
+from fedhk.model.personal_objective import SiteReport
 
 if TYPE_CHECKING:
     from fedhk.federation.state import Plan
@@ -285,12 +285,7 @@ def _read_report(site: str, answer: bytes | Exception) -> SiteReport | None:
     try:
         message = _message(answer, site)
         expect(message, kind="deliver", site=site)
-        if not message.values:
-            return None
-        told = message.values
-        terms = SiteTerms(**{name: float(value) for name, value in told["terms"].items()})  # type: ignore[arg-type]
-        shares = {str(name): float(value) for name, value in told["shares"].items()}
-        return SiteReport(replace(terms, rows=int(terms.rows)), int(told["clusters"]), shares)
+        return SiteReport.from_json(message.values) if message.values else None
     except MessageError as error:
         LOG.warning("site %r did not take the model: %s", site, error.reason)
     except (KeyError, TypeError, ValueError, AttributeError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -60,4 +59,5 @@ def delivered(
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
         raise
-    return asdict(outcome.report)
+    told: dict[str, Any] = outcome.report.to_json()
+    return told

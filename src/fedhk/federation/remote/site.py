@@ -153,7 +153,11 @@ class RemoteSite:
         state = SiteState(self.name, views, secure=secure)
         if join.privacy is not None:
             state = self._with_budget(state, join)
-        return state if kept.message is None else restored(state, kept.message)
+        if kept.message is not None:
+            state = restored(state, kept.message)
+        if state.privacy is not None and state.ledger is not None:
+            self.policy.check_budget(state.privacy, state.ledger, state.run, self.name)
+        return state
 
     def _with_budget(self, state: SiteState, join: Join) -> SiteState:
         try:
@@ -162,9 +166,7 @@ class RemoteSite:
             raise MessageError(f"the run's privacy budget cannot be used: {str(error)[:200]}", self.name) from error
         if state.views.n_rows and privacy.delta >= 1.0 / state.views.n_rows:
             raise MessageError(f"delta={privacy.delta:g} is not below 1 over the number of its rows", self.name)
-        ledger = Ledger(self.folder / LEDGER, self.name)
-        self.policy.check_budget(privacy, ledger, join.run, self.name)
-        return replace(state, privacy=privacy, ledger=ledger)
+        return replace(state, privacy=privacy, ledger=Ledger(self.folder / LEDGER, self.name))
 
     def _site_data(self, join: Join | None) -> SiteData:
         if not self.data.is_dir():
