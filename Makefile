@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test lint bench clean
+.PHONY: setup demo test test-deploy lint bench clean
 
 setup: $(READY)
 
@@ -17,6 +17,9 @@ demo: $(READY)
 
 test: $(READY)
 	$(BIN)/python -m pytest --numprocesses auto
+
+test-deploy: $(READY)
+	$(BIN)/python -m pytest -m deploy tests/deploy
 
 lint: $(READY)
 	$(BIN)/ruff check .
