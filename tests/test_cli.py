@@ -94,7 +94,7 @@ class TestFit:
         found = {str(path.relative_to(run)) for path in run.rglob("*") if path.is_file()}
         sites = ("bern", "oslo", "rome")
         assert found == {
-            *("model.safetensors", "config.toml", "summary.json", "history.parquet", "history.json"),
+            *("model.safetensors", "config.toml", "summary.json", "history.parquet", "history.json", "report.html"),
             *(f"labels/{site}.parquet" for site in sites),
             *(f"sites/{site}.safetensors" for site in sites),
         }

@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedhk import datasets, metrics
+    from fedhk import datasets, metrics, plot
     from fedhk.estimators.efkmvc import EFKMVC
     from fedhk.estimators.heat_kernel_mvc import HeatKernelMVC
     from fedhk.estimators.person import FedHKPerson
@@ -27,6 +27,7 @@ __all__ = [
     "evaluate",
     "load",
     "metrics",
+    "plot",
 ]
 
 # Loaded when first used, so that `fedhk --help` and shell completion need not wait for scikit-learn.
@@ -37,7 +38,7 @@ _ESTIMATORS = {
     "FedHKTucker": "fedhk.estimators.tensor_centers",
     "HeatKernelMVC": "fedhk.estimators.heat_kernel_mvc",
 }
-_MODULES = ("datasets", "metrics")
+_MODULES = ("datasets", "metrics", "plot")
 
 
 def __getattr__(name: str) -> Any:

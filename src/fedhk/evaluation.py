@@ -84,7 +84,7 @@ def evaluate(
     predicted: dict[str, list[tuple[IntArray, IntArray]]] = {}
     for site, views in clients.items():
         for kind, own in models[site].items():
-            record, found = _measures(common, own, views, held[site])
+            record, found = measure_rows(common, own, views, held[site])
             records.append({"site": site, "model": kind, "rows": len(held[site])} | record)
             if site in known:
                 truth = known[site][held[site]]
@@ -199,7 +199,7 @@ def _missing(table: Any) -> Any:
     return np.isnan(table.data if hasattr(table, "tocsr") else table)
 
 
-def _measures(common: Any, own: Any, views: Views, held: IntArray) -> tuple[Record, IntArray]:
+def measure_rows(common: Any, own: Any, views: Views, held: IntArray) -> tuple[Record, IntArray]:
     """Objective and silhouette of held-out rows, and their clusters in the own model."""
     if len(held) == 0:
         return {"objective": float("nan"), "silhouette": float("nan")}, np.zeros(0, np.int64)

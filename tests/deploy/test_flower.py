@@ -9,7 +9,7 @@ import pytest
 
 import fedhk
 from fedhk.cli.algorithms import run_algorithm
-from fedhk.cli.flower.local import gather
+from fedhk.cli.flower.local import federation, gather
 from fedhk.data.folders import read_federation
 
 NAMES = ("oslo", "pisa", "rome")
@@ -27,18 +27,14 @@ def test_three_sites_over_tls_give_the_model_of_one_process(deployment, folders)
     gather(deployment.work / "state", list(NAMES), deployment.out)
     here = run_algorithm("e-fkmvc", read_federation(folders["rome"].parent), parameters, seed=0)
     there = fedhk.load(deployment.out / "model.safetensors")
-    worst = max(
-        abs(a - b).max() for a, b in zip(here.model.cluster_centers_, there.cluster_centers_, strict=True)
-    )
+    worst = max(abs(a - b).max() for a, b in zip(here.model.cluster_centers_, there.cluster_centers_, strict=True))
     assert worst < 1e-9
     found = {str(path.relative_to(deployment.out)) for path in deployment.out.rglob("*") if path.is_file()}
-    files = ["model.safetensors", "config.toml", "summary.json", "history.json", "history.parquet"]
+    files = ["model.safetensors", "config.toml", "summary.json", "history.json", "history.parquet", "report.html"]
     assert found == {*files, *(f"labels/{n}.parquet" for n in NAMES), *(f"sites/{n}.safetensors" for n in NAMES)}
 
 
 def test_all_processes_end_with_the_federation(folders, tmp_path):
-    from fedhk.cli.flower.local import federation
-
     with federation(tmp_path, {"rome": folders["rome"]}) as running:
         started = groups(running)
         assert all(Path(f"/proc/{pid}").exists() for pid in started)

@@ -379,3 +379,29 @@ def test_habits(fitted):
     assert clone(fitted).get_params() == fitted.get_params()
     assert "FedHKPerson" in repr(fitted)
     assert fitted.history_[0]["bytes_up"] > 0
+
+
+def test_global_centres_are_in_input_units_whatever_the_calibration_divided_by():
+    """Rows without their site's mean lie around the global centres, neither nearer nor farther out."""
+    data = datasets.make_sites(5, 200, n_clusters=4, shift=1.0, random_state=1)
+    model = FedHKPerson(4, random_state=0).fit(data.sites)
+    assert model.calibration_[2][0] < 0.95  # units have changed
+    labels = np.concatenate([model.labels_[site] for site in data.sites])
+    for view, centers in enumerate(model.cluster_centers_):
+        tables = [np.asarray(views[view]) for views in data.sites.values()]
+        means = [
+            np.mean([t[model.labels_[s] == k].mean(0) for k in range(4)], 0)
+            for s, t in zip(data.sites, tables, strict=True)
+        ]
+        rows = np.vstack([table - mean for table, mean in zip(tables, means, strict=True)])
+        found = np.stack([rows[labels == k].mean(axis=0) for k in range(4)])
+        sizes = np.linalg.norm(centers - centers.mean(axis=0), axis=1) / np.linalg.norm(found, axis=1)
+        assert np.all(np.abs(sizes - 1) < 0.12), sizes
+
+
+def test_a_file_keeps_what_sites_learned_only_where_they_may_say_so(tmp_path):
+    data = datasets.make_sites(4, 60, n_clusters=3, random_state=0)
+    FedHKPerson(3, random_state=0, secure=True).fit(data.sites).save(tmp_path / "masked")
+    FedHKPerson(3, random_state=0).fit(data.sites).save(tmp_path / "open")
+    assert not hasattr(fedhk.load(tmp_path / "masked"), "personalization_")
+    assert fedhk.load(tmp_path / "open").personalization_

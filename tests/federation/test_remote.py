@@ -179,7 +179,7 @@ class TestFaults:
 
     def test_too_few_sites_are_an_error_that_says_why(self, wire):
         wire.gone = {2, 3, 4}
-        with pytest.raises(SitesError, match="1 sites .* 2 are needed"):
+        with pytest.raises(SitesError, match=r"1 sites .* 2 are needed"):
             fitted(wire, engine=RemoteSites(wire, expected=NAMES, wait=0.0, wait_for=2))
 
     def test_a_site_that_goes_away_and_comes_back_under_another_number_takes_part_again(self, wire):
@@ -227,7 +227,7 @@ class TestFaults:
         assert {site: known.node for site, known in engine.known.items()} == dict(zip(NAMES, (1, 2, 3, 4), strict=True))
         assert model.history_[0]["clients"] == 4
 
-    def test_other_columns_are_refused_and_another_order_is_put_right(self, wire, folders, rows, tmp_path):
+    def test_other_columns_are_refused_and_another_order_is_put_right(self, wire, rows, tmp_path):
         tables = {view: table.to_numpy() for view, table in rows["rome"].items()}
         names = {view: [f"{view}_{i}" for i in range(table.shape[1])] for view, table in tables.items()}
         turned = {view: table[:, ::-1] for view, table in tables.items()}
@@ -248,15 +248,15 @@ class TestFaults:
         assert str(tmp_path) not in reason
 
     def test_exceptions_stay_at_the_site(self, wire, monkeypatch, caplog):
-        secret = "row 17 is 42.0 in /srv/secret"
+        private = "row 17 is 42.0 in /srv/secret"
 
         def broken(*_):
-            raise RuntimeError(secret)
+            raise RuntimeError(private)
 
         monkeypatch.setattr("fedhk.federation.remote.site.client_step", broken)
         answer = decode(wire.send({4: _joining("describe")}, 1.0)[4])
         assert answer.values["reason"] == "an error at the site; its log says more"
-        assert secret in caplog.text
+        assert private in caplog.text
 
     def test_another_version_is_refused_on_both_sides(self, wire):
         hello = encode(Message("hello", "*", 0, {}, {"fedhk": "0.0.1"}))

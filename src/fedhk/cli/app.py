@@ -11,6 +11,7 @@ from fedhk.cli.fit import fit
 from fedhk.cli.flower import flower_commands
 from fedhk.cli.info import info
 from fedhk.cli.predict import predict
+from fedhk.cli.report import report
 
 EPILOG = (
     "Exit codes: 0 done, 1 unexpected error, 2 wrong usage, 3 data or configuration that cannot be used, 4 too few "
@@ -39,7 +40,7 @@ def main(
     """Personalized federated multi-view clustering."""
 
 
-for command in (fit, predict, info, demo):
+for command in (fit, predict, info, report, demo):
     app.command(epilog=EPILOG)(command)
 app.add_typer(audit_commands(EPILOG), name="audit")
 app.add_typer(flower_commands(EPILOG), name="flower")

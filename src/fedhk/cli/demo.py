@@ -53,12 +53,14 @@ def demo(out: DemoOut = None, seed: DemoSeed = 0, runs: Runs = 3, force: o.Force
 def _write(target: Path, sites: Any, outcome: Any, seed: int) -> None:
     """The run of the first seed as `fit` writes it, with its data beside it."""
     from fedhk.data.folders import write_site
+    from fedhk.report import write_report
 
     with replacing(target) as draft:
         for name, site in sites.federation.sites.items():
             write_site(draft / DATA / name, site.views, site.ids, site.columns)
         config = Config(target / DATA, "e-fkmvc", seed, {"n_clusters": sites.n_clusters}).complete()
         write_run(draft, outcome, replace(config, data=target / DATA), data=DATA)
+        write_report(draft, title=target.name, data=sites.federation)
 
 
 def _show(console: Console, results: dict[str, Any], target: Path | None) -> None:

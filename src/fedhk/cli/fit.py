@@ -161,6 +161,7 @@ def fit_folder(
 ) -> dict[str, Any]:
     """Run a configuration and write its run folder; returns the summary."""
     from fedhk.data.folders import read_federation
+    from fedhk.report import write_report
 
     assert config.data is not None  # noqa: S101 - checked before
     assert config.seed is not None  # noqa: S101 - a complete configuration has one
@@ -187,7 +188,9 @@ def fit_folder(
         evaluation = evaluate_algorithm(outcome, federation) if evaluated else None
         with replacing(out) as draft:
             keep_ledger(checkpoint, draft)
-            return write_run(draft, outcome, config, evaluation=evaluation)
+            summary = write_run(draft, outcome, config, evaluation=evaluation)
+            write_report(draft, title=out.name, data=federation)
+            return summary
 
 
 def show_summary(console: Console, summary: dict[str, Any], out: Path) -> None:

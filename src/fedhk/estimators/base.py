@@ -167,12 +167,32 @@ class HeatKernelModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluster
         header = {
             "model": described,
             "params": {name: _as_json(value) for name, value in self.get_params(deep=False).items()},
-            "fitted": {name: getattr(self, name) for name in self._stored if hasattr(self, name)},
+            "fitted": {name: getattr(self, name) for name in self._kept_names() if hasattr(self, name)},
             "feature_names": [str(name) for name in getattr(self, "feature_names_in_", ())],
             "dtype": self._dtype.name,
             "single_table": self._single_table,
         }
         return header, arrays
+
+    def _kept_names(self) -> tuple[str, ...]:
+        """Fitted attributes that a file of this model keeps."""
+        return self._stored
+
+    def _repr_html_inner(self) -> str:
+        """What a notebook shows: once fitted what was found, and the parameters."""
+        parameters = str(super()._repr_html_inner())
+        if not self.__sklearn_is_fitted__():
+            return parameters
+        from fedhk.report.notebook import model_html  # noqa: PLC0415 - only notebooks need it
+
+        return model_html(self) + parameters
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+        """The same for notebooks that ask for a bundle."""
+        bundle: dict[str, Any] = super()._repr_mimebundle_(**kwargs)
+        if "text/html" in bundle:
+            bundle["text/html"] = self._repr_html_inner()
+        return bundle
 
     @classmethod
     def from_state(cls, header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Self:

@@ -21,7 +21,6 @@ from fedhk.federation.state import Plan, ServerState
 from fedhk.model.calibration import Calibration
 from fedhk.model.fitted import FittedModel
 from fedhk.model.one_pass import Passes, own_threads
-from fedhk.model.parameters import Parameters
 from fedhk.model.personal import offset_share, personalise
 from fedhk.model.personal_objective import SiteReport, global_objective
 from fedhk.model.personal_step import Personal, Wanted
@@ -143,13 +142,24 @@ class FedHKPerson(TensorCenters):
         check_protocol(self.protocol, self.decomposition, calibration)
         return replace(super()._plan(clients), calibration=calibration, makeup=True)
 
+    def _kept_names(self) -> tuple[str, ...]:
+        """What sites learned stays out of a file where noise or masks hide single sites: it has neither."""
+        if self.privacy is None and not self.secure:
+            return self._stored
+        return (*TensorCenters._stored, "calibration_")
+
     def _blend(self) -> float:
         """Share of a site's own factors in its start of a round: what is learned stays out of the rounds."""
         return 0.0 if isinstance(self.personalization, str | Mapping) else float(self.personalization)
 
     def _global_model(self, state: ServerState) -> FittedModel:
+        model = replace(super()._global_model(state), makeup=state.makeup)
         self.calibration_ = None if state.calibration is None else state.calibration.to_list()
-        return replace(super()._global_model(state), makeup=state.makeup)
+        return (
+            model
+            if state.calibration is None
+            else replace(model, references=state.calibration.in_units(model.references))
+        )
 
     def _hear(self, reports: Mapping[str, SiteReport]) -> None:
         """What sites learned, and what all of them come to together."""
@@ -172,16 +182,15 @@ class FedHKPerson(TensorCenters):
     def site_outcome(self, site: str, views: Views, workers: int = 1) -> SiteOutcome:
         model = self._model
         parameters = model.parameters
-        rows = Rows(aligned(views, model.references, model.view_names, site), model.references)
-        frame, personal, common = self._own(site, rows, parameters, workers)
+        views = aligned(views, model.references, model.view_names, site)
+        frame, personal = self._own(site, views, workers)
         with Passes(personal.rows, parameters.n_clusters, workers) as scan:
             memberships, labels, objective = scan.assign(personal.parameters)
         with Passes(frame, parameters.n_clusters, workers) as scan:
-            global_labels = scan.assign(common)[1]
+            global_labels = scan.assign(parameters)[1]
         values = {name: getattr(personal, name) for name in COMPONENTS} | dict(personal.parts)
         if self.calibration_ is not None and self.calibration_[0] > 0:  # most of the offset is in the frame already
-            plain = tuple(r.rescaled(f) for r, f in zip(rows.references, self.calibration_[2], strict=True))
-            values["shift"] = offset_share(replace(rows, references=plain), common, labels)
+            values["shift"] = offset_share(Rows(views, model.references), parameters, labels)
         return SiteOutcome(
             self._site_model(personal, objective),
             labels,
@@ -212,16 +221,17 @@ class FedHKPerson(TensorCenters):
         model = self._model
         views = check_views(X, names=model.view_names, widths=model.widths, columns=model.columns, missing_views=True)
         with own_threads() as workers:
-            _, personal, _ = self._own(name, Rows(views, model.references), model.parameters, workers)
+            _, personal = self._own(name, views, workers)
             with Passes(personal.rows, self.n_clusters_, workers) as scan:
                 objective = scan.statistics(personal.parameters).objective
         return self._site_model(personal, objective)
 
-    def _own(self, site: str, rows: Rows, parameters: Parameters, workers: int) -> tuple[Rows, Personal, Parameters]:
-        """A site's rows in their frame, its own parameters, and the common ones."""
+    def _own(self, site: str, views: Views, workers: int) -> tuple[Rows, Personal]:
+        """A site's rows in their frame, and its own parameters."""
+        rows, parameters = Rows(views, self._model.references), self._model.parameters
         calibration = None if self.calibration_ is None else Calibration.from_list(self.calibration_)
         if calibration is not None:
-            rows = calibrated_rows(rows.views, rows.references, calibration)
+            rows = calibrated_rows(views, calibration.before(rows.references), calibration)
         learned = None if share_of(self.personalization, site) is None or self.center_pull is not None else 0.0
         wanted = Wanted(
             shift=learned,
@@ -238,7 +248,7 @@ class FedHKPerson(TensorCenters):
             wanted = replace(wanted, shift=0.0, centers=0.0, center_pull=None)
         learn = isinstance(self.view_weights, str) and self.view_weights == "learned"
         makeup = self._model.makeup
-        return rows, personalise(rows, parameters, wanted, makeup, learn_weights=learn, workers=workers), parameters
+        return rows, personalise(rows, parameters, wanted, makeup, learn_weights=learn, workers=workers)
 
     def _site_model(self, personal: Personal, objective: float) -> HeatKernelMVC:
         parameters, references = personal.parameters, personal.rows.references

@@ -69,6 +69,14 @@ class Calibration:
     factors: tuple[float, ...]
     offsets: bool
 
+    def in_units(self, references: Sequence[Reference]) -> tuple[Reference, ...]:
+        """Common references in the units of the calibrated rows, in which the centres are."""
+        return tuple(reference.rescaled(factor) for reference, factor in zip(references, self.factors, strict=True))
+
+    def before(self, references: Sequence[Reference]) -> tuple[Reference, ...]:
+        """What `in_units` was given."""
+        return tuple(reference.rescaled(1 / factor) for reference, factor in zip(references, self.factors, strict=True))
+
     def to_list(self) -> list[Any]:
         """For messages."""
         return [self.shift, self.spread, list(self.factors), self.offsets]

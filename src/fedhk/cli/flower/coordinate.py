@@ -57,6 +57,7 @@ def fit_remote(
 ) -> dict[str, Any]:
     """Run a configuration over sites that are elsewhere and write its run folder; returns the summary."""
     from fedhk.federation.engines.remote import RemoteSites
+    from fedhk.report import write_report
 
     check_free(out, force=force, resume=resume)
     if resume and is_under_way(out):
@@ -75,7 +76,9 @@ def fit_remote(
         outcome = federated(model)
         outcome.sites = _facts(engine, outcome)
         with replacing(out) as draft:
-            return write_run(draft, forgetting(outcome), config)
+            summary = write_run(draft, forgetting(outcome), config)
+            write_report(draft, title=out.name)
+            return summary
 
 
 def _facts(engine: RemoteSites, outcome: Outcome) -> dict[str, SiteFacts]:

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedhk.cli.console import OutputExistsError, exit_codes, say
+from fedhk.cli.flower.processes import LOOPBACK
 
 if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
+OWN_HOSTS = ("localhost", LOOPBACK)
 CA, SERVER_CERTIFICATE, SERVER_KEY = "ca.crt", "server.pem", "server.key"
 
 Hosts = Annotated[
@@ -60,7 +62,10 @@ def key(
 
 
 def make_certificates(folder: Path, hosts: list[str], days: int) -> None:
-    """Write an authority's certificate, and a key and certificate of a server with some names."""
+    """Write an authority's certificate, and a key and certificate of a server with some names and those of loopback.
+
+    The SuperLink's own processes reach it on loopback, and check the name too.
+    """
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -78,7 +83,7 @@ def make_certificates(folder: Path, hosts: list[str], days: int) -> None:
         .add_extension(_usage(signs=True), critical=True)
         .sign(authority, hashes.SHA384())
     )
-    names = x509.SubjectAlternativeName([_host(host) for host in hosts])
+    names = x509.SubjectAlternativeName([_host(host) for host in dict.fromkeys([*hosts, *OWN_HOSTS])])
     own = (
         _builder(_name(hosts[0]), issuer, server, end)
         .add_extension(names, critical=False)

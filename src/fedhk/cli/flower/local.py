@@ -80,13 +80,15 @@ def run_local(config: Config, out: Path, *, force: bool = False) -> dict[str, An
     """Start everything, run, gather, end everything; returns the summary."""
     from fedhk.data.folders import read_federation
     from fedhk.errors import DataError
+    from fedhk.report import write_report
 
     if config.data is None:
         raise DataError("a folder with one sub-folder per site is needed.")
     data = absolute(config.data)
     check_apart(out, data)
     check_free(out, force=force)
-    names = list(read_federation(data).sites)
+    federation_data = read_federation(data)
+    names = list(federation_data.sites)
     work = Path(tempfile.mkdtemp(prefix="fedhk-local-"))
     try:
         make_app(work / "app", Config(data, config.algorithm, config.seed, config.parameters), sites=names, wait=120.0)
@@ -94,6 +96,7 @@ def run_local(config: Config, out: Path, *, force: bool = False) -> dict[str, An
             with connected(running.address, work / "tls" / CA, insecure=False) as control:
                 summary = run_app(control, work / "app", out, force=force, watch=running.check)
             gather(work / "state", names, out)
+            write_report(out, data=federation_data)
     except BaseException:
         say(f"Logs of all processes are in {work}")
         raise
@@ -136,7 +139,7 @@ def federation(work: Path, sites: dict[str, Path]) -> Iterator[Running]:
         Data folders by name.
     """
     env = environment(work / "flwr")
-    make_certificates(work / "tls", ["localhost", LOOPBACK], days=2)
+    make_certificates(work / "tls", ["localhost"], days=2)
     port = free_port()
     running = Running(f"{LOOPBACK}:{port}")
     try:

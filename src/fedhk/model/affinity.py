@@ -1,0 +1,158 @@
+"""How near rows are to anchors: sparse affinities, per view and in the joint space of all views, side by side.
+
+A row gives each of its few nearest anchors a share, exp(-scale d / d') with d the squared distance and d' that of the
+first anchor that gets none, so that dense and thin regions are treated alike. The shares of a row in all blocks sum to
+1: rows and anchors are then the two sides of a graph on which heat spreads from rows to anchors and back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from fedhk._typing import BoolArray, FloatArray, IntArray
+from fedhk.model.rows import Rows
+
+# Distances of a chunk of rows to all anchors, in bytes: what is computed from them stays in the cache.
+CHUNK_BYTES = 2**21
+
+
+@dataclass(frozen=True)
+class AnchorGraph:
+    """Anchors, and how rows are tied to them.
+
+    Parameters
+    ----------
+    anchors : tuple of array of shape (p, d_h)
+        Every anchor has a centre in every view, in model units.
+    neighbours : int
+        Anchors that a row is tied to in each block; fewer where there are fewer.
+    scale : float
+        How fast shares fall with the distance.
+    joint_weight : float
+        Share of the joint space in a row that has all views; the views divide the rest evenly. A row that lacks views
+        has the same proportions among the blocks it has.
+    """
+
+    anchors: tuple[FloatArray, ...]
+    neighbours: int = 9
+    scale: float = 3.0
+    joint_weight: float = 0.5
+
+    @property
+    def n_anchors(self) -> int:
+        """Number of anchors p."""
+        return int(self.anchors[0].shape[0])
+
+    @cached_property
+    def distinct(self) -> tuple[IntArray, ...]:
+        """Per view, anchors whose centres differ there: those that coincide in a view are one anchor of that view.
+
+        A view of few different values, or of one, then ties rows to the values, not to whichever anchor comes first.
+        """
+        first = (np.unique(centers, axis=0, return_index=True)[1] for centers in self.anchors)
+        return tuple(np.sort(indices) for indices in first)
+
+    @cached_property
+    def widths(self) -> tuple[int, ...]:
+        """Columns of each block: one per view, then the joint space."""
+        return (*(len(indices) for indices in self.distinct), self.n_anchors)
+
+    @property
+    def n_columns(self) -> int:
+        """Columns of all blocks together."""
+        return sum(self.widths)
+
+    @property
+    def block_weights(self) -> FloatArray:
+        """Weight of each block in a row that has all of them."""
+        n_views = len(self.anchors)
+        return np.append(np.full(n_views, (1.0 - self.joint_weight) / n_views), self.joint_weight)
+
+    def chunks(self, rows: Rows, chunk_rows: int | None = None) -> Iterator[tuple[slice, Any]]:
+        """Ranges of rows that cover them once, each with the affinities of its rows, CSR of shape (b, columns)."""
+        size = self._chunk_rows(rows) if chunk_rows is None else chunk_rows
+        readers = rows.readers(size)
+        lifted = [reader.lift(centers, 1.0) for reader, centers in zip(readers, self.anchors, strict=True)]
+        for start in range(0, rows.n_rows, size):
+            part = slice(start, min(start + size, rows.n_rows))
+            distances, observed = [], []
+            for view, (reader, centers) in enumerate(zip(readers, lifted, strict=True)):
+                exponents = np.empty((self.n_anchors, part.stop - part.start), rows.dtype)
+                reader.load(part)
+                reader.exponents(centers, exponents)
+                distances.append(np.maximum(-exponents.T, 0.0))
+                observed.append(_observed(rows, view, part))
+            yield part, self._affinities(distances, observed)
+
+    def affinities(self, rows: Rows) -> Any:
+        """Affinities of all rows, CSR of shape (n, columns): a few numbers a row."""
+        parts = [part for _, part in self.chunks(rows)]
+        return sp.vstack(parts, format="csr") if parts else sp.csr_array((0, self.n_columns))
+
+    def _chunk_rows(self, rows: Rows) -> int:
+        """Rows per chunk: a function of shapes only."""
+        row_bytes = self.n_anchors * (len(self.anchors) + 1) * rows.dtype.itemsize
+        return int(np.clip(CHUNK_BYTES // row_bytes, 64, 4096))
+
+    def _affinities(self, distances: list[FloatArray], observed: list[BoolArray]) -> Any:
+        joint: FloatArray = np.asarray(np.sum(distances, axis=0, dtype=np.float64))
+        tables = [*(d[:, i] for d, i in zip(distances, self.distinct, strict=True)), joint]
+        seen = [*observed, np.any(observed, axis=0)]
+        starts = np.concatenate([[0], np.cumsum(self.widths)[:-1]])
+        columns, shares = [], []
+        for table, has, weight, start in zip(tables, seen, self.block_weights, starts, strict=True):
+            nearest, share = nearest_shares(table, self.neighbours, self.scale)
+            columns.append(nearest + start)
+            shares.append(share * (weight * has)[:, None])
+        joined = np.hstack(shares)
+        total = joined.sum(axis=1, keepdims=True)
+        joined = np.divide(joined, total, out=joined, where=total > 0)
+        n_rows, count = joined.shape
+        pointers = np.arange(0, n_rows * count + 1, count)
+        return sp.csr_array((joined.ravel(), np.hstack(columns).ravel(), pointers), shape=(n_rows, self.n_columns))
+
+
+def nearest_shares(distances: FloatArray, neighbours: int, scale: float) -> tuple[IntArray, FloatArray]:
+    """The nearest anchors of each row, nearest first, and the shares that they get, which sum to 1.
+
+    Parameters
+    ----------
+    distances : array of shape (n, p)
+        Squared distances.
+    neighbours : int
+        How many get a share; at most all but one, unless there is only one.
+    scale : float
+        The nearest that gets none would get exp(-scale) of what an anchor on the row gets.
+
+    Notes
+    -----
+    A row on which all anchors lie that could get a share says nothing about them: it has no share in this block.
+    """
+    count = max(1, min(neighbours, distances.shape[1] - 1))
+    if distances.shape[1] == 1:
+        return np.zeros((len(distances), 1), np.int64), np.ones((len(distances), 1))
+    # ranks are taken in single precision: what differs by rounding only is a tie, and a tie goes by the anchors' order
+    ranked = distances.astype(np.float32)
+    nearest = np.sort(np.argpartition(ranked, count, axis=1)[:, : count + 1], axis=1)
+    order = np.argsort(np.take_along_axis(ranked, nearest, axis=1), axis=1, kind="stable")
+    nearest = np.take_along_axis(nearest, order, axis=1)
+    found = np.take_along_axis(distances, nearest, axis=1).astype(np.float64)
+    beyond = found[:, -1:]
+    ratio = np.divide(found[:, :-1], beyond, out=np.zeros((len(found), count)), where=beyond > 0)
+    shares = np.exp(-scale * ratio) * (beyond > 0)
+    total = shares.sum(axis=1, keepdims=True)
+    return nearest[:, :-1], np.divide(shares, total, out=shares, where=total > 0)
+
+
+def _observed(rows: Rows, view: int, part: slice) -> BoolArray:
+    """Which rows have a view."""
+    table = rows.views.tables[view]
+    if table is None or not rows.views.missing[view]:
+        return np.full(part.stop - part.start, table is not None)
+    return np.asarray(~np.isnan(table[part]).all(axis=1))

@@ -1,0 +1,207 @@
+"""Where heat on the graph of rows and anchors stays longest: leading eigenvectors, from sums over rows.
+
+With Z the affinities (n, m) and d = Z^T 1 their column sums, heat goes from anchors to rows and back by
+G = d^(-1/2) Z^T Z d^(-1/2). Rows of Z sum to 1, so that d = Z^T Z 1: column sums are a product too, and sqrt(d) is the
+first eigenvector. Sites need d for nothing. They are told directions V and answer with Z^T Z V, a sum over rows; the
+server takes the best approximation in the span of all that it has asked (Rayleigh-Ritz), and asks next where it is
+still wrong: a block Krylov method whose every product is one exchange. The Gram matrix is the answer to V = I.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse as sp
+from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
+
+from fedhk._typing import FloatArray
+
+# Directions of a basis that hold less than this share of the longest are what rounding leaves.
+SPAN = 1e-9
+
+# Eigenvalues nearer than this are equal to rounding, and so many beyond the wanted are looked at for equal ones.
+SAME_VALUE, BEYOND = 1e-6, 8
+
+# Graphs up to this size are solved whole.
+DENSE_COLUMNS = 400
+
+# Eigenvalues below this share of the first are noise; dividing by their roots would make it large.
+LEAST_VALUE = 1e-8
+
+
+@dataclass(frozen=True)
+class Ritz:
+    """The best approximation to leading eigenvectors in the span of what is known.
+
+    Parameters
+    ----------
+    values : array of shape (k,)
+        Approximate eigenvalues, largest first, from 0 to 1.
+    vectors : array of shape (m, k)
+        Orthonormal, in the rotation of `canonical_turn`.
+    errors : array of shape (m, k)
+        G vectors - values vectors: where to look next.
+    scales : array of shape (m,)
+        d^(-1/2); 0 for an anchor that no row is near to.
+    """
+
+    values: FloatArray
+    vectors: FloatArray
+    errors: FloatArray
+    scales: FloatArray
+
+    @property
+    def wrong(self) -> FloatArray:
+        """Length of the error of each vector."""
+        return np.asarray(np.linalg.norm(self.errors, axis=0))
+
+    def projection(self, n_components: int) -> FloatArray:
+        """What affinities are multiplied by to embed rows: d^(-1/2) q / sqrt(value), shape (m, n_components)."""
+        values = np.maximum(self.values[:n_components], LEAST_VALUE)
+        return self.scales[:, None] * self.vectors[:, :n_components] / np.sqrt(values)
+
+    def next_directions(self, n_wanted: int, tol: float) -> FloatArray:
+        """Where the wanted vectors are off by more than `tol`, as sites take them; no column if nowhere."""
+        off = np.flatnonzero(self.wrong[:n_wanted] > tol)
+        return unit_columns(self.scales[:, None] * self.errors[:, off])
+
+
+def products(affinities: Any, directions: FloatArray, sample_weight: FloatArray | None = None) -> FloatArray:
+    """Z^T Z V of some rows, a sum over them, shape (m, q)."""
+    spread = affinities @ directions
+    if sample_weight is not None:
+        spread = spread * sample_weight[:, None]
+    return np.asarray(affinities.T @ spread, dtype=np.float64)
+
+
+def gram(affinities: Any, sample_weight: FloatArray | None = None) -> FloatArray:
+    """Z^T Z of some rows, a sum over them, shape (m, m)."""
+    weighted = affinities if sample_weight is None else sp.diags_array(sample_weight) @ affinities
+    return np.asarray((affinities.T @ weighted).toarray(), dtype=np.float64)
+
+
+def product_sensitivity(directions: FloatArray) -> float:
+    """How far, at most, one row more or less moves the products.
+
+    A row adds z (z^T V). Its shares z are not negative and sum to 1 (or 0), so that |z| <= 1 and z^T V is a mean of
+    rows of V, no longer than the longest of them. With V = I this is |z z^T| <= 1, the bound for the Gram matrix.
+    """
+    return float(np.linalg.norm(directions, axis=1).max(initial=0.0))
+
+
+def start_directions(affinities: Any, n_directions: int) -> FloatArray:
+    """First directions, from rows that stand in for those of the sites: ones, and their leading eigenvectors."""
+    sums = np.asarray(affinities.sum(axis=0)).ravel()
+    scales = _inverse_roots(sums)
+    scaled = sp.csr_array(affinities @ sp.diags_array(scales))
+    vectors = _leading(scaled, min(n_directions, scaled.shape[1]))
+    # an anchor that no stand-in is near to may still be near to rows
+    held = np.where(scales > 0, scales, scales[scales > 0].mean() if (scales > 0).any() else 1.0)
+    return unit_columns(np.column_stack([np.ones(len(sums)), held[:, None] * vectors[:, 1:]]))
+
+
+def ritz(known: Sequence[tuple[FloatArray, FloatArray]], n_wanted: int) -> Ritz:
+    """Rayleigh-Ritz in the span of directions.
+
+    Parameters
+    ----------
+    known : sequence of (directions, products)
+        Of shape (m, q) each, the products summed over all rows; the first direction of all is 1.
+    n_wanted : int
+        Eigenvectors wanted; fewer where the span has fewer dimensions.
+    """
+    asked, told = (np.hstack(parts) for parts in zip(*known, strict=True))
+    scales = _inverse_roots(told[:, 0])
+    basis = np.divide(asked, scales[:, None], out=np.zeros(asked.shape), where=scales[:, None] > 0)
+    lengths = np.linalg.norm(basis, axis=0)
+    lengths = np.where(lengths > 0, lengths, 1.0)
+    left, sizes, right = scipy.linalg.svd(basis / lengths, full_matrices=False, lapack_driver="gesvd")
+    kept = sizes > SPAN * sizes.max(initial=0.0)
+    span, mix = left[:, kept], right[kept].T / sizes[kept]
+    images = (scales[:, None] * told / lengths) @ mix
+    return _best(span, images, scales, n_wanted)
+
+
+def gram_ritz(total: FloatArray, n_wanted: int) -> Ritz:
+    """Eigenvectors from the Gram matrix of all rows: nothing is approximate."""
+    scales = _inverse_roots(total.sum(axis=1))
+    normal = scales[:, None] * total * scales
+    size = len(normal)
+    few = max(0, size - n_wanted - BEYOND)
+    values, vectors = scipy.linalg.eigh(normal, subset_by_index=[few, size - 1])
+    return _leading_ritz(values[::-1], vectors[:, ::-1], normal @ vectors[:, ::-1], scales, n_wanted)
+
+
+def eigengap(values: FloatArray, least: int, most: int) -> int:
+    """The number of clusters after which eigenvalues fall most: each cluster that is nearly apart has one near 1."""
+    most = min(most, len(values) - 1)
+    if most <= least:
+        return max(min(least, len(values)), 1)
+    gaps = values[least - 1 : most] - values[least : most + 1]
+    return least + int(np.argmax(gaps))
+
+
+def canonical_turn(values: FloatArray, vectors: FloatArray) -> FloatArray:
+    """The rotation, of shape (k, k), after which vectors do not depend on how they were computed.
+
+    An eigenvector is known up to its sign, and those of one eigenvalue (groups that heat does not leave) up to a
+    rotation. In every group of equal eigenvalues, the first vector is turned to where the group is largest, the second
+    to where it is largest apart from the first, and so on; alone, a vector's largest component becomes positive.
+    """
+    turn = np.zeros((len(values), len(values)))
+    starts = np.flatnonzero(np.append(True, np.abs(np.diff(values)) > SAME_VALUE))
+    for start, stop in zip(starts, np.append(starts[1:], len(values)), strict=True):
+        left = vectors[:, start:stop].copy()
+        for column in range(start, stop):
+            row = left[np.argmax(np.round(np.linalg.norm(left, axis=1), 9))]
+            axis = row / max(float(np.linalg.norm(row)), 1e-300)
+            turn[start:stop, column] = axis
+            left -= np.outer(left @ axis, axis)
+    return turn
+
+
+def unit_columns(directions: FloatArray) -> FloatArray:
+    """Columns whose largest component is 1 or -1, so that few digits hold them; those of zeros stay."""
+    largest = np.abs(directions).max(axis=0, initial=0.0)
+    return np.asarray(directions / np.where(largest > 0, largest, 1.0))
+
+
+def _best(span: FloatArray, images: FloatArray, scales: FloatArray, n_wanted: int) -> Ritz:
+    """The leading eigenvectors in an orthonormal span whose images under G are known."""
+    inner = span.T @ images
+    values, turns = np.linalg.eigh((inner + inner.T) / 2)
+    turns = turns[:, ::-1]
+    return _leading_ritz(values[::-1], span @ turns, images @ turns, scales, n_wanted)
+
+
+def _leading_ritz(
+    values: FloatArray, vectors: FloatArray, images: FloatArray, scales: FloatArray, n_wanted: int
+) -> Ritz:
+    """The first vectors in their canonical rotation; a group of equal eigenvalues is turned before it is cut."""
+    count = min(n_wanted + BEYOND, len(values))
+    turn = canonical_turn(values[:count], vectors[:, :count])[:, :n_wanted]
+    values, vectors, images = values[:n_wanted], vectors[:, :count] @ turn, images[:, :count] @ turn
+    return Ritz(np.clip(values, 0.0, 1.0), vectors, images - values * vectors, scales)
+
+
+def _inverse_roots(sums: FloatArray) -> FloatArray:
+    """d^(-1/2), and 0 where nothing is: a share below this is what rounding leaves of one."""
+    least = 1e-12 * max(float(sums.max(initial=0.0)), 1e-300)
+    return np.asarray(np.where(sums > least, np.maximum(sums, least) ** -0.5, 0.0))
+
+
+def _leading(scaled: Any, count: int) -> FloatArray:
+    """Leading eigenvectors of Z^T Z, largest eigenvalue first."""
+    size = scaled.shape[1]
+    if size > max(DENSE_COLUMNS, 2 * count):
+        operator = LinearOperator((size, size), matvec=lambda v: scaled.T @ (scaled @ v), dtype=np.float64)
+        try:
+            values, vectors = eigsh(operator, k=count, v0=np.cos(np.arange(size)), tol=1e-4)
+            return np.asarray(vectors[:, np.argsort(-values)])
+        except ArpackNoConvergence:  # many equal eigenvalues: solve the whole
+            pass
+    return np.asarray(np.linalg.eigh((scaled.T @ scaled).toarray())[1][:, : -count - 1 : -1])

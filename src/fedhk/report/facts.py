@@ -1,0 +1,279 @@
+"""What a report says, as plain data: nothing here knows of files, estimators or HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fedhk._typing import FloatArray, IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """One view of the global model.
+
+    Parameters
+    ----------
+    name : str
+        What it is called.
+    features : tuple of str
+        Names of its columns; of a tensor, places such as "[2, 3]".
+    centers : array of shape (c, d)
+        Centres in input units.
+    weight : float
+        Its weight in the global model.
+    mean, spread : array of shape (d,)
+        Mean and standard deviation of each feature over all rows, in input units; the spread of a constant is 0.
+    """
+
+    name: str
+    features: tuple[str, ...]
+    centers: FloatArray
+    weight: float
+    mean: FloatArray
+    spread: FloatArray
+
+    def deviations(self, values: FloatArray) -> FloatArray:
+        """How far values in input units are from the mean of all rows, in spreads; 0 for constants."""
+        varies = self.spread > 0
+        result: FloatArray = np.where(varies, (values - self.mean) / np.where(varies, self.spread, 1.0), 0.0)
+        return result
+
+
+@dataclass(frozen=True, eq=False)
+class Assignment:
+    """The clusters of a site's rows.
+
+    Parameters
+    ----------
+    labels, global_labels : array of shape (n,)
+        Cluster in the site's own model, and in the global one.
+    certainty : array of shape (n,)
+        Largest membership.
+    """
+
+    labels: IntArray
+    global_labels: IntArray
+    certainty: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Site:
+    """One site: its name and views are known to all, the rest only where the page may show it.
+
+    Parameters
+    ----------
+    name : str
+        What it is called.
+    views : tuple of str
+        The views that it has.
+    assignment : Assignment or None
+        Clusters of its rows.
+    centers : dict of str to array of shape (c, d)
+        Centres of its own model in input units, by view.
+    weights : dict of str to float
+        View weights of its own model.
+    """
+
+    name: str
+    views: tuple[str, ...]
+    assignment: Assignment | None = None
+    centers: Mapping[str, FloatArray] = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round: what it reached and what it cost. Traffic is None where there is a single site."""
+
+    number: int
+    objective: float
+    seconds: float
+    sites: int | None = None
+    bytes_up: int | None = None
+    bytes_down: int | None = None
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class MapPoints:
+    """A view in two dimensions.
+
+    Parameters
+    ----------
+    centers : array of shape (c, 2)
+        Where the global centres are.
+    points : array of shape (n, 2)
+        Rows, at most a few thousand of them; none where rows are not shown.
+    sites, labels : array of shape (n,)
+        Number of the site (as in the facts) and cluster of each point.
+    own_centers : dict of int to array of shape (c, 2)
+        Where the centres of a site's own model are.
+    shares : tuple of (float, float)
+        Share of the variation that each axis shows.
+    flat : bool
+        Whether the view has one feature, so that the second axis means nothing.
+    n_rows : int
+        Rows that have the view, of which points are a sample.
+    """
+
+    centers: FloatArray
+    points: FloatArray
+    sites: IntArray
+    labels: IntArray
+    own_centers: Mapping[int, FloatArray]
+    shares: tuple[float, float]
+    flat: bool = False
+    n_rows: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """What rows tell beyond labels, by number of the site.
+
+    Parameters
+    ----------
+    cluster_means : dict of int to dict of str to array of shape (c, d)
+        Mean of the site's rows in each cluster, by view, in input units; NaN where there are none.
+    separation : dict of int to float
+        Mean of 1 - (distance to the own centre) / (distance to the next): 1 on the centres, 0 between two.
+    """
+
+    cluster_means: Mapping[int, Mapping[str, FloatArray]]
+    separation: Mapping[int, float]
+
+
+@dataclass(frozen=True)
+class Gain:
+    """Objective per row of a site's rows, under each kind of model that there is; lower is better."""
+
+    site: str
+    rows: int
+    objectives: Mapping[str, float]
+
+
+@dataclass(frozen=True, eq=False)
+class Facts:
+    """All that a page is made of.
+
+    Parameters
+    ----------
+    title, algorithm : str
+        Name of the run, and of what was run.
+    views : tuple of View
+        The views of the global model.
+    sites : tuple of Site
+        All sites; on the page of a site that one alone.
+    n_sites : int
+        How many sites took part.
+    rounds : tuple of Round
+        The history.
+    objective : float
+        At the end.
+    converged : bool or None
+        Whether the run stopped because nothing changed any more; None where that is not known.
+    stop_reason : str
+        Why it stopped.
+    fuzzifier : float
+        How much clusters share rows; close to 1, hardly.
+    n_rows : int or None
+        Rows of all sites together; None where that is not released.
+    maps : dict of str to MapPoints
+        By view.
+    measured : Measured or None
+        What rows tell, where they are there and may be shown.
+    gains : tuple of Gain
+        What personalization gained.
+    held_out : bool
+        Whether gains are measured on rows that no model saw.
+    shares : dict of str to dict of str to float
+        What each site took of its own rows, by site and component.
+    privacy : tuple of (float, float) or None
+        (epsilon, delta) that was spent.
+    secure : bool
+        Whether the server saw sums over all sites only.
+    releases : tuple of (str, int, float)
+        What one site released under noise: phase, how often, and noise over sensitivity.
+    released_only : bool
+        Whether the page keeps to what left the sites.
+    own_page_of : str or None
+        The site whose page this is.
+    spread_of_rows : bool
+        Whether spreads were measured on rows; otherwise they are those of the model's units.
+    unit_rows : bool
+        Whether rows were divided by their length, so that centres are not in input units.
+    notes : tuple of str
+        What is missing on the page, and why.
+    config, command : str
+        The configuration and the command that repeat the run.
+    version : str
+        Of FedHK.
+    """
+
+    title: str
+    algorithm: str
+    views: tuple[View, ...]
+    sites: tuple[Site, ...]
+    n_sites: int
+    rounds: tuple[Round, ...]
+    objective: float
+    converged: bool | None
+    stop_reason: str
+    fuzzifier: float
+    n_rows: int | None = None
+    maps: Mapping[str, MapPoints] = field(default_factory=dict)
+    measured: Measured | None = None
+    gains: tuple[Gain, ...] = ()
+    held_out: bool = False
+    shares: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    privacy: tuple[float, float] | None = None
+    secure: bool = False
+    releases: tuple[tuple[str, int, float], ...] = ()
+    released_only: bool = False
+    own_page_of: str | None = None
+    spread_of_rows: bool = False
+    unit_rows: bool = False
+    notes: tuple[str, ...] = ()
+    config: str = ""
+    command: str = ""
+    version: str = ""
+
+    @property
+    def n_clusters(self) -> int:
+        """Number of clusters."""
+        return len(self.views[0].centers)
+
+    @property
+    def assigned(self) -> dict[int, Assignment]:
+        """Clusters of rows by number of the site, where the page may show them."""
+        return {s: site.assignment for s, site in enumerate(self.sites) if site.assignment is not None}
+
+    @property
+    def sizes(self) -> dict[int, IntArray]:
+        """Rows in each cluster, by number of the site."""
+        return {s: np.bincount(a.labels, minlength=self.n_clusters) for s, a in self.assigned.items()}
+
+    @property
+    def bytes_up(self) -> int:
+        """Bytes that sites sent."""
+        return sum(r.bytes_up or 0 for r in self.rounds)
+
+    @property
+    def bytes_down(self) -> int:
+        """Bytes that were sent to sites."""
+        return sum(r.bytes_down or 0 for r in self.rounds)
+
+    @property
+    def personal(self) -> bool:
+        """Whether any site's own model differs from the global one."""
+        return any(distance > 0 for site in self.sites for distance in self.distances(site).values())
+
+    def distances(self, site: Site) -> dict[str, float]:
+        """Root mean square distance of a site's centres from the global ones, in spreads, by view that it has."""
+        return {
+            view.name: float(np.sqrt(np.mean(np.square(view.deviations(own) - view.deviations(view.centers)))))
+            for view in self.views
+            if view.name in site.views and (own := site.centers.get(view.name)) is not None
+        }

@@ -1,0 +1,70 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+import math
+
+
+def number(value: float, digits: int = 3) -> str:
+    """A number with a few significant digits; thousands are told apart, a minus is a real one."""
+    if not math.isfinite(value):
+        return "–"
+    if value == 0:
+        return "0"
+    size = math.floor(math.log10(abs(value)))
+    large_or_small = size >= 9 or size < -4
+    text = f"{value:.{digits - 1}e}" if large_or_small else f"{value:,.{max(digits - 1 - size, 0)}f}"
+    return text.replace("-", "−")
+
+
+def short(value: float) -> str:
+    """A number that somebody chose: 4 rather than 4.00."""
+    return f"{value:.3g}"
+
+
+def percent(share: float) -> str:
+    """A share in per cent: one digit behind the point below ten, none above; what is not zero never reads as zero."""
+    if not math.isfinite(share):
+        return "–"
+    value = 100 * share
+    if 0 < value < 0.05:
+        return "under 0.1 %"
+    if 99.5 <= value < 100:
+        return "over 99 %"
+    text = f"{value:.1f}" if abs(value) < 9.95 else f"{value:.0f}"
+    return f"{text.removesuffix('.0')} %"
+
+
+def counted(count: int, what: str) -> str:
+    """A number of things: "1 site", "2 sites"."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def size(n_bytes: float) -> str:
+    """Bytes with a unit."""
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if n_bytes >= factor:
+            return f"{number(n_bytes / factor)} {unit}"
+    return f"{n_bytes:.0f} B"
+
+
+def seconds(value: float) -> str:
+    """A time with a unit."""
+    if value >= 120:
+        return f"{number(value / 60)} minutes"
+    return f"{number(value, 2)} s"
+
+
+def listed(parts: list[str], most: int = 4) -> str:
+    """Several things in a sentence; of many the first."""
+    if len(parts) > most:
+        return f"{', '.join(parts[:most])} and {len(parts) - most} more"
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+
+
+def shortened(text: str, most: int) -> str:
+    """A name cut in its middle, where both of its ends tell something."""
+    if len(text) <= most:
+        return text
+    head = (most - 1) // 2
+    return f"{text[:head]}…{text[len(text) - (most - 1 - head) :]}"

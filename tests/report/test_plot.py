@@ -1,0 +1,108 @@
+"""Figures in notebooks."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from sklearn.exceptions import NotFittedError
+
+import fedhk
+from fedhk import plot
+from fedhk.datasets import make_sites
+from fedhk.errors import DataError
+from fedhk.report.notebook import model_html
+
+
+@pytest.fixture(scope="module")
+def sites():
+    return make_sites(3, 60, n_clusters=3, shift=1.5, random_state=0).sites
+
+
+@pytest.fixture(scope="module")
+def model(sites):
+    return fedhk.FedHKPerson(3, random_state=0).fit(sites)
+
+
+NEED_ROWS = {"view_map": {"view": 1}, "gains": {}}
+DRAWN = ("convergence", "traffic", "certainty", *NEED_ROWS)
+TABLES = ("cluster_sizes", "view_weights", "cluster_features")
+
+
+def drawn(name, model, sites):
+    options = NEED_ROWS[name] | {"sites": sites} if name in NEED_ROWS else {}
+    return getattr(plot, name)(model, **options)
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_drawings_are_shown_and_saved(model, sites, tmp_path, name):
+    figure = drawn(name, model, sites)
+    assert figure.svg in figure._repr_html_()
+    root = ElementTree.parse(figure.save(tmp_path / "figure.svg")).getroot()  # noqa: S314 - our own file
+    assert root.get("class") == "fedhk"
+    assert figure.html in figure.save(tmp_path / "figure.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_are_shown_and_saved_as_pages_only(model, sites, tmp_path, name):
+    figure = drawn(name, model, sites)
+    assert "<table" in figure._repr_html_()
+    figure.save(tmp_path / "figure.html")
+    with pytest.raises(ValueError, match=r"must end in \.html\."):
+        figure.save(tmp_path / "figure.svg")
+
+
+def test_a_map_has_every_row_of_few(model, sites):
+    assert plot.view_map(model, 0, sites).svg.count("h0") == sum(len(views[0]) for views in sites.values())
+    assert plot.view_map(model, 0).svg.count("h0") == 0
+
+
+def test_a_map_of_a_site_has_its_rows_alone(model, sites):
+    assert plot.view_map(model, 0, sites, site="site-01").svg.count("h0") == len(sites["site-01"][0])
+
+
+def test_what_cannot_be_drawn_is_refused_by_name(model, sites, tmp_path):
+    with pytest.raises(ValueError, match="view='x' is not a view"):
+        plot.view_map(model, "x")
+    with pytest.raises(ValueError, match="cluster=3 must be from 0 to 2"):
+        plot.cluster_features(model, 3)
+    with pytest.raises(DataError, match="site='x' is not in this model"):
+        plot.certainty(model, site="x")
+    with pytest.raises(DataError, match="the model was fitted to"):
+        plot.view_map(model, 0, {name: [view[1:] for view in views] for name, views in sites.items()})
+    with pytest.raises(NotFittedError):
+        plot.convergence(fedhk.EFKMVC(3))
+    model.save(tmp_path / "model.safetensors")
+    loaded = fedhk.load(tmp_path / "model.safetensors")
+    with pytest.raises(ValueError, match="no memberships to draw"):
+        plot.certainty(loaded)
+    assert plot.convergence(loaded).svg
+
+
+def test_one_site_needs_no_federation():
+    rows = np.random.default_rng(0).normal(size=(60, 3))
+    table = fedhk.HeatKernelMVC(2, random_state=0).fit(rows)
+    assert plot.report(table, rows).page.count("<figure") == 3  # map, certainty, convergence
+    views = fedhk.HeatKernelMVC(2, random_state=0).fit([rows, rows[:, :1]])
+    page = plot.report(views, [rows, rows[:, :1]]).page
+    assert "the height of a dot means nothing" in page
+    with pytest.raises(ValueError, match="no traffic to draw"):
+        plot.traffic(table)
+
+
+def test_sparse_text_and_tensors_are_drawn():
+    scipy = pytest.importorskip("scipy.sparse")
+    rng = np.random.default_rng(0)
+    text = scipy.random(50, 30, density=0.3, random_state=1, format="csr")
+    images = rng.normal(size=(50, 4, 3))
+    model = fedhk.HeatKernelMVC(2, scaling="l2", random_state=0).fit([text, images])
+    page = plot.report(model, [text, images]).page
+    assert "divided by their length" in page
+    assert "[3, 2]" in page or "[0, 0]" in page or "[1, " in page
+
+
+def test_an_estimator_says_what_it_found(model):
+    text = model_html(model)
+    assert "3 clusters among" in text
+    assert "<svg" in text
