@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Annotated
@@ -136,7 +135,12 @@ def site_command(  # noqa: PLR0917
     config = {"site": name, "data": str(data.absolute()), "state": str(state.absolute())}
     if policy is not None:
         config["policy"] = str(policy.absolute())
-    words = " ".join(f"{entry}={json.dumps(value, ensure_ascii=False)}" for entry, value in config.items())
+    for entry, value in config.items():
+        if any(mark in value for mark in "\"'\\"):  # Flower's own reader stumbles over them
+            raise FlowerError(
+                f"{entry} {value!r} has a quotation mark or a backslash, which --node-config cannot carry."
+            )
+    words = " ".join(f'{entry}="{value}"' for entry, value in config.items())
     trust = ["--insecure"] if root_certificates is None else ["--root-certificates", str(root_certificates.absolute())]
     if key is not None:
         trust += ["--auth-supernode-private-key", str(key.absolute())]

@@ -19,12 +19,13 @@ import numpy as np
 from fedhk import __version__
 from fedhk._files import write_atomically
 from fedhk.data.views import Columns, Views, is_tensor
-from fedhk.errors import DataError, FedHKError, MessageError
+from fedhk.errors import DataError, MessageError
 from fedhk.federation.describe import read_description
 from fedhk.federation.messages import Message, decode, encode, expect
 from fedhk.federation.payloads import pack_text
 from fedhk.federation.remote.site import check_version
 from fedhk.federation.remote.site_file import Join
+from fedhk.federation.server import QuorumError
 from fedhk.model.personal_objective import SiteReport
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class Transport(Protocol):
         """Send each node its bytes; what came back within so many seconds, or why nothing did."""
 
 
-class SitesError(FedHKError, RuntimeError):
+class SitesError(QuorumError):
     """Sites that are needed did not come."""
 
 
