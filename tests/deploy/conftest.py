@@ -81,6 +81,12 @@ class Deployment:
 
 
 @pytest.fixture
+def deployed():
+    """What puts a deployment around processes that a test starts itself."""
+    return Deployment
+
+
+@pytest.fixture
 def deployment(folders, tmp_path):
     with federation(tmp_path, folders) as running:
         yield Deployment(tmp_path, running)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import time
 
 import numpy as np
 import pytest
@@ -72,13 +74,25 @@ def kill(deployment, name):
     process.wait(10)
 
 
+def restarted(deployment, folders, name, patience=180.0):
+    """Start a SuperNode until it stays, as systemd does: the SuperLink believes the killed one alive for a minute."""
+    deadline = time.monotonic() + patience
+    while time.monotonic() < deadline:
+        process = site_process(deployment, folders, name)
+        try:
+            process.wait(15)
+        except subprocess.TimeoutExpired:
+            return
+        stop(process)
+    raise AssertionError(f"the SuperNode of {name} does not stay")
+
+
 def test_a_site_killed_in_a_round_is_named_comes_back_and_keeps_its_state(deployment, folders):
-    finished = deployment.begin({"max_rounds": 6, "timeout": 30.0}, algorithm="fedhk-person")
+    finished = deployment.begin({"max_rounds": 14, "timeout": 25.0}, algorithm="fedhk-person")
     deployment.wait_for_round(1)
     kill(deployment, "rome")
     before = load_site(deployment.work / "state" / "rome" / "site.fedhk", "rome")
-    deployment.wait_for_round(2)
-    site_process(deployment, folders, "rome")
+    restarted(deployment, folders, "rome")
     summary = finished()
     assert "rome" in summary["refused"]
     refused = [sorted(record["refused"]) for record in history(deployment)]
@@ -129,19 +143,16 @@ def test_a_key_that_is_not_registered_does_not_come_in(deployment, folders, tmp_
     summary = deployment.run({"max_rounds": 2, "min_sites": 2}, wait=20.0)
     assert summary["refused"] == {"rome": "ConnectionError: not connected"}
     assert stranger.poll() is not None
-    log = (deployment.work / "rome-again.log").read_text()
-    assert "key" in log.lower()
+    assert "Failed to activate SuperNode" in (deployment.work / "rome-again.log").read_text()
 
 
-def test_ten_sites_with_noise_and_masks_run_to_the_end(tmp_path):
+def test_ten_sites_with_noise_and_masks_run_to_the_end(tmp_path, deployed):
     data = make_sites(10, 200, n_clusters=3, shift=1.0, random_state=0)
     folders = written(data.sites, tmp_path / "data")
-    from conftest import Deployment  # noqa: PLC0415
-
     work = tmp_path / "work"
     work.mkdir()
     with federation(work, folders) as running:
-        deployment = Deployment(work, running)
+        deployment = deployed(work, running)
         budget = {"epsilon": 8.0, "delta": 1e-6, "bounds": [-20.0, 20.0], "rounds": 3}
         parameters = {"secure": True, "privacy": budget, "max_rounds": 3}
         summary = deployment.run(parameters, "fedhk-person", sites=list(folders), wait=180.0)

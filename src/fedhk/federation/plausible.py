@@ -21,7 +21,7 @@ from fedhk.model.statistics import Statistics
 
 # Sites that join later may lie outside the range that the others described, but not by more than this factor.
 REACH = 1e3
-ROUNDING = 1e-3
+ROUNDING, SMALL = 1e-3, 1e-20
 
 
 def reach(references: Sequence[Reference], moments: Sequence[Moments]) -> tuple[FloatArray, ...]:
@@ -83,5 +83,6 @@ def check_makeup(makeup: Makeup, rows: float, limits: Sequence[FloatArray], site
     most = (1 + ROUNDING) * rows
     if makeup.counts.sum() > most or np.any(makeup.seen > most):
         raise MessageError(f"clusters with more rows than the {rows:.6g} of the site", site)
-    if np.any(makeup.squares > makeup.seen * np.square(2 * np.concatenate(limits))):
+    # in a basis, centres of a constant feature are zero to rounding only
+    if np.any(makeup.squares > makeup.seen * (np.square(2 * np.concatenate(limits)) + SMALL)):
         raise MessageError("rows that are further from their centres than any row can be", site)
