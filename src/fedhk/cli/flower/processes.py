@@ -18,9 +18,9 @@ from fedhk.errors import FedHKError
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5",
 }
-"""Neither telemetry nor a look for updates; and no second of waiting before a message is taken up."""
+"""Neither telemetry nor a look for updates; and half a second of waiting, not one, before a message is taken up."""
 
 LOOPBACK = "127.0.0.1"
 

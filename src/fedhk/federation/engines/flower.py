@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
 # What FedHK's messages are called in Flower, and the record and its key that hold the bytes.
@@ -18,6 +19,9 @@ POLL_EVERY = 0.5
 # Seconds after which a request is sent again, doubled each time: a SuperNode that was killed has lost the first one.
 # The same request again costs a site nothing, it has kept its answer.
 RESEND_AFTER = 60.0
+
+# Errors of the way, not of the site: a message or its reply was lost, a process was killed. They are tried again.
+LOST, MOST_TRIES = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.CLIENT_APP_CRASHED), 3
 
 
 class GridTransport:
@@ -42,11 +46,17 @@ class GridTransport:
         sent_again, wait = began, RESEND_AFTER
         waiting = self._push(payloads)
         answers: dict[int, bytes | Exception] = {}
+        tries = dict.fromkeys(payloads, 1)
         while len(answers) < len(payloads) and time.monotonic() - began < timeout:
             for reply in self._grid.pull_messages(list(waiting)):
                 node = waiting.pop(reply.metadata.reply_to_message_id, None)
-                if node is not None:
-                    answers.setdefault(node, _content(reply))
+                if node is None or node in answers:
+                    continue
+                if reply.has_error() and reply.error.code in LOST and tries[node] < MOST_TRIES:
+                    tries[node] += 1
+                    waiting |= self._push({node: payloads[node]})
+                else:
+                    answers[node] = _content(reply)
             if time.monotonic() - sent_again > wait:
                 waiting |= self._push({node: content for node, content in payloads.items() if node not in answers})
                 sent_again, wait = time.monotonic(), 2 * wait
