@@ -28,15 +28,26 @@ lint: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[bench]'
+	$(BIN)/python benchmarks/peers.py 3
 	$(BIN)/python benchmarks/quality.py
 	$(BIN)/python benchmarks/speed.py
+	$(BIN)/python benchmarks/complexity.py
 	$(BIN)/python benchmarks/federation.py
+	$(BIN)/python benchmarks/diffusion.py 2
 	$(BIN)/python benchmarks/tensors.py
-	$(BIN)/python benchmarks/personalization.py
+	$(BIN)/python benchmarks/personalization.py 2
 	$(BIN)/python benchmarks/privacy.py
 	$(BIN)/python benchmarks/hostile.py
 	$(BIN)/python benchmarks/engine.py
 	$(BIN)/python benchmarks/kills.py
+	$(BIN)/python benchmarks/page.py
+
+# every page and the API reference as HTML in build/docs; a warning is an error
+.PHONY: docs
+docs: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	$(BIN)/python -m sphinx --builder html --fail-on-warning --keep-going --quiet docs build/docs
+	@echo build/docs/index.html
 
 clean:
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

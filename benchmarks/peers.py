@@ -253,6 +253,25 @@ def table(measure: str, sets: list[DataSet], found: dict[tuple[str, str], list[d
     return [*lines, ""]
 
 
+def plot(sets: list[DataSet], found: dict[tuple[str, str], list[dict[str, Any]]]) -> None:
+    """Mean ARI of every method that runs on all sets, with the spread over seeds."""
+    import matplotlib.pyplot as plt  # noqa: PLC0415 - only here
+
+    values: dict[str, np.ndarray] = {}
+    for method in METHODS:
+        per_set = [[record["ARI"] for record in found.get((data.name, method), [])] for data in sets]
+        if all(per_set) and np.isfinite(np.concatenate(per_set)).all():
+            values[method] = np.array(per_set).mean(axis=0)
+    order = sorted(values, key=lambda method: float(values[method].mean()))
+    colours = ["#0072b2" if hasattr(fedhk, method) else "#999999" for method in order]
+    figure, axes = plt.subplots(figsize=(7, 0.4 * len(order) + 1))
+    axes.barh(order, [values[m].mean() for m in order], xerr=[values[m].std() for m in order], color=colours)
+    axes.set_xlabel(f"ARI over all rows, mean of {len(sets)} data sets (FedHK in blue)")
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    figure.savefig(RESULTS / "peers.svg", metadata={"Date": None})
+
+
 def main() -> None:
     numbers = [int(word) for word in sys.argv[1:] if word.isdigit()]
     seeds = range(numbers[0] if numbers else 3)
@@ -271,6 +290,7 @@ def main() -> None:
     report = "\n".join(text)
     print(report)
     (RESULTS / "peers.md").write_text(report)
+    plot(sets, found)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedhk import datasets, metrics, plot
+    from fedhk.estimators.diffusion import FedHKDiffusion
     from fedhk.estimators.efkmvc import EFKMVC
+    from fedhk.estimators.heat_diffusion import HeatDiffusion
     from fedhk.estimators.heat_kernel_mvc import HeatKernelMVC
     from fedhk.estimators.person import FedHKPerson
     from fedhk.estimators.tensor_centers import FedHKParafac2, FedHKTucker
@@ -18,9 +20,11 @@ __version__ = "0.1.0.dev0"
 
 __all__ = [
     "EFKMVC",
+    "FedHKDiffusion",
     "FedHKParafac2",
     "FedHKPerson",
     "FedHKTucker",
+    "HeatDiffusion",
     "HeatKernelMVC",
     "__version__",
     "datasets",
@@ -33,17 +37,19 @@ __all__ = [
 # Loaded when first used, so that `fedhk --help` and shell completion need not wait for scikit-learn.
 _ESTIMATORS = {
     "EFKMVC": "fedhk.estimators.efkmvc",
+    "FedHKDiffusion": "fedhk.estimators.diffusion",
     "FedHKParafac2": "fedhk.estimators.tensor_centers",
     "FedHKPerson": "fedhk.estimators.person",
     "FedHKTucker": "fedhk.estimators.tensor_centers",
     "HeatKernelMVC": "fedhk.estimators.heat_kernel_mvc",
 }
+_TRANSFORMERS = {"HeatDiffusion": "fedhk.estimators.heat_diffusion"}
 _MODULES = ("datasets", "metrics", "plot")
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ESTIMATORS:
-        value = getattr(importlib.import_module(_ESTIMATORS[name]), name)
+    if name in _ESTIMATORS or name in _TRANSFORMERS:
+        value = getattr(importlib.import_module((_ESTIMATORS | _TRANSFORMERS)[name]), name)
     elif name in _MODULES:
         value = importlib.import_module(f"fedhk.{name}")
     elif name == "evaluate":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from numbers import Real
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
-from fedhk._typing import FloatArray, IntArray
+from fedhk._typing import IntArray
 from fedhk.data.clients import check_clients
 from fedhk.data.views import Views
 from fedhk.estimators.heat_kernel_mvc import HeatKernelMVC
@@ -143,8 +142,9 @@ def _common(model: Any, fitted: Any, train: dict[str, Any]) -> Any:
     """The model of all sites without anything personal: the fitted one, unless it was made for personal ones."""
     if "calibration" not in model.get_params():
         return fitted
-    without = {"calibration": None, "personalization": 0.0, "view_personalization": 0.0}
-    return clone(model).set_params(**without, center_pull=None, view_pull=None).fit(train)
+    plain = {"calibration": None, "personalization": 0.0, "view_personalization": 0.0}
+    without = plain | {"center_pull": None, "view_pull": None}
+    return clone(model).set_params(**{n: v for n, v in without.items() if n in model.get_params()}).fit(train)
 
 
 def _check_labels(labels: Mapping[str, Any], clients: dict[str, Views]) -> dict[str, IntArray]:
@@ -208,13 +208,7 @@ def measure_rows(common: Any, own: Any, views: Views, held: IntArray) -> tuple[R
     found = own.predict({name: table for name, table in tables.items() if name in names})
     model = common._model
     site = aligned(views, model.references, model.view_names, "")
-    rows = take(Rows(site, model.references), held)
-    centers = dict(zip(own._model.view_names, own._model.centers(), strict=True))
-    inner: list[FloatArray] = []
-    for name, reference, shared in zip(model.view_names, model.references, model.parameters.centers, strict=True):
-        flat = centers[name].reshape(len(centers[name]), -1) if name in centers else None
-        inner.append(shared if flat is None else np.where(np.isfinite(reference.scale), reference.to_model(flat), 0.0))
-    parameters = replace(model.parameters, centers=tuple(inner), form=None, sizes=own._model.parameters.sizes)
+    rows, parameters = model.seen(own._model, take(Rows(site, model.references), held).views)
     with Passes(rows, parameters.n_clusters, 1) as scan:
         objective = scan.statistics(parameters).objective / len(held)
         silhouette = scan.silhouette(parameters) if parameters.n_clusters > 1 else float("nan")

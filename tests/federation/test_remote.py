@@ -59,6 +59,7 @@ CASES = {
     "a basis sent once": (fedhk.FedHKParafac2, {"rank": 2, "protocol": "cores"}),
     "calibration and offsets": (fedhk.FedHKPerson, {"max_rounds": 6}),
     "a share by site": (fedhk.FedHKPerson, {"max_rounds": 3, "personalization": {"rome": 0.4}}),
+    "an embedding": (fedhk.FedHKDiffusion, {"max_rounds": 4, "calibration": 0.75, "personalization_step": 0.3}),
     "masks": (fedhk.EFKMVC, {"secure": True}),
     "masks and personalization": (fedhk.FedHKPerson, {"secure": True}),
 }

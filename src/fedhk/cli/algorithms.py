@@ -61,6 +61,7 @@ ALGORITHMS = {
     "fedhk-tucker": Algorithm("FedHKTucker"),
     "fedhk-parafac2": Algorithm("FedHKParafac2"),
     "fedhk-person": Algorithm("FedHKPerson"),
+    "fedhk-diffusion": Algorithm("FedHKDiffusion"),
     "heat-kernel-mvc": Algorithm("HeatKernelMVC", federated=False, rounds="max_iter"),
 }
 

@@ -14,6 +14,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from fedhk._typing import FloatArray, IntArray
 from fedhk.data.views import Views, check_views, is_view_collection
 from fedhk.estimators.persistence import save_model
+from fedhk.model.embedded import read_model
 from fedhk.model.fitted import FittedModel
 from fedhk.model.one_pass import Passes, own_threads
 from fedhk.model.rows import Rows
@@ -51,7 +52,7 @@ class HeatKernelModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluster
     @property
     def view_weights_(self) -> FloatArray:
         """Weight of each view; they sum to 1."""
-        return self._model.parameters.view_weights
+        return self._model.view_weights
 
     @property
     def view_names_(self) -> list[str]:
@@ -199,7 +200,7 @@ class HeatKernelModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluster
         """The model again, from what `to_state` gave."""
         known = cls._get_param_names()
         model = cls(**{name: value for name, value in header["params"].items() if name in known and value is not None})
-        model._model = FittedModel.from_state(header["model"], arrays)
+        model._model = read_model(header["model"], arrays)
         model._dtype = np.dtype(header["dtype"])
         model._single_table = bool(header["single_table"])
         for name in cls._stored:
@@ -225,7 +226,7 @@ class HeatKernelModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluster
             columns=model.columns,
             missing_views=True,
         )
-        return Rows(views, model.references, check_weights(sample_weight, views))
+        return model.rows(views, check_weights(sample_weight, views))
 
     def _as_table(self, X: Any, *, reset: bool) -> Any:
         """One table, with all that scikit-learn checks of it; several views go through `check_views` instead."""

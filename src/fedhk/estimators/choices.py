@@ -21,6 +21,7 @@ from fedhk.model.settings import Settings
 AUTO_CLUSTERS = range(2, 11)
 
 WHOLE_FROM_ONE = Interval(Integral, 1, None, closed="left")
+SHARE = Interval(Real, 0, 1, closed="both")
 
 RANK_CONSTRAINT: list[Any] = [
     StrOptions({"auto"}),
@@ -154,3 +155,13 @@ def check_centers(
             )
         centers.append(array.reshape(flat))
     return tuple(centers)
+
+
+def check_calibration(given: Any) -> str | tuple[float, float] | None:
+    """Shares of mean and spread, "auto", or None."""
+    if given is None or isinstance(given, str):
+        return given
+    shares = (given, given) if isinstance(given, Real) else tuple(np.asarray(given, dtype=np.float64).ravel().tolist())
+    if len(shares) != 2 or not all(0 <= float(share) <= 1 for share in shares):
+        raise ValueError(f"calibration={given!r} must be 'auto', None, or one or two numbers from 0 to 1.")
+    return float(shares[0]), float(shares[1])

@@ -35,7 +35,6 @@ from fedhk.federation.state import Plan, ServerState
 from fedhk.model.fitted import FittedModel
 from fedhk.model.one_pass import Passes, own_threads
 from fedhk.model.personal_objective import SiteReport
-from fedhk.model.rows import Rows
 from fedhk.privacy.mechanism import DifferentialPrivacy, SecureSummation
 from fedhk.privacy.robust import AGGREGATIONS
 
@@ -246,7 +245,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         self._model = self._global_model(state)
         self._dtype = dtype
         self._single_table = False
-        self.n_features_in_ = sum(state.widths)
+        self.n_features_in_ = sum(self._model.widths)
         self.objective_ = state.final_objective
         self.history_ = run.history
         self.n_iter_ = progress.iteration
@@ -274,6 +273,10 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         """The model that all sites have in common."""
         return FittedModel(state.parameters, state.references, state.names, state.columns)
 
+    def _at_site(self, views: Views) -> FittedModel:  # noqa: ARG002
+        """The global model as a site with these rows has it, before anything is personal."""
+        return self._model
+
     def site_outcome(self, site: str, views: Views, workers: int = 1) -> SiteOutcome:
         """What a site makes of the fitted model with its own rows: its own model and labels.
 
@@ -286,9 +289,9 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         workers : int, default=1
             Threads.
         """
-        model = self._model
-        rows = Rows(aligned(views, model.references, model.view_names, site), model.references)
-        parameters = model.parameters
+        views = aligned(views, self._model.references, self._model.view_names, site)
+        model = self._at_site(views)
+        rows, parameters = model.rows(views), model.parameters
         learn = isinstance(self.view_weights, str) and self.view_weights == "learned"
         own = gradient_step(rows, parameters, float(self.personalization_step), learn_weights=learn, workers=workers)
         with Passes(rows, parameters.n_clusters, workers) as scan:

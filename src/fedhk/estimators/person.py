@@ -7,11 +7,11 @@ from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Real
 from typing import Any, ClassVar
 
-import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from fedhk.data.views import Views, check_views
+from fedhk.estimators.choices import SHARE, check_calibration
 from fedhk.estimators.efkmvc import SHARED
 from fedhk.estimators.heat_kernel_mvc import HeatKernelMVC
 from fedhk.estimators.outcome import SiteOutcome
@@ -29,7 +29,6 @@ from fedhk.model.rows import Rows
 # What a site may have of its own, in the order of `personalization_`.
 COMPONENTS = ("shift", "spread", "sizes", "centers", "view_weights")
 
-SHARE = Interval(Real, 0, 1, closed="both")
 PULL = Interval(Real, 0, None, closed="left")
 
 # Protocols in which sites say where their centres are: without an offset of their own, and so without a calibration.
@@ -274,16 +273,6 @@ def check_shares(name: str, given: Any, sites: Sequence[str]) -> None:
         fits = isinstance(value, Real) and not isinstance(value, bool) and 0 <= float(value) <= 1
         if not fits and value != "auto":
             raise ValueError(f"{name}[{site!r}]={value!r} must be 'auto' or a number from 0 to 1.")
-
-
-def check_calibration(given: Any) -> str | tuple[float, float] | None:
-    """Shares of mean and spread, "auto", or None."""
-    if given is None or isinstance(given, str):
-        return given
-    shares = (given, given) if isinstance(given, Real) else tuple(np.asarray(given, dtype=np.float64).ravel().tolist())
-    if len(shares) != 2 or not all(0 <= float(share) <= 1 for share in shares):
-        raise ValueError(f"calibration={given!r} must be 'auto', None, or one or two numbers from 0 to 1.")
-    return float(shares[0]), float(shares[1])
 
 
 def check_protocol(protocol: str, decomposition: str | None, calibration: Any) -> None:

@@ -55,6 +55,8 @@ def trusted_plan(
     if aggregator not in AGGREGATIONS:
         raise ValueError(f"aggregator={aggregator!r} must be one of {AGGREGATIONS}.")
     plan = replace(plan, privacy=privacy, secure=masks, aggregator=aggregator)
+    if plan.diffusion is not None:
+        _refuse_diffusion(plan)
     if aggregator != "sum" and not plan.is_sealed and plan.protocol in ("centers", "factors"):
         raise ValueError(f"aggregator={aggregator!r} works on statistics; protocol={plan.protocol!r} sends centres.")
     return _sealed_plan(plan, clients, fraction) if plan.is_sealed else plan
@@ -110,6 +112,21 @@ def _refuse(plan: Plan, what: str, fraction: float) -> None:
         )
     if fraction < 1:
         raise ValueError(f"fraction={fraction} with {what}: all sites are asked in every round; use fraction=1.")
+
+
+def _refuse_diffusion(plan: Plan) -> None:
+    """Refuse what does not protect or hold for the anchors and products of a diffusion."""
+    if plan.is_sealed:
+        what = "privacy" if plan.privacy is not None else "secure=True"
+        raise ValueError(
+            f"{what} does not go with FedHKDiffusion: its anchors are made from means of groups of a site's rows, "
+            "which are no sums over sites. Use EFKMVC or FedHKPerson; docs/diffusion.md says more."
+        )
+    if plan.aggregator != "sum":
+        raise ValueError(
+            f"aggregator={plan.aggregator!r} does not go with FedHKDiffusion: it holds for statistics of rounds, and "
+            "the embedding before them is made of plain sums. Use aggregator='sum', or EFKMVC."
+        )
 
 
 def _check_masks(plan: Plan, clients: dict[str, Views]) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from fedhk._files import write_atomically
 from fedhk.data.moments import Moments
 from fedhk.errors import CheckpointError, MessageError
+from fedhk.federation.diffusion.state import pack_stage, unpack_stage
 from fedhk.federation.messages import Message, decode, encode, expect
 from fedhk.federation.payloads import (
     pack_moments,
@@ -42,9 +43,9 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
     settings = described["settings"]
     if not isinstance(settings["init"], str):
         settings["init"] = [sha256(np.asarray(values).tobytes()).hexdigest()[:16] for values in settings["init"]]
-    for name in ("view_weights", "rank"):
-        if isinstance(settings[name], tuple):
-            settings[name] = list(settings[name])
+    for part, name in ((settings, "view_weights"), (settings, "rank"), (described, "calibration")):
+        if isinstance(part[name], tuple):
+            part[name] = list(part[name])
     return described
 
 
@@ -78,6 +79,9 @@ def save_run(folder: Path, plan: Plan, run: Run) -> None:
         progress = state.progress
         objective = None if math.isinf(progress.objective) else progress.objective
         values |= numbers | {"progress": [progress.iteration, objective, progress.converged, progress.stop_reason]}
+    if state.stage is not None:
+        packed, values["stage"] = pack_stage(state.stage)
+        arrays |= packed
     if state.makeup is not None:
         arrays["makeup"] = state.makeup.to_array()
     if state.sealed is not None:
@@ -113,7 +117,7 @@ def load_run(folder: Path, plan: Plan) -> tuple[Plan, Run] | None:
         message = decode(path.read_bytes(), max_bytes=MAX_CHECKPOINT_BYTES)
         expect(message, kind="checkpoint")
         history, pending, columns = unpack_text(message.arrays.get("texts"), None)
-        run = Run(_state(message, columns), history, pending)
+        run = Run(_state(message, columns, plan), history, pending)
         stored = message.values["plan"]
         plan = replace(plan, seed=int(stored["seed"]))
     except (MessageError, OSError, KeyError, TypeError, ValueError) as error:
@@ -153,7 +157,7 @@ def _check_same_plan(path: Path, stored: dict[str, Any], wanted: dict[str, Any])
         raise CheckpointError(f"The checkpoint {path} is of a run with other settings: {'; '.join(different)}.")
 
 
-def _state(message: Message, columns: list[list[str] | None]) -> ServerState:
+def _state(message: Message, columns: list[list[str] | None], plan: Plan) -> ServerState:
     values = message.values
     state = ServerState(
         phase=values["phase"],
@@ -181,6 +185,8 @@ def _state(message: Message, columns: list[list[str] | None]) -> ServerState:
     told = values["calibration"]
     calibration = None if told is None else Calibration.from_list(told)
     state = replace(state, protocol=protocol, precision=precision, calibration=calibration)
+    if "stage" in values and plan.diffusion is not None:  # a plan without is refused later
+        state = replace(state, stage=unpack_stage(message.arrays, values["stage"], plan.diffusion))
     if "progress" not in values:
         return state
     iteration, objective, converged, reason = values["progress"]

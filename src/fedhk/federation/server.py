@@ -1,7 +1,8 @@
 """What the server does with the answers of a round: pure steps from state to state.
 
 The phases are: describe (moments of the features), energy (only with heat-kernel coefficients that are not uniform),
-candidates (unless centres are given), round (as often as needed), finish, done.
+candidates (unless centres are given), diffuse (only where rows are embedded, as often as needed), round (as often as
+needed), finish, done.
 """
 
 from __future__ import annotations
@@ -14,24 +15,22 @@ from hashlib import sha256
 from operator import add
 from typing import Any
 
-import numpy as np
-
-from fedhk._typing import FloatArray
 from fedhk.errors import DataError, FedHKError, MessageError
 from fedhk.federation.describe import merge_descriptions, read_description, same_views
+from fedhk.federation.diffusion.phase import read_products, take_products, told_stage
+from fedhk.federation.finish import finish_asked, read_finish, take_finish
 from fedhk.federation.messages import ArraySpec, Message, check_arrays, expect
-from fedhk.federation.payloads import pack_references, read_frame, unpack_candidates
-from fedhk.federation.plausible import check_makeup, check_points, check_rows, check_spreads
+from fedhk.federation.payloads import pack_references
 from fedhk.federation.protocols import protocol_named
+from fedhk.federation.starting import candidates_asked, read_candidates, take_candidates
 from fedhk.federation.state import Plan, ServerState
-from fedhk.model.calibration import Frames, choose
-from fedhk.model.candidates import Candidates, candidate_rows, candidate_starts, candidates_per_site
 from fedhk.model.loop import Progress
-from fedhk.model.makeup import Makeup
-from fedhk.model.one_pass import Passes
 from fedhk.model.preparation import balance, references_from_moments
 
 EVERYONE = "*"
+
+# Phases in which sites are told what they are told once.
+HELD = ("diffuse", "round", "finish")
 
 
 class QuorumError(FedHKError, RuntimeError):
@@ -50,17 +49,19 @@ def next_request(plan: Plan, state: ServerState, *, informed: bool, holds: bool)
     if state.precision != "double":
         values["precision"] = state.precision
     if state.phase == "candidates":
-        values |= {"count": _candidates_wanted(plan, state), "seed": plan.seed}
-        if plan.calibration is not None:
-            values["frame"] = True
+        values |= candidates_asked(plan, state)
     if state.phase in ("round", "finish"):
         parameters, numbers = protocol_named(state.protocol).tell(plan, state, holds=holds)
         arrays |= parameters
         values |= numbers | {"protocol": state.protocol}
-        if state.calibration is not None:
-            values["calibration"] = state.calibration.to_list()
-    if state.phase == "finish" and plan.makeup:
-        values["makeup"] = True
+    if state.phase in HELD and state.calibration is not None:
+        values["calibration"] = state.calibration.to_list()
+    if state.stage is not None:
+        told, numbers = told_stage(state.stage, informed=informed, holds=holds)
+        arrays |= told
+        values |= numbers
+    if state.phase == "finish":
+        values |= finish_asked(plan, state)
     if state.phase == "round" and state.protocol in ("centers", "factors"):
         values |= {"local_passes": plan.local_passes, "learn_weights": plan.settings.learn_weights}
     return Message(state.phase, EVERYONE, state.exchange, arrays, values)
@@ -124,7 +125,7 @@ def server_step(
         )
     # a site that failed may have lost what it had
     answered = {site for site, _ in good} if state.phase != "describe" else set()
-    told = answered if state.phase in ("round", "finish") else set()
+    told = answered if state.phase in HELD else set()
     state = replace(
         state,
         informed=(state.informed - refused.keys()) | answered,
@@ -221,7 +222,7 @@ def _resolved(plan: Plan, state: ServerState) -> tuple[str, str]:
     return protocol, precision
 
 
-# -------------------------------------------------------------------------------------------------- energy, candidates
+# -------------------------------------------------------------------------------------------------------------- energy
 
 
 def _read_energy(plan: Plan, state: ServerState, reply: Message) -> Any:  # noqa: ARG001
@@ -236,58 +237,7 @@ def _take_energy(plan: Plan, state: ServerState, good: list[tuple[str, Any]], wo
     return _prepared(plan, replace(state, references=references, informed=frozenset()))
 
 
-def _candidates_wanted(plan: Plan, state: ServerState) -> int:
-    """Candidates that each site is asked for: fewer where bytes are to be saved."""
-    return candidates_per_site(plan.settings.n_clusters, state.n_sites, few=state.precision != "double")
-
-
-def _read_candidates(plan: Plan, state: ServerState, reply: Message) -> Any:
-    arrays = dict(reply.arrays)
-    frame = arrays.pop("frame", None)
-    if plan.calibration is not None:
-        frame = read_frame(frame, sum(state.widths), reply.site)
-    candidates = unpack_candidates(replace(reply, arrays=arrays), state.widths, _candidates_wanted(plan, state))
-    check_points(candidates.points, state.reach, reply.site)
-    check_spreads(candidates.spreads, state.reach, reply.site)
-    return candidates, frame
-
-
-def _take_candidates(plan: Plan, state: ServerState, good: list[tuple[str, Any]], workers: int) -> ServerState:
-    if plan.aggregator != "sum":
-        from fedhk.privacy.trusted_candidates import trusted_candidates  # noqa: PLC0415 - only where sites are not trusted
-
-        trusted = trusted_candidates([found for _, (found, _) in good])
-        good = [(site, (found, frame)) for (site, (_, frame)), found in zip(good, trusted, strict=True)]
-    candidates = [found for _, (found, _) in good]
-    if not any(len(found.sizes) for found in candidates):
-        raise DataError(
-            "No site could give candidates for a start: a candidate is a mean of at least 2 rows, and no site has 2. "
-            "Give centres as init, or join sites."
-        )
-    if plan.calibration is not None:
-        return _calibrated(plan, state, [answer for _, answer in good], workers)
-    rows = candidate_rows(candidates, state.references, state.names)
-    starts = candidate_starts(plan.settings.n_init, rows.n_rows, sum(state.widths), plan.settings.n_clusters)
-    start = plan.settings.start(rows, np.random.RandomState(plan.seed), workers, n_init=starts)
-    state = replace(state, phase="round", progress=Progress(start))
-    return protocol_named(state.protocol).begin(plan, state, rows)
-
-
-def _calibrated(
-    plan: Plan, state: ServerState, answers: list[tuple[Candidates, FloatArray]], workers: int
-) -> ServerState:
-    """The state with a calibration, and the start that goes with it."""
-    held = [(found, frame) for found, frame in answers if len(found.sizes)]
-    known = Frames(tuple(f for f, _ in held), tuple(f for _, f in held), state.references, state.names)
-    wanted = None if isinstance(plan.calibration, str) else plan.calibration
-    calibration, start, rows = choose(known, plan.settings, wanted, plan.seed, workers)
-    with Passes(rows, plan.settings.n_clusters, workers) as scan:
-        start = plan.settings.constrained(start, state.names, scan.statistics(start))
-    state = replace(state, phase="round", calibration=calibration, progress=Progress(start))
-    return protocol_named(state.protocol).begin(plan, state, rows)
-
-
-# -------------------------------------------------------------------------------------------------------- round, finish
+# --------------------------------------------------------------------------------------------------------------- round
 
 
 def _read_round(plan: Plan, state: ServerState, reply: Message) -> Any:
@@ -305,35 +255,19 @@ def _take_round(plan: Plan, state: ServerState, good: list[tuple[str, Any]], wor
     return replace(state, phase=phase, progress=progress, answered=answered)
 
 
-def _read_finish(plan: Plan, state: ServerState, reply: Message) -> Any:
-    n_clusters, width = plan.settings.n_clusters, sum(state.widths)
-    size = 2 + plan.makeup * (n_clusters + 2 * width)
-    check_arrays(reply, {"sums": ArraySpec((size,), non_negative=True)})
-    sums = np.asarray(reply.arrays["sums"], np.float64)
-    objective, rows = sums[:2].tolist()
-    check_rows(rows, objective, state.inner, reply.site)
-    if plan.makeup:
-        check_makeup(Makeup.from_array(sums[2:], n_clusters), rows, state.reach, reply.site)
-    return sums
-
-
-def _take_finish(plan: Plan, state: ServerState, good: list[tuple[str, Any]], workers: int) -> ServerState:  # noqa: ARG001
-    sums = reduce(add, (sums for _, sums in good))
-    makeup = Makeup.from_array(sums[2:], plan.settings.n_clusters) if plan.makeup else None
-    return replace(state, phase="done", final_objective=float(sums[0]), rows=float(sums[1]), makeup=makeup)
-
-
 READERS: dict[str, Callable[[Plan, ServerState, Message], Any]] = {
     "describe": _read_description,
     "energy": _read_energy,
-    "candidates": _read_candidates,
+    "candidates": read_candidates,
+    "diffuse": read_products,
     "round": _read_round,
-    "finish": _read_finish,
+    "finish": read_finish,
 }
 TAKERS: dict[str, Callable[[Plan, ServerState, list[tuple[str, Any]], int], ServerState]] = {
     "describe": _take_descriptions,
     "energy": _take_energy,
-    "candidates": _take_candidates,
+    "candidates": take_candidates,
+    "diffuse": take_products,
     "round": _take_round,
-    "finish": _take_finish,
+    "finish": take_finish,
 }

@@ -13,6 +13,7 @@ from fedhk._typing import FloatArray
 from fedhk.data.scaling import Reference, Scaling, same_references
 from fedhk.data.views import Columns, Views, is_tensor
 from fedhk.errors import MessageError
+from fedhk.federation.diffusion.site import answer, heard, site_count
 from fedhk.federation.messages import Message
 from fedhk.federation.payloads import (
     Arrays,
@@ -26,7 +27,7 @@ from fedhk.federation.payloads import (
 )
 from fedhk.federation.protocols import PROTOCOL_NAMES, RoundProtocol, protocol_named
 from fedhk.federation.protocols.base import held_rows
-from fedhk.federation.protocols.statistics import final_sums
+from fedhk.federation.protocols.statistics import final_clusters, final_sums
 from fedhk.model.calibration import Calibration, calibrated, site_frame
 from fedhk.model.candidates import site_candidates
 from fedhk.model.parameters import Parameters
@@ -34,6 +35,7 @@ from fedhk.model.preparation import check_spreads, heat_energy, site_moments
 from fedhk.model.rows import Rows
 
 if TYPE_CHECKING:
+    from fedhk.federation.diffusion.state import SiteStage
     from fedhk.model.low_rank import LowRank
     from fedhk.privacy.ledger import Ledger
     from fedhk.privacy.mechanism import DifferentialPrivacy
@@ -71,6 +73,8 @@ class SiteState:
         The masks that it has agreed on with other sites.
     run : str
         The name of the run that the site takes part in, where there is noise or masks: its budget is for that one.
+    stage : SiteStage or None
+        The anchors from the server and, once it has told it, the embedding with the site's rows in it.
     """
 
     name: str
@@ -86,6 +90,7 @@ class SiteState:
     ledger: Ledger | None = None
     secure: SecureSite | None = None
     run: str = ""
+    stage: SiteStage | None = None
 
     @property
     def is_sealed(self) -> bool:
@@ -106,7 +111,7 @@ def client_step(state: SiteState, request: Message, workers: int = 1) -> tuple[S
     state : SiteState
         The site before.
     request : Message
-        What the server asks: "describe", "energy", "candidates", "round" or "finish".
+        What the server asks: "describe", "energy", "candidates", "diffuse", "round" or "finish".
     workers : int, default=1
         Threads for one pass over the rows.
 
@@ -151,8 +156,9 @@ def client_step(state: SiteState, request: Message, workers: int = 1) -> tuple[S
 
 
 def informed(state: SiteState, request: Message) -> SiteState:
-    """The site with references and calibration, where the message has them."""
-    return _with_calibration(_with_references(state, request), request)
+    """The site with what the server tells once, where the message has it: references, calibration, embedding."""
+    state = _with_calibration(_with_references(state, request), request)
+    return state if state.rows is None else replace(state, stage=heard(state.stage, state.rows, request))
 
 
 def _in_run(state: SiteState, request: Message) -> SiteState:
@@ -199,10 +205,12 @@ def _candidates(state: SiteState, request: Message, workers: int) -> tuple[Array
     """Weighted means of groups of rows."""
     seed = np.random.SeedSequence([int(request.values["seed"]), zlib.crc32(state.name.encode())])
     random_state = np.random.RandomState(np.random.MT19937(seed))
-    found = site_candidates(held_rows(state), int(request.values["count"]), random_state)
+    rows, asked = held_rows(state), request.values
+    count = site_count(rows.n_rows, float(asked["share"])) if "share" in asked else int(asked["count"])
+    found = site_candidates(rows, count, random_state)
     arrays = pack_candidates(found, request.values.get("precision", "double"))
     if request.values.get("frame"):
-        arrays["frame"] = own_frame(held_rows(state).views, state.references).astype(np.float32)
+        arrays["frame"] = own_frame(rows.views, state.references).astype(np.float32)
     return arrays, {}
 
 
@@ -219,8 +227,8 @@ def _with_calibration(state: SiteState, request: Message) -> SiteState:
     calibration = None if told is None else Calibration.from_list(told)
     if calibration is None or calibration == state.calibration:
         return state
-    rows = calibrated_rows(held_rows(state).views, state.references, calibration)
-    return replace(state, rows=rows, calibration=calibration, offset=())
+    rows = calibrated_rows(held_rows(replace(state, stage=None)).views, state.references, calibration)
+    return replace(state, rows=rows, calibration=calibration, offset=(), stage=None)
 
 
 def calibrated_rows(views: Views, references: tuple[Reference, ...], calibration: Calibration) -> Rows:
@@ -231,12 +239,21 @@ def calibrated_rows(views: Views, references: tuple[Reference, ...], calibration
 
 def _finish(state: SiteState, request: Message, workers: int) -> tuple[Arrays, Values]:
     """The objective at the final parameters; labels and the personal model stay at the site."""
-    return {"sums": final_sums(state, workers, makeup=bool(request.values.get("makeup")))}, {}
+    sums = {"sums": final_sums(state, workers, makeup=bool(request.values.get("makeup")))}
+    if "clusters" in request.values:
+        sums["clusters"] = final_clusters(state, request.values["clusters"], workers)
+    return sums, {}
+
+
+def _diffuse(state: SiteState, request: Message, workers: int) -> tuple[Arrays, Values]:  # noqa: ARG001
+    """Products of the affinities of the site's rows with directions."""
+    return answer(state.stage, request)
 
 
 ANSWERS: dict[str, Callable[[SiteState, Message, int], tuple[Arrays, Values]]] = {
     "energy": _energy,
     "candidates": _candidates,
+    "diffuse": _diffuse,
     "finish": _finish,
 }
 
@@ -253,7 +270,7 @@ def _with_references(state: SiteState, request: Message) -> SiteState:
         _check_columns(name, columns, code, state.name)
     if state.privacy is not None:  # what one row can change is bounded to rounding, and float32 rounds too much
         views = replace(views, dtype=np.dtype(np.float64))
-    return replace(state, rows=Rows(views, references), references=references, calibration=None)
+    return replace(state, rows=Rows(views, references), references=references, calibration=None, stage=None)
 
 
 def _check_columns(view: str, columns: Columns, code: ColumnsCode, site: str) -> None:

@@ -6,13 +6,15 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from fedhk._typing import FloatArray
 from fedhk.data.moments import Moments
 from fedhk.data.scaling import Reference
 from fedhk.data.views import Columns
 from fedhk.errors import MessageError
 from fedhk.federation.basis import expanded, orthonormal
-from fedhk.federation.plausible import reach
+from fedhk.federation.plausible import ROUNDING, reach
 from fedhk.model.calibration import Calibration
 from fedhk.model.loop import Progress
 from fedhk.model.makeup import Makeup
@@ -20,7 +22,9 @@ from fedhk.model.parameters import Parameters
 from fedhk.model.settings import Settings
 
 if TYPE_CHECKING:
+    from fedhk.federation.diffusion.state import Stage
     from fedhk.federation.sealed.state import Sealed
+    from fedhk.model.diffusion import DiffusionSettings
     from fedhk.model.low_rank import LowRank
     from fedhk.privacy.mechanism import DifferentialPrivacy, SecureSummation
 
@@ -63,6 +67,8 @@ class Plan:
         Sums of which the server sees only the total.
     aggregator : {"sum", "robust", "median", "trimmed"}
         How the statistics of sites are brought together, where some of them may lie.
+    diffusion : DiffusionSettings or None
+        How rows are embedded before they are clustered; None clusters them as they are.
     """
 
     settings: Settings
@@ -82,6 +88,7 @@ class Plan:
     privacy: DifferentialPrivacy | None = None
     secure: SecureSummation | None = None
     aggregator: str = "sum"
+    diffusion: DiffusionSettings | None = None
 
     @property
     def is_sealed(self) -> bool:
@@ -123,6 +130,8 @@ class ServerState:
         How large clusters are and how far rows spread in them, where it was asked for.
     sealed : Sealed or None
         What a run with noise or masks keeps beside.
+    stage : Stage or None
+        The diffusion that embeds rows, once there are anchors.
     """
 
     phase: str = "describe"
@@ -145,11 +154,13 @@ class ServerState:
     rows: float = 0.0
     makeup: Makeup | None = None
     sealed: Sealed | None = None
+    stage: Stage | None = None
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Features per view."""
-        return tuple(reference.width for reference in self.references)
+        """Features per view of the rows that sites have in mind: those that came in or, once embedded, those."""
+        embedded = None if self.stage is None else self.stage.diffusion
+        return tuple(reference.width for reference in self.references) if embedded is None else (embedded.n_components,)
 
     @cached_property
     def basis(self) -> tuple[FloatArray, ...]:
@@ -178,5 +189,7 @@ class ServerState:
 
     @cached_property
     def reach(self) -> tuple[FloatArray, ...]:
-        """How far from the grand mean a value may be, per feature of each view."""
+        """How far from the grand mean a value may be, per feature of each view; as `widths`."""
+        if self.stage is not None and self.stage.done:  # embedded rows have length 1
+            return tuple(np.full(width, 1.0 + ROUNDING) for width in self.widths)
         return reach(self.references, self.moments)

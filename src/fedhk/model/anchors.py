@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
+import scipy.sparse as sp
 
 from fedhk._typing import BoolArray, FloatArray
 from fedhk.data.scaling import Reference
@@ -22,6 +23,9 @@ KMEANS_PASSES = 10
 
 # Rows that stand in for those of the sites, and near candidates in whose directions they spread.
 STAND_INS, DIRECTIONS = 3000, 7
+
+# Of them, as many as have this size are made at a time.
+PART_BYTES = 2**25
 
 # Candidates that say what one without a view would have there.
 DONORS = 3
@@ -108,10 +112,13 @@ def _donated(values: FloatArray, has: BoolArray, row: int, distances: FloatArray
     return result
 
 
-def stand_in_rows(candidates: Rows, random_state: np.random.RandomState, count: int = STAND_INS) -> Rows:
+def stand_in_rows(
+    candidates: Rows, random_state: np.random.RandomState, count: int = STAND_INS, part_bytes: int = PART_BYTES
+) -> Iterator[Rows]:
     """Rows such as may stand behind complete candidates: as far from them as the spreads say, towards their neighbours.
 
-    Means alone are nearer to anchors than rows are, and say little about how rows tie anchors to each other.
+    Means alone are nearer to anchors than rows are, and say little about how rows tie anchors to each other. They come
+    in parts, because wide rows are large.
     """
     joint, widths = joint_rows(candidates).astype(np.float64), candidates.widths
     weight = np.ones(len(joint)) if candidates.sample_weight is None else np.asarray(candidates.sample_weight)
@@ -119,15 +126,26 @@ def stand_in_rows(candidates: Rows, random_state: np.random.RandomState, count: 
     pick = random_state.choice(len(joint), count, p=weight / weight.sum())
     near = _neighbours(joint)
     steps = random_state.normal(size=(count, near.shape[1]))
-    moves = np.zeros((count, joint.shape[1]))
-    for turn in range(near.shape[1]):
-        moves += steps[:, [turn]] * (joint[near[pick, turn]] - joint[pick])
+    # how much of each candidate is in the move of a row: some of its neighbours, less of where it stands
+    shares = np.column_stack([steps, -steps.sum(axis=1)])
+    where = np.column_stack([near[pick], pick])
+    pointers = np.arange(0, where.size + 1, where.shape[1])
+    mix = sp.csr_array((shares.ravel(), where.ravel(), pointers), shape=(count, len(joint)))
+    plain = replace(candidates, sample_weight=None, spread=None)
+    size = max(1, part_bytes // (8 * sum(widths)))
+    for start in range(0, count, size):
+        part = slice(start, min(start + size, count))
+        moved = _moves(mix[part] @ joint, spread[pick[part]], widths)
+        yield _with_tables(plain, joint[pick[part]] + moved)
+
+
+def _moves(directions: FloatArray, spread: FloatArray, widths: Sequence[int]) -> FloatArray:
+    """Moves in given directions, per view as long as the root of its spread."""
     parts = []
-    for move, reach in zip(split_joint(moves, widths), spread[pick].T, strict=True):
+    for move, squared in zip(split_joint(directions, widths), spread.T, strict=True):
         length = np.linalg.norm(move, axis=1)
-        parts.append(move * np.divide(np.sqrt(reach), length, out=np.zeros(count), where=length > 0)[:, None])
-    moved = replace(candidates, sample_weight=None, spread=None)
-    return _with_tables(moved, joint[pick] + np.hstack(parts))
+        parts.append(move * np.divide(np.sqrt(squared), length, out=np.zeros(len(move)), where=length > 0)[:, None])
+    return np.hstack(parts)
 
 
 def _neighbours(joint: FloatArray) -> FloatArray:

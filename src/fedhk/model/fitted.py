@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -10,9 +10,10 @@ import numpy.typing as npt
 
 from fedhk._typing import FloatArray
 from fedhk.data.scaling import Reference
-from fedhk.data.views import Columns, is_tensor, row_shape
+from fedhk.data.views import Columns, Views, is_tensor, row_shape
 from fedhk.model.makeup import Makeup
 from fedhk.model.parameters import Parameters
+from fedhk.model.rows import Rows
 
 if TYPE_CHECKING:
     from fedhk.model.low_rank import LowRank
@@ -61,6 +62,34 @@ class FittedModel:
             reference.to_input(values).reshape(-1, *shape)
             for reference, values, shape in zip(self.references, self.parameters.centers, self.shapes, strict=True)
         ]
+
+    @property
+    def view_weights(self) -> FloatArray:
+        """Weight of each view; they sum to 1."""
+        return self.parameters.view_weights
+
+    def rows(self, views: Views, sample_weight: FloatArray | None = None) -> Rows:
+        """Rows as the parameters see them; the views are in the order of the model."""
+        return Rows(views, self.references, sample_weight)
+
+    def seen(self, own: FittedModel, views: Views) -> tuple[Rows, Parameters]:
+        """Rows, and the parameters of another model in the units of this one: objectives of several then compare.
+
+        Parameters
+        ----------
+        own : FittedModel
+            The other model; it may lack views.
+        views : Views
+            The rows, in the order of this model.
+        """
+        centers = dict(zip(own.view_names, own.centers(), strict=True))
+        inner: list[FloatArray] = []
+        for name, reference, shared in zip(self.view_names, self.references, self.parameters.centers, strict=True):
+            flat = centers[name].reshape(len(centers[name]), -1) if name in centers else None
+            varies = np.isfinite(reference.scale)
+            inner.append(shared if flat is None else np.where(varies, reference.to_model(flat), 0.0))
+        parameters = replace(self.parameters, centers=tuple(inner), form=None, sizes=own.parameters.sizes)
+        return self.rows(views), parameters
 
     def to_state(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         """A JSON header and arrays that `from_state` takes."""

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
-from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
+from sklearn.utils.extmath import randomized_svd
 
 from fedhk._typing import FloatArray
 
@@ -28,6 +28,9 @@ SAME_VALUE, BEYOND = 1e-6, 8
 
 # Graphs up to this size are solved whole.
 DENSE_COLUMNS = 400
+
+# Larger ones by so many products with a block that has so many directions more than are wanted.
+BLOCK_PASSES, BLOCK_EXTRA = 30, 10
 
 # Eigenvalues below this share of the first are noise; dividing by their roots would make it large.
 LEAST_VALUE = 1e-8
@@ -198,10 +201,15 @@ def _leading(scaled: Any, count: int) -> FloatArray:
     """Leading eigenvectors of Z^T Z, largest eigenvalue first."""
     size = scaled.shape[1]
     if size > max(DENSE_COLUMNS, 2 * count):
-        operator = LinearOperator((size, size), matvec=lambda v: scaled.T @ (scaled @ v), dtype=np.float64)
-        try:
-            values, vectors = eigsh(operator, k=count, v0=np.cos(np.arange(size)), tol=1e-4)
-            return np.asarray(vectors[:, np.argsort(-values)])
-        except ArpackNoConvergence:  # many equal eigenvalues: solve the whole
-            pass
+        # all vectors at once: one after the other, copies of equal eigenvalues are missed, and groups that heat does
+        # not leave have such
+        found = randomized_svd(
+            scaled,
+            count,
+            n_oversamples=BLOCK_EXTRA,
+            n_iter=BLOCK_PASSES,
+            power_iteration_normalizer="QR",
+            random_state=0,
+        )
+        return np.asarray(found[2].T)
     return np.asarray(np.linalg.eigh((scaled.T @ scaled).toarray())[1][:, : -count - 1 : -1])

@@ -38,7 +38,7 @@ def minmax_coefficient(x: FloatArray, epsilon: float = 1e-12) -> FloatArray:
 
 
 def absdev_coefficient(x: FloatArray) -> FloatArray:
-    """Absolute-deviation heat-kernel coefficient, delta_ij = |x_ij - mean_i x_ij| (`eqn:fed_delta_v2`)."""
+    """Absolute-deviation heat-kernel coefficient, `delta_ij = |x_ij - mean_i x_ij|` (`eqn:fed_delta_v2`)."""
     n_samples, n_features = x.shape
     delta = np.zeros((n_samples, n_features))
     for j in range(n_features):

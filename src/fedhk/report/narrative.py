@@ -14,6 +14,7 @@ ALGORITHMS = {
     "fedhk-tucker": "Federated multi-view clustering with Tucker centres (FedHK-Tucker)",
     "fedhk-parafac2": "Federated multi-view clustering with PARAFAC2 centres (FedHK-PARAFAC2)",
     "fedhk-person": "Personalized federated multi-view clustering (FedHK-Person)",
+    "fedhk-diffusion": "Federated multi-view clustering of rows embedded by heat diffusion (FedHK-Diffusion)",
     "heat-kernel-mvc": "Heat-kernel multi-view clustering at one site",
 }
 

@@ -47,10 +47,10 @@ class RoundProtocol(ABC):
 
 
 def held_rows(site: SiteState) -> Rows:
-    """The site's rows in model units."""
+    """The site's rows as rounds see them: in model units or, where the server has told an embedding, embedded."""
     if site.rows is None:
         raise MessageError("asked for a round before the references came", site.name)
-    return site.rows
+    return site.rows if site.stage is None or site.stage.embedded is None else site.stage.embedded
 
 
 def held_parameters(site: SiteState) -> Parameters:

@@ -143,8 +143,8 @@ class CentersProtocol(RoundProtocol):
     def answer(self, site: SiteState, request: Message, workers: int) -> tuple[SiteState, Arrays, Values]:
         return site, local_passes(site, held_parameters(site), request, workers)[1], {}
 
-    def read(self, plan: Plan, state: ServerState, reply: Message) -> Any:
-        local = read_centers(reply, plan.settings.n_clusters, state.widths)
+    def read(self, plan: Plan, state: ServerState, reply: Message) -> Any:  # noqa: ARG002
+        local = read_centers(reply, state.inner.n_clusters, state.widths)
         held = [np.where(mass[:, None] > 0, a, np.nan) for a, mass in zip(local.centers, local.masses.T, strict=True)]
         check_points(np.hstack(held), state.reach, reply.site)
         check_rows(local.rows, local.objective, state.parameters, reply.site)

@@ -16,10 +16,12 @@ from fedhk.federation.payloads import Arrays, Values, pack_statistics, unpack_st
 from fedhk.federation.plausible import check_statistics
 from fedhk.federation.protocols.base import RoundProtocol, held_parameters, held_rows
 from fedhk.model.calibration import PRIOR_ROWS
+from fedhk.model.cluster_sums import cluster_sums
 from fedhk.model.loop import improve
 from fedhk.model.makeup import site_makeup
 from fedhk.model.one_pass import Passes
 from fedhk.model.parameters import Parameters
+from fedhk.model.rows import Rows
 from fedhk.model.statistics import Statistics
 
 if TYPE_CHECKING:
@@ -37,8 +39,8 @@ class StatisticsProtocol(RoundProtocol):
         site = with_offset(site, workers)
         return site, *pack_statistics(own_statistics(site, workers), request.values.get("precision", "double"))
 
-    def read(self, plan: Plan, state: ServerState, reply: Message) -> Any:
-        statistics = unpack_statistics(reply, plan.settings.n_clusters, state.widths)
+    def read(self, plan: Plan, state: ServerState, reply: Message) -> Any:  # noqa: ARG002
+        statistics = unpack_statistics(reply, state.inner.n_clusters, state.widths)
         check_statistics(statistics, state.parameters, state.reach, reply.site)
         return statistics
 
@@ -93,6 +95,25 @@ def final_sums(site: SiteState, workers: int, *, makeup: bool) -> FloatArray:
     with Passes(rows, seen.n_clusters, workers) as scan:
         labels = scan.assign(seen)[1]
     return np.concatenate([sums, site_makeup(rows, seen, labels).to_array()])
+
+
+def final_clusters(site: SiteState, full: Sequence[int], workers: int) -> FloatArray:
+    """Sums of the site's rows by membership, in the common units of the views that came in.
+
+    Parameters
+    ----------
+    site : SiteState
+        The site, with embedded rows.
+    full : sequence of int
+        Numbers of the views that are counted per feature.
+    workers : int
+        Threads.
+    """
+    rows, parameters = held_rows(site), held_parameters(site)
+    with Passes(rows, parameters.n_clusters, workers) as scan:
+        memberships = scan.assign(parameters)[0]
+    outer = Rows(held_rows(replace(site, stage=None)).views, site.references)
+    return cluster_sums(outer, memberships, full).to_array()
 
 
 def with_offset(site: SiteState, workers: int) -> SiteState:

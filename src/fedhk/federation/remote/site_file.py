@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedhk._files import write_atomically
+from fedhk.federation.diffusion.site import told_again
 from fedhk.federation.messages import Message, decode, encode, expect
 from fedhk.federation.payloads import pack_references, pack_text, unpack_text
 from fedhk.federation.remote.secure_file import pack_session, unpack_session
@@ -93,6 +94,10 @@ def save_site(path: Path, kept: Kept, state: SiteState) -> None:
         values["calibration"] = state.calibration.to_list()
     arrays |= {f"offset.{view}": array for view, array in enumerate(state.offset)}
     arrays |= {f"basis.{view}": array for view, array in enumerate(state.basis)}
+    if state.stage is not None:
+        told, numbers = told_again(state.stage)
+        arrays |= told
+        values |= numbers
     if state.form is not None:
         values["form"], factors = state.form.to_arrays()
         arrays |= factors

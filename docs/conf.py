@@ -1,0 +1,61 @@
+"""How Sphinx builds these pages: `make docs`."""
+
+import re
+from typing import Any
+
+from fedhk import __version__
+
+project = "FedHK"
+author = "The FedHK developers"
+copyright = "The FedHK developers"  # noqa: A001 - Sphinx's name
+release = version = __version__
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+]
+exclude_patterns = ["_build"]
+nitpicky = False
+default_role = "code"  # docstrings have names in single backticks
+
+html_theme = "furo"
+html_title = f"FedHK {release}"
+html_theme_options = {"source_repository": "", "navigation_with_keys": True}
+html_show_sphinx = False
+
+myst_heading_anchors = 3
+myst_links_external_new_tab = False
+
+autodoc_member_order = "groupwise"
+autodoc_typehints = "none"  # the docstrings say types in words
+autodoc_default_options = {
+    "members": True,
+    "inherited-members": False,
+    "show-inheritance": True,
+    "exclude-members": "set_fit_request, set_score_request, set_output, get_metadata_routing, from_model, to_state",
+}
+autosummary_generate = False
+napoleon_google_docstring = False
+napoleon_use_rtype = False
+napoleon_use_ivar = True
+viewcode_line_numbers = True
+
+
+def files_to_download(app: Any, name: str, source: list[str]) -> None:  # noqa: ARG001 - Sphinx's signature
+    """Link to files outside of this folder, which are no pages here, as files."""
+    source[0] = re.sub(r"\]\((\.\./(?:\.\./)?(?!\.)[^)#]+\.(?:md|cff|toml))\)", lambda m: outside(name, m), source[0])
+
+
+def outside(name: str, link: re.Match[str]) -> str:
+    """The link as it is, or as a file if it leads out of this folder."""
+    target = link.group(1)
+    leads_out = target.count("../") > name.count("/")
+    return f"](path:{target})" if leads_out else link.group(0)
+
+
+def setup(app: Any) -> None:
+    """Register the hook."""
+    app.connect("source-read", files_to_download)

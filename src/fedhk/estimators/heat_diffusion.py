@@ -1,0 +1,187 @@
+"""Heat diffusion at one site, as a scikit-learn transformer."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from numbers import Integral, Real
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import Tags
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from fedhk._typing import FloatArray
+from fedhk.data.checks import check_generator
+from fedhk.data.scaling import HEAT_COEFS, SCALINGS, HeatCoef, Reference, Scaling
+from fedhk.data.views import check_views, is_view_collection
+from fedhk.estimators.base import check_weights
+from fedhk.model.diffusion import Diffusion, DiffusionSettings, diffuse, embedded
+from fedhk.model.one_pass import own_threads
+from fedhk.model.preparation import prepare
+from fedhk.model.rows import Rows
+
+
+@dataclass(eq=False, repr=False)
+class HeatDiffusion(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Embeds rows by heat diffusion over anchors: clusters that are not round become directions.
+
+    Rows are tied to the nearest of some hundred anchors, in every view and in all views together; heat goes from rows
+    to anchors and back. Rows between which it goes easily come to lie in one direction, however their cluster winds. A
+    clusterer such as `HeatKernelMVC` or scikit-learn's KMeans then has round clusters before it.
+
+    Parameters
+    ----------
+    n_components : int, default=8
+        Dimensions of the embedding: as many as there are clusters.
+    n_anchors : int, default=300
+        Anchors; at most one for three rows, at least two for a component.
+    neighbours : int, default=9
+        Anchors that a row is tied to in each view.
+    scale : float, default=3.0
+        How fast ties weaken with the distance.
+    joint_weight : float, default=0.5
+        Share of the distances over all views together; the views divide the rest.
+    scaling : {"standard", "minmax", "l2", "none"}, default="standard"
+        Units of features, as in `HeatKernelMVC`; "l2" for text.
+    heat_coef : {"uniform", "minmax", "absdev"}, default="uniform"
+        Coefficient of each cell in the distance, as in `HeatKernelMVC`.
+    random_state : int, RandomState, Generator or None, default=None
+        Source of randomness; an int makes results repeat.
+
+    Attributes
+    ----------
+    eigenvalues_ : array of shape (n_components,)
+        How well heat stays in the first 1, 2, ... directions; a gap after c of them speaks for c clusters.
+    n_components_ : int
+        Dimensions of the embedding; fewer than asked for where rows are few or alike.
+    anchors_ : list of array of shape (p, d_h)
+        Anchors in input units (with "l2", of length 1); one array if fitted on one table.
+    n_features_in_ : int
+        Features of all views together.
+
+    Notes
+    -----
+    The embedding of a row depends on the anchors and the row alone, so that `transform` of training rows gives what
+    `fit_transform` gave. A missing cell drops out of the distances; a row uses the views that it has; one without any
+    value is embedded at 0.
+
+    Examples
+    --------
+    >>> from fedhk.estimators.heat_diffusion import HeatDiffusion
+    >>> from sklearn.cluster import KMeans
+    >>> from sklearn.datasets import make_circles
+    >>> from sklearn.pipeline import make_pipeline
+    >>> rows, circle = make_circles(600, factor=0.3, noise=0.03, random_state=0)
+    >>> found = make_pipeline(HeatDiffusion(2, random_state=0), KMeans(2, n_init=5, random_state=0)).fit_predict(rows)
+    >>> bool((found == circle).all() or (found != circle).all())
+    True
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_components": [Interval(Integral, 1, None, closed="left")],
+        "n_anchors": [Interval(Integral, 2, None, closed="left")],
+        "neighbours": [Interval(Integral, 1, None, closed="left")],
+        "scale": [Interval(Real, 0, None, closed="neither")],
+        "joint_weight": [Interval(Real, 0, 1, closed="both")],
+        "scaling": [StrOptions(set(SCALINGS))],
+        "heat_coef": [StrOptions(set(HEAT_COEFS))],
+        "random_state": ["random_state", np.random.Generator],
+    }
+
+    n_components: int = 8
+    _: KW_ONLY
+    n_anchors: int = 300
+    neighbours: int = 9
+    scale: float = 3.0
+    joint_weight: float = 0.5
+    scaling: Scaling = "standard"
+    heat_coef: HeatCoef = "uniform"
+    random_state: Any = None
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Find anchors and directions; `X` is as in `HeatKernelMVC.fit`, `y` is ignored."""
+        self.fit_transform(X, y, sample_weight)
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None) -> FloatArray:  # noqa: ARG002
+        """Find anchors and directions, and embed the rows; the same as `fit(X).transform(X)`."""
+        self._validate_params()
+        self._single_table = not is_view_collection(X)
+        views = check_views(self._as_table(X, reset=True))
+        weights = check_weights(sample_weight, views)
+        self._references: tuple[Reference, ...] = prepare(views, self.scaling, self.heat_coef, weights)
+        self._names, self._columns = views.names, views.columns
+        settings = DiffusionSettings(
+            int(self.n_anchors), int(self.neighbours), float(self.scale), float(self.joint_weight)
+        )
+        seed = int(check_generator(self.random_state).integers(2**31))
+        rows = Rows(views, self._references, weights)
+        with own_threads():
+            self._diffusion, affinities = diffuse(rows, int(self.n_components), settings, seed)
+        self.n_features_in_ = sum(rows.widths)
+        return embedded(affinities, self._diffusion.projection).astype(views.dtype, copy=False)
+
+    def transform(self, X: Any) -> FloatArray:
+        """Rows in the directions that heat distinguishes, of length 1, shape `(n, n_components_)`."""
+        check_is_fitted(self)
+        views = check_views(
+            self._as_table(X, reset=False) if self._single_table else X,
+            names=self._names,
+            widths=tuple(reference.width for reference in self._references),
+            columns=self._columns,
+            missing_views=True,
+        )
+        with own_threads():
+            return self._diffusion.embed(Rows(views, self._references)).astype(views.dtype, copy=False)
+
+    @property
+    def eigenvalues_(self) -> FloatArray:
+        """Eigenvalues of the diffusion, largest first."""
+        return self._fitted.values
+
+    @property
+    def n_components_(self) -> int:
+        """Dimensions of the embedding."""
+        return self._fitted.n_components
+
+    @property
+    def anchors_(self) -> FloatArray | list[FloatArray]:
+        """Anchors in the units of the input."""
+        centers = [r.to_input(a) for r, a in zip(self._references, self._fitted.graph.anchors, strict=True)]
+        return centers[0] if self._single_table else centers
+
+    @property
+    def _fitted(self) -> Diffusion:
+        if not hasattr(self, "_diffusion"):
+            raise AttributeError(f"This {type(self).__name__} is not fitted yet.")
+        return self._diffusion
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_components_
+
+    def _as_table(self, X: Any, *, reset: bool) -> Any:
+        """One table, with all that scikit-learn checks of it; several views go through `check_views` instead."""
+        if is_view_collection(X):
+            return X
+        return validate_data(
+            self,
+            X,
+            reset=reset,
+            accept_sparse="csr",
+            dtype=[np.float64, np.float32],
+            ensure_all_finite="allow-nan",
+            ensure_min_samples=2 if reset else 1,
+        )
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_diffusion")
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags

@@ -1,0 +1,49 @@
+"""The last exchange at the server: the objective at the final parameters, and what clusters are made of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import reduce
+from operator import add
+from typing import Any
+
+import numpy as np
+
+from fedhk.federation.diffusion import phase as diffusion
+from fedhk.federation.messages import ArraySpec, Message, check_arrays
+from fedhk.federation.payloads import Values
+from fedhk.federation.plausible import check_makeup, check_rows
+from fedhk.federation.state import Plan, ServerState
+from fedhk.model.makeup import Makeup
+
+
+def finish_asked(plan: Plan, state: ServerState) -> Values:
+    """What sites are asked for beside the objective."""
+    return diffusion.clusters_asked(state) | ({"makeup": True} if plan.makeup else {})
+
+
+def read_finish(plan: Plan, state: ServerState, reply: Message) -> Any:
+    """A site's last sums, checked: those of its rows as the rounds see them, and as they came in."""
+    arrays = dict(reply.arrays)
+    clusters = None if state.stage is None else arrays.pop("clusters", None)
+    n_clusters, width = state.inner.n_clusters, sum(state.widths)
+    size = 2 + plan.makeup * (n_clusters + 2 * width)
+    check_arrays(replace(reply, arrays=arrays), {"sums": ArraySpec((size,), non_negative=True)})
+    sums = np.asarray(arrays["sums"], np.float64)
+    objective, rows = sums[:2].tolist()
+    check_rows(rows, objective, state.inner, reply.site)
+    if plan.makeup:
+        check_makeup(Makeup.from_array(sums[2:], n_clusters), rows, state.reach, reply.site)
+    if state.stage is None:
+        return sums, None
+    told = {} if clusters is None else {"clusters": clusters}
+    return sums, diffusion.read_clusters(state, replace(reply, arrays=told), rows)
+
+
+def take_finish(plan: Plan, state: ServerState, good: list[tuple[str, Any]], workers: int) -> ServerState:  # noqa: ARG001
+    """The state at the end of the run."""
+    sums = reduce(add, (sums for _, (sums, _) in good))
+    makeup = Makeup.from_array(sums[2:], state.inner.n_clusters) if plan.makeup else None
+    if state.stage is not None:
+        state = diffusion.with_clusters(state, [clusters for _, (_, clusters) in good])
+    return replace(state, phase="done", final_objective=float(sums[0]), rows=float(sums[1]), makeup=makeup)

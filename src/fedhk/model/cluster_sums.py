@@ -1,0 +1,89 @@
+"""Where clusters are in the views that came in, when rows were clustered elsewhere: means of rows by membership."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedhk._typing import FloatArray
+from fedhk.model.joint import split_joint
+from fedhk.model.rows import Rows
+from fedhk.model.seeding import joint_rows, take
+
+# Rows that are brought to model units at a time, in bytes.
+BLOCK_BYTES = 2**25
+
+
+@dataclass(frozen=True, eq=False)
+class ClusterSums:
+    """Sums over rows of what they belong to clusters; those of a union of rows are the sum.
+
+    Parameters
+    ----------
+    sizes : array of shape (c,)
+        Sum of memberships.
+    sums : array of shape (c, d)
+        Sum of membership times value, per feature of all views, in model units.
+    seen : array of shape (c, q)
+        Sum of the memberships of rows that have the feature; one column for a view of which no cell is missing.
+    """
+
+    sizes: FloatArray
+    sums: FloatArray
+    seen: FloatArray
+
+    def means(self, widths: Sequence[int], full: Sequence[int]) -> tuple[FloatArray, ...]:
+        """Means per view, in model units; the grand mean, 0, where no row of a cluster has the feature."""
+        parts = zip(split_joint(self.sums, widths), split_joint(self.seen, columns(widths, full)), strict=True)
+        return tuple(
+            np.divide(sums, seen, out=np.zeros(sums.shape), where=np.broadcast_to(seen > 0, sums.shape))
+            for sums, seen in parts
+        )
+
+    def to_array(self) -> FloatArray:
+        """One vector, for messages: also what masks sum."""
+        return np.concatenate([self.sizes, self.sums.ravel(), self.seen.ravel()])
+
+    @classmethod
+    def from_array(cls, values: FloatArray, n_clusters: int, widths: Sequence[int]) -> ClusterSums:
+        """What `to_array` made."""
+        sizes, sums, seen = np.split(values, np.cumsum([n_clusters, n_clusters * sum(widths)]))
+        return cls(sizes, sums.reshape(n_clusters, -1), seen.reshape(n_clusters, -1))
+
+
+def columns(widths: Sequence[int], full: Sequence[int]) -> list[int]:
+    """Columns of `seen` for each view: one, or one per feature for the views whose numbers are in `full`."""
+    return [width if view in full else 1 for view, width in enumerate(widths)]
+
+
+def sums_size(n_clusters: int, widths: Sequence[int], full: Sequence[int]) -> int:
+    """Numbers of `to_array`."""
+    return n_clusters * (1 + sum(widths) + sum(columns(widths, full)))
+
+
+def cluster_sums(rows: Rows, memberships: FloatArray, full: Sequence[int]) -> ClusterSums:
+    """The sums of one site's rows.
+
+    Parameters
+    ----------
+    rows : Rows
+        The rows, in the units of the means.
+    memberships : array of shape (n, c)
+        How much each row belongs to each cluster.
+    full : sequence of int
+        Numbers of the views of which some row of some site lacks cells.
+    """
+    n_clusters, width = memberships.shape[1], sum(rows.widths)
+    sums, seen = np.zeros((n_clusters, width)), np.zeros((n_clusters, width))
+    size = max(1, BLOCK_BYTES // (8 * width))
+    for start in range(0, rows.n_rows, size):
+        block = np.arange(start, min(start + size, rows.n_rows))
+        joint = joint_rows(take(rows, block), missing=np.nan).astype(np.float64, copy=False)
+        belongs, has = memberships[block].astype(np.float64, copy=False).T, ~np.isnan(joint)
+        sums += belongs @ np.where(has, joint, 0.0)
+        seen += belongs @ has
+    parts = split_joint(seen, rows.widths)
+    held = [part if view in full else part.max(axis=1, keepdims=True) for view, part in enumerate(parts)]
+    return ClusterSums(memberships.sum(axis=0, dtype=np.float64), sums, np.hstack(held))
