@@ -2,6 +2,8 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 READY := .venv/.ready
+# one more than processors: the run over Flower mostly waits
+WORKERS := $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 
 .PHONY: setup demo test test-deploy lint bench clean
 
@@ -16,7 +18,7 @@ demo: $(READY)
 	$(BIN)/fedhk demo
 
 test: $(READY)
-	$(BIN)/python -m pytest --numprocesses auto
+	$(BIN)/python -m pytest --numprocesses $(WORKERS)
 
 test-deploy: $(READY)
 	$(BIN)/python -m pytest -m deploy tests/deploy
