@@ -2,7 +2,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 READY := .venv/.ready
-# one more than processors: the run over Flower mostly waits
+# one more than processors, each with one thread: the run over Flower mostly waits
 WORKERS := $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 
 .PHONY: setup demo test test-deploy lint bench clean
@@ -18,7 +18,7 @@ demo: $(READY)
 	$(BIN)/fedhk demo
 
 test: $(READY)
-	$(BIN)/python -m pytest --numprocesses $(WORKERS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS)
 
 test-deploy: $(READY)
 	$(BIN)/python -m pytest -m deploy tests/deploy
