@@ -15,7 +15,7 @@ ALWAYS = {
     "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
     "print_blob": True,
 }
-settings.register_profile("fedhk", derandomize=True, **ALWAYS)
+settings.register_profile("fedhk", derandomize=True, max_examples=50, **ALWAYS)
 settings.register_profile("explore", **ALWAYS)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fedhk"))
 
