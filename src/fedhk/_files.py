@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import secrets
+import shutil
 import tempfile
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 try:
     import fcntl
@@ -27,6 +31,63 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def write_secret(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write a file that only its owner can read, to disk before this returns; FileExistsError where there is one."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_toml(path: Path, what: str, known: Collection[str], error_type: type[Exception]) -> dict[str, Any]:
+    """The content of a TOML file with known keys.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    what : str
+        What it is, for errors, such as "The policy".
+    known : collection of str
+        The keys that it may have.
+    error_type : type
+        What is raised if it is not there, is no TOML, or has other keys.
+    """
+    try:
+        content = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise error_type(f"{what} {str(path)!r} cannot be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise error_type(f"{what} {str(path)!r} is no TOML: {error}") from error
+    unknown = sorted(content.keys() - set(known))
+    if unknown:
+        raise error_type(f"{what} {str(path)!r} has unknown {unknown}; known are {', '.join(known)}.")
+    return content
+
+
+@contextmanager
+def replacing(out: Path) -> Iterator[Path]:
+    """A hidden folder beside `out` that takes its place, and that of all it held, once it is complete."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    token = secrets.token_hex(4)
+    draft, old = (out.with_name(f".{out.name}.{token}.{kind}") for kind in ("new", "old"))
+    draft.mkdir()
+    try:
+        yield draft
+        if out.exists():
+            out.rename(old)
+        try:
+            draft.rename(out)
+        except OSError:
+            if old.exists():
+                old.rename(out)
+            raise
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 @contextmanager

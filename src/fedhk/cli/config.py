@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import math
 import secrets
-import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from fedhk import __version__
+from fedhk._files import read_toml
 from fedhk.cli.algorithms import ALGORITHMS
 from fedhk.cli.console import say
 from fedhk.errors import FedHKError
@@ -83,15 +83,7 @@ def read_config(path: Path) -> Config:
     ConfigError
         If the file is not there, is no TOML, or has what a configuration has not.
     """
-    try:
-        content = tomllib.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise ConfigError(f"The configuration {str(path)!r} cannot be read: {error.strerror}.") from error
-    except ValueError as error:
-        raise ConfigError(f"The configuration {str(path)!r} is no TOML: {error}") from error
-    unknown = sorted(content.keys() - set(KEYS))
-    if unknown:
-        raise ConfigError(f"The configuration {str(path)!r} has unknown {unknown}; known are {', '.join(KEYS)}.")
+    content = read_toml(path, "The configuration", KEYS, ConfigError)
     kinds: dict[str, type] = {"fedhk": str, "data": str, "algorithm": str, "seed": int, "parameters": dict}
     for name, value in content.items():
         if not isinstance(value, kinds[name]) or isinstance(value, bool):

@@ -9,10 +9,11 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from fedhk._files import replacing
 from fedhk.cli import options as o
 from fedhk.cli.config import Config
 from fedhk.cli.console import add_rows, counted, exit_codes, make_table, output, say, show_json, size
-from fedhk.cli.runs import absolute, check_free, replacing, write_run
+from fedhk.cli.runs import absolute, check_free, write_run
 
 DATA = "data"
 

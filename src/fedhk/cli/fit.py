@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from fedhk._files import replacing
 from fedhk.cli import options as o
 from fedhk.cli.algorithms import ALGORITHMS, evaluate_algorithm, run_algorithm
 from fedhk.cli.config import Config, ConfigError, read_config
@@ -21,7 +22,6 @@ from fedhk.cli.runs import (
     check_free,
     is_under_way,
     keep_ledger,
-    replacing,
     under_way,
     write_run,
 )

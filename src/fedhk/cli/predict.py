@@ -7,9 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
+from fedhk._files import replacing
 from fedhk.cli import options as o
 from fedhk.cli.console import OutputExistsError, add_rows, exit_codes, make_table, output, show_json
-from fedhk.cli.runs import MODEL, absolute, check_apart, is_run, replacing
+from fedhk.cli.runs import MODEL, absolute, check_apart, is_run
 from fedhk.data.named import named_views, write_labels
 from fedhk.errors import DataError
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from fedhk._files import write_atomically
 from fedhk.cli.algorithms import ALGORITHMS, Outcome
 from fedhk.cli.config import Config
 from fedhk.cli.console import OutputExistsError, to_json
-from fedhk.data.named import write_labels
+from fedhk.data.named import LABELS, SITES, write_results
 
 MODEL, CONFIG, SUMMARY, HISTORY = "model.safetensors", "config.toml", "summary.json", "history"
 EVALUATION, LEDGER = "evaluation.csv", "ledger"
@@ -80,28 +79,6 @@ def under_way(out: Path, config: Config, *, resume: bool) -> Iterator[Path]:
         raise
 
 
-@contextmanager
-def replacing(out: Path) -> Iterator[Path]:
-    """A hidden folder beside `out` that takes its place, and that of all it held, once it is complete."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    token = secrets.token_hex(4)
-    draft, old = (out.with_name(f".{out.name}.{token}.{kind}") for kind in ("new", "old"))
-    draft.mkdir()
-    try:
-        yield draft
-        if out.exists():
-            out.rename(old)
-        try:
-            draft.rename(out)
-        except OSError:
-            if old.exists():
-                old.rename(out)
-            raise
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-    shutil.rmtree(old, ignore_errors=True)
-
-
 def keep_ledger(checkpoint: Path, folder: Path) -> None:
     """Copy what sites wrote down about their releases into the run: a budget that is spent stays spent."""
     if (checkpoint / LEDGER).is_dir():
@@ -124,13 +101,12 @@ def write_run(
     """Write all files of a run into a folder; returns its summary."""
     import polars as pl
 
-    (folder / "labels").mkdir()
-    (folder / "sites").mkdir()
+    for part in (SITES, LABELS):
+        (folder / part).mkdir()
     outcome.model.save(folder / MODEL)
     for site, model in outcome.site_models.items():
-        model.save(folder / "sites" / f"{site}.safetensors")
         parts = outcome.labels[site], outcome.certainty[site], outcome.global_labels[site]
-        write_labels(folder / "labels" / f"{site}.parquet", outcome.sites[site].ids, *parts)
+        write_results(folder, site, model, outcome.sites[site].ids, parts)
     flat = [r | ({"refused": to_json(r["refused"])} if "refused" in r else {}) for r in outcome.history]
     pl.DataFrame(flat).write_parquet(folder / f"{HISTORY}.parquet")
     (folder / f"{HISTORY}.json").write_text(to_json(outcome.history) + "\n", "utf-8")

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from fedhk._typing import FloatArray
     from fedhk.data.folders import SiteData
 
+# Where a run folder has the models of sites, and the clusters of their rows.
+SITES, LABELS = "sites", "labels"
+
 
 @dataclass
 class NamedTable:
@@ -35,6 +38,20 @@ def named_views(site: SiteData) -> dict[str, NamedTable | None]:
     return {
         view: None if values is None else NamedTable(values, site.columns[view]) for view, values in site.views.items()
     }
+
+
+def write_results(
+    folder: Path,
+    site: str,
+    model: Any,
+    ids: NDArray[Any] | None,
+    clusters: tuple[NDArray[Any], NDArray[Any], NDArray[Any]],
+) -> None:
+    """A site's own model and its clusters (labels, certainty, global labels), into a run folder."""
+    for part in (SITES, LABELS):
+        (folder / part).mkdir(exist_ok=True)
+    model.save(folder / SITES / f"{site}.safetensors")
+    write_labels(folder / LABELS / f"{site}.parquet", ids, *clusters)
 
 
 def write_labels(

@@ -245,11 +245,15 @@ class HeatKernelModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluster
         return hasattr(self, "_model")
 
     def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        tags.input_tags.sparse = True
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags
+        return with_missing_and_sparse(super().__sklearn_tags__())
+
+
+def with_missing_and_sparse(tags: Tags) -> Tags:
+    """What scikit-learn is told of whatever reads views: missing cells, sparse matrices and float32 are welcome."""
+    tags.input_tags.allow_nan = True
+    tags.input_tags.sparse = True
+    tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+    return tags
 
 
 def check_weights(sample_weight: Any, views: Views) -> FloatArray | None:

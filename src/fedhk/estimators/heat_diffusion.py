@@ -16,7 +16,7 @@ from fedhk._typing import FloatArray
 from fedhk.data.checks import check_generator
 from fedhk.data.scaling import HEAT_COEFS, SCALINGS, HeatCoef, Reference, Scaling
 from fedhk.data.views import check_views, is_view_collection
-from fedhk.estimators.base import check_weights
+from fedhk.estimators.base import check_weights, with_missing_and_sparse
 from fedhk.model.diffusion import Diffusion, DiffusionSettings, diffuse, embedded
 from fedhk.model.one_pass import own_threads
 from fedhk.model.preparation import prepare
@@ -180,8 +180,4 @@ class HeatDiffusion(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return hasattr(self, "_diffusion")
 
     def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        tags.input_tags.sparse = True
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags
+        return with_missing_and_sparse(super().__sklearn_tags__())

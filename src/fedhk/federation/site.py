@@ -186,14 +186,19 @@ def _protocol(state: SiteState, request: Message) -> RoundProtocol:
 def _describe(state: SiteState, request: Message) -> tuple[Arrays, Values]:
     """Moments of the features, and what the views are called; a view that the site does not have keeps its place."""
     views = state.views
-    described = list(zip(views.names, views.widths, views.columns, strict=True))
+    described = described_views(views)
     if state.is_sealed:  # not a number of the rows, nor how many there are
-        return {"views": pack_text(described)}, {}
+        return described, {}
     moments = site_moments(views, [int(width or 0) for width in views.widths], request.values["scaling"], None)
     check_spreads(moments, views.names)
     present = [view for view, table in zip(moments, views.tables, strict=True) if table is not None]
     ranges = bool(request.values["ranges"])
-    return pack_moments(present, ranges=ranges) | {"views": pack_text(described)}, {}
+    return pack_moments(present, ranges=ranges) | described, {}
+
+
+def described_views(views: Views) -> Arrays:
+    """What a site's views are called, how wide they are and what their columns are: no number of the rows."""
+    return {"views": pack_text(list(zip(views.names, views.widths, views.columns, strict=True)))}
 
 
 def _energy(state: SiteState, request: Message, workers: int) -> tuple[Arrays, Values]:  # noqa: ARG001

@@ -9,6 +9,7 @@ import os
 from hashlib import sha256
 from pathlib import Path
 
+from fedhk._files import write_secret
 from fedhk.errors import DataError
 from fedhk.privacy._lazy import primitives
 
@@ -31,15 +32,10 @@ def save_identity(path: str | os.PathLike[str], private: bytes) -> None:
     DataError
         If there is a file already: a key that is lost cannot be made again.
     """
-    text = primitives.to_pem(private)
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        write_secret(path, primitives.to_pem(private))
     except FileExistsError as error:
         raise DataError(f"{os.fspath(path)} is there already; move it away first") from error
-    with os.fdopen(handle, "wb") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def load_identity(path: str | os.PathLike[str]) -> tuple[bytes, bytes]:

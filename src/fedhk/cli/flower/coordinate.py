@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedhk._files import write_atomically
+from fedhk._files import replacing, write_atomically
 from fedhk.cli.algorithms import ALGORITHMS, Outcome, SiteFacts, federated, forgetting
 from fedhk.cli.config import Config, read_config
 from fedhk.cli.console import exit_code, to_json
 from fedhk.cli.fit import check_same
-from fedhk.cli.runs import UNDER_WAY, check_free, is_under_way, replacing, under_way, write_run
+from fedhk.cli.runs import UNDER_WAY, check_free, is_under_way, under_way, write_run
 
 if TYPE_CHECKING:
     from fedhk.federation.engines.remote import RemoteSites, Transport
@@ -35,12 +35,11 @@ def coordinate(config: Path, transport: Transport, settings: dict[str, Any]) -> 
     """
     told = RUN_CONFIG | settings
     try:
-        sites = [name.strip() for name in str(told["sites"]).split(",") if name.strip()]
         fit_remote(
             read_config(config),
             transport,
             Path(told["out"] or DEFAULT_OUT),
-            sites=sites,
+            sites=site_names(told["sites"]),
             wait=float(told["wait"]),
             resume=bool(told["resume"]),
             force=bool(told["force"]),
@@ -50,6 +49,11 @@ def coordinate(config: Path, transport: Transport, settings: dict[str, Any]) -> 
             content = {"code": exit_code(error), "kind": type(error).__name__, "text": " ".join(str(error).split())}
             write_atomically(told["failure"], to_json(content).encode())
         raise
+
+
+def site_names(text: str) -> list[str]:
+    """Names with commas between."""
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def fit_remote(

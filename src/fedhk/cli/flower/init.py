@@ -13,7 +13,7 @@ from fedhk.cli import options as o
 from fedhk.cli.algorithms import ALGORITHMS
 from fedhk.cli.config import Config, ConfigError, read_config
 from fedhk.cli.console import OutputExistsError, exit_codes, say
-from fedhk.cli.flower.coordinate import RUN_CONFIG
+from fedhk.cli.flower.coordinate import RUN_CONFIG, site_names
 
 CONFIG_FILE, APP_FILE, PROJECT_FILE = "fedhk.toml", "fedhk_app.py", "pyproject.toml"
 
@@ -95,21 +95,18 @@ def init(  # noqa: PLR0917
 
         fedhk flower init clinics/ --clusters 6 --algorithm fedhk-person --secure --epsilon 2 --delta 1e-6 --bounds=-4,4
     """
-    given = {
-        "n_clusters": clusters,
-        "min_sites": min_sites,
-        "privacy": o.parse_privacy(epsilon, delta, bounds),
-        "secure": secure,
-    }
+    privacy = o.parse_privacy(epsilon, delta, bounds)
+    given = {"n_clusters": clusters, "min_sites": min_sites, "privacy": privacy, "secure": secure}
     with exit_codes():
-        base = Config() if config is None else read_config(config)
-        wanted = base.updated(given | o.parse_settings(settings or []), algorithm=algorithm, seed=seed)
-        make_app(folder, wanted, sites=_names(sites), wait=wait)
+        wanted = wanted_config(config, given, settings, algorithm=algorithm, seed=seed)
+        make_app(folder, wanted, sites=site_names(sites or ""), wait=wait)
     say(f"Written to {folder}. Next, on the SuperLink's machine: `fedhk flower run {folder} --out run/`")
 
 
-def _names(sites: str | None) -> list[str]:
-    return [] if sites is None else [name.strip() for name in sites.split(",") if name.strip()]
+def wanted_config(config: Path | None, given: dict[str, Any], settings: list[str] | None, **others: Any) -> Config:
+    """A configuration file, if there is one, with what options and --set ask for."""
+    base = Config() if config is None else read_config(config)
+    return base.updated(given | o.parse_settings(settings or []), **others)
 
 
 def make_app(folder: Path, config: Config, *, sites: list[str], wait: float = 600.0) -> None:

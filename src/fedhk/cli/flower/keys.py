@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedhk._files import write_secret
 from fedhk.cli.console import OutputExistsError, exit_codes, say
 from fedhk.cli.flower.processes import LOOPBACK
 
@@ -95,7 +95,7 @@ def make_certificates(folder: Path, hosts: list[str], days: int) -> None:
     )
     (folder / CA).write_bytes(root.public_bytes(Encoding.PEM))
     (folder / SERVER_CERTIFICATE).write_bytes(own.public_bytes(Encoding.PEM))
-    _write_secret(folder / SERVER_KEY, server.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    _write_key(folder / SERVER_KEY, server.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
 
 
 def make_key(path: Path) -> None:
@@ -105,7 +105,7 @@ def make_key(path: Path) -> None:
 
     private = ec.generate_private_key(ec.SECP384R1())
     path.parent.mkdir(parents=True, exist_ok=True)
-    _write_secret(path, private.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+    _write_key(path, private.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
     public = private.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
     Path(f"{path}.pub").write_bytes(public + b"\n")
 
@@ -159,10 +159,8 @@ def _host(host: str) -> x509.GeneralName:
         return x509.DNSName(host)
 
 
-def _write_secret(path: Path, content: bytes) -> None:
+def _write_key(path: Path, content: bytes) -> None:
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        write_secret(path, content)
     except FileExistsError as error:
         raise OutputExistsError(f"{str(path)!r} exists already: a key that is replaced is lost.") from error
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)

@@ -13,11 +13,11 @@ from typing import Any
 from urllib.parse import quote
 
 from fedhk.cli import options as o
-from fedhk.cli.config import Config, read_config
+from fedhk.cli.config import Config
 from fedhk.cli.console import exit_codes, output, say, show_json
 from fedhk.cli.fit import show_summary
 from fedhk.cli.flower.connection import CONNECTION, connected
-from fedhk.cli.flower.init import make_app
+from fedhk.cli.flower.init import make_app, wanted_config
 from fedhk.cli.flower.keys import CA, make_certificates, make_key
 from fedhk.cli.flower.processes import (
     LOOPBACK,
@@ -59,15 +59,10 @@ def local(  # noqa: PLR0917
 
         fedhk flower local hospitals/ --clusters 6 --out run/
     """
-    given = {
-        "n_clusters": clusters,
-        "min_sites": min_sites,
-        "privacy": o.parse_privacy(epsilon, delta, bounds),
-        "secure": secure,
-    }
+    privacy = o.parse_privacy(epsilon, delta, bounds)
+    given = {"n_clusters": clusters, "min_sites": min_sites, "privacy": privacy, "secure": secure}
     with exit_codes():
-        base = Config() if config is None else read_config(config)
-        wanted = base.updated(given | o.parse_settings(settings or []), data=folder, algorithm=algorithm, seed=seed)
+        wanted = wanted_config(config, given, settings, data=folder, algorithm=algorithm, seed=seed)
         target = absolute(out if out is not None else Path("run"))
         summary = run_local(wanted, target, force=force)
         if json:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhk.data.named import write_labels
+from fedhk._files import replacing
+from fedhk.data.named import write_results
 from fedhk.data.views import Views
 from fedhk.errors import MessageError
 from fedhk.federation.messages import Message
@@ -43,21 +42,10 @@ def delivered(
     content = request.arrays.get("model")
     if content is None or content.dtype != np.uint8 or content.ndim != 1:
         raise MessageError("no model came with the end of the run", site)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
-    try:
+    with replacing(folder) as draft:
         (draft / MODEL).write_bytes(content.tobytes())
         outcome = fedhk.load(draft / MODEL).site_outcome(site, views, workers)
-        (draft / "sites").mkdir()
-        (draft / "labels").mkdir()
-        outcome.model.save(draft / "sites" / f"{site}.safetensors")
         parts = outcome.labels, outcome.memberships.max(axis=1), outcome.global_labels
-        write_labels(draft / "labels" / f"{site}.parquet", ids, *parts)
-        if folder.exists():
-            shutil.rmtree(folder)
-        draft.rename(folder)
-    except BaseException:
-        shutil.rmtree(draft, ignore_errors=True)
-        raise
+        write_results(draft, site, outcome.model, ids, parts)
     told: dict[str, Any] = outcome.report.to_json()
     return told

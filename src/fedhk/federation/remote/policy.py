@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from fedhk._files import read_toml
 from fedhk.errors import DataError, MessageError
 from fedhk.federation.remote.site_file import Join
 from fedhk.privacy.accounting import epsilon_of
@@ -93,16 +93,7 @@ def read_policy(path: Path) -> Policy:
     DataError
         If the file is not there, is no TOML, or has what a policy has not.
     """
-    try:
-        content = tomllib.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise DataError(f"The policy {str(path)!r} cannot be read: {error.strerror}.") from error
-    except ValueError as error:
-        raise DataError(f"The policy {str(path)!r} is no TOML: {error}") from error
-    allowed = [entry.name for entry in fields(Policy)]
-    unknown = sorted(content.keys() - set(allowed))
-    if unknown:
-        raise DataError(f"The policy {str(path)!r} has unknown {unknown}; known are {', '.join(allowed)}.")
+    content = read_toml(path, "The policy", [entry.name for entry in fields(Policy)], DataError)
     if isinstance(content.get("identity"), str):
         content["identity"] = str(path.parent / content["identity"])
     return Policy(**content)

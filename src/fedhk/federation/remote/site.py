@@ -24,11 +24,11 @@ from fedhk.data.named import named_views
 from fedhk.data.views import Views, check_views
 from fedhk.errors import DataError, FedHKError, MessageError
 from fedhk.federation.messages import MAX_BYTES, MAX_NAME, Message, decode, encode
-from fedhk.federation.payloads import pack_text, unpack_text
+from fedhk.federation.payloads import unpack_text
 from fedhk.federation.remote.delivery import delivered
 from fedhk.federation.remote.policy import Policy
 from fedhk.federation.remote.site_file import Join, Kept, load_site, restored, save_site
-from fedhk.federation.site import SiteState, client_step
+from fedhk.federation.site import SiteState, client_step, described_views
 from fedhk.privacy.ledger import Ledger
 from fedhk.privacy.mechanism import DifferentialPrivacy
 
@@ -126,21 +126,16 @@ class RemoteSite:
     def _hello(self, request: Message) -> Message:
         """What the site is called, which FedHK it runs, and which views it has: no number of its rows."""
         check_version(request.values.get("fedhk"), "the coordinator", self.name)
-        site = self._site_data(None)
-        views = _checked_views(site)
-        described = [
-            [name, width, None if columns is None else list(columns)]
-            for name, width, columns in zip(views.names, views.widths, views.columns, strict=True)
-        ]
+        views = _checked_views(self._site_data(None))
         values = {"fedhk": __version__, "dtype": views.dtype.name}
-        return Message("hello", self.name, request.round, {"views": pack_text(described)}, values)
+        return Message("hello", self.name, request.round, described_views(views), values)
 
     def _delivered(self, join: Join, request: Message) -> Message:
         """The site's own model and labels from the global model, as files here; a few numbers of it in the answer."""
-        views = _checked_views(self._site_data(join))
+        site = self._site_data(join)
         open_run = join.privacy is None and not join.secure
         told = delivered(
-            request, self.name, views, self._site_data(join).ids, self.folder / RESULTS, workers=self.workers
+            request, self.name, _checked_views(site), site.ids, self.folder / RESULTS, workers=self.workers
         )
         return Message("deliver", self.name, request.round, {}, told if open_run else {})
 
