@@ -1,10 +1,11 @@
 """`FedHKDiffusion` against balanced k-means on pooled rows, and against the bytes of `EFKMVC`.
 
-    python benchmarks/diffusion.py [--seeds 5] [--sets handwritten,heart4] [--public]
+    python benchmarks/diffusion.py [--seeds 5] [--sets handwritten,heart4] [--public] [--secure]
     python benchmarks/diffusion.py --large
 
 Sites are the real ones where data have them, else ten sites by `split_dirichlet(labels, 10, 0.5)`. Every figure is of a
-real fit with default parameters; bytes are those of its history, both ways. Labels are for measuring only.
+real fit with default parameters; bytes are those of its history, both ways. Labels are for measuring only. `--secure` lets
+the server see sums over sites only, in both of FedHKDiffusion and EFKMVC.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ def site_rows(data: DataSet, seed: int) -> dict[str, np.ndarray]:
     return {f"site-{c}": np.flatnonzero(data.client == c) for c in np.unique(data.client)}
 
 
-def run(estimator: Any, data: DataSet, seed: int) -> Record:
+def run(estimator: Any, data: DataSet, seed: int, *, secure: bool) -> Record:
     """One federated fit: agreement with the labels, bytes, rounds, seconds."""
     split = site_rows(data, seed)
     sites = {name: [view[rows] for view in data.views] for name, rows in split.items()}
     began = time.perf_counter()
-    model = estimator(data.n_classes, scaling=data.scaling, random_state=seed).fit(sites)
+    model = estimator(data.n_classes, scaling=data.scaling, random_state=seed, secure=secure).fit(sites)
     labels = np.concatenate([model.labels_[name] for name in split])
     truth = np.concatenate([data.labels[rows] for rows in split.values()])
     return {
@@ -56,10 +57,10 @@ def mean(records: list[Record], name: str) -> float:
     return float(np.mean([record[name] for record in records]))
 
 
-def compare(data: DataSet, seeds: int) -> Record:
+def compare(data: DataSet, seeds: int, *, secure: bool) -> Record:
     """One line of the table."""
-    found = [run(fedhk.FedHKDiffusion, data, seed) for seed in range(seeds)]
-    peers = [run(fedhk.EFKMVC, data, seed) for seed in range(min(seeds, PEER_SEEDS))]
+    found = [run(fedhk.FedHKDiffusion, data, seed, secure=secure) for seed in range(seeds)]
+    peers = [run(fedhk.EFKMVC, data, seed, secure=secure) for seed in range(min(seeds, PEER_SEEDS))]
     base = float(np.mean([adjusted_rand_score(data.labels, balanced_kmeans(data, seed)) for seed in range(seeds)]))
     line = {
         "ari": mean(found, "ari"),
@@ -115,6 +116,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--sets", default="")
     parser.add_argument("--public", action="store_true", help="also the sets of scikit-learn")
+    parser.add_argument("--secure", action="store_true", help="under masks")
     parser.add_argument("--large", action="store_true", help="time and memory of many rows instead")
     options = parser.parse_args()
     if options.large:
@@ -124,7 +126,8 @@ def main() -> None:
     print("| data | balanced k-means | EFKMVC | FedHKDiffusion | least | wanted | gain | MB | vs EFKMVC | rounds | s |")
     print("|---|---|---|---|---|---|---|---|---|---|---|", flush=True)
     sets = [*shared_sets(), *(public_sets() if options.public else [])]
-    judge({data.name: compare(data, options.seeds) for data in sets if not wanted or data.name in wanted})
+    chosen = [data for data in sets if not wanted or data.name in wanted]
+    judge({data.name: compare(data, options.seeds, secure=options.secure) for data in chosen})
 
 
 if __name__ == "__main__":

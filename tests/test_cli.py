@@ -16,9 +16,8 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 import fedhk
-from fedhk.cli import app, comparison
+from fedhk.cli import app
 from fedhk.cli.algorithms import ALGORITHMS
-from fedhk.cli.comparison import compare
 from fedhk.cli.config import Config, read_config
 from fedhk.cli.options import CHOICES
 from fedhk.data.folders import write_site
@@ -557,43 +556,6 @@ class TestInfo:
         assert "no site" in refusal("info", tmp_path / "empty", code=3)
         (run / "summary.json").write_text("{}")
         refusal("info", run, code=3)
-
-
-@pytest.fixture(scope="module")
-def digits(tmp_path_factory):
-    """The folder and the output of a demo, and its output as JSON; what is measured is measured once."""
-    folder = tmp_path_factory.mktemp("demo") / "digits"
-    measured = []
-
-    def compare_once(*arguments):
-        measured[:] = measured or [compare(*arguments)]
-        return measured[0]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(comparison, "compare", compare_once)
-        patch.setenv("COLUMNS", "100")
-        return folder, call("demo", "--runs", 1, "--out", folder).stdout, call("demo", "--runs", 1, "--json").stdout
-
-
-class TestDemo:
-    def test_tables_have_all_rows_and_fit_100_columns(self, digits):
-        shown = digits[1]
-        for part in ("pooled k-means", "pooled heat-kernel", "sites alone", "federated e-fkmvc", "fedhk fit"):
-            assert part in shown
-        assert all(site in shown for site in ("athens", "bergen", "cairo", "dublin", "evora", "florence"))
-        assert max(len(line) for line in shown.splitlines() if "Written" not in line and "fedhk fit" not in line) <= 100
-
-    def test_run_repeats_from_its_own_data(self, digits, tmp_path):
-        call("fit", "--config", digits[0] / "config.toml", "-o", tmp_path / "again")
-        assert (digits[0] / "model.safetensors").read_bytes() == (tmp_path / "again" / "model.safetensors").read_bytes()
-        refusal("fit", "--config", digits[0] / "config.toml", "--force", code=5)
-
-    def test_json(self, digits):
-        methods = json.loads(digits[2])["methods"]
-        federated, pooled, alone = (methods[n] for n in ("federated e-fkmvc", "pooled heat-kernel", "sites alone"))
-        assert (federated["rows_sent"], pooled["rows_sent"], alone["accuracy"]) == (0, 1797, None)
-        assert federated["ari"] > 0.6
-        assert alone["ari_per_site"] < federated["ari_per_site"]
 
 
 class TestProgram:

@@ -84,8 +84,8 @@ def test_the_number_of_clusters_may_be_left_to_the_eigengap(folder, tmp_path):
     assert 2 <= summary["n_clusters"] <= 10
 
 
-def test_masks_are_refused_in_one_sentence(folder, tmp_path):
-    words = ("--algorithm", "fedhk-diffusion", "--clusters", 3, "--secure")
-    result = CliRunner().invoke(app, [str(w) for w in ("fit", folder, *words, "--out", tmp_path / "run")])
-    assert result.exit_code not in (0, 1)
-    assert "does not go with FedHKDiffusion" in " ".join((result.output + result.stderr).split())
+def test_masks_leave_the_server_sums_only(folder, tmp_path):
+    words = ("--algorithm", "fedhk-diffusion", "--clusters", 3, "--seed", 0, "--secure", "--json")
+    summary = json.loads(command("fit", folder, *words, "--out", tmp_path / "run").stdout)
+    assert summary["n_clusters"] == 3
+    assert "secure" in (tmp_path / "run" / "config.toml").read_text("utf-8")

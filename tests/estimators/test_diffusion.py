@@ -322,7 +322,6 @@ class TestInput:
             ({"init": [np.zeros((3, 2))] * 2}, "init"),
             ({"view_weights": [1.0, 2.0]}, "view_weights"),
             ({"aggregator": "robust"}, r"aggregator='robust' does not go with FedHKDiffusion.*aggregator='sum'"),
-            ({"secure": True}, r"secure=True does not go with FedHKDiffusion.*docs/diffusion.md"),
             ({"privacy": DifferentialPrivacy(1.0, 1e-5, (-9, 9))}, "privacy does not go with FedHKDiffusion"),
         ],
     )

@@ -2,34 +2,73 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shutil
 
 import pytest
 from typer.testing import CliRunner
 
-from fedhk.cli import app
-from fedhk.cli.comparison import make_federation
+from fedhk._files import locked
+from fedhk.cli import app, comparison
 from fedhk.data.folders import write_site
 from fedhk.datasets import make_sites
 from report.browser import Browser, find_browser
 
 
+def call(*arguments, code=0):
+    """Run the program in this process."""
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == code, (result.stdout, result.stderr, result.exception)
+    return result
+
+
 def fit(folder, out, *options):
     """Run `fedhk fit`."""
-    arguments = ["fit", folder, "--out", out, "--seed", 0, *options]
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exit_code == 0, (result.stdout, result.stderr, result.exception)
+    call("fit", folder, "--out", out, "--seed", 0, *options)
     return out
 
 
 @pytest.fixture(scope="session")
-def demo_run(tmp_path_factory):
-    """The run of `fedhk demo`."""
-    folder = tmp_path_factory.mktemp("demo")
-    for name, site in make_federation().federation.sites.items():
-        write_site(folder / "data" / name, site.views, site.ids, site.columns)
-    return fit(folder / "data", folder / "run", "--clusters", 10)
+def demo(tmp_path_factory):
+    """Folder, output and JSON of a small `fedhk demo`, which one of the processes that run the tests makes for all."""
+    parallel = "PYTEST_XDIST_WORKER" in os.environ
+    root = tmp_path_factory.getbasetemp().parent if parallel else tmp_path_factory.getbasetemp()
+    folder, shown = root / "demo" / "demo", root / "demo" / "shown.json"
+    with locked(root / "demo.lock"):
+        if not shown.exists():
+            found = small_demo(folder)
+            shown.write_text(json.dumps(found), "utf-8")
+    return folder, *json.loads(shown.read_text("utf-8"))
+
+
+def small_demo(folder):
+    """Write a demo of smaller sites twice, with so large a budget that noise leaves something.
+
+    What is measured is measured once; gives the output and that of `--json`.
+    """
+    few, measure, measured = comparison.make_federation(100), comparison.compare, []
+    ledger = folder.parent / "ledger"
+
+    def compare_once(sites, seed, checkpoint, tell):
+        measured[:] = measured or [measure(sites, seed, ledger, tell)]
+        shutil.copytree(ledger, checkpoint, dirs_exist_ok=True)
+        return measured[0]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(comparison, "make_federation", lambda: few)
+        patch.setattr(comparison, "compare", compare_once)
+        patch.setitem(comparison.PRIVACY, "epsilon", 20.0)
+        patch.setenv("COLUMNS", "100")
+        as_json = call("demo", "--out", folder, "--json").stdout
+        return call("demo", "--out", folder).stdout, as_json
+
+
+@pytest.fixture(scope="session")
+def demo_run(demo):
+    """The run of the demo."""
+    return demo[0]
 
 
 def write_sites(folder, n_rows=60, **options):

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from fedhk.report import write_report
+from fedhk.report import REPORT
 from fedhk.report.facts import Gain
 from fedhk.report.page import render
 from report.pages import made_up
@@ -46,8 +46,8 @@ JSON.stringify([
 
 
 @pytest.fixture(scope="module")
-def demo_page(demo_run, tmp_path_factory):
-    return write_report(demo_run, tmp_path_factory.mktemp("page") / "report.html")
+def demo_page(demo_run):
+    return demo_run / REPORT
 
 
 @pytest.mark.parametrize("dark", [False, True])
@@ -56,7 +56,7 @@ def test_the_page_of_the_demo_is_drawn_and_quiet(browser, demo_page, width, dark
     browser.open(demo_page, width=width, dark=dark)
     assert browser.complaints() == []
     assert browser.requests() == []
-    assert browser.run("document.querySelectorAll('figure svg').length") == 7
+    assert browser.run("document.querySelectorAll('figure svg').length") == 10  # a map of each view, twice
     assert browser.run(BAD_DRAWINGS) == []
     assert browser.run(TOO_WIDE) <= 0
     assert browser.run("getComputedStyle(document.body).backgroundColor") == (
@@ -84,7 +84,7 @@ def test_choosing_a_site_shows_its_rows(browser, demo_page):
     dots = "[...document.querySelectorAll('#map-0 .dots > g')].filter(g => getComputedStyle(g).opacity === '1').length"
     assert browser.run(dots) == 1
     marks = "[...document.querySelectorAll('td.bar i')].filter(i => getComputedStyle(i).display === 'block').length"
-    assert browser.run(marks) > 50
+    assert browser.run(marks) > 30
     assert browser.complaints() == []
 
 
@@ -106,7 +106,7 @@ def test_choosing_a_cluster_or_a_view_shows_it_alone(browser, demo_page):
     assert browser.run("document.querySelector('.card[data-k=\"3\"]').open") is True
     assert browser.run("document.querySelectorAll('#map-0 .centers > g:not(.off)').length") == 1
     browser.choose("v", "2")
-    assert browser.run(SHOWN.format("figure[data-v]")) == ["2"]
+    assert browser.run(SHOWN.format("figure[data-v]")) == ["2", "2"]  # of the rows, and as released
     assert browser.run(SHOWN.format(".features")) == ["2"]
     assert browser.complaints() == []
 
@@ -116,7 +116,7 @@ def test_choosing_everything_again_restores_the_page(browser, demo_page):
     browser.run("document.querySelectorAll('.card').forEach(card => { card.open = true; })")
     browser.choose("s", "")
     before = browser.run(MAIN)
-    for key, value in (("s", "2"), ("k", "4"), ("v", "1")):
+    for key, value in (("s", "2"), ("k", "3"), ("v", "1")):
         browser.choose(key, value)
     assert browser.run(MAIN) != before
     for key in "skv":
@@ -176,4 +176,4 @@ def test_the_page_prints_with_all_clusters_open(browser, demo_page, tmp_path):
     browser.open(demo_page)
     browser.pdf(tmp_path / "page.pdf")
     assert (tmp_path / "page.pdf").stat().st_size > 50_000
-    assert browser.run("document.querySelectorAll('.card[open]').length") == 10
+    assert browser.run("document.querySelectorAll('.card[open]').length") == 4

@@ -55,8 +55,11 @@ class FedHKDiffusion(EFKMVC):
     view_weights : {"auto", "uniform"}, default="auto"
         Views weigh alike in the embedding, whichever of the two it is.
     max_rounds, protocol, local_passes, client_weights, personalization_step, fraction, min_sites, timeout, checkpoint
-        As in `EFKMVC`, and so are all other parameters, but that `privacy`, `secure` and aggregators other than "sum"
-        are refused: anchors are made from means of groups of a site's rows.
+        As in `EFKMVC`, and so are all other parameters, but that `privacy` and aggregators other than "sum" are
+        refused: they would protect the rounds, and not the anchors before them.
+    secure : bool or SecureSummation, default=False
+        As in `EFKMVC`. Anchors are then made from sums over all sites too, which takes more exchanges and bytes, and
+        sites are not calibrated.
 
     Attributes
     ----------

@@ -77,7 +77,9 @@ def _sealed_plan(plan: Plan, clients: dict[str, Views], fraction: float) -> Plan
     settings = plan.settings
     # what "auto" would choose from candidates that are not sent here is the plain value
     weights = "uniform" if settings.view_weights == "auto" else settings.view_weights
-    fuzzifier = 1.0 + 1.0 / LEAST_POWER if settings.fuzzifier is None else settings.fuzzifier
+    fuzzifier = settings.fuzzifier
+    if fuzzifier is None and plan.diffusion is None:  # embedded rows have a start that the server makes by itself
+        fuzzifier = 1.0 + 1.0 / LEAST_POWER
     return replace(
         plan,
         settings=replace(settings, view_weights=weights, fuzzifier=fuzzifier),
@@ -116,11 +118,11 @@ def _refuse(plan: Plan, what: str, fraction: float) -> None:
 
 def _refuse_diffusion(plan: Plan) -> None:
     """Refuse what does not protect or hold for the anchors and products of a diffusion."""
-    if plan.is_sealed:
-        what = "privacy" if plan.privacy is not None else "secure=True"
+    if plan.privacy is not None:
         raise ValueError(
-            f"{what} does not go with FedHKDiffusion: its anchors are made from means of groups of a site's rows, "
-            "which are no sums over sites. Use EFKMVC or FedHKPerson; docs/diffusion.md says more."
+            "privacy does not go with FedHKDiffusion: what one row can change in its products is bounded, but not in "
+            "the means that its anchors are made from. Use EFKMVC or FedHKPerson with privacy, or secure=True; "
+            "docs/diffusion.md says more."
         )
     if plan.aggregator != "sum":
         raise ValueError(

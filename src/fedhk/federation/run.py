@@ -148,8 +148,9 @@ def _sealed_requests(plan: Plan, run: Run, engine: Engine) -> tuple[list[str], d
 
     run.state = begun(plan, run.state)
     asked = asked_sites(run.state, sorted(engine.sites()))
-    told = run.state.informed
-    return asked, {site: encode(sealed_request(plan, run.state, site, informed=site in told)) for site in asked}
+    state = run.state
+    told = {site: {"informed": site in state.informed, "holds": site in state.holders} for site in asked}
+    return asked, {site: encode(sealed_request(plan, state, site, **told[site])) for site in asked}
 
 
 def _rounds(state: ServerState) -> int:

@@ -23,14 +23,11 @@ from fedhk.federation.messages import ArraySpec, Message, check_arrays, expect
 from fedhk.federation.payloads import pack_references
 from fedhk.federation.protocols import protocol_named
 from fedhk.federation.starting import candidates_asked, read_candidates, take_candidates
-from fedhk.federation.state import Plan, ServerState
+from fedhk.federation.state import HELD, Plan, ServerState
 from fedhk.model.loop import Progress
 from fedhk.model.preparation import balance, references_from_moments
 
 EVERYONE = "*"
-
-# Phases in which sites are told what they are told once.
-HELD = ("diffuse", "round", "finish")
 
 
 class QuorumError(FedHKError, RuntimeError):

@@ -157,7 +157,11 @@ def client_step(state: SiteState, request: Message, workers: int = 1) -> tuple[S
 
 def informed(state: SiteState, request: Message) -> SiteState:
     """The site with what the server tells once, where the message has it: references, calibration, embedding."""
-    state = _with_calibration(_with_references(state, request), request)
+    return _with_stage(_with_calibration(_with_references(state, request), request), request)
+
+
+def _with_stage(state: SiteState, request: Message) -> SiteState:
+    """The state with what the server tells of the embedding."""
     return state if state.rows is None else replace(state, stage=heard(state.stage, state.rows, request))
 
 
@@ -173,7 +177,10 @@ def _in_run(state: SiteState, request: Message) -> SiteState:
 def _sealed(state: SiteState, request: Message, workers: int) -> tuple[SiteState, Arrays, Values]:
     from fedhk.federation.sealed.site import sealed_answer  # noqa: PLC0415 - only runs with noise or masks need it
 
-    return sealed_answer(_with_references(state, request), request, workers)
+    state = _with_references(state, request)
+    if state.privacy is None:  # with noise, what a row can change is bounded for rows as they are
+        state = _with_stage(state, request)
+    return sealed_answer(state, request, workers)
 
 
 def _protocol(state: SiteState, request: Message) -> RoundProtocol:

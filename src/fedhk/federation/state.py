@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from fedhk.model.low_rank import LowRank
     from fedhk.privacy.mechanism import DifferentialPrivacy, SecureSummation
 
+# Phases in which sites are told what they are told once.
+HELD = ("diffuse", "round", "finish")
+
 
 @dataclass(frozen=True)
 class Plan:

@@ -144,13 +144,6 @@ class _Frame:
     objective: float
 
 
-def best_option(
-    known: Frames, settings: Settings, options: tuple[tuple[float, float], ...], seed: int, workers: int
-) -> Option:
-    """The shares under which clusters explain most."""
-    return _best(_meaningful(fitted_options(known, settings, options, seed, workers)))
-
-
 def fitted_options(
     known: Frames, settings: Settings, options: tuple[tuple[float, float], ...], seed: int, workers: int
 ) -> list[Option]:
@@ -262,12 +255,17 @@ def _with_offsets(known: Frames, option: Option, workers: int, clusters: Option 
     with Passes(inner, parameters.n_clusters, workers) as scan:
         progress, _ = minimise(scan.statistics, start, learn_weights=False, max_iter=FINAL_PASSES, tol=FINAL_TOL)
         reached = _unexplained(scan, progress.parameters, inner)
-    most = MOST_GROWTH if clusters is None else (1 - LEAST_OFFSETS) ** (len(factors) / 2)
-    if reached >= option.objective or float(np.prod(factors)) > most:
+    held = float(np.prod(factors)) <= MOST_GROWTH if clusters is None else takes_much(factors)
+    if reached >= option.objective or not held:
         calibration = Calibration(*option.shares, tuple(option.factors.tolist()), any(option.shares))
         return _Frame(calibration, option.parameters, option.rows, option.objective)
     both = tuple((option.factors * factors).tolist())
     return _Frame(Calibration(*option.shares, both, True), progress.parameters, inner, reached)
+
+
+def takes_much(factors: Sequence[float] | FloatArray) -> bool:
+    """Whether offsets, after which units were divided by `factors`, hold so much that sites surely differ by them."""
+    return bool(np.prod(factors) <= (1 - LEAST_OFFSETS) ** (len(factors) / 2))
 
 
 def _two_way(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -34,11 +35,11 @@ class ClusterSums:
     sums: FloatArray
     seen: FloatArray
 
-    def means(self, widths: Sequence[int], full: Sequence[int]) -> tuple[FloatArray, ...]:
-        """Means per view, in model units; the grand mean, 0, where no row of a cluster has the feature."""
+    def means(self, widths: Sequence[int], full: Sequence[int], missing: float = 0.0) -> tuple[FloatArray, ...]:
+        """Means per view, in model units; `missing` (0 is the grand mean) where no row of a cluster has the feature."""
         parts = zip(split_joint(self.sums, widths), split_joint(self.seen, columns(widths, full)), strict=True)
         return tuple(
-            np.divide(sums, seen, out=np.zeros(sums.shape), where=np.broadcast_to(seen > 0, sums.shape))
+            np.divide(sums, seen, out=np.full(sums.shape, missing), where=np.broadcast_to(seen > 0, sums.shape))
             for sums, seen in parts
         )
 
@@ -63,27 +64,32 @@ def sums_size(n_clusters: int, widths: Sequence[int], full: Sequence[int]) -> in
     return n_clusters * (1 + sum(widths) + sum(columns(widths, full)))
 
 
-def cluster_sums(rows: Rows, memberships: FloatArray, full: Sequence[int]) -> ClusterSums:
+def cluster_sums(rows: Rows, memberships: Any, full: Sequence[int]) -> ClusterSums:
     """The sums of one site's rows.
 
     Parameters
     ----------
     rows : Rows
         The rows, in the units of the means.
-    memberships : array of shape (n, c)
+    memberships : array or sparse array of shape (n, c)
         How much each row belongs to each cluster.
     full : sequence of int
         Numbers of the views of which some row of some site lacks cells.
     """
     n_clusters, width = memberships.shape[1], sum(rows.widths)
     sums, seen = np.zeros((n_clusters, width)), np.zeros((n_clusters, width))
-    size = max(1, BLOCK_BYTES // (8 * width))
-    for start in range(0, rows.n_rows, size):
-        block = np.arange(start, min(start + size, rows.n_rows))
-        joint = joint_rows(take(rows, block), missing=np.nan).astype(np.float64, copy=False)
-        belongs, has = memberships[block].astype(np.float64, copy=False).T, ~np.isnan(joint)
+    for part, joint in row_parts(rows):
+        belongs, has = memberships[part].astype(np.float64, copy=False).T, ~np.isnan(joint)
         sums += belongs @ np.where(has, joint, 0.0)
-        seen += belongs @ has
+        seen += belongs @ has.astype(np.float64)
     parts = split_joint(seen, rows.widths)
     held = [part if view in full else part.max(axis=1, keepdims=True) for view, part in enumerate(parts)]
-    return ClusterSums(memberships.sum(axis=0, dtype=np.float64), sums, np.hstack(held))
+    return ClusterSums(np.asarray(memberships.sum(axis=0, dtype=np.float64)), sums, np.hstack(held))
+
+
+def row_parts(rows: Rows) -> Iterator[tuple[slice, FloatArray]]:
+    """Ranges of rows that cover them once, each with its rows in model units, views side by side; NaN where missing."""
+    size = max(1, BLOCK_BYTES // (8 * sum(rows.widths)))
+    for start in range(0, rows.n_rows, size):
+        part = slice(start, min(start + size, rows.n_rows))
+        yield part, joint_rows(take(rows, np.arange(part.start, part.stop)), missing=np.nan).astype(np.float64)

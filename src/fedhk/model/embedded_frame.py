@@ -1,13 +1,13 @@
 """The frame of rows that are to be embedded: whether a site's own mean and spread are taken out, and how much of them.
 
-The verdict is that of `calibration.choose`. What it chooses beside is for round clusters, which rows need not be in
-before they are embedded: offsets that follow centres, and the whole of a mean.
+The verdict is that of `calibration_choice.choose`. What it chooses beside is for round clusters, which rows need not be
+in before they are embedded: offsets that follow centres, and the whole of a mean.
 """
 
 from __future__ import annotations
 
 from fedhk.model.calibration import Calibration
-from fedhk.model.calibration_choice import SHARES, Frames, best_option, in_frame
+from fedhk.model.calibration_choice import Frames, choose, in_frame, takes_much
 from fedhk.model.candidates import candidate_rows
 from fedhk.model.rows import Rows
 from fedhk.model.settings import Settings
@@ -44,5 +44,6 @@ def choose_frame(
 
 
 def _chosen(known: Frames, settings: Settings, seed: int, workers: int) -> tuple[float, float]:
-    different = any(best_option(known, settings, SHARES, seed, workers).shares)
+    found = choose(known, settings, None, seed, workers)[0]
+    different = found.shift > 0 or found.spread > 0 or (found.offsets and takes_much(found.factors))
     return FRAME_SHARES if different else (0.0, 0.0)

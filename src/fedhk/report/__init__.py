@@ -1,8 +1,8 @@
 """The page people look at: a run in one self-contained HTML file.
 
 `facts` is what a page says, as plain data; `gather` reads it from a run folder and `fitted` from an estimator; `rows`
-adds what rows tell; `charts`, `maps`, `features` and `tables` draw; `narrative` says it in words; `page` puts it
-together.
+adds what rows tell; `charts`, `maps`, `features` and `tables` draw; `narrative` says it in words;
+`under_noise` sets a run with noise beside one without; `page` puts it together.
 """
 
 from __future__ import annotations

@@ -154,6 +154,25 @@ class Gain:
     objectives: Mapping[str, float]
 
 
+@dataclass(frozen=True)
+class Scores:
+    """Ways to cluster the same rows, measured against classes that are known; a row of the table each.
+
+    Parameters
+    ----------
+    note : str
+        What was measured and how.
+    columns : tuple of str
+        Of the table; the first names the way.
+    rows : tuple of tuple of str
+        The table.
+    """
+
+    note: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
 @dataclass(frozen=True, eq=False)
 class Facts:
     """All that a page is made of.
@@ -196,6 +215,12 @@ class Facts:
         Whether the server saw sums over all sites only.
     releases : tuple of (str, int, float)
         What one site released under noise: phase, how often, and noise over sensitivity.
+    spent : dict of str to float
+        Epsilon that each site's ledger says was spent, at the delta of the run.
+    private : Facts or None
+        A run of the same sites under noise, of which only what was released is known; for a page that shows both.
+    scores : Scores or None
+        What other ways to cluster these rows came to.
     released_only : bool
         Whether the page keeps to what left the sites.
     own_page_of : str or None
@@ -231,6 +256,9 @@ class Facts:
     privacy: tuple[float, float] | None = None
     secure: bool = False
     releases: tuple[tuple[str, int, float], ...] = ()
+    spent: Mapping[str, float] = field(default_factory=dict)
+    private: Facts | None = None
+    scores: Scores | None = None
     released_only: bool = False
     own_page_of: str | None = None
     spread_of_rows: bool = False

@@ -17,6 +17,7 @@ import polars as pl
 import fedhk
 from fedhk.data.folders import Federation, SiteData, read_federation, read_site
 from fedhk.errors import DataError
+from fedhk.privacy.accounting import spent
 from fedhk.report.facts import Assignment, Facts, Gain, Site
 from fedhk.report.fitted import model_facts, own_site, shares_of, with_center_maps
 from fedhk.report.rows import Rows, as_views, flattened, with_rows
@@ -122,6 +123,7 @@ def facts_of_run(
         privacy=_pair(run.summary.get("privacy_spent")),
         secure=run.secure,
         releases=_releases(folder, site or names[0]),
+        spent=_spent(run, names if site is None else [site]),
         released_only=released_only,
         own_page_of=site,
         config=run.text,
@@ -248,9 +250,23 @@ def _read_evaluation(path: Path, names: list[str]) -> tuple[Gain, ...]:
 
 def _releases(folder: Path, site: str) -> tuple[tuple[str, int, float], ...]:
     """What a site released under noise, by phase; all sites release alike. Reads, and changes nothing."""
+    counts = Counter(_ledger(folder, site))
+    return tuple((phase, count, multiplier) for (phase, multiplier), count in counts.items())
+
+
+def _spent(run: Run, names: list[str]) -> dict[str, float]:
+    """Epsilon that the ledger of each site has, at the delta of the run; of sites that have one."""
+    budget = _pair(run.summary.get("privacy_spent"))
+    if budget is None:
+        return {}
+    found = {name: [multiplier for _, multiplier in _ledger(run.folder, name)] for name in names}
+    return {name: spent(multipliers, budget[1]) for name, multipliers in found.items() if multipliers}
+
+
+def _ledger(folder: Path, site: str) -> list[tuple[str, float]]:
+    """Phase and noise over sensitivity of each release of a site."""
     path = folder / "ledger" / f"{quote(site, safe='')}.jsonl"
     if not path.is_file():
-        return ()
+        return []
     lines = [json.loads(line) for line in path.read_text("utf-8").splitlines() if line.strip()]
-    counts = Counter((str(line["phase"]), float(line["multiplier"])) for line in lines)
-    return tuple((phase, count, multiplier) for (phase, multiplier), count in counts.items())
+    return [(str(line["phase"]), float(line["multiplier"])) for line in lines]

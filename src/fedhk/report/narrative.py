@@ -28,7 +28,7 @@ def paragraphs(facts: Facts) -> list[tuple[str, str]]:
         ("Found", _found(facts)),
         ("How sure", _how_sure(facts)),
         ("Cost", _cost(facts)),
-        ("Privacy", _privacy(facts)),
+        ("Privacy", privacy_words(facts) + _once_more(facts)),
         ("Own models", _own_models(facts)),
     ]
     return [(about, text) for about, text in told if text]
@@ -139,7 +139,8 @@ def _cost(facts: Facts) -> str:
     return f"{text}{ended} {facts.stop_reason}".strip()
 
 
-def _privacy(facts: Facts) -> str:
+def privacy_words(facts: Facts) -> str:
+    """What was promised about single rows, who added the noise, and what that means; nothing at one site."""
     if facts.n_sites < 2 and facts.privacy is None:
         return ""
     masks = "The server saw sums over all sites only (secure sums). " if facts.secure else ""
@@ -151,11 +152,20 @@ def _privacy(facts: Facts) -> str:
     epsilon, delta = facts.privacy
     odds = f"{number(math.exp(epsilon), 2)} times" if epsilon < 12 else "any factor"
     weak = " That is a weak promise." if epsilon >= 3.5 else ""
+    shared = "the sites shared one noise" if facts.secure else "every site added the whole noise to its own numbers"
     return (
-        f"{masks}Noise was added to all that left the sites: epsilon {short(epsilon)} at delta {delta:g} for one row "
-        f"in the whole run. Whatever the model is used for, nobody's odds of guessing right about a row grow by more "
-        f"than {odds}, but for a probability of {delta:g}.{weak}"
+        f"{masks}Noise was added to all that left the sites ({shared}): epsilon {short(epsilon)} at delta {delta:g} "
+        f"for one row in the whole run. Whatever the model is used for, nobody's odds of guessing right about a row "
+        f"grow by more than {odds}, but for a probability of {delta:g}.{weak}"
     )
+
+
+def _once_more(facts: Facts) -> str:
+    """What the run with noise spent, where the page has one."""
+    if facts.private is None or facts.private.privacy is None:
+        return ""
+    epsilon, delta = facts.private.privacy
+    return f" Once more with noise, the sites spent epsilon {short(epsilon)} at delta {delta:g}: see below."
 
 
 def _own_models(facts: Facts) -> str:

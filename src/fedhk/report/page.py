@@ -17,6 +17,7 @@ from fedhk.report.maps import view_map
 from fedhk.report.narrative import ALGORITHMS, banner, mean_separation, paragraphs
 from fedhk.report.svg import Figure, Table, escape, tag
 from fedhk.report.tables import models_table, refusals, sizes_table, weights_table
+from fedhk.report.under_noise import released_table, spent_table, under_noise
 from fedhk.report.words import number, short, size
 
 # Up to so many clusters, cards are open on paper.
@@ -84,10 +85,17 @@ def headline(facts: Facts) -> str:
         (f"{len(facts.rounds):,}" if facts.rounds else "", "rounds" if federated else "iterations"),
         (size(facts.bytes_up + facts.bytes_down) if federated else "", "sent, both ways"),
         (f"ε {short(facts.privacy[0])}" if facts.privacy else "", "privacy spent"),
+        (_private_epsilon(facts), "privacy, with noise"),
     ]
     shown = "".join(tag("div", tag("b", escape(v)) + tag("span", escape(w))) for v, w in tiles if v)
     told = "".join(tag("dt", escape(about)) + tag("dd", escape(text)) for about, text in paragraphs(facts))
     return tag("div", shown, class_="tiles") + tag("dl", told, class_="summary")
+
+
+def _private_epsilon(facts: Facts) -> str:
+    """What the run with noise spent, where the page has one."""
+    spent = facts.private.privacy if facts.private is not None else None
+    return "" if spent is None else f"ε {short(spent[0])}"
 
 
 def _code(text: str) -> str:
@@ -117,14 +125,18 @@ def _sections(facts: Facts) -> list[str]:
     marked = highlights(facts)
     unfolded = facts.n_clusters == 1
     cards = "".join(cluster_card(facts, marked, k, unfolded=unfolded) for k in range(facts.n_clusters))
-    shown = [
+    shown = []
+    if facts.scores is not None:
+        table = Table(facts.scores.columns, facts.scores.rows).to_html()
+        shown.append(_section("scores", "Beside other ways", facts.scores.note, table))
+    shown.append(
         _section(
             "clusters",
             "Clusters and what makes them",
             UNITS + _unit_notes(facts),
             tag("div", cards, class_="cards", data_print=str(facts.n_clusters <= MOST_PRINTED).lower()),
         )
-    ]
+    )
     if len(facts.sizes) > 1:
         shown.append(
             _section(
@@ -141,6 +153,8 @@ def _sections(facts: Facts) -> list[str]:
     )
     if facts.assigned:
         shown.append(_certainty_section(facts))
+    if facts.private is not None:
+        shown.append(_section("under-noise", "With noise: the privacy spent", *under_noise(facts, facts.private)))
     shown.append(_section("view-weights", "View weights", _weight_words(facts), weights_table(facts)))
     if facts.rounds:
         federated = any(r.bytes_up is not None for r in facts.rounds)
@@ -243,10 +257,9 @@ def _released(facts: Facts) -> tuple[str, str]:
         "All that left a site under noise. Noise is given in units of the most that one row can change; the smaller, "
         "the more a release costs."
     )
-    rows = [(phase, count, number(multiplier)) for phase, count, multiplier in facts.releases]
-    table = Table(("release", "times", "noise"), rows).to_html() if rows else tag("p", "The run kept no ledger.")
     epsilon, delta = facts.privacy
-    return words, table + tag("p", f"Together: epsilon {short(epsilon)} at delta {delta:g}.")
+    tables = tag("div", released_table(facts) + spent_table(facts), class_="figures")
+    return words, tables + tag("p", f"Together: epsilon {short(epsilon)} at delta {delta:g}.")
 
 
 def _again(facts: Facts) -> tuple[str, str]:

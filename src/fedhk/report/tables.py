@@ -91,6 +91,8 @@ def models_table(facts: Facts) -> str:
     names = [view.name for view in facts.views] if facts.personal else []
     separation = facts.measured.separation if facts.measured is not None else {}
     moves = any(np.any(a.labels != a.global_labels) for a in facts.assigned.values())
+    lacking = {site.name: [v.name for v in facts.views if v.name not in site.views] for site in facts.sites}
+    lacks = any(lacking.values())
     rows = []
     for s, site in enumerate(facts.sites):
         found = site.assignment
@@ -99,6 +101,7 @@ def models_table(facts: Facts) -> str:
         n_rows = len(found.labels)
         cells = [
             tag("td", f"{n_rows:,}"),
+            *([tag("td", escape(", ".join(lacking[site.name])))] if lacks else []),
             tag("td", f"{len(np.unique(found.labels))} of {facts.n_clusters}"),
             tag("td", number(float(found.certainty.mean()), 2) if n_rows else "–"),
         ]
@@ -114,6 +117,7 @@ def models_table(facts: Facts) -> str:
     columns = (
         "site",
         "rows",
+        *(("lacks",) if lacks else ()),
         "clusters found",
         "certainty",
         *(("separation",) if separation else ()),

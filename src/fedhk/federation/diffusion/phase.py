@@ -71,11 +71,14 @@ def n_clusters(plan: Plan) -> int | None:
 # ----------------------------------------------------------------------------------------------------------- candidates
 
 
+def anchors_wanted(plan: Plan, state: ServerState) -> int:
+    """How many anchors there are to be."""
+    return anchor_count(n_clusters(plan) or MOST_CLUSTERS + 1, state.moments[0].total, chosen(plan).n_anchors)
+
+
 def _share(plan: Plan, state: ServerState) -> float:
     """Candidates that sites are asked for, for each of their rows."""
-    total = state.moments[0].total
-    count = anchor_count(n_clusters(plan) or MOST_CLUSTERS + 1, total, chosen(plan).n_anchors)
-    return candidate_share(count, total)
+    return candidate_share(anchors_wanted(plan, state), state.moments[0].total)
 
 
 def candidates_asked(plan: Plan, state: ServerState) -> Values:
@@ -135,11 +138,19 @@ def read_products(plan: Plan, state: ServerState, reply: Message) -> FloatArray:
 
 def take_products(plan: Plan, state: ServerState, good: list[tuple[str, Any]], workers: int) -> ServerState:
     """The state after an exchange: a further question, or the first round."""
+    sites, answers = [site for site, _ in good], [products for _, products in good]
+    return took_products(plan, state, answers, sites, workers)
+
+
+def took_products(
+    plan: Plan, state: ServerState, answers: Sequence[FloatArray], sites: Sequence[str], workers: int
+) -> ServerState:
+    """The state after products of these sites came, one by one or as their total."""
     stage = held_stage(state)
-    answered = sha256("\n".join(site for site, _ in good).encode()).hexdigest()
+    answered = sha256("\n".join(sites).encode()).hexdigest()
     if stage.known and answered != state.answered:
         return replace(state, stage=begin_again(stage), answered=answered)
-    stage = take(stage, [products for _, products in good], n_clusters(plan))
+    stage = take(stage, answers, n_clusters(plan))
     state = replace(state, stage=stage, answered=answered)
     return with_start(plan, state, workers) if stage.done else state
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fedhk.errors import MessageError
+from fedhk.federation.diffusion.sealed import Anchors, Products
 from fedhk.federation.sealed.phases import SumPhase
 from fedhk.federation.sealed.rounds import Finish, NoisyRound, PlainRound
 from fedhk.federation.sealed.scales import Energy, MomentsPhase, Ranges
@@ -17,6 +18,8 @@ PRIVATE: dict[str, SumPhase] = {
 OPEN: dict[str, SumPhase] = PRIVATE | {
     "moments": MomentsPhase(),
     "energy": Energy(),
+    "anchors": Anchors(),
+    "diffuse": Products(),
     "round": PlainRound(),
     "finish": Finish(),
 }

@@ -137,7 +137,12 @@ def _of_bounds(low: FloatArray, high: FloatArray) -> Moments:
 
 
 def referenced(plan: Plan, state: ServerState) -> ServerState:
-    """The state once references are final: given centres are the start, or directions and cells give one."""
+    """The state once references are final: given centres are the start, or directions and cells give one.
+
+    Where rows are embedded, what comes next is the way to anchors.
+    """
+    if plan.diffusion is not None:
+        return replace(state, phase="anchors")
     if isinstance(plan.settings.init, str):
         return replace(state, phase="directions")
     start = plan.settings.given_start(state.references, state.names)

@@ -15,10 +15,12 @@ import numpy as np
 
 from fedhk._typing import FloatArray
 from fedhk.errors import MessageError
+from fedhk.federation.diffusion.phase import clusters_size, with_clusters
+from fedhk.federation.finish import finish_asked
 from fedhk.federation.messages import Message
 from fedhk.federation.payloads import Arrays, Values, pack_parameters, pack_sums, unpack_parameters, unpack_sums
 from fedhk.federation.protocols.base import held_parameters, held_rows
-from fedhk.federation.protocols.statistics import final_sums, own_statistics, step
+from fedhk.federation.protocols.statistics import final_clusters, final_sums, own_statistics, step
 from fedhk.federation.sealed.phases import SumPhase, held_sealed
 from fedhk.model.joint import split_joint
 from fedhk.model.makeup import Makeup
@@ -50,13 +52,13 @@ class PlainRound(SumPhase):
 
     def tell(self, plan: Plan, state: ServerState) -> tuple[Arrays, Values]:  # noqa: ARG002
         arrays, values = pack_parameters(state.parameters)
-        return arrays, values | {"full": [view for view, full in enumerate(held_sealed(state).full) if full]}
+        return arrays, values | {"full": [view for view, full in enumerate(_full(state)) if full]}
 
     def hear(self, site: SiteState, request: Message) -> SiteState:
         return replace(site, parameters=unpack_parameters(request, held_rows(site).widths))
 
-    def size(self, plan: Plan, state: ServerState) -> int:
-        n_clusters, n_views = plan.settings.n_clusters, len(state.widths)
+    def size(self, plan: Plan, state: ServerState) -> int:  # noqa: ARG002
+        n_clusters, n_views = state.inner.n_clusters, len(state.widths)
         return n_clusters * (sum(state.widths) + sum(_columns(state))) + n_views + n_clusters + 2
 
     def values(self, site: SiteState, request: Message, workers: int) -> FloatArray:
@@ -69,7 +71,7 @@ class PlainRound(SumPhase):
         return np.concatenate(parts)
 
     def take(self, plan: Plan, state: ServerState, total: FloatArray, noise: float) -> ServerState:  # noqa: ARG002
-        n_clusters, widths, columns = plan.settings.n_clusters, state.widths, _columns(state)
+        n_clusters, widths, columns = state.inner.n_clusters, state.widths, _columns(state)
         sizes = np.cumsum([n_clusters * sum(widths), n_clusters * sum(columns)])
         numerators, weights, sums = np.split(total, sizes)
         # a weight of a few steps of the grid is rounding: its centre stays
@@ -84,9 +86,14 @@ class PlainRound(SumPhase):
         return advanced(plan, state, better, objective, tol=plan.tol, rounds=plan.max_rounds)
 
 
+def _full(state: ServerState) -> tuple[bool, ...]:
+    """Views whose weights are sent per feature; embedded rows have all of them or none."""
+    full = held_sealed(state).full
+    return full if full and state.stage is None else (False,) * len(state.widths)
+
+
 def _columns(state: ServerState) -> list[int]:
-    full = held_sealed(state).full or (False,) * len(state.widths)
-    return [width if wide else 1 for width, wide in zip(state.widths, full, strict=True)]
+    return [width if wide else 1 for width, wide in zip(state.widths, _full(state), strict=True)]
 
 
 def advanced(
@@ -224,14 +231,26 @@ class Finish(PlainRound):
 
     def tell(self, plan: Plan, state: ServerState) -> tuple[Arrays, Values]:
         arrays, values = pack_parameters(state.parameters)
-        return arrays, values | ({"makeup": True} if plan.makeup else {})
+        return arrays, values | finish_asked(plan, state)
 
     def size(self, plan: Plan, state: ServerState) -> int:
-        return 2 + plan.makeup * (plan.settings.n_clusters + 2 * sum(state.widths))
+        return _makeup_end(plan, state) + (0 if state.stage is None else clusters_size(state))
 
     def values(self, site: SiteState, request: Message, workers: int) -> FloatArray:
-        return final_sums(site, workers, makeup=bool(request.values.get("makeup")))
+        found = final_sums(site, workers, makeup=bool(request.values.get("makeup")))
+        if "clusters" not in request.values:
+            return found
+        return np.concatenate([found, final_clusters(site, request.values["clusters"], workers)])
 
     def take(self, plan: Plan, state: ServerState, total: FloatArray, noise: float) -> ServerState:  # noqa: ARG002
-        makeup = Makeup.from_array(np.maximum(total[2:], 0.0), plan.settings.n_clusters) if plan.makeup else None
+        end, makeup = _makeup_end(plan, state), None
+        if plan.makeup:
+            makeup = Makeup.from_array(np.maximum(total[2:end], 0.0), plan.settings.n_clusters)
+        if state.stage is not None:
+            state = with_clusters(state, [total[end:]])
         return replace(state, phase="done", final_objective=float(total[0]), rows=float(total[1]), makeup=makeup)
+
+
+def _makeup_end(plan: Plan, state: ServerState) -> int:
+    """Where the objective, the rows and what clusters are made of end in the sums of the finish."""
+    return 2 + plan.makeup * (state.inner.n_clusters + 2 * sum(state.widths))

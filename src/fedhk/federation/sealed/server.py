@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fedhk.data.moments import Moments
 from fedhk.errors import MessageError
 from fedhk.federation.describe import Description, agreed_views
+from fedhk.federation.diffusion.phase import told_stage
 from fedhk.federation.messages import ArraySpec, Message, check_arrays, expect
 from fedhk.federation.payloads import pack_references
 from fedhk.federation.sealed.catalogue import phase_named
@@ -20,7 +21,7 @@ from fedhk.federation.sealed.phases import SumPhase, bounded, held_sealed, most_
 from fedhk.federation.sealed.rounds import noisy_rounds, settled
 from fedhk.federation.sealed.site import MASK, grid_step, mask_parcel
 from fedhk.federation.sealed.state import Sealed
-from fedhk.federation.state import Plan, ServerState
+from fedhk.federation.state import HELD, Plan, ServerState
 from fedhk.privacy.fixed_point import from_grid
 from fedhk.privacy.secure_server import SecureServer, begin_sum, open_session, requests
 from fedhk.privacy.secure_server import server_step as secure_step
@@ -68,7 +69,7 @@ def asked_sites(state: ServerState, present: Sequence[str]) -> list[str]:
     return [site for site in present if site in wanted]
 
 
-def sealed_request(plan: Plan, state: ServerState, site: str, *, informed: bool) -> Message:
+def sealed_request(plan: Plan, state: ServerState, site: str, *, informed: bool, holds: bool) -> Message:
     """What the server says to a site."""
     sealed = held_sealed(state)
     if state.phase == "describe":
@@ -78,18 +79,21 @@ def sealed_request(plan: Plan, state: ServerState, site: str, *, informed: bool)
     values = {"sealed": True, "run": sealed.run}
     if plan.privacy is not None:
         values["rounds"] = noisy_rounds(plan)
-    if state.references and not informed:
-        packed, described = pack_references(state.references, state.names, state.columns)
-        arrays |= packed
-        values |= described
     if sealed.secure is not None:
         parcel_arrays, parcel_values = split_parcel(requests(sealed.secure)[site])
         arrays |= {MASK + name: array for name, array in parcel_arrays.items()}
         values |= {MASK + name: value for name, value in parcel_values.items()}
         if sealed.secure.step != "input":
             return Message(state.phase, "*", state.exchange, arrays, values)
+    if state.references and not informed:
+        packed, described = pack_references(state.references, state.names, state.columns)
+        arrays |= packed
+        values |= described
     phase = phase_of(plan, state)
     told, numbers = phase.tell(plan, state)
+    if state.stage is not None:
+        more, also = told_stage(state.stage, informed=informed, holds=holds)
+        told, numbers = told | more, numbers | also
     if plan.privacy is None:
         numbers = numbers | {"step": phase.grid(state)}
     return Message(state.phase, "*", state.exchange, arrays | told, values | numbers)
@@ -128,8 +132,12 @@ def sealed_step(
         except MessageError as error:
             refused[reply.site] = error.reason
     sealed = held_sealed(state)
-    informed = (state.informed - refused.keys()) | {site for site, _ in good}
-    state = replace(state, informed=informed, exchange=state.exchange + 1)
+    # what is told once comes with the question, not with the agreement on masks before it
+    asked = sealed.secure is None or sealed.secure.step == "input"
+    told = {site for site, _ in good} if asked else set()
+    informed = (state.informed - refused.keys()) | told
+    holders = (state.holders - refused.keys()) | (told if state.phase in HELD else set())
+    state = replace(state, informed=informed, holders=holders, exchange=state.exchange + 1)
     if sealed.secure is None:
         if not good:
             return state, refused, 0

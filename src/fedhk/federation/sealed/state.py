@@ -29,6 +29,10 @@ class Sealed:
         Views whose weights are sent per feature, because cells are missing or coefficients are not uniform.
     grid : Grid or None
         The cells of the start.
+    points : array of shape (k, d) or None
+        What rows are grouped by on the way to anchors, where they are embedded.
+    passes : int
+        Passes on that way so far.
     releases : tuple of float
         Noise multipliers of what was released so far, answers that did not arrive included.
     trail : tuple of array of shape (c, d)
@@ -47,6 +51,8 @@ class Sealed:
     high: FloatArray | None = None
     full: tuple[bool, ...] = ()
     grid: Grid | None = None
+    points: FloatArray | None = None
+    passes: int = 0
     releases: tuple[float, ...] = ()
     trail: tuple[FloatArray, ...] = ()
     noise: float = 0.0
@@ -64,12 +70,15 @@ def pack_sealed(sealed: Sealed) -> tuple[Arrays, Values]:
     if sealed.grid is not None:
         arrays["sealed.axes"] = np.column_stack([sealed.grid.mean, sealed.grid.axes])
         arrays["sealed.deviations"] = sealed.grid.deviations
+    if sealed.points is not None:
+        arrays["sealed.points"] = sealed.points
     bins = 0 if sealed.grid is None else sealed.grid.bins
     return arrays, {
         "run": sealed.run,
         "sites": list(sealed.sites),
         "full": list(sealed.full),
         "bins": bins,
+        "passes": sealed.passes,
         "noise": sealed.noise,
         "interrupted": sealed.secure is not None and _may_be_answered(sealed.secure),
     }
@@ -88,6 +97,8 @@ def unpack_sealed(arrays: Arrays, values: dict[str, Any]) -> Sealed:
         high=None if bounds is None else bounds[1],
         full=tuple(bool(flag) for flag in values["full"]),
         grid=grid,
+        points=arrays.get("sealed.points"),
+        passes=int(values["passes"]),
         releases=tuple(arrays["sealed.releases"].tolist()),
         trail=() if trail is None else tuple(trail),
         noise=float(values["noise"]),
