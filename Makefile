@@ -18,7 +18,7 @@ demo: $(READY)
 	$(BIN)/fedhk demo
 
 test: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
 test-deploy: $(READY)
 	$(BIN)/python -m pytest -m deploy tests/deploy

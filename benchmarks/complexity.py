@@ -12,11 +12,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from data import RESULTS
 from fedhk import EFKMVC, FedHKTucker
 from fedhk.data.views import check_views
 from fedhk.datasets import make_sites
@@ -27,7 +27,6 @@ from fedhk.model.preparation import prepare
 from fedhk.model.rows import Rows
 from fedhk.reference import center_message_size, tensor_message_size
 
-RESULTS = Path(__file__).parent / "results" / "complexity.md"
 REPEATS = 7
 NUMBER = 8  # bytes of one
 
@@ -283,7 +282,7 @@ def main() -> None:
         *sent_table(sent),
         "",
     ]
-    RESULTS.write_text("\n".join(lines))
+    (RESULTS / "complexity.md").write_text("\n".join(lines))
     print("\n".join(lines))
     print(f"{time.perf_counter() - began:.0f} s")
 

@@ -15,6 +15,10 @@ from fedhk.datasets import load_multiview_digits
 SHARED = Path(os.environ.get("FEDHK_BENCHMARK_DATA", Path(__file__).parents[2] / "shared" / "data"))
 TEXT = {"bbcsport"}
 
+# Where tables and plots go: those of long runs are kept in results/, those of `make bench` are made for its page.
+RESULTS = Path(os.environ.get("FEDHK_BENCHMARK_RESULTS", Path(__file__).parent / "results"))
+RESULTS.mkdir(parents=True, exist_ok=True)
+
 
 @dataclass(frozen=True)
 class DataSet:

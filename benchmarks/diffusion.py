@@ -4,8 +4,8 @@
     python benchmarks/diffusion.py --large
 
 Sites are the real ones where data have them, else ten sites by `split_dirichlet(labels, 10, 0.5)`. Every figure is of a
-real fit with default parameters; bytes are those of its history, both ways. Labels are for measuring only. `--secure` lets
-the server see sums over sites only, in both of FedHKDiffusion and EFKMVC.
+real fit with default parameters; bytes are those of its history, both ways. Labels are for measuring only. `--secure`
+lets the server see sums over sites only, with EFKMVC too.
 """
 
 from __future__ import annotations

@@ -9,15 +9,13 @@ passes over the rows included. The cost of encoding and decoding alone stands be
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 import numpy as np
 
+from data import RESULTS
 from fedhk import EFKMVC
 from fedhk.datasets import make_sites
 from fedhk.federation.messages import Message, decode, encode
-
-RESULTS = Path(__file__).parent / "results"
 
 
 def per_site_and_round(n_sites: int, n_rows: int, rounds: int) -> tuple[float, float]:
@@ -52,7 +50,6 @@ def main() -> None:
     lines += ["", f"Encoding and decoding one answer: {envelope():.2f} ms.", ""]
     report = "\n".join(lines)
     print(report)
-    RESULTS.mkdir(exist_ok=True)
     (RESULTS / "engine.md").write_text(report)
 
 

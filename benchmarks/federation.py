@@ -9,7 +9,6 @@ the pooled data, which no federation could draw: what seeding saves.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,12 +16,11 @@ from joblib import Parallel, delayed
 from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_limits
 
-from data import DataSet, balanced_kmeans, public_sets, shared_sets
+from data import RESULTS, DataSet, balanced_kmeans, public_sets, shared_sets
 from fedhk import EFKMVC, HeatKernelMVC
 from fedhk.datasets import split_by_group, split_dirichlet, split_views
 
 SEEDS = range(5)
-RESULTS = Path(__file__).parent / "results"
 
 
 def rounds_needed(history: list[dict[str, Any]]) -> int:
@@ -102,7 +100,6 @@ def main() -> None:
         lines.append("")
     report = "\n".join(lines)
     print(report)
-    RESULTS.mkdir(exist_ok=True)
     (RESULTS / "federation.md").write_text(report)
 
 

@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from operator import add
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -22,7 +21,7 @@ import numpy as np
 from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_limits
 
-from data import shared_sets
+from data import RESULTS, shared_sets
 from fedhk import EFKMVC
 from fedhk.data.clients import check_clients
 from fedhk.datasets import make_sites, split_dirichlet, split_even, split_views
@@ -38,7 +37,6 @@ from fedhk.model.statistics import Statistics
 from fedhk.privacy import robust
 from fedhk.privacy.trusted_candidates import trusted_candidates
 
-RESULTS = Path(__file__).parent / "results"
 KEPT = "### Tried before"
 # other seeds than those by which variants were chosen, which were 0 to 4
 SEEDS, N_SITES, N_HOSTILE = range(10, 15), 20, 4

@@ -11,7 +11,8 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-RESULTS = Path(__file__).parent / "results"
+from data import RESULTS
+
 DOCS = Path(__file__).parents[1] / "docs"
 PLOTS = DOCS / "benchmarks"
 

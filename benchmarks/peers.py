@@ -26,12 +26,11 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from threadpoolctl import threadpool_limits
 
 import fedhk
-from data import DataSet, balanced_kmeans, balanced_space, public_sets, shared_sets
+from data import RESULTS, DataSet, balanced_kmeans, balanced_space, public_sets, shared_sets
 from fedhk import reference
 from fedhk.datasets import split_by_group, split_dirichlet, split_views
 from fedhk.metrics import matched_accuracy
 
-RESULTS = Path(__file__).parent / "results"
 MVLEARN = Path(__file__).parent / ".mvlearn"
 
 # The reference is readable, not fast, and mvlearn's spectral clustering is cubic in rows.

@@ -11,7 +11,6 @@ ARI" that over all rows: a cluster must mean the same everywhere.
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,12 +19,11 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from threadpoolctl import threadpool_limits
 
 import fedhk
-from data import DataSet, shared_sets
+from data import RESULTS, DataSet, shared_sets
 from fedhk import EFKMVC, FedHKPerson
 from fedhk.datasets import make_sites, split_by_group, split_dirichlet, split_views
 from fedhk.metrics import matched_accuracy
 
-RESULTS = Path(__file__).parent / "results"
 KINDS = {
     "alike": {"shift": 0.0, "scale": 0.0, "class_mix": None},
     "shift": {"shift": 1.0, "scale": 0.0, "class_mix": None},
@@ -115,7 +113,8 @@ def table(title: str, rows: list[tuple[str, list[dict[str, dict[str, float]]]]],
         for measure in measured:
             for name in names:
                 values = [result[name][measure] for result in results]
-                cells.append(f"{np.mean(values):.3f} ± {np.std(values):.3f}")
+                places = 4 if measure == "objective" else 3
+                cells.append(f"{np.mean(values):.{places}f} ± {np.std(values):.{places}f}")
         cells += [f"{np.mean([r['learned'][part] for r in results]):.2f}" for part in PARTS]
         lines.append(f"| {label} | " + " | ".join(cells) + " |")
     return [*lines, ""]
@@ -147,7 +146,6 @@ def main() -> None:
     seeds = numbers[0] if numbers else 10
     wanted = [word for word in sys.argv[1:] if not word.isdigit()] or ["generated", "shared"]
     makers = {"generated": lambda: generated_table(range(seeds)), "shared": lambda: shared_table(range(min(seeds, 5)))}
-    RESULTS.mkdir(exist_ok=True)
     for name in wanted:
         report = "\n".join(makers[name]())
         print(report)

@@ -24,12 +24,13 @@ from joblib import Parallel, delayed
 from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_limits
 
+from data import RESULTS
 from fedhk import EFKMVC
 from fedhk.datasets import load_multiview_digits, make_sites, split_even, split_views
 from fedhk.privacy import DifferentialPrivacy
 
 HERE = Path(__file__).parent
-RESULTS, PEER = HERE / "results", HERE / ".diffprivlib"
+PEER = HERE / ".diffprivlib"
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 DELTA = 1e-5
 SETS = {
@@ -177,7 +178,6 @@ def main() -> None:
     found = {name: Parallel(n_jobs=-1)(delayed(run)(name, seed) for seed in seeds) for name in SETS}
     report = "\n".join(table(found))
     print(report)
-    RESULTS.mkdir(exist_ok=True)
     (RESULTS / "privacy.md").write_text(report)
     plot(found, RESULTS / "privacy.svg")
 

@@ -10,7 +10,6 @@ by side (text: rows of length 1). Data are pooled, 5 seeds. No labels are used b
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,12 +17,11 @@ from joblib import Parallel, delayed
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from threadpoolctl import threadpool_limits
 
-from data import DataSet, balanced_kmeans, public_sets, shared_sets
+from data import RESULTS, DataSet, balanced_kmeans, public_sets, shared_sets
 from fedhk import HeatKernelMVC
 from fedhk.metrics import matched_accuracy
 
 SEEDS = range(5)
-RESULTS = Path(__file__).parent / "results"
 
 # One factor at a time, away from the defaults.
 TRIED: dict[str, dict[str, Any]] = {
@@ -106,7 +104,6 @@ def main() -> None:
             text += what_was_tried(sets, tables)
     report = "\n".join(text)
     print(report)
-    RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"quality{'-tried' if tried else ''}.md").write_text(report)
 
 

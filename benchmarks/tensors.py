@@ -14,7 +14,6 @@ import time
 from collections.abc import Sequence
 from html import escape
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_limits
 
 import fedhk
-from data import DataSet, shared_sets
+from data import RESULTS, DataSet, shared_sets
 from fedhk.data.views import check_views
 from fedhk.datasets import split_by_group, split_dirichlet, split_views
 from fedhk.model.loop import improve
@@ -35,7 +34,6 @@ SEEDS = range(5)
 REAL = ("msrcv1_5v", "bbcsport", "handwritten", "heart4_nan", "snareseq")
 TENSORS = ("FedHKTucker", "FedHKParafac2")
 RANKS = (0.8, 0.9, 0.95, 0.99, "auto")
-RESULTS = Path(__file__).parent / "results"
 Result = dict[str, Any]
 
 
@@ -353,7 +351,6 @@ def main() -> None:
         lines += formula_table(data)
     report = "\n".join([*defaults, *controls, *lines, *curve])
     print(report)
-    RESULTS.mkdir(exist_ok=True)
     (RESULTS / "tensors.md").write_text(report)
     (RESULTS / "tensors.svg").write_text(picture)
 

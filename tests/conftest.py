@@ -22,6 +22,11 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fedhk"))
 SHARED = Path(os.environ.get("FEDHK_BENCHMARK_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
 
+def pytest_collection_modifyitems(items):
+    """The run over Flower is the longest and waits for its processes: it is first, and all else goes on meanwhile."""
+    items.sort(key=lambda item: item.path.parent.name != "deploy")
+
+
 @pytest.fixture(scope="session")
 def benchmark_data():
     """Loads one of the benchmark data sets, which are not part of the project."""
@@ -41,9 +46,14 @@ def benchmark_data():
 def short_first_fit(request):
     """Less time for the first fit of a low-rank form: a poor start leaves more to do for the steps.
 
-    A module may say how many sweeps it needs (`FIRST_SWEEPS`).
+    A module may say how many sweeps it needs for the first fit (`FIRST_SWEEPS`) and for a step (`STEP_SWEEPS`); none of
+    them raises the objective, so that fewer are as good for what does not depend on how far they get.
     """
+    first = getattr(request.module, "FIRST_SWEEPS", 3)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedhk.model.low_rank.FIRST_SWEEPS", getattr(request.module, "FIRST_SWEEPS", 3))
+        patch.setattr("fedhk.model.low_rank.FIRST_SWEEPS", first)
         patch.setattr("fedhk.model.low_rank.FIRST_STARTS", 1)
+        patch.setattr("fedhk.tensors.ranks._SWEEPS", first)
+        if hasattr(request.module, "STEP_SWEEPS"):
+            patch.setattr("fedhk.model.low_rank.STEP_SWEEPS", request.module.STEP_SWEEPS)
         yield

@@ -15,24 +15,25 @@ import fedhk
 from fedhk import EFKMVC, FedHKParafac2, FedHKTucker, HeatKernelMVC, datasets
 from fedhk.errors import DataError
 
-QUICK = {"n_init": 1, "random_state": 0}
+QUICK = {"n_init": 1, "random_state": 0, "view_weights": "uniform"}
 BOTH = [FedHKTucker, FedHKParafac2]
 WIDE = (40, 30, 35)
 
 
-FIRST_SWEEPS = 10  # enough for clusters to be found; see `short_first_fit`
+FIRST_SWEEPS = 5  # enough for clusters to be found; see `short_first_fit`
+STEP_SWEEPS = 3
 pytestmark = pytest.mark.usefixtures("short_first_fit")
 
 
 @pytest.fixture(scope="module")
 def data():
-    return datasets.make_sites(4, 40, n_clusters=3, n_features=WIDE, shift=0.2, separation=7, random_state=2)
+    return datasets.make_sites(3, 50, n_clusters=3, n_features=WIDE, shift=0.2, separation=7, random_state=2)
 
 
 @pytest.fixture(scope="module", params=[(FedHKTucker, (3, 3, 2)), (FedHKParafac2, 3)], ids=["tucker", "parafac2"])
 def fitted(request, data):
     estimator, rank = request.param
-    return estimator(3, rank=rank, personalization_step=0.5, **QUICK).fit(data.sites)
+    return estimator(3, rank=rank, personalization_step=0.5, n_init=1, random_state=0).fit(data.sites)
 
 
 def with_gaps(sites, seed=0):
@@ -71,9 +72,10 @@ def full_ranks(n_clusters, widths):
 )
 def test_at_full_rank_both_are_the_model_without_form(widths, gaps, heat_coef, init):
     missing = 0.3 if gaps != "complete" and len(widths) > 1 else 0.0
-    data = datasets.make_sites(4, 25, n_clusters=3, n_features=widths, missing_views=missing, random_state=1)
+    data = datasets.make_sites(3, 33, n_clusters=3, n_features=widths, missing_views=missing, random_state=1)
     sites = data.sites if gaps == "complete" else with_gaps(data.sites)
-    shared = QUICK | {"heat_coef": heat_coef, "view_weights": "auto" if heat_coef == "minmax" else "learned"}
+    shared = QUICK | {"heat_coef": heat_coef, "max_rounds": 8}
+    shared["view_weights"] = "auto" if heat_coef == "minmax" else "learned"
     if init == "given":
         shared["init"] = [3 * np.random.default_rng(1).normal(size=(3, width)) for width in widths]
     plain = EFKMVC(3, **shared).fit(sites)
@@ -200,7 +202,7 @@ class TestHabits:
     @pytest.mark.parametrize("options", [{}, {"protocol": "statistics"}, {"protocol": "factors", "local_passes": 2}])
     def test_files_keep_the_form(self, estimator, data, tmp_path, options):
         rank = (3, 2, 2) if estimator is FedHKTucker else 2
-        model = estimator(3, rank=rank, max_rounds=3, **options, **QUICK).fit(data.sites)
+        model = estimator(3, rank=rank, max_rounds=2, **options, **QUICK).fit(data.sites)
         model.save(tmp_path / "model")
         again = fedhk.load(tmp_path / "model")
         assert type(again) is estimator
@@ -217,7 +219,7 @@ class TestHabits:
     def test_personal_models_go_with_any_protocol(self, estimator, data, tmp_path):
         for protocol in ("cores", "factors"):
             options = {"protocol": protocol, "local_passes": 1, "max_rounds": 2, "view_weights": "learned"}
-            model = estimator(3, rank=2, personalization_step=1.0, **options, **QUICK).fit(data.sites)
+            model = estimator(3, rank=2, personalization_step=1.0, **QUICK | options).fit(data.sites)
             site, views = next(iter(data.sites.items()))
             own = model.client_models_[site]
             assert isinstance(own, HeatKernelMVC)
@@ -273,7 +275,7 @@ HANDWRITTEN = (24, 19, 21, 6, 12, 11)  # six views as handwritten has, a tenth a
 def test_views_of_very_different_widths(estimator, gaps):
     data = datasets.make_sites(3, 60, n_clusters=6, n_features=HANDWRITTEN, shift=0.1, separation=8, random_state=0)
     sites = with_gaps(data.sites) if gaps else data.sites
-    model = estimator(6, **QUICK | {"n_init": 5}).fit(sites)
+    model = estimator(6, **QUICK | {"n_init": 2}).fit(sites)
     if estimator is FedHKParafac2:
         assert model.rank_[0] <= 6
     assert score(data, model.labels_) > 0.8
@@ -295,7 +297,7 @@ class TestSmallAndOdd:
 
     def fit(self, estimator, protocol, n_clusters, sites, **options):
         defaults = {"rank": "auto", "max_rounds": 3, "local_passes": 1, "tol": 0}
-        model = estimator(n_clusters, protocol=protocol, **QUICK, **defaults | options).fit(sites)
+        model = estimator(n_clusters, protocol=protocol, **QUICK | defaults | options).fit(sites)
         assert all(np.isfinite(centers).all() for centers in model.cluster_centers_)
         assert all(len(labels) == max(len(v) for v in sites[s] if v is not None) for s, labels in model.labels_.items())
         assert all(record["refused"] == {} for record in model.history_)

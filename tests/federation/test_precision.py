@@ -27,6 +27,7 @@ from fedhk.federation.precision import (
 
 # Largest relative error of one number, or of the largest of a row in bytes; half loses more below its normal numbers.
 RELATIVE = {"double": 0.0, "single": 2.0**-24, "half": 2.0**-11, "byte": 0.5 / 127 + 1e-6}
+FIRST_SWEEPS = 10  # enough for clusters to be found; see `short_first_fit`
 SUBNORMAL = {"double": 0.0, "single": 1e-45, "half": 2.0**-25, "byte": 1e-36}
 
 
@@ -129,7 +130,7 @@ def test_missing_bytes_are_taken_where_missing_numbers_are():
 
 @pytest.fixture(scope="module")
 def data():
-    return datasets.make_sites(4, 50, n_clusters=4, n_features=(60, 40, 50), shift=0.2, separation=8, random_state=4)
+    return datasets.make_sites(3, 60, n_clusters=4, n_features=(60, 40, 50), shift=0.2, separation=8, random_state=4)
 
 
 def fitted(monkeypatch, data, estimator):
@@ -160,6 +161,7 @@ def score(data, model):
         (FedHKParafac2, "factors"),
     ],
 )
+@pytest.mark.usefixtures("short_first_fit")
 def test_lower_precision_finds_the_same_clusters_in_smaller_messages(monkeypatch, data, estimator, protocol):
     scores, sizes = {}, {}
     for precision in PRECISIONS:

@@ -26,6 +26,7 @@ from fedhk.privacy.identity import make_identity, save_identity
 from remote_sites import Wire, written
 
 NAMES = ("genoa", "oslo", "pisa", "rome")
+QUICK = {"n_init": 2, "random_state": 0}
 
 
 @pytest.fixture(scope="module")
@@ -48,15 +49,18 @@ def wire(folders, tmp_path):
 
 def fitted(wire, estimator=fedhk.EFKMVC, engine=None, resume=False, **parameters):
     engine = RemoteSites(wire, expected=NAMES, wait=0.0) if engine is None else engine
-    return estimator(3, random_state=0, engine=engine, **parameters).fit(resume=resume)
+    return estimator(3, engine=engine, **QUICK | {"view_weights": "uniform"} | parameters).fit(resume=resume)
 
 
 CASES = {
     "sums": (fedhk.EFKMVC, {}),
     "two statistics passes and a gradient step": (fedhk.EFKMVC, {"heat_coef": "minmax", "personalization_step": 0.5}),
     "centres": (fedhk.EFKMVC, {"protocol": "centers"}),
-    "factors with a blend": (fedhk.FedHKTucker, {"rank": (2, 2, 2), "protocol": "factors", "personalization": 0.3}),
-    "a basis sent once": (fedhk.FedHKParafac2, {"rank": 2, "protocol": "cores"}),
+    "factors with a blend": (
+        fedhk.FedHKTucker,
+        {"rank": (2, 2, 2), "protocol": "factors", "personalization": 0.3, "local_passes": 2, "max_rounds": 3},
+    ),
+    "a basis sent once": (fedhk.FedHKParafac2, {"rank": 2, "protocol": "cores", "max_rounds": 4}),
     "calibration and offsets": (fedhk.FedHKPerson, {"max_rounds": 6}),
     "a share by site": (fedhk.FedHKPerson, {"max_rounds": 3, "personalization": {"rome": 0.4}}),
     "an embedding": (fedhk.FedHKDiffusion, {"max_rounds": 4, "calibration": 0.75, "personalization_step": 0.3}),
@@ -68,8 +72,8 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_gives_the_bits_of_one_process(case, wire, rows):
     estimator, parameters = CASES[case]
-    here = estimator(3, random_state=0, **parameters).fit(rows)
-    there = fitted(wire, estimator, **parameters)
+    here = estimator(3, **QUICK | parameters).fit(rows)
+    there = fitted(wire, estimator, **{"view_weights": "auto"} | parameters)
     assert all(np.array_equal(a, b) for a, b in zip(here.cluster_centers_, there.cluster_centers_, strict=True))
     assert there.n_iter_ == here.n_iter_
     for site in NAMES:
@@ -129,7 +133,7 @@ class TestState:
 
         wire.changed[4] = lose_one_round
         there = fitted(wire, fedhk.FedHKPerson, max_rounds=4)
-        here = fedhk.FedHKPerson(3, random_state=0, max_rounds=4).fit(rows)
+        here = fedhk.FedHKPerson(3, max_rounds=4, view_weights="uniform", **QUICK).fit(rows)
         assert lost
         assert np.array_equal(np.hstack(there.cluster_centers_), np.hstack(here.cluster_centers_))
 
@@ -152,7 +156,7 @@ class TestState:
 
     def test_the_coordinator_can_be_killed_and_go_on_to_the_same_bits(self, wire, rows, tmp_path):
         memory = tmp_path / "checkpoint" / "run-name"
-        here = fedhk.FedHKPerson(3, random_state=0, max_rounds=5).fit(rows)
+        here = fedhk.FedHKPerson(3, max_rounds=5, view_weights="uniform", **QUICK).fit(rows)
         calls = []
         engine = RemoteSites(wire, expected=NAMES, wait=0.0, memory=memory)
         exchange = engine.exchange

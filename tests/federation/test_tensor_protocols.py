@@ -32,17 +32,18 @@ def tensor_plan(name="tucker", rank=(3, 3, 2), n_clusters=3, **changes):
     return replace(plan, settings=replace(plan.settings, decomposition=name, rank=rank))
 
 
+STEP_SWEEPS = 3  # as good for protocols as more; see `short_first_fit`
 pytestmark = pytest.mark.usefixtures("short_first_fit")
 
 
 @pytest.fixture(scope="module")
 def data():
-    return datasets.make_sites(4, 30, n_clusters=3, n_features=SHAPE, shift=0.3, separation=5, random_state=5)
+    return datasets.make_sites(3, 40, n_clusters=3, n_features=SHAPE, shift=0.3, separation=5, random_state=5)
 
 
 @pytest.fixture(scope="module")
 def sites(data):
-    return dict(zip(["bern", LIAR, "rome", "turin"], data.sites.values(), strict=True))
+    return dict(zip([LIAR, "rome", "turin"], data.sites.values(), strict=True))
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +84,7 @@ class TestACompleteBasis:
     def test_equals_full_statistics(self, name, rank, widths, init, view_weights):
         data = datasets.make_sites(3, 30, n_clusters=3, n_features=widths, missing_views=0.3, random_state=1)
         given = [view[[0, 30, 60]] for view in datasets.make_sites(1, 90, 3, widths, random_state=2).views]
-        changes = {"init": given if init == "given" else init, "view_weights": view_weights, "max_rounds": 6}
+        changes = {"init": given if init == "given" else init, "view_weights": view_weights, "max_rounds": 4}
         cores, full = (
             run_sites(tensor_plan(name, rank, protocol=protocol, **changes), data.sites)[0]
             for protocol in ("cores", "statistics")
@@ -103,12 +104,12 @@ class TestACompleteBasis:
         assert cores.objective_ == pytest.approx(plain.objective_, rel=1e-7)
 
 
-@pytest.mark.parametrize("refresh_every", [1, 2, 5])
+@pytest.mark.parametrize("refresh_every", [1, 2, 3])
 @pytest.mark.parametrize(("name", "rank"), FORMS)
 def test_any_split_of_rows_gives_the_model_of_one_site(data, start, name, rank, refresh_every):
-    plan = tensor_plan(name, rank, init=start, refresh_every=refresh_every, view_weights="learned", max_rounds=6)
+    plan = tensor_plan(name, rank, init=start, refresh_every=refresh_every, view_weights="learned", max_rounds=4)
     alone, _ = run_sites(plan, {"only": data.views})
-    for n_sites, seed in ((2, 0), (7, 1)):
+    for n_sites, seed in ((2, 0), (5, 1)):
         rows = datasets.split_dirichlet(data.labels, n_sites, 0.3, random_state=seed)
         spread, _ = run_sites(plan, datasets.split_views(data.views, rows))
         assert_near(spread, alone, 1e-9)
@@ -175,7 +176,7 @@ def federations(draw):
 
 
 @given(federations())
-@settings(max_examples=36)
+@settings(max_examples=18)
 def test_in_a_basis_the_objective_never_rises(case):
     sites, model = case
     model.fit(sites)
@@ -275,6 +276,7 @@ def same_fit(one, other):
 )
 def test_a_fit_that_stops_after_any_exchange_goes_on_to_the_same_bits(sites, tmp_path, monkeypatch, estimator, options):
     options = options | {"n_init": 1, "max_rounds": 2, "tol": 0, "random_state": 0, "local_passes": 1}
+    sites = {site: sites[site] for site in (LIAR, "rome")}
     if estimator is FedHKParafac2:
         options["init"] = [view[:3] for view in sites["rome"]]
     expected = estimator(3, **options, checkpoint=tmp_path / "whole").fit(sites)
@@ -336,7 +338,7 @@ class TestAbsences:
         engine.tamper = forget
         run, _ = run_sites(plan, engine)
         assert_same_model(run, away)
-        assert [record["clients"] for record in run.history] == [4, 3, 3, 4, 4]
+        assert [record["clients"] for record in run.history] == [3, 2, 2, 3, 3]
         told = decode(engine.sent[5][LIAR])
         assert "references" in told.arrays
         assert ("basis.0" in told.arrays) == (protocol == "cores")
@@ -358,13 +360,13 @@ class TestAbsences:
         run, _ = run_sites(plan, engine)
         assert_same_model(run, run_sites(plan, sites, tamper=silent_in([4]))[0])
         assert re.search("before the (references|basis) came", run.history[2]["refused"][LIAR])
-        assert [record["clients"] for record in run.history] == [4, 4, 3, 4, 4]
+        assert [record["clients"] for record in run.history] == [3, 3, 2, 3, 3]
 
     def test_a_site_that_joins_late_takes_part(self, sites, protocol, precision):
         plan = tensor_plan(protocol=protocol, precision=precision, max_rounds=5, local_passes=1, n_init=1)
         others = [name for name in sites if name != LIAR]
         run, engine = run_sites(plan, sites, present=lambda exchange: others if exchange < 4 else list(sites))
-        assert [record["clients"] for record in run.history] == [3, 3, 4, 4, 4]
+        assert [record["clients"] for record in run.history] == [2, 2, 3, 3, 3]
         assert all(record["refused"] == {} for record in run.history)
         assert "references" in decode(engine.sent[4][LIAR]).arrays
         assert np.isfinite(np.hstack(final(run).centers)).all()
@@ -457,7 +459,7 @@ def assert_refused(plan, sites, change, reason, exchange=2):
         AWAY[key] = run_sites(plan, sites, tamper=silent_in([exchange]))[0]
     assert_same_model(run, AWAY[key])
     number = exchange - engine.phases.index("round")
-    assert [record["clients"] for record in run.history] == [3 if i == number else 4 for i in range(3)]
+    assert [record["clients"] for record in run.history] == [2 if i == number else 3 for i in range(plan.max_rounds)]
     assert list(run.history[number]["refused"]) == [LIAR]
     assert re.search(reason, run.history[number]["refused"][LIAR]), run.history[number]["refused"]
 
@@ -503,9 +505,9 @@ def test_a_lie_in_the_factors_is_refused_and_the_round_goes_on_as_if_nothing_had
     name, rank, aggregation = form
     change, reason = FACTOR_LIES[lie]
     plan = tensor_plan(
-        name, rank, protocol="factors", aggregation=aggregation, max_rounds=3, local_passes=1, init=start
+        name, rank, protocol="factors", aggregation=aggregation, max_rounds=2, local_passes=1, init=start
     )
-    assert_refused(plan, sites, change, reason)
+    assert_refused(plan, sites, change, reason, exchange=1)
 
 
 @pytest.mark.parametrize(

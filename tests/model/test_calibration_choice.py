@@ -9,6 +9,8 @@ from sklearn.metrics import adjusted_rand_score
 from fedhk import FedHKPerson, datasets
 from fedhk.model.calibration_choice import MOST_TOLD, _told
 
+QUICK = {"n_init": 5, "random_state": 0}
+
 
 def agreement(model, data):
     sites = list(data.sites)
@@ -19,22 +21,22 @@ def agreement(model, data):
 @pytest.mark.parametrize("seed", [5, 7])
 def test_sites_that_differ_by_offset_scale_and_clusters_are_understood(seed):
     """Their clusters would be sites, and their means say as much about their clusters as about their offset."""
-    data = datasets.make_sites(5, 1000, n_clusters=4, shift=1.0, scale=0.3, class_mix=1.0, random_state=seed)
-    model = FedHKPerson(4, random_state=seed).fit(data.sites)
+    data = datasets.make_sites(5, 600, n_clusters=4, shift=1.0, scale=0.3, class_mix=1.0, random_state=seed)
+    model = FedHKPerson(4, **QUICK | {"random_state": seed}).fit(data.sites)
     assert agreement(model, data) > 0.95
     assert model.calibration_[0] == 0  # a site's own mean is not its offset here
 
 
 def test_sites_that_differ_by_their_clusters_alone_keep_their_means():
     data = datasets.make_sites(5, 400, n_clusters=4, class_mix=0.5, random_state=0)
-    model = FedHKPerson(4, random_state=0).fit(data.sites)
+    model = FedHKPerson(4, **QUICK).fit(data.sites)
     assert model.calibration_[:2] == [0.0, 0.0]
     assert agreement(model, data) > 0.95
 
 
 def test_sites_that_differ_by_offset_alone_lose_it():
     data = datasets.make_sites(5, 400, n_clusters=4, shift=1.5, random_state=0)
-    assert agreement(FedHKPerson(4, random_state=0).fit(data.sites), data) > 0.95
+    assert agreement(FedHKPerson(4, **QUICK).fit(data.sites), data) > 0.95
 
 
 def test_clusters_that_are_sites_tell_all_that_clusters_can_tell_whatever_their_sizes():

@@ -55,7 +55,7 @@ def close(actual, desired, scale):
 
 
 @given(cases())
-@settings(max_examples=300)
+@settings(max_examples=150)
 def test_pass_equals_reference(case):
     p = case.parameters
     views, coefs = model_units(case)
@@ -80,7 +80,7 @@ def test_pass_equals_reference(case):
 
 
 @given(cases())
-@settings(max_examples=300)
+@settings(max_examples=150)
 def test_objective_never_rises(case):
     parameters, previous = case.parameters, np.inf
     for _ in range(6):
@@ -92,7 +92,7 @@ def test_objective_never_rises(case):
 
 
 @given(cases())
-@settings(max_examples=300)
+@settings(max_examples=150)
 def test_memberships_are_a_partition(case):
     mu = memberships(case.rows, case.parameters)
     assert np.all((mu >= 0) & (mu <= 1))
@@ -120,7 +120,7 @@ def test_statistics_of_parts_add_to_those_of_the_whole(case, n_parts, random):
 
 
 @given(cases(), st.randoms(use_true_random=False))
-@settings(max_examples=300)
+@settings(max_examples=150)
 def test_order_of_clusters_views_and_rows_changes_nothing_else(case, random):
     p, whole = case.parameters, scan(case.rows, case.parameters)
     clusters = np.array(random.sample(range(p.n_clusters), p.n_clusters))

@@ -129,8 +129,12 @@ def test_shares_by_hand():
     assert confirmed([(ones, asked, ones)] * 2, 1.0) == pytest.approx(0.45)  # the same again says nothing new
     assert confirmed([(ones, 0.3 * ones, ones)], 9.0) == pytest.approx(0.3)  # all cells agree: nothing is uncertain
     assert confirmed([(ones, -ones, ones)], 1.0) == confirmed([(0 * ones, asked, ones)], 1.0) == 0.0
-    # four numbers that agree: (8 - sqrt(4 * 2^2)) / 8 of half of the rows
-    assert agreement((ones[:4], ones[:4]), (ones[:4], ones[:4])) == pytest.approx(of_all_rows(0.5))
+    assert agreement((ones[:4], ones[:4]), (ones[:4], ones[:4])) == 1.0
+    assert agreement((ones[:1], ones[:1]), (ones[:1], ones[:1])) == 0.0  # one number leaves nothing over
+    # halves that ask for 1 and 3 in turn: 0.6 is confirmed, and weight, number and what is left make 2.4 or -2.4
+    one, three = np.tile([1.0, 3.0], 50), np.tile([3.0, 1.0], 50)
+    off = 2 * np.sqrt(50 * (2.4**2 + 2.4**2)) / (2 * 50 * 10)
+    assert agreement((one, ones), (three, ones)) == pytest.approx(of_all_rows(0.6 - 2 * off * np.sqrt(100 / 99)))
     assert of_all_rows(0.5) == pytest.approx(2 / 3)
 
 

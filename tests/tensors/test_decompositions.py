@@ -19,7 +19,7 @@ def generator():
     return np.random.default_rng(0)
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(problems())
 def test_the_weighted_error_never_rises(problem):
     form, rank, targets, weights, generator = problem

@@ -241,8 +241,6 @@ class FedHKPerson(TensorCenters):
             center_pull=self.center_pull,
             view_pull=self.view_pull,
         )
-        if calibration is not None and calibration.spread > 0:  # the frame has taken it out
-            wanted = replace(wanted, spread=0.0)
         if calibration is not None and not calibration.offsets:  # sites differ by which clusters they have
             wanted = replace(wanted, shift=0.0, centers=0.0, center_pull=None)
         learn = isinstance(self.view_weights, str) and self.view_weights == "learned"

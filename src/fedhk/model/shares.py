@@ -9,7 +9,7 @@ import numpy as np
 from fedhk._typing import FloatArray
 
 # A share is taken only as far as it is surely above what two halves of the same rows agree on by chance.
-STANDARD_ERRORS = 1.0
+STANDARD_ERRORS = 2.0
 
 Asked = tuple[FloatArray, FloatArray]
 """What rows ask for, and with how much weight."""
@@ -23,18 +23,14 @@ def agreement(first: Asked, second: Asked) -> float:
     With t_1, t_2 what two halves of the rows ask for, the share that minimises the held-out error
     sum W_2 (t_2 - lambda t_1)^2 is sum W_2 t_2 t_1 / sum W_2 t_1^2: where gradient steps of `eqn:adaptive_lambda` on
     held-out rows end, clipped to [0, 1]. Learned on the rows themselves it always ends at 1. The standard error is that
-    of a sum of numbers that are each 0 but for chance, so that few numbers are never taken whole.
+    of what the share leaves over, so that a difference that both halves show is taken whole; one number alone leaves
+    nothing over, and is not believed.
     """
-    agreed: list[FloatArray] = []
-    size = 0.0
-    for (asked, _), (seen, weight) in ((first, second), (second, first)):
-        agreed.append(weight * asked * seen)
-        size += float(np.sum(weight * asked**2))
-    if not size > 0:
+    numbers = int(np.count_nonzero((first[1] > 0) | (second[1] > 0)))
+    if numbers < 2:
         return 0.0
-    both = (agreed[0] + agreed[1]).ravel()
-    sure = float(both.sum()) - STANDARD_ERRORS * float(np.sqrt(np.sum(both**2)))
-    return of_all_rows(min(max(sure / size, 0.0), 1.0))
+    pairs = [(asked, seen, weight) for (asked, _), (seen, weight) in ((first, second), (second, first))]
+    return of_all_rows(confirmed(pairs, STANDARD_ERRORS * float(np.sqrt(numbers / (numbers - 1)))))
 
 
 def confirmed(pairs: Sequence[tuple[FloatArray, FloatArray, FloatArray]], standard_errors: float) -> float:

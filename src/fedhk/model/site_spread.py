@@ -1,7 +1,8 @@
 """The scale on which a site measures each feature, found from its rows given the clusters they are in.
 
 A site's spread as a whole also says which clusters it has. Given the clusters it does not: with x = b + s (a_k + e)
-for rows of cluster k, both how far apart the clusters are and how far rows spread in them tell s.
+for rows of cluster k, both how far apart the clusters are and how far rows spread in them tell s. A scale on which the
+site measures is that of all its clusters: what only some of them show is how their rows are.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ LEAST_VARIANCE = 1e-10
 
 
 def learned_spread(rows: Rows, common: Parameters, makeup: Makeup, seed: int) -> tuple[Rows, float]:
-    """The site's rows on the common scale, and the share of its own scale that held-out rows confirm.
+    """The site's rows on the common scale, and the share of its own scale that other clusters confirm.
 
     Parameters
     ----------
@@ -41,7 +42,7 @@ def learned_spread(rows: Rows, common: Parameters, makeup: Makeup, seed: int) ->
     makeup : Makeup
         How far rows spread in clusters, over all sites.
     seed : int
-        Which rows are looked at, and which half of them is held out.
+        Which rows are looked at, and by which half of them an offset is confirmed.
     """
     order = np.random.default_rng(seed).permutation(rows.n_rows)[:SEED_ROWS]
     sample = take(rows, order)
@@ -53,7 +54,7 @@ def learned_spread(rows: Rows, common: Parameters, makeup: Makeup, seed: int) ->
     share = 0.0
     for _ in range(SPREAD_PASSES):
         labels = _labels(sample, common, offset, np.exp(logs))
-        parts = [_log_scale(joint[half], centers[labels[half]], variance) for half in halves]
+        parts = [_log_scale(joint[half], centers[labels[half]], variance) for half in _by_clusters(labels)]
         share = agreement(*((values, np.ones_like(values)) for values in parts))
         logs = share * _log_scale(joint, centers[labels], variance)
         away = joint / np.exp(logs) - centers[labels]
@@ -62,6 +63,20 @@ def learned_spread(rows: Rows, common: Parameters, makeup: Makeup, seed: int) ->
     if share == 0.0:
         return rows, 0.0
     return _scaled(rows, np.zeros_like(logs), np.exp(logs)), share
+
+
+def _by_clusters(labels: IntArray) -> list[IntArray]:
+    """Rows in two parts that have no cluster in common and are about as large."""
+    sizes = np.bincount(labels)
+    order = np.argsort(-sizes, kind="stable")
+    first: list[int] = []
+    taken = 0
+    for cluster in order:
+        if taken + sizes[cluster] <= (sizes.sum() + 1) // 2 or not first:
+            first.append(int(cluster))
+            taken += int(sizes[cluster])
+    inside = np.isin(labels, first)
+    return [np.flatnonzero(inside), np.flatnonzero(~inside)]
 
 
 def _labels(rows: Rows, common: Parameters, offset: FloatArray, scale: FloatArray) -> IntArray:
