@@ -20,6 +20,11 @@ RESULTS = Path(os.environ.get("FEDHK_BENCHMARK_RESULTS", Path(__file__).parent /
 RESULTS.mkdir(parents=True, exist_ok=True)
 
 
+def seeds(count: int, first: int = 0) -> range:
+    """Seeds of a benchmark that asks for so many; `FEDHK_BENCHMARK_SEEDS` is the most of them that are run."""
+    return range(first, first + min(count, int(os.environ.get("FEDHK_BENCHMARK_SEEDS", count))))
+
+
 @dataclass(frozen=True)
 class DataSet:
     name: str

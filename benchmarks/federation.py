@@ -16,11 +16,11 @@ from joblib import Parallel, delayed
 from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_limits
 
-from data import RESULTS, DataSet, balanced_kmeans, public_sets, shared_sets
+from data import RESULTS, DataSet, balanced_kmeans, public_sets, seeds, shared_sets
 from fedhk import EFKMVC, HeatKernelMVC
 from fedhk.datasets import split_by_group, split_dirichlet, split_views
 
-SEEDS = range(5)
+SEEDS = seeds(5)
 
 
 def rounds_needed(history: list[dict[str, Any]]) -> int:

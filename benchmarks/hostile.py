@@ -21,7 +21,7 @@ import numpy as np
 from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_limits
 
-from data import RESULTS, shared_sets
+from data import RESULTS, seeds, shared_sets
 from fedhk import EFKMVC
 from fedhk.data.clients import check_clients
 from fedhk.datasets import make_sites, split_dirichlet, split_even, split_views
@@ -39,7 +39,7 @@ from fedhk.privacy.trusted_candidates import trusted_candidates
 
 KEPT = "### Tried before"
 # other seeds than those by which variants were chosen, which were 0 to 4
-SEEDS, N_SITES, N_HOSTILE = range(10, 15), 20, 4
+SEEDS, N_SITES, N_HOSTILE = seeds(5, first=10), 20, 4
 ROUNDS = 10
 
 Answers = list[Statistics]

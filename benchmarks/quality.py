@@ -17,11 +17,11 @@ from joblib import Parallel, delayed
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from threadpoolctl import threadpool_limits
 
-from data import RESULTS, DataSet, balanced_kmeans, public_sets, shared_sets
+from data import RESULTS, DataSet, balanced_kmeans, public_sets, seeds, shared_sets
 from fedhk import HeatKernelMVC
 from fedhk.metrics import matched_accuracy
 
-SEEDS = range(5)
+SEEDS = seeds(5)
 
 # One factor at a time, away from the defaults.
 TRIED: dict[str, dict[str, Any]] = {

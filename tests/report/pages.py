@@ -13,6 +13,11 @@ from fedhk.report.facts import Assignment, Facts, Measured, Round, Site, View
 from fedhk.report.rows import Rows, rows_map
 
 
+def dots(svg):
+    """How many rows a map shows."""
+    return len(re.findall(r"M[\d.-]+ [\d.-]+z", svg))
+
+
 class Page(HTMLParser):
     """Tags, attributes and text of a page."""
 

@@ -24,12 +24,14 @@ from fedhk.report.svg import (
 )
 from fedhk.report.words import counted, number, percent
 
-LEFT, RIGHT, TOP, BOTTOM, HEIGHT = 30.0, WIDTH - 8.0, 8.0, 268.0, 304.0
+LEFT, RIGHT, TOP, BOTTOM, HEIGHT = 32.0, WIDTH - 8.0, 8.0, 268.0, 304.0
 
 # Points that are further out than this many times the range of all but one per cent are drawn at the edge.
 FAR = 1.4
 
 # A ring around the end of a path.
+# A dot is a closed path of no length, whose ends are round.
+DOT = "z"
 RING = "m-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0"
 
 
@@ -98,7 +100,7 @@ def _axes(x: Scale, y: Scale, found: MapPoints) -> str:
     if not found.flat:
         for value in ticks(y.low, y.high, 6):
             parts.append(tag("line", x1=LEFT - 4, x2=LEFT, y1=y(value), y2=y(value), class_="tick"))
-            parts.append(label(LEFT - 6, y(value) + 3.5, number(value, 1 if abs(value) < 10 else 2), "end"))
+            parts.append(label(LEFT - 5, y(value) + 3.5, number(value, 1 if abs(value) < 10 else 2), "end"))
         parts.append(label(LEFT + 5, TOP + 13, f"direction 2 ({up})", class_="axis"))
     return "".join(parts)
 
@@ -110,7 +112,7 @@ def _dots(found: MapPoints, x: Scale, y: Scale) -> str:
         paths = []
         for cluster in np.unique(found.labels[found.sites == site]):
             own = found.points[(found.sites == site) & (found.labels == cluster)]
-            path = "".join(f"M{coordinate(a)} {coordinate(b)}h0" for a, b in _placed(own, x, y))
+            path = "".join(f"M{coordinate(a)} {coordinate(b)}{DOT}" for a, b in _placed(own, x, y))
             paths.append(f'<path class="c{cluster % len(COLOURS)}" data-k="{cluster}" d="{path}"/>')
         parts.append(tag("g", "".join(paths), data_s=site))
     return tag("g", "".join(parts), class_="dots")
