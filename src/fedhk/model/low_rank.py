@@ -147,7 +147,7 @@ def constrain(
         targets, weights = _targets(statistics, parameters.centers, factors)
     if not isinstance(rank, str | float):
         widths = [target.shape[1] for target in targets]
-        check_rank(rank, form.limits(parameters.n_clusters, widths, view_names), form.name)
+        rank = check_rank(rank, form.limits(parameters.n_clusters, widths, view_names), form.name)
     low_rank = _nearest(name, rank, targets, weights, view_names)
     if low_rank.free:  # nothing is constrained: the start stays what it is
         low_rank = low_rank.refitted(parameters.centers)
@@ -173,9 +173,9 @@ def _nearest(
         spans = [np.linalg.svd(target, full_matrices=False)[2].T for target in targets]
         basis = [orthonormal_columns(span, min(len(span), most)) for span in spans]
         targets = [target @ e for target, e in zip(targets, basis, strict=True)]
-    chosen = choose_rank(form, rank, targets, weights, view_names)
+    chosen = rank if isinstance(rank, tuple) else choose_rank(form, rank, targets, weights, view_names).rank
     found = form.initial(
-        targets, weights, rank=chosen.rank, sweeps=FIRST_SWEEPS, n_starts=FIRST_STARTS, random_state=0, names=view_names
+        targets, weights, rank=chosen, sweeps=FIRST_SWEEPS, n_starts=FIRST_STARTS, random_state=0, names=view_names
     )
     nearest = LowRank(name, found, _relative_error(form, found, targets, weights))
     return nearest if basis is None else nearest.expanded(basis)
