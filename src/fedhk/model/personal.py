@@ -36,9 +36,6 @@ PASSES = 10
 # A cluster that a site does not have is still this much as frequent as everywhere: it may come.
 LEAST_SIZE = 1e-2
 
-# Standard errors that are subtracted from the share of own sizes: they are few numbers, and risk little.
-SIZE_ERRORS = 1.0
-
 
 def personalise(
     rows: Rows,
@@ -133,7 +130,7 @@ def _with_sizes(
     taken = wanted.sizes
     if taken is None:
         held_out = len(halves) == 2 and sum(half.rows for half in halves) >= LEAST_ROWS
-        taken = agreement((ratios[0], shares), (ratios[1], shares), standard_errors=SIZE_ERRORS) if held_out else 0.0
+        taken = agreement((ratios[0], shares), (ratios[1], shares)) if held_out else 0.0
     sizes = np.maximum(1.0 + taken * ratios[-1], LEAST_SIZE) if taken > 0 else None
     return replace(found, parameters=replace(found.parameters, sizes=sizes), sizes=float(taken))
 

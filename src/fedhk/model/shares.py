@@ -15,7 +15,7 @@ Asked = tuple[FloatArray, FloatArray]
 """What rows ask for, and with how much weight."""
 
 
-def agreement(first: Asked, second: Asked, *, standard_errors: float = STANDARD_ERRORS) -> float:
+def agreement(first: Asked, second: Asked) -> float:
     """The share of what one half of the rows asks for that the other half confirms, for all rows.
 
     Notes
@@ -30,7 +30,7 @@ def agreement(first: Asked, second: Asked, *, standard_errors: float = STANDARD_
     if numbers < 2:
         return 0.0
     pairs = [(asked, seen, weight) for (asked, _), (seen, weight) in ((first, second), (second, first))]
-    return of_all_rows(confirmed(pairs, standard_errors * float(np.sqrt(numbers / (numbers - 1)))))
+    return of_all_rows(confirmed(pairs, STANDARD_ERRORS * float(np.sqrt(numbers / (numbers - 1)))))
 
 
 def confirmed(pairs: Sequence[tuple[FloatArray, FloatArray, FloatArray]], standard_errors: float) -> float:
