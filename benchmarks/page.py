@@ -1,8 +1,9 @@
-"""docs/benchmarks.md from what the other scripts wrote into benchmarks/results.
+"""docs/benchmarks.md from what the other scripts wrote.
 
     python benchmarks/page.py
 
-Every table stands with the command that makes it. A table that was not made is said to be missing.
+Every table stands with the command that makes it. Where `make bench` made none, because it takes too long, the one of a
+longer run that is kept in benchmarks/results is shown, and said to be.
 """
 
 from __future__ import annotations
@@ -13,16 +14,17 @@ from pathlib import Path
 
 from data import RESULTS
 
+KEPT = Path(__file__).parent / "results"
 DOCS = Path(__file__).parents[1] / "docs"
 PLOTS = DOCS / "benchmarks"
 
 HEAD = """# Benchmarks
 
-What FedHK reaches, beside what one would use instead. `make bench` makes every table on this page anew; figures are
-means over seeds, with their spread. Timings compare two things in one run and are given as a ratio, or for orientation:
-machines differ. No labels are used but to measure. Where FedHK loses, the table says so. Data sets that are not part of
-the project are left out where they are not there (`FEDHK_BENCHMARK_DATA` names their folder); those of scikit-learn are
-always there.
+What FedHK reaches, beside what one would use instead. `make bench` makes this page, with two seeds; tables that would
+take too long are kept from longer runs, and say so. Figures are means over seeds, with their spread. Timings compare
+two things in one run and are given as a ratio, or for orientation: machines differ. No labels are used but to measure.
+Where FedHK loses, the table says so. Data sets that are not part of the project are left out where they are not there
+(`FEDHK_BENCHMARK_DATA` names their folder); those of scikit-learn are always there.
 """
 
 
@@ -93,8 +95,14 @@ CHAPTERS = (
         "Speed and memory",
         "One pass and a whole fit, beside scikit-learn, faiss and scikit-fuzzy; how time and bytes grow; what the "
         "engine itself costs.",
-        "python benchmarks/speed.py; python benchmarks/complexity.py; python benchmarks/engine.py",
+        "python benchmarks/speed.py --quick; python benchmarks/complexity.py; python benchmarks/engine.py",
         ("speed.md", "complexity.md", "engine.md"),
+    ),
+    Chapter(
+        "Runs that are killed",
+        "Processes that end by SIGKILL at random moments of a run, and go on from its checkpoint.",
+        "python benchmarks/kills.py 20",
+        ("kills.md",),
     ),
 )
 
@@ -111,14 +119,24 @@ def demoted(text: str) -> str:
 def chapter_text(chapter: Chapter) -> str:
     parts = [f"## {chapter.title}", "", chapter.about, "", f"`{chapter.command}`", ""]
     for plot in chapter.plots:
-        if (RESULTS / plot).exists():
+        if (path := made(plot)) is not None:
             PLOTS.mkdir(exist_ok=True)
-            shutil.copyfile(RESULTS / plot, PLOTS / plot)
+            shutil.copyfile(path, PLOTS / plot)
             parts += [f"![{chapter.title}](benchmarks/{plot})", ""]
     for name in chapter.files:
-        path = RESULTS / name
-        parts += [demoted(path.read_text("utf-8")) if path.exists() else f"*{name} was not made.*", ""]
+        path = made(name)
+        if path is None:
+            parts += [f"*{name} was not made.*", ""]
+            continue
+        if path.parent != RESULTS:
+            parts += ["*Kept from a longer run.*", ""]
+        parts += [demoted(path.read_text("utf-8")), ""]
     return "\n".join(parts)
+
+
+def made(name: str) -> Path | None:
+    """A file of this run or, where there is none, of a longer one."""
+    return next((folder / name for folder in (RESULTS, KEPT) if (folder / name).exists()), None)
 
 
 def main() -> None:
