@@ -278,9 +278,10 @@ def main() -> None:
     methods = [m for m in METHODS if not m.startswith("mvlearn") or mvlearn_is_there()]
     methods = [m for m in methods if hasattr(fedhk, m) or not m.startswith(("EFK", "FedHK"))]
     jobs = [(data, method, seed) for data in sets for method in methods for seed in seeds]
-    results = Parallel(n_jobs=-1)(delayed(run)(*job) for job in jobs)
+    results = Parallel(n_jobs=-1, return_as="generator")(delayed(run)(*job) for job in jobs)
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for (data, method, _), result in zip(jobs, results, strict=True):
+    for (data, method, seed), result in zip(jobs, results, strict=True):
+        print(f"{data.name}: {method}, seed {seed}", file=sys.stderr, flush=True)
         if result is not None:
             found.setdefault((data.name, method), []).append(result)
     text = [f"{len(seeds)} seeds; mean and spread over them. `python benchmarks/peers.py {len(seeds)}`", ""]
