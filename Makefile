@@ -43,7 +43,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/federation.py
 	$(BIN)/python benchmarks/privacy.py 2
 	$(BIN)/python benchmarks/hostile.py
-	$(BIN)/python benchmarks/peers.py 2
+	$(BIN)/python benchmarks/peers.py 2 public
 	$(BIN)/python benchmarks/page.py
 
 # every page and the API reference as HTML in build/docs; a warning is an error

@@ -252,7 +252,7 @@ def table(measure: str, sets: list[DataSet], found: dict[tuple[str, str], list[d
     return [*lines, ""]
 
 
-def plot(sets: list[DataSet], found: dict[tuple[str, str], list[dict[str, Any]]]) -> None:
+def plot(sets: list[DataSet], found: dict[tuple[str, str], list[dict[str, Any]]], path: Path) -> None:
     """Mean ARI of every method that runs on all sets, with the spread over seeds."""
     import matplotlib.pyplot as plt  # noqa: PLC0415 - only here
 
@@ -268,7 +268,7 @@ def plot(sets: list[DataSet], found: dict[tuple[str, str], list[dict[str, Any]]]
     axes.set_xlabel(f"ARI over all rows, mean of {len(sets)} data sets (FedHK in blue)")
     axes.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
-    figure.savefig(RESULTS / "peers.svg", metadata={"Date": None})
+    figure.savefig(path, metadata={"Date": None})
 
 
 def main() -> None:
@@ -284,13 +284,17 @@ def main() -> None:
         print(f"{data.name}: {method}, seed {seed}", file=sys.stderr, flush=True)
         if result is not None:
             found.setdefault((data.name, method), []).append(result)
-    text = [f"{len(seeds)} seeds; mean and spread over them. `python benchmarks/peers.py {len(seeds)}`", ""]
+    text = [
+        f"{len(seeds)} seeds; mean and spread over them. `python benchmarks/{' '.join(sys.argv).rpartition('/')[2]}`",
+        "",
+    ]
     for measure in ("ARI", "NMI", "ACC", "site ARI", "seconds"):
         text += table(measure, sets, found)
     report = "\n".join(text)
     print(report)
-    (RESULTS / "peers.md").write_text(report)
-    plot(sets, found)
+    name = "peers-public" if "public" in sys.argv[1:] else "peers"
+    (RESULTS / f"{name}.md").write_text(report)
+    plot(sets, found, RESULTS / f"{name}.svg")
 
 
 if __name__ == "__main__":
