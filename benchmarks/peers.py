@@ -132,7 +132,10 @@ def paper(sites: Sites) -> Labels | None:
     ]
     clients = [[view[rows] for view in scaled] for rows in sites.rows.values()]
     options = reference.EfkmvcOptions(max_rounds=20)
-    found = reference.efkmvc(clients, sites.n_clusters, options, np.random.default_rng(sites.seed))
+    try:
+        found = reference.efkmvc(clients, sites.n_clusters, options, np.random.default_rng(sites.seed))
+    except ZeroDivisionError:  # a view whose cost is 0 has no weight as it is printed
+        return None
     return {site: m.memberships.argmax(axis=1) for site, m in zip(sites.rows, found.clients, strict=True)}
 
 
