@@ -41,9 +41,9 @@ bench: $(READY)
 	$(BIN)/python benchmarks/complexity.py
 	$(BIN)/python benchmarks/kills.py 20 | tee $(BENCH)/kills.md
 	$(BIN)/python benchmarks/federation.py
-	$(BIN)/python benchmarks/privacy.py 2
+	$(BIN)/python benchmarks/privacy.py
 	$(BIN)/python benchmarks/hostile.py
-	$(BIN)/python benchmarks/peers.py 2 public
+	$(BIN)/python benchmarks/peers.py public
 	$(BIN)/python benchmarks/page.py
 
 # every page and the API reference as HTML in build/docs; a warning is an error

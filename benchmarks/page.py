@@ -43,7 +43,7 @@ CHAPTERS = (
         "Pooled methods see all rows in one place, which is what a federation must do without. Models of sites alone "
         "share no meaning across sites, so that only agreement within a site can be measured. Published figures are "
         "those of their authors, on the same data but not always the same split, and were not run here.",
-        "python benchmarks/peers.py 2 public; python benchmarks/peers.py 2",
+        "python benchmarks/peers.py public; python benchmarks/peers.py",
         ("peers-public.md", "peers.md"),
         ("peers-public.svg", "peers.svg"),
     ),

@@ -26,7 +26,7 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from threadpoolctl import threadpool_limits
 
 import fedhk
-from data import RESULTS, DataSet, balanced_kmeans, balanced_space, public_sets, shared_sets
+from data import RESULTS, DataSet, balanced_kmeans, balanced_space, public_sets, seeds, shared_sets
 from fedhk import reference
 from fedhk.datasets import split_by_group, split_dirichlet, split_views
 from fedhk.metrics import matched_accuracy
@@ -278,11 +278,11 @@ def plot(sets: list[DataSet], found: dict[tuple[str, str], list[dict[str, Any]]]
 
 def main() -> None:
     numbers = [int(word) for word in sys.argv[1:] if word.isdigit()]
-    seeds = range(numbers[0] if numbers else 3)
+    chosen = seeds(numbers[0] if numbers else 3)
     sets = ([] if "public" in sys.argv[1:] else shared_sets()) + public_sets()
     methods = [m for m in METHODS if not m.startswith("mvlearn") or mvlearn_is_there()]
     methods = [m for m in methods if hasattr(fedhk, m) or not m.startswith(("EFK", "FedHK"))]
-    jobs = [(data, method, seed) for data in sets for method in methods for seed in seeds]
+    jobs = [(data, method, seed) for data in sets for method in methods for seed in chosen]
     results = Parallel(n_jobs=-1, return_as="generator")(delayed(run)(*job) for job in jobs)
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for (data, method, seed), result in zip(jobs, results, strict=True):
@@ -290,7 +290,7 @@ def main() -> None:
         if result is not None:
             found.setdefault((data.name, method), []).append(result)
     text = [
-        f"{len(seeds)} seeds; mean and spread over them. `python benchmarks/{' '.join(sys.argv).rpartition('/')[2]}`",
+        f"{len(chosen)} seeds; mean and spread over them. `python benchmarks/{' '.join(sys.argv).rpartition('/')[2]}`",
         "",
     ]
     for measure in ("ARI", "NMI", "ACC", "site ARI", "seconds"):

@@ -19,7 +19,7 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from threadpoolctl import threadpool_limits
 
 import fedhk
-from data import RESULTS, DataSet, shared_sets
+from data import RESULTS, DataSet, seeds, shared_sets
 from fedhk import EFKMVC, FedHKPerson
 from fedhk.datasets import make_sites, split_by_group, split_dirichlet, split_views
 from fedhk.metrics import matched_accuracy
@@ -120,32 +120,32 @@ def table(title: str, rows: list[tuple[str, list[dict[str, dict[str, float]]]]],
     return [*lines, ""]
 
 
-def generated_table(seeds: range) -> list[str]:
-    jobs = [(kind, m, n, seed) for kind in KINDS for m, n in SIZES for seed in seeds]
+def generated_table(chosen: range) -> list[str]:
+    jobs = [(kind, m, n, seed) for kind in KINDS for m, n in SIZES for seed in chosen]
     results = Parallel(n_jobs=-1)(delayed(run)(generated(kind, m, n, seed), seed) for kind, m, n, seed in jobs)
     rows = []
     for kind in KINDS:
         for m, n in SIZES:
             own = [r for job, r in zip(jobs, results, strict=True) if job[:3] == (kind, m, n)]
             rows.append((f"{kind}, {m} sites of {n} rows", own))
-    return table(f"Generated sites, held-out rows, {len(seeds)} seeds", rows, ("global", "personal", "alone"))
+    return table(f"Generated sites, held-out rows, {len(chosen)} seeds", rows, ("global", "personal", "alone"))
 
 
-def shared_table(seeds: range) -> list[str]:
+def shared_table(chosen: range) -> list[str]:
     rows = []
     for data in sorted(shared_sets(), key=lambda data: data.client is None):
         for decomposition in (None, "tucker", "parafac2"):
-            found = Parallel(n_jobs=-1)(delayed(fitted)(data, seed, decomposition) for seed in seeds)
+            found = Parallel(n_jobs=-1)(delayed(fitted)(data, seed, decomposition) for seed in chosen)
             sites = "ten Dirichlet(0.5) sites" if data.client is None else "real sites"
             rows.append((f"{data.name}, {sites}, {decomposition or 'no decomposition'}", found))
-    return table(f"Shared data, all rows, {len(seeds)} seeds", rows, ("global", "personal")) if rows else []
+    return table(f"Shared data, all rows, {len(chosen)} seeds", rows, ("global", "personal")) if rows else []
 
 
 def main() -> None:
     numbers = [int(word) for word in sys.argv[1:] if word.isdigit()]
-    seeds = numbers[0] if numbers else 10
+    count = numbers[0] if numbers else 10
     wanted = [word for word in sys.argv[1:] if not word.isdigit()] or ["generated", "shared"]
-    makers = {"generated": lambda: generated_table(range(seeds)), "shared": lambda: shared_table(range(min(seeds, 5)))}
+    makers = {"generated": lambda: generated_table(seeds(count)), "shared": lambda: shared_table(seeds(min(count, 5)))}
     for name in wanted:
         report = "\n".join(makers[name]())
         print(report)

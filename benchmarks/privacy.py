@@ -24,7 +24,7 @@ from joblib import Parallel, delayed
 from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_limits
 
-from data import RESULTS
+from data import RESULTS, seeds
 from fedhk import EFKMVC
 from fedhk.datasets import load_multiview_digits, make_sites, split_even, split_views
 from fedhk.privacy import DifferentialPrivacy
@@ -174,8 +174,8 @@ def plot(found: dict[str, list[dict[str, list[float]]]], path: Path) -> None:
 
 def main() -> None:
     make_peer()
-    seeds = range(int(sys.argv[1]) if len(sys.argv) > 1 else 10)
-    found = {name: Parallel(n_jobs=-1)(delayed(run)(name, seed) for seed in seeds) for name in SETS}
+    chosen = seeds(int(sys.argv[1]) if len(sys.argv) > 1 else 10)
+    found = {name: Parallel(n_jobs=-1)(delayed(run)(name, seed) for seed in chosen) for name in SETS}
     report = "\n".join(table(found))
     print(report)
     (RESULTS / "privacy.md").write_text(report)

@@ -11,7 +11,7 @@ from fedhk._files import replacing
 from fedhk.cli import options as o
 from fedhk.cli.console import OutputExistsError, add_rows, exit_codes, make_table, output, show_json
 from fedhk.cli.runs import MODEL, absolute, check_apart, is_run
-from fedhk.data.named import named_views, write_labels
+from fedhk.data.named import SITES, named_views, write_labels
 from fedhk.errors import DataError
 
 ModelPath = Annotated[Path, typer.Argument(help="A run folder or a model file.")]
@@ -69,7 +69,7 @@ def predict_folder(model: Path, folder: Path, out: Path) -> dict[str, Any]:
     with replacing(out) as draft:
         for path in site_folders(folder):
             site = read_site(path, expected)
-            own = model / "sites" / f"{site.name}.safetensors"
+            own = model / SITES / f"{site.name}.safetensors"
             used = fedhk.load(own) if own.is_file() else general
             done[site.name] = _predict_site(site, used, general, draft)
             done[site.name]["model"] = "its own" if used is not general else "global"

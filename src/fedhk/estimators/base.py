@@ -229,23 +229,25 @@ class HeatKernelModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluster
         return model.rows(views, check_weights(sample_weight, views))
 
     def _as_table(self, X: Any, *, reset: bool) -> Any:
-        """One table, with all that scikit-learn checks of it; several views go through `check_views` instead."""
-        if is_view_collection(X):
-            return X
-        if getattr(X, "ndim", 2) > 2:
-            raise ValueError(
-                f"Found array with dim {X.ndim}, shape {X.shape}; {type(self).__name__} expected <= 2 for a table. "
-                "If X is one tensor view, wrap it in a list: [X]."
-            )
-        return validate_data(
-            self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_all_finite=False
-        )
+        return as_table(self, X, reset=reset, ensure_all_finite=False)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_model")
 
     def __sklearn_tags__(self) -> Tags:
         return with_missing_and_sparse(super().__sklearn_tags__())
+
+
+def as_table(estimator: Any, X: Any, *, reset: bool, **options: Any) -> Any:
+    """One table, with all that scikit-learn checks of it; several views go through `check_views` instead."""
+    if is_view_collection(X):
+        return X
+    if getattr(X, "ndim", 2) > 2:
+        raise ValueError(
+            f"Found array with dim {X.ndim}, shape {X.shape}; {type(estimator).__name__} expected <= 2 for a table. "
+            "If X is one tensor view, wrap it in a list: [X]."
+        )
+    return validate_data(estimator, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32], **options)
 
 
 def with_missing_and_sparse(tags: Tags) -> Tags:

@@ -14,6 +14,7 @@ from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
 from fedhk._typing import FloatArray
 from fedhk.data.scaling import HEAT_COEFS, SCALINGS, HeatCoef, Scaling
 from fedhk.data.views import is_view_collection
+from fedhk.model.diffusion import DiffusionSettings
 from fedhk.model.seeding import SEEDERS
 from fedhk.model.settings import Settings
 
@@ -22,6 +23,13 @@ AUTO_CLUSTERS = range(2, 11)
 
 WHOLE_FROM_ONE = Interval(Integral, 1, None, closed="left")
 SHARE = Interval(Real, 0, 1, closed="both")
+
+DIFFUSION_CONSTRAINTS: dict[str, list[Any]] = {
+    "n_anchors": [Interval(Integral, 2, None, closed="left")],
+    "neighbours": [WHOLE_FROM_ONE],
+    "scale": [Interval(Real, 0, None, closed="neither")],
+    "joint_weight": [SHARE],
+}
 
 RANK_CONSTRAINT: list[Any] = [
     StrOptions({"auto"}),
@@ -84,6 +92,17 @@ def make_settings(
         n_init=int(estimator.n_init),
         decomposition=getattr(estimator, "decomposition", None),
         rank=check_rank_like(getattr(estimator, "rank", "auto")),
+    )
+
+
+def make_diffusion(estimator: Any, *, count_clusters: bool = False) -> DiffusionSettings:
+    """Settings of a diffusion from an estimator's parameters; `count_clusters` finds their number by the eigengap."""
+    return DiffusionSettings(
+        int(estimator.n_anchors),
+        int(estimator.neighbours),
+        float(estimator.scale),
+        float(estimator.joint_weight),
+        count_clusters=count_clusters,
     )
 
 

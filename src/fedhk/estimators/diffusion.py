@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, replace
-from numbers import Integral, Real
 from typing import Any, ClassVar, cast
 
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
 from fedhk._typing import FloatArray
 from fedhk.data.views import Views
-from fedhk.estimators.choices import SHARE, WHOLE_FROM_ONE, check_calibration
+from fedhk.estimators.choices import DIFFUSION_CONSTRAINTS, SHARE, WHOLE_FROM_ONE, check_calibration, make_diffusion
 from fedhk.estimators.efkmvc import EFKMVC
 from fedhk.federation.site import calibrated_rows
 from fedhk.federation.state import Plan, ServerState
 from fedhk.model.calibration import Calibration
-from fedhk.model.diffusion import DiffusionSettings
 from fedhk.model.embedded import EmbeddedModel
 from fedhk.model.fitted import FittedModel
 from fedhk.model.seeding import SEEDERS
@@ -105,10 +103,7 @@ class FedHKDiffusion(EFKMVC):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = EFKMVC._parameter_constraints | {
         "n_clusters": [WHOLE_FROM_ONE, StrOptions({"auto"})],
-        "n_anchors": [Interval(Integral, 2, None, closed="left")],
-        "neighbours": [WHOLE_FROM_ONE],
-        "scale": [Interval(Real, 0, None, closed="neither")],
-        "joint_weight": [SHARE],
+        **DIFFUSION_CONSTRAINTS,
         "calibration": [None, StrOptions({"auto"}), SHARE, "array-like"],
         "init": [StrOptions(set(SEEDERS))],
         "view_weights": [StrOptions({"auto", "uniform"})],
@@ -147,13 +142,7 @@ class FedHKDiffusion(EFKMVC):
 
     def _plan(self, clients: dict[str, Views]) -> Plan:
         plan = super()._plan(clients)
-        chosen = DiffusionSettings(
-            int(self.n_anchors),
-            int(self.neighbours),
-            float(self.scale),
-            float(self.joint_weight),
-            count_clusters=isinstance(self.n_clusters, str),
-        )
+        chosen = make_diffusion(self, count_clusters=isinstance(self.n_clusters, str))
         settings = replace(plan.settings, view_weights="uniform")
         return replace(plan, settings=settings, diffusion=chosen, calibration=check_calibration(self.calibration))
 

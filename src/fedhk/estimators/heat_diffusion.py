@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
-import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import Tags
-from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from fedhk._typing import FloatArray
 from fedhk.data.checks import check_generator
-from fedhk.data.scaling import HEAT_COEFS, SCALINGS, HeatCoef, Reference, Scaling
+from fedhk.data.scaling import HeatCoef, Reference, Scaling
 from fedhk.data.views import check_views, is_view_collection
-from fedhk.estimators.base import check_weights, with_missing_and_sparse
-from fedhk.model.diffusion import Diffusion, DiffusionSettings, diffuse, embedded
+from fedhk.estimators.base import as_table, check_weights, with_missing_and_sparse
+from fedhk.estimators.choices import DIFFUSION_CONSTRAINTS, MODEL_CONSTRAINTS, WHOLE_FROM_ONE, make_diffusion
+from fedhk.model.diffusion import Diffusion, diffuse, embedded
 from fedhk.model.one_pass import own_threads
 from fedhk.model.preparation import prepare
 from fedhk.model.rows import Rows
@@ -80,14 +78,9 @@ class HeatDiffusion(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "n_components": [Interval(Integral, 1, None, closed="left")],
-        "n_anchors": [Interval(Integral, 2, None, closed="left")],
-        "neighbours": [Interval(Integral, 1, None, closed="left")],
-        "scale": [Interval(Real, 0, None, closed="neither")],
-        "joint_weight": [Interval(Real, 0, 1, closed="both")],
-        "scaling": [StrOptions(set(SCALINGS))],
-        "heat_coef": [StrOptions(set(HEAT_COEFS))],
-        "random_state": ["random_state", np.random.Generator],
+        "n_components": [WHOLE_FROM_ONE],
+        **DIFFUSION_CONSTRAINTS,
+        **{name: MODEL_CONSTRAINTS[name] for name in ("scaling", "heat_coef", "random_state")},
     }
 
     n_components: int = 8
@@ -113,13 +106,10 @@ class HeatDiffusion(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         weights = check_weights(sample_weight, views)
         self._references: tuple[Reference, ...] = prepare(views, self.scaling, self.heat_coef, weights)
         self._names, self._columns = views.names, views.columns
-        settings = DiffusionSettings(
-            int(self.n_anchors), int(self.neighbours), float(self.scale), float(self.joint_weight)
-        )
         seed = int(check_generator(self.random_state).integers(2**31))
         rows = Rows(views, self._references, weights)
         with own_threads():
-            self._diffusion, affinities = diffuse(rows, int(self.n_components), settings, seed)
+            self._diffusion, affinities = diffuse(rows, int(self.n_components), make_diffusion(self), seed)
         self.n_features_in_ = sum(rows.widths)
         return embedded(affinities, self._diffusion.projection).astype(views.dtype, copy=False)
 
@@ -164,17 +154,7 @@ class HeatDiffusion(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     def _as_table(self, X: Any, *, reset: bool) -> Any:
         """One table, with all that scikit-learn checks of it; several views go through `check_views` instead."""
-        if is_view_collection(X):
-            return X
-        return validate_data(
-            self,
-            X,
-            reset=reset,
-            accept_sparse="csr",
-            dtype=[np.float64, np.float32],
-            ensure_all_finite="allow-nan",
-            ensure_min_samples=2 if reset else 1,
-        )
+        return as_table(self, X, reset=reset, ensure_all_finite="allow-nan", ensure_min_samples=2 if reset else 1)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_diffusion")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
 from operator import add
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fedhk._typing import FloatArray
 from fedhk.federation.diffusion import phase as diffusion
 from fedhk.federation.messages import ArraySpec, Message, check_arrays
 from fedhk.federation.payloads import Values
@@ -26,14 +28,12 @@ def read_finish(plan: Plan, state: ServerState, reply: Message) -> Any:
     """A site's last sums, checked: those of its rows as the rounds see them, and as they came in."""
     arrays = dict(reply.arrays)
     clusters = None if state.stage is None else arrays.pop("clusters", None)
-    n_clusters, width = state.inner.n_clusters, sum(state.widths)
-    size = 2 + plan.makeup * (n_clusters + 2 * width)
-    check_arrays(replace(reply, arrays=arrays), {"sums": ArraySpec((size,), non_negative=True)})
+    check_arrays(replace(reply, arrays=arrays), {"sums": ArraySpec((sums_size(plan, state),), non_negative=True)})
     sums = np.asarray(arrays["sums"], np.float64)
     objective, rows = sums[:2].tolist()
     check_rows(rows, objective, state.inner, reply.site)
     if plan.makeup:
-        check_makeup(Makeup.from_array(sums[2:], n_clusters), rows, state.reach, reply.site)
+        check_makeup(Makeup.from_array(sums[2:], state.inner.n_clusters), rows, state.reach, reply.site)
     if state.stage is None:
         return sums, None
     told = {} if clusters is None else {"clusters": clusters}
@@ -42,8 +42,17 @@ def read_finish(plan: Plan, state: ServerState, reply: Message) -> Any:
 
 def take_finish(plan: Plan, state: ServerState, good: list[tuple[str, Any]], workers: int) -> ServerState:  # noqa: ARG001
     """The state at the end of the run."""
-    sums = reduce(add, (sums for _, (sums, _) in good))
+    return finished(plan, state, reduce(add, (sums for _, (sums, _) in good)), [clusters for _, (_, clusters) in good])
+
+
+def sums_size(plan: Plan, state: ServerState) -> int:
+    """Numbers of the objective, the rows and, where asked for, what clusters are made of."""
+    return 2 + plan.makeup * (state.inner.n_clusters + 2 * sum(state.widths))
+
+
+def finished(plan: Plan, state: ServerState, sums: FloatArray, clusters: Sequence[FloatArray]) -> ServerState:
+    """The state at the end of the run, from the sums of all sites and, where rows are embedded, those of clusters."""
     makeup = Makeup.from_array(sums[2:], state.inner.n_clusters) if plan.makeup else None
     if state.stage is not None:
-        state = diffusion.with_clusters(state, [clusters for _, (_, clusters) in good])
+        state = diffusion.with_clusters(state, clusters)
     return replace(state, phase="done", final_objective=float(sums[0]), rows=float(sums[1]), makeup=makeup)

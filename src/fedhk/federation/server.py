@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
-from hashlib import sha256
 from operator import add
 from typing import Any
 
@@ -23,7 +22,7 @@ from fedhk.federation.messages import ArraySpec, Message, check_arrays, expect
 from fedhk.federation.payloads import pack_references
 from fedhk.federation.protocols import protocol_named
 from fedhk.federation.starting import candidates_asked, read_candidates, take_candidates
-from fedhk.federation.state import HELD, Plan, ServerState
+from fedhk.federation.state import HELD, Plan, ServerState, digest_of
 from fedhk.model.loop import Progress
 from fedhk.model.preparation import balance, references_from_moments
 
@@ -244,7 +243,7 @@ def _read_round(plan: Plan, state: ServerState, reply: Message) -> Any:
 def _take_round(plan: Plan, state: ServerState, good: list[tuple[str, Any]], workers: int) -> ServerState:  # noqa: ARG001
     state, better, objective = protocol_named(state.protocol).combine(plan, state, [answer for _, answer in good])
     progress = state.going
-    answered = sha256("\n".join(site for site, _ in good).encode()).hexdigest()
+    answered = digest_of([site for site, _ in good])
     if answered != state.answered:  # objectives of different rows say nothing about convergence
         progress = replace(progress, objective=sys.float_info.max)
     progress = progress.advance(better, objective, max_iter=plan.max_rounds, tol=plan.tol)

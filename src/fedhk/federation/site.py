@@ -33,6 +33,7 @@ from fedhk.model.candidates import site_candidates
 from fedhk.model.parameters import Parameters
 from fedhk.model.preparation import check_spreads, heat_energy, site_moments
 from fedhk.model.rows import Rows
+from fedhk.model.seeding import seeded
 
 if TYPE_CHECKING:
     from fedhk.federation.diffusion.state import SiteStage
@@ -215,8 +216,7 @@ def _energy(state: SiteState, request: Message, workers: int) -> tuple[Arrays, V
 
 def _candidates(state: SiteState, request: Message, workers: int) -> tuple[Arrays, Values]:  # noqa: ARG001
     """Weighted means of groups of rows."""
-    seed = np.random.SeedSequence([int(request.values["seed"]), zlib.crc32(state.name.encode())])
-    random_state = np.random.RandomState(np.random.MT19937(seed))
+    random_state = seeded(int(request.values["seed"]), zlib.crc32(state.name.encode()))
     rows, asked = held_rows(state), request.values
     count = site_count(rows.n_rows, float(asked["share"])) if "share" in asked else int(asked["count"])
     found = site_candidates(rows, count, random_state)

@@ -73,10 +73,8 @@ def _calibrated(
     plan: Plan, state: ServerState, answers: list[tuple[Candidates, FloatArray]], workers: int
 ) -> ServerState:
     """The state with a calibration, and the start that goes with it."""
-    held = [(found, frame) for found, frame in answers if len(found.sizes)]
-    known = Frames(tuple(f for f, _ in held), tuple(f for _, f in held), state.references, state.names)
-    wanted = None if isinstance(plan.calibration, str) else plan.calibration
-    calibration, start, rows = choose(known, plan.settings, wanted, plan.seed, workers)
+    known = Frames.of(answers, state.references, state.names)
+    calibration, start, rows = choose(known, plan.settings, plan.given_calibration, plan.seed, workers)
     with Passes(rows, plan.settings.n_clusters, workers) as scan:
         start = plan.settings.constrained(start, state.names, scan.statistics(start))
     state = replace(state, phase="round", calibration=calibration, progress=Progress(start))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -97,6 +99,16 @@ class Plan:
     def is_sealed(self) -> bool:
         """Whether the server sees nothing but sums over sites."""
         return self.privacy is not None or self.secure is not None
+
+    @property
+    def given_calibration(self) -> tuple[float, float] | None:
+        """Shares of mean and spread that were given; None where they are to be chosen."""
+        return None if isinstance(self.calibration, str) else self.calibration
+
+
+def digest_of(sites: Sequence[str]) -> str:
+    """Who answered: `ServerState.answered`."""
+    return sha256("\n".join(sites).encode()).hexdigest()
 
 
 @dataclass(frozen=True)

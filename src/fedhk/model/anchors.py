@@ -135,11 +135,11 @@ def stand_in_rows(
     size = max(1, part_bytes // (8 * sum(widths)))
     for start in range(0, count, size):
         part = slice(start, min(start + size, count))
-        moved = _moves(mix[part] @ joint, spread[pick[part]], widths)
+        moved = moves(mix[part] @ joint, spread[pick[part]], widths)
         yield _with_tables(plain, joint[pick[part]] + moved)
 
 
-def _moves(directions: FloatArray, spread: FloatArray, widths: Sequence[int]) -> FloatArray:
+def moves(directions: FloatArray, spread: FloatArray, widths: Sequence[int]) -> FloatArray:
     """Moves in given directions, per view as long as the root of its spread."""
     parts = []
     for move, squared in zip(split_joint(directions, widths), spread.T, strict=True):

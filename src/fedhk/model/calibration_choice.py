@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any, Self
 
 import numpy as np
 
@@ -66,6 +67,14 @@ class Frames:
     frames: tuple[FloatArray, ...]
     references: tuple[Reference, ...]
     names: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls, answers: Sequence[tuple[Candidates, Any]], references: tuple[Reference, ...], names: tuple[str, ...]
+    ) -> Self:
+        """From the candidates and the own mean and spread of each site; sites that have no candidate are left out."""
+        held = [(found, np.asarray(frame)) for found, frame in answers if len(found.sizes)]
+        return cls(tuple(found for found, _ in held), tuple(frame for _, frame in held), references, names)
 
     @property
     def site(self) -> IntArray:

@@ -186,6 +186,11 @@ def _fuzzifier(scan: Passes, parameters: Parameters) -> float:
     return 1.0 + 1.0 / max(LEAST_POWER, BLUR / max(separation, 1e-3))
 
 
+def seeded(*numbers: int) -> np.random.RandomState:
+    """A source of randomness that these numbers choose, other for each of them."""
+    return np.random.RandomState(np.random.MT19937(np.random.SeedSequence(numbers)))
+
+
 def sample_rows(rows: Rows, n_clusters: int, random_state: np.random.RandomState) -> Rows:
     """All rows, or a random subset of them where they are many."""
     most = max(min(SEED_ROWS, SEED_CELLS // sum(rows.widths)), ROWS_PER_CLUSTER * n_clusters)

@@ -14,10 +14,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from fedhk._typing import FloatArray, IntArray
+from fedhk.model.anchors import moves
 from fedhk.model.candidates import LEAST_ROWS, Candidates
 from fedhk.model.cluster_sums import ClusterSums, cluster_sums, row_parts, sums_size
 from fedhk.model.joint import view_sums
 from fedhk.model.rows import Rows
+from fedhk.model.seeding import take
 
 # A group is split if both halves can be groups of two rows at a site.
 LEAST_SPLIT = 2 * LEAST_ROWS
@@ -60,21 +62,24 @@ def grouped(rows: Rows, points: FloatArray, full: Sequence[int]) -> FloatArray:
 
 def _labels(rows: Rows, points: FloatArray) -> IntArray:
     """The point that each row belongs to; -1 where the site has one row only."""
-    labels: IntArray = np.zeros(rows.n_rows, np.int64)
     if rows.n_rows < LEAST_ROWS:
-        return labels - 1
-    allowed = np.arange(len(points))
-    while True:
-        norms = np.einsum("kd,kd->k", points[allowed], points[allowed])
-        for part, joint in row_parts(rows):
-            nearest = np.argmin(norms - 2 * np.nan_to_num(joint, nan=0.0) @ points[allowed].T, axis=1)
-            labels[part] = allowed[nearest]
-        counts = np.bincount(labels, minlength=len(points))[allowed]
-        enough = counts >= LEAST_ROWS
-        if np.all(enough | (counts == 0)):
-            return labels
-        # where every row is alone, all are one group
-        allowed = allowed[enough] if enough.any() else allowed[counts.argmax()][None]
+        return np.full(rows.n_rows, -1)
+    labels = _nearest(rows, points)
+    counts = np.bincount(labels, minlength=len(points))
+    several = np.flatnonzero(counts >= LEAST_ROWS)
+    if not len(several):  # every row is alone: all are one group
+        return np.full_like(labels, counts.argmax())
+    alone = np.flatnonzero(counts[labels] < LEAST_ROWS)
+    if len(alone):
+        labels[alone] = several[_nearest(take(rows, alone), points[several])]
+    return labels
+
+
+def _nearest(rows: Rows, points: FloatArray) -> IntArray:
+    """The nearest point of each row."""
+    norms = np.einsum("kd,kd->k", points, points)
+    parts = [np.argmin(norms - 2 * np.nan_to_num(joint, nan=0.0) @ points.T, axis=1) for _, joint in row_parts(rows)]
+    return np.concatenate(parts)
 
 
 def read_groups(total: FloatArray, n_points: int, widths: Sequence[int], full: Sequence[int]) -> Candidates:
@@ -94,9 +99,7 @@ def split(found: Candidates, count: int, widths: Sequence[int], random_state: np
     energy = np.where(found.sizes >= LEAST_SPLIT, found.sizes * found.spreads.sum(axis=1), 0.0)
     many = min(max(count - len(points), 0), int(np.count_nonzero(energy > 0)))
     chosen = np.argsort(-energy, kind="stable")[:many]
-    steps = random_state.normal(size=(many, points.shape[1]))
-    lengths = np.sqrt(view_sums(np.square(steps), widths))
-    steps = steps * np.repeat(STEP * np.sqrt(found.spreads[chosen]) / lengths, widths, axis=1)
+    steps = moves(random_state.normal(size=(many, points.shape[1])), STEP**2 * found.spreads[chosen], widths)
     points = np.vstack([points, points[chosen] - steps])
     points[chosen] += steps
     return points

@@ -16,6 +16,7 @@ import polars as pl
 
 import fedhk
 from fedhk.data.folders import Federation, SiteData, read_federation, read_site
+from fedhk.data.named import LABELS, SITES
 from fedhk.errors import DataError
 from fedhk.privacy.accounting import spent
 from fedhk.report.facts import Assignment, Facts, Gain, Site
@@ -151,8 +152,8 @@ def _with_sites(facts: Facts, run: Run, model: Any, names: list[str], data: Path
     """The facts with sites, their own models, their rows and what personalization gained."""
     own_models, sites, ids = {}, [], {}
     for s, name in enumerate(names):
-        assignment, ids[name] = _read_labels(run.folder / "labels" / f"{name}.parquet", len(facts.views[0].centers))
-        file = run.folder / "sites" / f"{name}.safetensors"
+        assignment, ids[name] = _read_labels(run.folder / LABELS / f"{name}.parquet", len(facts.views[0].centers))
+        file = run.folder / SITES / f"{name}.safetensors"
         if file.is_file():
             own_models[s] = fedhk.load(file)
             sites.append(own_site(name, _views_at(run, name), own_models[s], assignment))

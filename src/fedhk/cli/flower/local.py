@@ -32,6 +32,7 @@ from fedhk.cli.flower.processes import (
 from fedhk.cli.flower.run import run_app
 from fedhk.cli.flower.site import link_command, site_command
 from fedhk.cli.runs import LEDGER, absolute, check_apart, check_free
+from fedhk.data.named import LABELS, SITES
 
 
 def local(  # noqa: PLR0917
@@ -168,7 +169,7 @@ def gather(state: Path, sites: list[str], out: Path) -> None:
     """Bring what sites keep into one run folder: only for sites of one machine and one owner."""
     for site in sites:
         own = state / quote(site, safe="")
-        for part, file in (("sites", f"{site}.safetensors"), ("labels", f"{site}.parquet")):
+        for part, file in ((SITES, f"{site}.safetensors"), (LABELS, f"{site}.parquet")):
             if (own / "run" / part / file).is_file():
                 shutil.copy2(own / "run" / part / file, out / part / file)
         for kept in own.glob("ledger.jsonl*"):

@@ -9,9 +9,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
-from hashlib import sha256
 from operator import add
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -34,6 +33,7 @@ from fedhk.federation.messages import ArraySpec, Message, check_arrays
 from fedhk.federation.payloads import Arrays, Values
 from fedhk.federation.plausible import check_cluster_sums, reach
 from fedhk.federation.protocols import protocol_named
+from fedhk.federation.state import Plan, ServerState, digest_of
 from fedhk.model.anchors import anchor_count, candidate_share
 from fedhk.model.calibration_choice import Frames
 from fedhk.model.candidates import Candidates, candidate_rows
@@ -42,9 +42,6 @@ from fedhk.model.diffusion import DiffusionSettings
 from fedhk.model.embedded_frame import choose_frame
 from fedhk.model.loop import Progress
 from fedhk.model.rows import Rows
-
-if TYPE_CHECKING:
-    from fedhk.federation.state import Plan, ServerState
 
 Answer = tuple[Candidates, FloatArray | None]
 
@@ -93,16 +90,13 @@ def most_candidates(plan: Plan, state: ServerState) -> int:
 
 def begun(plan: Plan, state: ServerState, answers: Sequence[Answer], workers: int) -> ServerState:
     """The state with anchors made from candidates, in the frame in which sites will have their rows."""
-    held = [(found, frame) for found, frame in answers if len(found.sizes)]
-    candidates = tuple(found for found, _ in held)
     if plan.calibration is None:
-        return with_anchors(plan, state, candidate_rows(candidates, state.references, state.names))
-    known = Frames(candidates, tuple(np.asarray(f) for _, f in held), state.references, state.names)
-    judge = plan.settings
+        rows = candidate_rows([found for found, _ in answers], state.references, state.names)
+        return with_anchors(plan, state, rows)
+    known, judge = Frames.of(answers, state.references, state.names), plan.settings
     if n_clusters(plan) is None:
-        judge = judge.with_clusters(min(MOST_CLUSTERS, sum(len(found.sizes) for found in candidates)))
-    wanted = None if isinstance(plan.calibration, str) else plan.calibration
-    calibration, rows = choose_frame(known, judge, wanted, plan.seed, workers)
+        judge = judge.with_clusters(min(MOST_CLUSTERS, len(known.site)))
+    calibration, rows = choose_frame(known, judge, plan.given_calibration, plan.seed, workers)
     return with_anchors(plan, replace(state, calibration=calibration), rows)
 
 
@@ -147,7 +141,7 @@ def took_products(
 ) -> ServerState:
     """The state after products of these sites came, one by one or as their total."""
     stage = held_stage(state)
-    answered = sha256("\n".join(sites).encode()).hexdigest()
+    answered = digest_of(sites)
     if stage.known and answered != state.answered:
         return replace(state, stage=begin_again(stage), answered=answered)
     stage = take(stage, answers, n_clusters(plan))

@@ -19,6 +19,7 @@ from fedhk.federation.precision import as_sent, pack_rounded, unpack_rounded
 from fedhk.federation.protocols.base import held_rows
 from fedhk.federation.sealed.phases import SumPhase, held_sealed
 from fedhk.model.candidates import candidate_rows
+from fedhk.model.seeding import seeded
 from fedhk.model.splitting import grouped, groups_size, read_groups, split
 
 if TYPE_CHECKING:
@@ -50,9 +51,8 @@ class Anchors(SumPhase):
         wanted = anchors_wanted(plan, state)
         splits = math.ceil(math.log2(wanted)) + EXTRA_SPLITS
         if sealed.passes < splits + LAST_PASSES:
-            seed = np.random.SeedSequence([plan.seed, sealed.passes])
-            random_state = np.random.RandomState(np.random.MT19937(seed))
-            points = split(found, wanted if sealed.passes < splits else 0, widths, random_state)
+            count = wanted if sealed.passes < splits else 0
+            points = split(found, count, widths, seeded(plan.seed, sealed.passes))
             return replace(state, sealed=replace(sealed, points=as_sent(points, TOLD), passes=sealed.passes + 1))
         state = replace(state, sealed=replace(sealed, points=None))
         return with_anchors(plan, state, candidate_rows([found], state.references, state.names))

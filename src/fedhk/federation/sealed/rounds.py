@@ -15,15 +15,14 @@ import numpy as np
 
 from fedhk._typing import FloatArray
 from fedhk.errors import MessageError
-from fedhk.federation.diffusion.phase import clusters_size, with_clusters
-from fedhk.federation.finish import finish_asked
+from fedhk.federation.diffusion.phase import clusters_size
+from fedhk.federation.finish import finish_asked, finished, sums_size
 from fedhk.federation.messages import Message
 from fedhk.federation.payloads import Arrays, Values, pack_parameters, pack_sums, unpack_parameters, unpack_sums
 from fedhk.federation.protocols.base import held_parameters, held_rows
 from fedhk.federation.protocols.statistics import final_clusters, final_sums, own_statistics, step
 from fedhk.federation.sealed.phases import SumPhase, held_sealed
 from fedhk.model.joint import split_joint
-from fedhk.model.makeup import Makeup
 from fedhk.model.parameters import Parameters
 from fedhk.model.statistics import Statistics
 from fedhk.privacy.kernel_sensitivity import best_kernel_scale, kernel_reach, kernel_sensitivity
@@ -234,7 +233,7 @@ class Finish(PlainRound):
         return arrays, values | finish_asked(plan, state)
 
     def size(self, plan: Plan, state: ServerState) -> int:
-        return _makeup_end(plan, state) + (0 if state.stage is None else clusters_size(state))
+        return sums_size(plan, state) + (0 if state.stage is None else clusters_size(state))
 
     def values(self, site: SiteState, request: Message, workers: int) -> FloatArray:
         found = final_sums(site, workers, makeup=bool(request.values.get("makeup")))
@@ -243,14 +242,6 @@ class Finish(PlainRound):
         return np.concatenate([found, final_clusters(site, request.values["clusters"], workers)])
 
     def take(self, plan: Plan, state: ServerState, total: FloatArray, noise: float) -> ServerState:  # noqa: ARG002
-        end, makeup = _makeup_end(plan, state), None
-        if plan.makeup:
-            makeup = Makeup.from_array(np.maximum(total[2:end], 0.0), plan.settings.n_clusters)
-        if state.stage is not None:
-            state = with_clusters(state, [total[end:]])
-        return replace(state, phase="done", final_objective=float(total[0]), rows=float(total[1]), makeup=makeup)
-
-
-def _makeup_end(plan: Plan, state: ServerState) -> int:
-    """Where the objective, the rows and what clusters are made of end in the sums of the finish."""
-    return 2 + plan.makeup * (state.inner.n_clusters + 2 * sum(state.widths))
+        sums, clusters = np.split(total, [sums_size(plan, state)])
+        sums[2:] = np.maximum(sums[2:], 0.0)  # rounding may leave less than nothing
+        return finished(plan, state, sums, [clusters])
