@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
 from fedhk.cli import comparison
 from fedhk.privacy.ledger import Ledger
 from fedhk.report import REPORT
-from fedhk.report.gather import facts_of_run
+from fedhk.report.gather import BESIDES, facts_of_run
 from fedhk.report.under_noise import nearest
 from report.conftest import call
 from report.pages import Page
@@ -108,3 +109,16 @@ def test_a_folder_that_is_not_a_demo_is_not_replaced(demo_run, tmp_path):
     assert "never replaced" in refused(tmp_path / "mine")
     assert "The run" in refused(demo_run / "private")
     assert (tmp_path / "mine" / "letter").read_text() == "dear"
+
+
+def test_the_page_of_a_demo_can_be_made_again(demo_run, tmp_path):
+    again = tmp_path / "again.html"
+    call("report", demo_run, "--out", again)
+    assert again.read_text("utf-8") == (demo_run / REPORT).read_text("utf-8")
+
+
+def test_a_damaged_table_beside_a_run_is_refused_by_name(demo_run, tmp_path):
+    folder = tmp_path / "demo"
+    shutil.copytree(demo_run, folder)
+    (folder / BESIDES).write_text('{"title": "a demo"}', "utf-8")
+    assert BESIDES in call("report", folder, code=3).stderr

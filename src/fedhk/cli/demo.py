@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from fedhk._files import replacing, write_atomically
+from fedhk._files import replacing
 from fedhk.cli import options as o
 from fedhk.cli.config import Config
 from fedhk.cli.console import add_rows, exit_codes, make_table, output, say, show_json, size, to_json
@@ -18,7 +17,7 @@ from fedhk.cli.runs import absolute, check_free, is_run, keep_ledger, write_run
 
 if TYPE_CHECKING:
     from fedhk.cli.comparison import Comparison
-    from fedhk.report.facts import Facts, Scores
+    from fedhk.report.facts import Facts
 
 DATA, PRIVATE_RUN, RESULTS = "data", "private", "comparison.json"
 COLUMNS = ("", "ARI per site", "ARI all rows", "accuracy", "rows sent", "bytes sent", "seconds")
@@ -63,11 +62,10 @@ def _is_demo(folder: Path) -> bool:
 
 def _write(draft: Path, target: Path, found: Comparison, checkpoint: Path, seed: int) -> dict[str, Any]:
     """Both runs as `fit` writes them, their data, the page and the measurements; returns the measurements."""
-    from fedhk.cli.comparison import ABOUT, N_CLUSTERS, PRIVACY, can_sum_securely
+    from fedhk.cli.comparison import N_CLUSTERS, PRIVACY, can_sum_securely
     from fedhk.data.folders import write_site
-    from fedhk.report import REPORT, write_report
-    from fedhk.report.gather import facts_of_run
-    from fedhk.report.page import render
+    from fedhk.report import write_report
+    from fedhk.report.gather import BESIDES, facts_of_run
 
     federation = found.sites.fitted
     for name, site in federation.sites.items():
@@ -80,12 +78,10 @@ def _write(draft: Path, target: Path, found: Comparison, checkpoint: Path, seed:
     with_noise = config.updated({"privacy": PRIVACY, "secure": can_sum_securely()}).complete()
     write_run(folder, found.private, with_noise, data=f"../{DATA}")
     write_report(folder, title=f"{target.name}, with noise")
-    private = facts_of_run(folder)
-    results = found.to_dict() | {"privacy": _spent(private)}
-    facts = facts_of_run(draft, title="FedHK demo: six hospitals that measure differently", data=federation)
-    facts = replace(facts, notes=(ABOUT, *facts.notes), private=private, scores=_scores(results))
-    write_atomically(draft / REPORT, render(facts).encode())
+    results = found.to_dict() | {"privacy": _spent(facts_of_run(folder))}
     (draft / RESULTS).write_text(to_json(results) + "\n", "utf-8")
+    (draft / BESIDES).write_text(to_json(_besides(results)) + "\n", "utf-8")
+    write_report(draft, data=federation)
     return results
 
 
@@ -96,11 +92,16 @@ def _spent(private: Facts) -> dict[str, Any]:
     return {"epsilon": epsilon, "delta": delta, "secure": private.secure, "spent_by_site": dict(private.spent)}
 
 
-def _scores(results: dict[str, Any]) -> Scores:
-    """The table of methods, for the page."""
-    from fedhk.report.facts import Scores
-
-    return Scores(f"{_in_short(results)} {results['notes']}", COLUMNS, tuple(_method_rows(results)))
+def _besides(results: dict[str, Any]) -> dict[str, Any]:
+    """What the page shows beside the run: the table of methods, and the run with noise."""
+    return {
+        "title": "FedHK demo: six hospitals that measure differently",
+        "about": results["about"],
+        "note": f"{_in_short(results)} {results['notes']}",
+        "columns": COLUMNS,
+        "rows": _method_rows(results),
+        "private": PRIVATE_RUN,
+    }
 
 
 def _in_short(results: dict[str, Any]) -> str:

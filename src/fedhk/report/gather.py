@@ -19,12 +19,15 @@ from fedhk.data.folders import Federation, SiteData, read_federation, read_site
 from fedhk.data.named import LABELS, SITES
 from fedhk.errors import DataError
 from fedhk.privacy.accounting import spent
-from fedhk.report.facts import Assignment, Facts, Gain, Site
+from fedhk.report.facts import Assignment, Facts, Gain, Scores, Site
 from fedhk.report.fitted import model_facts, own_site, shares_of, with_center_maps
 from fedhk.report.rows import Rows, as_views, flattened, with_rows
 
 # Rows that are looked at to see whether the data are still those of the run, and the share that may differ.
 CHECKED_ROWS, FEW = 500, 0.02
+
+# What the page shows beside the run: other ways to cluster the same rows, and a run with noise in a folder below.
+BESIDES = "page.json"
 
 ELSEWHERE = (
     "Labels and models of single sites are not in this run: they stayed at the sites. What is computed from them is "
@@ -137,7 +140,23 @@ def facts_of_run(
     if released_only:
         sites = tuple(Site(name, _views_at(run, name)) for name in names)
         return with_center_maps(replace(facts, sites=sites, n_rows=None if run.private else run.summary.get("rows")))
-    return _with_sites(facts, run, model, names if site is None else [site], data)
+    facts = _with_sites(facts, run, model, names if site is None else [site], data)
+    return facts if site is not None else _with_besides(facts, folder, title)
+
+
+def _with_besides(facts: Facts, folder: Path, title: str | None) -> Facts:
+    """The facts with what stands beside the run on its page, where its folder has a file that says so."""
+    file = folder / BESIDES
+    if not file.is_file():
+        return facts
+    try:
+        besides = json.loads(file.read_text("utf-8"))
+        scores = Scores(besides["note"], tuple(besides["columns"]), tuple(map(tuple, besides["rows"])))
+        about, private = str(besides["about"]), folder / str(besides["private"])
+        title = title or str(besides["title"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"The run {str(folder)!r} is damaged: {BESIDES}: {error}") from error
+    return replace(facts, title=title, notes=(about, *facts.notes), scores=scores, private=facts_of_run(private))
 
 
 def _pair(value: Any) -> tuple[float, float] | None:
