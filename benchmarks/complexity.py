@@ -3,8 +3,8 @@
     python benchmarks/complexity.py
 
 One core, about two minutes. Times are of the processor (all threads of the process), the best of several runs taken in
-turn, so that a busy machine disturbs little. An exponent is the slope of log(time) over log(size), by least squares.
-Bytes are those of encoded messages.
+turn, so that a busy machine disturbs little. An exponent is the slope of log(time) over log(size), by least squares;
+beside that of the best times stand mean and spread of those of single turns. Bytes are those of encoded messages.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from fedhk.model.parameters import Parameters
 from fedhk.model.preparation import prepare
 from fedhk.model.rows import Rows
 from fedhk.reference import center_message_size, tensor_message_size
+from tables import spread, table
 
 REPEATS = 7
 NUMBER = 8  # bytes of one
@@ -39,26 +40,29 @@ class Growth:
     over: str
     rest: str
     sizes: Sequence[int]
-    values: Sequence[float]
+    turns: np.ndarray
+    """Seconds, a row for each turn."""
     stated: str
 
     @property
-    def exponent(self) -> float:
+    def best(self) -> np.ndarray:
+        return self.turns.min(axis=0)
+
+    def exponent(self, seconds: np.ndarray) -> float:
         """Slope of the logarithms."""
-        return float(np.polyfit(np.log(self.sizes), np.log(self.values), 1)[0])
+        return float(np.polyfit(np.log(self.sizes), np.log(seconds), 1)[0])
 
 
-def best_in_turn(functions: Sequence[Callable[[], object]], repeats: int = REPEATS) -> list[float]:
-    """Least processor seconds of each function, over rounds in which each runs once."""
-    best = [np.inf] * len(functions)
+def in_turn(functions: Sequence[Callable[[], object]], repeats: int = REPEATS) -> np.ndarray:
+    """Processor seconds (turn, function), each function once in a turn."""
     for function in functions:
         function()
-    for _ in range(repeats):
-        for i, function in enumerate(functions):
-            began = time.process_time()
-            function()
-            best[i] = min(best[i], time.process_time() - began)
-    return best
+    found = np.zeros((repeats, len(functions)))
+    for turn, i in np.ndindex(found.shape):
+        began = time.process_time()
+        functions[i]()
+        found[turn, i] = time.process_time() - began
+    return found
 
 
 def make_rows(n_rows: int, widths: Sequence[int], n_clusters: int) -> tuple[Rows, Parameters]:
@@ -106,12 +110,12 @@ def passes() -> tuple[list[Growth], list[str]]:
     }
     found, cases, seconds = [], [], []
     for (over, rest), shape in shapes.items():
-        measured = best_in_turn([pass_of(*case) for case in shape])
+        measured = in_turn([pass_of(*case) for case in shape])
         grown = {"r": [n for n, _, _ in shape], "c": [c for *_, c in shape], "f": [sum(w) for _, w, _ in shape]}
         sizes = grown.get(over[0], [len(w) for _, w, _ in shape])
         found.append(Growth("pass", over, rest, sizes, measured, "1"))
         cases += shape
-        seconds += measured
+        seconds += list(measured.min(axis=0))
     return found, explained(cases, seconds)
 
 
@@ -138,18 +142,18 @@ def explained(cases: Sequence[tuple[int, tuple[int, ...], int]], seconds: Sequen
 def steps() -> list[Growth]:
     """Seconds of a centre step with Tucker centres, which the theorem has run over rows."""
     few, held = (1_000, 4_000, 16_000, 64_000), "20 clusters, 64+48 features, rank 10 x "
-    step = best_in_turn([tucker_step_of(n, (64, 48), 20, (10, 12, 2)) for n in few])
+    step = in_turn([tucker_step_of(n, (64, 48), 20, (10, 12, 2)) for n in few])
     found = [Growth("Tucker step", "rows n", held + "12 x 2", few, step, "1")]
     ranks = (4, 8, 16, 32)
-    step = best_in_turn([tucker_step_of(2_000, (64, 48), 20, (10, r, 2)) for r in ranks])
+    step = in_turn([tucker_step_of(2_000, (64, 48), 20, (10, r, 2)) for r in ranks])
     return [*found, Growth("Tucker step", "rank r2", held + "r2 x 2", ranks, step, "1")]
 
 
 def rounds() -> list[Growth]:
     """Seconds of a whole round in one process, messages included."""
     sites = (5, 10, 20, 40, 80)
-    alike = [round_of(m, 200) for m in sites]
-    split = [round_of(m, 16_000 // m) for m in sites]
+    alike = np.stack([round_of(m, 200) for m in sites], axis=1)
+    split = np.stack([round_of(m, 16_000 // m) for m in sites], axis=1)
     held = "5 clusters, 20+20 features"
     return [
         Growth("round", "sites M", f"200 rows each, {held}", sites, alike, "not stated"),
@@ -157,12 +161,12 @@ def rounds() -> list[Growth]:
     ]
 
 
-def round_of(n_sites: int, n_rows: int) -> float:
-    """Processor seconds of a round: what twelve rounds take more than two."""
+def round_of(n_sites: int, n_rows: int) -> np.ndarray:
+    """Processor seconds of a round in each turn: what twelve rounds take more than two."""
     data = make_sites(n_sites, n_rows, 5, (20, 20), size_spread=0.0, random_state=0)
     init = [view[:5] for view in data.views]
     few, many = (EFKMVC(5, init=init, max_rounds=rounds, tol=0) for rounds in (2, 12))
-    short, long = best_in_turn([lambda: few.fit(data.sites), lambda: many.fit(data.sites)], 3)
+    short, long = in_turn([lambda: few.fit(data.sites), lambda: many.fit(data.sites)], 3).T
     return (long - short) / 10
 
 
@@ -224,21 +228,14 @@ def messages() -> list[Sent]:
 
 
 def growth_table(found: Sequence[Growth]) -> list[str]:
-    lines = ["| what | grows | held | sizes | ms | exponent | stated |", "|---|---|---|---|---|---|---|"]
+    rows = []
     for growth in found:
         sizes = ", ".join(f"{size:,}" for size in growth.sizes)
-        values = ", ".join(f"{1e3 * value:.3g}" for value in growth.values)
-        cells = (
-            growth.what,
-            growth.over,
-            growth.rest,
-            sizes,
-            values,
-            f"{round(growth.exponent, 2) + 0:.2f}",
-            growth.stated,
-        )
-        lines.append(f"| {' | '.join(cells)} |")
-    return lines
+        best = ", ".join(f"{1e3 * value:.3g}" for value in growth.best)
+        by_turn = spread([growth.exponent(turn) for turn in growth.turns], 2)
+        exponent = f"{round(growth.exponent(growth.best), 2) + 0:.2f}"
+        rows.append((growth.what, growth.over, growth.rest, sizes, best, exponent, by_turn, growth.stated))
+    return table("Time", ("what", "grows", "held", "sizes", "best, ms", "exponent", "by turn", "stated"), rows)
 
 
 def sent_table(found: Sequence[Sent]) -> list[str]:
@@ -262,13 +259,11 @@ def main() -> None:
     lines = [
         "# How time and bytes grow",
         "",
-        "`python benchmarks/complexity.py`: processor time, one thread for passes and steps. An exponent is the slope",
-        "of log(time) over log(size); `stated` is what `thm:complexity` and `thm:tensor_complexity` say.",
-        "",
-        "## Time",
+        "Processor time, one thread for passes and steps. An exponent is the slope of log(time) over log(size), of the",
+        "best times and, with its spread, of single turns; `stated` is what `thm:complexity` and",
+        "`thm:tensor_complexity` say.",
         "",
         *growth_table(grown),
-        "",
         "All passes of the table by one formula:",
         "",
         *formulas,

@@ -19,8 +19,22 @@ from threadpoolctl import threadpool_limits
 from data import RESULTS, DataSet, balanced_kmeans, public_sets, seeds, shared_sets
 from fedhk import EFKMVC, HeatKernelMVC
 from fedhk.datasets import split_by_group, split_dirichlet, split_views
+from tables import spread, table
 
 SEEDS = seeds(5)
+
+# columns of the two tables, and their decimal places
+COLUMNS = {
+    "ARI": {"k-means": 3, "pooled": 3, "statistics": 3, "centers": 3, "objective / pooled": 3},
+    "rounds and bytes": {
+        "rounds": 1,
+        "all rounds": 1,
+        "plain rounds": 1,
+        "centers rounds": 1,
+        "kB a site": 1,
+        "centers kB": 1,
+    },
+}
 
 
 def rounds_needed(history: list[dict[str, Any]]) -> int:
@@ -89,15 +103,18 @@ def main() -> None:
             continue
         jobs = [(data, seed) for data in sets for seed in SEEDS]
         results = Parallel(n_jobs=-1)(delayed(run)(data, seed, ten) for data, seed in jobs)
-        names = list(results[0])
-        lines += [f"### {title}", "", "| data | " + " | ".join(names) + " |", "|" + "---|" * (len(names) + 1)]
-        means = []
-        for data in sets:
-            own = [r for (d, _), r in zip(jobs, results, strict=True) if d is data]
-            means.append([np.mean([r[name] for r in own]) for name in names])
-            lines.append(f"| {data.name} | " + " | ".join(f"{x:.3g}" for x in means[-1]) + " |")
-        lines.append("| **mean** | " + " | ".join(f"{x:.3g}" for x in np.mean(means, axis=0)) + " |")
-        lines.append("")
+        by_set = {data.name: [r for (d, _), r in zip(jobs, results, strict=True) if d is data] for data in sets}
+        # the mean over sets with each seed
+        of_all = [
+            {name: float(np.mean([r[name] for r in own])) for name in own[0]}
+            for own in zip(*by_set.values(), strict=True)
+        ]
+        for part, shown in COLUMNS.items():
+            rows = [
+                (name, *(spread([r[column] for r in own], places) for column, places in shown.items()))
+                for name, own in (by_set | {"**mean**": of_all}).items()
+            ]
+            lines += table(f"{title}: {part}", ("data", *shown), rows)
     report = "\n".join(lines)
     print(report)
     (RESULTS / "federation.md").write_text(report)

@@ -10,14 +10,17 @@ differs from that of the 16 honest sites alone with a plain sum. The start itsel
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from operator import add
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+from joblib import Parallel, delayed
 from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_limits
 
@@ -36,14 +39,15 @@ from fedhk.model.parameters import Parameters
 from fedhk.model.statistics import Statistics
 from fedhk.privacy import robust
 from fedhk.privacy.trusted_candidates import trusted_candidates
+from tables import spread, table
 
-KEPT = "### Tried before"
 # other seeds than those by which variants were chosen, which were 0 to 4
 SEEDS, N_SITES, N_HOSTILE = seeds(5, first=10), 20, 4
 ROUNDS = 10
 
 Answers = list[Statistics]
 Total = Callable[[Answers, Parameters], Statistics]
+Source = Callable[[int], tuple[list[np.ndarray], np.ndarray]]
 
 
 # ------------------------------------------------------------------------------------------------------------ attacks
@@ -266,65 +270,96 @@ def made(seed: int) -> tuple[list[np.ndarray], np.ndarray]:
     return list(data.views), data.labels
 
 
-def cell(values: list[float]) -> str:
-    return f"{np.mean(values):+.3f} ± {np.std(values):.3f}"
+Changes = dict[str, dict[str, list[float]]]
+"""By attack and by way to add up: how much agreement differs from that of the honest sites alone, with each seed."""
 
 
-def table(title: str, feds: list[Federation], ways: dict[str, Total], attacks: Sequence[str]) -> list[str]:
-    """By how much agreement differs from that of the honest sites alone: mean and spread over seeds."""
-    honest = [rounds(fed, fed.state.parameters, WAYS["sum"], None) for fed in feds]
-    lines = [f"### {title}: honest sites alone {np.mean(honest):.3f} ± {np.std(honest):.3f}", ""]
-    lines += ["| | " + " | ".join(ways) + " |", "|" + "---|" * (len(ways) + 1)]
-    for attack in attacks:
-        cells = []
-        for total in ways.values():
-            found = [rounds(fed, fed.state.parameters, total, attack) for fed in feds]
-            cells.append(cell([a - b for a, b in zip(found, honest, strict=True)]))
-        lines.append(f"| {attack} | " + " | ".join(cells) + " |")
-    print("\n".join(lines), flush=True)
-    return [*lines, ""]
+def attacked(feds: list[Federation], ways: dict[str, Total], attacks: Sequence[str]) -> Changes:
+    """Lies in every round."""
+    honest = alone(feds)
+
+    def change(total: Total, attack: str) -> list[float]:
+        found = [rounds(fed, fed.state.parameters, total, attack) for fed in feds]
+        return [a - b for a, b in zip(found, honest, strict=True)]
+
+    return {attack: {name: change(total, attack) for name, total in ways.items()} for attack in attacks}
 
 
-def start_table(title: str, feds: list[Federation]) -> list[str]:
+def attacked_starts(feds: list[Federation]) -> Changes:
     """Lies about candidates; rounds are honest then."""
     ways: dict[str, Callable[[Sequence[Candidates]], list[Candidates]]] = {
         "as they are": list,
         "trusted": trusted_candidates,
     }
-    honest = [rounds(fed, fed.state.parameters, WAYS["sum"], None) for fed in feds]
-    lines = [f"### {title}: lies about candidates, then honest rounds", ""]
-    lines += ["| | " + " | ".join(ways) + " |", "|" + "---|" * (len(ways) + 1)]
-    for lie in ("nobody lies", "far away", "between two clusters", "random places"):
-        cells = []
-        for choose in ways.values():
-            found = [rounds(f, start_of(f, choose(false_candidates(f, lie))), WAYS["sum"], None) for f in feds]
-            cells.append(cell([a - b for a, b in zip(found, honest, strict=True)]))
-        lines.append(f"| {lie} | " + " | ".join(cells) + " |")
-    print("\n".join(lines), flush=True)
-    return [*lines, ""]
+    honest = alone(feds)
+
+    def change(choose: Callable[[Sequence[Candidates]], list[Candidates]], lie: str) -> list[float]:
+        found = [rounds(f, start_of(f, choose(false_candidates(f, lie))), WAYS["sum"], None) for f in feds]
+        return [a - b for a, b in zip(found, honest, strict=True)]
+
+    lies = ("nobody lies", "far away", "between two clusters", "random places")
+    return {lie: {name: change(choose, lie) for name, choose in ways.items()} for lie in lies}
+
+
+def alone(feds: list[Federation]) -> list[float]:
+    """Agreement of the honest sites alone."""
+    return [rounds(fed, fed.state.parameters, WAYS["sum"], None) for fed in feds]
+
+
+def changes_table(title: str, changes: Changes) -> list[str]:
+    ways = list(next(iter(changes.values())))
+    rows = [(lie, *(spread(found, sign="+") for found in by_way.values())) for lie, by_way in changes.items()]
+    return table(title, ("", *ways), rows)
+
+
+def tables(name: str, kind: str, mix: float, source: Source) -> tuple[list[str], Changes]:
+    """All tables of one way to split one set, and what its first one shows."""
+    with threadpool_limits(1):
+        feds = [federation(*source(seed), mix, seed) for seed in SEEDS]
+        attacks = list(ATTACKS) if mix >= 1 else ["nobody lies", "permutation", "concentration"]
+        changes = attacked(feds, WAYS, attacks)
+        lines = changes_table(f"{name}, {kind}: honest sites alone {spread(alone(feds))}", changes)
+        if name == "generated" and mix >= 0.5:
+            lines += changes_table(f"{name}, {kind}: lies about candidates, then honest rounds", attacked_starts(feds))
+        if name == "generated" and mix == 0.5:
+            chosen = ["nobody lies", "permutation", "collapse on a centre", "mass inflation", "concentration"]
+            lines += changes_table(f"{name}, {kind}: parts of it", attacked(feds, PARTS, chosen))
+    print("\n".join(lines), file=sys.stderr, flush=True)
+    return lines, changes
+
+
+def plot(title: str, changes: Changes, path: Path) -> None:
+    """Change of agreement by attack, a bar for each way to add up."""
+    import matplotlib.pyplot as plt  # noqa: PLC0415 - only here
+
+    figure, axes = plt.subplots(figsize=(8, 3.6))
+    colours = {"sum": "#999999", "robust": "#0072b2", "median": "#e69f00", "trimmed": "#cc79a7"}
+    for place, (way, colour) in enumerate(colours.items()):
+        found = [by_way[way] for by_way in changes.values()]
+        at = np.arange(len(found)) + 0.2 * (place - 1.5)
+        axes.bar(at, np.mean(found, axis=1), 0.2, yerr=np.std(found, axis=1), color=colour, label=way)
+    axes.set_xticks(range(len(changes)), list(changes), rotation=30, ha="right")
+    axes.set(ylabel="change of ARI", title=title)
+    axes.axhline(0, color="0.3", linewidth=0.8)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
 
 
 def main() -> None:
     kinds = {"even split": np.inf, "Dirichlet(1)": 1.0, "Dirichlet(0.5)": 0.5, "Dirichlet(0.1)": 0.1}
-    lines: list[str] = []
-    sources = {"generated": made}
+    sources: dict[str, Source] = {"generated": made}
     sources |= {d.name: (lambda _, d=d: (d.views, d.labels)) for d in shared_sets() if d.name == "handwritten"}
-    with threadpool_limits(1):
-        for name, source in sources.items():
-            for kind, mix in kinds.items():
-                if name != "generated" and mix < 1:
-                    continue
-                feds = [federation(*source(seed), mix, seed) for seed in SEEDS]
-                attacks = list(ATTACKS) if mix >= 1 else ["nobody lies", "permutation", "concentration"]
-                lines += table(f"{name}, {kind}", feds, WAYS, attacks)
-                if name == "generated" and mix >= 0.5:
-                    lines += start_table(f"{name}, {kind}", feds)
-                if name == "generated" and mix == 0.5:
-                    chosen = ["nobody lies", "permutation", "collapse on a centre", "mass inflation", "concentration"]
-                    lines += table(f"{name}, {kind}, parts of it", feds, PARTS, chosen)
-    path = RESULTS / "hostile.md"
-    before = path.read_text().partition(KEPT) if path.exists() else ("", "", "")
-    path.write_text("\n".join(lines) + "\n" + before[1] + before[2])
+    jobs = [
+        (n, kind, mix, s) for n, s in sources.items() for kind, mix in kinds.items() if n == "generated" or mix >= 1
+    ]
+    found = Parallel(n_jobs=-1)(delayed(tables)(*job) for job in jobs)
+    report = "\n".join(line for lines, _ in found for line in lines)
+    print(report)
+    (RESULTS / "hostile.md").write_text(report)
+    shown = next(i for i, (_, kind, _, _) in enumerate(jobs) if kind == "Dirichlet(1)")
+    plot("4 of 20 sites lie in every round (generated, Dirichlet(1))", found[shown][1], RESULTS / "hostile.svg")
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from data import RESULTS, DataSet, seeds, shared_sets
 from fedhk import EFKMVC, FedHKPerson
 from fedhk.datasets import make_sites, split_by_group, split_dirichlet, split_views
 from fedhk.metrics import matched_accuracy
+from tables import spread, table
 
 KINDS = {
     "alike": {"shift": 0.0, "scale": 0.0, "class_mix": None},
@@ -32,6 +33,7 @@ KINDS = {
     "all three": {"shift": 1.0, "scale": 0.3, "class_mix": 1.0},
 }
 PARTS = ("shift", "spread", "sizes", "centers")
+MORE = ("site ACC", "pooled ARI", "pooled NMI")
 SIZES = ((5, 1000), (20, 100), (100, 30))
 
 
@@ -103,42 +105,36 @@ def fitted(data: DataSet, seed: int, decomposition: str | None) -> dict[str, dic
     return {k: measures(v, sites, labels) for k, v in models.items()} | {"learned": learned(model)}
 
 
-def table(title: str, rows: list[tuple[str, list[dict[str, dict[str, float]]]]], names: tuple[str, ...]) -> list[str]:
-    """Mean and spread over seeds."""
-    measured = ("objective", "site ARI", "site ACC", "pooled ARI", "pooled NMI")
-    head = [f"{measure}, {name}" for measure in measured for name in names] + list(PARTS)
-    lines = [f"### {title}", "", "| | " + " | ".join(head) + " |", "|" + "---|" * (len(head) + 1)]
-    for label, results in rows:
-        cells = []
-        for measure in measured:
-            for name in names:
-                values = [result[name][measure] for result in results]
-                places = 4 if measure == "objective" else 3
-                cells.append(f"{np.mean(values):.{places}f} ± {np.std(values):.{places}f}")
-        cells += [f"{np.mean([r['learned'][part] for r in results]):.2f}" for part in PARTS]
-        lines.append(f"| {label} | " + " | ".join(cells) + " |")
-    return [*lines, ""]
+def tables(title: str, cases: dict[str, list[dict[str, dict[str, float]]]], names: tuple[str, ...]) -> list[str]:
+    """Mean and spread over seeds: what is to be gained, what else was measured, and what was learned."""
+    lines = []
+    for about, measured in (("objective and agreement within sites", ("objective", "site ARI")), ("more", MORE)):
+        rows = []
+        for case, results in cases.items():
+            found = [(m, [r[name][m] for r in results]) for m in measured for name in names]
+            rows.append((case, *(spread(values, 4 if m == "objective" else 3) for m, values in found)))
+        lines += table(f"{title}: {about}", ("", *(f"{m}, {name}" for m in measured for name in names)), rows)
+    rows = [(case, *(spread([r["learned"][p] for r in results], 2) for p in PARTS)) for case, results in cases.items()]
+    return lines + table(f"{title}: mean share of what is a site's own", ("", *PARTS), rows)
 
 
 def generated_table(chosen: range) -> list[str]:
     jobs = [(kind, m, n, seed) for kind in KINDS for m, n in SIZES for seed in chosen]
     results = Parallel(n_jobs=-1)(delayed(run)(generated(kind, m, n, seed), seed) for kind, m, n, seed in jobs)
-    rows = []
-    for kind in KINDS:
-        for m, n in SIZES:
-            own = [r for job, r in zip(jobs, results, strict=True) if job[:3] == (kind, m, n)]
-            rows.append((f"{kind}, {m} sites of {n} rows", own))
-    return table(f"Generated sites, held-out rows, {len(chosen)} seeds", rows, ("global", "personal", "alone"))
+    cases: dict[str, list[Any]] = {}
+    for (kind, m, n, _), result in zip(jobs, results, strict=True):
+        cases.setdefault(f"{kind}, {m} sites of {n} rows", []).append(result)
+    return tables(f"Generated sites, held-out rows, {len(chosen)} seeds", cases, ("global", "personal", "alone"))
 
 
 def shared_table(chosen: range) -> list[str]:
-    rows = []
+    cases: dict[str, list[Any]] = {}
     for data in sorted(shared_sets(), key=lambda data: data.client is None):
         for decomposition in (None, "tucker", "parafac2"):
             found = Parallel(n_jobs=-1)(delayed(fitted)(data, seed, decomposition) for seed in chosen)
             sites = "ten Dirichlet(0.5) sites" if data.client is None else "real sites"
-            rows.append((f"{data.name}, {sites}, {decomposition or 'no decomposition'}", found))
-    return table(f"Shared data, all rows, {len(chosen)} seeds", rows, ("global", "personal")) if rows else []
+            cases[f"{data.name}, {sites}, {decomposition or 'no decomposition'}"] = found
+    return tables(f"Shared data, all rows, {len(chosen)} seeds", cases, ("global", "personal")) if cases else []
 
 
 def main() -> None:

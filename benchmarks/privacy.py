@@ -28,6 +28,7 @@ from data import RESULTS, seeds
 from fedhk import EFKMVC
 from fedhk.datasets import load_multiview_digits, make_sites, split_even, split_views
 from fedhk.privacy import DifferentialPrivacy
+from tables import spread, table
 
 HERE = Path(__file__).parent
 PEER = HERE / ".diffprivlib"
@@ -133,19 +134,17 @@ def make_peer() -> None:
         (PEER / "bin" / "python").unlink()
 
 
-def table(found: dict[str, list[dict[str, list[float]]]]) -> list[str]:
+def tables(found: dict[str, list[dict[str, list[float]]]]) -> list[str]:
     """Mean and spread over seeds."""
-    head = ["ARI at epsilon", *(f"{epsilon:g}" for epsilon in EPSILONS)]
     lines = []
     for name, results in found.items():
-        plain = [result["without noise"][0] for result in results]
-        lines += [f"### {name} (without noise {np.mean(plain):.3f} ± {np.std(plain):.3f})", ""]
-        lines += ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+        plain = spread([result["without noise"][0] for result in results])
+        rows = []
         for method in [method for method in results[0] if method != "without noise"]:
             values = np.array([result[method] for result in results])
-            cells = [f"{mean:.3f} ± {std:.3f}" for mean, std in zip(values.mean(0), values.std(0), strict=True)]
-            lines.append(f"| {method} | " + " | ".join(cells) + " |")
-        lines.append("")
+            rows.append((method, *(spread(column) for column in values.T)))
+        head = ["ARI at epsilon", *(f"{epsilon:g}" for epsilon in EPSILONS)]
+        lines += table(f"{name} (without noise {plain})", head, rows)
     return lines
 
 
@@ -176,7 +175,7 @@ def main() -> None:
     make_peer()
     chosen = seeds(int(sys.argv[1]) if len(sys.argv) > 1 else 10)
     found = {name: Parallel(n_jobs=-1)(delayed(run)(name, seed) for seed in chosen) for name in SETS}
-    report = "\n".join(table(found))
+    report = "\n".join(tables(found))
     print(report)
     (RESULTS / "privacy.md").write_text(report)
     plot(found, RESULTS / "privacy.svg")

@@ -20,6 +20,7 @@ from threadpoolctl import threadpool_limits
 from data import RESULTS, DataSet, balanced_kmeans, public_sets, seeds, shared_sets
 from fedhk import HeatKernelMVC
 from fedhk.metrics import matched_accuracy
+from tables import spread, table
 
 SEEDS = seeds(5)
 
@@ -64,28 +65,26 @@ def measure(sets: list[DataSet], methods: dict[str, dict[str, Any] | None]) -> d
 
 def against_kmeans(title: str, sets: list[DataSet], tables: dict[str, np.ndarray]) -> list[str]:
     """One line per set: both methods, mean and spread over seeds."""
-    header = ["data", "balanced k-means ACC/NMI/ARI", "FedHK defaults ACC/NMI/ARI", "spread of ARI", "ARI gain"]
-    lines = [f"### {title}", "", "| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    measures = ("ARI", "NMI", "ACC")
+    header = ["data", *(f"{m}, {name}" for m in measures for name in ("k-means", "FedHK")), "ARI gain"]
     base, ours = tables["balanced k-means"], tables["defaults"]
-    for i, data in enumerate(sets):
-        cells = ["/".join(f"{100 * x:.1f}" for x in table[i].mean(axis=0)[::-1]) for table in (base, ours)]
-        gain = ours[i, :, 0].mean() - base[i, :, 0].mean()
-        lines.append(f"| {data.name} | {cells[0]} | {cells[1]} | {ours[i, :, 0].std():.3f} | {gain:+.3f} |")
-    means = ["/".join(f"{100 * x:.1f}" for x in table.mean(axis=(0, 1))[::-1]) for table in (base, ours)]
-    gain = ours[..., 0].mean() - base[..., 0].mean()
-    lines += [f"| **mean** | {means[0]} | {means[1]} | | {gain:+.3f} |", ""]
-    return lines
+    rows = []
+    for name, mine, theirs in [
+        *((data.name, ours[i], base[i]) for i, data in enumerate(sets)),
+        ("**mean**", ours.mean(axis=0), base.mean(axis=0)),
+    ]:
+        figures = [spread(found[:, m]) for m in range(len(measures)) for found in (theirs, mine)]
+        rows.append((name, *figures, spread(mine[:, 0] - theirs[:, 0], sign="+")))
+    return table(title, header, rows)
 
 
 def what_was_tried(sets: list[DataSet], tables: dict[str, np.ndarray]) -> list[str]:
     """One line per setting: ARI on each set, and the mean."""
-    lines = ["### What was tried (ARI, mean over 5 seeds)", ""]
-    lines.append("| setting | mean | " + " | ".join(data.name for data in sets) + " |")
-    lines.append("|" + "---|" * (len(sets) + 2))
-    for name, table in tables.items():
-        per_set = table[..., 0].mean(axis=1)
-        lines.append(f"| {name} | {per_set.mean():.4f} | " + " | ".join(f"{x:.3f}" for x in per_set) + " |")
-    return [*lines, ""]
+    rows = []
+    for name, found in tables.items():
+        mean, *per_set = (spread(values) for values in (found[..., 0].mean(axis=0), *found[..., 0]))
+        rows.append((name, mean, *per_set))
+    return table(f"What was tried (ARI, {len(SEEDS)} seeds)", ("setting", "mean", *(data.name for data in sets)), rows)
 
 
 def main() -> None:

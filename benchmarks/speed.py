@@ -3,7 +3,8 @@
     python benchmarks/speed.py            # everything
     python benchmarks/speed.py --quick    # smaller, for a look
 
-Timings are noisy, so everything is measured in one process, interleaved, and ratios of the best times are what counts.
+Timings are noisy, so everything is measured in one process, interleaved, and ratios of the best times are what counts;
+beside them stand mean and spread of the ratios of single turns.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ import numpy as np
 from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits
 
+from data import RESULTS
 from fedhk.data.views import check_views
 from fedhk.model.one_pass import Passes, own_threads
 from fedhk.model.parameters import Parameters
 from fedhk.model.preparation import prepare
 from fedhk.model.rows import Rows
+from tables import spread, table
 
 WIDTHS = (64, 64, 32)
 
@@ -49,20 +52,20 @@ def parameters_for(rows: Rows, views: list[np.ndarray], n_clusters: int) -> Para
     return Parameters(centers, np.full(n_views, 1 / n_views), 0.3, 1.0625, 2.0, np.ones(n_views))
 
 
-def interleaved(functions: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Best time of each function over rounds in which every function runs once, after a pause and a run that warms it.
+def interleaved(functions: dict[str, Callable[[], object]], repeats: int) -> dict[str, np.ndarray]:
+    """Times of each function in turns in which every function runs once, after a pause and a run that warms it.
 
     The pause lets the threads of the previous function's libraries go to sleep: they spin for a while when idle.
     """
-    best = dict.fromkeys(functions, np.inf)
-    for _ in range(repeats):
+    times = {name: np.zeros(repeats) for name in functions}
+    for turn in range(repeats):
         for name, function in functions.items():
             time.sleep(0.3)
             function()
             began = time.perf_counter()
             function()
-            best[name] = min(best[name], time.perf_counter() - began)
-    return best
+            times[name][turn] = time.perf_counter() - began
+    return times
 
 
 def bare_products(views: list[np.ndarray], n_clusters: int, lifted: bool) -> Callable[[], None]:
@@ -122,15 +125,7 @@ def fuzzy_iteration(views: list[np.ndarray], n_clusters: int) -> Callable[[], No
     return run
 
 
-def table(title: str, header: list[str], lines: list[list[str]]) -> None:
-    print(f"\n### {title}\n")
-    print("| " + " | ".join(header) + " |")
-    print("|" + "---|" * len(header))
-    for line in lines:
-        print("| " + " | ".join(line) + " |")
-
-
-def compare(n_rows: int, repeats: int) -> None:
+def compare(n_rows: int, repeats: int) -> list[str]:
     views = make_views(n_rows, WIDTHS)
     with threadpool_limits(None), own_threads() as workers:
         uniform = one_pass(views, 20, "uniform", workers)
@@ -153,25 +148,24 @@ def compare(n_rows: int, repeats: int) -> None:
         for name, peer in (("faiss", faiss_iteration(views, 20)), ("scikit-fuzzy", fuzzy_iteration(views, 20))):
             if peer is not None:
                 functions[name] = with_blas(peer)
-        best = interleaved(functions, repeats)
+        times = interleaved(functions, repeats)
     per_iteration = {"KMeans": 5, "faiss": 5, "scikit-fuzzy": 2}
-    seconds = {name: value / per_iteration.get(name, 1) for name, value in best.items()}
+    times = {name: taken / per_iteration.get(name, 1) for name, taken in times.items()}
     base = {"pass": "products", "weighted pass": "lifted products"}
-    lines = []
-    for name, value in seconds.items():
-        reference = base.get(name)
-        ratio = (
-            f"{value / seconds[reference]:.2f} x {reference}" if reference else f"{value / seconds['pass']:.2f} x pass"
-        )
-        lines.append([name, f"{value * 1e3:.1f}", ratio])
-    table(
+    rows = []
+    for name, taken in times.items():
+        other = base.get(name, "pass")
+        ratio = taken.min() / times[other].min()
+        shown = [f"{ratio:.2f} x {other}", spread(taken / times[other], 2)] if other != name else ["", ""]
+        rows.append([name, f"{1e3 * taken.min():.1f}", *shown])
+    return table(
         f"One iteration: {n_rows:,} rows, {'+'.join(map(str, WIDTHS))} features, 20 clusters, float32, {workers} cores",
-        ["what", "ms", "ratio"],
-        lines,
+        ["what", "best, ms", "ratio of the best", "ratio by turn"],
+        rows,
     )
 
 
-def growth(n_rows: int, repeats: int) -> None:
+def growth(n_rows: int, repeats: int) -> list[str]:
     """Time per iteration as rows, clusters and features double."""
     lines = []
     with own_threads() as workers:
@@ -181,13 +175,12 @@ def growth(n_rows: int, repeats: int) -> None:
             *[("features", n_rows, 20, 64 * k) for k in (1, 2, 4)],
         ]:
             views = make_views(rows, (width, width))
-            best = interleaved({"pass": one_pass(views, clusters, "uniform", workers)}, repeats)["pass"]
-            work = rows * clusters * width
-            lines.append(
-                [what, f"{rows:,}", str(clusters), str(2 * width), f"{best * 1e3:.1f}", f"{best / work * 1e12:.1f}"]
-            )
-    header = ["doubled", "rows", "clusters", "features", "ms", "ps per row, cluster and feature"]
-    table("Growth (linear: the last column does not rise)", header, lines)
+            taken = interleaved({"pass": one_pass(views, clusters, "uniform", workers)}, repeats)["pass"]
+            single = 1e12 * taken / (rows * clusters * width)
+            shown = (f"{1e3 * taken.min():.1f}", f"{single.min():.0f}", spread(single, 0))
+            lines.append([what, f"{rows:,}", str(clusters), str(2 * width), *shown])
+    header = ["doubled", "rows", "clusters", "features", "best, ms", "best, ps per row, cluster and feature", "by turn"]
+    return table("Growth (linear: ps do not rise)", header, lines)
 
 
 MEMORY_SCRIPT = """
@@ -215,7 +208,7 @@ print(peak - base, sum(v.nbytes for v in views) / 2**20)
 """
 
 
-def memory(n_rows: int, n_mapped: int) -> None:
+def memory(n_rows: int, n_mapped: int, repeats: int = 3) -> list[str]:
     """Peak memory of a whole fit above what was there before it, in a fresh process."""
     lines = []
     for kind, count in (("in memory", n_rows), ("memmap", n_mapped)):
@@ -229,22 +222,27 @@ def memory(n_rows: int, n_mapped: int) -> None:
                 del mapped
             script = Path(folder) / "measure.py"
             script.write_text(MEMORY_SCRIPT)
-            out = subprocess.run(  # noqa: S603
-                [sys.executable, str(script), kind, folder], check=True, capture_output=True, text=True
-            ).stdout
-        above, data = map(float, out.split())
-        lines.append([kind, f"{count:,}", f"{data:.0f}", f"{above:.0f}", f"{above / data:.0%}"])
+            command = [sys.executable, str(script), kind, folder]
+            outs = [
+                subprocess.run(command, check=True, capture_output=True, text=True).stdout  # noqa: S603
+                for _ in range(repeats)
+            ]
+        above, data = np.array([out.split() for out in outs], dtype=float).T
+        lines.append([kind, f"{count:,}", f"{data[0]:.0f}", spread(above, 0), f"{above.mean() / data[0]:.0%}"])
     header = ["data", "rows", "data, MB", "peak above, MB", "share"]
-    table("Memory of a whole fit (labels and memberships included)", header, lines)
+    return table("Memory of a whole fit (labels and memberships included)", header, lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
     quick = parser.parse_args().quick
-    compare(40_000 if quick else 200_000, 3 if quick else 7)
-    growth(10_000 if quick else 50_000, 3)
-    memory(50_000 if quick else 200_000, 100_000 if quick else 2_000_000)
+    lines = compare(40_000 if quick else 200_000, 5 if quick else 7)
+    lines += growth(10_000 if quick else 50_000, 3)
+    lines += memory(50_000 if quick else 200_000, 100_000 if quick else 2_000_000)
+    report = "\n".join(lines)
+    print(report)
+    (RESULTS / "speed.md").write_text(report)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from fedhk.model.loop import improve
 from fedhk.model.one_pass import Passes
 from fedhk.model.rows import Rows
 from fedhk.reference import center_message_size, tensor_message_size
+from tables import size, spread, table
 
 SEEDS = seeds(5)
 REAL = ("msrcv1_5v", "bbcsport", "handwritten", "heart4_nan", "snareseq")
@@ -78,12 +79,6 @@ def fit_all(jobs: Sequence[tuple[DataSet, int, str, dict[str, Any]]]) -> list[Re
     return list(Parallel(n_jobs=-1)(delayed(fit)(*job) for job in jobs))
 
 
-def table(title: str, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
-    """A table in Markdown."""
-    lines = [f"### {title}", "", "| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
-    return [*lines, *("| " + " | ".join(str(cell) for cell in row) + " |" for row in rows), ""]
-
-
 def shown_ranks(results: Sequence[Result]) -> str:
     """Ranks of several runs, mode by mode: one number, or the least and the largest."""
     modes = zip(*(result["rank"] or () for result in results), strict=True)
@@ -93,6 +88,11 @@ def shown_ranks(results: Sequence[Result]) -> str:
 def mean(results: Sequence[Result], name: str) -> float:
     """Mean of a figure over runs."""
     return float(np.mean([result[name] for result in results]))
+
+
+def of(results: Sequence[Result], name: str, places: int = 3) -> str:
+    """Mean and spread of a figure over runs."""
+    return spread([result[name] for result in results], places)
 
 
 def kilobytes(number: float) -> str:
@@ -117,8 +117,8 @@ def defaults_table(sets: Sequence[DataSet]) -> list[str]:
             if name != "EFKMVC":
                 gap = mean(runs, "ARI") - mean(base, "ARI")
                 compared = (f"{gap:+.3f}", f"{mean(base, 'kB') / mean(runs, 'kB'):.1f}")
-            figures = (f"{mean(runs, 'ARI'):.3f}", compared[0], f"{mean(runs, 'rounds'):.1f}")
-            rows.append((data.name, name, *figures, kilobytes(mean(runs, "kB")), compared[1], shown_ranks(runs)))
+            figures = (of(runs, "ARI"), compared[0], of(runs, "rounds", 1))
+            rows.append((data.name, name, *figures, size([r["kB"] for r in runs]), compared[1], shown_ranks(runs)))
     columns = ("data", "estimator", "ARI", "against EFKMVC", "rounds", "kB a site", "times fewer bytes", "rank chosen")
     return table(f"Bytes and quality, default settings ({len(SEEDS)} seeds)", columns, rows)
 
@@ -143,8 +143,8 @@ def control_table(sets: Sequence[DataSet]) -> list[str]:
             gaps = [mine["ARI"] - theirs["ARI"] for mine, theirs in zip(own, base, strict=True)]
             by_seed = ", ".join(f"{gap:+.3f}" for gap in gaps) if own is not base else ""
             fewer = f"{mean(base, 'kB') / mean(own, 'kB'):.1f}"
-            sent = kilobytes(mean(own, "kB"))
-            rows.append((data.name, shown, shown_ranks(own), f"{mean(own, 'ARI'):.3f}", by_seed, sent, fewer))
+            sent = size([r["kB"] for r in own])
+            rows.append((data.name, shown, shown_ranks(own), of(own, "ARI"), by_seed, sent, fewer))
     columns = ("data", "sent", "rank", "ARI", "against EFKMVC, by seed", "kB a site", "times fewer bytes")
     return table(f'What saves the bytes, at rank "auto" ({len(SEEDS)} seeds)', columns, rows)
 
@@ -176,7 +176,10 @@ def curves(sets: Sequence[tuple[DataSet, int]]) -> tuple[list[str], str]:
         for protocol, name, precision, options in ways():
             runs = [next(results) for _ in range(n_seeds)]
             ari, sent = mean(runs, "ARI"), mean(runs, "kB")
-            asked, figures = options.get("rank", "-"), (f"{ari:.3f}", f"{mean(runs, 'rounds'):.1f}", kilobytes(sent))
+            asked, figures = (
+                options.get("rank", "-"),
+                (of(runs, "ARI"), of(runs, "rounds", 1), size([r["kB"] for r in runs])),
+            )
             rows.append((protocol, name, asked, shown_ranks(runs), precision, *figures))
             points.append((protocol, name, sent, ari))
         columns = ("protocol", "estimator", "rank asked", "rank", "precision", "ARI", "rounds", "kB a site")
@@ -271,9 +274,9 @@ def step_table() -> list[str]:
     rng = np.random.default_rng(0)
     centers = [rng.normal(size=(n_clusters, width)).astype(np.float32) for width in widths]
     tables = []
-    for size in sizes:
-        labels = rng.integers(n_clusters, size=size)
-        tables.append([c[labels] + rng.standard_normal((size, c.shape[1]), dtype=np.float32) for c in centers])
+    for n_rows in sizes:
+        labels = rng.integers(n_clusters, size=n_rows)
+        tables.append([c[labels] + rng.standard_normal((n_rows, c.shape[1]), dtype=np.float32) for c in centers])
     rows = []
     for decomposition, rank in (("tucker", (10, 12, 2)), ("parafac2", 10)):
         form = {"decomposition": decomposition, "rank": rank, "n_init": 1, "max_iter": 1, "random_state": 0}
@@ -349,9 +352,10 @@ def main() -> None:
     curve, picture = curves([*((data, len(seeds(3))) for data in wide), (low, 1)])  # three seeds would take too long
     for data in wide:
         lines += formula_table(data)
-    report = "\n".join([*defaults, *controls, *lines, *curve])
-    print(report)
-    (RESULTS / "tensors.md").write_text(report)
+    for name, part in (("tensors", [*defaults, *controls, *lines]), ("tensors-ranks", curve)):
+        report = "\n".join(part)
+        print(report)
+        (RESULTS / f"{name}.md").write_text(report)
     (RESULTS / "tensors.svg").write_text(picture)
 
 

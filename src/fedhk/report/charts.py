@@ -29,6 +29,8 @@ from fedhk.report.words import counted, number, percent, seconds, shortened, siz
 LEFT, RIGHT = 54.0, WIDTH - 10.0
 TOP, BOTTOM, HEIGHT = 26.0, 186.0, 222.0
 BINS = 10
+# Share of rows below which a bar has no label: labels of bars side by side would run into each other.
+WORTH_A_LABEL = 0.01
 
 # Bars are at least this wide, in pixels: more rounds than fit are drawn in groups.
 MOST_BARS = 60
@@ -183,7 +185,8 @@ def certainty_chart(facts: Facts) -> Figure:
     for place, share in enumerate(shares):
         start, top = LEFT + place * step, y(float(share))
         bars.append(tag("rect", x=start + 1, y=top, width=step - 2, height=BOTTOM - top, class_="k0"))
-        bars.append(label(start + step / 2, top - 4, percent(float(share)) if share else "", "middle", class_="value"))
+        said = percent(float(share)) if share >= WORTH_A_LABEL else ""
+        bars.append(label(start + step / 2, top - 4, said, "middle", class_="value"))
     edges = "".join(
         label(LEFT + place * step, BOTTOM + 14, number(place / BINS, 1), "middle") for place in range(0, BINS + 1, 2)
     )

@@ -43,7 +43,7 @@
       bar.setAttribute("height", height);
       bar.setAttribute("y", bottom - height);
       texts[i].setAttribute("y", bottom - height - 4);
-      texts[i].textContent = rows[i] ? percent(rows[i] / total) : "";
+      texts[i].textContent = rows[i] >= 0.01 * total ? percent(rows[i] / total) : "";
     });
   }
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedhk.report.facts import Facts
 from fedhk.report.svg import escape, tag
-from fedhk.report.words import counted, number, percent
+from fedhk.report.words import counted, fixed, number, percent
 
 # Longer tables are folded.
 MOST_ROWS = 15
@@ -103,16 +103,16 @@ def models_table(facts: Facts) -> str:
             tag("td", f"{n_rows:,}"),
             *([tag("td", escape(", ".join(lacking[site.name])))] if lacks else []),
             tag("td", f"{len(np.unique(found.labels))} of {facts.n_clusters}"),
-            tag("td", number(float(found.certainty.mean()), 2) if n_rows else "–"),
+            tag("td", fixed(float(found.certainty.mean())) if n_rows else "–"),
         ]
         if separation:
-            cells.append(tag("td", number(separation.get(s, math.nan), 2)))
+            cells.append(tag("td", fixed(separation.get(s, math.nan))))
         if moves:
             cells.append(tag("td", percent(float(np.mean(found.labels != found.global_labels))) if n_rows else "–"))
         distances = facts.distances(site)
-        cells += [shaded(d := distances.get(name, math.nan), number(d, 2)) for name in names]
+        cells += [shaded(d := distances.get(name, math.nan), fixed(d)) for name in names]
         taken = facts.shares.get(site.name, {})
-        cells += [shaded(value := taken.get(c, 0.0), number(value, 2)) for c in components]
+        cells += [shaded(value := taken.get(c, 0.0), fixed(value)) for c in components]
         rows.append((s, site.name, cells))
     columns = (
         "site",

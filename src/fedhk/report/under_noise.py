@@ -13,7 +13,7 @@ from fedhk.report.fitted import with_center_maps
 from fedhk.report.maps import view_map
 from fedhk.report.narrative import privacy_words
 from fedhk.report.svg import Figure, Table, escape, tag
-from fedhk.report.words import number, short
+from fedhk.report.words import fixed, number, short
 
 WORDS = (
     "The same sites were clustered once more, with noise. The rest of the page is of the run without noise, and made "
@@ -80,7 +80,7 @@ def _renumbered(facts: Facts, order: list[int]) -> Facts:
 
 def _distance_table(facts: Facts, matched: Facts) -> str:
     apart = np.sqrt(np.diagonal(_distances(facts, matched), axis1=1, axis2=2))
-    rows = [(f"cluster {k}", *(number(float(d), 2) for d in apart[:, k])) for k in range(facts.n_clusters)]
+    rows = [(f"cluster {k}", *(fixed(float(d)) for d in apart[:, k])) for k in range(facts.n_clusters)]
     return Table(("", *(view.name for view in facts.views)), rows).to_html()
 
 

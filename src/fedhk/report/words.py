@@ -17,6 +17,11 @@ def number(value: float, digits: int = 3) -> str:
     return text.replace("-", "−")
 
 
+def fixed(value: float) -> str:
+    """A number with two digits behind the point, for columns that are compared at a glance."""
+    return f"{value:.2f}".replace("-", "−") if math.isfinite(value) else "–"
+
+
 def short(value: float) -> str:
     """A number that somebody chose: 4 rather than 4.00."""
     return f"{value:.3g}"

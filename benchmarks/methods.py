@@ -1,0 +1,223 @@
+"""The methods that a user could take, all with one interface: what each makes of the same sites.
+
+"pooled" ones see all rows in one place, "federated" ones do not, and models of sites "alone" share no meaning. mvlearn
+runs in an environment of its own, where it can be installed; its k-means takes two views. "paper" is Algorithm 1 to the
+letter (`literal.py`). Of our estimators rounds and bytes are those of their history, preparation included; of
+others they are counted: eight bytes for each number that a site and the server must tell each other.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import venv
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from sklearn.cluster import KMeans
+
+import fedhk
+import literal
+from data import DataSet, balanced_kmeans, balanced_space
+from fedhk.datasets import split_by_group, split_dirichlet, split_views
+
+MVLEARN = Path(__file__).parent / ".mvlearn"
+
+MOST_SPECTRAL_ROWS = 2_500  # mvlearn's spectral clustering is cubic in rows
+
+Labels = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Found:
+    """Labels of every site's rows; rounds, and kilobytes of a site both ways, where rows stay at their sites."""
+
+    labels: Labels
+    rounds: float = np.nan
+    kilobytes: float = np.nan
+
+
+class Sites:
+    """A data set at its sites."""
+
+    def __init__(self, data: DataSet, seed: int) -> None:
+        self.data, self.seed = data, seed
+        own = data.client is not None
+        self.rows = split_by_group(data.client) if own else split_dirichlet(data.labels, 10, 0.5, random_state=seed)
+        self.views = split_views(data.views, self.rows)
+        self.n_clusters = data.n_classes
+        joint = balanced_space(data)
+        self.joint = {site: np.nan_to_num(joint[rows], nan=0.0) for site, rows in self.rows.items()}
+
+    def split(self, labels: np.ndarray) -> Labels:
+        """Labels of all rows, by site."""
+        return {site: np.asarray(labels)[rows] for site, rows in self.rows.items()}
+
+    def found(self, labels: np.ndarray) -> Found:
+        """What a method on pooled rows found."""
+        return Found(self.split(labels))
+
+    @property
+    def n_features(self) -> int:
+        return sum(view.shape[1] for view in self.data.views)
+
+
+def pooled_kmeans(sites: Sites) -> Found:
+    return sites.found(balanced_kmeans(sites.data, sites.seed))
+
+
+def pooled_heat_kernel(sites: Sites) -> Found:
+    model = fedhk.HeatKernelMVC(sites.n_clusters, scaling=sites.data.scaling, random_state=sites.seed)
+    return sites.found(model.fit_predict(sites.data.views))
+
+
+def alone(sites: Sites) -> Found:
+    """Every site for itself; clusters of one site have nothing to do with those of another."""
+    found = {}
+    for site, views in sites.views.items():
+        n_clusters = min(sites.n_clusters, len(sites.rows[site]))
+        model = fedhk.HeatKernelMVC(n_clusters, scaling=sites.data.scaling, random_state=sites.seed)
+        with_rows = [view for view in views if not np.isnan(view).all()]
+        found[site] = model.fit_predict(with_rows)
+    return Found(found)
+
+
+def k_fed(sites: Sites) -> Found:
+    """k-FED (Dennis et al. 2021): k-means at every site, one more on all the centres; rows follow their centre."""
+    centers, owners, own = [], [], {}
+    for site, joint in sites.joint.items():
+        k = min(sites.n_clusters, len(joint))
+        found = KMeans(k, n_init=10, random_state=sites.seed).fit(joint)
+        own[site] = found.labels_ + len(owners)
+        centers.append(found.cluster_centers_)
+        owners += [site] * k
+    server = KMeans(sites.n_clusters, n_init=10, random_state=sites.seed).fit(np.vstack(centers))
+    labels = {site: server.labels_[labels] for site, labels in own.items()}
+    told = sites.n_clusters * (sites.n_features + 1)  # centres up, the cluster of each of them down
+    return Found(labels, 1, 8e-3 * told)
+
+
+def federated_fcm(sites: Sites, fuzzifier: float = 2.0, most_rounds: int = 100) -> Found:
+    """Federated fuzzy c-means: sums of memberships and of weighted rows, m = 2 as the literature has it."""
+    generator = np.random.default_rng(sites.seed)
+    joint = np.vstack(list(sites.joint.values()))
+    centers = joint[generator.choice(len(joint), sites.n_clusters, replace=False)]
+    rounds, change = 0, np.inf
+    while rounds < most_rounds and change >= 1e-6:
+        tops, bottoms = np.zeros_like(centers), np.zeros(len(centers))
+        for rows in sites.joint.values():
+            weights = _memberships(rows, centers, fuzzifier) ** fuzzifier
+            tops += weights.T @ rows
+            bottoms += weights.sum(axis=0)
+        moved = tops / bottoms[:, None]
+        change, rounds = float(np.abs(moved - centers).max()), rounds + 1
+        centers = moved
+    labels = {site: _memberships(rows, centers, fuzzifier).argmax(axis=1) for site, rows in sites.joint.items()}
+    told = sites.n_clusters * (2 * sites.n_features + 1)  # centres down, sums of rows and of memberships up
+    return Found(labels, rounds, 8e-3 * told * rounds)
+
+
+def _memberships(rows: np.ndarray, centers: np.ndarray, fuzzifier: float) -> np.ndarray:
+    squares = np.maximum(np.square(rows).sum(1)[:, None] - 2 * rows @ centers.T + np.square(centers).sum(1), 1e-300)
+    raised = squares ** (-1 / (fuzzifier - 1))
+    return raised / raised.sum(axis=1, keepdims=True)
+
+
+def paper(sites: Sites) -> Found | None:
+    """Algorithm 1 as it is printed, on z-scores."""
+    if any(np.isnan(view).any() for view in sites.data.views):
+        return None
+    scaled = [
+        (view - view.mean(axis=0)) / np.where(view.std(axis=0) > 0, view.std(axis=0), 1.0) for view in sites.data.views
+    ]
+    clients = [[view[rows] for view in scaled] for rows in sites.rows.values()]
+    found = literal.efkmvc(clients, sites.n_clusters, 20, np.random.default_rng(sites.seed))
+    if not np.isfinite(found.objectives).all():  # a view whose cost is 0 has no weight as it is printed
+        return None
+    labels = {site: m.memberships.argmax(axis=1) for site, m in zip(sites.rows, found.clients, strict=True)}
+    rounds = len(found.objectives)
+    told = 2 * (sites.n_clusters * sites.n_features + len(scaled))  # centres and view weights, up and down
+    return Found(labels, rounds, 8e-3 * told * rounds)
+
+
+def ours(name: str) -> Callable[[Sites], Found]:
+    def fit(sites: Sites) -> Found:
+        model = getattr(fedhk, name)(sites.n_clusters, scaling=sites.data.scaling, random_state=sites.seed)
+        model.fit(sites.views)
+        sent = sum(record["bytes_up"] + record["bytes_down"] for record in model.history_)
+        return Found(dict(model.labels_), model.n_iter_, 1e-3 * sent / len(sites.rows))
+
+    return fit
+
+
+def mvlearn(kind: str) -> Callable[[Sites], Found | None]:
+    def fit(sites: Sites) -> Found | None:
+        views = sites.data.views
+        if any(np.isnan(view).any() for view in views) or (kind == "MultiviewKMeans" and len(views) != 2):
+            return None
+        if kind != "MultiviewKMeans" and len(sites.data.labels) > MOST_SPECTRAL_ROWS:
+            return None
+        labels = _in_mvlearn(kind, views, sites.n_clusters, sites.seed)
+        return None if labels is None else sites.found(labels)
+
+    return fit
+
+
+SCRIPT = """
+import sys, warnings
+warnings.simplefilter("ignore")
+import numpy as np
+import mvlearn.cluster as methods
+file = np.load(sys.argv[1])
+views = [file[f"view_{i}"] for i in range(int(file["n_views"]))]
+views = [(v - v.mean(0)) / np.where(v.std(0) > 0, v.std(0), 1) for v in views]
+method = getattr(methods, sys.argv[2])(int(file["n_clusters"]), random_state=int(file["seed"]))
+np.save(sys.argv[3], np.asarray(method.fit_predict(views)))
+"""
+
+
+def _in_mvlearn(kind: str, views: list[np.ndarray], n_clusters: int, seed: int) -> np.ndarray | None:
+    """Run a method of mvlearn in its own environment; None where it does not run."""
+    with tempfile.TemporaryDirectory() as folder:
+        given, found = Path(folder) / "given.npz", Path(folder) / "found.npy"
+        arrays = {f"view_{i}": view for i, view in enumerate(views)}
+        np.savez(given, n_views=len(views), n_clusters=n_clusters, seed=seed, **arrays)
+        command = [str(MVLEARN / "bin" / "python"), "-c", SCRIPT, str(given), kind, str(found)]
+        one_thread = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        done = subprocess.run(command, capture_output=True, check=False, env=one_thread)  # noqa: S603
+        return np.load(found) if done.returncode == 0 and found.exists() else None
+
+
+def mvlearn_is_there() -> bool:
+    """Make mvlearn's environment where there is none: its pins are old, so only what it really imports is installed."""
+    python = str(MVLEARN / "bin" / "python")
+    if not Path(python).exists():
+        venv.create(MVLEARN, with_pip=True)
+        install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        for words in (
+            ["numpy<2.3", "scipy", "scikit-learn<1.6", "pandas", "matplotlib", "joblib"],
+            ["--no-deps", "mvlearn", "seaborn"],
+        ):
+            subprocess.run([*install, *words], check=False)  # noqa: S603
+    tried = subprocess.run([python, "-c", "import mvlearn.cluster"], capture_output=True, check=False)  # noqa: S603
+    return tried.returncode == 0
+
+
+METHODS: dict[str, tuple[str, Callable[[Sites], Found | None]]] = {
+    "balanced k-means": ("pooled", pooled_kmeans),
+    "HeatKernelMVC": ("pooled", pooled_heat_kernel),
+    "mvlearn k-means": ("pooled", mvlearn("MultiviewKMeans")),
+    "mvlearn spectral": ("pooled", mvlearn("MultiviewSpectralClustering")),
+    "each site alone": ("alone", alone),
+    "k-FED": ("federated", k_fed),
+    "federated FCM, m = 2": ("federated", federated_fcm),
+    "paper, to the letter": ("federated", paper),
+    "EFKMVC": ("federated", ours("EFKMVC")),
+    "FedHKTucker": ("federated", ours("FedHKTucker")),
+    "FedHKParafac2": ("federated", ours("FedHKParafac2")),
+    "FedHKPerson": ("federated", ours("FedHKPerson")),
+    "FedHKDiffusion": ("federated", ours("FedHKDiffusion")),
+}

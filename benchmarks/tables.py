@@ -1,0 +1,27 @@
+"""Tables in Markdown, and figures with their spread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+
+def table(title: str, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
+    """A heading and a table below it."""
+    lines = [f"### {title}", "", "| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
+    return [*lines, *("| " + " | ".join(str(cell) for cell in row) + " |" for row in rows), ""]
+
+
+def spread(values: Sequence[float], places: int = 3, sign: str = "") -> str:
+    """Mean and standard deviation over seeds; "-" where there is no figure."""
+    if not len(values) or not np.isfinite(values).all():
+        return "-"
+    return f"{np.mean(values):{sign},.{places}f} ± {np.std(values):,.{places}f}"
+
+
+def size(values: Sequence[float]) -> str:
+    """Mean and standard deviation of sizes, in about three digits."""
+    finite = len(values) > 0 and np.isfinite(values).all()
+    return spread(values, 0 if finite and np.mean(values) >= 100 else 1)
