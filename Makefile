@@ -36,14 +36,14 @@ bench: SHELL := /bin/bash -o pipefail
 bench: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[bench]'
 	rm -rf $(BENCH) && mkdir -p $(BENCH)
-	$(BIN)/python benchmarks/speed.py --quick | tee $(BENCH)/speed.md
+	$(BIN)/python benchmarks/speed.py --quick
 	$(BIN)/python benchmarks/engine.py
 	$(BIN)/python benchmarks/complexity.py
 	$(BIN)/python benchmarks/kills.py 20 | tee $(BENCH)/kills.md
 	$(BIN)/python benchmarks/federation.py
 	$(BIN)/python benchmarks/privacy.py
 	$(BIN)/python benchmarks/hostile.py
-	$(BIN)/python benchmarks/peers.py public
+	$(BIN)/python benchmarks/peers.py
 	$(BIN)/python benchmarks/page.py
 
 # every page and the API reference as HTML in build/docs; a warning is an error

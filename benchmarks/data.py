@@ -63,18 +63,25 @@ def _load(path: Path) -> DataSet:
         return DataSet(path.stem, views, file["labels"], file.get("client"))
 
 
-def balanced_space(data: DataSet) -> np.ndarray:
-    """Views side by side, z-scored and divided by the root of their widths; text: rows of length 1."""
+def scaled_views(data: DataSet) -> list[np.ndarray]:
+    """Views as methods without a scaling of their own get them: z-scores, of text rows of length 1."""
     parts = []
     for view in data.views:
         x = view.astype(float)
         if data.scaling == "l2":
             parts.append(x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12))
-            continue
-        spread = np.nanstd(x, axis=0)
-        z = (x - np.nanmean(x, axis=0)) / np.where(spread > 0, spread, 1)
-        parts.append(np.nan_to_num(z) / np.sqrt(x.shape[1]))
-    return np.hstack(parts)
+        else:
+            spread = np.nanstd(x, axis=0)
+            parts.append((x - np.nanmean(x, axis=0)) / np.where(spread > 0, spread, 1))
+    return parts
+
+
+def balanced_space(data: DataSet) -> np.ndarray:
+    """Scaled views side by side, z-scores divided by the root of their widths; a missing cell is at the mean."""
+    views = scaled_views(data)
+    if data.scaling != "l2":
+        views = [view / np.sqrt(view.shape[1]) for view in views]
+    return np.nan_to_num(np.hstack(views))
 
 
 def balanced_kmeans(data: DataSet, seed: int) -> np.ndarray:
