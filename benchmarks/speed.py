@@ -1,7 +1,7 @@
 """Speed and memory of one iteration against the bare matrix products and against peers, all in one run.
 
     python benchmarks/speed.py            # everything
-    python benchmarks/speed.py --quick    # smaller, for a look
+    python benchmarks/speed.py --quick    # growth and memory with fewer rows
 
 Timings are noisy, so everything is measured in one process, interleaved, and ratios of the best times are what counts;
 beside them stand mean and spread of the ratios of single turns.
@@ -237,7 +237,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
     quick = parser.parse_args().quick
-    lines = compare(40_000 if quick else 200_000, 5 if quick else 7)
+    lines = compare(200_000, 5 if quick else 7)
     lines += growth(10_000 if quick else 50_000, 3)
     lines += memory(50_000 if quick else 200_000, 100_000 if quick else 2_000_000)
     report = "\n".join(lines)

@@ -22,6 +22,6 @@ def spread(values: Sequence[float], places: int = 3, sign: str = "") -> str:
 
 
 def size(values: Sequence[float]) -> str:
-    """Mean and standard deviation of sizes, in about three digits."""
-    finite = len(values) > 0 and np.isfinite(values).all()
-    return spread(values, 0 if finite and np.mean(values) >= 100 else 1)
+    """Mean and standard deviation of sizes and times, in two or three digits."""
+    mean = np.mean(values) if len(values) else 0.0
+    return spread(values, 0 if mean >= 100 else 1 if mean >= 1 else 2)
