@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
+from fedhk._records import Record, Records
 from fedhk._typing import IntArray
 from fedhk.data.clients import check_clients
 from fedhk.data.views import Views
@@ -19,8 +20,6 @@ from fedhk.metrics import matched_accuracy
 from fedhk.model.one_pass import Passes
 from fedhk.model.rows import Rows
 from fedhk.model.seeding import take
-
-Record = dict[str, Any]
 
 # Fewest rows of a site that models are fitted to.
 LEAST_TRAINED = 2
@@ -79,7 +78,7 @@ def evaluate(
     kept, held = _split(clients, holdout, random_state)
     train = {site: _tables(views, kept[site]) for site, views in clients.items()}
     common, models = _models(model, train)
-    records: list[Record] = []
+    records = Records()
     predicted: dict[str, list[tuple[IntArray, IntArray]]] = {}
     for site, views in clients.items():
         for kind, own in models[site].items():
@@ -100,7 +99,7 @@ def site_means(records: Sequence[Record]) -> list[Record]:
 
     "pooled_ari" and "pooled_nmi" are of all rows together, where there are labels.
     """
-    means = []
+    means = Records()
     for kind in dict.fromkeys(record["model"] for record in records):
         own = [r for r in records if r["model"] == kind and r["site"] != EVERYWHERE]
         found: Record = {"model": kind, "sites": len(own)}

@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Cluster
 from sklearn.utils import Tags
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from fedhk._records import Records
 from fedhk._typing import FloatArray, IntArray
 from fedhk.data.views import Views, check_views, is_view_collection
 from fedhk.estimators.persistence import save_model
@@ -39,6 +40,9 @@ class HeatKernelModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluster
         "objective_",
         "n_features_in_",
     )
+
+    # Those of them that are records, which show themselves as a table.
+    _tables: ClassVar[tuple[str, ...]] = ("history_", "personalization_")
 
     @property
     def cluster_centers_(self) -> FloatArray | list[FloatArray]:
@@ -205,7 +209,8 @@ class HeatKernelModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluster
         model._single_table = bool(header["single_table"])
         for name in cls._stored:
             if name in header["fitted"]:
-                setattr(model, name, header["fitted"][name])
+                value = header["fitted"][name]
+                setattr(model, name, Records(value) if name in cls._tables else value)
         if header["feature_names"]:
             model.feature_names_in_ = np.array(header["feature_names"], dtype=object)
         return model

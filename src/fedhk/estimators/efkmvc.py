@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
+from fedhk._records import Records
 from fedhk._typing import FloatArray, IntArray
 from fedhk.data.checks import check_generator
 from fedhk.data.clients import check_clients
@@ -101,7 +102,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         Each site's own model.
     history_ : list of dict
         One record a round: round, objective, clients (usable answers), bytes_up, bytes_down, seconds, refused (why, by
-        site). Set-up is counted in the first record, the finish in the last.
+        site). Set-up is counted in the first record, the finish in the last. It shows itself as a table.
     privacy_spent_ : (float, float) or None
         (epsilon, delta) of all that left the sites; None where no noise was added, which is no privacy in this sense.
 
@@ -247,7 +248,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         self._single_table = False
         self.n_features_in_ = sum(self._model.widths)
         self.objective_ = state.final_objective
-        self.history_ = run.history
+        self.history_ = Records(run.history)
         self.n_iter_ = progress.iteration
         self.converged_ = progress.converged
         self.stop_reason_ = progress.stop_reason

@@ -10,6 +10,7 @@ import numpy as np
 from rich.console import Console
 from sklearn.utils._param_validation import StrOptions
 
+from fedhk._records import Records
 from fedhk._typing import IntArray
 from fedhk.data.checks import check_generator
 from fedhk.data.views import check_views, is_view_collection
@@ -97,7 +98,7 @@ class HeatKernelMVC(ModelParameters, HeatKernelModel):
     objective_ : float
         J at the end.
     history_ : list of dict
-        One record an iteration: iteration, objective, seconds.
+        One record an iteration: iteration, objective, seconds. It shows itself as a table.
     n_iter_, converged_, stop_reason_ : int, bool, str
         How many iterations, whether `tol` was reached, and why it stopped, in words.
     n_clusters_, fuzzifier_ : int, float
@@ -169,7 +170,8 @@ class HeatKernelMVC(ModelParameters, HeatKernelModel):
         generator = check_generator(self.random_state)
         with own_threads() as workers:
             results = [self._fit_rows(rows, settings.with_clusters(c), generator, workers) for c in choices]
-            progress, self.history_, _ = max(results, key=lambda result: result[2])
+            progress, history, _ = max(results, key=lambda result: result[2])
+            self.history_ = Records(history)
             with Passes(rows, progress.parameters.n_clusters, workers) as scan:
                 self.memberships_, self.labels_, self.objective_ = scan.assign(progress.parameters)
         self._model = FittedModel(progress.parameters, rows.references, views.names, views.columns)

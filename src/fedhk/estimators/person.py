@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from fedhk._records import Records
 from fedhk.data.views import Views, check_views
 from fedhk.estimators.choices import SHARE, check_calibration
 from fedhk.estimators.efkmvc import SHARED
@@ -163,11 +164,11 @@ class FedHKPerson(TensorCenters):
     def _hear(self, reports: Mapping[str, SiteReport]) -> None:
         """What sites learned, and what all of them come to together."""
         super()._hear(reports)
-        self.personalization_: list[dict[str, Any]] = [
+        self.personalization_ = Records(
             {"site": site, "component": name, "value": value}
             for site, report in reports.items()
             for name, value in report.shares.items()
-        ]
+        )
         if not reports:  # noise or masks keep what sites learned at the sites
             self.personal_objective_: dict[str, float] = {}
             return

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
+from fedhk._records import Record
 from fedhk.errors import MessageError
 from fedhk.federation.engines import Engine
 from fedhk.federation.messages import MAX_BYTES, Message, decode, encode, expect
@@ -17,7 +17,6 @@ from fedhk.federation.state import Plan, ServerState
 
 __all__ = ["Participation", "QuorumError", "Run", "conduct", "participants", "without_engine"]
 
-Record = dict[str, Any]
 
 # Reasons come from anybody; a history need not keep more of them.
 LONGEST_REASON = 300

@@ -1,0 +1,88 @@
+"""Lists of records that show themselves as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+from numbers import Real
+from typing import Any, SupportsIndex, overload
+
+Record = dict[str, Any]
+
+# Records that are shown; of more of them, as many of the first and of the last.
+MOST_SHOWN = 60
+
+
+class Records(list[Record]):
+    """Records in a list, as a table in consoles and notebooks; `pandas.DataFrame(records)` makes a frame of them.
+
+    Examples
+    --------
+    >>> from fedhk._records import Records
+    >>> Records([{"round": 1, "objective": 16.664159}, {"round": 2, "objective": 16.658396}])
+    round  objective
+        1    16.6642
+        2    16.6584
+    """
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Record: ...
+    @overload
+    def __getitem__(self, index: slice) -> Records: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> Record | Records:
+        """One record, or a part of the table."""
+        return Records(super().__getitem__(index)) if isinstance(index, slice) else super().__getitem__(index)
+
+    def __repr__(self) -> str:
+        """The table in plain text, numbers to the right."""
+        names, rows = self._cells()
+        if not names:
+            return super().__repr__()
+        columns = list(zip(names, *rows, strict=True))
+        widths = [max(map(len, column)) for column in columns]
+        right = [self._is_number(name) for name in names]
+        lines = [
+            "  ".join(
+                cell.rjust(width) if to_right else cell.ljust(width)
+                for cell, width, to_right in zip(line, widths, right, strict=True)
+            ).rstrip()
+            for line in (names, *rows)
+        ]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """The table for notebooks."""
+        names, rows = self._cells()
+        if not names:
+            return f"<code>{escape(super().__repr__())}</code>"
+        styles = ["text-align: right" if self._is_number(name) else "text-align: left" for name in names]
+
+        def line(tag: str, cells: list[str]) -> str:
+            parts = (
+                f'<{tag} style="{style}">{escape(cell)}</{tag}>' for style, cell in zip(styles, cells, strict=True)
+            )
+            return f"<tr>{''.join(parts)}</tr>"
+
+        body = "".join(line("td", row) for row in rows)
+        return f"<table><thead>{line('th', names)}</thead><tbody>{body}</tbody></table>"
+
+    def _cells(self) -> tuple[list[str], list[list[str]]]:
+        """Names of all fields, and the text of each record; those in the middle of a long list are left out."""
+        names = list(dict.fromkeys(name for record in self for name in record))
+        rows = [[_shown(record.get(name)) for name in names] for record in self]
+        if len(rows) > MOST_SHOWN:
+            half = MOST_SHOWN // 2
+            rows = [*rows[:half], ["…"] * len(names), *rows[-half:]]
+        return names, rows
+
+    def _is_number(self, name: str) -> bool:
+        return any(isinstance(record.get(name), Real) for record in self)
+
+
+def _shown(value: Any) -> str:
+    """A value in a cell; what a mapping says is in its keys, and an empty one says nothing."""
+    if value is None:
+        return ""
+    if isinstance(value, Mapping):
+        return ", ".join(map(str, value))
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
