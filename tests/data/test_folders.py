@@ -97,6 +97,27 @@ class TestRoundTrip:
         assert site.ids.tolist() == [4, 5]
 
 
+class TestDoubts:
+    def test_rows_that_are_paired_by_order(self, tmp_path):
+        put(tmp_path / "oslo", x="a\n1\n2\n", y="b\n1\n2\n")
+        assert read_federation(tmp_path).doubts == [
+            "no column 'id' at 'oslo': rows of its views are paired by their order."
+        ]
+
+    def test_a_view_that_is_misspelt_at_one_site(self, tmp_path):
+        put(tmp_path / "oslo", blood="id,a\n1,2\n", vitals="id,b\n1,2\n")
+        put(tmp_path / "rome", blood="id,a\n1,2\n", vital="id,b\n1,2\n")
+        assert (
+            "view 'vital' is only at 'rome', where there is no 'vitals': is it that?"
+            in read_federation(tmp_path).doubts
+        )
+
+    def test_none_where_sites_have_what_they_should(self, tmp_path):
+        put(tmp_path / "oslo", ecg_1="id,a\n1,2\n", ecg_2="id,b\n1,2\n")
+        put(tmp_path / "rome", ecg_1="id,a\n1,2\n", lab="id,b\n1,2\n")
+        assert read_federation(tmp_path).doubts == []
+
+
 class TestCsv:
     def test_empty_cells_and_words_for_missing_are_nan(self, tmp_path):
         put(tmp_path / "oslo", x="id,a,b,c,d\n1,,1,NA,\n2,3,NaN,nan,\n3, 4 ,2,null,\n")
@@ -121,6 +142,15 @@ class TestCsv:
         put(tmp_path / "oslo", x="id,a\n007,1\n7,2\n")
         assert read_site(tmp_path / "oslo").ids.tolist() == ["007", "7"]
 
+    @pytest.mark.parametrize("text", ["valid,a\n1,2\n2,3\n", "site_id,a\n4,2\n4,3\n", "acid,a\n0.5,2\n1.5,3\n"])
+    def test_features_with_names_like_ids_are_features(self, tmp_path, text):
+        put(tmp_path / "oslo", x=text)
+        assert read_site(tmp_path / "oslo").views["x"].shape == (2, 2)
+
+    def test_beside_an_id_another_number_is_a_feature(self, tmp_path):
+        put(tmp_path / "oslo", x="id,ward_id,a\n1,7,2\n2,8,3\n")
+        assert read_site(tmp_path / "oslo").views["x"].shape == (2, 2)
+
     def test_infinity_is_left_to_the_estimators(self, tmp_path):
         put(tmp_path / "oslo", x="a\ninf\n-1\n")
         assert np.isposinf(read_site(tmp_path / "oslo").views["x"][0, 0])
@@ -140,6 +170,10 @@ class TestCsv:
             ("a,b\n1;2,2\n2,1\n", "column 'a' holds text, '1;2' in row 1"),
             ("id\n1\n2\n", "has no columns beside 'id'"),
             ("ID,a\n1,2\n", "column 'ID': name it 'id' if it says whose a row is"),
+            ("patient_id,a\n3,2.5\n1,2\n", "column 'patient_id' looks as if it said whose a row is"),
+            ("id;a;b\n1;2;3\n", "cells are separated by ';'"),
+            ("a\tb\n1\t2\n", "cells are separated by"),
+            ("a,b\n<5,2\n", "leave cells empty that are missing"),
             ("id,a\n1,2\n,3\n", "row 2 has no id"),
             ("id,a\n1,2\n3,3\n1,4\n3,3\n", "duplicate ids '1', '3'"),
             ('id,a\n"1,2\n', "line 2 has fewer than 2 cells"),

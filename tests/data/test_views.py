@@ -75,3 +75,22 @@ def test_sizes_in_words():
     assert size_text(None, 24) == "24 features"
     assert size_text(("a", "b"), 2) == "2 named columns"
     assert size_text((6, 4), 24) == "shape (n, 6, 4)"
+
+
+class TestRowNames:
+    """Data frames that name their rows are not paired by order where their orders differ."""
+
+    @staticmethod
+    def frames(first, second):
+        values = np.arange(6.0).reshape(3, 2)
+        return {"blood": pd.DataFrame(values, index=first), "vitals": pd.DataFrame(values, index=second)}
+
+    def test_another_order_is_refused_by_name(self):
+        with pytest.raises(ValueError, match=r"row 1 of 'blood' is 'b' and that of 'vitals' is 'c'.*reindex"):
+            check_views(self.frames(["a", "b", "c"], ["a", "c", "b"]))
+
+    def test_the_same_order_is_taken(self):
+        assert check_views(self.frames([5, 3, 4], [5, 3, 4])).n_rows == 3
+
+    def test_an_index_that_only_counts_says_nothing(self):
+        assert check_views(self.frames([0, 1, 2], [7, 9, 8])).n_rows == 3

@@ -120,7 +120,7 @@ def _joined(options: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]
 def _target(out: Path | None, config: Path | None) -> Path:
     """The run folder: --out, or the folder of the configuration."""
     if out is None and config is None:
-        raise typer.BadParameter("is needed, or --config.", param_hint="--out")
+        raise typer.BadParameter("a run folder to write is needed, or --config.", param_hint="--out")
     return absolute(out if out is not None else config.parent)  # type: ignore[union-attr]
 
 
@@ -150,9 +150,9 @@ def check_same(begun: Config, now: Config) -> None:
 def _checked(config: Config) -> Config:
     """The configuration, complete; refuses one without data or number of clusters."""
     if config.data is None:
-        raise typer.BadParameter("is needed, or --config.", param_hint="FOLDER")
+        raise typer.BadParameter("a federation folder is needed, or --config.", param_hint="FOLDER")
     if "n_clusters" not in (config.parameters or {}):
-        raise typer.BadParameter("is needed.", param_hint="--clusters")
+        raise typer.BadParameter("their number is needed.", param_hint="--clusters")
     return config.updated({}, data=absolute(config.data)).complete()
 
 
@@ -175,6 +175,8 @@ def fit_folder(
     if resume and is_under_way(out):
         check_same(read_config(out / UNDER_WAY), config)
     federation = read_federation(config.data)
+    for doubt in federation.doubts:
+        say(f"Note: {doubt}")
     with under_way(out, config, resume=resume) as checkpoint:
         outcome = run_algorithm(
             config.algorithm,
@@ -195,6 +197,8 @@ def fit_folder(
 
 def show_summary(console: Console, summary: dict[str, Any], out: Path) -> None:
     """The tables that `fit` prints."""
+    from fedhk.report import REPORT
+
     n_views = len(summary["views"])
     rows = [
         (name, told(site["rows"]), f"{len(site['views'])} of {n_views}", told(site["clusters_found"]))
@@ -208,7 +212,7 @@ def show_summary(console: Console, summary: dict[str, Any], out: Path) -> None:
         console.print(evaluation_table(summary["evaluation"]))
     for site, why in summary["refused"].items():
         say(f"Note: site {site!r} was refused at least once: {why}")
-    console.print(f"Written to {out}", markup=False, soft_wrap=True)
+    console.print(f"Written to {out}; {out / REPORT} is a page to look at.", markup=False, soft_wrap=True)
 
 
 def evaluation_table(means: list[dict[str, Any]]) -> Table:

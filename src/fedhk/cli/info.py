@@ -102,12 +102,15 @@ def _describe_unfinished(path: Path) -> dict[str, Any]:
 def _describe_data(path: Path) -> dict[str, Any]:
     import numpy as np
 
-    from fedhk.data.folders import read_federation, read_site
+    from fedhk.data.folders import Federation, read_federation, read_site
 
     folders = site_folders(path)
-    sites = {path.resolve().name: read_site(path)} if folders == [path] and any(path.iterdir()) else None
-    sites = read_federation(path).sites if sites is None else sites
-    columns = next(iter(sites.values())).columns
+    if folders == [path] and any(path.iterdir()):
+        site = read_site(path)
+        federation = Federation({path.resolve().name: site}, site.columns)
+    else:
+        federation = read_federation(path)
+    sites, columns = federation.sites, federation.columns
     widths = {
         view: next(math.prod(values.shape[1:]) for site in sites.values() if (values := site.views[view]) is not None)
         for view in columns
@@ -124,6 +127,7 @@ def _describe_data(path: Path) -> dict[str, Any]:
             for name, site in sites.items()
         },
         "rows": sum(site.n_rows for site in sites.values()),
+        "doubts": federation.doubts,
     }
 
 
@@ -176,6 +180,8 @@ def _show_data(console: Console, found: dict[str, Any]) -> None:
     ]
     columns = ("site", "rows", "views", "missing cells", "ids")
     console.print(add_rows(make_table("sites", *columns, numbers=("rows", "missing cells")), rows))
+    for doubt in found["doubts"]:
+        console.print(f"Note: {doubt}", markup=False, soft_wrap=True)
 
 
 def _show_views(console: Console, found: dict[str, Any]) -> None:

@@ -11,6 +11,9 @@ import typer
 
 from fedhk.cli.algorithms import ALGORITHMS
 
+# Under these headings `--help` lists what is not asked for every day.
+MODEL, ROUNDS, TRUST = "Model", "Rounds", "Privacy and trust"
+
 CHOICES = {
     "algorithm": tuple(ALGORITHMS),
     "protocol": ("statistics", "centers", "auto", "cores", "factors"),
@@ -20,7 +23,7 @@ CHOICES = {
 }
 
 
-def one_of(name: str, help: str, default: str) -> Any:  # noqa: A002
+def one_of(name: str, help: str, default: str, panel: str | None = None) -> Any:  # noqa: A002
     """An option that takes one of a few words, which the shell completes."""
     words = CHOICES[name]
 
@@ -36,9 +39,10 @@ def one_of(name: str, help: str, default: str) -> Any:  # noqa: A002
         f"--{name.replace('_', '-')}",
         callback=check,
         autocompletion=complete,
-        metavar=f"[{'|'.join(words)}]",
+        metavar="WORD",
         show_default=default,
-        help=help,
+        help=f"{help} One of: {', '.join(words)}.",
+        rich_help_panel=panel,
     )
 
 
@@ -125,10 +129,11 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on s
 
 Protocol = Annotated[
     str | None,
-    one_of("protocol", "What a round sends; fedhk-tucker, fedhk-parafac2: auto.", "statistics"),
+    one_of("protocol", "What a round sends; fedhk-tucker, fedhk-parafac2: auto.", "statistics", panel=ROUNDS),
 ]
 LocalPasses = Annotated[
-    int | None, number("local-passes", "Passes at a site per round, with centers and factors.", 5, min=1)
+    int | None,
+    number("local-passes", "Passes at a site per round, with centers and factors.", 5, min=1, rich_help_panel=ROUNDS),
 ]
 Rank = Annotated[
     str | None,
@@ -137,53 +142,84 @@ Rank = Annotated[
         metavar="auto|NUMBERS",
         show_default="auto",
         help="Rank of tensor centres: a share of energy such as 0.95, or whole numbers with commas between.",
+        rich_help_panel=MODEL,
     ),
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="Any other parameter, as in config.toml; may be repeated."),
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Any other parameter, as in config.toml; may be repeated.",
+        rich_help_panel=MODEL,
+    ),
 ]
-Scaling = Annotated[str | None, one_of("scaling", "Units of features; l2 for text.", "standard")]
-HeatCoef = Annotated[str | None, one_of("heat_coef", "Coefficient of each cell.", "uniform")]
-HeatTime = Annotated[float | None, number("heat-time", "Bandwidth of the heat kernel.", 0.3)]
+Scaling = Annotated[str | None, one_of("scaling", "Units of features; l2 for text.", "standard", panel=MODEL)]
+HeatCoef = Annotated[str | None, one_of("heat_coef", "Coefficient of each cell.", "uniform", panel=MODEL)]
+HeatTime = Annotated[float | None, number("heat-time", "Bandwidth of the heat kernel.", 0.3, rich_help_panel=MODEL)]
 Fuzzifier = Annotated[
     str | None,
-    typer.Option("--fuzzifier", metavar="auto|NUMBER", show_default="auto", help="How much clusters share rows."),
+    typer.Option(
+        "--fuzzifier",
+        metavar="auto|NUMBER",
+        show_default="auto",
+        help="How much clusters share rows.",
+        rich_help_panel=MODEL,
+    ),
 ]
 ViewWeights = Annotated[
     str | None,
     typer.Option(
         "--view-weights",
-        metavar="auto|uniform|learned|NUMBERS",
+        metavar="WORD|NUMBERS",
         show_default="auto",
-        help="A rule, or numbers with commas between, in the order of the views' names.",
+        help="One of: auto, uniform, learned; or numbers with commas between, in the order of the views' names.",
+        rich_help_panel=MODEL,
     ),
 ]
-MaxRounds = Annotated[int | None, number("max-rounds", "Most rounds.", 100, min=1)]
-Tol = Annotated[float | None, number("tol", "Stop when the objective falls by less than this share.", 1e-5)]
-NInit = Annotated[int | None, number("n-init", "Starts to compare.", 20, min=1)]
-Seed = Annotated[int | None, number("seed", "Seed of all random choices.", "drawn and recorded", min=0, max=2**32 - 1)]
-Fraction = Annotated[float | None, number("fraction", "Share of the sites asked in a round.", 1.0)]
-MinSites = Annotated[int | None, number("min-sites", "Fewest answers for a round to count.", 1, min=1)]
-Epsilon = Annotated[
-    float | None, typer.Option("--epsilon", help="Privacy budget of the run; with --delta and --bounds.")
+MaxRounds = Annotated[int | None, number("max-rounds", "Most rounds.", 100, min=1, rich_help_panel=ROUNDS)]
+Tol = Annotated[
+    float | None, number("tol", "Stop when the objective falls by less than this share.", 1e-5, rich_help_panel=ROUNDS)
 ]
-Delta = Annotated[float | None, typer.Option("--delta", help="Below 1 over the rows of any site, such as 1e-6.")]
+NInit = Annotated[int | None, number("n-init", "Starts to compare.", 20, min=1, rich_help_panel=MODEL)]
+Seed = Annotated[int | None, number("seed", "Seed of all random choices.", "drawn and recorded", min=0, max=2**32 - 1)]
+Fraction = Annotated[
+    float | None, number("fraction", "Share of the sites asked in a round.", 1.0, rich_help_panel=ROUNDS)
+]
+MinSites = Annotated[
+    int | None, number("min-sites", "Fewest answers for a round to count.", 1, min=1, rich_help_panel=ROUNDS)
+]
+Epsilon = Annotated[
+    float | None,
+    typer.Option("--epsilon", help="Privacy budget of the run; with --delta and --bounds.", rich_help_panel=TRUST),
+]
+Delta = Annotated[
+    float | None,
+    typer.Option("--delta", help="Below 1 over the rows of any site, such as 1e-6.", rich_help_panel=TRUST),
+]
 Bounds = Annotated[
     str | None,
     typer.Option(
         "--bounds",
         metavar="LOW,HIGH|private",
         help="Range of all features, known without looking at rows; private spends a tenth of the budget on it.",
+        rich_help_panel=TRUST,
     ),
 ]
 Secure = Annotated[
     bool | None,
-    typer.Option("--secure/--no-secure", show_default="False", help="Let the server see sums over all sites only."),
+    typer.Option(
+        "--secure/--no-secure",
+        show_default="False",
+        help="Let the server see sums over all sites only.",
+        rich_help_panel=TRUST,
+    ),
 ]
 Aggregator = Annotated[
-    str | None, one_of("aggregator", "How statistics are brought together; robust where sites may lie.", "sum")
+    str | None,
+    one_of("aggregator", "How statistics are brought together; robust where sites may lie.", "sum", panel=TRUST),
 ]
 PersonalizationStep = Annotated[
-    float | None, number("personalization-step", "0 to 1: how far each site's model goes its own way.", 0.0)
+    float | None,
+    number("personalization-step", "0 to 1: how far each site's model goes its own way.", 0.0, rich_help_panel=MODEL),
 ]

@@ -7,6 +7,7 @@ import secrets
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,24 @@ class Federation:
     def view_names(self) -> tuple[str, ...]:
         """What the views are called, sorted."""
         return tuple(self.columns)
+
+    @property
+    def doubts(self) -> list[str]:
+        """What may be read otherwise than it was meant, a sentence each."""
+        found = []
+        unpaired = [name for name, site in self.sites.items() if site.ids is None and _n_views(site) > 1]
+        if unpaired:
+            found.append(f"no column {ID!r} at {listed(unpaired)}: rows of its views are paired by their order.")
+        for view in self.columns:
+            holders = [name for name, site in self.sites.items() if site.views[view] is not None]
+            lacked = [other for other in self.columns if all(self.sites[name].views[other] is None for name in holders)]
+            if meant := get_close_matches(view, lacked, 1, 0.75):
+                found.append(f"view {view!r} is only at {listed(holders)}, where there is no {meant[0]!r}: is it that?")
+        return found
+
+
+def _n_views(site: SiteData) -> int:
+    return sum(view is not None for view in site.views.values())
 
 
 def read_federation(folder: str | os.PathLike[str]) -> Federation:
@@ -201,7 +220,8 @@ def write_site(
 def _entries(folder: Path) -> list[Path]:
     """What a folder holds, sorted by name, without hidden files."""
     if not folder.is_dir():
-        raise DataError(f"Folder {str(folder)!r} {'is a file' if folder.exists() else 'does not exist'}.")
+        what = "is a file; give the folder that holds it" if folder.exists() else "does not exist"
+        raise DataError(f"Folder {str(folder)!r} {what}.")
     try:
         return sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
     except OSError as error:

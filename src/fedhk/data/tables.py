@@ -6,6 +6,7 @@ import csv
 import importlib
 import io
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from fedhk.errors import DataError
 __all__ = ["ID", "READERS", "Table", "file_content", "file_error", "listed", "read_tables", "shape_text"]
 
 ID = "id"
+NAMED_LIKE_IDS = re.compile(r"([_\W]id|Id|ID|^(mrn|uid|uuid|pid|subject|patient))$")
 """The column, or the array in an npz file, that says which row is whose."""
 
 MISSING_TEXTS = ["", "NA", "N/A", "null", "NULL", "None"]
@@ -116,7 +118,13 @@ def _read_parquet(path: Path) -> list[Table]:
 
 def _read_csv(path: Path) -> list[Table]:
     content = path.read_bytes()
-    header = next(csv.reader([content.split(b"\n", 1)[0].decode("utf-8-sig").rstrip("\r")]), [])
+    first = content.split(b"\n", 1)[0].decode("utf-8-sig").rstrip("\r")
+    header = next(csv.reader([first]), [])
+    if separator := next((mark for mark in (";", "\t") if first.count(mark) > first.count(",")), None):
+        fault = (
+            f"its cells are separated by {separator!r}; in a csv file they are separated by ',', and numbers have '.'."
+        )
+        raise file_error(path, fault)
     repeated = [name for name, count in Counter(header).items() if count > 1]
     if repeated:
         raise file_error(path, f"columns {listed(repeated)} appear more than once; names must differ.")
@@ -234,9 +242,22 @@ def _frame_table(frame: pl.DataFrame, ids: NDArray[Any] | None, path: Path, *, t
     if not names:
         raise file_error(path, f"has no columns beside {ID!r}; at least one is needed.")
     columns = [_number_column(frame[name], path, text_may_be_numbers) for name in names]
+    if ids is None and (named := next(filter(_says_whose, columns), None)) is not None:
+        raise file_error(
+            path,
+            f"column {named.name!r} looks as if it said whose a row is: its values are whole numbers, all different. "
+            f"Name it {ID!r}, so that rows are matched by it; if it is a feature, give it another name.",
+        )
     single = all(column.dtype == pl.Float32 for column in columns)
     values = pl.DataFrame(columns).cast(pl.Float32 if single else pl.Float64).to_numpy(order="c", writable=True)
     return Table(path.stem, values, ids, tuple(names), path)
+
+
+def _says_whose(column: pl.Series) -> bool:
+    """Whether a column is named like a number of people or things, and has a different one in every row."""
+    if not NAMED_LIKE_IDS.search(column.name) or len(column) < 2 or column.null_count():
+        return False
+    return bool(column.is_unique().all() and (column == column.round()).all())
 
 
 def _number_column(column: pl.Series, path: Path, text_may_be_numbers: bool) -> pl.Series:
@@ -261,7 +282,8 @@ def _number_column(column: pl.Series, path: Path, text_may_be_numbers: bool) -> 
     raise file_error(
         path,
         f"column {column.name!r} holds {kind}, {str(column[row])[:60]!r} in row {row + 1}; a view holds numbers. "
-        f"Encode the column as numbers, remove it, or name it {ID!r} if it says whose a row is.",
+        f"Encode the column as numbers, leave cells empty that are missing, remove the column, or name it {ID!r} if it "
+        f"says whose a row is.",
     )
 
 

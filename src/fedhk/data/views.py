@@ -174,6 +174,7 @@ def check_views(
     given = tuple(_known_columns(table, array) for table, array in zip(tables, arrays, strict=True))
     converted = tuple(None if array is None else _flattened(array) for array in arrays)
     n_rows = _common_length(converted, found)
+    _check_row_names(tables, found)
     if n_rows < min_rows:
         raise ValueError(f"Found array with {n_rows} sample(s) while a minimum of {min_rows} is required.")
     known = columns or [None] * len(given)
@@ -221,7 +222,8 @@ def _as_array(table: Any, name: str) -> Any:
             table = table.astype(np.float64)
         except (TypeError, ValueError) as error:
             raise ValueError(
-                f"View {name!r} has dtype {table.dtype}; a view must be numeric. Encode text columns first. ({error})"
+                f"View {name!r} has dtype {table.dtype}; a view must be numeric. Encode text columns first; one that "
+                f"says whose a row is belongs into the index, or out. ({error})"
             ) from error
     if table.dtype.kind == "f" and table.dtype.itemsize not in (4, 8):
         table = table.astype(np.float32 if table.dtype.itemsize < 4 else np.float64)
@@ -280,6 +282,29 @@ def _common_length(tables: Sequence[Any], names: Sequence[str]) -> int:
         listed = ", ".join(f"{name!r} has {length}" for name, length in lengths.items())
         raise ValueError(f"Views must have the same rows in the same order, but {listed} rows.")
     return int(next(iter(lengths.values())))
+
+
+def _check_row_names(tables: Sequence[Any], names: Sequence[str]) -> None:
+    """Refuse data frames whose rows have names of their own in different orders: they would be paired by order."""
+    indexes = {name: _row_names(table) for table, name in zip(tables, names, strict=True)}
+    known = {name: index for name, index in indexes.items() if index is not None}
+    for name, index in known.items():
+        first, expected = next(iter(known.items()))
+        if not index.equals(expected):
+            row = int(np.argmax(np.asarray(index) != np.asarray(expected)))
+            raise ValueError(
+                f"Views must have the same rows in the same order, but by their index, row {row} of {first!r} is "
+                f"{expected[row]!r} and that of {name!r} is {index[row]!r}. Put them in one order, such as by "
+                f"{name}.reindex({first}.index), or drop the index if it means nothing."
+            )
+
+
+def _row_names(table: Any) -> Any:
+    """The index of a pandas data frame; None where it only counts the rows."""
+    index: Any = getattr(table, "index", None)
+    if not hasattr(index, "equals") or np.array_equal(np.asarray(index), np.arange(len(index))):
+        return None
+    return index
 
 
 def _scan(table: Any, name: str) -> bool:

@@ -146,8 +146,8 @@ def privacy_words(facts: Facts) -> str:
     masks = "The server saw sums over all sites only (secure sums). " if facts.secure else ""
     if facts.privacy is None:
         return (
-            f"{masks}No noise was added. What left the sites are sums and means over several rows, never a row; these "
-            "still say something about rows."
+            f"{masks}No noise was added. What left the sites are sums and means over rows. They say something about "
+            "rows, and a cluster that has only one row at a site can give it away."
         )
     epsilon, delta = facts.privacy
     odds = f"{number(math.exp(epsilon), 2)} times" if epsilon < 12 else "any factor"

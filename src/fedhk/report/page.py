@@ -268,7 +268,7 @@ def _again(facts: Facts) -> tuple[str, str]:
     words = (
         "A run with noise is not the same twice."
         if facts.privacy
-        else "The same data and this file give the same model."
+        else "In the folder of the run. The same data and this file give the same model."
     )
     folded = tag("details", tag("summary", "config.toml") + tag("pre", escape(facts.config)))
     return words, tag("pre", escape(facts.command)) + folded
