@@ -128,7 +128,7 @@ def main() -> None:
     kills = int(sys.argv[1]) if len(sys.argv) > 1 else 100
     with tempfile.TemporaryDirectory() as folder:
         done, runs, same = kill_and_resume(Path(folder), kills, seed=0)
-    print(f"{done} kills in {runs} runs; {same} of them ended with the bytes of an undisturbed run")
+    print(f"Killed {done} times in {runs} run(s), of which {same} ended with the bytes of an undisturbed run.")
     sys.exit(same != runs)
 
 

@@ -1,6 +1,6 @@
 """FedHKPerson against the global model and against each site alone.
 
-    python benchmarks/personalization.py [seeds] [generated] [shared]
+    python benchmarks/personalization.py [seeds] [generated] [shared] [decompositions]
 
 Generated sites that differ by offset, by spread, by which clusters they have, by all of these and by none; and the
 shared data with their real sites, or ten Dirichlet(0.5) ones where they have none. On generated sites a fifth of every
@@ -127,21 +127,26 @@ def generated_table(chosen: range) -> list[str]:
     return tables(f"Generated sites, held-out rows, {len(chosen)} seeds", cases, ("global", "personal", "alone"))
 
 
-def shared_table(chosen: range) -> list[str]:
+def shared_table(chosen: range, decompositions: tuple[str | None, ...] = (None,)) -> list[str]:
     cases: dict[str, list[Any]] = {}
     for data in sorted(shared_sets(), key=lambda data: data.client is None):
-        for decomposition in (None, "tucker", "parafac2"):
+        for decomposition in decompositions:
             found = Parallel(n_jobs=-1)(delayed(fitted)(data, seed, decomposition) for seed in chosen)
             sites = "ten Dirichlet(0.5) sites" if data.client is None else "real sites"
-            cases[f"{data.name}, {sites}, {decomposition or 'no decomposition'}"] = found
+            cases[f"{data.name}, {sites}" + (f", {decomposition}" if decomposition else "")] = found
     return tables(f"Shared data, all rows, {len(chosen)} seeds", cases, ("global", "personal")) if cases else []
 
 
 def main() -> None:
     numbers = [int(word) for word in sys.argv[1:] if word.isdigit()]
     count = numbers[0] if numbers else 10
-    wanted = [word for word in sys.argv[1:] if not word.isdigit()] or ["generated", "shared"]
-    makers = {"generated": lambda: generated_table(seeds(count)), "shared": lambda: shared_table(seeds(min(count, 5)))}
+    wanted = [word for word in sys.argv[1:] if not word.isdigit()] or ["generated", "shared", "decompositions"]
+    few = seeds(min(count, 5))
+    makers = {
+        "generated": lambda: generated_table(seeds(count)),
+        "shared": lambda: shared_table(few),
+        "decompositions": lambda: shared_table(few, ("tucker", "parafac2")),
+    }
     for name in wanted:
         report = "\n".join(makers[name]())
         print(report)
