@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import matplotlib.pyplot as plt
 import numpy as np
 from joblib import Parallel, delayed
 from sklearn.metrics import adjusted_rand_score
@@ -39,6 +40,7 @@ from fedhk.model.parameters import Parameters
 from fedhk.model.statistics import Statistics
 from fedhk.privacy import robust
 from fedhk.privacy.trusted_candidates import trusted_candidates
+from plots import save
 from tables import spread, table
 
 # other seeds than those by which variants were chosen, which were 0 to 4
@@ -330,8 +332,6 @@ def tables(name: str, kind: str, mix: float, source: Source) -> tuple[list[str],
 
 def plot(title: str, changes: Changes, path: Path) -> None:
     """Change of agreement by attack, a bar for each way to add up."""
-    import matplotlib.pyplot as plt  # noqa: PLC0415 - only here
-
     figure, axes = plt.subplots(figsize=(8, 3.6))
     colours = {"sum": "#999999", "robust": "#0072b2", "median": "#e69f00", "trimmed": "#cc79a7"}
     for place, (way, colour) in enumerate(colours.items()):
@@ -343,8 +343,7 @@ def plot(title: str, changes: Changes, path: Path) -> None:
     axes.axhline(0, color="0.3", linewidth=0.8)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
-    figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
+    save(figure, path)
 
 
 def main() -> None:

@@ -238,7 +238,8 @@ def chapter_text(chapter: Chapter) -> str:
 
 def main() -> None:
     text = "\n".join([HEAD, *contents(), *in_short(), *(chapter_text(chapter) for chapter in CHAPTERS)])
-    (DOCS / "benchmarks.md").write_text(text, "utf-8")
+    unbroken = text.replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")  # a figure stays on one line
+    (DOCS / "benchmarks.md").write_text(unbroken, "utf-8")
     print(f"{DOCS / 'benchmarks.md'}: {len(CHAPTERS)} chapters")
 
 

