@@ -26,7 +26,7 @@ from fedhk.model.parameters import Parameters
 from fedhk.model.preparation import prepare
 from fedhk.model.rows import Rows
 from fedhk.reference import center_message_size, tensor_message_size
-from tables import spread, table
+from tables import grid, spread, table
 
 REPEATS = 7
 NUMBER = 8  # bytes of one
@@ -115,7 +115,7 @@ def passes() -> tuple[list[Growth], list[str]]:
         sizes = grown.get(over[0], [len(w) for _, w, _ in shape])
         found.append(Growth("pass", over, rest, sizes, measured, "1"))
         cases += shape
-        seconds += list(measured.min(axis=0))
+        seconds += list(found[-1].best)
     return found, explained(cases, seconds)
 
 
@@ -129,14 +129,14 @@ def explained(cases: Sequence[tuple[int, tuple[int, ...], int]], seconds: Sequen
         "a n c D + b n c s": [n * c * d, n * c * s],
         "a n c D + b n c s + e n D": [n * c * d, n * c * s, n * d],
     }
-    lines = ["| formula | picoseconds | largest error | mean error |", "|---|---|---|---|"]
+    rows = []
     for formula, terms in formulas.items():
         design = np.stack(terms, axis=1)
         coefficients = np.linalg.lstsq(design / took[:, None], np.ones(len(took)), rcond=None)[0]
         error = np.abs(design @ coefficients / took - 1)
         values = ", ".join(f"{name} = {1e12 * value:.0f}" for name, value in zip("abe", coefficients, strict=False))
-        lines.append(f"| {formula} | {values} | {100 * error.max():.0f} % | {100 * error.mean():.0f} % |")
-    return lines
+        rows.append((formula, values, f"{100 * error.max():.0f} %", f"{100 * error.mean():.0f} %"))
+    return grid(("formula", "picoseconds", "largest error", "mean error"), rows)
 
 
 def steps() -> list[Growth]:
@@ -240,14 +240,12 @@ def growth_table(found: Sequence[Growth]) -> list[str]:
 
 def sent_table(found: Sequence[Sent]) -> list[str]:
     columns = ("estimator", "protocol", "shape", "numbers", "bytes up", "besides", "paper", "times", "bytes down")
-    lines = [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
+    rows = []
     for sent in found:
         besides, times = sent.up - NUMBER * sent.ours, sent.up / NUMBER / sent.paper
-        numbers = (
-            f"{sent.ours:,} | {sent.up:,.0f} | {besides:,.0f} | {sent.paper:,.0f} | {times:.2f} | {sent.down:,.0f}"
-        )
-        lines.append(f"| {sent.estimator} | {sent.protocol} | {sent.shape} | {numbers} |")
-    return lines
+        up = (f"{sent.ours:,}", f"{sent.up:,.0f}", f"{besides:,.0f}", f"{sent.paper:,.0f}", f"{times:.2f}")
+        rows.append((sent.estimator, sent.protocol, sent.shape, *up, f"{sent.down:,.0f}"))
+    return grid(columns, rows)
 
 
 def main() -> None:

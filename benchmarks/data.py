@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_breast_cancer, load_iris, load_wine
 
-from fedhk.datasets import load_multiview_digits
+from fedhk.datasets import load_multiview_digits, split_by_group, split_dirichlet
 
 SHARED = Path(os.environ.get("FEDHK_BENCHMARK_DATA", Path(__file__).parents[2] / "shared" / "data"))
 TEXT = {"bbcsport"}
@@ -39,6 +39,13 @@ class DataSet:
     @property
     def scaling(self) -> str:
         return "l2" if self.name in TEXT else "standard"
+
+
+def site_rows(data: DataSet, seed: int, *, real: bool = True) -> dict[str, np.ndarray]:
+    """Rows of each site: the real ones where the data have them and they are wanted, else ten by Dirichlet(0.5)."""
+    if real and data.client is not None:
+        return split_by_group(data.client)
+    return split_dirichlet(data.labels, 10, 0.5, random_state=seed)
 
 
 def shared_sets() -> list[DataSet]:

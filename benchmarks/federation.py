@@ -16,24 +16,20 @@ from joblib import Parallel, delayed
 from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_limits
 
-from data import RESULTS, DataSet, balanced_kmeans, public_sets, seeds, shared_sets
+from data import RESULTS, DataSet, balanced_kmeans, public_sets, seeds, shared_sets, site_rows
 from fedhk import EFKMVC, HeatKernelMVC
-from fedhk.datasets import split_by_group, split_dirichlet, split_views
+from fedhk.datasets import split_views
 from tables import spread, table
 
 SEEDS = seeds(5)
 
-# columns of the two tables, and their decimal places
+# decimal places and columns of the two tables
 COLUMNS = {
-    "ARI": {"k-means": 3, "pooled": 3, "statistics": 3, "centers": 3, "objective / pooled": 3},
-    "rounds and bytes": {
-        "rounds": 1,
-        "all rounds": 1,
-        "plain rounds": 1,
-        "centers rounds": 1,
-        "kB a site": 1,
-        "centers kB": 1,
-    },
+    "ARI": (3, ("k-means", "pooled", "statistics", "centers", "objective / pooled")),
+    "rounds and bytes": (
+        1,
+        ("rounds", "all rounds", "plain rounds", "centers rounds", "kB a site", "centers kB"),
+    ),
 }
 
 
@@ -45,10 +41,7 @@ def rounds_needed(history: list[dict[str, Any]]) -> int:
 
 def run(data: DataSet, seed: int, ten_sites: bool) -> dict[str, float]:
     """One data set with one seed."""
-    if data.client is not None and not ten_sites:
-        split = split_by_group(data.client)
-    else:
-        split = split_dirichlet(data.labels, 10, 0.5, random_state=seed)
+    split = site_rows(data, seed, real=not ten_sites)
     sites = split_views(data.views, split)
     order = np.concatenate([split[name] for name in sorted(split)])
     truth = data.labels[order]
@@ -110,9 +103,9 @@ def main() -> None:
             {name: float(np.mean([r[name] for r in own])) for name in own[0]}
             for own in zip(*by_set.values(), strict=True)
         ]
-        for part, shown in COLUMNS.items():
+        for part, (places, shown) in COLUMNS.items():
             rows = [
-                (name, *(spread([r[column] for r in own], places) for column, places in shown.items()))
+                (name, *(spread([r[column] for r in own], places) for column in shown))
                 for name, own in (by_set | {"**mean**": of_all}).items()
             ]
             lines += table(f"{title}: {part}", ("data", *shown), rows)

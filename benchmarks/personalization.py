@@ -19,9 +19,9 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from threadpoolctl import threadpool_limits
 
 import fedhk
-from data import RESULTS, DataSet, seeds, shared_sets
+from data import RESULTS, DataSet, seeds, shared_sets, site_rows
 from fedhk import EFKMVC, FedHKPerson
-from fedhk.datasets import make_sites, split_by_group, split_dirichlet, split_views
+from fedhk.datasets import make_sites, split_views
 from fedhk.metrics import matched_accuracy
 from tables import spread, table
 
@@ -45,10 +45,7 @@ def generated(kind: str, n_sites: int, n_rows: int, seed: int) -> tuple[dict[str
 
 def shared(data: DataSet, seed: int) -> tuple[dict[str, Any], dict[str, Any], int]:
     """A shared data set with its sites, or with ten that have different shares of the classes."""
-    if data.client is None:
-        split = split_dirichlet(data.labels, 10, concentration=0.5, random_state=seed)
-    else:
-        split = split_by_group(data.client)
+    split = site_rows(data, seed)
     return split_views(data.views, split), {site: data.labels[rows] for site, rows in split.items()}, data.n_classes
 
 

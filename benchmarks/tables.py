@@ -10,8 +10,13 @@ import numpy as np
 
 def table(title: str, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
     """A heading and a table below it."""
-    lines = [f"### {title}", "", "| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
-    return [*lines, *("| " + " | ".join(str(cell) for cell in row) + " |" for row in rows), ""]
+    return [f"### {title}", "", *grid(names, rows), ""]
+
+
+def grid(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
+    """A table without a heading."""
+    lines = ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
+    return [*lines, *("| " + " | ".join(map(str, row)) + " |" for row in rows)]
 
 
 def spread(values: Sequence[float], places: int = 3, sign: str = "") -> str:

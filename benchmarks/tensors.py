@@ -22,9 +22,9 @@ from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_limits
 
 import fedhk
-from data import RESULTS, DataSet, seeds, shared_sets
+from data import RESULTS, DataSet, seeds, shared_sets, site_rows
 from fedhk.data.views import check_views
-from fedhk.datasets import split_by_group, split_dirichlet, split_views
+from fedhk.datasets import split_views
 from fedhk.model.loop import improve
 from fedhk.model.one_pass import Passes
 from fedhk.model.rows import Rows
@@ -54,10 +54,7 @@ def orl_like(rank: int | None) -> DataSet:
 
 def fit(data: DataSet, seed: int, name: str, options: dict[str, Any]) -> Result:
     """One run: agreement with the classes, rounds, bytes and rank."""
-    if data.client is not None:
-        split = split_by_group(data.client)
-    else:
-        split = split_dirichlet(data.labels, 10, 0.5, random_state=seed)
+    split = site_rows(data, seed)
     sites = split_views(data.views, split)
     with threadpool_limits(1):
         model = getattr(fedhk, name)(data.n_classes, scaling=data.scaling, random_state=seed, **options).fit(sites)
@@ -176,11 +173,8 @@ def curves(sets: Sequence[tuple[DataSet, int]]) -> tuple[list[str], str]:
         for protocol, name, precision, options in ways():
             runs = [next(results) for _ in range(n_seeds)]
             ari, sent = mean(runs, "ARI"), mean(runs, "kB")
-            asked, figures = (
-                options.get("rank", "-"),
-                (of(runs, "ARI"), of(runs, "rounds", 1), size([r["kB"] for r in runs])),
-            )
-            rows.append((protocol, name, asked, shown_ranks(runs), precision, *figures))
+            figures = (of(runs, "ARI"), of(runs, "rounds", 1), size([r["kB"] for r in runs]))
+            rows.append((protocol, name, options.get("rank", "-"), shown_ranks(runs), precision, *figures))
             points.append((protocol, name, sent, ari))
         columns = ("protocol", "estimator", "rank asked", "rank", "precision", "ARI", "rounds", "kB a site")
         lines += table(

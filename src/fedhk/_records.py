@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from html import escape
 from numbers import Real
 from typing import Any, SupportsIndex, overload
 
@@ -52,28 +51,18 @@ class Records(list[Record]):
 
     def _repr_html_(self) -> str:
         """The table for notebooks."""
+        from fedhk.report.notebook import table_html  # noqa: PLC0415 - only notebooks need it
+
         names, rows = self._cells()
-        if not names:
-            return f"<code>{escape(super().__repr__())}</code>"
-        styles = ["text-align: right" if self._is_number(name) else "text-align: left" for name in names]
-
-        def line(tag: str, cells: list[str]) -> str:
-            parts = (
-                f'<{tag} style="{style}">{escape(cell)}</{tag}>' for style, cell in zip(styles, cells, strict=True)
-            )
-            return f"<tr>{''.join(parts)}</tr>"
-
-        body = "".join(line("td", row) for row in rows)
-        return f"<table><thead>{line('th', names)}</thead><tbody>{body}</tbody></table>"
+        return table_html(names, rows) if names else f"<code>{super().__repr__()}</code>"
 
     def _cells(self) -> tuple[list[str], list[list[str]]]:
         """Names of all fields, and the text of each record; those in the middle of a long list are left out."""
         names = list(dict.fromkeys(name for record in self for name in record))
-        rows = [[_shown(record.get(name)) for name in names] for record in self]
-        if len(rows) > MOST_SHOWN:
-            half = MOST_SHOWN // 2
-            rows = [*rows[:half], ["…"] * len(names), *rows[-half:]]
-        return names, rows
+        half = MOST_SHOWN // 2
+        left_out: Record = dict.fromkeys(names, "…")
+        shown = self if len(self) <= MOST_SHOWN else [*self[:half], left_out, *self[-half:]]
+        return names, [[_shown(record.get(name)) for name in names] for record in shown]
 
     def _is_number(self, name: str) -> bool:
         return any(isinstance(record.get(name), Real) for record in self)

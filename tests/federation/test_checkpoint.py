@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +16,7 @@ from fedhk.federation.checkpoint import FILE, load_run, save_run
 from fedhk.federation.messages import Message, encode
 from fedhk.federation.run import Run, without_engine
 from fedhk.federation.server import QuorumError
+from scripts import load_benchmark
 
 
 @pytest.fixture(scope="module")
@@ -248,10 +247,6 @@ def test_the_plan_of_a_checkpoint_keeps_its_seed(sites, tmp_path):
 
 
 def test_eight_kills_at_random_moments_change_no_byte_of_the_models(tmp_path):
-    path = Path(__file__).parents[2] / "benchmarks" / "kills.py"
-    spec = importlib.util.spec_from_file_location("kills", path)
-    kills = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(kills)
-    done, runs, same = kills.kill_and_resume(tmp_path, 8, seed=1)
+    done, runs, same = load_benchmark("kills").kill_and_resume(tmp_path, 8, seed=1)
     assert done == 8
     assert same == runs >= 1

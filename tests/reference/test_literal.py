@@ -1,24 +1,13 @@
 """The literal paper of the benchmark is the readable one, with arrays for its loops."""
 
-import importlib.util
-from pathlib import Path
-
 import numpy as np
-import pytest
 
 from fedhk import reference
+from scripts import load_benchmark
 
 
-@pytest.fixture(scope="module")
-def literal():
-    path = Path(__file__).parents[2] / "benchmarks" / "literal.py"
-    spec = importlib.util.spec_from_file_location("literal", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_arrays_give_what_loops_give(literal):
+def test_arrays_give_what_loops_give():
+    literal = load_benchmark("literal")
     rng = np.random.default_rng(0)
     clients = [[rng.normal(size=(12, 3)), rng.normal(size=(12, 2))] for _ in range(2)]
     slow = reference.efkmvc(clients, 3, reference.EfkmvcOptions(max_rounds=4), np.random.default_rng(1))

@@ -286,10 +286,10 @@ def _common_length(tables: Sequence[Any], names: Sequence[str]) -> int:
 
 def _check_row_names(tables: Sequence[Any], names: Sequence[str]) -> None:
     """Refuse data frames whose rows have names of their own in different orders: they would be paired by order."""
-    indexes = {name: _row_names(table) for table, name in zip(tables, names, strict=True)}
-    known = {name: index for name, index in indexes.items() if index is not None}
-    for name, index in known.items():
-        first, expected = next(iter(known.items()))
+    indexes = [(name, _row_names(table)) for table, name in zip(tables, names, strict=True)]
+    known = [(name, index) for name, index in indexes if index is not None]
+    for name, index in known[1:]:
+        first, expected = known[0]
         if not index.equals(expected):
             row = int(np.argmax(np.asarray(index) != np.asarray(expected)))
             raise ValueError(

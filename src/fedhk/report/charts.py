@@ -193,7 +193,7 @@ def certainty_chart(facts: Facts) -> Figure:
     content = (
         value_axis(Scale(0, 100, BOTTOM, TOP), LEFT, RIGHT, " %")
         + label(2, 12, "share of rows", class_="axis")
-        + tag("g", "".join(bars), id="histogram", data_top=TOP, data_bottom=BOTTOM)
+        + tag("g", "".join(bars), id="histogram", data_top=TOP, data_bottom=BOTTOM, data_least=WORTH_A_LABEL)
         + edges
         + label((LEFT + RIGHT) / 2, BOTTOM + 29, "certainty (largest membership)", "middle", class_="axis")
     )

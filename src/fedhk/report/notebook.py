@@ -7,7 +7,7 @@ from typing import Any
 from fedhk.report.charts import convergence
 from fedhk.report.fitted import facts_of_model
 from fedhk.report.page import headline, resource
-from fedhk.report.svg import escape, tag
+from fedhk.report.svg import Table, escape, tag
 
 
 def framed(content: str) -> str:
@@ -20,6 +20,11 @@ def model_html(model: Any) -> str:
     facts = facts_of_model(model)
     drawn = convergence(facts.rounds).to_html() if len(facts.rounds) > 1 else ""
     return framed(tag("h3", escape(type(model).__name__)) + headline(facts) + tag("div", drawn, class_="figures"))
+
+
+def table_html(columns: list[str], rows: list[list[str]]) -> str:
+    """A table in a notebook, as on a page."""
+    return framed(Table(columns, rows).to_html())
 
 
 def standalone_svg(svg: str) -> str:

@@ -36,6 +36,7 @@
     if (!drawing) return;
     const bars = all("rect", drawing), texts = all("text", drawing);
     const top = Number(drawing.dataset.top), bottom = Number(drawing.dataset.bottom);
+    const least = Number(drawing.dataset.least);
     const rows = bars.map((_, i) => sum(shown.map((site) => site.certainty[i])));
     const total = sum(rows) || 1;
     bars.forEach((bar, i) => {
@@ -43,7 +44,7 @@
       bar.setAttribute("height", height);
       bar.setAttribute("y", bottom - height);
       texts[i].setAttribute("y", bottom - height - 4);
-      texts[i].textContent = rows[i] >= 0.01 * total ? percent(rows[i] / total) : "";
+      texts[i].textContent = rows[i] >= least * total ? percent(rows[i] / total) : "";
     });
   }
 
