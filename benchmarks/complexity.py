@@ -20,12 +20,12 @@ from data import RESULTS
 from fedhk import EFKMVC, FedHKTucker
 from fedhk.data.views import check_views
 from fedhk.datasets import make_sites
-from fedhk.model.low_rank import constrain
-from fedhk.model.one_pass import Passes
 from fedhk.model.parameters import Parameters
+from fedhk.model.passes import Passes
 from fedhk.model.preparation import prepare
 from fedhk.model.rows import Rows
 from fedhk.reference import center_message_size, tensor_message_size
+from fedhk.tensors.low_rank import constrain
 from tables import grid, spread, table
 
 REPEATS = 7

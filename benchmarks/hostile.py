@@ -33,13 +33,13 @@ from fedhk.federation.payloads import unpack_candidates
 from fedhk.federation.server import next_request, server_step
 from fedhk.federation.site import SiteState, client_step
 from fedhk.federation.state import Plan, ServerState
-from fedhk.model.candidates import Candidates, candidate_rows, candidate_starts, candidates_per_site
-from fedhk.model.loop import improve
-from fedhk.model.one_pass import Passes
+from fedhk.model.descent import improve
 from fedhk.model.parameters import Parameters
+from fedhk.model.passes import Passes
 from fedhk.model.statistics import Statistics
 from fedhk.privacy import robust
 from fedhk.privacy.trusted_candidates import trusted_candidates
+from fedhk.starts.candidates import Candidates, candidate_rows, candidate_starts, candidates_per_site
 from plots import save
 from tables import spread, table
 

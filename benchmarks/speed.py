@@ -23,8 +23,8 @@ from threadpoolctl import threadpool_limits
 
 from data import RESULTS
 from fedhk.data.views import check_views
-from fedhk.model.one_pass import Passes, own_threads
 from fedhk.model.parameters import Parameters
+from fedhk.model.passes import Passes, own_threads
 from fedhk.model.preparation import prepare
 from fedhk.model.rows import Rows
 from tables import spread, table

@@ -25,8 +25,8 @@ import fedhk
 from data import RESULTS, DataSet, seeds, shared_sets, site_rows
 from fedhk.data.views import check_views
 from fedhk.datasets import split_views
-from fedhk.model.loop import improve
-from fedhk.model.one_pass import Passes
+from fedhk.model.descent import improve
+from fedhk.model.passes import Passes
 from fedhk.model.rows import Rows
 from fedhk.reference import center_message_size, tensor_message_size
 from tables import size, spread, table

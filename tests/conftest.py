@@ -51,9 +51,9 @@ def short_first_fit(request):
     """
     first = getattr(request.module, "FIRST_SWEEPS", 3)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedhk.model.low_rank.FIRST_SWEEPS", first)
-        patch.setattr("fedhk.model.low_rank.FIRST_STARTS", 1)
+        patch.setattr("fedhk.tensors.low_rank.FIRST_SWEEPS", first)
+        patch.setattr("fedhk.tensors.low_rank.FIRST_STARTS", 1)
         patch.setattr("fedhk.tensors.ranks._SWEEPS", first)
         if hasattr(request.module, "STEP_SWEEPS"):
-            patch.setattr("fedhk.model.low_rank.STEP_SWEEPS", request.module.STEP_SWEEPS)
+            patch.setattr("fedhk.tensors.low_rank.STEP_SWEEPS", request.module.STEP_SWEEPS)
         yield

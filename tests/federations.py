@@ -14,7 +14,7 @@ from fedhk.federation.messages import decode
 from fedhk.federation.run import Participation, Run, conduct
 from fedhk.federation.site import SiteState
 from fedhk.federation.state import Plan
-from fedhk.model.settings import Settings
+from fedhk.starts.settings import Settings
 
 
 def make_plan(n_clusters=3, **changes):

@@ -17,9 +17,9 @@ from fedhk.data.views import Views
 from fedhk.estimators.heat_kernel_mvc import HeatKernelMVC
 from fedhk.federation.site import aligned
 from fedhk.metrics import matched_accuracy
-from fedhk.model.one_pass import Passes
+from fedhk.model.joint import take
+from fedhk.model.passes import Passes
 from fedhk.model.rows import Rows
-from fedhk.model.seeding import take
 
 # Fewest rows of a site that models are fitted to.
 LEAST_TRAINED = 2

@@ -15,11 +15,11 @@ import fedhk
 from federations import make_plan, resumed_after, run_sites
 from fedhk.data.clients import check_clients
 from fedhk.datasets import make_sites
+from fedhk.embedding.diffusion import DiffusionSettings
 from fedhk.errors import CheckpointError, DataError
 from fedhk.federation.diffusion import phase
 from fedhk.federation.messages import decode, encode
 from fedhk.federation.server import QuorumError
-from fedhk.model.diffusion import DiffusionSettings
 from fedhk.privacy import DifferentialPrivacy
 
 NAMES = ("genoa", "oslo", "pisa", "rome")

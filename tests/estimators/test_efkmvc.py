@@ -24,8 +24,8 @@ from fedhk.errors import DataError
 from fedhk.estimators import efkmvc
 from fedhk.federation.server import QuorumError
 from fedhk.metrics import matched_accuracy
-from fedhk.model.loop import improve
-from fedhk.model.one_pass import Passes
+from fedhk.model.descent import improve
+from fedhk.model.passes import Passes
 from fedhk.model.rows import Rows
 
 QUICK = {"n_init": 2, "random_state": 0}

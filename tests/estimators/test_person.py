@@ -287,11 +287,11 @@ class TestAveraged:
 def test_a_finished_run_knows_its_makeup_again(shifted, fitted, tmp_path):
     model = FedHKPerson(3, **QUICK, checkpoint=tmp_path / "run").fit(shifted.sites)
     again = clone(model).fit(shifted.sites, resume=True)
-    assert_array_equal(again._model.makeup.to_array(), model._model.makeup.to_array())
-    assert_array_equal(again._model.makeup.to_array(), fitted._model.makeup.to_array())
+    assert_array_equal(again._model.cluster_summary.to_array(), model._model.cluster_summary.to_array())
+    assert_array_equal(again._model.cluster_summary.to_array(), fitted._model.cluster_summary.to_array())
     for name in shifted.sites:
         assert_array_equal(again.memberships_[name], fitted.memberships_[name])
-    assert model._model.makeup.counts.sum() == sum(len(labels) for labels in model.labels_.values())
+    assert model._model.cluster_summary.counts.sum() == sum(len(labels) for labels in model.labels_.values())
 
 
 def test_sizes_reach_the_models_of_sites_and_a_later_site(tmp_path):
@@ -301,7 +301,7 @@ def test_sizes_reach_the_models_of_sites_and_a_later_site(tmp_path):
     assert max(records_of(model, "sizes").values()) > 0.3
     name = max(sizes, key=lambda site: 0 if sizes[site] is None else sizes[site].max())
     counts = np.bincount(model.labels_[name], minlength=3)
-    assert np.argmax(sizes[name]) == np.argmax(counts / model._model.makeup.shares)
+    assert np.argmax(sizes[name]) == np.argmax(counts / model._model.cluster_summary.shares)
     model.client_models_[name].save(tmp_path / "own.safetensors")
     again = fedhk.load(tmp_path / "own.safetensors")
     assert_array_equal(again._model.parameters.sizes, sizes[name])
@@ -320,12 +320,12 @@ def test_a_site_that_says_an_impossible_makeup_is_refused_and_the_others_go_on(s
         sums[2] += 1e6  # rows of the first cluster
         return encode(replace(message, arrays=message.arrays | {"sums": sums}))
 
-    run, _ = run_sites(make_plan(makeup=True), shifted.sites, tamper=lie)
-    honest, _ = run_sites(make_plan(makeup=True), shifted.sites)
+    run, _ = run_sites(make_plan(cluster_summary=True), shifted.sites, tamper=lie)
+    honest, _ = run_sites(make_plan(cluster_summary=True), shifted.sites)
     assert "more rows than" in run.history[-1]["refused"]["site-01"]
     n_rows = {name: len(views[0]) for name, views in shifted.sites.items()}
-    assert honest.state.makeup.counts.sum() == sum(n_rows.values())
-    assert run.state.makeup.counts.sum() == sum(n_rows.values()) - n_rows["site-01"]
+    assert honest.state.cluster_summary.counts.sum() == sum(n_rows.values())
+    assert run.state.cluster_summary.counts.sum() == sum(n_rows.values()) - n_rows["site-01"]
 
 
 def test_what_a_site_of_too_few_rows_to_hold_out_any_gets(shifted):

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from fedhk.data.views import check_views
+from fedhk.embedding.diffusion import DiffusionSettings
 from fedhk.errors import DataError, MessageError
 from fedhk.federation.diffusion import (
     answer,
@@ -25,12 +26,11 @@ from fedhk.federation.diffusion import (
     unpack_stage,
 )
 from fedhk.federation.messages import Message, decode, encode
-from fedhk.model.candidates import candidate_rows, site_candidates
-from fedhk.model.diffusion import DiffusionSettings
 from fedhk.model.preparation import prepare
 from fedhk.model.rows import Rows
-from fedhk.model.seeding import take as take_rows
 from fedhk.privacy.fixed_point import to_grid
+from fedhk.starts.candidates import candidate_rows, site_candidates
+from fedhk.starts.seeding import take as take_rows
 
 SMALL = DiffusionSettings(n_anchors=40)
 

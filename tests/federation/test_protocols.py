@@ -13,7 +13,7 @@ from federations import make_plan, run_sites
 from fedhk import EFKMVC, datasets
 from fedhk.federation.payloads import pack_statistics
 from fedhk.federation.protocols.centers import LocalCenters, average_centers
-from fedhk.model.loop import improve
+from fedhk.model.descent import improve
 from fedhk.model.parameters import Parameters
 from fedhk.model.statistics import Statistics
 from fedhk.model.updates import learned_view_weights

@@ -20,7 +20,7 @@ from fedhk.federation.engines import inprocess
 from fedhk.federation.messages import decode, encode
 from fedhk.federation.run import Run, without_engine
 from fedhk.model import rows as model_rows
-from fedhk.model.low_rank import LowRank
+from fedhk.tensors.low_rank import LowRank
 from tensors.forms import regauged
 
 SHAPE = (14, 9, 11)

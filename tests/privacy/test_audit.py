@@ -14,7 +14,7 @@ from fedhk import EFKMVC, HeatKernelMVC
 from fedhk.federation import site as site_module
 from fedhk.federation.sealed import rounds
 from fedhk.federation.sealed import site as sealed_site
-from fedhk.model.loop import improve
+from fedhk.model.descent import improve
 from fedhk.model.preparation import references_from_moments, site_moments
 from fedhk.model.rows import Rows
 from fedhk.privacy import DifferentialPrivacy

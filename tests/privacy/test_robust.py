@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from fedhk.model.candidates import Candidates
 from fedhk.model.parameters import Parameters
 from fedhk.model.statistics import Statistics
 from fedhk.model.updates import update_centers
@@ -27,6 +26,7 @@ from fedhk.privacy.robust import (
     trimmed_mean,
 )
 from fedhk.privacy.trusted_candidates import trusted_candidates
+from fedhk.starts.candidates import Candidates
 
 HOW = [how for how in AGGREGATIONS if how != "sum"]
 

@@ -9,9 +9,9 @@ import fedhk
 from fedhk.datasets import make_sites
 from fedhk.federation.diffusion import phase
 from fedhk.federation.diffusion import sealed as module
-from fedhk.model.candidates import candidate_rows, site_candidates
 from fedhk.model.preparation import prepare
 from fedhk.model.rows import Rows
+from fedhk.starts.candidates import candidate_rows, site_candidates
 from sealed_runs import spied_fit, step_of
 
 NAMES = ("genoa", "oslo", "pisa", "rome")

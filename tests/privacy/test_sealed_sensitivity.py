@@ -16,7 +16,7 @@ from fedhk.federation.payloads import pack_references
 from fedhk.federation.sealed import rounds, site, start
 from fedhk.federation.sealed.catalogue import PRIVATE, phase_named
 from fedhk.federation.site import SiteState, client_step
-from fedhk.model.one_pass import Passes
+from fedhk.model.passes import Passes
 from fedhk.privacy.kernel_sensitivity import best_kernel_scale, kernel_reach, kernel_sensitivity
 from fedhk.privacy.ledger import Ledger
 from fedhk.privacy.mechanism import DifferentialPrivacy

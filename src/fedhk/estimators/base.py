@@ -14,14 +14,14 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from fedhk._records import Records
 from fedhk._typing import FloatArray, IntArray
 from fedhk.data.views import Views, check_views, is_view_collection
+from fedhk.embedding.embedded import read_model
 from fedhk.estimators.persistence import save_model
-from fedhk.model.embedded import read_model
 from fedhk.model.fitted import FittedModel
-from fedhk.model.one_pass import Passes, own_threads
+from fedhk.model.passes import Passes, own_threads
 from fedhk.model.rows import Rows
 
 if TYPE_CHECKING:
-    from fedhk.model.low_rank import LowRank
+    from fedhk.tensors.low_rank import LowRank
 
 
 class HeatKernelModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[misc]

@@ -14,9 +14,9 @@ from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
 from fedhk._typing import FloatArray
 from fedhk.data.scaling import HEAT_COEFS, SCALINGS, HeatCoef, Scaling
 from fedhk.data.views import is_view_collection
-from fedhk.model.diffusion import DiffusionSettings
-from fedhk.model.seeding import SEEDERS
-from fedhk.model.settings import Settings
+from fedhk.embedding.diffusion import DiffusionSettings
+from fedhk.starts.seeding import SEEDERS
+from fedhk.starts.settings import Settings
 
 # What n_clusters="auto" chooses among.
 AUTO_CLUSTERS = range(2, 11)

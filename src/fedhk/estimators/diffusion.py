@@ -9,14 +9,14 @@ from sklearn.utils._param_validation import StrOptions
 
 from fedhk._typing import FloatArray
 from fedhk.data.views import Views
+from fedhk.embedding.embedded import EmbeddedModel
 from fedhk.estimators.choices import DIFFUSION_CONSTRAINTS, SHARE, WHOLE_FROM_ONE, check_calibration, make_diffusion
 from fedhk.estimators.efkmvc import EFKMVC
 from fedhk.federation.site import calibrated_rows
 from fedhk.federation.state import Plan, ServerState
-from fedhk.model.calibration import Calibration
-from fedhk.model.embedded import EmbeddedModel
 from fedhk.model.fitted import FittedModel
-from fedhk.model.seeding import SEEDERS
+from fedhk.personal.calibration import Calibration
+from fedhk.starts.seeding import SEEDERS
 
 
 @dataclass(eq=False, repr=False)

@@ -34,8 +34,8 @@ from fedhk.federation.run import Participation, Run, conduct, resumed
 from fedhk.federation.site import aligned
 from fedhk.federation.state import Plan, ServerState
 from fedhk.model.fitted import FittedModel
-from fedhk.model.one_pass import Passes, own_threads
-from fedhk.model.personal_objective import SiteReport
+from fedhk.model.passes import Passes, own_threads
+from fedhk.personal.objective import SiteReport
 from fedhk.privacy.mechanism import DifferentialPrivacy, SecureSummation
 from fedhk.privacy.robust import AGGREGATIONS
 

@@ -13,10 +13,10 @@ from fedhk._typing import FloatArray
 from fedhk.data.checks import check_generator
 from fedhk.data.scaling import HeatCoef, Reference, Scaling
 from fedhk.data.views import check_views, is_view_collection
+from fedhk.embedding.diffusion import Diffusion, diffuse, embedded
 from fedhk.estimators.base import as_table, check_weights, with_missing_and_sparse
 from fedhk.estimators.choices import DIFFUSION_CONSTRAINTS, MODEL_CONSTRAINTS, WHOLE_FROM_ONE, make_diffusion
-from fedhk.model.diffusion import Diffusion, diffuse, embedded
-from fedhk.model.one_pass import own_threads
+from fedhk.model.passes import own_threads
 from fedhk.model.preparation import prepare
 from fedhk.model.rows import Rows
 

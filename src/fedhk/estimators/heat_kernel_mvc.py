@@ -23,12 +23,12 @@ from fedhk.estimators.choices import (
     cluster_numbers,
     make_settings,
 )
+from fedhk.model.descent import Progress, minimise
 from fedhk.model.fitted import FittedModel
-from fedhk.model.loop import Progress, minimise
-from fedhk.model.one_pass import Passes, own_threads
+from fedhk.model.passes import Passes, own_threads
 from fedhk.model.preparation import prepare
 from fedhk.model.rows import Rows
-from fedhk.model.settings import Settings
+from fedhk.starts.settings import Settings
 
 
 @dataclass(eq=False, repr=False)

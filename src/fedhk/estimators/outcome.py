@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedhk._typing import FloatArray, IntArray
-from fedhk.model.personal_objective import SiteReport, SiteTerms
+from fedhk.personal.objective import SiteReport, SiteTerms
 
 if TYPE_CHECKING:
     from fedhk.estimators.heat_kernel_mvc import HeatKernelMVC

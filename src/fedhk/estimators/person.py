@@ -19,13 +19,13 @@ from fedhk.estimators.outcome import SiteOutcome
 from fedhk.estimators.tensor_centers import TensorCenters
 from fedhk.federation.site import aligned, calibrated_rows
 from fedhk.federation.state import Plan, ServerState
-from fedhk.model.calibration import Calibration
 from fedhk.model.fitted import FittedModel
-from fedhk.model.one_pass import Passes, own_threads
-from fedhk.model.personal import offset_share, personalise
-from fedhk.model.personal_objective import SiteReport, global_objective
-from fedhk.model.personal_step import Personal, Wanted
+from fedhk.model.passes import Passes, own_threads
 from fedhk.model.rows import Rows
+from fedhk.personal.calibration import Calibration
+from fedhk.personal.objective import SiteReport, global_objective
+from fedhk.personal.personalise import offset_share, personalise
+from fedhk.personal.step import Personal, Wanted
 
 # What a site may have of its own, in the order of `personalization_`.
 COMPONENTS = ("shift", "spread", "sizes", "centers", "view_weights")
@@ -140,7 +140,7 @@ class FedHKPerson(TensorCenters):
         given = not isinstance(self.init, str)
         calibration = None if given else check_calibration(self.calibration)
         check_protocol(self.protocol, self.decomposition, calibration)
-        return replace(super()._plan(clients), calibration=calibration, makeup=True)
+        return replace(super()._plan(clients), calibration=calibration, cluster_summary=True)
 
     def _kept_names(self) -> tuple[str, ...]:
         """What sites learned stays out of a file where noise or masks hide single sites: it has neither."""
@@ -153,7 +153,7 @@ class FedHKPerson(TensorCenters):
         return 0.0 if isinstance(self.personalization, str | Mapping) else float(self.personalization)
 
     def _global_model(self, state: ServerState) -> FittedModel:
-        model = replace(super()._global_model(state), makeup=state.makeup)
+        model = replace(super()._global_model(state), cluster_summary=state.cluster_summary)
         self.calibration_ = None if state.calibration is None else state.calibration.to_list()
         return (
             model
@@ -245,12 +245,12 @@ class FedHKPerson(TensorCenters):
         if calibration is not None and not calibration.offsets:  # sites differ by which clusters they have
             wanted = replace(wanted, shift=0.0, centers=0.0, center_pull=None)
         learn = isinstance(self.view_weights, str) and self.view_weights == "learned"
-        makeup = self._model.makeup
-        return rows, personalise(rows, parameters, wanted, makeup, learn_weights=learn, workers=workers)
+        cluster_summary = self._model.cluster_summary
+        return rows, personalise(rows, parameters, wanted, cluster_summary, learn_weights=learn, workers=workers)
 
     def _site_model(self, personal: Personal, objective: float) -> HeatKernelMVC:
         parameters, references = personal.parameters, personal.rows.references
-        model = replace(self._model, parameters=parameters, references=references, makeup=None)
+        model = replace(self._model, parameters=parameters, references=references, cluster_summary=None)
         return HeatKernelMVC.from_model(model, self._dtype, {name: getattr(self, name) for name in SHARED}, objective)
 
 

@@ -16,12 +16,12 @@ from fedhk.federation.sealed.scales import check_sizes
 from fedhk.federation.site import SiteState
 from fedhk.federation.state import Plan, ServerState
 from fedhk.model.parameters import Parameters
-from fedhk.model.seeding import LEAST_POWER
 from fedhk.privacy.accounting import spent
 from fedhk.privacy.ledger import Ledger
 from fedhk.privacy.mechanism import DifferentialPrivacy, SecureSummation
 from fedhk.privacy.robust import AGGREGATIONS
 from fedhk.privacy.secure_site import SecureSite
+from fedhk.starts.seeding import LEAST_POWER
 
 # Noise above this share of how far apart clusters are leaves nothing of them.
 MOST_NOISE = 0.5
@@ -86,7 +86,7 @@ def _sealed_plan(plan: Plan, clients: dict[str, Views], fraction: float) -> Plan
         protocol="statistics",
         precision="double",
         calibration=None,
-        makeup=plan.makeup and plan.privacy is None,
+        cluster_summary=plan.cluster_summary and plan.privacy is None,
     )
 
 

@@ -28,9 +28,9 @@ from fedhk.federation.payloads import (
 from fedhk.federation.run import Run
 from fedhk.federation.sealed.state import pack_sealed, unpack_sealed
 from fedhk.federation.state import Plan, ServerState
-from fedhk.model.calibration import Calibration
-from fedhk.model.loop import Progress
-from fedhk.model.makeup import Makeup
+from fedhk.model.cluster_summary import ClusterSummary
+from fedhk.model.descent import Progress
+from fedhk.personal.calibration import Calibration
 
 FILE = "run.fedhk"
 MAX_CHECKPOINT_BYTES = 2**32
@@ -82,8 +82,8 @@ def save_run(folder: Path, plan: Plan, run: Run) -> None:
     if state.stage is not None:
         packed, values["stage"] = pack_stage(state.stage)
         arrays |= packed
-    if state.makeup is not None:
-        arrays["makeup"] = state.makeup.to_array()
+    if state.cluster_summary is not None:
+        arrays["cluster_summary"] = state.cluster_summary.to_array()
     if state.sealed is not None:
         packed, numbers = pack_sealed(state.sealed)
         widths = [len(view.mean) for view in state.moments]
@@ -193,7 +193,7 @@ def _state(message: Message, columns: list[list[str] | None], plan: Plan) -> Ser
     directions = tuple(message.arrays[f"basis.{v}"] for v in range(len(names)) if f"basis.{v}" in message.arrays)
     parameters = unpack_parameters(message, [len(d) for d in directions] if directions else state.widths)
     if "form" in values:
-        from fedhk.model.low_rank import LowRank  # noqa: PLC0415 - tensor algebra takes a second to import
+        from fedhk.tensors.low_rank import LowRank  # noqa: PLC0415 - tensor algebra takes a second to import
 
         form = LowRank.from_arrays(values["form"], message.arrays)
         if values["free"]:
@@ -203,6 +203,6 @@ def _state(message: Message, columns: list[list[str] | None], plan: Plan) -> Ser
     progress = Progress(
         parameters, int(iteration), math.inf if objective is None else float(objective), bool(converged), str(reason)
     )
-    told = message.arrays.get("makeup")
-    makeup = None if told is None else Makeup.from_array(told, parameters.n_clusters)
-    return replace(state, progress=progress, directions=directions, makeup=makeup)
+    told = message.arrays.get("cluster_summary")
+    cluster_summary = None if told is None else ClusterSummary.from_array(told, parameters.n_clusters)
+    return replace(state, progress=progress, directions=directions, cluster_summary=cluster_summary)

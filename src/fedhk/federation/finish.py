@@ -16,12 +16,12 @@ from fedhk.federation.messages import ArraySpec, Message, check_arrays
 from fedhk.federation.payloads import Values
 from fedhk.federation.plausible import check_makeup, check_rows
 from fedhk.federation.state import Plan, ServerState
-from fedhk.model.makeup import Makeup
+from fedhk.model.cluster_summary import ClusterSummary
 
 
 def finish_asked(plan: Plan, state: ServerState) -> Values:
     """What sites are asked for beside the objective."""
-    return diffusion.clusters_asked(state) | ({"makeup": True} if plan.makeup else {})
+    return diffusion.clusters_asked(state) | ({"cluster_summary": True} if plan.cluster_summary else {})
 
 
 def read_finish(plan: Plan, state: ServerState, reply: Message) -> Any:
@@ -32,8 +32,8 @@ def read_finish(plan: Plan, state: ServerState, reply: Message) -> Any:
     sums = np.asarray(arrays["sums"], np.float64)
     objective, rows = sums[:2].tolist()
     check_rows(rows, objective, state.inner, reply.site)
-    if plan.makeup:
-        check_makeup(Makeup.from_array(sums[2:], state.inner.n_clusters), rows, state.reach, reply.site)
+    if plan.cluster_summary:
+        check_makeup(ClusterSummary.from_array(sums[2:], state.inner.n_clusters), rows, state.reach, reply.site)
     if state.stage is None:
         return sums, None
     told = {} if clusters is None else {"clusters": clusters}
@@ -47,12 +47,14 @@ def take_finish(plan: Plan, state: ServerState, good: list[tuple[str, Any]], wor
 
 def sums_size(plan: Plan, state: ServerState) -> int:
     """Numbers of the objective, the rows and, where asked for, what clusters are made of."""
-    return 2 + plan.makeup * (state.inner.n_clusters + 2 * sum(state.widths))
+    return 2 + plan.cluster_summary * (state.inner.n_clusters + 2 * sum(state.widths))
 
 
 def finished(plan: Plan, state: ServerState, sums: FloatArray, clusters: Sequence[FloatArray]) -> ServerState:
     """The state at the end of the run, from the sums of all sites and, where rows are embedded, those of clusters."""
-    makeup = Makeup.from_array(sums[2:], state.inner.n_clusters) if plan.makeup else None
+    cluster_summary = ClusterSummary.from_array(sums[2:], state.inner.n_clusters) if plan.cluster_summary else None
     if state.stage is not None:
         state = diffusion.with_clusters(state, clusters)
-    return replace(state, phase="done", final_objective=float(sums[0]), rows=float(sums[1]), makeup=makeup)
+    return replace(
+        state, phase="done", final_objective=float(sums[0]), rows=float(sums[1]), cluster_summary=cluster_summary
+    )

@@ -21,11 +21,11 @@ from fedhk.data.views import LARGEST_VALUE, Columns, is_tensor
 from fedhk.errors import MessageError
 from fedhk.federation.messages import ArraySpec, Message, check_arrays
 from fedhk.federation.precision import at_least_half, pack_rounded, rounded_spec, unpack_rounded
-from fedhk.model.calibration import LEAST_RATIO, MOST_RATIO
-from fedhk.model.candidates import Candidates
 from fedhk.model.joint import split_joint
 from fedhk.model.parameters import Parameters
 from fedhk.model.statistics import Statistics
+from fedhk.personal.calibration import LEAST_RATIO, MOST_RATIO
+from fedhk.starts.candidates import Candidates
 
 Arrays = dict[str, npt.NDArray[Any]]
 Values = dict[str, Any]

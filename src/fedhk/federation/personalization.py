@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fedhk.model.loop import improve
-from fedhk.model.one_pass import Passes
+from fedhk.model.descent import improve
 from fedhk.model.parameters import Parameters
+from fedhk.model.passes import Passes
 from fedhk.model.rows import Rows
 
 

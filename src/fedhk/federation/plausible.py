@@ -13,11 +13,11 @@ import numpy as np
 from fedhk._typing import FloatArray
 from fedhk.data.moments import Moments
 from fedhk.data.scaling import Reference
+from fedhk.embedding.cluster_sums import ClusterSums, columns
 from fedhk.errors import MessageError
 from fedhk.federation.payloads import MOST_ROWS
-from fedhk.model.cluster_sums import ClusterSums, columns
+from fedhk.model.cluster_summary import ClusterSummary
 from fedhk.model.joint import split_joint
-from fedhk.model.makeup import Makeup
 from fedhk.model.parameters import Parameters
 from fedhk.model.statistics import Statistics
 
@@ -98,11 +98,11 @@ def check_cluster_sums(
         raise MessageError("means of clusters far outside the range of the sites", site)
 
 
-def check_makeup(makeup: Makeup, rows: float, limits: Sequence[FloatArray], site: str) -> None:
+def check_makeup(cluster_summary: ClusterSummary, rows: float, limits: Sequence[FloatArray], site: str) -> None:
     """Refuse cluster sizes and spreads that so many rows cannot have."""
     most = (1 + ROUNDING) * rows
-    if makeup.counts.sum() > most or np.any(makeup.seen > most):
+    if cluster_summary.counts.sum() > most or np.any(cluster_summary.seen > most):
         raise MessageError(f"clusters with more rows than the {rows:.6g} of the site", site)
     # in a basis, centres of a constant feature are zero to rounding only
-    if np.any(makeup.squares > makeup.seen * (np.square(2 * np.concatenate(limits)) + SMALL)):
+    if np.any(cluster_summary.squares > cluster_summary.seen * (np.square(2 * np.concatenate(limits)) + SMALL)):
         raise MessageError("rows that are further from their centres than any row can be", site)

@@ -23,7 +23,7 @@ from fedhk.federation.payloads import pack_references
 from fedhk.federation.protocols import protocol_named
 from fedhk.federation.starting import candidates_asked, read_candidates, take_candidates
 from fedhk.federation.state import HELD, Plan, ServerState, digest_of
-from fedhk.model.loop import Progress
+from fedhk.model.descent import Progress
 from fedhk.model.preparation import balance, references_from_moments
 
 EVERYONE = "*"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedhk._random import seeded
 from fedhk._typing import FloatArray
 from fedhk.data.scaling import Reference, Scaling, same_references
 from fedhk.data.views import Columns, Views, is_tensor
@@ -28,20 +29,19 @@ from fedhk.federation.payloads import (
 from fedhk.federation.protocols import PROTOCOL_NAMES, RoundProtocol, protocol_named
 from fedhk.federation.protocols.base import held_rows
 from fedhk.federation.protocols.statistics import final_clusters, final_sums
-from fedhk.model.calibration import Calibration, calibrated, site_frame
-from fedhk.model.candidates import site_candidates
 from fedhk.model.parameters import Parameters
 from fedhk.model.preparation import check_spreads, heat_energy, site_moments
 from fedhk.model.rows import Rows
-from fedhk.model.seeding import seeded
+from fedhk.personal.calibration import Calibration, calibrated, site_frame
+from fedhk.starts.candidates import site_candidates
 
 if TYPE_CHECKING:
     from fedhk.federation.diffusion.state import SiteStage
-    from fedhk.model.low_rank import LowRank
     from fedhk.privacy.ledger import Ledger
     from fedhk.privacy.mechanism import DifferentialPrivacy
     from fedhk.privacy.secure_site import SecureSite
     from fedhk.privacy.sensitivity import Neighbours
+    from fedhk.tensors.low_rank import LowRank
 
 
 @dataclass(frozen=True)
@@ -251,7 +251,7 @@ def calibrated_rows(views: Views, references: tuple[Reference, ...], calibration
 
 def _finish(state: SiteState, request: Message, workers: int) -> tuple[Arrays, Values]:
     """The objective at the final parameters; labels and the personal model stay at the site."""
-    sums = {"sums": final_sums(state, workers, makeup=bool(request.values.get("makeup")))}
+    sums = {"sums": final_sums(state, workers, cluster_summary=bool(request.values.get("cluster_summary")))}
     if "clusters" in request.values:
         sums["clusters"] = final_clusters(state, request.values["clusters"], workers)
     return sums, {}

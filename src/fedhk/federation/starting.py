@@ -15,10 +15,10 @@ from fedhk.federation.payloads import Values, read_frame, unpack_candidates
 from fedhk.federation.plausible import check_points, check_spreads
 from fedhk.federation.protocols import protocol_named
 from fedhk.federation.state import Plan, ServerState
-from fedhk.model.calibration_choice import Frames, choose
-from fedhk.model.candidates import Candidates, candidate_rows, candidate_starts, candidates_per_site
-from fedhk.model.loop import Progress
-from fedhk.model.one_pass import Passes
+from fedhk.model.descent import Progress
+from fedhk.model.passes import Passes
+from fedhk.personal.calibration_choice import Frames, choose
+from fedhk.starts.candidates import Candidates, candidate_rows, candidate_starts, candidates_per_site
 
 
 def candidates_asked(plan: Plan, state: ServerState) -> Values:

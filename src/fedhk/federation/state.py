@@ -17,18 +17,18 @@ from fedhk.data.views import Columns
 from fedhk.errors import MessageError
 from fedhk.federation.basis import expanded, orthonormal
 from fedhk.federation.plausible import ROUNDING, reach
-from fedhk.model.calibration import Calibration
-from fedhk.model.loop import Progress
-from fedhk.model.makeup import Makeup
+from fedhk.model.cluster_summary import ClusterSummary
+from fedhk.model.descent import Progress
 from fedhk.model.parameters import Parameters
-from fedhk.model.settings import Settings
+from fedhk.personal.calibration import Calibration
+from fedhk.starts.settings import Settings
 
 if TYPE_CHECKING:
+    from fedhk.embedding.diffusion import DiffusionSettings
     from fedhk.federation.diffusion.state import Stage
     from fedhk.federation.sealed.state import Sealed
-    from fedhk.model.diffusion import DiffusionSettings
-    from fedhk.model.low_rank import LowRank
     from fedhk.privacy.mechanism import DifferentialPrivacy, SecureSummation
+    from fedhk.tensors.low_rank import LowRank
 
 # Phases in which sites are told what they are told once.
 HELD = ("diffuse", "round", "finish")
@@ -64,7 +64,7 @@ class Plan:
         Share of a site's factors of the round before in its start, for "factors".
     calibration : (float, float), "auto" or None
         Shares of each site's own mean and spread that are taken out of its rows; None is none, and no offsets either.
-    makeup : bool
+    cluster_summary : bool
         Whether sites say at the end how large clusters are and how far rows spread in them.
     privacy : DifferentialPrivacy or None
         The budget of the run; sites add noise to all that they send.
@@ -89,7 +89,7 @@ class Plan:
     aggregation: str = "centers"
     blend: float = 0.0
     calibration: str | tuple[float, float] | None = None
-    makeup: bool = False
+    cluster_summary: bool = False
     privacy: DifferentialPrivacy | None = None
     secure: SecureSummation | None = None
     aggregator: str = "sum"
@@ -141,7 +141,7 @@ class ServerState:
         The minimisation, once there is a start.
     final_objective, rows : float
         The objective at the final parameters, and the rows it is of.
-    makeup : Makeup or None
+    cluster_summary : ClusterSummary or None
         How large clusters are and how far rows spread in them, where it was asked for.
     sealed : Sealed or None
         What a run with noise or masks keeps beside.
@@ -167,7 +167,7 @@ class ServerState:
     progress: Progress | None = None
     final_objective: float = float("nan")
     rows: float = 0.0
-    makeup: Makeup | None = None
+    cluster_summary: ClusterSummary | None = None
     sealed: Sealed | None = None
     stage: Stage | None = None
 

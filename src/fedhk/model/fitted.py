@@ -11,12 +11,12 @@ import numpy.typing as npt
 from fedhk._typing import FloatArray
 from fedhk.data.scaling import Reference
 from fedhk.data.views import Columns, Views, is_tensor, row_shape
-from fedhk.model.makeup import Makeup
+from fedhk.model.cluster_summary import ClusterSummary
 from fedhk.model.parameters import Parameters
 from fedhk.model.rows import Rows
 
 if TYPE_CHECKING:
-    from fedhk.model.low_rank import LowRank
+    from fedhk.tensors.low_rank import LowRank
 
 REFERENCE_ARRAYS = ("shift", "scale", "low", "span")
 PARAMETER_NUMBERS = ("heat_time", "fuzzifier", "view_exponent")
@@ -36,7 +36,7 @@ class FittedModel:
         Name of each view.
     columns : tuple of (tuple of str, tuple of int or None)
         Column names of each view, where it came as a data frame; the shape of a row, where it came as a tensor.
-    makeup : Makeup or None
+    cluster_summary : ClusterSummary or None
         How large clusters are and how far rows spread in them, where later sites are to be told.
     """
 
@@ -44,7 +44,7 @@ class FittedModel:
     references: tuple[Reference, ...]
     view_names: tuple[str, ...]
     columns: tuple[Columns, ...]
-    makeup: Makeup | None = None
+    cluster_summary: ClusterSummary | None = None
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -114,8 +114,8 @@ class FittedModel:
         header = {"views": views} | {name: getattr(self.parameters, name) for name in PARAMETER_NUMBERS}
         if self.parameters.sizes is not None:
             arrays["sizes"] = self.parameters.sizes
-        if self.makeup is not None:
-            arrays["makeup"] = self.makeup.to_array()
+        if self.cluster_summary is not None:
+            arrays["cluster_summary"] = self.cluster_summary.to_array()
         if self.parameters.form is not None:
             header["form"], factors = self.parameters.form.to_arrays()
             arrays |= factors
@@ -145,15 +145,19 @@ class FittedModel:
             _read_form(header, arrays),
             arrays.get("sizes"),
         )
-        makeup = Makeup.from_array(arrays["makeup"], parameters.n_clusters) if "makeup" in arrays else None
+        cluster_summary = (
+            ClusterSummary.from_array(arrays["cluster_summary"], parameters.n_clusters)
+            if "cluster_summary" in arrays
+            else None
+        )
         known = [v["columns"] or v.get("shape") for v in views]  # files of earlier versions say nothing of shapes
         columns = tuple(None if features is None else tuple(features) for features in known)
-        return cls(parameters, references, tuple(v["name"] for v in views), columns, makeup)
+        return cls(parameters, references, tuple(v["name"] for v in views), columns, cluster_summary)
 
 
 def _read_form(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> LowRank | None:
     if "form" not in header:
         return None
-    from fedhk.model.low_rank import LowRank  # noqa: PLC0415 - tensor algebra takes a second to import
+    from fedhk.tensors.low_rank import LowRank  # noqa: PLC0415 - tensor algebra takes a second to import
 
     return LowRank.from_arrays(header["form"], arrays)

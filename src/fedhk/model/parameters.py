@@ -10,7 +10,7 @@ import numpy as np
 from fedhk._typing import FloatArray
 
 if TYPE_CHECKING:
-    from fedhk.model.low_rank import LowRank
+    from fedhk.tensors.low_rank import LowRank
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from fedhk._typing import FloatArray
-from fedhk.model.candidates import Candidates
 from fedhk.privacy.robust import FEWEST_SITES, STRONG_SITES, trimmed_mean
+from fedhk.starts.candidates import Candidates
 
 # Candidates whose neighbours at other sites are this many times further than is usual are left out of a start.
 FAR = 2.0

@@ -15,6 +15,9 @@ from typing import Any
 import numpy as np
 
 from fedhk._typing import FloatArray
+from fedhk.embedding.anchors import anchor_count, candidate_share
+from fedhk.embedding.cluster_sums import ClusterSums, sums_size
+from fedhk.embedding.diffusion import DiffusionSettings
 from fedhk.errors import MessageError
 from fedhk.federation.diffusion.server import (
     MOST_CLUSTERS,
@@ -34,14 +37,11 @@ from fedhk.federation.payloads import Arrays, Values
 from fedhk.federation.plausible import check_cluster_sums, reach
 from fedhk.federation.protocols import protocol_named
 from fedhk.federation.state import Plan, ServerState, digest_of
-from fedhk.model.anchors import anchor_count, candidate_share
-from fedhk.model.calibration_choice import Frames
-from fedhk.model.candidates import Candidates, candidate_rows
-from fedhk.model.cluster_sums import ClusterSums, sums_size
-from fedhk.model.diffusion import DiffusionSettings
-from fedhk.model.embedded_frame import choose_frame
-from fedhk.model.loop import Progress
+from fedhk.model.descent import Progress
 from fedhk.model.rows import Rows
+from fedhk.personal.calibration_choice import Frames
+from fedhk.personal.embedded_frame import choose_frame
+from fedhk.starts.candidates import Candidates, candidate_rows
 
 Answer = tuple[Candidates, FloatArray | None]
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedhk._random import seeded
 from fedhk._typing import FloatArray
+from fedhk.embedding.splitting import grouped, groups_size, read_groups, split
 from fedhk.errors import MessageError
 from fedhk.federation.diffusion.phase import anchors_wanted, full_views, took_products, with_anchors
 from fedhk.federation.diffusion.server import TOLD, as_matrix
@@ -18,9 +20,7 @@ from fedhk.federation.payloads import Arrays, Values
 from fedhk.federation.precision import as_sent, pack_rounded, unpack_rounded
 from fedhk.federation.protocols.base import held_rows
 from fedhk.federation.sealed.phases import SumPhase, held_sealed
-from fedhk.model.candidates import candidate_rows
-from fedhk.model.seeding import seeded
-from fedhk.model.splitting import grouped, groups_size, read_groups, split
+from fedhk.starts.candidates import candidate_rows
 
 if TYPE_CHECKING:
     from fedhk.federation.site import SiteState

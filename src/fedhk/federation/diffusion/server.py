@@ -11,14 +11,9 @@ import numpy as np
 
 from fedhk._typing import FloatArray
 from fedhk.data.scaling import Reference
-from fedhk.errors import DataError, MessageError
-from fedhk.federation.diffusion.state import Stage
-from fedhk.federation.messages import ArraySpec, Message, check_arrays
-from fedhk.federation.payloads import MOST_ROWS, Arrays, Values
-from fedhk.federation.precision import as_sent, pack_rounded
-from fedhk.model.affinity import AnchorGraph
-from fedhk.model.anchors import anchor_count, complete_candidates
-from fedhk.model.diffusion import (
+from fedhk.embedding.affinity import AnchorGraph
+from fedhk.embedding.anchors import anchor_count, complete_candidates
+from fedhk.embedding.diffusion import (
     EXTRA_DIRECTIONS,
     Diffusion,
     DiffusionSettings,
@@ -27,9 +22,14 @@ from fedhk.model.diffusion import (
     rows_of,
     stand_in_affinities,
 )
+from fedhk.embedding.spectrum import eigengap, gram_ritz, product_sensitivity, ritz, start_directions, unit_columns
+from fedhk.errors import DataError, MessageError
+from fedhk.federation.diffusion.state import Stage
+from fedhk.federation.messages import ArraySpec, Message, check_arrays
+from fedhk.federation.payloads import MOST_ROWS, Arrays, Values
+from fedhk.federation.precision import as_sent, pack_rounded
 from fedhk.model.joint import split_joint
 from fedhk.model.rows import Rows
-from fedhk.model.spectrum import eigengap, gram_ritz, product_sensitivity, ritz, start_directions, unit_columns
 
 # Precision of anchors, directions and the embedding on their way to sites: all use them as they are read, so that
 # rounding them loses nothing that is exact. Sums from sites are in double precision.

@@ -7,16 +7,16 @@ import math
 import numpy as np
 
 from fedhk._typing import FloatArray
+from fedhk.embedding.affinity import AnchorGraph
+from fedhk.embedding.diffusion import Diffusion, embedded, rows_of
+from fedhk.embedding.spectrum import gram, products
 from fedhk.errors import MessageError
 from fedhk.federation.diffusion.state import SiteStage
 from fedhk.federation.messages import Message, check_arrays
 from fedhk.federation.payloads import Arrays, Values
 from fedhk.federation.precision import rounded_spec, unpack_rounded
-from fedhk.model.affinity import AnchorGraph
-from fedhk.model.diffusion import Diffusion, embedded, rows_of
 from fedhk.model.joint import split_joint
 from fedhk.model.rows import Rows
-from fedhk.model.spectrum import gram, products
 
 # A site sends at least so many candidates, if its rows allow: what is rare elsewhere may be here.
 LEAST_CANDIDATES = 10

@@ -8,9 +8,9 @@ from typing import Any
 import scipy.sparse as sp
 
 from fedhk._typing import FloatArray
+from fedhk.embedding.affinity import AnchorGraph
+from fedhk.embedding.diffusion import Diffusion, DiffusionSettings
 from fedhk.federation.payloads import Arrays, Values
-from fedhk.model.affinity import AnchorGraph
-from fedhk.model.diffusion import Diffusion, DiffusionSettings
 from fedhk.model.rows import Rows
 
 

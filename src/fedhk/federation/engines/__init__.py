@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from fedhk.data.views import Views
     from fedhk.federation.state import Plan
-    from fedhk.model.personal_objective import SiteReport
+    from fedhk.personal.objective import SiteReport
 
 
 class Engine(Protocol):

@@ -26,7 +26,7 @@ from fedhk.federation.payloads import pack_text
 from fedhk.federation.remote.site import check_version
 from fedhk.federation.remote.site_file import Join
 from fedhk.federation.server import QuorumError
-from fedhk.model.personal_objective import SiteReport
+from fedhk.personal.objective import SiteReport
 
 if TYPE_CHECKING:
     from fedhk.federation.state import Plan

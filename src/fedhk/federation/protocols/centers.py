@@ -13,10 +13,10 @@ from fedhk.federation.messages import ArraySpec, Message, check_arrays
 from fedhk.federation.payloads import Arrays, Values
 from fedhk.federation.plausible import check_points, check_rows
 from fedhk.federation.protocols.base import RoundProtocol, held_parameters, held_rows
+from fedhk.model.descent import improve
 from fedhk.model.joint import split_joint
-from fedhk.model.loop import improve
-from fedhk.model.one_pass import Passes
 from fedhk.model.parameters import Parameters
+from fedhk.model.passes import Passes
 
 if TYPE_CHECKING:
     from fedhk.federation.site import SiteState

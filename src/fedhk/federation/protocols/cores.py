@@ -31,13 +31,12 @@ from fedhk.federation.protocols.statistics import (
     step,
     with_offset,
 )
-from fedhk.model.joint import split_joint
-from fedhk.model.kmeans import leading_axes
-from fedhk.model.one_pass import Passes
+from fedhk.model.joint import joint_rows, split_joint
 from fedhk.model.parameters import Parameters
+from fedhk.model.passes import Passes
 from fedhk.model.rows import Rows
-from fedhk.model.seeding import joint_rows
 from fedhk.model.statistics import Statistics
+from fedhk.starts.kmeans import leading_axes
 
 if TYPE_CHECKING:
     from fedhk.federation.site import SiteState

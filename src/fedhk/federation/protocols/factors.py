@@ -16,9 +16,9 @@ from fedhk.federation.plausible import ROUNDING, check_points, check_rows
 from fedhk.federation.precision import at_least_half, pack_rounded
 from fedhk.federation.protocols.base import RoundProtocol, held_parameters, held_rows
 from fedhk.federation.protocols.centers import LocalCenters, average_centers, client_shares, local_passes
-from fedhk.model.low_rank import LowRank
 from fedhk.model.parameters import Parameters
 from fedhk.model.statistics import Statistics
+from fedhk.tensors.low_rank import LowRank
 
 if TYPE_CHECKING:
     from fedhk.federation.site import SiteState

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedhk._typing import FloatArray
+from fedhk.embedding.cluster_sums import cluster_sums
 from fedhk.federation.messages import Message
 from fedhk.federation.payloads import Arrays, Values, pack_statistics, unpack_statistics
 from fedhk.federation.plausible import check_statistics
 from fedhk.federation.protocols.base import RoundProtocol, held_parameters, held_rows
-from fedhk.model.calibration import PRIOR_ROWS
-from fedhk.model.cluster_sums import cluster_sums
-from fedhk.model.loop import improve
-from fedhk.model.makeup import site_makeup
-from fedhk.model.one_pass import Passes
+from fedhk.model.cluster_summary import summarise_clusters
+from fedhk.model.descent import improve
 from fedhk.model.parameters import Parameters
+from fedhk.model.passes import Passes
 from fedhk.model.rows import Rows
 from fedhk.model.statistics import Statistics
+from fedhk.personal.calibration import PRIOR_ROWS
 
 if TYPE_CHECKING:
     from fedhk.federation.site import SiteState
@@ -85,16 +85,16 @@ def own_statistics(site: SiteState, workers: int) -> Statistics:
     return replace(statistics, numerators=tuple(n - w * offset for n, w, offset in parts))
 
 
-def final_sums(site: SiteState, workers: int, *, makeup: bool) -> FloatArray:
+def final_sums(site: SiteState, workers: int, *, cluster_summary: bool) -> FloatArray:
     """The objective at the final parameters, the rows it is of and, where asked for, what clusters are made of."""
     statistics = own_statistics(site, workers)
     sums = np.array([statistics.objective, statistics.rows])
-    if not makeup:
+    if not cluster_summary:
         return sums
     rows, seen = held_rows(site), seen_parameters(site)
     with Passes(rows, seen.n_clusters, workers) as scan:
         labels = scan.assign(seen)[1]
-    return np.concatenate([sums, site_makeup(rows, seen, labels).to_array()])
+    return np.concatenate([sums, summarise_clusters(rows, seen, labels).to_array()])
 
 
 def final_clusters(site: SiteState, full: Sequence[int], workers: int) -> FloatArray:

@@ -139,7 +139,7 @@ def restored(state: SiteState, message: Message) -> SiteState:
     state = replace(informed(state, message), run=str(values["run"]))
     state = replace(state, offset=_numbered(arrays, "offset"), basis=_numbered(arrays, "basis"))
     if "form" in values:
-        from fedhk.model.low_rank import LowRank  # noqa: PLC0415 - tensor algebra takes a second to import
+        from fedhk.tensors.low_rank import LowRank  # noqa: PLC0415 - tensor algebra takes a second to import
 
         state = replace(state, form=LowRank.from_arrays(values["form"], dict(arrays)))
     if state.secure is not None and "session" in values:

@@ -18,8 +18,8 @@ from fedhk.errors import MessageError
 from fedhk.federation.messages import Message
 from fedhk.federation.payloads import Arrays, Values
 from fedhk.federation.sealed.state import Sealed
+from fedhk.model.descent import Progress
 from fedhk.model.joint import split_joint
-from fedhk.model.loop import Progress
 from fedhk.model.parameters import Parameters
 from fedhk.model.preparation import references_from_moments
 from fedhk.privacy.fixed_point import LARGEST

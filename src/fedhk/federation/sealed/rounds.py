@@ -236,7 +236,7 @@ class Finish(PlainRound):
         return sums_size(plan, state) + (0 if state.stage is None else clusters_size(state))
 
     def values(self, site: SiteState, request: Message, workers: int) -> FloatArray:
-        found = final_sums(site, workers, makeup=bool(request.values.get("makeup")))
+        found = final_sums(site, workers, cluster_summary=bool(request.values.get("cluster_summary")))
         if "clusters" not in request.values:
             return found
         return np.concatenate([found, final_clusters(site, request.values["clusters"], workers)])

@@ -14,12 +14,12 @@ from fedhk.federation.messages import Message
 from fedhk.federation.payloads import Arrays, Values
 from fedhk.federation.protocols.base import held_rows
 from fedhk.federation.sealed.phases import MINMAX_UNIT, SumPhase, held_sealed
-from fedhk.model.candidates import candidate_rows
-from fedhk.model.cells import MOST_FEATURES, Grid, leading_grid, read_second_moments, second_moments, sketch
+from fedhk.model.descent import Progress
 from fedhk.model.joint import split_joint
-from fedhk.model.loop import Progress
 from fedhk.model.parameters import Parameters
 from fedhk.privacy.sensitivity import Neighbours, sum_sensitivity
+from fedhk.starts.candidates import candidate_rows
+from fedhk.starts.cells import MOST_FEATURES, Grid, leading_grid, read_second_moments, second_moments, sketch
 
 if TYPE_CHECKING:
     from fedhk.federation.site import SiteState

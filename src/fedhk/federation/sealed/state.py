@@ -9,8 +9,8 @@ import numpy as np
 
 from fedhk._typing import FloatArray
 from fedhk.federation.payloads import Arrays, Values
-from fedhk.model.cells import Grid
 from fedhk.privacy.secure_server import SecureServer
+from fedhk.starts.cells import Grid
 
 
 @dataclass(frozen=True, eq=False)

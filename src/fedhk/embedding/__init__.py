@@ -1,0 +1,1 @@
+"""Heat diffusion: affinities to anchors, their spectrum, and rows embedded in it."""

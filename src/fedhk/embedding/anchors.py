@@ -1,0 +1,166 @@
+"""Anchors from the weighted candidates of sites, and rows that stand in for theirs while nothing better is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import scipy.sparse as sp
+
+from fedhk._typing import BoolArray, FloatArray
+from fedhk.data.scaling import Reference
+from fedhk.data.views import Views
+from fedhk.model.joint import joint_rows, split_joint
+from fedhk.model.rows import Rows
+from fedhk.starts.kmeans import lloyd, plus_plus
+from fedhk.starts.seeding import distinct_rows
+
+# Anchors: so many, or four for a cluster where that is more; at most one for three rows, at least two for a cluster.
+MOST_ANCHORS, ROWS_PER_ANCHOR, GOOD_PER_CLUSTER, ANCHORS_PER_CLUSTER = 300, 3, 4, 2
+CANDIDATES_PER_ANCHOR = 2
+KMEANS_PASSES = 10
+
+# Rows that stand in for those of the sites, and near candidates in whose directions they spread.
+STAND_INS, DIRECTIONS = 3000, 7
+
+# Of them, as many as have this size are made at a time.
+PART_BYTES = 2**25
+
+# Candidates that say what one without a view would have there.
+DONORS = 3
+
+
+def anchor_count(n_clusters: int, n_rows: float, wanted: int = MOST_ANCHORS) -> int:
+    """How many anchors rows can bear."""
+    good = max(wanted, GOOD_PER_CLUSTER * n_clusters)
+    return max(ANCHORS_PER_CLUSTER * n_clusters, min(good, int(n_rows) // ROWS_PER_ANCHOR), 2)
+
+
+def candidate_share(n_anchors: int, n_rows: float) -> float:
+    """Candidates that a site sends for each of its rows."""
+    return CANDIDATES_PER_ANCHOR * n_anchors / max(n_rows, 1.0)
+
+
+def make_anchors(
+    candidates: Rows, n_anchors: int, references: Sequence[Reference], random_state: np.random.RandomState
+) -> tuple[FloatArray, ...]:
+    """Centres of groups of candidates in the joint space, per view, in model units; all different.
+
+    Parameters
+    ----------
+    candidates : Rows
+        Weighted candidates of all sites, complete (`complete_candidates`), or rows.
+    n_anchors : int
+        How many are wanted; fewer where there are fewer different candidates.
+    references : sequence of Reference
+        Where rows have length 1, anchors get length 1 too: the mean of a wide group is short, and would be near to
+        every row.
+    random_state : RandomState
+        Source of randomness.
+    """
+    joint = joint_rows(candidates).astype(np.float64)
+    first, weight = distinct_rows(joint, candidates.sample_weight)
+    points: FloatArray = joint[first]
+    if n_anchors < len(points):
+        seeds = plus_plus(points, weight, n_anchors, random_state)
+        points = lloyd(points, weight, seeds, KMEANS_PASSES)[0]
+    parts = split_joint(points, candidates.widths)
+    return tuple(unit_anchors(part, reference) for part, reference in zip(parts, references, strict=True))
+
+
+def unit_anchors(centers: FloatArray, reference: Reference) -> FloatArray:
+    """Centres with length 1 in input units, where rows have it."""
+    if not reference.unit_rows:
+        return centers
+    values = reference.to_input(centers)
+    lengths = np.linalg.norm(values, axis=1, keepdims=True)
+    return reference.to_model(values / np.where(lengths > 0, lengths, 1.0))
+
+
+def complete_candidates(candidates: Rows) -> Rows:
+    """Candidates of which none lacks a cell: it has the mean of the nearest candidates that have it, or the grand mean.
+
+    Distances are over the cells that both have, per cell.
+    """
+    joint = joint_rows(candidates, missing=np.nan).astype(np.float64)
+    has = ~np.isnan(joint)
+    values = np.where(has, joint, 0.0)
+    lacking = np.flatnonzero(~has.all(axis=1))
+    if len(lacking):
+        mask, own = has.astype(np.float64), values[lacking]
+        shared = mask[lacking] @ mask.T
+        apart = np.square(own) @ mask.T - 2 * own @ values.T + mask[lacking] @ np.square(values).T
+        apart = np.divide(apart, shared, out=np.full(shared.shape, np.inf), where=shared > 0)
+        filled = values.copy()
+        for row, distances in zip(lacking, apart, strict=True):
+            filled[row] = _donated(values, has, int(row), distances)
+        values = filled
+    return _with_tables(candidates, values)
+
+
+def _donated(values: FloatArray, has: BoolArray, row: int, distances: FloatArray) -> FloatArray:
+    """One candidate with the cells that it lacks."""
+    result: FloatArray = values[row].copy()
+    order = np.argsort(distances, kind="stable")
+    order = order[np.isfinite(distances[order])]
+    given = has[order] & (np.cumsum(has[order], axis=0) <= DONORS)
+    count = given.sum(axis=0)
+    sums = np.where(given, values[order], 0.0).sum(axis=0)
+    lacks = ~has[row] & (count > 0)
+    result[lacks] = sums[lacks] / count[lacks]
+    return result
+
+
+def stand_in_rows(
+    candidates: Rows, random_state: np.random.RandomState, count: int = STAND_INS, part_bytes: int = PART_BYTES
+) -> Iterator[Rows]:
+    """Rows such as may stand behind complete candidates: as far from them as the spreads say, towards their neighbours.
+
+    Means alone are nearer to anchors than rows are, and say little about how rows tie anchors to each other. They come
+    in parts, because wide rows are large.
+    """
+    joint, widths = joint_rows(candidates).astype(np.float64), candidates.widths
+    weight = np.ones(len(joint)) if candidates.sample_weight is None else np.asarray(candidates.sample_weight)
+    spread = np.zeros((len(joint), len(widths))) if candidates.spread is None else candidates.spread
+    pick = random_state.choice(len(joint), count, p=weight / weight.sum())
+    near = _neighbours(joint)
+    steps = random_state.normal(size=(count, near.shape[1]))
+    # how much of each candidate is in the move of a row: some of its neighbours, less of where it stands
+    shares = np.column_stack([steps, -steps.sum(axis=1)])
+    where = np.column_stack([near[pick], pick])
+    pointers = np.arange(0, where.size + 1, where.shape[1])
+    mix = sp.csr_array((shares.ravel(), where.ravel(), pointers), shape=(count, len(joint)))
+    plain = replace(candidates, sample_weight=None, spread=None)
+    size = max(1, part_bytes // (8 * sum(widths)))
+    for start in range(0, count, size):
+        part = slice(start, min(start + size, count))
+        moved = moves(mix[part] @ joint, spread[pick[part]], widths)
+        yield _with_tables(plain, joint[pick[part]] + moved)
+
+
+def moves(directions: FloatArray, spread: FloatArray, widths: Sequence[int]) -> FloatArray:
+    """Moves in given directions, per view as long as the root of its spread."""
+    parts = []
+    for move, squared in zip(split_joint(directions, widths), spread.T, strict=True):
+        length = np.linalg.norm(move, axis=1)
+        parts.append(move * np.divide(np.sqrt(squared), length, out=np.zeros(len(move)), where=length > 0)[:, None])
+    return np.hstack(parts)
+
+
+def _neighbours(joint: FloatArray) -> FloatArray:
+    """Numbers of the nearest other points of each, shape (n, at most DIRECTIONS)."""
+    norms = np.einsum("nd,nd->n", joint, joint)
+    apart = norms[:, None] + norms - 2 * joint @ joint.T
+    np.fill_diagonal(apart, -np.inf)
+    return np.asarray(np.argsort(apart, axis=1, kind="stable")[:, 1 : DIRECTIONS + 1])
+
+
+def _with_tables(rows: Rows, joint: FloatArray) -> Rows:
+    """The rows with other values, in model units already, and without a missing cell."""
+    tables = tuple(np.ascontiguousarray(part) for part in split_joint(joint, rows.widths))
+    views = Views(
+        tables, rows.views.names, len(joint), np.dtype(np.float64), (False,) * len(tables), rows.views.columns
+    )
+    plain = tuple(replace(r, unit_rows=False, shift=np.zeros(r.width), scale=np.ones(r.width)) for r in rows.references)
+    return replace(rows, views=views, references=plain)

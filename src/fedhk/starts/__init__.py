@@ -1,0 +1,1 @@
+"""Where a fit starts: seeding, candidates of sites, compression and cells."""

@@ -1,0 +1,120 @@
+"""Weighted candidates: what a site says of its rows before there are centres (k-FED), and how the server reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedhk._typing import FloatArray, IntArray
+from fedhk.data.scaling import Reference
+from fedhk.data.views import Views
+from fedhk.model.joint import joint_rows, view_sums
+from fedhk.model.rows import Rows
+from fedhk.starts.kmeans import group_sums, lloyd, plus_plus
+from fedhk.starts.seeding import sample_rows
+
+# A candidate is a mean of rows, never a row.
+LEAST_ROWS = 2
+ROWS_PER_CANDIDATE = 3
+KMEANS_PASSES = 10
+
+# Candidates over all sites: enough to see what each view has to say, and at least so many per cluster; and the fewest
+# per cluster that each site is asked for.
+ALL_CANDIDATES, FEW_CANDIDATES, CANDIDATES_PER_CLUSTER, SITE_CANDIDATES = 1000, 400, 20, 2
+
+# Multiplications that the server may spend on a pass of all starts, and the most starts in multiples of `n_init`.
+STARTS_WORK, MOST_STARTS = 10**8, 5
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Means of groups of rows, and what is lost by taking means.
+
+    Parameters
+    ----------
+    points : array of shape (k, sum of widths)
+        In model units; NaN where no row of the group has the feature.
+    sizes : array of shape (k,)
+        Weight of the rows of each group; scaled up where the site looked at a sample of its rows.
+    spreads : array of shape (k, s)
+        Mean squared distance of the rows of each group to its mean, per view.
+    """
+
+    points: FloatArray
+    sizes: FloatArray
+    spreads: FloatArray
+
+
+def candidates_per_site(n_clusters: int, n_sites: int, *, few: bool = False) -> int:
+    """How many candidates each site is asked for; fewer (`few`) are good enough, more save a round or two."""
+    least = FEW_CANDIDATES if few else ALL_CANDIDATES
+    wanted = max(least, CANDIDATES_PER_CLUSTER * n_clusters * least // ALL_CANDIDATES)
+    return max(SITE_CANDIDATES * n_clusters, -(-wanted // n_sites))
+
+
+def candidate_starts(n_init: int, n_candidates: int, width: int, n_clusters: int) -> int:
+    """Starts to compare on candidates: more than on rows where that is cheap, because means hide good starts."""
+    work = n_candidates * min(width, n_candidates) * n_clusters
+    return int(np.clip(STARTS_WORK // max(work, 1), n_init, MOST_STARTS * n_init))
+
+
+def site_candidates(rows: Rows, n_candidates: int, random_state: np.random.RandomState) -> Candidates:
+    """Means of groups of a site's rows in the joint space of all views.
+
+    Parameters
+    ----------
+    rows : Rows
+        The site's rows.
+    n_candidates : int
+        How many are wanted; a small site gives fewer, at most one for three rows.
+    random_state : RandomState
+        Source of randomness.
+    """
+    total = float(rows.n_rows if rows.sample_weight is None else rows.sample_weight.sum())
+    sample = sample_rows(rows, n_candidates, random_state)
+    count = max(1, min(n_candidates, sample.n_rows // ROWS_PER_CANDIDATE))
+    if sample.n_rows < LEAST_ROWS or not total > 0:
+        return Candidates(np.zeros((0, sum(rows.widths))), np.zeros(0), np.zeros((0, len(rows.widths))))
+    joint = joint_rows(sample, missing=np.nan)
+    weight = np.ones(sample.n_rows) if sample.sample_weight is None else sample.sample_weight
+    groups = _groups(np.nan_to_num(joint, nan=0.0), weight, count, random_state)
+    found = _means(joint, weight, groups, rows.widths)
+    return replace(found, sizes=found.sizes * (total / weight.sum()))
+
+
+def candidate_rows(found: Sequence[Candidates], references: Sequence[Reference], names: Sequence[str]) -> Rows:
+    """Candidates of sites as rows with weights: the server chooses its start on them as a site would on its rows."""
+    points = np.vstack([candidates.points for candidates in found])
+    widths = [reference.width for reference in references]
+    tables = tuple(np.ascontiguousarray(part) for part in np.split(points, np.cumsum(widths)[:-1], axis=1))
+    missing = tuple(bool(np.isnan(table).any()) for table in tables)
+    views = Views(tables, tuple(names), len(points), points.dtype, missing, (None,) * len(widths))
+    plain = tuple(replace(r, unit_rows=False, shift=np.zeros(r.width), scale=np.ones(r.width)) for r in references)
+    sizes = np.concatenate([candidates.sizes for candidates in found])
+    return Rows(views, plain, sizes, np.vstack([candidates.spreads for candidates in found]))
+
+
+def _groups(joint: FloatArray, weight: FloatArray, count: int, random_state: np.random.RandomState) -> IntArray:
+    """Group of each row, none of them with fewer than `LEAST_ROWS` rows."""
+    weight = np.maximum(weight, 1e-12)
+    centers = plus_plus(joint, weight, count, random_state)
+    while True:
+        centers, groups, _ = lloyd(joint, weight, centers, KMEANS_PASSES)
+        enough = np.bincount(groups, minlength=len(centers)) >= LEAST_ROWS
+        if enough.all() or len(centers) == 1:
+            return groups
+        centers = centers[enough] if enough.any() else joint.mean(axis=0, keepdims=True)
+
+
+def _means(joint: FloatArray, weight: FloatArray, groups: IntArray, widths: Sequence[int]) -> Candidates:
+    """Means over the observed cells of each group, its weight, and how far its rows are from the mean."""
+    count = int(groups.max()) + 1
+    seen, sizes = group_sums((~np.isnan(joint)).astype(np.float64), weight, groups, count)
+    sums, _ = group_sums(np.nan_to_num(joint, nan=0.0), weight, groups, count)
+    means = np.divide(sums, seen, out=np.full(sums.shape, np.nan), where=seen > 0)
+    apart = np.square(np.nan_to_num(joint - means[groups], nan=0.0))
+    spreads, _ = group_sums(view_sums(apart, widths), weight, groups, count)
+    filled = sizes > 0
+    return Candidates(means[filled], sizes[filled], spreads[filled] / sizes[filled, None])

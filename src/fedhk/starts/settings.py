@@ -1,0 +1,154 @@
+"""What a user chooses about the model, and the parameters that follow before any row is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedhk._typing import FloatArray
+from fedhk.data.scaling import HeatCoef, Reference, Scaling
+from fedhk.errors import DataError
+from fedhk.model.parameters import Parameters
+from fedhk.model.passes import Passes
+from fedhk.model.rows import Rows
+from fedhk.model.statistics import Statistics
+from fedhk.starts.seeding import LEAST_POWER, SEEDERS, Judge, best_start
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The choices that define the objective and the start; the same at one site and at many.
+
+    Parameters
+    ----------
+    n_clusters : int
+        Number of clusters c.
+    heat_coef, scaling : str
+        Rule for the heat-kernel coefficients, and for the units of features.
+    heat_time : float
+        Bandwidth t.
+    fuzzifier : float or None
+        m; None chooses it by how far apart the clusters of the start are.
+    view_weights : {"auto", "uniform", "learned"} or tuple of float
+        Weights chosen by clusterability, equal, learned with the centres (`eqn:diff_V_EFKMVFC`), or given.
+    view_exponent : float
+        alpha.
+    init : str or tuple of array of shape (c, d_h)
+        How starts are drawn, or centres in input units.
+    n_init : int
+        Starts to compare.
+    decomposition : str or None
+        Low-rank form of the centres, one of `fedhk.tensors.DECOMPOSITIONS`.
+    rank : int, tuple of int, float or "auto"
+        Rank of that form.
+    """
+
+    n_clusters: int
+    heat_coef: HeatCoef
+    scaling: Scaling
+    heat_time: float
+    fuzzifier: float | None
+    view_weights: str | tuple[float, ...]
+    view_exponent: float
+    init: str | tuple[FloatArray, ...]
+    n_init: int
+    decomposition: str | None = None
+    rank: int | float | str | tuple[int, ...] = "auto"
+
+    @property
+    def learn_weights(self) -> bool:
+        """Whether view weights are updated in every iteration."""
+        return self.view_weights == "learned"
+
+    def exact_rank(self, widths: Sequence[int], names: Sequence[str]) -> bool:
+        """Whether a rank was given that constrains nothing: any centres have it. Refuses one that views cannot have."""
+        if self.decomposition is None or isinstance(self.rank, str | float):
+            return False
+        from fedhk.tensors import DECOMPOSITIONS, check_rank  # noqa: PLC0415 - tensor algebra takes a second to import
+
+        form = DECOMPOSITIONS[self.decomposition]
+        rank = check_rank(self.rank, form.limits(self.n_clusters, widths, names), form.name)
+        return form.is_full(rank, self.n_clusters, widths)
+
+    @property
+    def needs_ranges(self) -> bool:
+        """Whether the least and largest value of each feature are needed: they are values of single rows."""
+        return self.scaling == "minmax" or self.heat_coef == "minmax"
+
+    def template(self, references: Sequence[Reference]) -> Parameters:
+        """The parameters before a start is chosen; centres are zero, or those that were given.
+
+        With given centres nothing is drawn, so that what "auto" would choose from a start is the plain value: equal
+        view weights, and the fuzzifier of well separated clusters.
+        """
+        n_views = len(references)
+        weights = np.ones(n_views) if isinstance(self.view_weights, str) else np.array(self.view_weights)
+        centers: tuple[FloatArray, ...]
+        if isinstance(self.init, str):
+            centers = tuple(np.zeros((self.n_clusters, reference.width)) for reference in references)
+        else:
+            centers = tuple(r.to_model(values) for r, values in zip(references, self.init, strict=True))
+        return Parameters(
+            centers=centers,
+            view_weights=weights / weights.sum(),
+            heat_time=self.heat_time,
+            fuzzifier=1.0 + 1.0 / LEAST_POWER if self.fuzzifier is None else self.fuzzifier,
+            view_exponent=self.view_exponent,
+            # only learned weights must know that a view is rare
+            view_shares=np.array([reference.share if self.learn_weights else 1.0 for reference in references]),
+        )
+
+    def given_start(self, references: Sequence[Reference], names: Sequence[str]) -> Parameters:
+        """The start where centres were given; refuses ones that are not of these views."""
+        widths = [centers.shape[1] for centers in self.init if not isinstance(centers, str)]
+        if widths != [reference.width for reference in references]:
+            raise DataError(
+                f"init has centres with {widths} features, the views of the sites {list(names)} have "
+                f"{[reference.width for reference in references]}."
+            )
+        return self.constrained(self.template(references), names)
+
+    def start(
+        self,
+        rows: Rows,
+        random_state: np.random.RandomState,
+        workers: int,
+        *,
+        n_init: int | None = None,
+        judge: Judge | None = None,
+    ) -> Parameters:
+        """The parameters of the first iteration, chosen on a site's rows or on the candidates that sites sent."""
+        template = self.template(rows.references)
+        if not isinstance(self.init, str):
+            return self.constrained(template, rows.views.names)
+        start = best_start(
+            rows,
+            template,
+            SEEDERS[self.init],
+            n_init=self.n_init if n_init is None else n_init,
+            choose_weights=self.view_weights == "auto",
+            choose_fuzzifier=self.fuzzifier is None,
+            random_state=random_state,
+            workers=workers,
+            judge=judge,
+        )
+        if self.decomposition is None:
+            return start
+        with Passes(rows, self.n_clusters, workers) as scan:
+            return self.constrained(start, rows.views.names, scan.statistics(start))
+
+    def constrained(
+        self, start: Parameters, view_names: Sequence[str], statistics: Statistics | None = None
+    ) -> Parameters:
+        """A start in the low-rank form that was asked for, near to what it was; see `low_rank.constrain`."""
+        if self.decomposition is None:
+            return start
+        from fedhk.tensors.low_rank import constrain  # noqa: PLC0415 - tensor algebra takes a second to import
+
+        return constrain(start, self.decomposition, self.rank, view_names, statistics)
+
+    def with_clusters(self, n_clusters: int) -> Settings:
+        """The same with another number of clusters."""
+        return replace(self, n_clusters=n_clusters)
