@@ -129,7 +129,7 @@ GOOD = [
     "`eqn:KED`",
     "a",
     "`reference.ked`",
-    "`model/test_one_pass.py::test_objective_never_rises`",
+    "`model/test_passes.py::test_objective_never_rises`",
     "as written",
     "So.",
 ]
@@ -145,7 +145,7 @@ GOOD = [
         (2, "`model.nowhere.ked`", "does not exist"),
         (2, "`reference.fked(lecture)`", "no parameter 'lecture'"),
         (3, "`model/test_two_pass.py::test_x`", "does not exist"),
-        (3, "`model/test_one_pass.py::test_objective_rises`", "has no test_objective_rises"),
+        (3, "`model/test_passes.py::test_objective_rises`", "has no test_objective_rises"),
         (4, "perhaps", "verdict"),
         (5, "because", "not a sentence"),
     ],
