@@ -11,7 +11,7 @@ import numpy as np
 
 from fedhk.model.parameters import Parameters
 from fedhk.model.statistics import Statistics
-from fedhk.model.updates import learned_view_weights, update_centers
+from fedhk.model.updates import learned_view_weights
 
 
 @dataclass(frozen=True)
@@ -66,11 +66,7 @@ def improve(parameters: Parameters, statistics: Statistics, *, learn_weights: bo
         learned = learned_view_weights(statistics.costs[seen], parameters.view_shares[seen], parameters.view_exponent)
         weights = weights.copy()
         weights[seen] = learned if seen.all() else learned * weights[seen].sum()
-    parameters = replace(parameters, view_weights=weights)
-    if parameters.form is None:
-        return replace(parameters, centers=update_centers(statistics, parameters.centers))
-    form = parameters.form.step(statistics, parameters.centers, parameters.view_factors)
-    return replace(parameters, centers=form.centers(), form=form)
+    return replace(parameters, view_weights=weights).move_centers(statistics)
 
 
 def minimise(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +14,6 @@ from fedhk.data.views import Columns, Views, is_tensor, row_shape
 from fedhk.model.cluster_summary import ClusterSummary
 from fedhk.model.parameters import Parameters
 from fedhk.model.rows import Rows
-
-if TYPE_CHECKING:
-    from fedhk.tensors.low_rank import LowRank
 
 REFERENCE_ARRAYS = ("shift", "scale", "low", "span")
 PARAMETER_NUMBERS = ("heat_time", "fuzzifier", "view_exponent")
@@ -88,7 +85,7 @@ class FittedModel:
             flat = centers[name].reshape(len(centers[name]), -1) if name in centers else None
             varies = np.isfinite(reference.scale)
             inner.append(shared if flat is None else np.where(varies, reference.to_model(flat), 0.0))
-        parameters = replace(self.parameters, centers=tuple(inner), form=None, sizes=own.parameters.sizes)
+        parameters = replace(self.parameters.free(), centers=tuple(inner), sizes=own.parameters.sizes)
         return self.rows(views), parameters
 
     def to_state(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
@@ -116,9 +113,6 @@ class FittedModel:
             arrays["sizes"] = self.parameters.sizes
         if self.cluster_summary is not None:
             arrays["cluster_summary"] = self.cluster_summary.to_array()
-        if self.parameters.form is not None:
-            header["form"], factors = self.parameters.form.to_arrays()
-            arrays |= factors
         return header, arrays
 
     @classmethod
@@ -142,7 +136,6 @@ class FittedModel:
             fuzzifier,
             view_exponent,
             arrays["view_shares"],
-            _read_form(header, arrays),
             arrays.get("sizes"),
         )
         cluster_summary = (
@@ -153,11 +146,3 @@ class FittedModel:
         known = [v["columns"] or v.get("shape") for v in views]  # files of earlier versions say nothing of shapes
         columns = tuple(None if features is None else tuple(features) for features in known)
         return cls(parameters, references, tuple(v["name"] for v in views), columns, cluster_summary)
-
-
-def _read_form(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> LowRank | None:
-    if "form" not in header:
-        return None
-    from fedhk.tensors.low_rank import LowRank  # noqa: PLC0415 - tensor algebra takes a second to import
-
-    return LowRank.from_arrays(header["form"], arrays)

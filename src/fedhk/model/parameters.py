@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
 from fedhk._typing import FloatArray
-
-if TYPE_CHECKING:
-    from fedhk.tensors.low_rank import LowRank
+from fedhk.model.statistics import Statistics
+from fedhk.model.updates import update_centers
 
 
 @dataclass(frozen=True)
 class Parameters:
     """Centres, view weights and the three numbers that shape the objective, in model units.
+
+    The centres here are free. A subclass that constrains them overrides how they move and how they change coordinates;
+    `fedhk.tensors.low_rank.LowRankParameters` does.
 
     Parameters
     ----------
@@ -32,8 +35,6 @@ class Parameters:
     view_shares : array of shape (s,)
         Share of the rows that have each view: a view's cost is divided by it, so that a view is not thought good
         because it is rare.
-    form : LowRank or None
-        The low-rank form that the centres have, where they are constrained to one.
     sizes : array of shape (c,) or None
         In a site's own model: how many times more frequent each cluster is there than everywhere. Memberships are
         multiplied by it, so that a row between two clusters goes to the one that is frequent at its site.
@@ -45,7 +46,6 @@ class Parameters:
     fuzzifier: float
     view_exponent: float
     view_shares: FloatArray
-    form: LowRank | None = None
     sizes: FloatArray | None = None
 
     @property
@@ -63,3 +63,23 @@ class Parameters:
     def cluster_factors(self) -> FloatArray | None:
         """What multiplies each cluster's distance: sizes^(1-m), of which memberships in proportion to sizes follow."""
         return None if self.sizes is None else np.asarray(self.sizes ** (1.0 - self.fuzzifier))
+
+    def move_centers(self, statistics: Statistics) -> Self:
+        """Take the centre step a = N / W, which never raises the objective, from the statistics at these parameters."""
+        return replace(self, centers=update_centers(statistics, self.centers))
+
+    def free(self) -> Parameters:
+        """Give the same parameters without any constraint on the centres."""
+        return self
+
+    def in_basis(self, basis: Sequence[FloatArray]) -> Parameters:
+        """Give the parameters with centres in the coordinates of orthonormal columns E_h, of shape (d_h, q_h)."""
+        return replace(self, centers=tuple(values @ e for values, e in zip(self.centers, basis, strict=True)))
+
+    def from_basis(self, basis: Sequence[FloatArray]) -> Parameters:
+        """Give the parameters with centres in features, from centres in the coordinates of `basis`."""
+        return replace(self, centers=tuple(values @ e.T for values, e in zip(self.centers, basis, strict=True)))
+
+    def spans(self) -> tuple[FloatArray, ...]:
+        """Give, per view, rows that span all places where the centres are: here the centres themselves."""
+        return self.centers

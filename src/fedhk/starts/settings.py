@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from fedhk._typing import FloatArray
 from fedhk.data.scaling import HeatCoef, Reference, Scaling
 from fedhk.errors import DataError
+from fedhk.model.forms import CenterForm
 from fedhk.model.parameters import Parameters
 from fedhk.model.passes import Passes
 from fedhk.model.rows import Rows
@@ -39,10 +40,8 @@ class Settings:
         How starts are drawn, or centres in input units.
     n_init : int
         Starts to compare.
-    decomposition : str or None
-        Low-rank form of the centres, one of `fedhk.tensors.DECOMPOSITIONS`.
-    rank : int, tuple of int, float or "auto"
-        Rank of that form.
+    form : CenterForm
+        What the centres are constrained to; free unless said otherwise.
     """
 
     n_clusters: int
@@ -54,23 +53,12 @@ class Settings:
     view_exponent: float
     init: str | tuple[FloatArray, ...]
     n_init: int
-    decomposition: str | None = None
-    rank: int | float | str | tuple[int, ...] = "auto"
+    form: CenterForm = field(default_factory=CenterForm)
 
     @property
     def learn_weights(self) -> bool:
         """Whether view weights are updated in every iteration."""
         return self.view_weights == "learned"
-
-    def exact_rank(self, widths: Sequence[int], names: Sequence[str]) -> bool:
-        """Whether a rank was given that constrains nothing: any centres have it. Refuses one that views cannot have."""
-        if self.decomposition is None or isinstance(self.rank, str | float):
-            return False
-        from fedhk.tensors import DECOMPOSITIONS, check_rank  # noqa: PLC0415 - tensor algebra takes a second to import
-
-        form = DECOMPOSITIONS[self.decomposition]
-        rank = check_rank(self.rank, form.limits(self.n_clusters, widths, names), form.name)
-        return form.is_full(rank, self.n_clusters, widths)
 
     @property
     def needs_ranges(self) -> bool:
@@ -108,7 +96,7 @@ class Settings:
                 f"init has centres with {widths} features, the views of the sites {list(names)} have "
                 f"{[reference.width for reference in references]}."
             )
-        return self.constrained(self.template(references), names)
+        return self.form.constrain(self.template(references), names)
 
     def start(
         self,
@@ -122,7 +110,7 @@ class Settings:
         """The parameters of the first iteration, chosen on a site's rows or on the candidates that sites sent."""
         template = self.template(rows.references)
         if not isinstance(self.init, str):
-            return self.constrained(template, rows.views.names)
+            return self.form.constrain(template, rows.views.names)
         start = best_start(
             rows,
             template,
@@ -134,20 +122,12 @@ class Settings:
             workers=workers,
             judge=judge,
         )
-        if self.decomposition is None:
-            return start
-        with Passes(rows, self.n_clusters, workers) as scan:
-            return self.constrained(start, rows.views.names, scan.statistics(start))
 
-    def constrained(
-        self, start: Parameters, view_names: Sequence[str], statistics: Statistics | None = None
-    ) -> Parameters:
-        """A start in the low-rank form that was asked for, near to what it was; see `low_rank.constrain`."""
-        if self.decomposition is None:
-            return start
-        from fedhk.tensors.low_rank import constrain  # noqa: PLC0415 - tensor algebra takes a second to import
+        def collect() -> Statistics:
+            with Passes(rows, self.n_clusters, workers) as scan:
+                return scan.statistics(start)
 
-        return constrain(start, self.decomposition, self.rank, view_names, statistics)
+        return self.form.constrain(start, rows.views.names, collect)
 
     def with_clusters(self, n_clusters: int) -> Settings:
         """The same with another number of clusters."""

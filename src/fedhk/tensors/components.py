@@ -11,6 +11,7 @@ from tensorly.tenalg import khatri_rao
 
 from fedhk._typing import FloatArray, IntArray
 from fedhk.tensors.base import Decomposition
+from fedhk.tensors.factors import Factors
 from fedhk.tensors.gauges import best_signs, match_columns, peak_signs, ratio
 from fedhk.tensors.solves import beyond, polar_factor, procrustes, solve_rows
 
@@ -18,7 +19,7 @@ __all__ = ["ComponentFactors", "Components"]
 
 
 @dataclass(frozen=True)
-class ComponentFactors:
+class ComponentFactors(Factors):
     """Factors of the centres A^h = P diag(R_h) (B_h Q)^T.
 
     Parameters

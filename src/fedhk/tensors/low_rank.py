@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from fedhk._typing import FloatArray
+from fedhk.model.forms import CenterForm
 from fedhk.model.parameters import Parameters
 from fedhk.model.statistics import Statistics
 from fedhk.model.updates import LEAST_SHARE
 from fedhk.tensors import DECOMPOSITIONS, Decomposition, check_rank, choose_rank, weighted_error
+from fedhk.tensors.factors import Factors
 from fedhk.tensors.solves import orthonormal_columns
 
 # Sweeps of the first fit, its starts, and sweeps of a step; a start of PARAFAC2 may end in a poor place.
@@ -35,7 +36,7 @@ class LowRank:
     """
 
     name: str
-    factors: Any
+    factors: Factors
     error: float
 
     @property
@@ -75,21 +76,6 @@ class LowRank:
         found = form.assemble(bases, form.core(self.factors), [len(part) for part in bases])
         return replace(self, factors=found)
 
-    def to_arrays(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-        """A JSON value and arrays that `from_arrays` takes."""
-        form = self.decomposition
-        parts = {"basis": form.basis(self.factors), "core": form.core(self.factors)}
-        arrays = {f"form.{kind}.{i}": array for kind, found in parts.items() for i, array in enumerate(found)}
-        widths = [len(part) for part in self.bases]
-        return {"name": self.name, "error": self.error, "widths": widths}, arrays
-
-    @classmethod
-    def from_arrays(cls, described: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> LowRank:
-        """The form that `to_arrays` described."""
-        basis, core = _listed(arrays, "basis"), _listed(arrays, "core")
-        form = DECOMPOSITIONS[described["name"]]
-        return cls(described["name"], form.assemble(basis, core, described["widths"]), float(described["error"]))
-
     def step(self, statistics: Statistics, previous: Sequence[FloatArray], factors: FloatArray) -> LowRank:
         """The form after the constrained centre step; J does not rise.
 
@@ -121,37 +107,121 @@ class LowRank:
         return replace(self, factors=self.decomposition.initial(centers, rank=self.rank), error=0.0)
 
 
-def constrain(
-    parameters: Parameters, name: str, rank: Any, view_names: Sequence[str], statistics: Statistics | None = None
-) -> Parameters:
-    """Parameters whose centres have a low-rank form, near to what they were.
+@dataclass(frozen=True)
+class LowRankParameters(Parameters):
+    """Parameters whose centres have a low-rank form, and keep it when they move.
 
     Parameters
     ----------
-    parameters : Parameters
-        A start, without constraint.
-    name : str
-        One of `fedhk.tensors.DECOMPOSITIONS`.
-    rank : int, sequence of int, float or "auto"
-        As `fedhk.tensors.choose_rank` takes it.
-    view_names : sequence of str
-        For errors.
-    statistics : Statistics, optional
-        At the parameters: how much each centre matters. Without them all matter alike.
+    form : LowRank
+        The form of the centres.
     """
-    form, factors = DECOMPOSITIONS[name], parameters.view_factors
-    if statistics is None:
-        targets = list(parameters.centers)
-        weights = [np.full((parameters.n_clusters, 1), factor) for factor in factors]
-    else:
-        targets, weights = _targets(statistics, parameters.centers, factors)
-    if not isinstance(rank, str | float):
-        widths = [target.shape[1] for target in targets]
-        rank = check_rank(rank, form.limits(parameters.n_clusters, widths, view_names), form.name)
-    low_rank = _nearest(name, rank, targets, weights, view_names)
-    if low_rank.free:  # nothing is constrained: the start stays what it is
-        low_rank = low_rank.refitted(parameters.centers)
-    return replace(parameters, centers=low_rank.centers(), form=low_rank)
+
+    form: LowRank = field(kw_only=True)
+
+    @classmethod
+    def of(cls, parameters: Parameters, form: LowRank) -> LowRankParameters:
+        """Add a form to parameters whose centres are those of the form."""
+        return cls(**_plain_fields(parameters), form=form)
+
+    def move_centers(self, statistics: Statistics) -> Self:
+        """Take the centre step that keeps the form, from the statistics at these parameters."""
+        form = self.form.step(statistics, self.centers, self.view_factors)
+        return replace(self, centers=form.centers(), form=form)
+
+    def free(self) -> Parameters:
+        return Parameters(**_plain_fields(self))
+
+    def in_basis(self, basis: Sequence[FloatArray]) -> Parameters:
+        """Give the parameters in the coordinates of a basis that holds the centres.
+
+        Where the rank constrains nothing, centres in the basis move freely, and `from_basis` finds their form again.
+        """
+        inner = self.free().in_basis(basis)
+        if self.form.free:
+            return UnconstrainedInBasis(**_plain_fields(inner), decomposition=self.form.name, rank=self.form.rank)
+        return LowRankParameters.of(inner, self.form.compressed(basis))
+
+    def from_basis(self, basis: Sequence[FloatArray]) -> Parameters:
+        return LowRankParameters.of(self.free().from_basis(basis), self.form.expanded(basis))
+
+    def spans(self) -> tuple[FloatArray, ...]:
+        """Give, per view, rows that span all centres that the form can reach without a change of its bases."""
+        return self.centers if self.form.free else tuple(basis.T for basis in self.form.bases)
+
+
+@dataclass(frozen=True)
+class UnconstrainedInBasis(Parameters):
+    """Parameters in a basis, whose centres have in features a low-rank form that constrains nothing.
+
+    Parameters
+    ----------
+    decomposition : str
+        One of `fedhk.tensors.DECOMPOSITIONS`.
+    rank : tuple of int
+        The rank of the form: all centres have it.
+    """
+
+    decomposition: str = field(kw_only=True)
+    rank: tuple[int, ...] = field(kw_only=True)
+
+    def free(self) -> Parameters:
+        return Parameters(**_plain_fields(self))
+
+    def from_basis(self, basis: Sequence[FloatArray]) -> Parameters:
+        """Give the parameters in features, with the form that their centres have there."""
+        outer = self.free().from_basis(basis)
+        factors = DECOMPOSITIONS[self.decomposition].initial(outer.centers, rank=self.rank)
+        return LowRankParameters.of(outer, LowRank(self.decomposition, factors, 0.0))
+
+
+@dataclass(frozen=True)
+class LowRankForm(CenterForm):
+    """Centres of low rank, as a user asks for them.
+
+    Parameters
+    ----------
+    decomposition : str
+        One of `fedhk.tensors.DECOMPOSITIONS`.
+    rank : int, tuple of int, float or "auto"
+        As `fedhk.tensors.choose_rank` takes it.
+    """
+
+    decomposition: str
+    rank: int | float | str | tuple[int, ...] = "auto"
+
+    def constrain(
+        self,
+        start: Parameters,
+        view_names: Sequence[str],
+        statistics: Callable[[], Statistics] | None = None,
+    ) -> LowRankParameters:
+        form, rank = DECOMPOSITIONS[self.decomposition], self.rank
+        if statistics is None:
+            targets = list(start.centers)
+            weights: list[FloatArray] = [np.full((start.n_clusters, 1), factor) for factor in start.view_factors]
+        else:
+            targets, weights = _targets(statistics(), start.centers, start.view_factors)
+        if not isinstance(rank, str | float):
+            widths = [target.shape[1] for target in targets]
+            rank = check_rank(rank, form.limits(start.n_clusters, widths, view_names), form.name)
+        low_rank = _nearest(self.decomposition, rank, targets, weights, view_names)
+        if low_rank.free:  # nothing is constrained: the start stays what it is
+            low_rank = low_rank.refitted(start.centers)
+        return LowRankParameters.of(replace(start, centers=low_rank.centers()), low_rank)
+
+    def is_exact(self, n_clusters: int, widths: Sequence[int], view_names: Sequence[str]) -> bool:
+        """Whether a rank was given that constrains nothing. Refuses a rank that such views cannot have."""
+        if isinstance(self.rank, str | float):
+            return False
+        form = DECOMPOSITIONS[self.decomposition]
+        rank = check_rank(self.rank, form.limits(n_clusters, widths, view_names), form.name)
+        return form.is_full(rank, n_clusters, widths)
+
+
+def _plain_fields(parameters: Parameters) -> dict[str, Any]:
+    """The fields that all parameters have, whatever form their centres have."""
+    return {part.name: getattr(parameters, part.name) for part in fields(Parameters)}
 
 
 def _nearest(
@@ -200,11 +270,3 @@ def _relative_error(
 ) -> float:
     whole = weighted_error([np.zeros_like(target) for target in targets], targets, weights)
     return weighted_error(form.reconstruct(factors), targets, weights) / whole if whole > 0 else 0.0
-
-
-def _listed(arrays: dict[str, npt.NDArray[Any]], kind: str) -> list[FloatArray]:
-    """The arrays of a kind in their order."""
-    found: list[FloatArray] = []
-    while (name := f"form.{kind}.{len(found)}") in arrays:
-        found.append(np.asarray(arrays[name], np.float64))
-    return found

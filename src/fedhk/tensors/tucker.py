@@ -12,6 +12,7 @@ from tensorly.tenalg import mode_dot, multi_mode_dot
 
 from fedhk._typing import FloatArray
 from fedhk.tensors.base import Decomposition
+from fedhk.tensors.factors import Factors
 from fedhk.tensors.gauges import core_rotations
 from fedhk.tensors.limits import Limit, view_label
 from fedhk.tensors.problem import WeightedCenters
@@ -21,7 +22,7 @@ __all__ = ["Tucker", "TuckerFactors"]
 
 
 @dataclass(frozen=True)
-class TuckerFactors:
+class TuckerFactors(Factors):
     """Factors of the centres in Tucker form.
 
     Parameters
