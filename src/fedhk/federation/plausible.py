@@ -15,18 +15,20 @@ from fedhk.data.moments import Moments
 from fedhk.data.scaling import Reference
 from fedhk.embedding.cluster_sums import ClusterSums, columns
 from fedhk.errors import MessageError
-from fedhk.federation.payloads import MOST_ROWS
 from fedhk.model.cluster_summary import ClusterSummary
 from fedhk.model.joint import split_joint
 from fedhk.model.parameters import Parameters
 from fedhk.model.statistics import Statistics
+
+# Counts above this are not counts of rows.
+MOST_ROWS = 2.0**53
 
 # Sites that join later may lie outside the range that the others described, but not by more than this factor.
 REACH = 1e3
 ROUNDING, SMALL = 1e-3, 1e-20
 
 
-def reach(references: Sequence[Reference], moments: Sequence[Moments]) -> tuple[FloatArray, ...]:
+def limits_from_moments(references: Sequence[Reference], moments: Sequence[Moments]) -> tuple[FloatArray, ...]:
     """How far from the grand mean a value may be in model units, per feature of each view.
 
     No row is further from the mean than the root of the summed squared deviations, so that no extremes are needed.
@@ -98,11 +100,11 @@ def check_cluster_sums(
         raise MessageError("means of clusters far outside the range of the sites", site)
 
 
-def check_makeup(cluster_summary: ClusterSummary, rows: float, limits: Sequence[FloatArray], site: str) -> None:
+def check_summary(summary: ClusterSummary, rows: float, limits: Sequence[FloatArray], site: str) -> None:
     """Refuse cluster sizes and spreads that so many rows cannot have."""
     most = (1 + ROUNDING) * rows
-    if cluster_summary.counts.sum() > most or np.any(cluster_summary.seen > most):
+    if summary.counts.sum() > most or np.any(summary.seen > most):
         raise MessageError(f"clusters with more rows than the {rows:.6g} of the site", site)
     # in a basis, centres of a constant feature are zero to rounding only
-    if np.any(cluster_summary.squares > cluster_summary.seen * (np.square(2 * np.concatenate(limits)) + SMALL)):
+    if np.any(summary.squares > summary.seen * (np.square(2 * np.concatenate(limits)) + SMALL)):
         raise MessageError("rows that are further from their centres than any row can be", site)

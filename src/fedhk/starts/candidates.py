@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -23,6 +24,9 @@ KMEANS_PASSES = 10
 # Candidates over all sites: enough to see what each view has to say, and at least so many per cluster; and the fewest
 # per cluster that each site is asked for.
 ALL_CANDIDATES, FEW_CANDIDATES, CANDIDATES_PER_CLUSTER, SITE_CANDIDATES = 1000, 400, 20, 2
+
+# A site that is asked for a share of its rows sends at least so many candidates: what is rare elsewhere may be here.
+LEAST_CANDIDATES = 10
 
 # Multiplications that the server may spend on a pass of all starts, and the most starts in multiples of `n_init`.
 STARTS_WORK, MOST_STARTS = 10**8, 5
@@ -52,6 +56,11 @@ def candidates_per_site(n_clusters: int, n_sites: int, *, few: bool = False) -> 
     least = FEW_CANDIDATES if few else ALL_CANDIDATES
     wanted = max(least, CANDIDATES_PER_CLUSTER * n_clusters * least // ALL_CANDIDATES)
     return max(SITE_CANDIDATES * n_clusters, -(-wanted // n_sites))
+
+
+def count_by_share(n_rows: int, share: float) -> int:
+    """Candidates of a site of so many rows that is asked for a share of them; none where the share is 0."""
+    return max(LEAST_CANDIDATES, math.ceil(share * n_rows)) if share > 0 else 0
 
 
 def candidate_starts(n_init: int, n_candidates: int, width: int, n_clusters: int) -> int:

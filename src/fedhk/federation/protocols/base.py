@@ -1,60 +1,72 @@
-"""What a protocol is: how parameters go to the sites, what they answer, and what the server makes of it."""
+"""What a round sends: a protocol is a value with its own options, and both ends of a round in one file."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from fedhk.errors import MessageError
-from fedhk.federation.messages import Message
-from fedhk.federation.payloads import Arrays, Values, pack_parameters, unpack_parameters
+from fedhk.federation.aggregators import Aggregator
+from fedhk.federation.board import Board
+from fedhk.federation.entries import Broadcast, Minimisation
+from fedhk.federation.site import Site
 from fedhk.model.parameters import Parameters
 from fedhk.model.rows import Rows
-
-if TYPE_CHECKING:
-    from fedhk.federation.site import SiteState
-    from fedhk.federation.state import Plan, ServerState
+from fedhk.starts.settings import Settings
 
 
-class RoundProtocol(ABC):
-    """One way to do a round. It keeps no state of its own: the server's and the sites' states hold everything."""
-
-    def begin(self, plan: Plan, state: ServerState, rows: Rows | None) -> ServerState:  # noqa: ARG002
-        """The state once there is a start; `rows` are the candidates of the sites, where they were asked for some."""
-        return state
-
-    def tell(self, plan: Plan, state: ServerState, *, holds: bool) -> tuple[Arrays, Values]:  # noqa: ARG002
-        """The parameters, for a site that holds what the protocol sends once, or does not."""
-        return pack_parameters(state.parameters, state.precision)
-
-    def hear(self, site: SiteState, request: Message) -> SiteState:
-        """The site with the parameters that the server told."""
-        return replace(site, parameters=unpack_parameters(request, held_rows(site).widths))
+class RoundRequest(ABC):
+    """What a site is asked in a round; a subclass has the parameters of the round, and the site's end."""
 
     @abstractmethod
-    def answer(self, site: SiteState, request: Message, workers: int) -> tuple[SiteState, Arrays, Values]:
-        """What the site says in a round."""
+    def answer(self, site: Site) -> RoundReply:
+        """Site: the answer."""
+
+
+class RoundReply:
+    """What a site answers in a round."""
+
+
+@dataclass(frozen=True)
+class RoundContext:
+    """What holds for all rounds of a run: the model that was chosen, and how answers are brought together."""
+
+    settings: Settings
+    aggregator: Aggregator
+
+
+class Protocol(ABC):
+    """How a round is done. It keeps no state of its own: the boards hold everything."""
+
+    @property
+    def candidate_precision(self) -> str:
+        """What candidates for the start are rounded to on their way."""
+        return "double"
+
+    def resolve(self, settings: Settings, widths: Sequence[int], names: Sequence[str]) -> Protocol:  # noqa: ARG002
+        """The protocol with whatever is left to the views decided."""
+        return self
+
+    def begin(self, board: Board, rows: Rows | None) -> Board:  # noqa: ARG002
+        """Server: the board once there is a start; `rows` are the candidates that it was chosen on, if there are any."""
+        return board
 
     @abstractmethod
-    def read(self, plan: Plan, state: ServerState, reply: Message) -> Any:
-        """A site's answer, checked."""
+    def request(self, board: Board, context: RoundContext) -> RoundRequest:
+        """Server: what sites are asked."""
 
     @abstractmethod
-    def combine(self, plan: Plan, state: ServerState, answers: Sequence[Any]) -> tuple[ServerState, Parameters, float]:
-        """Better parameters from the answers, and the objective at the old ones; the state may change its basis."""
+    def check(self, board: Board, context: RoundContext, reply: Any, site: str) -> None:
+        """Server: refuse an answer that no rows can give."""
 
+    @abstractmethod
+    def combine(
+        self, board: Board, context: RoundContext, replies: Mapping[str, Any]
+    ) -> tuple[Board, Parameters, float]:
+        """Server: better parameters, and the objective at the old ones; the board may get another basis."""
 
-def held_rows(site: SiteState) -> Rows:
-    """The site's rows as rounds see them: in model units or, where the server has told an embedding, embedded."""
-    if site.rows is None:
-        raise MessageError("asked for a round before the references came", site.name)
-    return site.rows if site.stage is None or site.stage.embedded is None else site.stage.embedded
-
-
-def held_parameters(site: SiteState) -> Parameters:
-    """The parameters that the server told last."""
-    if site.parameters is None:
-        raise MessageError("asked for a round before parameters came", site.name)
-    return site.parameters
+    def finish(self, board: Board) -> tuple[Broadcast, Parameters]:
+        """Server: the final parameters as sites are sent them, and in features; both are the same model."""
+        parameters = board.get(Minimisation).parameters
+        return Broadcast.of(parameters), parameters

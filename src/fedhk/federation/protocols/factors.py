@@ -1,114 +1,209 @@
-"""The factors protocol: sites fit low-rank centres to their own rows and send the factors (Algorithms 2 and 3)."""
+"""The factor protocol: sites fit low-rank centres to their own rows and send the factors (Algorithms 2 and 3).
+
+Factors of different sites may be turned, permuted or stretched against each other and still stand for the same centres,
+so that their average means nothing. By default the server averages the centres they stand for, by the mass of each
+cluster, and decomposes the average again, starting from the last global factors. The paper's average of the factors is
+offered after turning each site's to the global gauge.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from numbers import Real
+from typing import Any
 
 import numpy as np
 
 from fedhk._typing import FloatArray
 from fedhk.errors import MessageError
-from fedhk.federation.messages import ArraySpec, Message, check_arrays
-from fedhk.federation.payloads import Arrays, Values, pack_parameters, unpack_parameters
+from fedhk.federation.board import Board, Entry
+from fedhk.federation.entries import Basis, Broadcast, Minimisation, Space
 from fedhk.federation.plausible import ROUNDING, check_points, check_rows
-from fedhk.federation.precision import at_least_half, pack_rounded
-from fedhk.federation.protocols.base import RoundProtocol, held_parameters, held_rows
-from fedhk.federation.protocols.centers import LocalCenters, average_centers, client_shares, local_passes
+from fedhk.federation.protocols.averaging import (
+    Averaging,
+    LocalCenters,
+    average_centers,
+    check_shares,
+    client_shares,
+    pass_locally,
+)
+from fedhk.federation.protocols.base import RoundContext, RoundRequest
+from fedhk.federation.site import Site
+from fedhk.federation.table import PRECISIONS, Table, at_least_half
 from fedhk.model.parameters import Parameters
 from fedhk.model.statistics import Statistics
-from fedhk.tensors.low_rank import LowRank
-
-if TYPE_CHECKING:
-    from fedhk.federation.site import SiteState
-    from fedhk.federation.state import Plan, ServerState
+from fedhk.tensors.factors import Factors
+from fedhk.tensors.low_rank import LowRank, LowRankParameters
 
 AGGREGATIONS = ("centers", "factors")
 
 
-@dataclass(frozen=True)
-class LocalFactors:
-    """A site's low-rank centres after its passes.
+@dataclass(frozen=True, eq=False)
+class OwnFactors(Entry):
+    """A site's own factors of the round before. They stay at the site."""
 
-    Parameters
-    ----------
-    local : LocalCenters
-        The centres that the factors stand for, their masses, and what else the site says.
-    form : LowRank
-        The factors.
-    """
-
-    local: LocalCenters
     form: LowRank
 
 
-class FactorsProtocol(RoundProtocol):
-    """Factors down, local passes, factors up.
+@dataclass(frozen=True, eq=False)
+class LocalFactors(LocalCenters):
+    """A site's low-rank centres after its passes; `centers` is empty, the factors stand for them."""
 
-    Notes
-    -----
-    Factors of different sites may be turned, permuted or stretched against each other and still stand for the same
-    centres, so that their average means nothing. By default the server averages the centres they stand for, by the mass
-    of each cluster, and decomposes the average again, starting from the last global factors (`aggregation="centers"`).
-    The paper's average of the factors is offered after turning each site's to the global gauge ("factors").
+    form: LowRank
+
+
+def round_form(form: LowRank, precision: str) -> LowRank:
+    """A form as it is sent: half precision at least, because errors of factors multiply."""
+    return _map_arrays(form, lambda array: Table.of(array, at_least_half(precision)).values)
+
+
+def read_form(form: LowRank) -> LowRank:
+    """A form that was sent, in double precision."""
+    return _map_arrays(form, lambda array: np.asarray(array, np.float64))
+
+
+def _map_arrays(form: LowRank, change: Callable[[FloatArray], Any]) -> LowRank:
+    factors = form.factors
+    basis, core = map(change, factors.basis_arrays), map(change, factors.core_arrays)
+    return replace(form, factors=factors.with_arrays(basis=list(basis), core=list(core)))
+
+
+@dataclass(frozen=True, eq=False)
+class FactorBroadcast(Broadcast):
+    """Parameters as they travel, with factors instead of centres."""
+
+    form: LowRank
+
+    @classmethod
+    def of(cls, parameters: Parameters, precision: str = "double") -> FactorBroadcast:
+        plain = Broadcast.of(replace(parameters.free(), centers=(np.zeros((0, 0)),)))
+        return cls(**vars(plain), form=round_form(form_of(parameters), precision))
+
+    def parameters(self, widths: Sequence[int], basis: Basis | None = None) -> LowRankParameters:
+        form = read_form(self.form)
+        centers = Table(np.hstack(form.centers()), np.zeros(0))
+        plain = Broadcast(**{field.name: getattr(self, field.name) for field in fields(Broadcast)} | {"centers": centers})
+        return LowRankParameters.of(plain.parameters(widths, basis), form)
+
+
+def form_of(parameters: Parameters) -> LowRank:
+    """The form of the parameters; this protocol is for parameters that have one."""
+    if not isinstance(parameters, LowRankParameters):
+        raise MessageError("factors were asked for, but the centres have no low-rank form")
+    return parameters.form
+
+
+@dataclass(frozen=True, eq=False)
+class FactorsRequest(RoundRequest):
+    """Ask for a site's own factors after some passes.
+
+    Parameters
+    ----------
+    model : FactorBroadcast
+        The parameters, with the global factors.
+    blend : float
+        Share of the site's own factors of the round before in its start (phase 1 of Algorithms 2 and 3).
+    passes, learn_weights, precision
+        How the site goes on, and what its answer is rounded to.
     """
 
-    def tell(self, plan: Plan, state: ServerState, *, holds: bool) -> tuple[Arrays, Values]:  # noqa: ARG002
-        parameters = state.parameters
-        arrays, values = pack_parameters(parameters)
-        del arrays["centers"]
-        described, factors = global_form(parameters).to_arrays()
-        arrays |= _rounded(factors, state.precision)
-        return arrays, values | {"form": described, "blend": plan.blend}
+    model: FactorBroadcast
+    blend: float
+    passes: int
+    learn_weights: bool
+    precision: str
 
-    def hear(self, site: SiteState, request: Message) -> SiteState:
-        """The global factors, blended with the site's own of the round before (phase 1 of Algorithms 2 and 3)."""
-        form = LowRank.from_arrays(request.values["form"], request.arrays)
-        blend, own = float(request.values["blend"]), site.form
-        parameters = unpack_parameters(request, held_rows(site).widths, centers=form.centers())
-        parameters = replace(parameters, form=form)
-        if request.kind == "round" and own is not None and blend > 0 and own.rank == form.rank:
-            form = replace(form, factors=form.decomposition.blend(form.factors, own.factors, blend))
-        return replace(site, parameters=parameters, form=form)
+    def answer(self, site: Site) -> LocalFactors:
+        parameters = self.model.parameters(site.rows().widths)
+        start, form = parameters, parameters.form
+        own = next((kept.form for kept in site.memory.find(OwnFactors)), form)
+        if own is not form and self.blend > 0 and own.rank == form.rank:
+            blended = form.decomposition.blend(form.factors, own.factors, self.blend)
+            start = LowRankParameters.of(
+                replace(parameters.free(), centers=blended.centers()), replace(form, factors=blended)
+            )
+        local, first, latest = pass_locally(site, parameters, start, self.passes, learn_weights=self.learn_weights)
+        form = form_of(local)
+        site.keep(OwnFactors(form))
+        sent = round_form(form, self.precision)
+        none = np.zeros((0, 0))
+        return LocalFactors(none, latest.heights, local.view_weights, first.objective, first.rows, sent)
 
-    def answer(self, site: SiteState, request: Message, workers: int) -> tuple[SiteState, Arrays, Values]:
-        parameters, form = held_parameters(site), site.form
-        start = parameters if form is None else replace(parameters, centers=form.centers(), form=form)
-        local, sums = local_passes(site, start, request, workers)
-        described, factors = global_form(local).to_arrays()
-        del sums["centers"]
-        sums |= _rounded(factors, request.values.get("precision", "double"))
-        return replace(site, form=local.form), sums, {"error": described["error"]}
 
-    def read(self, plan: Plan, state: ServerState, reply: Message) -> Any:
-        n_clusters, n_views = plan.settings.n_clusters, len(state.widths)
-        known = global_form(state.parameters)
-        described, factors = known.to_arrays()
-        spec = {name: ArraySpec(array.shape) for name, array in factors.items()}
-        spec["masses"] = ArraySpec((n_clusters, n_views), non_negative=True)
-        spec["sums"] = ArraySpec((n_views + 2,), non_negative=True)
-        check_arrays(reply, spec)
-        form = LowRank.from_arrays(described, reply.arrays)
-        masses, sums = (np.asarray(reply.arrays[name], np.float64) for name in ("masses", "sums"))
-        with np.errstate(over="ignore", invalid="ignore"):
-            centers = form.centers()
-        local = LocalCenters(centers, masses, sums[:n_views], float(sums[-2]), float(sums[-1]))
-        check_points(np.nan_to_num(np.hstack(centers), nan=np.inf), _limits(state), reply.site)
-        check_rows(local.rows, local.objective, state.parameters, reply.site)
-        _check_weights(local, state, reply.site)
-        return LocalFactors(local, form)
+@dataclass(frozen=True)
+class FactorAveraging(Averaging):
+    """Each site's own factors after some passes, brought together.
 
-    def combine(self, plan: Plan, state: ServerState, answers: Sequence[Any]) -> tuple[ServerState, Parameters, float]:
-        before, sites = state.parameters, [answer.local for answer in answers]
-        averaged, objective = average_centers(before, sites, plan.client_weights, plan.quality_temperature)
+    Parameters
+    ----------
+    passes, weights, temperature
+        As in `Averaging`.
+    aggregation : {"centers", "factors"}, default="centers"
+        The server averages the centres that the factors stand for and decomposes the average, whatever the gauge of
+        each site's factors; or it averages the factors after turning them to one gauge.
+    blend : float, default=0.0
+        lambda: the share of a site's own factors of the round before in its start (phase 1 of Algorithms 2 and 3).
+    precision : {"double", "single", "half"}, default="double"
+        What factors are rounded to on the wire.
+
+    Examples
+    --------
+    >>> from fedhk.protocols import FactorAveraging
+    >>> FactorAveraging(aggregation="factors", blend=0.5).blend
+    0.5
+    """
+
+    aggregation: str = "centers"
+    blend: float = 0.0
+    precision: str = "double"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.aggregation not in AGGREGATIONS:
+            raise ValueError(f"aggregation={self.aggregation!r} must be one of {AGGREGATIONS}.")
+        if not isinstance(self.blend, Real) or isinstance(self.blend, bool) or not 0 <= self.blend <= 1:
+            raise ValueError(f"blend={self.blend!r} must be a number from 0 to 1.")
+        if self.precision not in PRECISIONS:
+            raise ValueError(f"precision={self.precision!r} must be one of {PRECISIONS}.")
+
+    @property
+    def candidate_precision(self) -> str:
+        return self.precision
+
+    def request(self, board: Board, context: RoundContext) -> FactorsRequest:
+        model = FactorBroadcast.of(board.get(Minimisation).parameters, self.precision)
+        learn = context.settings.learn_weights
+        return FactorsRequest(model, float(self.blend), self.passes, learn, self.precision)
+
+    def check(self, board: Board, context: RoundContext, reply: LocalCenters, site: str) -> None:  # noqa: ARG002
+        parameters = board.get(Minimisation).parameters
+        form = form_of(parameters)
+        space = board.get(Space)
+        reply.check(parameters.n_clusters, len(space.widths), site)
+        centers = self._centers(reply, form.factors, site)
+        known = zip(space.reach, parameters.centers, strict=True)
+        # a product of factors mixes the features of a view, so that one limit is for all of them; and a centre
+        # without mass may be wherever the server has it
+        limits = [np.full(limit.shape, max(limit.max(), 1.0, 10 * np.abs(a).max())) for limit, a in known]
+        check_points(np.nan_to_num(centers, nan=np.inf), limits, site)
+        check_rows(reply.rows, reply.objective, parameters, site)
+        check_shares(reply, space.reach, ROUNDING, site)
+
+    def combine(
+        self, board: Board, context: RoundContext, replies: Mapping[str, LocalCenters]
+    ) -> tuple[Board, Parameters, float]:  # noqa: ARG002
+        before = board.get(Minimisation).parameters
+        form = form_of(before)
+        forms = {site: read_form(reply.form) for site, reply in replies.items() if isinstance(reply, LocalFactors)}
+        sites = [replace(reply, centers=np.hstack(forms[site].centers())) for site, reply in replies.items()]
+        averaged, objective = average_centers(before.free(), sites, self.weights, self.tau)
         masses: FloatArray = sum(site.masses for site in sites)
         if not masses.any():
-            return state, before, objective
-        form = global_form(before)
-        if plan.aggregation == "factors":
-            shares = client_shares(sites, plan.client_weights, plan.quality_temperature)
-            found = form.decomposition.mean([answer.form.factors for answer in answers], shares, form.factors)
+            return board, before, objective
+        if self.aggregation == "factors":
+            shares = client_shares(sites, self.weights, self.tau)
+            found = form.decomposition.mean([local.factors for local in forms.values()], shares, form.factors)
             form = replace(form, factors=found)
         else:
             columns = [mass[:, None] for mass in masses.T]
@@ -116,38 +211,20 @@ class FactorsProtocol(RoundProtocol):
             spread = np.zeros(len(columns))
             pooled = Statistics(numerators, tuple(columns), spread, masses.max(axis=1), objective, 0.0)
             form = form.step(pooled, before.centers, averaged.view_factors)
-        return state, replace(averaged, centers=form.centers(), form=form), objective
+        return board, LowRankParameters.of(replace(averaged, centers=form.centers()), form), objective
 
+    def finish(self, board: Board) -> tuple[Broadcast, Parameters]:
+        model = FactorBroadcast.of(board.get(Minimisation).parameters, self.precision)
+        return model, model.parameters(board.get(Space).widths)
 
-def _limits(state: ServerState) -> list[FloatArray]:
-    """How far centres of factors may be, whatever their masses, because the average of factors takes them whole.
-
-    A product of factors mixes the features of a view, so that one limit is for all of them; and a centre without mass
-    may be wherever the server has it.
-    """
-    known = zip(state.reach, state.parameters.centers, strict=True)
-    return [np.full(limit.shape, max(limit.max(), 1.0, 10 * np.abs(a).max())) for limit, a in known]
-
-
-def _check_weights(local: LocalCenters, state: ServerState, site: str) -> None:
-    """Refuse more weight than so many rows can have, and weights of views that are no shares."""
-    furthest = [max(2 * float(np.linalg.norm(limit)), 1.0) for limit in state.reach]
-    if np.any(local.masses > (1 + ROUNDING) * local.rows * np.array(furthest)):
-        raise MessageError(f"masses larger than the {local.rows:.6g} rows they are of", site)
-    if abs(float(local.view_weights.sum()) - 1.0) > ROUNDING:
-        raise MessageError("weights of views that do not sum to 1", site)
-
-
-def _rounded(factors: Arrays, precision: str) -> Arrays:
-    """Factors as they are sent; half precision at least, because their errors multiply."""
-    arrays: Arrays = {}
-    for name, array in factors.items():
-        arrays |= pack_rounded(name, array, at_least_half(precision))
-    return arrays
-
-
-def global_form(parameters: Parameters) -> LowRank:
-    """The form of the parameters; the factors protocol is for parameters that have one."""
-    if parameters.form is None:
-        raise MessageError("factors were asked for, but the centres have no low-rank form")
-    return parameters.form
+    def _centers(self, reply: LocalCenters, known: Factors, site: str) -> FloatArray:
+        """The centres that a site's factors stand for, if they are factors like those of the server."""
+        if not isinstance(reply, LocalFactors) or type(reply.form.factors) is not type(known):
+            raise MessageError("no factors, or factors of another decomposition", site)
+        arrays = [(*factors.basis_arrays, *factors.core_arrays) for factors in (known, reply.form.factors)]
+        if [array.shape for array in arrays[0]] != [array.shape for array in arrays[1]]:
+            raise MessageError("factors of another shape than those that were sent", site)
+        if not all(array.dtype.kind == "f" and np.isfinite(array).all() for array in arrays[1]):
+            raise MessageError("factors with values that are NaN or infinite", site)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.hstack(read_form(reply.form).centers())

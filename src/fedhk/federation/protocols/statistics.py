@@ -1,138 +1,322 @@
-"""The statistics protocol: sites send sums over their rows, the server adds them. Any split gives the pooled model."""
+"""The statistics protocol: sites send sums over their rows, the server adds them. Any split gives the pooled model.
+
+In a basis, orthonormal columns E_h of shape (d_h, q_h) that the server sends once, a site needs to say only
+E_h^T (N_kh - W_kh * a_kh) and max_j W_kjh: q_h numbers per cluster and view instead of d_h. They add over sites, and the
+server's step on them is the step on full statistics restricted to the span of E_h, so that J still falls.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from functools import reduce
-from operator import add
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from fedhk._typing import FloatArray
-from fedhk.embedding.cluster_sums import cluster_sums
-from fedhk.federation.messages import Message
-from fedhk.federation.payloads import Arrays, Values, pack_statistics, unpack_statistics
-from fedhk.federation.plausible import check_statistics
-from fedhk.federation.protocols.base import RoundProtocol, held_parameters, held_rows
-from fedhk.model.cluster_summary import summarise_clusters
+from fedhk.errors import MessageError
+from fedhk.federation.board import Board
+from fedhk.federation.entries import Basis, Broadcast, Minimisation, Space
+from fedhk.federation.phases.frame import collect_at_site
+from fedhk.federation.plausible import ROUNDING, check_masses, check_statistics
+from fedhk.federation.protocols.base import Protocol, RoundContext, RoundReply, RoundRequest
+from fedhk.federation.site import Site
+from fedhk.federation.table import PRECISIONS, Table, at_least_half, check_array, round_as_sent
 from fedhk.model.descent import improve
+from fedhk.model.joint import joint_rows, split_joint
 from fedhk.model.parameters import Parameters
 from fedhk.model.passes import Passes
 from fedhk.model.rows import Rows
-from fedhk.model.statistics import Statistics
-from fedhk.personal.calibration import PRIOR_ROWS
+from fedhk.model.statistics import Statistics as RowStatistics
+from fedhk.starts.kmeans import leading_axes
+from fedhk.starts.settings import Settings
 
-if TYPE_CHECKING:
-    from fedhk.federation.site import SiteState
-    from fedhk.federation.state import Plan, ServerState
+# Directions beyond those of the centres: each must hold this share of what the centres leave, so that centres have
+# somewhere to move to; at most as many as there are clusters, and no more than ten.
+EXTRA_SHARE, MOST_EXTRA = 0.02, 10
 
-# Passes in which a site finds its first offset.
-FIRST_OFFSETS = 3
-
-
-class StatisticsProtocol(RoundProtocol):
-    """Statistics at the server's parameters."""
-
-    def answer(self, site: SiteState, request: Message, workers: int) -> tuple[SiteState, Arrays, Values]:
-        site = with_offset(site, workers)
-        return site, *pack_statistics(own_statistics(site, workers), request.values.get("precision", "double"))
-
-    def read(self, plan: Plan, state: ServerState, reply: Message) -> Any:  # noqa: ARG002
-        statistics = unpack_statistics(reply, state.inner.n_clusters, state.widths)
-        check_statistics(statistics, state.parameters, state.reach, reply.site)
-        return statistics
-
-    def combine(self, plan: Plan, state: ServerState, answers: Sequence[Any]) -> tuple[ServerState, Parameters, float]:
-        return state, *step(plan, state.parameters, brought_together(plan, answers, state.parameters))
+# Rounds after which a basis is made anew where no candidates could give one.
+REFRESH_GIVEN = 5
 
 
-def brought_together(plan: Plan, answers: Sequence[Statistics], parameters: Parameters) -> Statistics:
-    """Statistics of all sites: their sum, or what holds against sites that lie."""
-    if plan.aggregator == "sum":
-        return reduce(add, answers)
-    from fedhk.privacy.robust import robust_total  # noqa: PLC0415 - only where sites are not trusted
-
-    return robust_total(answers, parameters, plan.aggregator)
-
-
-def step(plan: Plan, parameters: Parameters, total: Statistics) -> tuple[Parameters, float]:
-    """Better parameters from the sum of all statistics, and the objective at the old ones."""
-    return improve(parameters, total, learn_weights=plan.settings.learn_weights), total.objective
-
-
-def seen_parameters(site: SiteState) -> Parameters:
-    """The parameters that the server told, as the site sees them: with its own offset."""
-    parameters = held_parameters(site)
-    if not site.offset:
-        return parameters
-    centers = [values + offset for values, offset in zip(parameters.centers, site.offset, strict=True)]
-    return replace(parameters, centers=tuple(centers))
-
-
-def own_statistics(site: SiteState, workers: int) -> Statistics:
-    """Statistics of a site's rows at the parameters that the server told.
-
-    A site with an offset of its own sees its rows, and says its sums, as if they were without it.
-    """
-    seen = seen_parameters(site)
-    with Passes(held_rows(site), seen.n_clusters, workers) as scan:
-        statistics = scan.statistics(seen)
-    if not site.offset:
-        return statistics
-    parts = zip(statistics.numerators, statistics.weights, site.offset, strict=True)
-    return replace(statistics, numerators=tuple(n - w * offset for n, w, offset in parts))
-
-
-def final_sums(site: SiteState, workers: int, *, cluster_summary: bool) -> FloatArray:
-    """The objective at the final parameters, the rows it is of and, where asked for, what clusters are made of."""
-    statistics = own_statistics(site, workers)
-    sums = np.array([statistics.objective, statistics.rows])
-    if not cluster_summary:
-        return sums
-    rows, seen = held_rows(site), seen_parameters(site)
-    with Passes(rows, seen.n_clusters, workers) as scan:
-        labels = scan.assign(seen)[1]
-    return np.concatenate([sums, summarise_clusters(rows, seen, labels).to_array()])
-
-
-def final_clusters(site: SiteState, full: Sequence[int], workers: int) -> FloatArray:
-    """Sums of the site's rows by membership, in the common units of the views that came in.
+@dataclass(frozen=True, eq=False)
+class StatisticsReply(RoundReply):
+    """Statistics of a site's rows.
 
     Parameters
     ----------
-    site : SiteState
-        The site, with embedded rows.
-    full : sequence of int
-        Numbers of the views that are counted per feature.
-    workers : int
-        Threads.
+    sums : Table of shape (c, features) or (c, directions)
+        Numerators of all views side by side; with fewer bytes means instead, whose size is known; in a basis the moves
+        of the centres that the rows ask for.
+    weights : tuple of array of shape (c, 1) or (c, d_h)
+        As in `fedhk.model.statistics.Statistics`; in a basis their largest.
+    costs, masses, objective, rows
+        As there.
     """
-    rows, parameters = held_rows(site), held_parameters(site)
-    with Passes(rows, parameters.n_clusters, workers) as scan:
-        memberships = scan.assign(parameters)[0]
-    outer = Rows(held_rows(replace(site, stage=None)).views, site.references)
-    return cluster_sums(outer, memberships, full).to_array()
+
+    sums: Table
+    weights: tuple[FloatArray, ...]
+    costs: FloatArray
+    masses: FloatArray
+    objective: float
+    rows: float
+
+    def check(self, n_clusters: int, widths: Sequence[int], site: str) -> None:
+        """Refuse what has another shape, is not finite, or is below zero where it cannot be."""
+        self.sums.check((n_clusters, sum(widths)), site, "sums")
+        if len(self.weights) != len(widths):
+            raise MessageError(f"weights of {len(self.weights)} views, expected {len(widths)}", site)
+        for weights, width in zip(self.weights, widths, strict=True):
+            columns = weights.shape[1] if weights.ndim == 2 else None
+            if columns not in (1, width):
+                raise MessageError(f"weights with {columns} columns, expected 1 or {width}", site)
+            check_array(weights, (n_clusters, columns), site, "weights", non_negative=True)
+        check_array(self.costs, (len(widths),), site, "costs", non_negative=True)
+        check_array(self.masses, (n_clusters,), site, "masses", non_negative=True)
+        check_array(np.array([self.objective, self.rows]), (2,), site, "objective and rows", non_negative=True)
+
+    def read(self, widths: Sequence[int], *, means: bool) -> RowStatistics:
+        """The statistics; `means` says that they came as means or moves, per weight."""
+        parts = split_joint(self.sums.read(), widths)
+        if means:
+            parts = tuple(part * weight for part, weight in zip(parts, self.weights, strict=True))
+        return RowStatistics(parts, self.weights, self.costs, self.masses, self.objective, self.rows)
 
 
-def with_offset(site: SiteState, workers: int) -> SiteState:
-    """The site with an offset that follows the centres, where the calibration asks for one.
+def _reply(statistics: RowStatistics, parts: Sequence[FloatArray], weights: Any, precision: str) -> StatisticsReply:
+    # in float32 the cost of rows on centres may round to just below zero
+    costs = np.maximum(statistics.costs, 0.0)
+    sums = Table.of(np.hstack(parts), precision)
+    return StatisticsReply(sums, tuple(weights), costs, statistics.masses, statistics.objective, statistics.rows)
 
-    The offset minimises the site's part of the objective, with a few rows' weight for no offset: sites of few rows have
-    little of it.
+
+@dataclass(frozen=True, eq=False)
+class StatisticsRequest(RoundRequest):
+    """Ask for statistics in all features.
+
+    Parameters
+    ----------
+    model : Broadcast
+        The parameters.
+    precision : str
+        What the answer is rounded to.
     """
-    if site.calibration is None or not site.calibration.offsets:
-        return site
-    parameters = held_parameters(site)
-    passes = 1 if site.offset else FIRST_OFFSETS
-    if not site.offset:
-        site = replace(site, offset=tuple(np.zeros(values.shape[1]) for values in parameters.centers))
-    for _ in range(passes):
-        statistics = own_statistics(site, workers)
-        parts = zip(statistics.numerators, statistics.weights, parameters.centers, site.offset, strict=True)
-        offset = [
-            ((n - w * a).sum(axis=0) + w.sum(axis=0) * old) / (w.sum(axis=0) + PRIOR_ROWS) for n, w, a, old in parts
-        ]
-        site = replace(site, offset=tuple(offset))
-    return site
+
+    model: Broadcast
+    precision: str
+
+    def answer(self, site: Site) -> StatisticsReply:
+        basis = next(site.board.find(Basis), None)
+        statistics = collect_at_site(site, self.model.parameters(site.rows().widths, basis))
+        parts = statistics.numerators
+        if self.precision != "double":
+            parts = tuple(
+                np.divide(n, w, out=np.zeros(n.shape), where=np.broadcast_to(w > 0, n.shape))
+                for n, w in zip(statistics.numerators, statistics.weights, strict=True)
+            )
+        return _reply(statistics, parts, statistics.weights, self.precision)
+
+
+@dataclass(frozen=True, eq=False)
+class MovesRequest(StatisticsRequest):
+    """Ask for statistics in the basis: how far rows pull each centre, along the directions of the basis."""
+
+    def answer(self, site: Site) -> StatisticsReply:
+        basis = site.board.get(Basis)
+        parameters = self.model.parameters(site.rows().widths, basis)
+        statistics = collect_at_site(site, parameters)
+        heights, moves = statistics.heights, []
+        for view, columns in enumerate(basis.columns):
+            pull = statistics.numerators[view] - statistics.weights[view] * parameters.centers[view]
+            height = heights[:, view, None]
+            moves.append(np.divide(pull @ columns, height, out=np.zeros((len(pull), columns.shape[1])), where=height > 0))
+        return _reply(statistics, moves, [heights[:, view, None] for view in range(len(moves))], self.precision)
+
+
+@dataclass(frozen=True)
+class Statistics(Protocol):
+    """Sums over rows: exact, and the same for any split of the rows over sites.
+
+    Parameters
+    ----------
+    basis : bool or "auto", default=False
+        Whether sums are sent in a basis of few directions that sites get once: fewer bytes, and centres stay in the
+        span of the basis. "auto" is where views are wide for the number of clusters, unless a rank is given that
+        constrains nothing: then the exact model is asked for.
+    precision : {"auto", "double", "single", "half", "byte"}, default="auto"
+        What numbers are rounded to on the wire. "byte" has 127 steps to either side for what is sent once (candidates,
+        the basis) and for how sites want centres to move, where rounding shrinks with the moves; centres themselves go
+        in half precision. "auto" is "byte" in a basis, else "double".
+    refresh_every : int or None, default=None
+        In a basis: rounds after which sites send full sums once and the server makes a new basis; 0 is never. None is
+        never where the start was chosen on the sites' candidates, which span the basis, and 5 where `init` gives
+        centres, which do not.
+
+    Examples
+    --------
+    >>> from fedhk.protocols import Statistics
+    >>> Statistics(basis=True, precision="half")
+    Statistics(basis=True, precision='half', refresh_every=None)
+    """
+
+    basis: bool | str = False
+    precision: str = "auto"
+    refresh_every: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.basis not in (True, False, "auto"):
+            raise ValueError(f"basis={self.basis!r} must be True, False or 'auto'.")
+        if self.precision not in ("auto", *PRECISIONS):
+            raise ValueError(f"precision={self.precision!r} must be one of {('auto', *PRECISIONS)}.")
+        if self.refresh_every is not None:
+            if type(self.refresh_every) is not int or self.refresh_every < 0:
+                raise ValueError(f"refresh_every={self.refresh_every!r} must be None or a whole number from 0 on.")
+            if self.basis is False:
+                raise ValueError(
+                    f"refresh_every={self.refresh_every} has no effect with basis=False: there is no basis to make anew. "
+                    "Leave it out, or use basis=True or 'auto'."
+                )
+
+    @property
+    def candidate_precision(self) -> str:
+        return "double" if self.precision == "auto" else self.precision
+
+    def resolve(self, settings: Settings, widths: Sequence[int], names: Sequence[str]) -> Statistics:
+        basis = self.basis
+        if basis == "auto":
+            few = sum(min(width, 2 * settings.n_clusters) for width in widths)
+            basis = not settings.form.is_exact(settings.n_clusters, widths, names) and 2 * few <= sum(widths)
+        precision = ("byte" if basis else "double") if self.precision == "auto" else self.precision
+        every = self.refresh_every
+        if every is None:
+            every = 0 if isinstance(settings.init, str) else REFRESH_GIVEN
+        return BasisStatistics(True, precision, every) if basis else Statistics(False, precision)
+
+    def request(self, board: Board, context: RoundContext) -> StatisticsRequest:  # noqa: ARG002
+        model = Broadcast.of(board.get(Minimisation).parameters, at_least_half(self.precision))
+        return StatisticsRequest(model, self.precision)
+
+    def check(self, board: Board, context: RoundContext, reply: StatisticsReply, site: str) -> None:
+        widths, parameters = board.get(Space).widths, self.parameters(board)
+        reply.check(parameters.n_clusters, widths, site)
+        statistics = reply.read(widths, means=self.precision != "double")
+        check_statistics(statistics, parameters, board.get(Space).reach, site)
+
+    def combine(
+        self, board: Board, context: RoundContext, replies: Mapping[str, StatisticsReply]
+    ) -> tuple[Board, Parameters, float]:
+        parameters = self.parameters(board)
+        widths, means = board.get(Space).widths, self.precision != "double"
+        sites = [reply.read(widths, means=means) for reply in replies.values()]
+        total = context.aggregator.statistics(sites, parameters)
+        return board, improve(parameters, total, learn_weights=context.settings.learn_weights), total.objective
+
+    def parameters(self, board: Board) -> Parameters:
+        """The parameters of the round in features."""
+        return board.get(Minimisation).parameters
+
+    def finish(self, board: Board) -> tuple[Broadcast, Parameters]:
+        parameters = board.get(Minimisation).parameters
+        model = Broadcast.of(parameters, at_least_half(self.precision))
+        if self.precision == "double":
+            return model, self.parameters(board)
+        sent = split_joint(model.centers.read(), [part.shape[1] for part in parameters.centers])
+        return model, self._in_features(board, replace(parameters, centers=sent))
+
+    def _in_features(self, board: Board, parameters: Parameters) -> Parameters:  # noqa: ARG002
+        return parameters
+
+
+@dataclass(frozen=True)
+class BasisStatistics(Statistics):
+    """Statistics in a basis; full statistics in every so many rounds, to make a new basis."""
+
+    basis: bool | str = True
+
+    def begin(self, board: Board, rows: Rows | None) -> Board:
+        start = board.get(Minimisation).parameters
+        clouds = [np.zeros((1, w)) for w in board.get(Space).widths] if rows is None else _residuals(rows, start)
+        return self._rebase(board, start, clouds)
+
+    def resolve(self, settings: Settings, widths: Sequence[int], names: Sequence[str]) -> Statistics:  # noqa: ARG002
+        return self
+
+    def parameters(self, board: Board) -> Parameters:
+        return self._in_features(board, board.get(Minimisation).parameters)
+
+    def _in_features(self, board: Board, parameters: Parameters) -> Parameters:
+        return parameters.from_basis(board.get(Basis).columns)
+
+    def request(self, board: Board, context: RoundContext) -> StatisticsRequest:
+        full = super().request(board, context)
+        return full if self._refreshes(board, context) else MovesRequest(full.model, full.precision)
+
+    def check(self, board: Board, context: RoundContext, reply: StatisticsReply, site: str) -> None:
+        if self._refreshes(board, context):
+            super().check(board, context, reply, site)
+            return
+        inner, reach = board.get(Minimisation).parameters, board.get(Space).reach
+        widths = [values.shape[1] for values in inner.centers]
+        reply.check(inner.n_clusters, widths, site)
+        statistics = reply.read(widths, means=True)
+        check_masses(statistics, inner, site)
+        furthest = [2 * float(np.linalg.norm(limit)) + 1.0 for limit in reach]
+        most = (1 + ROUNDING) * statistics.rows
+        if np.any(statistics.heights > most * np.array(furthest)):
+            raise MessageError(f"weights larger than the {statistics.rows:.6g} rows they are of", site)
+        moves = split_joint(reply.sums.read(), widths)
+        if any(np.any(np.abs(move) > limit) for move, limit in zip(moves, furthest, strict=True)):
+            raise MessageError("pulls on centres that are further than any row is", site)
+
+    def combine(
+        self, board: Board, context: RoundContext, replies: Mapping[str, StatisticsReply]
+    ) -> tuple[Board, Parameters, float]:
+        if self._refreshes(board, context):
+            before = self.parameters(board)
+            board, better, objective = super().combine(board, context, replies)
+            moved = [new - old for new, old in zip(better.centers, before.centers, strict=True)]
+            board = self._rebase(board, better, moved)
+            return board, board.get(Minimisation).parameters, objective
+        # moves are from where the sites were: the centres as they were sent
+        inner = board.get(Minimisation).parameters
+        widths = [values.shape[1] for values in inner.centers]
+        seen = split_joint(round_as_sent(np.hstack(inner.centers), at_least_half(self.precision)), widths)
+        sites = [_from_moves(seen, reply.read(widths, means=True)) for reply in replies.values()]
+        total = context.aggregator.statistics(sites, inner)
+        return board, improve(inner, total, learn_weights=context.settings.learn_weights), total.objective
+
+    def _refreshes(self, board: Board, context: RoundContext) -> bool:
+        """Whether this round asks for full statistics: at once where no candidates could give a basis."""
+        done, every = board.get(Minimisation).progress.iteration, self.refresh_every or 0
+        given = not isinstance(context.settings.init, str)
+        return every > 0 and done % every == 0 and (done > 0 or given)
+
+    def _rebase(self, board: Board, parameters: Parameters, clouds: Sequence[FloatArray]) -> Board:
+        """The board with these parameters in a new basis: the span of the centres, and where else `clouds` are."""
+        sent = []
+        for span, cloud in zip(parameters.spans(), clouds, strict=True):
+            held = leading_axes(span, 1.0)
+            rest = cloud - (cloud @ held) @ held.T
+            extra = leading_axes(rest, EXTRA_SHARE)[:, : min(parameters.n_clusters, MOST_EXTRA)]
+            sent.append(Table.of(np.hstack([held, extra]).T, self.precision))
+        basis, stand = Basis(tuple(sent)), board.get(Minimisation)
+        progress = replace(stand.progress, parameters=parameters.in_basis(basis.columns))
+        return board.put(basis, replace(stand, progress=progress))
+
+
+def _from_moves(centers: Sequence[FloatArray], moved: RowStatistics) -> RowStatistics:
+    """Statistics with sums of rows, from those with sums of moves from centres."""
+    numerators = tuple(n + w * a for n, w, a in zip(moved.numerators, moved.weights, centers, strict=True))
+    return replace(moved, numerators=numerators)
+
+
+def _residuals(rows: Rows, parameters: Parameters) -> list[FloatArray]:
+    """Candidates as seen from the centre of their cluster, times the root of their weight."""
+    with Passes(rows, parameters.n_clusters, 1) as scan:
+        labels = scan.assign(parameters)[1]
+    weight: FloatArray = np.ones(rows.n_rows) if rows.sample_weight is None else rows.sample_weight
+    parts = split_joint(joint_rows(rows), rows.widths)
+    return [
+        np.sqrt(weight)[:, None] * (part - centers[labels])
+        for part, centers in zip(parts, parameters.centers, strict=True)
+    ]

@@ -1,0 +1,107 @@
+"""The board: what phases have found, one entry of each type, at the server and, as far as it is shared, at every site."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from fedhk.data.views import Views
+from fedhk.errors import MessageError
+from fedhk.federation.codec import subclass_named
+from fedhk.model.fitted import FittedModel
+from fedhk.model.rows import Rows
+
+E = TypeVar("E", bound="Entry")
+
+
+class Entry:
+    """Something that a phase has found and later phases need. It stays at the server unless it is `Shared`."""
+
+
+class Shared(Entry):
+    """An entry that the server publishes: every site gets it once, with the next message."""
+
+
+class RowEntry(Shared):
+    """A shared entry that changes how sites read their rows; several are applied in the order of their publication."""
+
+    def apply(self, rows: Rows) -> Rows:
+        """A site's rows as all later phases see them."""
+        raise NotImplementedError
+
+    def wrap(self, model: FittedModel, board: Board) -> FittedModel:
+        """The fitted model with what brings new rows to the same space; `board` has what else was published."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Board:
+    """Entries by type. A board does not change: `put` makes a new one.
+
+    Parameters
+    ----------
+    entries : dict of type to Entry
+        What has been found, in the order in which it was published first.
+    versions : dict of str to int
+        How often each type was put, by which the server knows whether a site has the latest.
+    """
+
+    entries: dict[type[Entry], Entry] = field(default_factory=dict)
+    versions: dict[str, int] = field(default_factory=dict)
+
+    def put(self, *entries: Entry) -> Board:
+        """The board with more entries, or with others in their place."""
+        versions = dict(self.versions)
+        for entry in entries:
+            name = type(entry).__name__
+            versions[name] = versions.get(name, 0) + 1
+        return replace(self, entries=self.entries | {type(entry): entry for entry in entries}, versions=versions)
+
+    def get(self, kind: type[E]) -> E:
+        """The entry of a type, which must be there."""
+        entry = self.entries.get(kind)
+        if not isinstance(entry, kind):
+            raise MessageError(f"asked before {kind.__name__!r} was published")
+        return entry
+
+    def has(self, kind: type[Entry]) -> bool:
+        """Whether there is an entry of this type."""
+        return kind in self.entries
+
+    def find(self, kind: type[E]) -> Iterator[E]:
+        """All entries of a type or derived from it, in the order of their publication; often none."""
+        return (entry for entry in self.entries.values() if isinstance(entry, kind))
+
+    def missing(self, known: dict[str, int]) -> dict[str, Shared]:
+        """Shared entries of which a site does not have the latest, by name; `known` are the versions that it has."""
+        return {
+            type(entry).__name__: entry
+            for entry in self.find(Shared)
+            if known.get(type(entry).__name__) != self.versions[type(entry).__name__]
+        }
+
+
+def entry_type(name: str, base: type[Entry] = Shared) -> type[Entry]:
+    """The type of an entry that was sent under this name."""
+    try:
+        return subclass_named(base, name)
+    except ValueError as error:
+        raise MessageError(str(error)) from error
+
+
+def align_views(views: Views, names: tuple[str, ...], widths: Iterable[int], site: str) -> Views:
+    """A site's views in the order of the model, None where it lacks one; refuses a view of another width."""
+    own = {name: view for view, name in enumerate(views.names)}
+    order = [own.get(name) for name in names]
+    for name, view, width in zip(names, order, widths, strict=True):
+        table = None if view is None else views.tables[view]
+        if table is not None and table.shape[1] != width:
+            raise MessageError(f"view {name!r} has {table.shape[1]} features here, {width} in the model", site)
+    return replace(
+        views,
+        tables=tuple(None if view is None else views.tables[view] for view in order),
+        names=names,
+        missing=tuple(view is not None and views.missing[view] for view in order),
+        columns=tuple(None if view is None else views.columns[view] for view in order),
+    )

@@ -1,0 +1,116 @@
+"""The one gate of a site: every message of every kind passes here before any row is looked at.
+
+In this order: is the message well formed, does the site's guard allow it, and only then is it answered. What the guard
+holds to (policy, limits, ledger) is the site's own and never the server's word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from fedhk.errors import MessageError
+from fedhk.federation.board import Shared, entry_type
+from fedhk.federation.codec import pack, unpack
+from fedhk.federation.messages import Message
+from fedhk.federation.phases.base import phase_named
+from fedhk.federation.site import Site
+
+# In front of the name of a phase whose sums leave a site with noise or under masks only.
+SEALED = "sealed."
+
+ENTRIES = "entries"
+
+
+class SiteEnd(Protocol):
+    """What a site needs of a phase."""
+
+    @property
+    def request_type(self) -> Any:
+        """What the request is, for the codec."""
+
+    @property
+    def reply_type(self) -> Any:
+        """What the answer is, for the codec."""
+
+    def answer(self, site: Site, request: Any, /) -> Any:
+        """The answer."""
+
+
+class Guard:
+    """What a site lets pass: here, every phase in the open, and nothing that needs noise or masks."""
+
+    def phase(self, kind: str) -> SiteEnd:
+        """The phase that a message of this kind is of, if the site takes part in such."""
+        if kind.startswith(SEALED):
+            raise MessageError("the server asks for sums with noise or masks, this site was not set up for them")
+        return phase_named(kind)
+
+    def admit(self, site: Site, request: Any, entries: Sequence[Shared]) -> None:
+        """Refuse a well-formed request, or what comes with it, that the site does not agree to."""
+
+
+def write_request(kind: str, exchange: int, request: Any, request_type: Any, entries: Mapping[str, Shared]) -> Message:
+    """The message to sites that lack these entries of the board."""
+    types = [type(entry) for entry in entries.values()]
+    values, arrays = pack((request, *entries.values()), tuple[request_type, *types])  # type: ignore[valid-type]
+    if entries:
+        values[ENTRIES] = list(entries)
+    return Message(kind, "*", exchange, arrays, values)
+
+
+def answer_message(site: Site, guard: Guard, message: Message) -> tuple[Site, Message]:
+    """Answer one message of the server.
+
+    Parameters
+    ----------
+    site : Site
+        The site before.
+    guard : Guard
+        What it lets pass.
+    message : Message
+        What the server asks, and what it has published since.
+
+    Returns
+    -------
+    site : Site
+        The site after; to be kept only if the answer is sent.
+    reply : Message
+        What leaves the site.
+
+    Raises
+    ------
+    MessageError
+        If the message is not well formed, not allowed, or comes before what it needs.
+    """
+    site = site.copy()
+    try:
+        phase = guard.phase(message.kind)
+        names = message.values.get(ENTRIES, [])
+        if not isinstance(names, list):
+            raise MessageError("what was published is not listed")
+        types = [entry_type(str(name)) for name in names]
+        kinds = tuple[phase.request_type, *types]  # type: ignore[name-defined,valid-type]
+        request, *entries = unpack(message.values, message.arrays, kinds)
+        guard.admit(site, request, entries)
+        for entry in entries:
+            _publish(site, entry)
+        reply = phase.answer(site, request)
+    except MessageError as error:
+        raise MessageError(error.reason, site.name) from error
+    values, arrays = pack(reply, phase.reply_type)
+    return site, Message(message.kind, site.name, message.round, arrays, values)
+
+
+def _publish(site: Site, entry: Shared) -> None:
+    """Put an entry on the site's board; one that it has already, after an interruption, changes nothing."""
+    known = site.board.entries.get(type(entry))
+    if known is None or not _same(known, entry):
+        site.board = site.board.put(entry)
+
+
+def _same(one: Any, other: Any) -> bool:
+    (some, these), (others, those) = pack(one, type(one)), pack(other, type(other))
+    return some == others and these.keys() == those.keys() and all(np.array_equal(these[k], those[k]) for k in these)

@@ -1,0 +1,51 @@
+"""Who takes part in a round, and how many answers make it count."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from numbers import Integral, Real
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Participation:
+    """Who takes part in a round.
+
+    Parameters
+    ----------
+    fraction : float, default=1.0
+        Share of the sites asked in a round, drawn anew each time, but at least `min_sites`; set-up and finish ask all.
+    min_sites : int, default=1
+        Fewest usable answers for an exchange to count; with fewer the run stops with an error, and can be resumed.
+    timeout : float or None, default=None
+        Seconds after which an exchange goes on without the sites that have not answered. None waits for all sites in
+        this process, and ten minutes for sites elsewhere.
+
+    Examples
+    --------
+    >>> from fedhk import Participation
+    >>> Participation(fraction=0.5, min_sites=3)
+    Participation(fraction=0.5, min_sites=3, timeout=None)
+    """
+
+    fraction: float = 1.0
+    min_sites: int = 1
+    timeout: float | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.fraction, Real) or isinstance(self.fraction, bool) or not 0 < self.fraction <= 1:
+            raise ValueError(f"fraction={self.fraction!r} must be a number above 0 and at most 1.")
+        if not isinstance(self.min_sites, Integral) or isinstance(self.min_sites, bool) or self.min_sites < 1:
+            raise ValueError(f"min_sites={self.min_sites!r} must be a whole number from 1 on.")
+        if self.timeout is not None and (not isinstance(self.timeout, Real) or not self.timeout > 0):
+            raise ValueError(f"timeout={self.timeout!r} must be None or a number of seconds above 0.")
+
+    def draw(self, sites: Sequence[str], seed: Sequence[int]) -> list[str]:
+        """The sites of one round, in the order of their names."""
+        names = sorted(sites)
+        if self.fraction >= 1.0:
+            return names
+        count = min(len(names), max(1, self.min_sites, round(self.fraction * len(names))))
+        return sorted(names[i] for i in np.random.default_rng(seed).choice(len(names), count, replace=False))

@@ -1,0 +1,163 @@
+"""What a phase is: one exchange between the server and its sites, both ends in one file."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+
+from fedhk._typing import FloatArray
+from fedhk.errors import MessageError
+from fedhk.federation.board import Board
+from fedhk.federation.codec import subclasses
+from fedhk.federation.participation import Participation
+from fedhk.federation.site import Site
+from fedhk.federation.table import check_array
+
+Request = TypeVar("Request")
+Reply = TypeVar("Reply")
+
+
+class Phase(ABC, Generic[Request, Reply]):
+    """One exchange: what every site is asked, what it answers from its rows, and what the server makes of the answers.
+
+    A subclass names itself (`name`), says what travels (`request_type` and `reply_type`, dataclasses that the codec
+    reads and writes), and has the four methods below. Its own fields are settings of the server; the site's end,
+    `answer`, is a static method, because a site has nothing but its rows, its board and the request. Many phases are
+    one exchange; one that takes several overrides `is_done`.
+    """
+
+    name: ClassVar[str]
+    request_type: ClassVar[Any]
+    reply_type: ClassVar[Any]
+
+    # ------------------------------------------------------------------------------------------------- the four methods
+
+    @abstractmethod
+    def request(self, board: Board) -> Request:
+        """Server: what every site is asked."""
+
+    @staticmethod
+    @abstractmethod
+    def answer(site: Site, request: Any) -> Any:
+        """Site: the answer, from its rows and its copy of the board."""
+
+    @abstractmethod
+    def check(self, board: Board, reply: Reply, site: str) -> None:
+        """Server: refuse, by MessageError, an answer that no rows can give."""
+
+    @abstractmethod
+    def combine(self, board: Board, replies: Mapping[str, Reply]) -> Board:
+        """Server: publish what the answers come to; they are in the order of site names."""
+
+    # ------------------------------------------------------------------------------------------ what most do not change
+
+    def begin(self, board: Board) -> Board:
+        """Server: the board before the first request of this phase."""
+        return board
+
+    def is_done(self, board: Board, exchanges: int) -> bool:  # noqa: ARG002
+        """Server: whether this phase is over, after so many exchanges of it."""
+        return exchanges > 0
+
+    def participants(self, board: Board, sites: Sequence[str], participation: Participation, seed: int) -> list[str]:  # noqa: ARG002
+        """Server: the sites that are asked, in the order of their names."""
+        return sorted(sites)
+
+    def requests(self, board: Board, sites: Sequence[str]) -> dict[str, Request]:
+        """Server: what each site is asked: the same, but where every site has a secret of its own."""
+        common = self.request(board)
+        return dict.fromkeys(sites, common)
+
+    def select(self, board: Board, replies: dict[str, Reply]) -> tuple[dict[str, Reply], dict[str, str]]:  # noqa: ARG002
+        """Server: the answers that go together, and why the others do not."""
+        return replies, {}
+
+    def resume(self, board: Board) -> Board:
+        """Server: the board of an interrupted run, as this phase goes on from it."""
+        return board
+
+    def sealed(self, terms: Any) -> list[Phase[Any, Any]]:  # noqa: ARG002
+        """Server: the phases that do this with sums alone, for runs with noise or masks; refuses where there are none.
+
+        Parameters
+        ----------
+        terms : fedhk.federation.sealed.SealedTerms
+            The budget, the masks, or both.
+        """
+        raise ValueError(
+            f"phase {self.name!r} sends what is not a sum over rows with a stated sensitivity, so it cannot go with "
+            "privacy or secure=True."
+        )
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """A request that needs no words, or a reply without any."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sum:
+    """A vector that adds over sites."""
+
+    values: FloatArray
+
+
+class SumPhase(Phase[Request, Sum]):
+    """A phase whose answer is a vector that is a sum over rows: such phases can be sealed.
+
+    A subclass says what a site adds (`vector`), how long that is (`size`), and what the server makes of the total
+    (`take`). Where it also states the `sensitivity`, the sum may leave a site with noise.
+    """
+
+    reply_type = Sum
+
+    @abstractmethod
+    def size(self, board: Board) -> int:
+        """Server: how many numbers are sent."""
+
+    @staticmethod
+    @abstractmethod
+    def vector(site: Site, request: Any) -> FloatArray:
+        """Site: what it adds to the sum."""
+
+    @staticmethod
+    def sensitivity(site: Site, request: Any, neighbours: str) -> float:  # noqa: ARG004
+        """Site: how far, at most, the vector moves when one row is another or is not there, from what is sent."""
+        raise MessageError("this sum must not leave a site with privacy on")
+
+    @abstractmethod
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:
+        """Server: publish what the total comes to; `noise` is the standard deviation of the noise in its numbers."""
+
+    def check_vector(self, board: Board, values: FloatArray, site: str) -> None:
+        """Server: refuse a vector in the open that no rows can have."""
+
+    def grid(self, board: Board) -> float | None:  # noqa: ARG002
+        """Server: of what the numbers are whole multiples under masks without noise; None is as fine as rows allow."""
+        return None
+
+    @classmethod
+    def answer(cls, site: Site, request: Any) -> Sum:  # type: ignore[override]
+        return Sum(cls.vector(site, request))
+
+    def check(self, board: Board, reply: Sum, site: str) -> None:
+        check_array(reply.values, (self.size(board),), site, "sums")
+        self.check_vector(board, reply.values, site)
+
+    def combine(self, board: Board, replies: Mapping[str, Sum]) -> Board:
+        total = reduce(add, (reply.values for reply in replies.values()))
+        return self.take(board, np.asarray(total, np.float64), 0.0)
+
+
+def phase_named(name: str) -> type[Phase[Any, Any]]:
+    """The phase that a message is of."""
+    for phase in subclasses(Phase):
+        if phase.__dict__.get("name") == name:
+            return phase
+    raise MessageError(f"the server asks for {name[:50]!r}, which this FedHK does not know")

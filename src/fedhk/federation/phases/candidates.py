@@ -1,0 +1,262 @@
+"""Candidates: means of groups of rows of every site, from which the server chooses where to start (k-FED)."""
+
+from __future__ import annotations
+
+import zlib
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fedhk._random import seeded
+from fedhk._typing import FloatArray
+from fedhk.errors import DataError, MessageError
+from fedhk.federation.aggregators import Aggregator
+from fedhk.federation.board import Board
+from fedhk.federation.entries import Minimisation, Population, References, Schema, Space
+from fedhk.federation.phases.base import Nothing, Phase
+from fedhk.federation.phases.frame import Frame
+from fedhk.federation.plausible import MOST_ROWS, check_points, check_spreads
+from fedhk.federation.protocols.base import Protocol
+from fedhk.federation.site import Site
+from fedhk.federation.table import Table, check_array
+from fedhk.model.descent import Progress
+from fedhk.model.parameters import Parameters
+from fedhk.model.passes import Passes
+from fedhk.model.rows import Rows
+from fedhk.personal.calibration import LEAST_RATIO, MOST_RATIO, measure_frame
+from fedhk.personal.frame import SiteFrames, choose_calibration
+from fedhk.starts.candidates import (
+    Candidates,
+    candidate_rows,
+    candidate_starts,
+    candidates_per_site,
+    count_by_share,
+    site_candidates,
+)
+from fedhk.starts.settings import Settings
+
+
+@dataclass(frozen=True)
+class CandidatesRequest:
+    """Ask for candidates.
+
+    Parameters
+    ----------
+    count : int
+        How many each site is asked for.
+    share : float
+        How many for each of its rows; where this is more than `count`, it counts.
+    seed : int
+        Of what is drawn.
+    precision : str
+        What candidates are rounded to on their way.
+    frame : bool
+        Whether the site's own mean and spread are asked for, too.
+    """
+
+    count: int
+    share: float
+    seed: int
+    precision: str
+    frame: bool
+
+
+@dataclass(frozen=True, eq=False)
+class CandidatesReply:
+    """Means of groups of at least two rows, their weights, and the site's own mean and spread where asked for.
+
+    Parameters
+    ----------
+    points : Table of shape (k, features)
+        In model units; NaN where no row of the group has the feature.
+    sizes : array of shape (k,)
+        Weight of the rows of each group.
+    spreads : array of shape (k, s)
+        Mean squared distance of the rows of each group to its mean, per view.
+    frame : array of shape (2, features) or (0, 0)
+        The site's own mean, and its spread as a multiple of the common one.
+    """
+
+    points: Table
+    sizes: FloatArray
+    spreads: FloatArray
+    frame: FloatArray
+
+    def read(self) -> Candidates:
+        """The candidates in double precision."""
+        return Candidates(self.points.read(), self.sizes, self.spreads)
+
+
+@dataclass(frozen=True)
+class AskCandidates(Phase[CandidatesRequest, CandidatesReply]):
+    """Candidates of all sites; a subclass says what the server makes of them.
+
+    Parameters
+    ----------
+    settings : Settings
+        The model.
+    protocol : Protocol
+        What the rounds after it send.
+    aggregator : Aggregator
+        How the answers of sites are brought together.
+    seed : int
+        Of what is drawn.
+    """
+
+    name: ClassVar[str] = "candidates"
+    request_type: ClassVar[Any] = CandidatesRequest
+    reply_type: ClassVar[Any] = CandidatesReply
+
+    settings: Settings
+    protocol: Protocol
+    aggregator: Aggregator
+    seed: int
+
+    wants_frame: ClassVar[bool] = False
+
+    def request(self, board: Board) -> CandidatesRequest:
+        precision = self.resolved(board).candidate_precision
+        count = candidates_per_site(self.settings.n_clusters, board.get(Population).n_sites, few=precision != "double")
+        return CandidatesRequest(count, 0.0, self.seed, precision, self.wants_frame)
+
+    @staticmethod
+    def answer(site: Site, request: CandidatesRequest) -> CandidatesReply:
+        rows = site.rows()
+        count = max(request.count, count_by_share(rows.n_rows, request.share))
+        found = site_candidates(rows, count, seeded(request.seed, zlib.crc32(site.name.encode())))
+        frame = np.zeros((0, 0), np.float32)
+        if request.frame:
+            frame = measure_frame(rows.views, rows.references).astype(np.float32)
+        return CandidatesReply(Table.of(found.points, request.precision), found.sizes, found.spreads, frame)
+
+    def check(self, board: Board, reply: CandidatesReply, site: str) -> None:
+        space = board.get(Space)
+        reply.points.check((None, sum(space.widths)), site, "candidates", finite=False)
+        count = len(reply.points.values)
+        check_array(reply.sizes, (count,), site, "weights of candidates", non_negative=True)
+        check_array(reply.spreads, (count, len(space.widths)), site, "spreads of candidates", non_negative=True)
+        most = self.most_candidates(board)
+        if count > most:
+            raise MessageError(f"{count} candidates, at most {most} were asked for", site)
+        if np.any(reply.sizes <= 0) or reply.sizes.sum() > MOST_ROWS:
+            raise MessageError("candidates with weights that no rows can have", site)
+        points = reply.points.read()
+        if np.isinf(points).any():
+            raise MessageError("candidates with infinite values", site)
+        check_points(points, space.reach, site)
+        check_spreads(reply.spreads, space.reach, site)
+        if self.wants_frame:
+            _check_frame(reply.frame, sum(space.widths), site)
+
+    def combine(self, board: Board, replies: Mapping[str, CandidatesReply]) -> Board:
+        found = self.aggregator.candidates([reply.read() for reply in replies.values()])
+        if not any(len(candidates.sizes) for candidates in found):
+            raise DataError(
+                "No site could give candidates for a start: a candidate is a mean of at least 2 rows, and no site has "
+                "2. Give centres as init, or join sites."
+            )
+        return self.start(board, list(found), [np.asarray(r.frame, np.float64) for r in replies.values()])
+
+    def most_candidates(self, board: Board) -> int:
+        """The most that one site may send."""
+        return self.request(board).count
+
+    @abstractmethod
+    def start(self, board: Board, found: list[Candidates], frames: list[FloatArray]) -> Board:
+        """Server: what follows from the candidates of the sites."""
+
+    def resolved(self, board: Board) -> Protocol:
+        """The protocol of the rounds, now that the views are known."""
+        return self.protocol.resolve(self.settings, board.get(References).widths, board.get(Schema).names)
+
+
+@dataclass(frozen=True)
+class ChooseStart(AskCandidates):
+    """Candidates of all sites, and the best of many starts on them."""
+
+    def start(self, board: Board, found: list[Candidates], frames: list[FloatArray]) -> Board:  # noqa: ARG002
+        rows = candidate_rows(found, board.get(References).references, board.get(Schema).names)
+        settings = self.settings
+        starts = candidate_starts(settings.n_init, rows.n_rows, sum(rows.widths), settings.n_clusters)
+        start = settings.start(rows, np.random.RandomState(self.seed), 1, n_init=starts)
+        return begin_rounds(board, self.resolved(board), start, rows)
+
+
+@dataclass(frozen=True)
+class ChooseFrame(AskCandidates):
+    """Candidates of all sites with their own means and spreads, and the calibration and start that they choose.
+
+    Parameters
+    ----------
+    shares : (float, float) or None
+        Shares of a site's own mean and spread that are taken out; None chooses.
+    """
+
+    shares: tuple[float, float] | None
+
+    wants_frame: ClassVar[bool] = True
+
+    def start(self, board: Board, found: list[Candidates], frames: list[FloatArray]) -> Board:
+        names = board.get(Schema).names
+        known = SiteFrames.of(found, frames, board.get(References).references, names)
+        calibration, start, rows = choose_calibration(known, self.settings, self.shares, self.seed, 1)
+        with Passes(rows, self.settings.n_clusters, 1) as scan:
+            start = self.settings.form.constrain(start, names, lambda: scan.statistics(start))
+        return begin_rounds(board.put(Frame(calibration)), self.resolved(board), start, rows)
+
+
+@dataclass(frozen=True)
+class GivenStart(Phase[Nothing, Nothing]):
+    """Centres that were given: no exchange is needed.
+
+    Parameters
+    ----------
+    settings : Settings
+        With the centres.
+    protocol : Protocol
+        What the rounds after it send.
+    """
+
+    name: ClassVar[str] = "given start"
+    request_type: ClassVar[Any] = Nothing
+    reply_type: ClassVar[Any] = Nothing
+
+    settings: Settings
+    protocol: Protocol
+
+    def begin(self, board: Board) -> Board:
+        references, names = board.get(References), board.get(Schema).names
+        start = self.settings.given_start(references.references, names)
+        return begin_rounds(board, self.protocol.resolve(self.settings, references.widths, names), start, None)
+
+    def is_done(self, board: Board, exchanges: int) -> bool:  # noqa: ARG002
+        return True
+
+    def request(self, board: Board) -> Nothing:  # noqa: ARG002
+        return Nothing()
+
+    @staticmethod
+    def answer(site: Site, request: Nothing) -> Nothing:  # noqa: ARG004
+        return Nothing()
+
+    def check(self, board: Board, reply: Nothing, site: str) -> None:
+        """Nothing comes."""
+
+    def combine(self, board: Board, replies: Mapping[str, Nothing]) -> Board:  # noqa: ARG002
+        return board
+
+
+def begin_rounds(board: Board, protocol: Protocol, start: Parameters, rows: Rows | None) -> Board:
+    """The board of the first round; `rows` are the candidates that the start was chosen on, if there are any."""
+    return protocol.begin(board.put(Minimisation(Progress(start))), rows)
+
+
+def _check_frame(frame: FloatArray, width: int, site: str) -> None:
+    """Refuse a mean and spread that are not finite numbers, or a spread that no site reports."""
+    if frame.shape != (2, width) or frame.dtype.kind != "f" or not np.isfinite(frame).all():
+        raise MessageError(f"its own mean and spread are missing, or are not 2 x {width} finite numbers", site)
+    if np.any(frame[1] < LEAST_RATIO * 0.99) or np.any(frame[1] > MOST_RATIO * 1.01):
+        raise MessageError(f"its spread is not between {LEAST_RATIO} and {MOST_RATIO} of the common one", site)

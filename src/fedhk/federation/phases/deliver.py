@@ -1,0 +1,105 @@
+"""Deliver: every site makes its own model from the final one and its rows; labels and own models stay at the site."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from fedhk.federation.board import Board, Entry
+from fedhk.federation.entries import Summary, fitted_model
+from fedhk.federation.phases.base import Phase
+from fedhk.federation.phases.finish import final_parameters
+from fedhk.federation.phases.frame import Frame
+from fedhk.federation.site import Site
+from fedhk.personal.options import Personal
+from fedhk.personal.outcome import SiteOutcome, SiteReport
+
+
+@dataclass(frozen=True)
+class DeliverRequest:
+    """Ask every site to make its own model.
+
+    Parameters
+    ----------
+    personal : Personal
+        What a site's own model may take from its rows.
+    learn_weights : bool
+        Whether view weights are learned.
+    report : bool
+        Whether the site says a few numbers of its own model; never where noise or masks hide single sites.
+    """
+
+    personal: Personal
+    learn_weights: bool
+    report: bool
+
+
+@dataclass(frozen=True)
+class DeliverReply:
+    """What a site says of its own model: nothing, or one report."""
+
+    reports: tuple[SiteReport, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome(Entry):
+    """A site's own model and labels. They stay at the site."""
+
+    outcome: SiteOutcome
+
+
+@dataclass(frozen=True, eq=False)
+class Reports(Entry):
+    """What sites say of their own models, by site."""
+
+    reports: dict[str, SiteReport] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Deliver(Phase[DeliverRequest, DeliverReply]):
+    """Own models at the sites.
+
+    Parameters
+    ----------
+    personal : Personal
+        What a site's own model may take from its rows.
+    learn_weights : bool
+        Whether view weights are learned.
+    report : bool
+        Whether sites report on their own models.
+    """
+
+    name: ClassVar[str] = "deliver"
+    request_type: ClassVar[Any] = DeliverRequest
+    reply_type: ClassVar[Any] = DeliverReply
+
+    personal: Personal
+    learn_weights: bool
+    report: bool = True
+
+    def request(self, board: Board) -> DeliverRequest:  # noqa: ARG002
+        return DeliverRequest(self.personal, self.learn_weights, self.report)
+
+    @staticmethod
+    def answer(site: Site, request: DeliverRequest) -> DeliverReply:
+        board, views = site.board, site.aligned_views()
+        model = fitted_model(board, final_parameters(site), views.columns)
+        outcome = request.personal.fit(
+            model,
+            tuple(frame.calibration for frame in board.find(Frame)),
+            tuple(entry.summary for entry in board.find(Summary)),
+            views,
+            site=site.name,
+            learn_weights=request.learn_weights,
+            workers=site.workers,
+        )
+        site.keep(Outcome(outcome))
+        return DeliverReply((outcome.report,) if request.report else ())
+
+    def check(self, board: Board, reply: DeliverReply, site: str) -> None:  # noqa: ARG002
+        for report in reply.reports:
+            report.check(site)
+
+    def combine(self, board: Board, replies: Mapping[str, DeliverReply]) -> Board:
+        return board.put(Reports({site: reply.reports[0] for site, reply in replies.items() if reply.reports}))

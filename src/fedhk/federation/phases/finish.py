@@ -1,0 +1,87 @@
+"""Finish: the objective at the final parameters and, for own models, how large clusters are and how far rows spread."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fedhk._typing import FloatArray
+from fedhk.federation.board import Board
+from fedhk.federation.entries import Basis, FinalModel, FinalParameters, Result, Space, Summary
+from fedhk.federation.phases.base import SumPhase
+from fedhk.federation.phases.frame import current_offset
+from fedhk.federation.plausible import check_rows, check_summary
+from fedhk.federation.site import Site
+from fedhk.federation.table import check_array
+from fedhk.model.cluster_summary import ClusterSummary, summarise_clusters
+from fedhk.model.parameters import Parameters
+from fedhk.model.passes import Passes
+from fedhk.personal.offset import collect_statistics, shift_centers
+
+
+@dataclass(frozen=True)
+class FinishRequest:
+    """Ask for the objective and, where `summary` says so, for what clusters are made of."""
+
+    summary: bool
+
+
+def final_parameters(site: Site) -> Parameters:
+    """The final parameters, as the server published them."""
+    basis = next(site.board.find(Basis), None)
+    return site.board.get(FinalModel).model.parameters(site.rows().widths, basis)
+
+
+@dataclass(frozen=True)
+class Finish(SumPhase[FinishRequest]):
+    """The objective at the final parameters.
+
+    Parameters
+    ----------
+    summary : bool
+        Whether sites also say how large clusters are and how far rows spread in them.
+    """
+
+    name: ClassVar[str] = "finish"
+    request_type: ClassVar[Any] = FinishRequest
+
+    summary: bool
+
+    def request(self, board: Board) -> FinishRequest:  # noqa: ARG002
+        return FinishRequest(self.summary)
+
+    def size(self, board: Board) -> int:
+        return 2 + self.summary * (self._parameters(board).n_clusters + 2 * sum(board.get(Space).widths))
+
+    @staticmethod
+    def vector(site: Site, request: FinishRequest) -> FloatArray:
+        parameters, rows = final_parameters(site), site.rows()
+        statistics = collect_statistics(rows, parameters, current_offset(site), site.workers)
+        sums = np.array([statistics.objective, statistics.rows])
+        if not request.summary:
+            return sums
+        seen = shift_centers(parameters, current_offset(site))
+        with Passes(rows, seen.n_clusters, site.workers) as scan:
+            labels = scan.assign(seen)[1]
+        return np.concatenate([sums, summarise_clusters(rows, seen, labels).to_array()])
+
+    def check_vector(self, board: Board, values: FloatArray, site: str) -> None:
+        check_array(values, (self.size(board),), site, "sums", non_negative=True)
+        objective, rows = values[:2].tolist()
+        parameters = self._parameters(board)
+        check_rows(rows, objective, parameters, site)
+        if self.summary:
+            found = ClusterSummary.from_array(values[2:], parameters.n_clusters)
+            check_summary(found, rows, board.get(Space).reach, site)
+
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+        board = board.put(Result(float(total[0]), float(total[1])))
+        if not self.summary:
+            return board
+        counts = np.maximum(total[2:], 0.0)  # rounding on a grid may leave less than nothing
+        return board.put(Summary(ClusterSummary.from_array(counts, self._parameters(board).n_clusters)))
+
+    def _parameters(self, board: Board) -> Parameters:
+        return board.get(FinalParameters).parameters

@@ -1,0 +1,83 @@
+"""Rounds: the server sends parameters, sites answer with what their protocol says, the server makes better ones."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import Any, ClassVar
+
+from fedhk.federation.board import Board
+from fedhk.federation.entries import FinalModel, FinalParameters, Minimisation, References, Schema
+from fedhk.federation.participation import Participation
+from fedhk.federation.phases.base import Phase
+from fedhk.federation.protocols.base import Protocol, RoundContext, RoundReply, RoundRequest
+from fedhk.federation.site import Site
+
+
+@dataclass(frozen=True)
+class Rounds(Phase[RoundRequest, RoundReply]):
+    """Rounds until the objective settles.
+
+    Parameters
+    ----------
+    protocol : Protocol
+        What a round sends.
+    context : RoundContext
+        The model that was chosen, and how answers are brought together.
+    max_rounds : int
+        Most rounds.
+    tol : float
+        Relative fall of the objective below which the rounds end; 0 runs all of them.
+    """
+
+    name: ClassVar[str] = "round"
+    request_type: ClassVar[Any] = RoundRequest
+    reply_type: ClassVar[Any] = RoundReply
+
+    protocol: Protocol
+    context: RoundContext
+    max_rounds: int
+    tol: float
+
+    def request(self, board: Board) -> RoundRequest:
+        return self._resolved(board).request(board, self.context)
+
+    @staticmethod
+    def answer(site: Site, request: RoundRequest) -> RoundReply:
+        return request.answer(site)
+
+    def check(self, board: Board, reply: RoundReply, site: str) -> None:
+        self._resolved(board).check(board, self.context, reply, site)
+
+    def combine(self, board: Board, replies: Mapping[str, RoundReply]) -> Board:
+        protocol = self._resolved(board)
+        board, better, objective = protocol.combine(board, self.context, replies)
+        stand, answered = board.get(Minimisation), digest_names(replies)
+        progress = stand.progress
+        if answered != stand.answered:  # objectives of different rows say nothing about convergence
+            progress = replace(progress, objective=sys.float_info.max)
+        progress = progress.advance(better, objective, max_iter=self.max_rounds, tol=self.tol)
+        board = board.put(Minimisation(progress, answered))
+        return finish_rounds(board, protocol) if progress.stop_reason else board
+
+    def is_done(self, board: Board, exchanges: int) -> bool:  # noqa: ARG002
+        return bool(board.get(Minimisation).progress.stop_reason)
+
+    def participants(self, board: Board, sites: Sequence[str], participation: Participation, seed: Any) -> list[str]:  # noqa: ARG002
+        return participation.draw(sites, seed)
+
+    def _resolved(self, board: Board) -> Protocol:
+        return self.protocol.resolve(self.context.settings, board.get(References).widths, board.get(Schema).names)
+
+
+def finish_rounds(board: Board, protocol: Protocol) -> Board:
+    """The board with the final parameters, as sites are sent them."""
+    model, parameters = protocol.finish(board)
+    return board.put(FinalModel(model), FinalParameters(parameters))
+
+
+def digest_names(sites: Mapping[str, Any]) -> str:
+    """Who answered, in few letters."""
+    return sha256("\n".join(sites).encode()).hexdigest()

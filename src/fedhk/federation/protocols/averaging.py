@@ -1,0 +1,207 @@
+"""The averaging protocol: sites pass over their rows a few times, the server averages their centres."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from numbers import Real
+
+import numpy as np
+
+from fedhk._typing import FloatArray
+from fedhk.errors import MessageError
+from fedhk.federation.board import Board
+from fedhk.federation.entries import Broadcast, Minimisation, Space
+from fedhk.federation.plausible import check_points, check_rows
+from fedhk.federation.protocols.base import Protocol, RoundContext, RoundReply, RoundRequest
+from fedhk.federation.site import Site
+from fedhk.federation.table import check_array
+from fedhk.model.descent import improve
+from fedhk.model.joint import split_joint
+from fedhk.model.parameters import Parameters
+from fedhk.model.passes import Passes
+from fedhk.model.statistics import Statistics
+
+WEIGHTS = ("mass", "rows", "quality")
+
+
+@dataclass(frozen=True, eq=False)
+class LocalCenters(RoundReply):
+    """A site's centres after its passes.
+
+    Parameters
+    ----------
+    centers : array of shape (c, features)
+        Local centres of all views side by side.
+    masses : array of shape (c, s)
+        How much of the site's rows each centre stands for, per view.
+    view_weights : array of shape (s,)
+        Local view weights.
+    objective, rows : float
+        J at the server's parameters, and the rows.
+    """
+
+    centers: FloatArray
+    masses: FloatArray
+    view_weights: FloatArray
+    objective: float
+    rows: float
+
+    def check(self, n_clusters: int, n_views: int, site: str) -> None:
+        """Refuse what has another shape, is not finite, or is below zero where it cannot be."""
+        check_array(self.masses, (n_clusters, n_views), site, "masses", non_negative=True)
+        check_array(self.view_weights, (n_views,), site, "view weights", non_negative=True)
+        check_array(np.array([self.objective, self.rows]), (2,), site, "objective and rows", non_negative=True)
+
+
+def average_centers(
+    parameters: Parameters, sites: Sequence[LocalCenters], rule: str, temperature: float
+) -> tuple[Parameters, float]:
+    """Average of the sites' centres and view weights (`eqn:global_A_EFKMVFC`, `eqn:global_V_EFKMVFC`), and J before.
+
+    Parameters
+    ----------
+    parameters : Parameters
+        What the round started from; a centre that no site holds stays there.
+    sites : sequence of LocalCenters
+        The sites.
+    rule : {"mass", "rows", "quality"}
+        By the rows that each centre stands for, by the rows of the site, or by softmax(-tau J) of the site's mean
+        objective (`eqn:client_weights`).
+    temperature : float
+        tau.
+
+    Notes
+    -----
+    The paper weighs by rows. A site without rows in a cluster then pulls its centre to wherever it was left; by mass it
+    has no say. softmax is taken of the mean objective per row: of sums over rows it underflows and one site takes all.
+    """
+    if not any(site.rows for site in sites):
+        return parameters, 0.0
+    masses = np.stack([site.masses for site in sites])
+    shares = client_shares(sites, rule, temperature)
+    weights = masses if rule == "mass" else (masses > 0) * shares[:, None, None]
+    by_site = [split_joint(site.centers, [part.shape[1] for part in parameters.centers]) for site in sites]
+    centers = []
+    for view, old in enumerate(parameters.centers):
+        weight = weights[:, :, view]
+        total = weight.sum(axis=0)[:, None]
+        summed = np.einsum("lk,lkd->kd", weight, np.stack([centers_of[view] for centers_of in by_site]))
+        centers.append(np.divide(summed, total, out=np.array(old, dtype=np.float64), where=total > 0))
+    view_weights = shares @ np.stack([site.view_weights for site in sites])
+    better = replace(parameters, centers=tuple(centers), view_weights=view_weights / view_weights.sum())
+    return better, float(sum(site.objective for site in sites))
+
+
+def client_shares(sites: Sequence[LocalCenters], rule: str, temperature: float) -> FloatArray:
+    """Share of each site: of the rows, or by the quality of its model (`eqn:client_weights`); sums to 1."""
+    rows = np.array([site.rows for site in sites])
+    if rule != "quality":
+        return np.asarray(rows / rows.sum())
+    means = np.array([site.objective / site.rows if site.rows else np.inf for site in sites])
+    filled = np.isfinite(means)
+    scores = filled * np.exp(-temperature * np.where(filled, means - means.min(), 0.0))
+    return np.asarray(scores / scores.sum())
+
+
+def pass_locally(
+    site: Site, parameters: Parameters, start: Parameters, passes: int, *, learn_weights: bool
+) -> tuple[Parameters, Statistics, Statistics]:
+    """A site's own parameters after some passes, the statistics at the server's parameters, and those of the last."""
+    with Passes(site.rows(), parameters.n_clusters, site.workers) as scan:
+        first = scan.statistics(parameters)
+        latest = first if start is parameters else scan.statistics(start)
+        local = improve(start, latest, learn_weights=learn_weights)
+        for _ in range(passes - 1):
+            latest = scan.statistics(local)
+            local = improve(local, latest, learn_weights=learn_weights)
+    return local, first, latest
+
+
+@dataclass(frozen=True, eq=False)
+class CentersRequest(RoundRequest):
+    """Ask for a site's own centres after some passes from these parameters."""
+
+    model: Broadcast
+    passes: int
+    learn_weights: bool
+
+    def answer(self, site: Site) -> LocalCenters:
+        parameters = self.model.parameters(site.rows().widths)
+        local, first, latest = pass_locally(site, parameters, parameters, self.passes, learn_weights=self.learn_weights)
+        return LocalCenters(np.hstack(local.centers), latest.heights, local.view_weights, first.objective, first.rows)
+
+
+@dataclass(frozen=True)
+class Averaging(Protocol):
+    """Each site's own centres after some passes, averaged.
+
+    Parameters
+    ----------
+    passes : int, default=5
+        Passes over a site's rows before it answers. More means fewer rounds and more drift.
+    weights : {"mass", "rows", "quality"}, default="mass"
+        How centres of sites are averaged: by the rows each centre stands for, by the site's rows
+        (`eqn:global_A_EFKMVFC`), or by softmax of its mean objective (`eqn:client_weights`). "mass", because a site
+        without rows in a cluster should not move it.
+    temperature : float or None, default=None
+        tau of `eqn:client_weights`, with "quality" only; None is 10.
+
+    Examples
+    --------
+    >>> from fedhk.protocols import Averaging
+    >>> Averaging(passes=3, weights="quality", temperature=5.0)
+    Averaging(passes=3, weights='quality', temperature=5.0)
+    """
+
+    passes: int = 5
+    weights: str = "mass"
+    temperature: float | None = None
+
+    def __post_init__(self) -> None:
+        if type(self.passes) is not int or self.passes < 1:
+            raise ValueError(f"passes={self.passes!r} must be a whole number from 1 on.")
+        if self.weights not in WEIGHTS:
+            raise ValueError(f"weights={self.weights!r} must be one of {WEIGHTS}.")
+        if self.temperature is None:
+            return
+        if self.weights != "quality":
+            raise ValueError(
+                f"temperature={self.temperature!r} has no effect with weights={self.weights!r}: use weights='quality', "
+                "or leave it out."
+            )
+        if not isinstance(self.temperature, Real) or not self.temperature >= 0:
+            raise ValueError(f"temperature={self.temperature!r} must be a number from 0 on.")
+
+    @property
+    def tau(self) -> float:
+        """The temperature that is used."""
+        return 10.0 if self.temperature is None else float(self.temperature)
+
+    def request(self, board: Board, context: RoundContext) -> RoundRequest:
+        model = Broadcast.of(board.get(Minimisation).parameters)
+        return CentersRequest(model, self.passes, context.settings.learn_weights)
+
+    def check(self, board: Board, context: RoundContext, reply: LocalCenters, site: str) -> None:  # noqa: ARG002
+        parameters, space = board.get(Minimisation).parameters, board.get(Space)
+        reply.check(parameters.n_clusters, len(space.widths), site)
+        check_array(reply.centers, (parameters.n_clusters, sum(space.widths)), site, "centres")
+        parts = zip(split_joint(reply.centers, space.widths), reply.masses.T, strict=True)
+        held = [np.where(mass[:, None] > 0, centers, np.nan) for centers, mass in parts]
+        check_points(np.hstack(held), space.reach, site)
+        check_rows(reply.rows, reply.objective, parameters, site)
+
+    def combine(
+        self, board: Board, context: RoundContext, replies: Mapping[str, LocalCenters]
+    ) -> tuple[Board, Parameters, float]:  # noqa: ARG002
+        before = board.get(Minimisation).parameters
+        return board, *average_centers(before, list(replies.values()), self.weights, self.tau)
+
+
+def check_shares(reply: LocalCenters, reach: Sequence[FloatArray], rounding: float, site: str) -> None:
+    """Refuse more weight than so many rows can have, and weights of views that are no shares."""
+    furthest = [max(2 * float(np.linalg.norm(limit)), 1.0) for limit in reach]
+    if np.any(reply.masses > (1 + rounding) * reply.rows * np.array(furthest)):
+        raise MessageError(f"masses larger than the {reply.rows:.6g} rows they are of", site)
+    if abs(float(reply.view_weights.sum()) - 1.0) > rounding:
+        raise MessageError("weights of views that do not sum to 1", site)
