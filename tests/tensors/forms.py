@@ -1,4 +1,4 @@
-"""Random centres, weights and gauge changes that the tests of all decompositions share."""
+"""The decompositions of the project, random problems for them, and changes of their gauges."""
 
 from __future__ import annotations
 
@@ -7,34 +7,14 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import strategies as st
 
-from fedhk.tensors import CP, Parafac2, Tucker, TuckerFactors
+from fedhk.tensors import CP, DECOMPOSITIONS, Parafac2, Parafac2Factors, Tucker, TuckerFactors
+from fedhk.testing.decompositions import WEIGHT_KINDS, random_centers, random_rank, random_weights
 
-FORMS = [Tucker(), Parafac2(), CP()]
-
-
-def random_centers(generator, n_clusters, widths):
-    return [generator.standard_normal((n_clusters, width)) for width in widths]
-
-
-def possible_rank(form, generator, n_clusters, widths):
-    """A rank that the form can have, drawn at random."""
-    largest = {}
-    for limit in form.limits(n_clusters, widths):
-        largest[limit.mode] = min(limit.largest, largest.get(limit.mode, limit.largest))
-    return [int(generator.integers(1, size + 1)) for size in largest.values()]
-
-
-def random_weights(generator, n_clusters, widths, kind):
-    """Weights of every kind the centre step meets."""
-    columns = [1 if kind == "rows" or (kind == "mixed" and h % 2) else width for h, width in enumerate(widths)]
-    weights = [generator.uniform(0.01, 2.0, (n_clusters, width)) for width in columns]
-    if kind == "holes":
-        weights = [weight * (generator.random(weight.shape) < 0.6) for weight in weights]
-    if kind == "dead":
-        weights[int(generator.integers(len(weights)))][:] = 0.0
-        for weight in weights:
-            weight[0] = 0.0
-    return weights
+FORMS = list(DECOMPOSITIONS.values())
+WIDTHS = (9, 6, 11)
+RANKS = {"Tucker": (3, 4, 2), "PARAFAC2": (3,), "CP": (3,)}
+FULL = [(Tucker(), 4, (4, 11, 3)), (Parafac2(), 3, 6), (CP(), 4, 12)]
+"""A decomposition, a number of clusters, and a rank that constrains no centres of so many clusters in `WIDTHS`."""
 
 
 @st.composite
@@ -43,14 +23,14 @@ def problems(draw):
     form = draw(st.sampled_from(FORMS))
     n_clusters = draw(st.integers(1, 6))
     widths = draw(st.lists(st.integers(1, 8), min_size=1, max_size=4))
-    kind = draw(st.sampled_from(["rows", "cells", "mixed", "holes", "dead"]))
+    kind = draw(st.sampled_from(WEIGHT_KINDS))
     generator = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    rank = possible_rank(form, generator, n_clusters, widths)
+    rank = random_rank(form, generator, n_clusters, widths)
     targets = random_centers(generator, n_clusters, widths)
     return form, rank, targets, random_weights(generator, n_clusters, widths, kind), generator
 
 
-def regauged(form, factors, generator):
+def change_gauge(factors, generator):
     """The same centres with other factors: turned, or permuted, flipped and stretched."""
     if isinstance(factors, TuckerFactors):
         first, second, third = (_orthogonal(generator, size) for size in factors.core.shape)
@@ -61,26 +41,31 @@ def regauged(form, factors, generator):
     order = generator.permutation(rank)
     clusters, columns = (generator.uniform(0.5, 2.0, rank) * generator.choice([-1, 1], rank) for _ in range(2))
     turn = _orthogonal(generator, len(factors.feature_factor))
-    signs = generator.choice([-1.0, 1.0], len(factors.bases)) if form.views_have_signs else np.ones(len(factors.bases))
-    return replace(
+    stretched = replace(
         factors,
         cluster_factor=(factors.cluster_factor * clusters)[:, order],
         feature_factor=turn.T @ (factors.feature_factor * columns)[:, order],
-        view_factor=(signs[:, None] * factors.view_factor / (clusters * columns))[:, order],
-        bases=tuple(sign * basis @ turn for sign, basis in zip(signs, factors.bases, strict=True)),
+        view_factor=(factors.view_factor / (clusters * columns))[:, order],
     )
+    bases = [basis @ turn for basis in factors.basis_arrays]
+    if not isinstance(factors, Parafac2Factors):
+        return stretched.with_arrays(basis=bases)
+    signs = generator.choice([-1.0, 1.0], len(bases))  # B_h and R_h may change sign together
+    bases = [sign * basis for sign, basis in zip(signs, bases, strict=True)]
+    return replace(stretched.with_arrays(basis=bases), view_factor=signs[:, None] * stretched.view_factor)
 
 
-def arrays(factors):
-    """All arrays of some factors, in order."""
-    found = []
-    for value in vars(factors).values():
-        found += list(value) if isinstance(value, tuple) else [value]
-    return found
-
-
-def difference(centers, others):
-    return max(float(np.abs(a - b).max()) for a, b in zip(centers, others, strict=True))
+def reaches(form, centers, rank, error, attempts=8):
+    """Whether the form comes within 1e-4 of an error, from one start and, if need be, from more."""
+    floor = 1e-12 * sum(float(np.sum(center**2)) for center in centers)
+    for attempt in range(attempts):
+        factors = form.fit(centers, rank=rank, n_starts=1 + 3 * attempt, random_state=attempt)
+        for _ in range(10):
+            found = sum(float(np.sum((a - b) ** 2)) for a, b in zip(factors.centers(), centers, strict=True))
+            if found <= (1 + 1e-4) * error + floor:
+                return True
+            factors = form.step(factors, centers, sweeps=100)
+    return False
 
 
 def _orthogonal(generator, size):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -11,14 +11,40 @@ from tensorly.base import unfold
 
 from fedhk._typing import FloatArray
 from fedhk.tensors.components import ComponentFactors, Components
+from fedhk.tensors.factors import BASIS, SIZES, Factors
 from fedhk.tensors.limits import Limit
 from fedhk.tensors.problem import WeightedCenters
 from fedhk.tensors.solves import beyond, solve_rows
 
-__all__ = ["CP"]
+
+@dataclass(frozen=True)
+class CPFactors(ComponentFactors):
+    """Factors of the centres A^h = P diag(R_h) (B_h Q)^T, where B_h are the first d_h rows of one basis.
+
+    Parameters
+    ----------
+    cluster_factor, feature_factor, view_factor : array of shape (c, r), (q, r), (s, r)
+        P, Q and R in the paper, Q in the coordinates of the basis; q = min(r, widest view).
+    common_basis : array of shape (D, q)
+        Orthonormal columns.
+    widths : tuple of int
+        Features d_h of each view; D is the largest.
+    """
+
+    common_basis: FloatArray = field(metadata=BASIS)
+    widths: tuple[int, ...] = field(metadata=SIZES)
+
+    @property
+    def view_bases(self) -> tuple[FloatArray, ...]:
+        return tuple(self.common_basis[:width] for width in self.widths)
+
+    @property
+    def loadings(self) -> FloatArray:
+        """The loadings of all D features on the components, of shape (D, r)."""
+        return np.asarray(self.common_basis @ self.feature_factor)
 
 
-class CP(Components):
+class CP(Components[CPFactors]):
     """CP of the centres, a_khj = sum_r P_kr Q_jr R_hr (`eqn:parafac`): PARAFAC2 with one common basis.
 
     Notes
@@ -29,6 +55,8 @@ class CP(Components):
     """
 
     name: ClassVar[str] = "CP"
+    factors_class: ClassVar[type[Factors]] = CPFactors
+    separate_bases: ClassVar[bool] = False
     views_have_signs: ClassVar[bool] = False
 
     def limits(self, n_clusters: int, widths: Sequence[int], names: Sequence[str] | None = None) -> tuple[Limit, ...]:  # noqa: ARG002
@@ -36,80 +64,72 @@ class CP(Components):
         shape = f"{n_clusters} clusters, {max(widths)} features and {len(widths)} views"
         return (Limit("", sizes[0] * sizes[1], f"the components that {shape} can need"),)
 
-    def basis(self, factors: ComponentFactors) -> tuple[FloatArray, ...]:
-        return (_common_basis(factors),)
-
-    def assemble(
-        self, basis: Sequence[FloatArray], core: Sequence[FloatArray], widths: Sequence[int]
-    ) -> ComponentFactors:
-        (common,), (p, q, r) = basis, core
-        return ComponentFactors(p, q, r, tuple(common[:width] for width in widths))
-
-    def _fit_bases(self, factors: ComponentFactors, problem: WeightedCenters) -> ComponentFactors:
-        widths = [len(basis) for basis in factors.bases]
-        n_clusters = len(factors.cluster_factor)
+    def fit_bases(self, factors: CPFactors, problem: WeightedCenters) -> CPFactors:
+        """Solve for the loadings of each feature, in all views that have it."""
+        widths, n_clusters = factors.widths, len(factors.cluster_factor)
         targets, weights = np.zeros((2, max(widths), n_clusters, len(widths)))
         for h, (target, weight) in enumerate(zip(problem.targets, problem.weights, strict=True)):
             targets[: widths[h], :, h] = target.T
             weights[: widths[h], :, h] = np.broadcast_to(weight, target.shape).T
         design = (factors.cluster_factor[:, None, :] * factors.view_factor).reshape(-1, factors.view_factor.shape[1])
-        loadings: FloatArray = _common_basis(factors) @ factors.feature_factor
-        flat = (len(loadings), -1)
-        loadings = solve_rows(design, targets.reshape(flat), weights.reshape(flat), loadings)
-        return _with_loadings(factors, loadings)
+        flat = (max(widths), -1)
+        loadings = solve_rows(design, targets.reshape(flat), weights.reshape(flat), factors.loadings)
+        return _from_loadings(factors.cluster_factor, loadings, factors.view_factor, widths)
 
-    def _extrapolated(self, before: ComponentFactors, after: ComponentFactors, stride: float) -> ComponentFactors:
-        old, new = (_common_basis(factors) @ factors.feature_factor for factors in (before, after))
-        return _with_loadings(super()._extrapolated(before, after, stride), beyond(old, new, stride))
+    def extrapolate(self, before: CPFactors, after: CPFactors, stride: float) -> CPFactors:
+        return _from_loadings(
+            beyond(before.cluster_factor, after.cluster_factor, stride),
+            beyond(before.loadings, after.loadings, stride),
+            beyond(before.view_factor, after.view_factor, stride),
+            after.widths,
+        )
 
-    def _start(
+    def start(
         self, centers: Sequence[FloatArray], rank: tuple[int, ...], generator: np.random.Generator | None
-    ) -> list[ComponentFactors]:
+    ) -> list[CPFactors]:
         (r,) = rank
-        padded = _padded(centers)
+        padded = _pad(centers)
         if generator is None:
             p, loadings, views = (_leading(np.moveaxis(padded, mode, 0), r) for mode in range(3))
         else:
             p, loadings, views = (generator.standard_normal((size, r)) for size in padded.shape)
-        return [_with_loadings(_without_loadings(p, views, centers), loadings)]
+        return [_from_loadings(p, loadings, views, _widths(centers))]
 
-    def _exact(
+    def is_full(self, rank: tuple[int, ...], n_clusters: int, widths: Sequence[int]) -> bool:
+        return rank == (self.limits(n_clusters, widths)[0].largest,)
+
+    def fit_exactly(
         self,
         centers: Sequence[FloatArray],
-        rank: tuple[int, ...],
-        previous: ComponentFactors | None,  # noqa: ARG002
-    ) -> ComponentFactors | None:
-        padded = _padded(centers)
-        largest = int(np.argmax(padded.shape))
-        rest = [size for mode, size in enumerate(padded.shape) if mode != largest]
-        if rank != (rest[0] * rest[1],):
-            return None
-        parts = [np.kron(np.eye(rest[0]), np.ones(rest[1])), np.kron(np.ones(rest[0]), np.eye(rest[1]))]
-        parts.insert(largest, np.asarray(unfold(padded, largest)))
+        rank: tuple[int, ...],  # noqa: ARG002
+        previous: CPFactors | None,  # noqa: ARG002
+    ) -> CPFactors:
+        """Give every fibre along the longest mode a component of its own."""
+        padded = _pad(centers)
+        longest = int(np.argmax(padded.shape))
+        first, second = (size for mode, size in enumerate(padded.shape) if mode != longest)
+        parts = [np.kron(np.eye(first), np.ones(second)), np.kron(np.ones(first), np.eye(second))]
+        parts.insert(longest, np.asarray(unfold(padded, longest)))
         p, loadings, views = parts
-        return _with_loadings(_without_loadings(p, views, centers), loadings)
+        return _from_loadings(p, loadings, views, _widths(centers))
 
 
-def _padded(centers: Sequence[FloatArray]) -> FloatArray:
-    """Centres as one tensor c x D x s, zero beyond d_h."""
-    widest = max(center.shape[1] for center in centers)
+def _widths(centers: Sequence[FloatArray]) -> tuple[int, ...]:
+    return tuple(center.shape[1] for center in centers)
+
+
+def _pad(centers: Sequence[FloatArray]) -> FloatArray:
+    """Stack the centres to one tensor c x D x s, zero beyond d_h."""
+    widest = max(_widths(centers))
     return np.stack([np.pad(center, ((0, 0), (0, widest - center.shape[1]))) for center in centers], axis=2)
 
 
-def _without_loadings(p: FloatArray, views: FloatArray, centers: Sequence[FloatArray]) -> ComponentFactors:
-    empty = tuple(np.zeros((center.shape[1], 0)) for center in centers)
-    return ComponentFactors(p, np.zeros((0, p.shape[1])), views, empty)
-
-
-def _common_basis(factors: ComponentFactors) -> FloatArray:
-    """The basis of the widest view, whose rows the other views use."""
-    return max(factors.bases, key=len)
-
-
-def _with_loadings(factors: ComponentFactors, loadings: FloatArray) -> ComponentFactors:
+def _from_loadings(
+    cluster_factor: FloatArray, loadings: FloatArray, view_factor: FloatArray, widths: tuple[int, ...]
+) -> CPFactors:
+    """Factors with the loadings of all features written as orthonormal columns times a small matrix."""
     basis, feature_factor = np.linalg.qr(loadings)
-    bases = tuple(basis[: len(old)] for old in factors.bases)
-    return replace(factors, feature_factor=feature_factor, bases=bases)
+    return CPFactors(cluster_factor, feature_factor, view_factor, basis, widths)
 
 
 def _leading(tensor: FloatArray, count: int) -> FloatArray:

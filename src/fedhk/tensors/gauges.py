@@ -10,8 +10,6 @@ from tensorly.base import unfold
 
 from fedhk._typing import FloatArray, IntArray
 
-__all__ = ["best_signs", "core_rotations", "match_columns", "peak_signs", "ratio"]
-
 
 def peak_signs(matrix: FloatArray) -> FloatArray:
     """The sign of the largest entry of every column; 1 for a column of zeros."""

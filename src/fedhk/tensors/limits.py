@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Limit", "check_rank", "view_label"]
-
 
 @dataclass(frozen=True)
 class Limit:
@@ -35,6 +33,12 @@ def view_label(h: int, widths: Sequence[int], names: Sequence[str] | None) -> st
     """A view in an error: its name, or its number, and its width."""
     name = repr(names[h]) if names is not None else f"view {h}"
     return f"{name} with {widths[h]} feature{'' if widths[h] == 1 else 's'}"
+
+
+def largest_ranks(limits: Sequence[Limit]) -> dict[str, int]:
+    """Give the largest rank of every mode; where several limits hold for a mode, the least of them."""
+    modes = dict.fromkeys(limit.mode for limit in limits)
+    return {mode: min(limit.largest for limit in limits if limit.mode == mode) for mode in modes}
 
 
 def check_rank(rank: int | Sequence[int], limits: Sequence[Limit], name: str) -> tuple[int, ...]:

@@ -13,9 +13,18 @@ from fedhk.model.forms import CenterForm
 from fedhk.model.parameters import Parameters
 from fedhk.model.statistics import Statistics
 from fedhk.model.updates import LEAST_SHARE
-from fedhk.tensors import DECOMPOSITIONS, Decomposition, check_rank, choose_rank, weighted_error
+from fedhk.tensors.base import Decomposition
+from fedhk.tensors.cp import CP
 from fedhk.tensors.factors import Factors
+from fedhk.tensors.limits import check_rank
+from fedhk.tensors.parafac2 import Parafac2
+from fedhk.tensors.problem import weighted_error
+from fedhk.tensors.ranks import choose_rank
 from fedhk.tensors.solves import orthonormal_columns
+from fedhk.tensors.tucker import Tucker
+
+DECOMPOSITIONS: dict[str, Decomposition[Any]] = {"tucker": Tucker(), "parafac2": Parafac2(), "cp": CP()}
+"""The decompositions by the names that estimators take."""
 
 # Sweeps of the first fit, its starts, and sweeps of a step; a start of PARAFAC2 may end in a poor place.
 FIRST_SWEEPS, FIRST_STARTS, STEP_SWEEPS = 50, 3, 10
@@ -23,14 +32,14 @@ FIRST_SWEEPS, FIRST_STARTS, STEP_SWEEPS = 50, 3, 10
 
 @dataclass(frozen=True)
 class LowRank:
-    """The form of the centres: a decomposition and its factors.
+    """The low-rank form that some centres have: a decomposition and its factors.
 
     Parameters
     ----------
     name : str
-        One of `fedhk.tensors.DECOMPOSITIONS`.
+        One of `DECOMPOSITIONS`.
     factors : Factors
-        What the decomposition makes centres from.
+        What the decomposition makes the centres from.
     error : float
         Share of the weighted squared size of unconstrained centres that the form loses, where both were last known.
     """
@@ -39,45 +48,46 @@ class LowRank:
     factors: Factors
     error: float
 
+    def __post_init__(self) -> None:
+        _check_name(self.name)
+        if not isinstance(self.factors, self.decomposition.factors_class):
+            raise ValueError(f"{type(self.factors).__name__} are not factors of {self.decomposition.name}.")  # noqa: TRY004
+
     @property
     def decomposition(self) -> Decomposition[Any]:
-        """The kind of form."""
+        """The decomposition of this name."""
         return DECOMPOSITIONS[self.name]
 
     @property
     def rank(self) -> tuple[int, ...]:
         """The rank of each mode."""
-        return self.decomposition.rank(self.factors)
+        return self.factors.rank
 
     @property
     def bases(self) -> tuple[FloatArray, ...]:
-        """B_h, of shape (d_h, r): what the centres of a view lie in."""
-        return self.decomposition.view_bases(self.factors)
+        """B_h, of shape (d_h, r): the centres of a view are combinations of its columns."""
+        return self.factors.view_bases
 
     @property
-    def coordinates(self) -> FloatArray:
-        """The centres in the bases, of shape (c, s, r)."""
-        return self.decomposition.coordinates(self.factors)
+    def free(self) -> bool:
+        """Whether the rank constrains nothing, because any centres have it."""
+        widths = [len(basis) for basis in self.bases]
+        return self.decomposition.is_full(self.rank, len(self.factors.coordinates), widths)
 
     def centers(self) -> tuple[FloatArray, ...]:
-        """The centres, one array of shape (c, d_h) per view."""
-        return tuple(self.decomposition.reconstruct(self.factors))
+        """Make the centres, one array of shape (c, d_h) per view."""
+        return self.factors.centers()
 
-    def compressed(self, basis: Sequence[FloatArray]) -> LowRank:
-        """The form in the coordinates of orthonormal columns E_h, of shape (d_h, q_h), that hold its bases."""
+    def in_basis(self, basis: Sequence[FloatArray]) -> LowRank:
+        """Write the form in the coordinates of orthonormal columns E_h, of shape (d_h, q_h), that span its bases."""
         return self._with_bases([e.T @ b for e, b in zip(basis, self.bases, strict=True)])
 
-    def expanded(self, basis: Sequence[FloatArray]) -> LowRank:
-        """The form in features again: what `compressed` undoes."""
+    def from_basis(self, basis: Sequence[FloatArray]) -> LowRank:
+        """Write the form in features again, from the coordinates of `basis`."""
         return self._with_bases([e @ b for e, b in zip(basis, self.bases, strict=True)])
 
-    def _with_bases(self, bases: Sequence[FloatArray]) -> LowRank:
-        form = self.decomposition
-        found = form.assemble(bases, form.core(self.factors), [len(part) for part in bases])
-        return replace(self, factors=found)
-
     def step(self, statistics: Statistics, previous: Sequence[FloatArray], factors: FloatArray) -> LowRank:
-        """The form after the constrained centre step; J does not rise.
+        """Take the centre step that keeps the form; J does not rise.
 
         Parameters
         ----------
@@ -94,17 +104,19 @@ class LowRank:
         """
         targets, weights = _targets(statistics, previous, factors)
         found = self.decomposition.step(self.factors, targets, weights, sweeps=STEP_SWEEPS)
-        return replace(self, factors=found, error=_relative_error(self.decomposition, found, targets, weights))
+        return replace(self, factors=found, error=_relative_error(found, targets, weights))
 
-    @property
-    def free(self) -> bool:
-        """Whether the rank constrains nothing: any centres have it."""
-        widths = [len(basis) for basis in self.bases]
-        return self.decomposition.is_full(self.rank, len(self.coordinates), widths)
+    def refit(self, centers: Sequence[FloatArray]) -> LowRank:
+        """Find the form of other centres, where the rank constrains nothing."""
+        return replace(self, factors=self.decomposition.fit(centers, rank=self.rank), error=0.0)
 
-    def refitted(self, centers: Sequence[FloatArray]) -> LowRank:
-        """A form of this rank, where it constrains nothing, for other centres."""
-        return replace(self, factors=self.decomposition.initial(centers, rank=self.rank), error=0.0)
+    def _with_bases(self, bases: Sequence[FloatArray]) -> LowRank:
+        if not self.decomposition.separate_bases:
+            raise ValueError(
+                f"centres in {self.decomposition.name} form cannot be written in a basis per view, because all views "
+                "share one basis; use a protocol that sends all features, or another decomposition."
+            )
+        return replace(self, factors=self.factors.with_arrays(basis=bases))
 
 
 @dataclass(frozen=True)
@@ -121,8 +133,8 @@ class LowRankParameters(Parameters):
 
     @classmethod
     def of(cls, parameters: Parameters, form: LowRank) -> LowRankParameters:
-        """Add a form to parameters whose centres are those of the form."""
-        return cls(**_plain_fields(parameters), form=form)
+        """Add their form to parameters whose centres have it."""
+        return cls(**_common_fields(parameters), form=form)
 
     def move_centers(self, statistics: Statistics) -> Self:
         """Take the centre step that keeps the form, from the statistics at these parameters."""
@@ -130,23 +142,23 @@ class LowRankParameters(Parameters):
         return replace(self, centers=form.centers(), form=form)
 
     def free(self) -> Parameters:
-        return Parameters(**_plain_fields(self))
+        return Parameters(**_common_fields(self))
 
     def in_basis(self, basis: Sequence[FloatArray]) -> Parameters:
-        """Give the parameters in the coordinates of a basis that holds the centres.
+        """Write the centres and their form in the coordinates of a basis.
 
         Where the rank constrains nothing, centres in the basis move freely, and `from_basis` finds their form again.
         """
         inner = self.free().in_basis(basis)
         if self.form.free:
-            return UnconstrainedInBasis(**_plain_fields(inner), decomposition=self.form.name, rank=self.form.rank)
-        return LowRankParameters.of(inner, self.form.compressed(basis))
+            return UnconstrainedInBasis(**_common_fields(inner), decomposition=self.form.name, rank=self.form.rank)
+        return LowRankParameters.of(inner, self.form.in_basis(basis))
 
     def from_basis(self, basis: Sequence[FloatArray]) -> Parameters:
-        return LowRankParameters.of(self.free().from_basis(basis), self.form.expanded(basis))
+        return LowRankParameters.of(self.free().from_basis(basis), self.form.from_basis(basis))
 
     def spans(self) -> tuple[FloatArray, ...]:
-        """Give, per view, rows that span all centres that the form can reach without a change of its bases."""
+        """Give, per view, rows that span all centres of the form as long as its bases stay."""
         return self.centers if self.form.free else tuple(basis.T for basis in self.form.bases)
 
 
@@ -157,38 +169,42 @@ class UnconstrainedInBasis(Parameters):
     Parameters
     ----------
     decomposition : str
-        One of `fedhk.tensors.DECOMPOSITIONS`.
+        One of `DECOMPOSITIONS`.
     rank : tuple of int
-        The rank of the form: all centres have it.
+        The rank of the form, which all centres have.
     """
 
     decomposition: str = field(kw_only=True)
     rank: tuple[int, ...] = field(kw_only=True)
 
     def free(self) -> Parameters:
-        return Parameters(**_plain_fields(self))
+        return Parameters(**_common_fields(self))
 
     def from_basis(self, basis: Sequence[FloatArray]) -> Parameters:
-        """Give the parameters in features, with the form that their centres have there."""
+        """Write the centres in features, and find the form that they have there."""
         outer = self.free().from_basis(basis)
-        factors = DECOMPOSITIONS[self.decomposition].initial(outer.centers, rank=self.rank)
+        factors = DECOMPOSITIONS[self.decomposition].fit(outer.centers, rank=self.rank)
         return LowRankParameters.of(outer, LowRank(self.decomposition, factors, 0.0))
 
 
 @dataclass(frozen=True)
 class LowRankForm(CenterForm):
-    """Centres of low rank, as a user asks for them.
+    """A low-rank form of the centres, as a user asks for it.
 
     Parameters
     ----------
     decomposition : str
-        One of `fedhk.tensors.DECOMPOSITIONS`.
+        One of `DECOMPOSITIONS`.
     rank : int, tuple of int, float or "auto"
-        As `fedhk.tensors.choose_rank` takes it.
+        Whole numbers as `fedhk.tensors.check_rank` takes them; a fraction of energy or "auto" as
+        `fedhk.tensors.choose_rank` does.
     """
 
     decomposition: str
     rank: int | float | str | tuple[int, ...] = "auto"
+
+    def __post_init__(self) -> None:
+        _check_name(self.decomposition)
 
     def constrain(
         self,
@@ -196,65 +212,68 @@ class LowRankForm(CenterForm):
         view_names: Sequence[str],
         statistics: Callable[[], Statistics] | None = None,
     ) -> LowRankParameters:
-        form, rank = DECOMPOSITIONS[self.decomposition], self.rank
         if statistics is None:
             targets = list(start.centers)
             weights: list[FloatArray] = [np.full((start.n_clusters, 1), factor) for factor in start.view_factors]
         else:
             targets, weights = _targets(statistics(), start.centers, start.view_factors)
-        if not isinstance(rank, str | float):
-            widths = [target.shape[1] for target in targets]
-            rank = check_rank(rank, form.limits(start.n_clusters, widths, view_names), form.name)
-        low_rank = _nearest(self.decomposition, rank, targets, weights, view_names)
-        if low_rank.free:  # nothing is constrained: the start stays what it is
-            low_rank = low_rank.refitted(start.centers)
-        return LowRankParameters.of(replace(start, centers=low_rank.centers()), low_rank)
+        form = self._nearest(targets, weights, view_names)
+        if form.free:  # nothing is constrained: the start stays what it is
+            form = form.refit(start.centers)
+        return LowRankParameters.of(replace(start, centers=form.centers()), form)
 
     def is_exact(self, n_clusters: int, widths: Sequence[int], view_names: Sequence[str]) -> bool:
         """Whether a rank was given that constrains nothing. Refuses a rank that such views cannot have."""
+        rank = self._checked_rank(n_clusters, widths, view_names)
+        return isinstance(rank, tuple) and DECOMPOSITIONS[self.decomposition].is_full(rank, n_clusters, widths)
+
+    def _checked_rank(
+        self, n_clusters: int, widths: Sequence[int], view_names: Sequence[str]
+    ) -> float | str | tuple[int, ...]:
+        """One rank per mode, where whole numbers were given; else what was given."""
         if isinstance(self.rank, str | float):
-            return False
-        form = DECOMPOSITIONS[self.decomposition]
-        rank = check_rank(self.rank, form.limits(n_clusters, widths, view_names), form.name)
-        return form.is_full(rank, n_clusters, widths)
+            return self.rank
+        kind = DECOMPOSITIONS[self.decomposition]
+        return check_rank(self.rank, kind.limits(n_clusters, widths, view_names), kind.name)
+
+    def _nearest(
+        self, targets: Sequence[FloatArray], weights: Sequence[FloatArray], view_names: Sequence[str]
+    ) -> LowRank:
+        """Find the form of the rank that was asked for which is nearest to the targets.
+
+        Where weights do not depend on the feature, it lies in the few directions that the targets span, and is sought
+        there: a view of text has thousands of features. That needs a basis for each view.
+        """
+        kind, basis = DECOMPOSITIONS[self.decomposition], None
+        rank = self._checked_rank(len(targets[0]), [target.shape[1] for target in targets], view_names)
+        if kind.separate_bases and all(weight.shape[1] == 1 for weight in weights):
+            asked = max(rank) if isinstance(rank, tuple) else 1
+            most = max(len(targets[0]) * ((len(targets) + 1) // 2), asked)
+            spans = [np.linalg.svd(target, full_matrices=False)[2].T for target in targets]
+            basis = [orthonormal_columns(span, min(len(span), most)) for span in spans]
+            targets = [target @ e for target, e in zip(targets, basis, strict=True)]
+        chosen = rank if isinstance(rank, tuple) else choose_rank(kind, rank, targets, weights).rank
+        found = kind.fit(
+            targets, weights, rank=chosen, sweeps=FIRST_SWEEPS, n_starts=FIRST_STARTS, random_state=0, names=view_names
+        )
+        nearest = LowRank(self.decomposition, found, _relative_error(found, targets, weights))
+        return nearest if basis is None else nearest.from_basis(basis)
 
 
-def _plain_fields(parameters: Parameters) -> dict[str, Any]:
+def _check_name(decomposition: str) -> None:
+    if decomposition not in DECOMPOSITIONS:
+        raise ValueError(f"decomposition={decomposition!r} must be one of {sorted(DECOMPOSITIONS)}.")
+
+
+def _common_fields(parameters: Parameters) -> dict[str, Any]:
     """The fields that all parameters have, whatever form their centres have."""
     return {part.name: getattr(parameters, part.name) for part in fields(Parameters)}
-
-
-def _nearest(
-    name: str,
-    rank: Any,
-    targets: Sequence[FloatArray],
-    weights: Sequence[FloatArray],
-    view_names: Sequence[str],
-) -> LowRank:
-    """The form of the rank that was asked for, nearest to the targets.
-
-    Where weights do not depend on the feature, it lies in the few directions that the targets span, and is sought
-    there: a view of text has thousands of features. CP has one feature axis for all views, which none can turn alone.
-    """
-    form, basis = DECOMPOSITIONS[name], None
-    if name != "cp" and all(weight.shape[1] == 1 for weight in weights):
-        asked = 1 if isinstance(rank, str | float) else int(np.max(rank))
-        most = max(len(targets[0]) * ((len(targets) + 1) // 2), asked)
-        spans = [np.linalg.svd(target, full_matrices=False)[2].T for target in targets]
-        basis = [orthonormal_columns(span, min(len(span), most)) for span in spans]
-        targets = [target @ e for target, e in zip(targets, basis, strict=True)]
-    chosen = rank if isinstance(rank, tuple) else choose_rank(form, rank, targets, weights, view_names).rank
-    found = form.initial(
-        targets, weights, rank=chosen, sweeps=FIRST_SWEEPS, n_starts=FIRST_STARTS, random_state=0, names=view_names
-    )
-    nearest = LowRank(name, found, _relative_error(form, found, targets, weights))
-    return nearest if basis is None else nearest.expanded(basis)
 
 
 def _targets(
     statistics: Statistics, previous: Sequence[FloatArray], factors: FloatArray
 ) -> tuple[list[FloatArray], list[FloatArray]]:
-    """N / W and v^alpha W; what has no more weight than rounding leaves is pulled nowhere."""
+    """Compute N / W and v^alpha W; cells with no more weight than rounding leaves get weight 0."""
     targets, weights = [], []
     for numerators, weight, old, factor in zip(
         statistics.numerators, statistics.weights, previous, factors, strict=True
@@ -265,8 +284,6 @@ def _targets(
     return targets, weights
 
 
-def _relative_error(
-    form: Decomposition[Any], factors: Any, targets: Sequence[FloatArray], weights: Sequence[FloatArray]
-) -> float:
+def _relative_error(factors: Factors, targets: Sequence[FloatArray], weights: Sequence[FloatArray]) -> float:
     whole = weighted_error([np.zeros_like(target) for target in targets], targets, weights)
-    return weighted_error(form.reconstruct(factors), targets, weights) / whole if whole > 0 else 0.0
+    return weighted_error(factors.centers(), targets, weights) / whole if whole > 0 else 0.0

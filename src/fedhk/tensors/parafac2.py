@@ -3,21 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
 
 from fedhk._typing import FloatArray
 from fedhk.tensors.components import ComponentFactors, Components
+from fedhk.tensors.factors import BASIS, Factors
 from fedhk.tensors.limits import Limit, view_label
-from fedhk.tensors.problem import WeightedCenters
-from fedhk.tensors.solves import beyond, orthonormal_columns, polar_factor, polar_step
-
-__all__ = ["Parafac2"]
+from fedhk.tensors.solves import orthonormal_columns, polar_factor
 
 
-class Parafac2(Components):
+@dataclass(frozen=True)
+class Parafac2Factors(ComponentFactors):
+    """Factors of the centres A^h = P diag(R_h) (B_h Q)^T.
+
+    Parameters
+    ----------
+    cluster_factor, feature_factor, view_factor : array of shape (c, r), (r, r), (s, r)
+        P, Q and R in the paper.
+    bases : tuple of array of shape (d_h, r)
+        B_h: orthonormal columns of its own for each view.
+    """
+
+    bases: tuple[FloatArray, ...] = field(metadata=BASIS)
+
+    @property
+    def view_bases(self) -> tuple[FloatArray, ...]:
+        return self.bases
+
+
+class Parafac2(Components[Parafac2Factors]):
     """PARAFAC2 of the centres, A^h = P diag(R_h) (B_h Q)^T with B_h^T B_h = I.
 
     Notes
@@ -29,6 +46,7 @@ class Parafac2(Components):
     """
 
     name: ClassVar[str] = "PARAFAC2"
+    factors_class: ClassVar[type[Factors]] = Parafac2Factors
     views_have_signs: ClassVar[bool] = True
 
     def limits(self, n_clusters: int, widths: Sequence[int], names: Sequence[str] | None = None) -> tuple[Limit, ...]:
@@ -39,27 +57,9 @@ class Parafac2(Components):
             Limit("", enough, f"the components that {n_clusters} clusters in {len(widths)} views can need"),
         )
 
-    def basis(self, factors: ComponentFactors) -> tuple[FloatArray, ...]:
-        return factors.bases
-
-    def assemble(
-        self, basis: Sequence[FloatArray], core: Sequence[FloatArray], widths: Sequence[int]
-    ) -> ComponentFactors:
-        p, q, r = core
-        return ComponentFactors(p, q, r, tuple(part for part, _ in zip(basis, widths, strict=True)))
-
-    def _fit_bases(self, factors: ComponentFactors, problem: WeightedCenters) -> ComponentFactors:
-        pairs = zip(self._cross(factors, problem), factors.bases, strict=True)
-        return replace(factors, bases=tuple(polar_step(cross, gram, old) for (cross, gram), old in pairs))
-
-    def _extrapolated(self, before: ComponentFactors, after: ComponentFactors, stride: float) -> ComponentFactors:
-        pairs = zip(before.bases, after.bases, strict=True)
-        bases = tuple(polar_factor(beyond(old, new, stride)) for old, new in pairs)
-        return replace(super()._extrapolated(before, after, stride), bases=bases)
-
-    def _start(
+    def start(
         self, centers: Sequence[FloatArray], rank: tuple[int, ...], generator: np.random.Generator | None
-    ) -> list[ComponentFactors]:
+    ) -> list[Parafac2Factors]:
         (r,) = rank
         n_clusters, n_views = len(centers[0]), len(centers)
         left, values, _ = np.linalg.svd(np.hstack(centers), full_matrices=False)
@@ -74,29 +74,32 @@ class Parafac2(Components):
             polar_factor(center.T @ (p * row) @ q.T + 1e-9 * np.eye(center.shape[1], r))
             for center, row in zip(centers, view_factor, strict=True)
         ]
-        return [ComponentFactors(p, q, view_factor, tuple(bases))]
+        return [Parafac2Factors(p, q, view_factor, tuple(bases))]
 
-    def _exact(
+    def is_full(self, rank: tuple[int, ...], n_clusters: int, widths: Sequence[int]) -> bool:
+        if len(widths) == 1:
+            return rank == (min(n_clusters, widths[0]),)
+        return rank == (n_clusters * ((len(widths) + 1) // 2),)
+
+    def fit_exactly(
         self,
         centers: Sequence[FloatArray],
         rank: tuple[int, ...],
-        previous: ComponentFactors | None,  # noqa: ARG002
-    ) -> ComponentFactors | None:
+        previous: Parafac2Factors | None,  # noqa: ARG002
+    ) -> Parafac2Factors:
         (r,) = rank
-        if len(centers) == 1 and r == min(centers[0].shape):
-            left, values, right = np.linalg.svd(centers[0], full_matrices=False)
-            return ComponentFactors(left, np.diag(values), np.ones((1, r)), (right.T,))
         n_clusters, n_views = len(centers[0]), len(centers)
-        if n_views == 1 or r != n_clusters * ((n_views + 1) // 2):
-            return None
+        if n_views == 1:
+            left, values, right = np.linalg.svd(centers[0], full_matrices=False)
+            return Parafac2Factors(left, np.diag(values), np.ones((1, r)), (right.T,))
         p, view_factor, bases = np.zeros((n_clusters, r)), np.zeros((n_views, r)), []
         for first in range(0, n_views, 2):
             block = slice(first // 2 * n_clusters, (first // 2 + 1) * n_clusters)
             pair = centers[first : first + 2]
             p[:, block], rows, vectors = _shared_components(pair)
             view_factor[first : first + 2, block] = rows
-            bases += [_placed(part, block, r) for part in vectors]
-        return ComponentFactors(p, np.eye(r), view_factor, tuple(bases))
+            bases += [_place(part, block, r) for part in vectors]
+        return Parafac2Factors(p, np.eye(r), view_factor, tuple(bases))
 
 
 def _shared_components(pair: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray, list[FloatArray]]:
@@ -118,7 +121,7 @@ def _shared_components(pair: Sequence[FloatArray]) -> tuple[FloatArray, FloatArr
     return (turn @ triangle).T.reshape(n_clusters, -1), np.array(rows), vectors
 
 
-def _placed(vectors: FloatArray, block: slice, rank: int) -> FloatArray:
+def _place(vectors: FloatArray, block: slice, rank: int) -> FloatArray:
     """Orthonormal columns at their place among `rank` orthonormal columns."""
     full = orthonormal_columns(vectors, rank)
     count = vectors.shape[1]

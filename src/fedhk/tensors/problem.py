@@ -9,8 +9,6 @@ import numpy as np
 
 from fedhk._typing import FloatArray
 
-__all__ = ["WeightedCenters", "weighted_error"]
-
 
 @dataclass(frozen=True)
 class WeightedCenters:

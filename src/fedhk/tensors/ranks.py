@@ -5,17 +5,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 
 from fedhk._typing import FloatArray
 from fedhk.tensors.base import Decomposition
-from fedhk.tensors.limits import check_rank
+from fedhk.tensors.limits import largest_ranks
 from fedhk.tensors.problem import WeightedCenters
-
-__all__ = ["RankChoice", "choose_rank"]
 
 _FRACTIONS = (0.9, 0.99, 0.999)
 _LOSS_PRICE = 100.0
@@ -34,6 +31,8 @@ class RankChoice:
         One number per mode.
     energy : float
         Share of sum w t^2 that centres of this rank keep, after a short fit.
+    n_directions : int
+        Columns of the basis of each view.
     n_basis : int
         Numbers of the basis, which is sent once.
     n_core : int
@@ -42,31 +41,28 @@ class RankChoice:
 
     rank: tuple[int, ...]
     energy: float
+    n_directions: int
     n_basis: int
     n_core: int
 
 
 def choose_rank(
     decomposition: Decomposition[Any],
-    rank: int | float | str | Sequence[int],
+    rank: float | str,
     centers: Sequence[FloatArray],
     weights: Sequence[FloatArray] | None = None,
-    names: Sequence[str] | None = None,
 ) -> RankChoice:
-    """The rank that a user's `rank` stands for, at given centres.
+    """Choose a rank for given centres, by the energy that it keeps or by bytes and loss.
 
     Parameters
     ----------
     decomposition : Decomposition
-    rank : int, sequence of int, float or "auto"
-        Whole numbers are checked and taken. A number between 0 and 1 asks for the smallest rank that keeps this
-        fraction of the energy sum w t^2; if no possible rank does, the largest is taken and `energy` tells.
-        ``"auto"`` weighs bytes and loss, see Notes.
+    rank : float or "auto"
+        A number between 0 and 1 asks for the smallest rank that keeps this fraction of the energy sum w t^2; if no
+        possible rank does, the largest is taken and `energy` tells. ``"auto"`` weighs bytes and loss, see Notes.
     centers : sequence of array of shape (c, d_h)
     weights : sequence of array of shape (c, d_h) or (c, 1), optional
         All 1 if omitted.
-    names : sequence of str, optional
-        Names of the views, for errors.
 
     Returns
     -------
@@ -82,26 +78,21 @@ def choose_rank(
     directions than there are clusters are not counted, as the centres of a view span no more.
     """
     problem = WeightedCenters.of(centers, weights)
-    fits = _Fits(decomposition, problem, names)
-    if isinstance(rank, str):
-        if rank != "auto":
-            raise ValueError(f"rank must be whole numbers, a number between 0 and 1, or 'auto', got {rank!r}.")
-        choices = [fits.padded(fits.smallest(fraction)) for fraction in _FRACTIONS] + [fits.largest()]
-        n_clusters, widths = len(problem.targets[0]), [target.shape[1] for target in problem.targets]
-        return min(choices, key=lambda choice: _price(choice, n_clusters, widths))
-    if isinstance(rank, Real) and not isinstance(rank, Integral):
-        if not 0.0 < float(rank) < 1.0:
+    fits = _Fits(decomposition, problem)
+    if isinstance(rank, float):
+        if not 0.0 < rank < 1.0:
             raise ValueError(f"rank as a fraction of energy must be between 0 and 1, got {rank!r}.")
-        return fits.smallest(float(rank))
-    widths = [target.shape[1] for target in problem.targets]
-    limits = decomposition.limits(len(problem.targets[0]), widths, names)
-    return fits.choice(check_rank(rank, limits, decomposition.name))  # type: ignore[arg-type]
+        return fits.smallest(rank)
+    if rank != "auto":
+        raise ValueError(f"rank must be whole numbers, a number between 0 and 1, or 'auto', got {rank!r}.")
+    choices = [fits.enlarged(fits.smallest(fraction)) for fraction in _FRACTIONS] + [fits.largest()]
+    n_clusters, widths = len(problem.targets[0]), [target.shape[1] for target in problem.targets]
+    return min(choices, key=lambda choice: _price(choice, n_clusters, widths))
 
 
 def _price(choice: RankChoice, n_clusters: int, widths: Sequence[int]) -> float:
     """Numbers of a round and a tenth of those of the basis, as a share of full centres, and the price of the loss."""
-    most = min(choice.rank[1] if len(choice.rank) > 1 else choice.rank[0], n_clusters)
-    directions = [min(width, most) for width in widths]
+    directions = [min(width, choice.n_directions, n_clusters) for width in widths]
     basis = sum(width * count for width, count in zip(widths, directions, strict=True))
     numbers = (n_clusters * sum(directions) + basis / _BASIS_ROUNDS) / (n_clusters * sum(widths))
     return numbers + _LOSS_PRICE * (1.0 - choice.energy)
@@ -110,26 +101,24 @@ def _price(choice: RankChoice, n_clusters: int, widths: Sequence[int]) -> float:
 class _Fits:
     """Short fits at several ranks, each done once."""
 
-    def __init__(
-        self, decomposition: Decomposition[Any], problem: WeightedCenters, names: Sequence[str] | None
-    ) -> None:
-        self._decomposition, self._problem, self._names = decomposition, problem, names
+    def __init__(self, decomposition: Decomposition[Any], problem: WeightedCenters) -> None:
+        self._decomposition, self._problem = decomposition, problem
         self._known: dict[tuple[int, ...], RankChoice] = {}
 
     def choice(self, rank: tuple[int, ...]) -> RankChoice:
         if rank not in self._known:
             form, problem = self._decomposition, self._problem
-            factors = form.initial(problem.targets, problem.weights, rank=rank, sweeps=_SWEEPS, names=self._names)
+            factors = form.fit(problem.targets, problem.weights, rank=rank, sweeps=_SWEEPS)
             total = problem.error([np.zeros_like(target) for target in problem.targets])
-            lost = problem.error(form.reconstruct(factors)) / total if total > 0 else 0.0
-            self._known[rank] = RankChoice(rank, 1.0 - lost, *form.n_numbers(factors))
+            lost = problem.error(factors.centers()) / total if total > 0 else 0.0
+            self._known[rank] = RankChoice(rank, 1.0 - lost, factors.coordinates.shape[2], *factors.n_numbers)
         return self._known[rank]
 
     def largest(self) -> RankChoice:
         """The largest rank of every mode."""
         return self.choice(tuple(self._limits().values()))
 
-    def padded(self, choice: RankChoice) -> RankChoice:
+    def enlarged(self, choice: RankChoice) -> RankChoice:
         """A choice with a tenth more in every mode, and at least one more; the largest rank where that is near."""
         limits = self._limits().values()
         more = [rank + max(1, round(_SLACK * rank)) for rank in choice.rank]
@@ -141,9 +130,7 @@ class _Fits:
         """The largest useful rank of every mode: more directions than a view's centres span are of no use."""
         n_clusters = len(self._problem.targets[0])
         widths = [target.shape[1] for target in self._problem.targets]
-        limits = self._decomposition.limits(n_clusters, widths)
-        modes = dict.fromkeys(limit.mode for limit in limits)
-        largest = {mode: min(limit.largest for limit in limits if limit.mode == mode) for mode in modes}
+        largest = largest_ranks(self._decomposition.limits(n_clusters, widths))
         if "feature" in largest:
             largest["feature"] = min(largest["feature"], n_clusters)
         return largest

@@ -6,8 +6,6 @@ import numpy as np
 
 from fedhk._typing import FloatArray
 
-__all__ = ["beyond", "orthonormal_columns", "polar_factor", "polar_step", "procrustes", "solve_rows"]
-
 _RANK_TOLERANCE = 1e-13
 _INERTIA = 1e-9
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -12,13 +12,10 @@ from tensorly.tenalg import mode_dot, multi_mode_dot
 
 from fedhk._typing import FloatArray
 from fedhk.tensors.base import Decomposition
-from fedhk.tensors.factors import Factors
+from fedhk.tensors.factors import BASIS, Factors
 from fedhk.tensors.gauges import core_rotations
 from fedhk.tensors.limits import Limit, view_label
-from fedhk.tensors.problem import WeightedCenters
-from fedhk.tensors.solves import beyond, orthonormal_columns, polar_factor, polar_step, procrustes, solve_rows
-
-__all__ = ["Tucker", "TuckerFactors"]
+from fedhk.tensors.solves import orthonormal_columns, procrustes, solve_rows
 
 
 @dataclass(frozen=True)
@@ -39,8 +36,21 @@ class TuckerFactors(Factors):
 
     core: FloatArray
     cluster_factor: FloatArray
-    feature_factors: tuple[FloatArray, ...]
+    feature_factors: tuple[FloatArray, ...] = field(metadata=BASIS)
     view_factor: FloatArray
+
+    @property
+    def rank(self) -> tuple[int, ...]:
+        return tuple(int(size) for size in self.core.shape)
+
+    @property
+    def view_bases(self) -> tuple[FloatArray, ...]:
+        return self.feature_factors
+
+    @property
+    def coordinates(self) -> FloatArray:
+        tensor = multi_mode_dot(self.core, [self.cluster_factor, self.view_factor], modes=[0, 2])
+        return np.asarray(tensor.transpose(0, 2, 1))
 
 
 class Tucker(Decomposition[TuckerFactors]):
@@ -56,6 +66,7 @@ class Tucker(Decomposition[TuckerFactors]):
     """
 
     name: ClassVar[str] = "Tucker"
+    factors_class: ClassVar[type[Factors]] = TuckerFactors
 
     def limits(self, n_clusters: int, widths: Sequence[int], names: Sequence[str] | None = None) -> tuple[Limit, ...]:
         widest = int(np.argmax(widths))
@@ -64,9 +75,6 @@ class Tucker(Decomposition[TuckerFactors]):
             Limit("feature", widths[widest], f"the widest view, {view_label(widest, widths, names)}"),
             Limit("view", len(widths), f"the {len(widths)} views"),
         )
-
-    def rank(self, factors: TuckerFactors) -> tuple[int, ...]:
-        return tuple(int(size) for size in factors.core.shape)
 
     def rank_path(self, centers: Sequence[FloatArray], energy: float) -> list[tuple[int, ...]]:
         """Cluster and feature ranks that each lose at most half of what may be lost, with every rank of the views."""
@@ -80,16 +88,6 @@ class Tucker(Decomposition[TuckerFactors]):
         second = _enough(spectra.sum(axis=0), allowed)
         return [(first, second, third + 1) for third in range(len(centers))]
 
-    def basis(self, factors: TuckerFactors) -> tuple[FloatArray, ...]:
-        return factors.feature_factors
-
-    def core(self, factors: TuckerFactors) -> tuple[FloatArray, ...]:
-        return factors.core, factors.cluster_factor, factors.view_factor
-
-    def assemble(self, basis: Sequence[FloatArray], core: Sequence[FloatArray], widths: Sequence[int]) -> TuckerFactors:
-        tensor, p, r = core
-        return TuckerFactors(tensor, p, tuple(q for q, _ in zip(basis, widths, strict=True)), r)
-
     def canonical(self, factors: TuckerFactors) -> TuckerFactors:
         """Orthonormal P and R, a core with orthogonal slices in falling order of size, the largest entries positive."""
         p, p_rest = np.linalg.qr(factors.cluster_factor)
@@ -97,7 +95,7 @@ class Tucker(Decomposition[TuckerFactors]):
         core = multi_mode_dot(factors.core, [p_rest, r_rest], modes=[0, 2])
         stacked = np.vstack(factors.feature_factors)
         rotations = core_rotations(core, [p, stacked, r])
-        return _rotated(TuckerFactors(core, p, factors.feature_factors, r), rotations)
+        return _rotate(TuckerFactors(core, p, factors.feature_factors, r), rotations)
 
     def align(self, factors: TuckerFactors, to: TuckerFactors) -> TuckerFactors:
         """Turn each mode towards another's factors (orthogonal Procrustes)."""
@@ -107,16 +105,9 @@ class Tucker(Decomposition[TuckerFactors]):
             procrustes(features, onto),
             procrustes(factors.view_factor, to.view_factor),
         ]
-        return _rotated(factors, rotations)
+        return _rotate(factors, rotations)
 
-    def view_bases(self, factors: TuckerFactors) -> tuple[FloatArray, ...]:
-        return factors.feature_factors
-
-    def coordinates(self, factors: TuckerFactors) -> FloatArray:
-        tensor = multi_mode_dot(factors.core, [factors.cluster_factor, factors.view_factor], modes=[0, 2])
-        return np.asarray(tensor.transpose(0, 2, 1))
-
-    def _fit_core(self, factors: TuckerFactors, targets: FloatArray, weights: FloatArray) -> TuckerFactors:
+    def fit_core(self, factors: TuckerFactors, targets: FloatArray, weights: FloatArray) -> TuckerFactors:
         n_clusters, n_views, width = targets.shape
         core, p, r = factors.core, factors.cluster_factor, factors.view_factor
         r1, r2, r3 = core.shape
@@ -134,46 +125,34 @@ class Tucker(Decomposition[TuckerFactors]):
         )
         return replace(factors, core=flat.reshape(r2, r1, r3).transpose(1, 0, 2), cluster_factor=p, view_factor=r)
 
-    def _fit_bases(self, factors: TuckerFactors, problem: WeightedCenters) -> TuckerFactors:
-        pairs = zip(self._cross(factors, problem), factors.feature_factors, strict=True)
-        return replace(factors, feature_factors=tuple(polar_step(cross, gram, old) for (cross, gram), old in pairs))
-
-    def _extrapolated(self, before: TuckerFactors, after: TuckerFactors, stride: float) -> TuckerFactors:
-        pairs = zip(before.feature_factors, after.feature_factors, strict=True)
-        return TuckerFactors(
-            beyond(before.core, after.core, stride),
-            beyond(before.cluster_factor, after.cluster_factor, stride),
-            tuple(polar_factor(beyond(old, new, stride)) for old, new in pairs),
-            beyond(before.view_factor, after.view_factor, stride),
-        )
-
-    def _start(
+    def start(
         self, centers: Sequence[FloatArray], rank: tuple[int, ...], generator: np.random.Generator | None
     ) -> list[TuckerFactors]:
         joint = np.hstack(centers)
         if generator is not None:
             joint = generator.standard_normal((len(joint), max(joint.shape)))
         p = np.linalg.svd(joint)[0][:, : rank[0]]
-        starts = [_higher_order_start([p.T @ center for center in centers], p, rank)]
+        starts = [_start_from_slices([p.T @ center for center in centers], p, rank)]
         equal_widths = len({center.shape for center in centers}) == 1
         if generator is None and equal_widths and max(rank) ** 2 <= np.prod(rank) and np.any(joint):
             core, (p, q, r) = tucker(np.stack(centers, axis=2), list(rank), n_iter_max=20)
             starts.append(TuckerFactors(np.array(core), np.array(p), (np.array(q),) * len(centers), np.array(r)))
         return starts
 
-    def _exact(
-        self, centers: Sequence[FloatArray], rank: tuple[int, ...], previous: TuckerFactors | None
-    ) -> TuckerFactors | None:
-        widths = [center.shape[1] for center in centers]
+    def is_full(self, rank: tuple[int, ...], n_clusters: int, widths: Sequence[int]) -> bool:
         clusters, features, views = rank
-        if clusters != len(centers[0]) or views != len(centers) or features < min(clusters, max(widths)):
-            return None
+        return clusters == n_clusters and views == len(widths) and features >= min(n_clusters, max(widths))
+
+    def fit_exactly(
+        self, centers: Sequence[FloatArray], rank: tuple[int, ...], previous: TuckerFactors | None
+    ) -> TuckerFactors:
+        clusters, features, views = rank
         if previous is None:
-            bases = tuple(np.eye(width, features) for width in widths)
+            bases = tuple(np.eye(center.shape[1], features) for center in centers)
             previous = TuckerFactors(np.zeros(rank), np.eye(clusters), bases, np.eye(views))
         orthonormal = self.canonical(previous)
         p, r = orthonormal.cluster_factor, orthonormal.view_factor
-        q = tuple(_spanning(a, basis) for a, basis in zip(centers, orthonormal.feature_factors, strict=True))
+        q = tuple(_span_centers(a, basis) for a, basis in zip(centers, orthonormal.feature_factors, strict=True))
         projected = np.stack([center @ basis for center, basis in zip(centers, q, strict=True)], axis=2)
         return TuckerFactors(multi_mode_dot(projected, [p.T, r.T], modes=[0, 2]), p, q, r)
 
@@ -184,7 +163,7 @@ def _enough(energies: FloatArray, allowed: float) -> int:
     return max(1, int(np.argmax(left_over <= allowed)))
 
 
-def _spanning(center: FloatArray, basis: FloatArray) -> FloatArray:
+def _span_centers(center: FloatArray, basis: FloatArray) -> FloatArray:
     """The basis nearest to `basis` that holds every row of a view's centres; itself if it is complete."""
     width, count = basis.shape
     if width <= count:
@@ -193,8 +172,8 @@ def _spanning(center: FloatArray, basis: FloatArray) -> FloatArray:
     return np.asarray(span @ procrustes(span, basis))
 
 
-def _rotated(factors: TuckerFactors, rotations: Sequence[FloatArray]) -> TuckerFactors:
-    """The same centres after P O_1, Q_h O_2, R O_3 with orthogonal O."""
+def _rotate(factors: TuckerFactors, rotations: Sequence[FloatArray]) -> TuckerFactors:
+    """Turn the factors to P O_1, Q_h O_2, R O_3 with orthogonal O; the centres stay."""
     first, second, third = rotations
     return TuckerFactors(
         np.asarray(multi_mode_dot(factors.core, [first.T, second.T, third.T])),
@@ -204,7 +183,7 @@ def _rotated(factors: TuckerFactors, rotations: Sequence[FloatArray]) -> TuckerF
     )
 
 
-def _higher_order_start(reduced: Sequence[FloatArray], p: FloatArray, rank: tuple[int, ...]) -> TuckerFactors:
+def _start_from_slices(reduced: Sequence[FloatArray], p: FloatArray, rank: tuple[int, ...]) -> TuckerFactors:
     """Leading singular vectors of every view, turned towards each other, then those of the views (`eqn:hosvd`)."""
     bases = [orthonormal_columns(np.linalg.svd(part, full_matrices=False)[2].T, rank[1]) for part in reduced]
     slices = [part @ basis for part, basis in zip(reduced, bases, strict=True)]

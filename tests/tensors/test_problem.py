@@ -1,0 +1,37 @@
+"""Targets and weights that a decomposition is fitted to."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedhk.tensors import Tucker, weighted_error
+from fedhk.tensors.problem import WeightedCenters
+
+
+@pytest.mark.parametrize(
+    ("targets", "weights", "expected"),
+    [
+        (
+            [np.ones((3, 2))],
+            [np.ones((3, 3))],
+            r"weights of view 0 should have shape \(3, 2\) or \(3, 1\), got \(3, 3\)",
+        ),
+        ([np.ones((3, 2))], [-np.ones((3, 1))], "weights of view 0 should be finite and at least 0"),
+        ([np.full((3, 2), np.nan)], None, "targets of view 0 have a value that is not finite"),
+        ([np.ones((3, 2)), np.ones((4, 2))], None, r"targets of view 1 should have shape \(3, d_h\), got \(4, 2\)"),
+        ([np.ones((3, 2))], [], "weights has 0 views, targets 1"),
+    ],
+)
+def test_bad_targets_and_weights_are_refused(targets, weights, expected):
+    with pytest.raises(ValueError, match=expected):
+        Tucker().fit(targets, weights, rank=1)
+
+
+def test_cells_without_weight_are_never_read():
+    targets, weights = [np.array([[1.0, np.nan], [np.inf, 3.0]])], [np.array([[2.0, 0.0], [0.0, 4.0]])]
+    centers = [np.array([[0.0, 9.0], [9.0, 1.0]])]
+    assert weighted_error(centers, targets, weights) == 2.0 * 1.0 + 4.0 * 4.0
+    problem = WeightedCenters.of(targets, weights)
+    np.testing.assert_array_equal(problem.completed(centers)[0], [[1.0, 9.0], [9.0, 3.0]])
+    np.testing.assert_array_equal(problem.scale * problem.residuals(centers)[0], [[2.0, 0.0], [0.0, 8.0]])
