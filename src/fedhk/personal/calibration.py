@@ -1,31 +1,31 @@
-"""Sites that measure differently: their own offset and spread, taken out as far as that makes clusters clearer.
+"""Calibration: a share of each site's own mean and spread is taken out of its rows before they are clustered.
 
-Taking out a site's own mean and spread helps greatly where sites differ by sensor or person, and hurts where they
-differ by which clusters they have. `fedhk.personal.calibration_choice` tells the two apart.
+It helps greatly where sites differ by sensor or person, and hurts where they differ by which clusters they have.
+`fedhk.personal.frame` chooses between the two.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fedhk._typing import FloatArray
-from fedhk.data.moments import Moments
-from fedhk.data.scaling import Reference
+from fedhk.data.scaling import Reference, Scaling
+from fedhk.data.views import Views
+from fedhk.model.preparation import site_moments
+from fedhk.model.rows import Rows
+from fedhk.model.transforms import RowTransform
+from fedhk.personal.shares import PRIOR_ROWS
 
-# Rows whose weight the common mean and spread have against a site's own.
-PRIOR_ROWS = 5.0
-
-# A site's spread is believed within these factors of the common one.
+# A site's spread is believed within these factors of the common one; beyond them a feature is nearly constant there.
 LEAST_RATIO, MOST_RATIO = 0.2, 5.0
 
 
 @dataclass(frozen=True)
-class Calibration:
-    """How rows of all sites are brought to one frame.
+class Calibration(RowTransform):
+    """How rows of all sites are brought to one space.
 
     Parameters
     ----------
@@ -43,27 +43,42 @@ class Calibration:
     factors: tuple[float, ...]
     offsets: bool
 
+    def apply(self, rows: Rows) -> Rows:
+        """Give a site's rows with references of its own: the common ones, with a share of its own mean and spread.
+
+        Parameters
+        ----------
+        rows : Rows
+            All rows of the site, with the common references.
+        """
+        frame = measure_frame(rows.views, rows.references)
+        shift, divide = scale_frame(frame, float(rows.n_rows), self.shift, self.spread)
+        references, start = [], 0
+        for reference, factor in zip(rows.references, self.factors, strict=True):
+            own = slice(start, start + reference.width)
+            start = own.stop
+            references.append(reference.moved(shift[own], divide[own]).rescaled(factor))
+        return replace(rows, references=tuple(references))
+
     def in_units(self, references: Sequence[Reference]) -> tuple[Reference, ...]:
-        """Common references in the units of the calibrated rows, in which the centres are."""
+        """Give common references in the units of the calibrated rows, in which the centres are."""
         return tuple(reference.rescaled(factor) for reference, factor in zip(references, self.factors, strict=True))
 
     def before(self, references: Sequence[Reference]) -> tuple[Reference, ...]:
-        """What `in_units` was given."""
+        """Give the references that `in_units` was given."""
         return tuple(reference.rescaled(1 / factor) for reference, factor in zip(references, self.factors, strict=True))
 
-    def to_list(self) -> list[Any]:
-        """For messages."""
-        return [self.shift, self.spread, list(self.factors), self.offsets]
 
-    @classmethod
-    def from_list(cls, values: list[Any]) -> Calibration:
-        """What `to_list` made."""
-        shift, spread, factors, offsets = values
-        return cls(float(shift), float(spread), tuple(float(factor) for factor in factors), bool(offsets))
+def measure_frame(views: Views, references: Sequence[Reference]) -> FloatArray:
+    """Measure a site's own mean, and its spread as a multiple of the common one, per feature, in model units.
 
-
-def site_frame(moments: Sequence[Moments], references: Sequence[Reference]) -> FloatArray:
-    """A site's own mean, and its spread as a multiple of the common one, per feature, in model units; shape (2, d)."""
+    Returns
+    -------
+    array of shape (2, d)
+        Rounded to float32, as it is sent: the site and the server must work with the same numbers.
+    """
+    scaling: Scaling = "l2" if any(reference.unit_rows for reference in references) else "standard"
+    moments = site_moments(views, [reference.width for reference in references], scaling, None)
     parts = []
     for view, reference in zip(moments, references, strict=True):
         seen = (view.weight > 0) & np.isfinite(reference.scale)
@@ -72,28 +87,13 @@ def site_frame(moments: Sequence[Moments], references: Sequence[Reference]) -> F
         ratio = np.sqrt(view.variance) / reference.scale / common
         believed = np.clip(ratio, LEAST_RATIO, MOST_RATIO)
         parts.append(np.stack([mean, np.where(seen & (ratio > 0), believed, 1.0)]))
-    return np.hstack(parts)
+    return np.hstack(parts).astype(np.float32).astype(np.float64)
 
 
-def own_share(n_rows: float) -> float:
-    """How much a site of so many rows is believed against the common mean and spread."""
-    return n_rows / (n_rows + PRIOR_ROWS)
+def scale_frame(frame: FloatArray, n_rows: float, shift: float, spread: float) -> tuple[FloatArray, FloatArray]:
+    """Find what is subtracted from a site's rows and what they are divided by, in model units.
 
-
-def calibrated(
-    references: Sequence[Reference], frame: FloatArray, n_rows: float, calibration: Calibration
-) -> tuple[Reference, ...]:
-    """A site's own references: the common ones, with a share of its own mean and spread."""
-    shift, divide = taken(frame, n_rows, calibration.shift, calibration.spread)
-    result, start = [], 0
-    for reference, factor in zip(references, calibration.factors, strict=True):
-        own = slice(start, start + reference.width)
-        start = own.stop
-        result.append(reference.moved(shift[own], divide[own]).rescaled(factor))
-    return tuple(result)
-
-
-def taken(frame: FloatArray, n_rows: float, shift: float, spread: float) -> tuple[FloatArray, FloatArray]:
-    """What is subtracted from a site's rows, and what they are divided by, in model units."""
-    own = own_share(n_rows)
-    return shift * own * frame[0], frame[1] ** (spread * own)
+    A site of few rows is believed less: its mean and spread count against `PRIOR_ROWS` rows with the common ones.
+    """
+    believed = n_rows / (n_rows + PRIOR_ROWS)
+    return shift * believed * frame[0], frame[1] ** (spread * believed)

@@ -2,108 +2,132 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
 
 from fedhk._typing import FloatArray
 from fedhk.model.joint import split_joint
-from fedhk.personal.shares import Asked, confirmed, of_all_rows
-from fedhk.tensors.low_rank import LowRank
+from fedhk.model.parameters import Parameters
+from fedhk.model.statistics import Statistics
+from fedhk.personal.centers import Centers
+from fedhk.personal.component import OwnModel, Share, Shares
+from fedhk.personal.shares import PRIOR_ROWS, Move, confirm_share, measure_share, share_of_all_rows
+from fedhk.tensors.factors import Factors
+from fedhk.tensors.low_rank import LowRank, LowRankParameters
 from fedhk.tensors.solves import polar_factor
+from fedhk.tensors.tucker import TuckerFactors
 
 # What a form is made of; PARAFAC2's Q, which its views have in common, is its core, and its B_h are feature factors.
 PARTS = ("core", "cluster_factor", "feature_factors", "view_factor")
 
-# Sweeps in which a site's own factors leave the common ones, and steps in which shares are sought.
+# Sweeps in which a site's own factors leave the common ones, and steps in which shares are sought. Both start near
+# where they end, and what more of them would gain is less than what held-out rows confirm.
 LOCAL_SWEEPS, SHARE_STEPS = 5, 20
 
-# Rows by which a common centre pulls each own one where shares are learned: a cluster that the site hardly has stays.
-PULL_ROWS = 5.0
-
-# How sure a part's move must be: more than that of free centres, because several parts are tried.
-STANDARD_ERRORS = 1.5
+# The share of a part is lowered by so many standard errors. Fewer than the share of free centres, because a part is
+# judged beside all other parts at their best, which leaves less to chance.
+PART_STANDARD_ERRORS = 1.5
 
 
-@dataclass(frozen=True)
-class OwnForm:
-    """A site's own form.
+def choose_centers(common: Parameters, share: Share, pull: float) -> Centers:
+    """Choose the component for centres of the form that the common ones have."""
+    if not isinstance(common, LowRankParameters):
+        return Centers(share=share, pull=pull)
+    kind = FullRankCenters if common.form.free else LowRankCenters
+    return kind(share=share, pull=pull, form=common.form)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FullRankCenters(Centers):
+    """Centres whose form constrains nothing: they move freely, and the form is fitted to them at the end.
 
     Parameters
     ----------
     form : LowRank
-        In the gauge of the common form.
-    shares : tuple of float
-        How much of each of `PARTS` is the site's own, from 0 to 1.
+        The form of the common centres.
     """
 
     form: LowRank
-    shares: tuple[float, ...]
+
+    def finish(self, own: OwnModel) -> OwnModel:
+        own = super().finish(own)
+        form = self.form.refit(own.parameters.centers)
+        return replace(own, parameters=LowRankParameters.of(own.parameters, form))
 
 
-def own_form(
-    common: LowRank, halves: Sequence[Asked], whole: Asked, share: float | None, pull: float | None
-) -> OwnForm:
-    """A site's own form from where its rows ask the common centres to go.
+@dataclass(frozen=True, kw_only=True)
+class LowRankCenters(Centers):
+    """Centres that keep the form of the common ones: each part of the form moves, with a share of its own.
+
+    Parameters
+    ----------
+    form : LowRank
+        The form of the common centres.
+    """
+
+    form: LowRank
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return PARTS
+
+    def confirm(self, own: OwnModel, first: Move, second: Move) -> Shares:  # noqa: ARG002
+        return dict(zip(PARTS, learn_part_shares(self.form, first, second).tolist(), strict=True))
+
+    def apply(self, own: OwnModel, part: Statistics, shares: Mapping[str, float]) -> OwnModel:
+        asked = self.learn(own, part)
+        pull = PRIOR_ROWS if isinstance(self.share, str) else self.pull
+        form = blend_form(self.form, asked, np.array([shares[name] for name in PARTS]), pull)
+        centers = form.centers()
+        step = np.hstack(centers) - np.hstack(own.common.centers)
+        return replace(
+            own,
+            parameters=LowRankParameters.of(replace(own.parameters.free(), centers=centers), form),
+            step=step,
+            shares=own.shares | {self.name: measure_share(asked, step)},
+        )
+
+    def finish(self, own: OwnModel) -> OwnModel:
+        """Read rows without the offset: it is the same for all clusters and has no place in the form.
+
+        Heat-kernel coefficients would change with that; where they are not uniform, centres with an offset have no
+        form.
+        """
+        uniform = all(reference.heat_coef == "uniform" for reference in own.rows.references)
+        if not uniform and own.offset.any():
+            return super().finish(own)
+        pairs = zip(own.rows.references, split_joint(own.offset, own.rows.widths), strict=True)
+        references = tuple(reference.moved(offset, np.ones_like(offset)) for reference, offset in pairs)
+        return replace(own, rows=replace(own.rows, references=references))
+
+
+def blend_form(common: LowRank, asked: Move, shares: FloatArray, pull: float) -> LowRank:
+    """Give the common form with shares of the parts that a site's rows ask for.
 
     Parameters
     ----------
     common : LowRank
         The form of the common centres.
-    halves : sequence of Asked
-        Moves of the centres, shape (c, d), that two halves of the rows ask for, with weights; empty where the site has
-        too few rows to hold out any, and then nothing is learned.
-    whole : Asked
-        The same of all rows.
-    share : float or None
-        Share of every part; None learns one for each.
-    pull : float or None
-        gamma: rows by which the common centres pull, instead of shares.
+    asked : Move
+        Where the rows ask the common centres to go, of shape (c, d).
+    shares : array of shape (4,)
+        One for each of `PARTS`.
+    pull : float
+        gamma: rows by which the common centres pull.
     """
-    shares: FloatArray = np.ones(len(PARTS)) if pull is not None else np.full(len(PARTS), share or 0.0)
-    if pull is None and share is None and halves:
-        shares = _learned(common, halves)
-    rows = pull if pull is not None else PULL_ROWS if share is None else 0.0
     if not shares.any():
-        return OwnForm(common, tuple(shares.tolist()))
+        return common
     onto = common.decomposition.canonical(common.factors)
-    found = _blended(common, onto, _local(common, onto, whole, rows), shares)
+    found = _blend_factors(onto, _fit_factors(common, onto, asked, pull), shares)
     form = replace(common, factors=found)
-    return OwnForm(replace(form, error=_error(common, form, whole)), tuple(shares.tolist()))
+    return replace(form, error=_measure_error(common, form, asked))
 
 
-def _local(common: LowRank, onto: Any, asked: Asked, pull: float) -> Any:
-    """Factors that follow the rows, from a few sweeps that begin at the common ones, in the gauge of `onto`."""
-    move, weight = asked
-    widths = [len(basis) for basis in common.bases]
-    target = np.hstack(common.centers()) + np.divide(
-        weight * move, weight + pull, out=np.zeros_like(move), where=weight > 0
-    )
-    targets, weights = split_joint(target, widths), split_joint(weight + pull, widths)
-    form = common.decomposition
-    found = form.step(common.factors, targets, weights, sweeps=LOCAL_SWEEPS)
-    return form.align(form.canonical(found), onto)
-
-
-def _blended(common: LowRank, onto: Any, local: Any, shares: FloatArray) -> Any:
-    """Factors with a share of the local ones in each part (`eqn:personal_core` and the three that follow it)."""
-    form, by_part = common.decomposition, dict(zip(PARTS, shares.tolist(), strict=True))
-    names = ("core", "cluster_factor", "view_factor")
-    if not hasattr(onto, "core"):
-        names = ("cluster_factor", "core", "view_factor")
-    core = [a + by_part[name] * (b - a) for name, a, b in zip(names, form.core(onto), form.core(local), strict=True)]
-    basis, share = form.basis(onto), by_part["feature_factors"]
-    if share > 0:
-        pairs = zip(basis, form.basis(local), strict=True)
-        basis = tuple(polar_factor(a + share * (b - a)) for a, b in pairs)
-    return form.assemble(basis, core, [len(part) for part in form.view_bases(onto)])
-
-
-def _learned(common: LowRank, halves: Sequence[Asked]) -> FloatArray:
-    """One share for each part, for all rows: those with the least error of the rows that were held out.
+def learn_part_shares(common: LowRank, first: Move, second: Move) -> FloatArray:
+    """Find one share for each part, for all rows: those with the least error of the rows that were held out.
 
     Notes
     -----
@@ -111,41 +135,68 @@ def _learned(common: LowRank, halves: Sequence[Asked]) -> FloatArray:
     the centres that the blended parts make. What each part adds to the others is then taken as far as it is surely
     more than chance, as `agreement` does for centres.
     """
-    form, centers = common.decomposition, np.hstack(common.centers())
-    onto = form.canonical(common.factors)
-    first, second = (_local(common, onto, half, PULL_ROWS) for half in halves)
-    tests = ((first, halves[1]), (second, halves[0]))
+    centers: FloatArray = np.hstack(common.centers())
+    onto = common.decomposition.canonical(common.factors)
+    locals_ = [_fit_factors(common, onto, half, PRIOR_ROWS) for half in (first, second)]
+    tests = ((locals_[0], second), (locals_[1], first))
 
-    def moves(shares: FloatArray) -> list[FloatArray]:
-        return [np.hstack(form.reconstruct(_blended(common, onto, own, shares))) - centers for own, _ in tests]
+    def move(shares: FloatArray) -> list[FloatArray]:
+        return [np.hstack(_blend_factors(onto, own, shares).centers()) - centers for own, _ in tests]
 
-    def error(shares: FloatArray) -> float:
-        pairs = zip(moves(shares), tests, strict=True)
-        return float(sum(np.sum(weight * (asked - move) ** 2) for move, (_, (asked, weight)) in pairs))
+    def measure(shares: FloatArray) -> float:
+        pairs = zip(move(shares), tests, strict=True)
+        return float(sum(np.sum(weight * (asked - step) ** 2) for step, (_, (asked, weight)) in pairs))
 
     nothing = np.zeros(len(PARTS))
-    before = error(nothing)
+    before = measure(nothing)
     if not before > 0:
         return nothing
-    found = minimize(
-        lambda shares: error(shares) / before,
+    best_shares = minimize(
+        lambda shares: measure(shares) / before,
         np.full(len(PARTS), 0.5),
         method="L-BFGS-B",
         bounds=[(0.0, 1.0)] * len(PARTS),
         options={"maxiter": SHARE_STEPS},
     ).x
-    best, sure = moves(found), np.zeros(len(PARTS))
+    best, sure = move(best_shares), np.zeros(len(PARTS))
     for part in range(len(PARTS)):
-        others = moves(np.where(np.arange(len(PARTS)) == part, 0.0, found))
+        others = move(np.where(np.arange(len(PARTS)) == part, 0.0, best_shares))
         pairs = zip(best, others, tests, strict=True)
         tested = [(a - b, asked - b, weight) for a, b, (_, (asked, weight)) in pairs]
-        sure[part] = found[part] * confirmed(tested, STANDARD_ERRORS)
-    return np.array([of_all_rows(share) for share in sure]) if error(sure) < before else nothing
+        sure[part] = best_shares[part] * confirm_share(tested, PART_STANDARD_ERRORS)
+    return np.array([share_of_all_rows(share) for share in sure]) if measure(sure) < before else nothing
 
 
-def _error(common: LowRank, form: LowRank, asked: Asked) -> float:
+def _fit_factors(common: LowRank, onto: Factors, asked: Move, pull: float) -> Factors:
+    """Fit factors to what rows ask for, in a few sweeps from the common ones, in the gauge of `onto`."""
+    step, weight = asked
+    widths = [len(basis) for basis in common.bases]
+    target = np.hstack(common.centers()) + np.divide(
+        weight * step, weight + pull, out=np.zeros_like(step), where=weight > 0
+    )
+    targets, weights = split_joint(target, widths), split_joint(weight + pull, widths)
+    form = common.decomposition
+    found: Factors = form.step(common.factors, targets, weights, sweeps=LOCAL_SWEEPS)
+    aligned: Factors = form.align(form.canonical(found), onto)
+    return aligned
+
+
+def _blend_factors(onto: Factors, local: Factors, shares: FloatArray) -> Factors:
+    """Blend factors with a share of the local ones in each part (`eqn:personal_core` and the three that follow it)."""
+    by_part = dict(zip(PARTS, shares.tolist(), strict=True))
+    names = ("core", "cluster_factor") if isinstance(onto, TuckerFactors) else ("cluster_factor", "core")
+    parts = zip((*names, "view_factor"), onto.core_arrays, local.core_arrays, strict=True)
+    blended = onto.with_arrays(core=[a + by_part[name] * (b - a) for name, a, b in parts])
+    share = by_part["feature_factors"]
+    if share == 0:
+        return blended
+    pairs = zip(onto.basis_arrays, local.basis_arrays, strict=True)
+    return blended.with_arrays(basis=[polar_factor(a + share * (b - a)) for a, b in pairs])
+
+
+def _measure_error(common: LowRank, form: LowRank, asked: Move) -> float:
     """Share of the weighted squared size of the centres that the rows ask for, which the form loses."""
-    move, weight = asked
-    target = np.hstack(common.centers()) + move
+    step, weight = asked
+    target = np.hstack(common.centers()) + step
     whole = float(np.sum(weight * target**2))
     return float(np.sum(weight * (target - np.hstack(form.centers())) ** 2)) / whole if whole > 0 else 0.0

@@ -1,78 +1,25 @@
-"""The objective with a model of its own for every site: what a fit came to, and by what its starts are compared."""
+"""The objective with a model of its own for every site: of a finished fit, and of the starts that it compares."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
 
 import numpy as np
 
 from fedhk._typing import FloatArray
 from fedhk.model.parameters import Parameters
 from fedhk.model.rows import Rows
+from fedhk.personal.outcome import SiteTerms
+from fedhk.personal.shares import PRIOR_ROWS
 
-# Rows by which a common centre pulls each own one, and passes in which a site makes a start its own.
-PULL_ROWS, OWN_PASSES = 5.0, 5
-
-
-@dataclass(frozen=True)
-class SiteTerms:
-    """What one site adds to the global objective.
-
-    Parameters
-    ----------
-    objective : float
-        J of the site's rows in its own model.
-    rows : int
-        How many they are.
-    center_distance, view_distance : float
-        R_person and R_view, as in `Personal`.
-    """
-
-    objective: float
-    rows: int
-    center_distance: float
-    view_distance: float
-
-
-@dataclass(frozen=True)
-class SiteReport:
-    """What a site says of its own model, where neither noise nor masks forbid it.
-
-    Parameters
-    ----------
-    terms : SiteTerms
-        What it adds to the global objective with personalization.
-    clusters : int
-        How many clusters its rows are in.
-    shares : dict of str to float
-        What it learned, by component.
-    """
-
-    terms: SiteTerms
-    clusters: int
-    shares: dict[str, float] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """For a message; the order of the components stays."""
-        return {"terms": asdict(self.terms), "clusters": self.clusters, "shares": list(self.shares.items())}
-
-    @classmethod
-    def from_json(cls, told: dict[str, Any]) -> SiteReport:
-        """What `to_json` gave; KeyError, TypeError or ValueError for anything else."""
-        numbers = {name: float(told["terms"][name]) for name in ("objective", "center_distance", "view_distance")}
-        shares = {str(name): float(value) for name, value in told["shares"]}
-        if not all(math.isfinite(number) for number in (*numbers.values(), *shares.values())):
-            raise ValueError("numbers that are not finite")
-        return cls(SiteTerms(rows=int(told["terms"]["rows"]), **numbers), int(told["clusters"]), shares)
+# Passes in which a site makes a start its own. The order of starts is what counts, and it is settled early.
+OWN_PASSES = 5
 
 
 def global_objective(
     sites: Sequence[SiteTerms], *, temperature: float | None, center_pull: float, view_pull: float
 ) -> dict[str, float]:
-    """The global objective with personalization (`eqn:fed_global_obj_personalization`) and its terms, per row.
+    """Compute the global objective with personalization (`eqn:fed_global_obj_personalization`) and its terms, per row.
 
     Parameters
     ----------
@@ -94,9 +41,9 @@ def global_objective(
     The paper adds sums over rows of sites of any size. Here all three terms of a site are divided by its rows, so that
     omega_l weighs sites by what it says, and gamma and eta count rows.
     """
-    held = [site for site in sites if site.rows]
-    terms = np.array([[s.objective, s.center_distance, s.view_distance] for s in held]).reshape(-1, 3)
-    rows = np.array([site.rows for site in held], dtype=np.float64)
+    filled = [site for site in sites if site.rows]
+    terms = np.array([[s.objective, s.center_distance, s.view_distance] for s in filled]).reshape(-1, 3)
+    rows = np.array([site.rows for site in filled], dtype=np.float64)
     means = terms / rows[:, None]
     objective, centers, views = (_client_weights(means[:, 0], rows, temperature) @ means).tolist()
     total = objective + center_pull * centers + view_pull * views
@@ -110,25 +57,25 @@ def _client_weights(means: FloatArray, rows: FloatArray, temperature: float | No
 
 
 def personal_objective(sites: Sequence[Rows], common: Parameters) -> float:
-    """The objective of all sites with centres of their own, and a price for moving them from the common ones.
+    """Compute the objective of all sites with centres of their own, and a price for moving them from the common ones.
 
     Parameters
     ----------
     sites : sequence of Rows
-        The candidates of each site, all in one frame, as `candidate_rows` makes them.
+        The candidates of each site, all in one space, as `candidate_rows` makes them.
     common : Parameters
         Centres that all sites begin with.
 
     Notes
     -----
-    This is `eqn:fed_global_obj_personalization` with an R_person of `PULL_ROWS` rows. Starts that explain all rows
+    This is `eqn:fed_global_obj_personalization` with an R_person of `PRIOR_ROWS` rows. Starts that explain all rows
     together alike well differ by how well sites can make them their own: that tells clusters that are the same thing at
     every site from clusters that are not.
     """
-    return sum(_of_site(rows, common) for rows in sites)
+    return sum(_fit_site(rows, common) for rows in sites)
 
 
-def _of_site(rows: Rows, common: Parameters) -> float:
+def _fit_site(rows: Rows, common: Parameters) -> float:
     """One site's part, by proximal steps; all products are of matrices, because this is done for many starts."""
     tables = [np.asarray(table) for table in rows.views.tables]
     seen = [(~np.isnan(table)).astype(np.float64) for table in tables]
@@ -147,10 +94,10 @@ def _of_site(rows: Rows, common: Parameters) -> float:
         raised = (distances.min(axis=1, keepdims=True) / distances) ** power
         shares = (raised / raised.sum(axis=1, keepdims=True)) ** common.fuzzifier * weight
         moved = [np.square(a - b).sum() for a, b in zip(own, common.centers, strict=True)]
-        objective = float(np.sum(shares * distances)) + common.heat_time * PULL_ROWS * float(factors @ moved)
+        objective = float(np.sum(shares * distances)) + common.heat_time * PRIOR_ROWS * float(factors @ moved)
         pulls = [(shares * kernel).T for kernel in kernels]
         own = [
-            (pull @ x + PULL_ROWS * a) / (pull @ o + PULL_ROWS)
+            (pull @ x + PRIOR_ROWS * a) / (pull @ o + PRIOR_ROWS)
             for pull, x, o, a in zip(pulls, values, seen, common.centers, strict=True)
         ]
     return objective

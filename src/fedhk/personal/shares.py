@@ -1,40 +1,53 @@
-"""How much of what a site's own rows ask for is taken: what held-out rows confirm."""
+"""Shares: how much of what a site's own rows ask for the other half of its rows confirms."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from fedhk._typing import FloatArray
 
-# A share is taken only as far as it is surely above what two halves of the same rows agree on by chance.
+# Fewest rows of which half can be held out. A smaller site has the global model.
+LEAST_ROWS = 10
+
+# Rows for which the common model counts against a site's own rows: a site, or a cluster at a site, with as many rows is
+# believed by half. It is half of the fewest rows that a site can learn from, so that no such site is held back by more.
+PRIOR_ROWS = 5.0
+
+# A share is lowered by so many standard errors. About one share in forty of a site that is like all others then stays
+# above 0, which is the usual level of a two-sided test.
 STANDARD_ERRORS = 2.0
 
-Asked = tuple[FloatArray, FloatArray]
-"""What rows ask for, and with how much weight."""
+
+class Move(NamedTuple):
+    """Where rows ask numbers of the model to go, and with how much weight; two arrays of one shape."""
+
+    step: FloatArray
+    weight: FloatArray
 
 
-def agreement(first: Asked, second: Asked) -> float:
-    """The share of what one half of the rows asks for that the other half confirms, for all rows.
+def agreement(first: Move, second: Move) -> float:
+    """Find the share of what one half of the rows asks for that the other half confirms, for all rows.
 
     Notes
     -----
     With t_1, t_2 what two halves of the rows ask for, the share that minimises the held-out error
     sum W_2 (t_2 - lambda t_1)^2 is sum W_2 t_2 t_1 / sum W_2 t_1^2: where gradient steps of `eqn:adaptive_lambda` on
     held-out rows end, clipped to [0, 1]. Learned on the rows themselves it always ends at 1. The standard error is that
-    of what the share leaves over, so that a difference that both halves show is taken whole; one number alone leaves
-    nothing over, and is not believed.
+    of what the share leaves over, so that a difference that both halves show is taken whole. One number alone leaves
+    nothing over and is not believed.
     """
     numbers = int(np.count_nonzero((first[1] > 0) | (second[1] > 0)))
     if numbers < 2:
         return 0.0
     pairs = [(asked, seen, weight) for (asked, _), (seen, weight) in ((first, second), (second, first))]
-    return of_all_rows(confirmed(pairs, STANDARD_ERRORS * float(np.sqrt(numbers / (numbers - 1)))))
+    return share_of_all_rows(confirm_share(pairs, STANDARD_ERRORS * float(np.sqrt(numbers / (numbers - 1)))))
 
 
-def confirmed(pairs: Sequence[tuple[FloatArray, FloatArray, FloatArray]], standard_errors: float) -> float:
-    """The share of a move, from 0 to 1, that held-out rows surely ask for.
+def confirm_share(pairs: Sequence[tuple[FloatArray, FloatArray, FloatArray]], standard_errors: float) -> float:
+    """Find the share of a move, from 0 to 1, that held-out rows surely ask for.
 
     Parameters
     ----------
@@ -46,7 +59,7 @@ def confirmed(pairs: Sequence[tuple[FloatArray, FloatArray, FloatArray]], standa
     Notes
     -----
     A move that few factors make is not as large in all cells. Only what the share leaves over counts as error, and not
-    that cells differ; both halves tell of the same rows, so that their errors add.
+    that cells differ. Both halves tell of the same rows, so that their errors add.
     """
     size = sum(float(np.sum(weight * move**2)) for move, _, weight in pairs)
     if not size > 0:
@@ -58,9 +71,22 @@ def confirmed(pairs: Sequence[tuple[FloatArray, FloatArray, FloatArray]], standa
     return max(share - standard_errors * error, 0.0)
 
 
-def of_all_rows(share: float) -> float:
-    """The share of what all rows ask for, where `share` of what half of them asks for is confirmed.
+def share_of_all_rows(share: float) -> float:
+    """Turn a share of what half of the rows asks for into one of what all rows ask for.
 
     All rows are half as uncertain: lambda becomes 2 lambda / (1 + lambda).
     """
     return 2.0 * share / (1.0 + share)
+
+
+def measure_share(asked: Move, step: FloatArray) -> float:
+    """Measure how much of what rows ask for a step is, from 0 to 1."""
+    wanted, weight = asked
+    size = float(np.sum(weight * wanted**2))
+    return min(max(float(np.sum(weight * wanted * step)) / size, 0.0), 1.0) if size > 0 else 0.0
+
+
+def mean_move(values: FloatArray) -> Move:
+    """Average each feature over the rows that have it; the weight is how many they are."""
+    seen = (~np.isnan(values)).sum(axis=0)
+    return Move(np.nansum(values, axis=0) / np.maximum(seen, 1), seen.astype(np.float64))

@@ -1,0 +1,58 @@
+"""Centres of a site's own: what is left for each cluster once the site's offset is taken out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from fedhk._typing import FloatArray
+from fedhk.model.statistics import Statistics
+from fedhk.personal.component import Component, OwnModel, join_sums
+from fedhk.personal.shares import Move
+
+# Weight below this share of the largest is no evidence of where a centre is: rows of other clusters leave as much.
+LEAST_WEIGHT = 1e-3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Centers(Component[Statistics]):
+    """Centres that go towards the site's own rows, those of clusters with few rows less far.
+
+    The share is lambda of `eqn:adaptive_lambda`.
+
+    Parameters
+    ----------
+    pull : float
+        gamma of R_person: rows by which the global centre pulls each own one.
+    """
+
+    name: ClassVar[str] = "centers"
+    pull: float = 0.0
+
+    def learn(self, own: OwnModel, part: Statistics) -> Move:
+        """Find where each cluster asks to go from the common centre with the site's offset."""
+        numerators, weights = join_sums(part, own.common)
+        centers: FloatArray = np.hstack(own.common.centers) + own.offset
+        used = weights > LEAST_WEIGHT * weights.max(initial=0.0)
+        gaps = np.divide(numerators, weights, out=np.array(centers), where=used) - centers
+        return Move(gaps, np.where(used, weights, 0.0))
+
+    def apply(self, own: OwnModel, part: Statistics, shares: Mapping[str, float]) -> OwnModel:
+        """Give the exact minimiser of the objective with R_person.
+
+        A share stands for the pull that takes this share where the site has most of its weight.
+        """
+        gap, weight = self.learn(own, part)
+        total, share = max(float(weight.sum()), 1e-300), shares[self.name]
+        pull = self.pull + (float(np.sum(weight**2)) / total * (1.0 / share - 1.0) if share > 0 else np.inf)
+        taken = np.divide(weight, weight + pull, out=np.zeros_like(weight), where=weight > 0)
+        if self.pull > 0:
+            share = float(np.sum(weight * taken)) / total
+        return replace(own, step=taken * gap, shares=own.shares | {self.name: share})
+
+    def finish(self, own: OwnModel) -> OwnModel:
+        """Put the centres with their offset into the parameters."""
+        return replace(own, parameters=own.current)

@@ -1,0 +1,157 @@
+"""The one interface of what a site may have of its own, and the model that such components make together."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Generic, Literal, TypeAlias, TypeVar
+
+import numpy as np
+
+from fedhk._typing import FloatArray
+from fedhk.model.joint import split_joint
+from fedhk.model.parameters import Parameters
+from fedhk.model.rows import Rows
+from fedhk.model.statistics import Statistics
+from fedhk.personal.shares import Move, agreement
+
+Share: TypeAlias = float | Literal["auto"]
+"""A share from 0 (the global model) to 1 (the site's own rows alone), or "auto": learned on held-out rows."""
+
+Shares: TypeAlias = dict[str, float]
+"""Shares by name."""
+
+Part = TypeVar("Part")
+
+# What every site reports a share of, in this order.
+REPORTED = ("shift", "spread", "sizes", "centers", "view_weights")
+
+
+@dataclass(frozen=True)
+class OwnModel:
+    """A site's own model, while components add to it and at the end.
+
+    Parameters
+    ----------
+    common : Parameters
+        The global model.
+    rows : Rows
+        The site's rows, with references on the site's own scale.
+    parameters : Parameters
+        The site's own. While components are learned, its centres are in `offset` and `step` instead; `finish` of the
+        component that moves them puts them here.
+    offset : array of shape (d,)
+        What is added to all centres, all views side by side.
+    step : array of shape (c, d)
+        What is added to each centre besides.
+    shares : dict of str to float
+        How much of the site's own rows is in the model, by name.
+    view_distance : float
+        R_view: what a row at the common view weights costs more in the site's own model.
+    """
+
+    common: Parameters
+    rows: Rows
+    parameters: Parameters
+    offset: FloatArray
+    step: FloatArray
+    shares: Shares
+    view_distance: float = 0.0
+
+    @classmethod
+    def start(cls, rows: Rows, common: Parameters) -> OwnModel:
+        """Give the model before anything is the site's own: the global one."""
+        step = np.zeros((common.n_clusters, sum(rows.widths)))
+        return cls(common, rows, common, step[0], step, dict.fromkeys(REPORTED, 0.0))
+
+    @property
+    def current(self) -> Parameters:
+        """The parameters with centres A_k + b + d_k, of no form: what rows are compared with in a pass."""
+        centers = np.hstack(self.common.centers) + self.offset + self.step
+        return replace(self.parameters.free(), centers=split_joint(centers, self.rows.widths))
+
+    @property
+    def center_distance(self) -> float:
+        """R_person: what a row at the common centres, apart from the offset, costs more in the site's own model."""
+        return self.common.heat_time * float(self.common.view_factors.max()) * float(np.sum(self.step**2))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Component(ABC, Generic[Part]):
+    """One thing that a site may have of its own: learned on one half of its rows, confirmed on the other, applied.
+
+    A new component is one file with a subclass that has a `name`, `learn` and `apply`, and its place in
+    `Personalization.components`. `fedhk.testing.check_component` says whether it keeps to what is written here.
+
+    A component is asked again in every pass over the rows. It replaces its own part of the model and leaves the others;
+    what it starts from is always `own.common`.
+
+    Parameters
+    ----------
+    share : float or "auto"
+        How much of what the rows ask for is taken; "auto" is what held-out rows confirm.
+    """
+
+    name: ClassVar[str]
+    share: Share = "auto"
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Names of the shares: one, unless the component has parts with shares of their own."""
+        return (self.name,)
+
+    @abstractmethod
+    def learn(self, own: OwnModel, part: Part) -> Move:
+        """Find where some of the rows ask this component to go.
+
+        Parameters
+        ----------
+        own : OwnModel
+            The site's model so far.
+        part : Statistics, or what else the component learns from
+            Of some of the rows at that model.
+        """
+
+    def confirm(self, own: OwnModel, first: Move, second: Move) -> Shares:  # noqa: ARG002
+        """Find the share of the move of one half that the other half confirms, and the other way round."""
+        return {self.name: agreement(first, second)}
+
+    @abstractmethod
+    def apply(self, own: OwnModel, part: Part, shares: Mapping[str, float]) -> OwnModel:
+        """Give the model with these shares of what all rows (`part`) ask for; shares of 0 give the global model."""
+
+    def finish(self, own: OwnModel) -> OwnModel:
+        """Give the model as it is kept; called once, after the last pass."""
+        return own
+
+    def fit(self, own: OwnModel, halves: Sequence[Part], whole: Part) -> OwnModel:
+        """Learn on each half of the rows, confirm on the other, and apply what all rows ask for.
+
+        Parameters
+        ----------
+        own : OwnModel
+            The site's model so far.
+        halves : sequence of two parts
+            Empty where the site has too few rows to hold out any; then nothing is learned.
+        whole : part
+            Of all rows.
+        """
+        shares = dict.fromkeys(self.parts, 0.0)
+        if not isinstance(self.share, str):
+            shares = dict.fromkeys(self.parts, self.share)
+        elif halves:
+            first, second = (self.learn(own, half) for half in halves)
+            shares = self.confirm(own, first, second)
+        return self.apply(replace(own, shares=own.shares | shares), whole, shares)
+
+
+def join_sums(statistics: Statistics, common: Parameters) -> tuple[FloatArray, FloatArray]:
+    """Put N and W of all views side by side, in rows of the site: multiplied by the view's share of J."""
+    factors = common.view_factors / common.view_factors.max()
+    numerators = [factor * part for factor, part in zip(factors, statistics.numerators, strict=True)]
+    weights = [
+        factor * np.broadcast_to(weight, part.shape)
+        for factor, weight, part in zip(factors, statistics.weights, statistics.numerators, strict=True)
+    ]
+    return np.hstack(numerators), np.hstack(weights)
