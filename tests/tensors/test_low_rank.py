@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,12 +12,19 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from cases import cases
-from fedhk import HeatKernelMVC, datasets
-from fedhk.model.descent import improve
+from fedhk import datasets
+from fedhk.data.views import check_views
+from fedhk.model.descent import improve, minimise
+from fedhk.model.forms import CenterForm
+from fedhk.model.parameters import Parameters
 from fedhk.model.passes import Passes
+from fedhk.model.preparation import prepare
+from fedhk.model.rows import Rows
 from fedhk.model.statistics import Statistics
-from fedhk.tensors import DECOMPOSITIONS, weighted_error
-from fedhk.tensors.low_rank import LowRank, constrain
+from fedhk.starts.settings import Settings
+from fedhk.tensors import DECOMPOSITIONS, CPFactors, LowRank, LowRankForm, LowRankParameters, weighted_error
+from fedhk.tensors.low_rank import UnconstrainedInBasis
+from fedhk.testing.decompositions import random_rank
 
 NAMES = sorted(DECOMPOSITIONS)
 
@@ -22,12 +32,40 @@ STEP_SWEEPS = 3  # see `short_first_fit`
 pytestmark = pytest.mark.usefixtures("short_first_fit")
 
 
-def possible_rank(name, rng, n_clusters, widths):
-    """A rank that the form can have, drawn at random."""
-    largest = {}
-    for limit in DECOMPOSITIONS[name].limits(n_clusters, widths):
-        largest[limit.mode] = min(limit.largest, largest.get(limit.mode, limit.largest))
-    return tuple(int(rng.integers(1, size + 1)) for size in largest.values())
+@dataclass(frozen=True)
+class Fit:
+    """A fit at one site: the parameters, J before every iteration and at the end, labels, centres in input units."""
+
+    parameters: Any
+    objectives: list[float]
+    labels: np.ndarray
+    centers: list[np.ndarray]
+
+
+def fit(views, n_clusters, form, *, max_iter=300, tol=1e-5, **changes):
+    """Fit centres of a form to the rows of one site."""
+    chosen = {
+        "heat_coef": "uniform",
+        "scaling": "standard",
+        "heat_time": 0.3,
+        "fuzzifier": None,
+        "view_weights": "auto",
+        "view_exponent": 2.0,
+        "init": "k-fed",
+        "n_init": 1,
+    }
+    made = Settings(n_clusters=n_clusters, form=form, **(chosen | changes))
+    checked = check_views(views)
+    rows = Rows(checked, prepare(checked, made.scaling, made.heat_coef, None))
+    start = made.start(rows, np.random.RandomState(0), 1)
+    with Passes(rows, n_clusters, 1) as scan:
+        progress, history = minimise(
+            scan.statistics, start, learn_weights=made.learn_weights, max_iter=max_iter, tol=tol
+        )
+        end = scan.statistics(progress.parameters).objective
+        labels = scan.assign(progress.parameters)[1]
+    centers = [r.to_input(a) for r, a in zip(rows.references, progress.parameters.centers, strict=True)]
+    return Fit(progress.parameters, [record["objective"] for record in history] + [end], labels, centers)
 
 
 def never_rises(objectives):
@@ -38,7 +76,7 @@ def never_rises(objectives):
 
 @st.composite
 def fits(draw):
-    """An estimator with centres of low rank, and views with gaps."""
+    """Views with gaps, a low-rank form of the centres, and what else is chosen."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     n_clusters = draw(st.integers(1, 5))
     widths = draw(st.lists(st.integers(1, 7), min_size=1, max_size=4))
@@ -54,38 +92,31 @@ def fits(draw):
             views[-1][1 + np.flatnonzero(rng.random(n_rows - 1) < 0.3)] = np.nan
     name = draw(st.sampled_from(NAMES))
     chosen = draw(st.sampled_from(["auto", "fraction", *["given"] * 6]))
-    ranks = {"auto": "auto", "fraction": 0.8, "given": possible_rank(name, rng, n_clusters, widths)}
+    ranks = {"auto": "auto", "fraction": 0.8, "given": random_rank(DECOMPOSITIONS[name], rng, n_clusters, widths)}
     weights = draw(st.sampled_from(["uniform", "learned", "given"]))
     given_init = draw(st.sampled_from([True, True, True, False]))
-    return views, HeatKernelMVC(
-        n_clusters,
-        decomposition=name,
-        rank=ranks[chosen],
-        heat_coef=draw(st.sampled_from(["uniform", "minmax", "absdev"])),
-        heat_time=draw(st.sampled_from([0.05, 0.3, 2.0])),
-        view_weights=rng.dirichlet(np.ones(len(widths))) if weights == "given" else weights,
-        fuzzifier=draw(st.sampled_from([1.05, 1.5, 2.0])),
-        init=[rng.normal(size=(n_clusters, width)) * 3 for width in widths] if given_init else "k-means++",
-        n_init=1,
-        tol=0,
-        max_iter=7,
-        random_state=0,
-    )
+    changes = {
+        "heat_coef": draw(st.sampled_from(["uniform", "minmax", "absdev"])),
+        "heat_time": draw(st.sampled_from([0.05, 0.3, 2.0])),
+        "view_weights": tuple(rng.dirichlet(np.ones(len(widths))).tolist()) if weights == "given" else weights,
+        "fuzzifier": draw(st.sampled_from([1.05, 1.5, 2.0])),
+        "init": tuple(rng.normal(size=(n_clusters, width)) * 3 for width in widths) if given_init else "k-means++",
+    }
+    return views, n_clusters, LowRankForm(name, ranks[chosen]), changes
 
 
 @given(fits())
 @settings(max_examples=80)
 def test_the_objective_never_rises_at_any_rank(case):
-    views, model = case
-    model.fit(views)
-    assert len(model.history_) == 7
-    assert never_rises([record["objective"] for record in model.history_] + [model.objective_])
-    form = model._model.parameters.form
-    assert model.rank_ == form.rank
-    if isinstance(model.rank, tuple):
-        assert model.rank_ == model.rank
-    assert 0 <= model.reconstruction_error_ <= 1 + 1e-9
-    for built, kept in zip(form.centers(), model._model.parameters.centers, strict=True):
+    views, n_clusters, asked, changes = case
+    found = fit(views, n_clusters, asked, max_iter=7, tol=0, **changes)
+    assert len(found.objectives) == 8
+    assert never_rises(found.objectives)
+    form = found.parameters.form
+    if isinstance(asked.rank, tuple):
+        assert form.rank == asked.rank
+    assert 0 <= form.error <= 1 + 1e-9
+    for built, kept in zip(form.centers(), found.parameters.centers, strict=True):
         assert_allclose(built, kept, rtol=0, atol=1e-9)
 
 
@@ -95,8 +126,8 @@ def test_one_step_from_anywhere_lowers_the_objective(case, name, learn):
     rng = np.random.default_rng(0)
     names = [f"view_{h}" for h in range(len(case.parameters.centers))]
     widths = [centers.shape[1] for centers in case.parameters.centers]
-    rank = possible_rank(name, rng, case.parameters.n_clusters, widths)
-    start = constrain(case.parameters, name, rank, names)
+    rank = random_rank(DECOMPOSITIONS[name], rng, case.parameters.n_clusters, widths)
+    start = LowRankForm(name, rank).constrain(case.parameters, names)
     with Passes(case.rows, case.parameters.n_clusters, 1) as scan:
         before = scan.statistics(start)
         after = scan.statistics(improve(start, before, learn_weights=learn))
@@ -111,7 +142,7 @@ def problem():
         rng = np.random.default_rng(seed)
         targets = [rng.normal(size=(n_clusters, width)) for width in widths]
         form = DECOMPOSITIONS[name]
-        low_rank = LowRank(name, form.initial(targets, rank=rank), 0.0)
+        low_rank = LowRank(name, form.fit(targets, rank=rank), 0.0)
         weights = [rng.uniform(0.1, 2.0, (n_clusters, width)) for width in widths]
         for weight in weights:
             weight[rng.random(weight.shape) < 0.25] = 0.0
@@ -139,8 +170,8 @@ class TestWithoutWeight:
             target[weight == 0] = np.random.default_rng(1).choice(
                 [np.nan, np.inf, 1e300, -7.0], int((weight == 0).sum())
             )
-        one = form.reconstruct(form.step(low_rank.factors, targets, weights))
-        other = form.reconstruct(form.step(low_rank.factors, changed, weights))
+        one = form.step(low_rank.factors, targets, weights).centers()
+        other = form.step(low_rank.factors, changed, weights).centers()
         for a, b in zip(one, other, strict=True):
             assert_array_equal(a, b)
 
@@ -178,25 +209,91 @@ class TestWithoutWeight:
         assert after.error == pytest.approx(errors[1] / whole, abs=1e-12)
 
 
-@pytest.mark.parametrize(("name", "rank"), FORMS)
-def test_a_form_survives_its_arrays(problem, name, rank):
-    low_rank, _, _ = problem(name, rank)
-    again = LowRank.from_arrays(*low_rank.to_arrays())
-    assert (again.name, again.rank, again.error, again.free) == (name, rank, low_rank.error, low_rank.free)
-    for one, other in zip(again.centers(), low_rank.centers(), strict=True):
-        assert_array_equal(one, other)
+def orthonormal_basis(rows, n_more, seed=2):
+    """Orthonormal columns that span the rows of each view, and some more."""
+    rng, found = np.random.default_rng(seed), []
+    for part in rows:
+        width = part.shape[1]
+        both = np.hstack([part.T, rng.normal(size=(width, width))])
+        found.append(np.linalg.qr(both)[0][:, : min(width, len(part) + n_more)])
+    return found
 
 
-@pytest.mark.parametrize(("name", "rank"), FORMS[:3])
-def test_a_form_in_a_basis_that_holds_it_is_the_same_form(problem, name, rank):
-    low_rank, _, _ = problem(name, rank)
-    rng = np.random.default_rng(2)
-    basis = [np.linalg.qr(np.hstack([b, rng.normal(size=(len(b), len(b)))]))[0][:, : len(b)] for b in low_rank.bases]
-    inside = low_rank.compressed(basis)
-    for a, b, e in zip(inside.centers(), low_rank.centers(), basis, strict=True):
-        assert_allclose(a, b @ e, rtol=0, atol=1e-12)
-    for a, b in zip(inside.expanded(basis).centers(), low_rank.centers(), strict=True):
-        assert_allclose(a, b, rtol=0, atol=1e-12)
+def parameters_of(low_rank, n_views=3):
+    weights = np.full(n_views, 1 / n_views)
+    return LowRankParameters(low_rank.centers(), weights, 0.3, 1.1, 2.0, np.ones(n_views), np.ones(4), form=low_rank)
+
+
+@pytest.mark.parametrize(("name", "rank"), [FORMS[0], FORMS[2]])
+class TestParametersInABasis:
+    def test_the_form_is_the_same_there_and_back(self, problem, name, rank):
+        parameters = parameters_of(problem(name, rank)[0])
+        basis = orthonormal_basis(parameters.spans(), 1)
+        inner = parameters.in_basis(basis)
+        assert inner.form.rank == rank
+        for held, formed, whole, e in zip(inner.centers, inner.form.centers(), parameters.centers, basis, strict=True):
+            assert_allclose(held, whole @ e, rtol=0, atol=1e-12)
+            assert_allclose(formed, held, rtol=0, atol=1e-12)
+        outer = inner.from_basis(basis)
+        for held, formed, whole in zip(outer.centers, outer.form.centers(), parameters.centers, strict=True):
+            assert_allclose(held, whole, rtol=0, atol=1e-12)
+            assert_allclose(formed, whole, rtol=0, atol=1e-12)
+        assert_array_equal(outer.sizes, parameters.sizes)
+
+    def test_a_step_in_a_complete_basis_is_the_step_in_features(self, problem, name, rank):
+        low_rank, targets, _ = problem(name, rank)
+        parameters, weights = parameters_of(low_rank), [np.full((4, 1), 0.7) for _ in targets]
+        basis = orthonormal_basis(parameters.spans(), 99)
+        outer = parameters.move_centers(statistics_of(targets, weights))
+        turned = [target @ e for target, e in zip(targets, basis, strict=True)]
+        inner = parameters.in_basis(basis).move_centers(statistics_of(turned, weights)).from_basis(basis)
+        for a, b in zip(inner.centers, outer.centers, strict=True):
+            assert_allclose(a, b, rtol=0, atol=1e-9)
+        assert inner.form.error == pytest.approx(outer.form.error, abs=1e-9)
+
+    def test_parameters_without_their_form_are_plain(self, problem, name, rank):
+        parameters = parameters_of(problem(name, rank)[0])
+        plain = parameters.free()
+        assert type(plain) is Parameters
+        assert plain.free() is plain
+        assert plain.centers is parameters.centers
+        assert plain.sizes is parameters.sizes
+        assert plain.spans() is plain.centers
+        assert type(replace(parameters, heat_time=1.0)) is LowRankParameters
+
+
+class TestARankThatConstrainsNothingInABasis:
+    def test_centres_move_freely_and_the_form_is_found_again(self, problem):
+        low_rank, targets, weights = problem("tucker", (4, 6, 3))
+        parameters = parameters_of(low_rank)
+        assert low_rank.free
+        assert parameters.spans() is parameters.centers
+        basis = orthonormal_basis(parameters.spans(), 1)
+        inner = parameters.in_basis(basis)
+        assert type(inner) is UnconstrainedInBasis
+        assert type(inner.free()) is Parameters
+        turned = [target @ e for target, e in zip(targets, basis, strict=True)]
+        moved = inner.move_centers(statistics_of(turned, [np.full((4, 1), 0.7) for _ in weights]))
+        for a, b in zip(moved.centers, turned, strict=True):
+            assert_allclose(a, b, rtol=0, atol=1e-12)
+        outer = moved.from_basis(basis)
+        assert (outer.form.name, outer.form.rank, outer.form.error) == ("tucker", (4, 6, 3), 0.0)
+        for formed, held in zip(outer.form.centers(), outer.centers, strict=True):
+            assert_allclose(formed, held, rtol=0, atol=1e-9)
+
+
+def test_views_with_one_common_basis_cannot_be_written_in_a_basis_each(problem):
+    parameters = parameters_of(problem("cp", (4,))[0])
+    with pytest.raises(ValueError, match="CP form cannot be written in a basis per view"):
+        parameters.in_basis([np.eye(width) for width in (6, 4, 5)])
+
+
+def test_a_form_has_a_known_name_and_its_own_factors(problem):
+    low_rank, _, _ = problem("tucker", (3, 3, 2))
+    with pytest.raises(ValueError, match=r"decomposition='tt' must be one of \['cp', 'parafac2', 'tucker'\]"):
+        replace(low_rank, name="tt")
+    with pytest.raises(ValueError, match="CPFactors are not factors of Tucker"):
+        replace(low_rank, factors=CPFactors(*[np.ones((1, 1))] * 4, (1,)))
 
 
 @pytest.fixture(scope="module")
@@ -212,26 +309,33 @@ FULL = [("tucker", (3, 9, 3)), ("tucker", (3, 3, 3)), ("tucker", 9), ("parafac2"
 def test_full_rank_is_no_constraint(data, name, rank, heat_coef):
     views = [view.copy() for view in data.views]
     views[1][np.random.default_rng(0).random(views[1].shape) < 0.2] = np.nan
-    shared = {"n_clusters": 3, "heat_coef": heat_coef, "view_weights": "learned", "n_init": 1, "random_state": 0}
-    free = HeatKernelMVC(**shared).fit(views)
-    full = HeatKernelMVC(**shared, decomposition=name, rank=rank).fit(views)
-    for one, other in zip(full.cluster_centers_, free.cluster_centers_, strict=True):
+    free, full = (
+        fit(views, 3, form, heat_coef=heat_coef, view_weights="learned")
+        for form in (CenterForm(), LowRankForm(name, rank))
+    )
+    for one, other in zip(full.centers, free.centers, strict=True):
         assert_allclose(one, other, rtol=0, atol=1e-7)
-    assert_allclose(full.view_weights_, free.view_weights_, rtol=0, atol=1e-7)
-    assert full.objective_ == pytest.approx(free.objective_, rel=1e-7)
-    assert_array_equal(full.labels_, free.labels_)
-    assert full.reconstruction_error_ == pytest.approx(0, abs=1e-12)
-    assert full._model.parameters.form.free
+    assert_allclose(full.parameters.view_weights, free.parameters.view_weights, rtol=0, atol=1e-7)
+    assert full.objectives[-1] == pytest.approx(free.objectives[-1], rel=1e-7)
+    assert_array_equal(full.labels, free.labels)
+    assert full.parameters.form.error == pytest.approx(0, abs=1e-12)
+    assert full.parameters.form.free
+    assert type(free.parameters) is Parameters
+
+
+def test_a_given_rank_that_constrains_nothing_is_exact():
+    for name, rank in FULL:
+        assert LowRankForm(name, rank).is_exact(3, [9, 7, 6], ["a", "b", "c"])
+    for form in (CenterForm(), LowRankForm("tucker"), LowRankForm("tucker", 0.9), LowRankForm("tucker", (3, 2, 3))):
+        assert not form.is_exact(3, [9, 7, 6], ["a", "b", "c"])
 
 
 def test_more_rank_loses_less(data):
     errors = {}
-    start = [view[:3] for view in data.views]
+    start = tuple(view[:3] for view in data.views)
     for name, ranks in (("tucker", [(1, 1, 1), (2, 2, 2), (3, 3, 3)]), ("parafac2", [1, 3, 6]), ("cp", [1, 4, 9])):
-        models = [
-            HeatKernelMVC(3, decomposition=name, rank=rank, init=start, max_iter=8).fit(data.views) for rank in ranks
-        ]
-        errors[name] = [model.reconstruction_error_ for model in models]
+        found = [fit(data.views, 3, LowRankForm(name, rank), init=start, max_iter=8) for rank in ranks]
+        errors[name] = [one.parameters.form.error for one in found]
     for found in errors.values():
         assert found[0] > found[1] > found[2] - 1e-12
         assert found[2] == pytest.approx(0, abs=1e-12)
@@ -258,7 +362,9 @@ class TestRanksThatCannotBe:
     )
     def test_the_mode_and_both_sizes_are_named(self, data, name, rank, said):
         with pytest.raises(ValueError, match=said):
-            HeatKernelMVC(3, decomposition=name, rank=rank, n_init=1).fit(data.views)
+            fit(data.views, 3, LowRankForm(name, rank))
+        with pytest.raises(ValueError, match=said):
+            LowRankForm(name, rank).is_exact(3, [9, 7, 6], ["view_0", "view_1", "view_2"])
 
     @pytest.mark.parametrize(
         "rank", [0, -1, 1.5, 1.0, "big", True, False, np.nan, (0, 1, 1), (1, 1.5, 1), (), (True, 1, 1)]
@@ -266,13 +372,12 @@ class TestRanksThatCannotBe:
     @pytest.mark.parametrize("name", NAMES)
     def test_no_number_of_dimensions(self, data, name, rank):
         with pytest.raises(ValueError, match="rank") as caught:
-            HeatKernelMVC(3, decomposition=name, rank=rank, n_init=1).fit(data.views)
-        said = str(caught.value)
-        assert f"rank={rank!r} must be" in said or f"Got {rank!r} instead" in said
+            fit(data.views, 3, LowRankForm(name, rank))
+        assert repr(rank) in str(caught.value)
 
-    def test_an_unknown_form(self, data):
-        with pytest.raises(ValueError, match="'decomposition'"):
-            HeatKernelMVC(3, decomposition="tt").fit(data.views)
+    def test_an_unknown_form(self):
+        with pytest.raises(ValueError, match="decomposition='tt' must be one of"):
+            LowRankForm("tt")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -283,30 +388,35 @@ class TestRanksThatCannotBe:
 def test_small_shapes(name, rank, n_clusters, widths):
     rng = np.random.default_rng(0)
     views = [rng.normal(size=(20, width)) for width in widths]
-    model = HeatKernelMVC(n_clusters, decomposition=name, rank=rank, n_init=1, max_iter=3, tol=0, random_state=0)
-    model.fit(views)
-    assert never_rises([record["objective"] for record in model.history_] + [model.objective_])
-    assert [centers.shape for centers in model.cluster_centers_] == [(n_clusters, width) for width in widths]
-    assert model.reconstruction_error_ <= 1
-
-
-def test_a_choice_of_the_number_of_clusters_keeps_the_form(data):
-    model = HeatKernelMVC([2, 3], decomposition="tucker", rank=0.9, n_init=1, random_state=0).fit(data.views)
-    assert model.cluster_factor_.shape[0] == model.n_clusters_ == len(model.cluster_centers_[0])
+    found = fit(views, n_clusters, LowRankForm(name, rank), max_iter=3, tol=0)
+    assert never_rises(found.objectives)
+    assert [centers.shape for centers in found.centers] == [(n_clusters, width) for width in widths]
+    assert found.parameters.form.error <= 1
 
 
 def test_rows_on_the_centres_cost_nothing():
     """Every row is a centre: J is 0, and nothing moves."""
     views = [np.repeat(np.eye(3), 4, axis=0), np.repeat(np.array([[0.0], [1.0], [2.0]]), 4, axis=0)]
     for name in ("tucker", "cp"):  # PARAFAC2 can have no more components than the narrow view has features
-        model = HeatKernelMVC(3, decomposition=name, rank="auto", n_init=3, max_iter=4, tol=0, random_state=0)
-        assert model.fit(views).objective_ < 1e-12
-        assert never_rises([record["objective"] for record in model.history_])
+        found = fit(views, 3, LowRankForm(name), n_init=3, max_iter=4, tol=0)
+        assert found.objectives[-1] < 1e-12
+        assert never_rises(found.objectives)
 
 
 def test_the_same_seed_gives_the_same_bits(data):
     for name in NAMES:
-        model = HeatKernelMVC(3, decomposition=name, rank=2, n_init=1, max_iter=3, random_state=0)
-        one, other = (model.fit(data.views).cluster_centers_ for _ in range(2))
+        one, other = (fit(data.views, 3, LowRankForm(name, 2), max_iter=3).centers for _ in range(2))
         for a, b in zip(one, other, strict=True):
             assert_array_equal(a, b)
+
+
+def test_free_centres_need_no_pass_over_the_rows(data):
+    """A form gets the statistics at the start as a callable, which free centres never call."""
+    start = fit(data.views, 3, CenterForm(), max_iter=1).parameters
+
+    def collect():
+        raise AssertionError("a pass was made")
+
+    assert CenterForm().constrain(start, ["a", "b", "c"], collect) is start
+    with pytest.raises(AssertionError, match="a pass was made"):
+        LowRankForm("tucker", 2).constrain(start, ["a", "b", "c"], collect)
