@@ -14,6 +14,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from cases import cases
 from fedhk import datasets
 from fedhk.data.views import check_views
+from fedhk.federation.codec import pack, unpack
 from fedhk.model.descent import improve, minimise
 from fedhk.model.forms import CenterForm
 from fedhk.model.parameters import Parameters
@@ -51,7 +52,7 @@ def fit(views, n_clusters, form, *, max_iter=300, tol=1e-5, **changes):
         "fuzzifier": None,
         "view_weights": "auto",
         "view_exponent": 2.0,
-        "init": "k-fed",
+        "init": "k-means++",
         "n_init": 1,
     }
     made = Settings(n_clusters=n_clusters, form=form, **(chosen | changes))
@@ -410,13 +411,35 @@ def test_the_same_seed_gives_the_same_bits(data):
             assert_array_equal(a, b)
 
 
-def test_free_centres_need_no_pass_over_the_rows(data):
-    """A form gets the statistics at the start as a callable, which free centres never call."""
+def test_statistics_say_how_much_each_centre_matters(data):
+    """Without statistics all centres matter alike; a centre with far more weight than others is kept better."""
     start = fit(data.views, 3, CenterForm(), max_iter=1).parameters
+    heavy = [np.array([[1000.0], [1.0], [1.0]]) for _ in start.centers]
+    form, names = LowRankForm("tucker", (2, 2, 2)), ["a", "b", "c"]
+    alike, weighted = (
+        form.constrain(start, names),
+        form.constrain(start, names, lambda: statistics_of(start.centers, heavy)),
+    )
+    losses = [
+        sum(float(np.sum((a[0] - b[0]) ** 2)) for a, b in zip(found.centers, start.centers, strict=True))
+        for found in (alike, weighted)
+    ]
+    assert losses[1] < 0.1 * losses[0]
 
-    def collect():
-        raise AssertionError("a pass was made")
 
-    assert CenterForm().constrain(start, ["a", "b", "c"], collect) is start
-    with pytest.raises(AssertionError, match="a pass was made"):
-        LowRankForm("tucker", 2).constrain(start, ["a", "b", "c"], collect)
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize(("name", "rank"), FORMS)
+def test_parameters_with_a_form_survive_a_message_and_a_file(problem, name, rank, named):
+    parameters = parameters_of(problem(name, rank)[0])
+    several = [parameters]
+    if parameters.form.free:
+        several.append(parameters.in_basis(orthonormal_basis(parameters.spans(), 0)))
+    for before in several:
+        after = unpack(*pack(before, Parameters, named=named), Parameters)
+        assert type(after) is type(before)
+        for one, other in zip(after.centers, before.centers, strict=True):
+            assert_array_equal(one, other)
+    again, form = unpack(*pack(parameters, Parameters, named=named), Parameters).form, parameters.form
+    assert (again.name, again.rank, again.error, again.free) == (name, rank, form.error, form.free)
+    for one, other in zip(again.centers(), form.centers(), strict=True):
+        assert_array_equal(one, other)

@@ -12,7 +12,7 @@ from fedhk._typing import FloatArray
 from fedhk.model.forms import CenterForm
 from fedhk.model.parameters import Parameters
 from fedhk.model.statistics import Statistics
-from fedhk.model.updates import LEAST_SHARE
+from fedhk.model.updates import LEAST_SHARE, update_centers
 from fedhk.tensors.base import Decomposition
 from fedhk.tensors.cp import CP
 from fedhk.tensors.factors import Factors
@@ -212,10 +212,9 @@ class LowRankForm(CenterForm):
         view_names: Sequence[str],
         statistics: Callable[[], Statistics] | None = None,
     ) -> LowRankParameters:
-        if statistics is None:
-            targets = list(start.centers)
-            weights: list[FloatArray] = [np.full((start.n_clusters, 1), factor) for factor in start.view_factors]
-        else:
+        targets = start.centers
+        weights: list[FloatArray] = [np.full((start.n_clusters, 1), factor) for factor in start.view_factors]
+        if statistics is not None:
             targets, weights = _targets(statistics(), start.centers, start.view_factors)
         form = self._nearest(targets, weights, view_names)
         if form.free:  # nothing is constrained: the start stays what it is
@@ -272,16 +271,11 @@ def _common_fields(parameters: Parameters) -> dict[str, Any]:
 
 def _targets(
     statistics: Statistics, previous: Sequence[FloatArray], factors: FloatArray
-) -> tuple[list[FloatArray], list[FloatArray]]:
+) -> tuple[tuple[FloatArray, ...], list[FloatArray]]:
     """Compute N / W and v^alpha W; cells with no more weight than rounding leaves get weight 0."""
-    targets, weights = [], []
-    for numerators, weight, old, factor in zip(
-        statistics.numerators, statistics.weights, previous, factors, strict=True
-    ):
-        used = weight > LEAST_SHARE * weight.max(initial=0.0)
-        targets.append(np.divide(numerators, weight, out=np.array(old, dtype=np.float64), where=used))
-        weights.append(np.where(used, factor * weight, 0.0))
-    return targets, weights
+    pairs = zip(statistics.weights, factors, strict=True)
+    weights = [np.where(weight > LEAST_SHARE * weight.max(), factor * weight, 0.0) for weight, factor in pairs]
+    return update_centers(statistics, previous), weights
 
 
 def _relative_error(factors: Factors, targets: Sequence[FloatArray], weights: Sequence[FloatArray]) -> float:
