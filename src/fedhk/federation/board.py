@@ -15,6 +15,7 @@ from fedhk.model.rows import Rows
 E = TypeVar("E", bound="Entry")
 
 
+@dataclass(frozen=True, eq=False)
 class Entry:
     """Something that a phase has found and later phases need. It stays at the server unless it is `Shared`."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -16,6 +16,7 @@ from fedhk.data.scaling import Reference
 from fedhk.data.views import Columns, Views, is_tensor
 from fedhk.errors import MessageError
 from fedhk.federation.board import Board, Entry, RowEntry, Shared
+from fedhk.federation.codec import Json
 from fedhk.federation.table import Table
 from fedhk.model.cluster_summary import ClusterSummary
 from fedhk.model.descent import Progress
@@ -32,6 +33,29 @@ def columns_code(columns: Columns) -> ColumnsCode:
     if is_tensor(columns):
         return columns
     return None if columns is None else zlib.crc32(json.dumps(columns).encode())
+
+
+@dataclass(frozen=True)
+class Terms(Shared):
+    """What every site must know of a run before all else; the server publishes it first.
+
+    Parameters
+    ----------
+    run : str
+        The name of the run; no other run has it.
+    columns : dict of str to (tuple of str or None)
+        The views of the federation with the names of their columns, in the order in which sites that are elsewhere
+        must read them. Empty where all sites are in one process.
+    privacy : dict or None
+        The privacy budget, as `DifferentialPrivacy.describe` gives it; None where no noise is added.
+    secure : bool
+        Whether sums are masked.
+    """
+
+    run: str
+    columns: dict[str, tuple[str, ...] | None] = field(default_factory=dict)
+    privacy: Json = None  # type: ignore[assignment]
+    secure: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,179 @@
+"""Runs on disk: one file, written whole after every exchange. A killed run loses at most the exchange it was in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fedhk.errors import CheckpointError, MessageError
+from fedhk.federation.codec import Json
+from fedhk.federation.phases.base import Phase
+from fedhk.federation.run import Run
+from fedhk.federation.stored import pack_entries, read_file, unpack_board, write_file
+
+Plan = dict[str, Any]
+"""What a run was asked for, as plain JSON: a checkpoint is gone on with by a run with the same plan only."""
+
+FILE = "run.fedhk"
+KIND, OWNER = "checkpoint", "server"
+SEED = "seed"
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """What the file holds.
+
+    Parameters
+    ----------
+    plan : dict
+        What the run was asked for.
+    phase, exchanges, exchange : int
+        Where the run stands, as in `Run`.
+    board : bytes
+        All entries of the server's board.
+    history : list of dict
+        One record a round.
+    pending : dict
+        What exchanges since the last round have cost.
+    """
+
+    plan: Json
+    phase: int
+    exchanges: int
+    exchange: int
+    board: bytes
+    history: Json
+    pending: Json
+
+    def run(self) -> Run:
+        """The run, without its board."""
+        history, pending = self.history, self.pending
+        if not (isinstance(history, list) and isinstance(pending, dict) and isinstance(self.plan, dict)):
+            raise MessageError("its plan and its history are not well formed")
+        return Run(self.phase, self.exchanges, self.exchange, history=tuple(history), pending=pending)
+
+
+def save_run(folder: Path, run: Run, plan: Plan) -> None:
+    """Write the checkpoint of a run.
+
+    Parameters
+    ----------
+    folder : Path
+        The checkpoint folder; it is made if it is not there.
+    run : Run
+        Where the run stands between two exchanges.
+    plan : dict
+        What the run was asked for, as plain JSON; its "seed" is the seed of what is drawn.
+    """
+    board = pack_entries(run.board.entries.values(), OWNER)
+    content: Any = Checkpoint(plan, run.phase, run.exchanges, run.exchange, board, list(run.history), run.pending)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_file(folder / FILE, content, KIND, OWNER)
+
+
+def load_run(folder: Path, plan: Plan) -> tuple[Run, Plan] | None:
+    """Read the run in a folder; None where there is none.
+
+    Parameters
+    ----------
+    folder : Path
+        The checkpoint folder.
+    plan : dict
+        The plan to go on with. Its seed gives way to the checkpoint's, so that a run without a fixed seed can go on.
+
+    Returns
+    -------
+    run : Run
+        Where the run stands; no site is thought to know anything yet.
+    plan : dict
+        The plan with the checkpoint's seed.
+
+    Raises
+    ------
+    CheckpointError
+        If the file is damaged, or was made by a run with another plan: the differences are named.
+    """
+    path = folder / FILE
+    for half_written in folder.glob(f".{FILE}.*"):  # of a run that was killed
+        half_written.unlink()
+    if not path.exists():
+        return None
+    try:
+        stored = read_file(path, KIND, OWNER, Checkpoint)
+        run = replace(stored.run(), board=unpack_board(stored.board, OWNER))
+        found: Any = stored.plan
+        plan = plan | {SEED: found[SEED]}
+    except (MessageError, OSError, KeyError) as error:
+        raise CheckpointError(
+            f"The checkpoint {path} cannot be used: {_reason(error)}. Remove it to start anew."
+        ) from error
+    differences = "; ".join(_find_differences(found, json.loads(json.dumps(plan))))
+    if differences:
+        raise CheckpointError(f"The checkpoint {path} is of a run with other settings: {differences}.")
+    return run, plan
+
+
+def peek(folder: Path) -> Run | None:
+    """Read how far the run in a folder has come: its phase and its history, not its board. None without a run.
+
+    Raises
+    ------
+    CheckpointError
+        If the file is damaged.
+    """
+    path = folder / FILE
+    try:
+        return read_file(path, KIND, OWNER, Checkpoint).run()
+    except FileNotFoundError:
+        return None
+    except (MessageError, OSError) as error:
+        raise CheckpointError(f"The checkpoint {path} cannot be read: {_reason(error)}") from error
+
+
+def open_checkpoint(folder: Path | None, plan: Plan, *, resume: bool) -> tuple[Run, Plan]:
+    """Give the run that a checkpoint folder holds, or a new one.
+
+    Parameters
+    ----------
+    folder : Path or None
+        The checkpoint folder, or None where there is no checkpoint.
+    plan : dict
+        What the run is asked for.
+    resume : bool
+        Whether to go on with the run in the folder. Without it the folder must be empty, or not exist yet.
+    """
+    if folder is None:
+        if resume:
+            raise CheckpointError("resume=True needs checkpoint=, the folder of the run to go on with.")
+        return Run(), plan
+    if folder.exists() and not folder.is_dir():
+        raise CheckpointError(f"checkpoint={str(folder)!r} is a file; it must be a folder, or not exist yet.")
+    if not resume and folder.exists() and any(folder.iterdir()):
+        raise CheckpointError(
+            f"checkpoint={str(folder)!r} is not empty. Pass resume=True to go on with it, or give another."
+        )
+    return (load_run(folder, plan) if resume else None) or (Run(), plan)
+
+
+def resume_phase(run: Run, phases: Sequence[Phase[Any, Any]]) -> Run:
+    """Let the phase that was under way prepare the board of an interrupted run."""
+    if run.exchange == 0 or run.phase >= len(phases):
+        return run
+    return replace(run, board=phases[run.phase].resume(run.board))
+
+
+def _find_differences(stored: Plan, wanted: Plan, inside: str = "") -> Iterator[str]:
+    """Name every setting that differs; settings of an option are named after it, as in `privacy.epsilon`."""
+    for name in [*wanted, *(stored.keys() - wanted.keys())]:
+        there, here = stored.get(name), wanted.get(name)
+        if isinstance(there, dict) and isinstance(here, dict):
+            yield from _find_differences(there, here, f"{inside}{name}.")
+        elif there != here:
+            yield f"{inside}{name}={there!r} there, {here!r} here"
+
+
+def _reason(error: Exception) -> str:
+    return error.reason if isinstance(error, MessageError) else f"{type(error).__name__}: {error}"
