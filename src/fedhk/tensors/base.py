@@ -27,7 +27,7 @@ class Decomposition(ABC, Generic[F]):
     (`start`), one sweep over the core (`fit_core`), and how factors are brought to the gauge of others (`align`). It
     may say more: a gauge of its own (`canonical`), ranks that constrain nothing (`is_full` with `fit_exactly`), which
     ranks to try (`rank_path`), and other steps for the basis (`fit_bases`, `extrapolate`).
-    `fedhk.testing.DecompositionChecks` are tests for it.
+    `fedhk.testing.decompositions.DecompositionChecks` has tests for it.
 
     Notes
     -----
