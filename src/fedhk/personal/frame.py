@@ -113,7 +113,7 @@ def choose_calibration(
         plain = replace(trials[0], objective=kept[0].objective)
         centers, offsets = _fit_two_way(sites, plain, trials[-1], workers)
         together = _add_offsets(sites, plain, centers, offsets, accept=hold_much, workers=workers)
-        found = min(found, together, key=lambda choice: choice.objective)
+        found = min(found, together, key=lambda trial: trial.objective)
     return found.calibration, found.parameters, found.rows
 
 
@@ -161,19 +161,7 @@ def choose_embedding_calibration(
 
 @dataclass(frozen=True)
 class _Sites:
-    """What sites sent: their candidates, with their own mean and spread.
-
-    Parameters
-    ----------
-    candidates : tuple of Candidates
-        Per site.
-    frames : tuple of array of shape (2, d)
-        Per site, as `measure_frame` gives them.
-    references : tuple of Reference
-        The common ones.
-    view_names : tuple of str
-        Names of the views.
-    """
+    """What sites with candidates sent, as `choose_calibration` takes it."""
 
     candidates: tuple[Candidates, ...]
     frames: tuple[FloatArray, ...]
@@ -204,10 +192,8 @@ class _Trial:
 
     Parameters
     ----------
-    shares : (float, float)
-        Of the sites' own mean and spread that are taken out.
-    factors : array of shape (s,)
-        What units were divided by.
+    calibration : Calibration
+        The way.
     rows : Rows
         The candidates, calibrated.
     parameters : Parameters
@@ -218,22 +204,11 @@ class _Trial:
         How well clusters tell the sites apart.
     """
 
-    shares: tuple[float, float]
-    factors: FloatArray
+    calibration: Calibration
     rows: Rows
     parameters: Parameters
     objective: float
     site_information: float
-
-
-@dataclass(frozen=True)
-class _Choice:
-    """A calibration, the start that goes with it, the calibrated candidates, and what is left unexplained."""
-
-    calibration: Calibration
-    parameters: Parameters
-    rows: Rows
-    objective: float
 
 
 def _try_shares(
@@ -254,7 +229,8 @@ def _fit_trial(sites: _Sites, settings: Settings, shares: tuple[float, float], s
     parameters, objective, labels = _descend(rows, start, workers)
     table = np.zeros((len(sites.candidates), n_clusters))
     np.add.at(table, (sites.site, labels), np.asarray(rows.sample_weight))
-    return _Trial(shares, factors, rows, parameters, objective, measure_information(table))
+    calibration = Calibration(*shares, tuple(factors.tolist()), offsets=any(shares))
+    return _Trial(calibration, rows, parameters, objective, measure_information(table))
 
 
 def _descend(rows: Rows, start: Parameters, workers: int) -> tuple[Parameters, float, IntArray]:
@@ -314,7 +290,7 @@ def _add_offsets(
     *,
     accept: Callable[[FloatArray], bool],
     workers: int,
-) -> _Choice:
+) -> _Trial:
     """Fit offsets and centres in turn on the candidates; keep them where clusters then explain more of what is left.
 
     Parameters
@@ -341,10 +317,10 @@ def _add_offsets(
     scaled = tuple(values / factor for values, factor in zip(parameters.centers, factors, strict=True))
     parameters, objective, _ = _descend(rows, replace(parameters, centers=scaled), workers)
     if objective >= trial.objective or not accept(factors):
-        calibration = Calibration(*trial.shares, tuple(trial.factors.tolist()), any(trial.shares))
-        return _Choice(calibration, trial.parameters, trial.rows, trial.objective)
-    calibration = Calibration(*trial.shares, tuple((trial.factors * factors).tolist()), offsets=True)
-    return _Choice(calibration, parameters, rows, objective)
+        return trial
+    factors = np.array(trial.calibration.factors) * factors
+    calibration = replace(trial.calibration, factors=tuple(factors.tolist()), offsets=True)
+    return replace(trial, calibration=calibration, rows=rows, parameters=parameters, objective=objective)
 
 
 def _take_spread_away(factors: FloatArray) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +11,6 @@ from typing import Any, ClassVar
 
 from fedhk._options import Option
 from fedhk.data.views import Views
-from fedhk.embedding.embedded import EmbeddedModel
 from fedhk.model.cluster_summary import ClusterSummary
 from fedhk.model.fitted import FittedModel
 from fedhk.model.parameters import Parameters
@@ -18,7 +18,7 @@ from fedhk.model.passes import Passes
 from fedhk.model.rows import Rows
 from fedhk.model.statistics import Statistics
 from fedhk.personal.calibration import Calibration
-from fedhk.personal.component import Component, Share
+from fedhk.personal.component import Component, OwnModel, Share
 from fedhk.personal.factors import choose_centers
 from fedhk.personal.gradient_step import take_gradient_step
 from fedhk.personal.offset import Shift, measure_offset_share
@@ -35,24 +35,31 @@ class Personal(Option, ABC):
     uses_summary: ClassVar[bool]
     """Whether sites must be told how large clusters are and how far rows spread in them, over all sites."""
 
-    def check(self, *, learn_weights: bool) -> None:  # noqa: B027 - most ways have nothing to refuse
-        """Refuse settings that have no effect in a run.
+    def check(self, *, learn_weights: bool) -> None:
+        """Refuse settings that have no effect in a run that learns view weights, or does not."""
 
-        Parameters
-        ----------
-        learn_weights : bool
-            Whether the run learns view weights.
-        """
-
-    def check_sites(self, names: Sequence[str]) -> None:  # noqa: B027
+    def check_sites(self, names: Sequence[str]) -> None:
         """Refuse settings for sites that are not among `names`."""
 
     @abstractmethod
+    def fit_rows(
+        self,
+        model: FittedModel,
+        rows: Rows,
+        calibrations: Sequence[Calibration],
+        summaries: Sequence[ClusterSummary],
+        *,
+        site: str,
+        learn_weights: bool,
+        workers: int,
+    ) -> OwnModel:
+        """Fit the own model of a site; model and rows are calibrated, and `fit` explains the other parameters."""
+
     def fit(
         self,
         model: FittedModel,
-        calibrations: tuple[Calibration, ...],
-        summaries: tuple[ClusterSummary, ...],
+        calibrations: Sequence[Calibration],
+        summaries: Sequence[ClusterSummary],
         views: Views,
         *,
         site: str,
@@ -65,9 +72,9 @@ class Personal(Option, ABC):
         ----------
         model : FittedModel
             The global model; where there is a calibration, its references are in the units of the calibrated rows.
-        calibrations : tuple of Calibration
+        calibrations : sequence of Calibration
             The calibration of the run; () where there is none.
-        summaries : tuple of ClusterSummary
+        summaries : sequence of ClusterSummary
             How large clusters are and how far rows spread in them, over all sites; () where that is not known.
         views : Views
             The site's rows, views in the order of the model.
@@ -78,6 +85,31 @@ class Personal(Option, ABC):
         workers : int
             Threads.
         """
+        common, local = model.parameters, calibrate_model(model, calibrations, views)
+        rows = local.rows(views)
+        own = self.fit_rows(
+            local, rows, calibrations, summaries, site=site, learn_weights=learn_weights, workers=workers
+        )
+        if own.rows is not rows:  # the site reads its rows on a scale of its own
+            local = replace(local, references=own.rows.references)
+        with Passes(own.rows, common.n_clusters, workers) as scan:
+            memberships, labels, objective = scan.assign(own.parameters)
+        with Passes(rows, common.n_clusters, workers) as scan:
+            global_labels = scan.assign(common)[1]
+        shares = dict(own.shares)
+        if Shift.name in shares and any(calibration.shift > 0 for calibration in calibrations):
+            # most of the offset is taken out already: what is reported is how much the site differs as a whole
+            shares[Shift.name] = measure_offset_share(Rows(views, model.references), common, labels)
+        return SiteOutcome(
+            replace(local, parameters=own.parameters),
+            labels,
+            memberships,
+            global_labels,
+            objective,
+            own.center_distance,
+            own.view_distance,
+            shares,
+        )
 
 
 @dataclass(frozen=True)
@@ -95,26 +127,21 @@ class GradientStep(Personal):
     step: float = 0.0
 
     def __post_init__(self) -> None:
-        _check_number("step", self.step, 0, 1)
+        object.__setattr__(self, "step", _check_number("step", self.step, most=1.0))
 
-    def fit(
+    def fit_rows(
         self,
         model: FittedModel,
-        calibrations: tuple[Calibration, ...],
-        summaries: tuple[ClusterSummary, ...],  # noqa: ARG002
-        views: Views,
+        rows: Rows,
+        calibrations: Sequence[Calibration],  # noqa: ARG002
+        summaries: Sequence[ClusterSummary],  # noqa: ARG002
         *,
         site: str,  # noqa: ARG002
         learn_weights: bool,
-        workers: int = 1,
-    ) -> SiteOutcome:
-        model = calibrate_model(model, calibrations, views)
-        rows, common = model.rows(views), model.parameters
-        own = take_gradient_step(rows, common, float(self.step), learn_weights=learn_weights, workers=workers)
-        with Passes(rows, common.n_clusters, workers) as scan:
-            memberships, labels, objective = scan.assign(own)
-            global_labels = labels if own is common else scan.assign(common)[1]
-        return SiteOutcome(replace(model, parameters=own), labels, memberships, global_labels, objective)
+        workers: int,
+    ) -> OwnModel:
+        own = take_gradient_step(rows, model.parameters, self.step, learn_weights=learn_weights, workers=workers)
+        return replace(OwnModel.start(rows, model.parameters), parameters=own, shares={})
 
 
 @dataclass(frozen=True)
@@ -156,15 +183,15 @@ class Personalization(Personal):
 
     def __post_init__(self) -> None:
         for name, instead in (("centers", "center_pull"), ("view_weights", "view_pull")):
-            _check_shares(name, getattr(self, name))
-            pull = getattr(self, instead)
+            given, pull = getattr(self, name), getattr(self, instead)
+            object.__setattr__(self, name, _check_shares(name, given))
             if pull is None:
                 continue
-            _check_number(instead, pull, 0, None)
-            if getattr(self, name) != "auto":
+            object.__setattr__(self, instead, _check_number(instead, pull))
+            if given != "auto":
                 raise ValueError(
-                    f"{instead}={pull!r} is used instead of {name}={getattr(self, name)!r}, which would then have no "
-                    "effect: give one of the two."
+                    f"{instead}={pull!r} is used instead of {name}={given!r}, which would then have no effect: give "
+                    "one of the two."
                 )
 
     def check(self, *, learn_weights: bool) -> None:
@@ -223,42 +250,24 @@ class Personalization(Personal):
         )
         return components, tuple(Spread(summary=summary) for summary in summaries if others == "auto")
 
-    def fit(
+    def fit_rows(
         self,
         model: FittedModel,
-        calibrations: tuple[Calibration, ...],
-        summaries: tuple[ClusterSummary, ...],
-        views: Views,
+        rows: Rows,
+        calibrations: Sequence[Calibration],
+        summaries: Sequence[ClusterSummary],
         *,
         site: str,
         learn_weights: bool,
-        workers: int = 1,
-    ) -> SiteOutcome:
-        if isinstance(model, EmbeddedModel):
+        workers: int,
+    ) -> OwnModel:
+        if rows.references is not model.references:
             raise TypeError("Personalization() cannot be used with embedded rows: use GradientStep().")
-        common, rows = model.parameters, calibrate_model(model, calibrations, views).rows(views)
         offsets = all(calibration.offsets for calibration in calibrations)
         components, spreads = self.components(
-            common, summaries, site=site, learn_weights=learn_weights, offsets=offsets
+            model.parameters, summaries, site=site, learn_weights=learn_weights, offsets=offsets
         )
-        own = fit_own_model(rows, common, components, spreads, workers=workers)
-        with Passes(own.rows, common.n_clusters, workers) as scan:
-            memberships, labels, objective = scan.assign(own.parameters)
-        with Passes(rows, common.n_clusters, workers) as scan:
-            global_labels = scan.assign(common)[1]
-        shares = own.shares
-        if any(calibration.shift > 0 for calibration in calibrations):  # most of the offset is taken out already
-            shares = shares | {Shift.name: measure_offset_share(Rows(views, model.references), common, labels)}
-        return SiteOutcome(
-            replace(model, parameters=own.parameters, references=own.rows.references),
-            labels,
-            memberships,
-            global_labels,
-            objective,
-            own.center_distance,
-            own.view_distance,
-            shares,
-        )
+        return fit_own_model(rows, model.parameters, components, spreads, workers=workers)
 
 
 def calibrate_model(model: FittedModel, calibrations: Sequence[Calibration], views: Views) -> FittedModel:
@@ -278,22 +287,20 @@ def _pulled(share: Share, pull: float | None) -> tuple[Share, float]:
     return (share, 0.0) if pull is None else (1.0, pull)
 
 
-def _check_shares(name: str, given: Any) -> None:
-    if not isinstance(given, Mapping):
-        _check_share(name, given)
-        return
-    for site, value in given.items():
-        _check_share(f"{name}[{site!r}]", value)
+def _check_shares(name: str, given: Any) -> Share | dict[str, Share]:
+    if isinstance(given, Mapping):
+        return {site: _check_share(f"{name}[{site!r}]", value) for site, value in given.items()}
+    return _check_share(name, given)
 
 
-def _check_share(name: str, value: Any) -> None:
-    fits = isinstance(value, Real) and not isinstance(value, bool) and 0 <= float(value) <= 1
-    if not fits and not (isinstance(value, str) and value == "auto"):
-        raise ValueError(f"{name}={value!r} must be 'auto' or a number from 0 to 1.")
+def _check_share(name: str, value: Any) -> Share:
+    if isinstance(value, str) and value == "auto":
+        return "auto"
+    return _check_number(name, value, most=1.0, other="'auto' or ")
 
 
-def _check_number(name: str, value: Any, least: float, most: float | None) -> None:
-    fits = isinstance(value, Real) and not isinstance(value, bool) and float(value) >= least
-    if not fits or (most is not None and float(value) > most):
-        wanted = f"a number of {least} or more" if most is None else f"a number from {least} to {most}"
-        raise ValueError(f"{name}={value!r} must be {wanted}.")
+def _check_number(name: str, value: Any, most: float = math.inf, other: str = "") -> float:
+    if isinstance(value, Real) and not isinstance(value, bool) and 0 <= float(value) <= most:
+        return float(value)
+    wanted = "a number of 0 or more" if most == math.inf else f"a number from 0 to {most:g}"
+    raise ValueError(f"{name}={value!r} must be {other}{wanted}.")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedhk._typing import FloatArray, IntArray
+from fedhk.errors import MessageError
 from fedhk.model.fitted import FittedModel
 
 
@@ -49,18 +50,12 @@ class SiteReport:
     clusters: int
     shares: dict[str, float] = field(default_factory=dict)
 
-    def check(self) -> None:
-        """Refuse numbers that are not finite."""
-        terms = self.terms
-        numbers = {
-            "objective": terms.objective,
-            "center_distance": terms.center_distance,
-            "view_distance": terms.view_distance,
-            **self.shares,
-        }
-        for name, number in numbers.items():
+    def check(self, site: str) -> None:
+        """Refuse a report of a site with numbers that are not finite."""
+        distances = {name: getattr(self.terms, name) for name in ("objective", "center_distance", "view_distance")}
+        for name, number in (distances | self.shares).items():
             if not math.isfinite(number):
-                raise ValueError(f"{name}={number} in the report of a site is not a finite number.")
+                raise MessageError(f"{name}={number} in its report is not a finite number", site)
 
 
 @dataclass(frozen=True)
