@@ -20,18 +20,22 @@ __version__ = "0.1.0.dev0"
 
 __all__ = [
     "EFKMVC",
+    "Diffusion",
     "FedHKDiffusion",
     "FedHKParafac2",
     "FedHKPerson",
     "FedHKTucker",
     "HeatDiffusion",
     "HeatKernelMVC",
+    "Participation",
+    "Personalization",
     "__version__",
     "datasets",
     "evaluate",
     "load",
     "metrics",
     "plot",
+    "protocols",
 ]
 
 # Loaded when first used, so that `fedhk --help` and shell completion need not wait for scikit-learn.
@@ -44,12 +48,18 @@ _ESTIMATORS = {
     "HeatKernelMVC": "fedhk.estimators.heat_kernel_mvc",
 }
 _TRANSFORMERS = {"HeatDiffusion": "fedhk.estimators.heat_diffusion"}
-_MODULES = ("datasets", "metrics", "plot")
+_OPTIONS = {
+    "Diffusion": "fedhk.embedding.diffusion",
+    "Participation": "fedhk.federation.participation",
+    "Personalization": "fedhk.personal.options",
+}
+_MODULES = ("datasets", "metrics", "plot", "privacy", "protocols", "testing")
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ESTIMATORS or name in _TRANSFORMERS:
-        value = getattr(importlib.import_module((_ESTIMATORS | _TRANSFORMERS)[name]), name)
+    homes = _ESTIMATORS | _TRANSFORMERS | _OPTIONS
+    if name in homes:
+        value = getattr(importlib.import_module(homes[name]), name)
     elif name in _MODULES:
         value = importlib.import_module(f"fedhk.{name}")
     elif name == "evaluate":

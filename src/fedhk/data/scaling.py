@@ -7,8 +7,7 @@ much as one of 5, and the bandwidth g_h of the heat kernel is simply the heat ti
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -34,7 +33,8 @@ class Reference:
     unit_rows : bool
         Rows are divided by their Euclidean length first.
     shift, scale : array of shape (d,)
-        A value x becomes (x - shift) / scale. The scale of a constant feature is infinite: it drops out.
+        A value x becomes (x - shift) / scale. The scale of a constant feature is infinite: it drops out. The shift of a
+        feature that no row has a value of is NaN.
     heat_coef : {"uniform", "minmax", "absdev"}
         The rule for the coefficients delta_ij.
     low, span : array of shape (d,)
@@ -56,12 +56,17 @@ class Reference:
         """Number of features."""
         return int(self.shift.shape[0])
 
+    @property
+    def known_shift(self) -> FloatArray:
+        """The shift, with 0 for features that drop out: subtracting it changes nothing else."""
+        return np.where(np.isfinite(self.scale), self.shift, 0.0)
+
     def to_model(self, values: FloatArray) -> FloatArray:
         """Centres or rows from input units to model units (row lengths are the caller's business)."""
-        return (np.asarray(values, dtype=np.float64) - self.shift) / self.scale
+        return (np.asarray(values, dtype=np.float64) - self.known_shift) / self.scale
 
     def to_input(self, values: FloatArray) -> FloatArray:
-        """Centres from model units to input units; a constant feature gives its constant."""
+        """Centres from model units to input units; a constant feature gives its constant, one without values NaN."""
         with np.errstate(invalid="ignore"):
             moved = np.where(np.isfinite(self.scale), values * self.scale, 0.0)
         return self.shift + moved
@@ -121,7 +126,7 @@ def make_reference(moments: Moments, scaling: Scaling, heat_coef: HeatCoef) -> R
         span = np.where(constant, 1.0, spread / scale)
     reference = Reference(
         unit_rows=scaling == "l2",
-        shift=moments.mean,
+        shift=np.where(moments.weight > 0, moments.mean, np.nan),
         scale=scale,
         heat_coef=heat_coef,
         low=low,
@@ -130,11 +135,3 @@ def make_reference(moments: Moments, scaling: Scaling, heat_coef: HeatCoef) -> R
     )
     mean_square = float(np.sum(variance * moments.weight / scale**2)) / moments.rows if moments.rows > 0 else 0.0
     return reference.rescaled(np.sqrt(mean_square)) if mean_square > 0 else reference
-
-
-def same_references(some: Sequence[Reference], others: Sequence[Reference]) -> bool:
-    """Whether both bring rows to the same units."""
-    return len(some) == len(others) and all(
-        all(np.array_equal(getattr(one, entry.name), getattr(other, entry.name)) for entry in fields(Reference))
-        for one, other in zip(some, others, strict=True)
-    )

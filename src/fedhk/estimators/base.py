@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+import warnings
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
+from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils import Tags
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from fedhk._records import Records
 from fedhk._typing import FloatArray, IntArray
 from fedhk.data.views import Views, check_views, is_view_collection
-from fedhk.embedding.embedded import read_model
-from fedhk.estimators.persistence import save_model
+from fedhk.estimators.persistence import NOT_STORED, ModelFile, readable_params, save_model, storable_params
 from fedhk.model.fitted import FittedModel
 from fedhk.model.passes import Passes, own_threads
 from fedhk.model.rows import Rows
+from fedhk.tensors.low_rank import LowRank, LowRankParameters
 
-if TYPE_CHECKING:
-    from fedhk.tensors.low_rank import LowRank
+# Largest memberships that are on average no more than this above 1 over the number of clusters are all alike.
+ALIKE = 1e-3
 
 
-class HeatKernelModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[misc]
+class HeatKernelModel(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     """The use of a fitted model. A subclass fits: it sets `_model`, `_dtype`, `_single_table` and what it reports."""
 
     _model: FittedModel
@@ -73,6 +75,157 @@ class HeatKernelModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluster
         """The number of clusters that was used."""
         return self._model.parameters.n_clusters
 
+    def predict(self, X: Any) -> IntArray:
+        """Nearest cluster of each row.
+
+        Parameters
+        ----------
+        X : list or dict of tables, or one table
+            Views as in `fit`. None is a view that is not there, NaN a missing cell; a dict may leave views out. A
+            tensor must have the shape that was fitted; a 2-D array has none to compare, and is taken as flattened rows
+            (C order).
+
+        Returns
+        -------
+        labels : array of shape (n,)
+            A row without any observed value belongs to all clusters alike and gets the first.
+        """
+        return self._assign(X)[1]
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Membership of each row in each cluster, shape (n, c); rows sum to 1. `X` is as in `predict`."""
+        return self._assign(X)[0]
+
+    def transform(self, X: Any) -> FloatArray:
+        """Kernel distance of each row to each centre, summed over views with their weights, shape (n, c)."""
+        rows = self._rows(X)
+        with own_threads() as workers, Passes(rows, self.n_clusters_, workers) as scan:
+            return scan.distances(self._model.parameters)
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:  # noqa: ARG002
+        """How well apart the clusters of these rows are: the mean simplified silhouette, from -1 to 1.
+
+        For every row, (b - a) / max(a, b) with the kernel distances a to its own centre and b to the nearest other one.
+        It has no unit, so that models of another scaling, heat time or number of clusters can be compared by it; with
+        one cluster it is 0. `X` is as in `predict`; `y` is ignored.
+        """
+        rows = self._rows(X, sample_weight)
+        if self.n_clusters_ == 1 or not rows.n_rows:
+            return 0.0
+        with own_threads() as workers, Passes(rows, self.n_clusters_, workers) as scan:
+            return float(scan.silhouette(self._model.parameters))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to one safetensors file, which `fedhk.load` reads.
+
+        The file holds what is needed to predict, and the history. It does not hold anything of single rows: `labels_`
+        and `memberships_` stay behind.
+        """
+        check_is_fitted(self)
+        save_model(self, path)
+
+    def to_file(self) -> ModelFile:
+        """What a model file holds of this model."""
+        params = {name: value for name, value in self.get_params(deep=False).items() if name not in NOT_STORED}
+        return ModelFile(
+            name=type(self).__name__,
+            params=storable_params(params),
+            fitted={name: getattr(self, name) for name in self._kept_names() if hasattr(self, name)},
+            feature_names=tuple(str(name) for name in getattr(self, "feature_names_in_", ())),
+            dtype=self._dtype.name,
+            single_table=self._single_table,
+            model=self._model,
+        )
+
+    def _kept_names(self) -> tuple[str, ...]:
+        """Fitted attributes that a file of this model keeps."""
+        return self._stored
+
+    def _repr_html_inner(self) -> str:
+        """What a notebook shows: once fitted what was found, and the parameters."""
+        parameters = str(super()._repr_html_inner())
+        if not self.__sklearn_is_fitted__():
+            return parameters
+        return model_html(self) + parameters
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+        """The same for notebooks that ask for a bundle."""
+        bundle: dict[str, Any] = super()._repr_mimebundle_(**kwargs)
+        if "text/html" in bundle:
+            bundle["text/html"] = self._repr_html_inner()
+        return bundle
+
+    @classmethod
+    def from_file(cls, file: ModelFile) -> Self:
+        """The model that a file holds."""
+        model = cls(**readable_params(file.params, cls._get_param_names()))
+        model._model, model._dtype, model._single_table = file.model, np.dtype(file.dtype), file.single_table
+        for name in cls._stored:
+            if name in file.fitted:
+                value = file.fitted[name]
+                setattr(model, name, Records(value) if name in cls._tables else value)
+        if file.feature_names:
+            model.feature_names_in_ = np.array(file.feature_names, dtype=object)
+        return model
+
+    def _assign(self, X: Any) -> tuple[FloatArray, IntArray, float]:
+        rows = self._rows(X)
+        with own_threads() as workers, Passes(rows, self.n_clusters_, workers) as scan:
+            return scan.assign(self._model.parameters)
+
+    def _rows(self, X: Any, sample_weight: Any = None) -> Rows:
+        """New rows, checked against the fitted model."""
+        check_is_fitted(self)
+        model = self._model
+        views = check_views(
+            self._as_table(X, reset=False) if self._single_table else X,
+            names=model.view_names,
+            widths=model.widths,
+            columns=model.columns,
+            missing_views=True,
+        )
+        return model.rows(views, check_weights(sample_weight, views))
+
+    def _as_table(self, X: Any, *, reset: bool) -> Any:
+        return as_table(self, X, reset=reset, ensure_all_finite=False)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "_model" in vars(self)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_model":  # properties of a fitted model read it
+            raise NotFittedError(f"This {type(self).__name__} is not fitted yet: call fit first.")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __sklearn_tags__(self) -> Tags:
+        return with_missing_and_sparse(super().__sklearn_tags__())
+
+
+def as_table(estimator: Any, X: Any, *, reset: bool, **options: Any) -> Any:
+    """One table, with all that scikit-learn checks of it; several views go through `check_views` instead."""
+    if is_view_collection(X):
+        return X
+    if getattr(X, "ndim", 2) > 2:
+        raise ValueError(
+            f"Found array with dim {X.ndim}, shape {X.shape}; {type(estimator).__name__} expected <= 2 for a table. "
+            "If X is one tensor view, wrap it in a list: [X]."
+        )
+    return validate_data(estimator, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32], **options)
+
+
+def with_missing_and_sparse(tags: Tags) -> Tags:
+    """What scikit-learn is told of whatever reads views: missing cells, sparse matrices and float32 are welcome."""
+    tags.input_tags.allow_nan = True
+    tags.input_tags.sparse = True
+    tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+    return tags
+
+
+class LowRankAttributes:
+    """What estimators whose centres may have a low-rank form say of it."""
+
+    _model: FittedModel
+
     @property
     def rank_(self) -> tuple[int, ...]:
         """Rank of each mode of the centres; only with a decomposition."""
@@ -109,158 +262,47 @@ class HeatKernelModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluster
 
     @property
     def _form(self) -> LowRank:
-        form = self._model.parameters.form
-        if form is None:
-            raise AttributeError(f"this {type(self).__name__} was fitted without a decomposition of its centres")
-        return form
+        parameters = self._model.parameters
+        if not isinstance(parameters, LowRankParameters):
+            text = f"this {type(self).__name__} was fitted without a decomposition of its centres"
+            raise AttributeError(text)  # noqa: TRY004 - hasattr must say no
+        return parameters.form
 
     @property
     def _factors(self) -> Any:
         form = self._form
         return form.decomposition.canonical(form.factors)
 
-    @property
-    def _n_features_out(self) -> int:
-        return self.n_clusters_
 
-    def predict(self, X: Any) -> IntArray:
-        """Nearest cluster of each row.
+def warn_of_doubts(model: Any, labels: Sequence[IntArray], memberships: Sequence[FloatArray]) -> None:
+    """Warn, as scikit-learn does, of a fit that is not what was asked for.
 
-        Parameters
-        ----------
-        X : list or dict of tables, or one table
-            Views as in `fit`. None is a view that is not there, NaN a missing cell; a dict may leave views out. A
-            tensor must have the shape that was fitted; a 2-D array has none to compare, and is taken as flattened rows
-            (C order).
-
-        Returns
-        -------
-        labels : array of shape (n,)
-            A row without any observed value belongs to all clusters alike and gets the first.
-        """
-        return self._assign(X)[1]
-
-    def predict_proba(self, X: Any) -> FloatArray:
-        """Membership of each row in each cluster, shape (n, c); rows sum to 1. `X` is as in `predict`."""
-        return self._assign(X)[0]
-
-    def transform(self, X: Any) -> FloatArray:
-        """Kernel distance of each row to each centre, summed over views with their weights, shape (n, c)."""
-        rows = self._rows(X)
-        with own_threads() as workers, Passes(rows, self.n_clusters_, workers) as scan:
-            return scan.distances(self._model.parameters)
-
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:  # noqa: ARG002
-        """Minus the mean objective of the rows: higher is better. `X` is as in `predict`; `y` is ignored."""
-        rows = self._rows(X, sample_weight)
-        with own_threads() as workers, Passes(rows, self.n_clusters_, workers) as scan:
-            statistics = scan.statistics(self._model.parameters)
-        return -statistics.objective / statistics.rows
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model to one safetensors file, which `fedhk.load` reads.
-
-        The file holds what is needed to predict, and the history. It does not hold anything of single rows: `labels_`
-        and `memberships_` stay behind.
-        """
-        check_is_fitted(self)
-        save_model(self, path)
-
-    def to_state(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-        """What the header of a model file says, and its arrays."""
-        described, arrays = self._model.to_state()
-        header = {
-            "model": described,
-            "params": {name: _as_json(value) for name, value in self.get_params(deep=False).items()},
-            "fitted": {name: getattr(self, name) for name in self._kept_names() if hasattr(self, name)},
-            "feature_names": [str(name) for name in getattr(self, "feature_names_in_", ())],
-            "dtype": self._dtype.name,
-            "single_table": self._single_table,
-        }
-        return header, arrays
-
-    def _kept_names(self) -> tuple[str, ...]:
-        """Fitted attributes that a file of this model keeps."""
-        return self._stored
-
-    def _repr_html_inner(self) -> str:
-        """What a notebook shows: once fitted what was found, and the parameters."""
-        parameters = str(super()._repr_html_inner())
-        if not self.__sklearn_is_fitted__():
-            return parameters
-        from fedhk.report.notebook import model_html  # noqa: PLC0415 - only notebooks need it
-
-        return model_html(self) + parameters
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
-        """The same for notebooks that ask for a bundle."""
-        bundle: dict[str, Any] = super()._repr_mimebundle_(**kwargs)
-        if "text/html" in bundle:
-            bundle["text/html"] = self._repr_html_inner()
-        return bundle
-
-    @classmethod
-    def from_state(cls, header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Self:
-        """The model again, from what `to_state` gave."""
-        known = cls._get_param_names()
-        model = cls(**{name: value for name, value in header["params"].items() if name in known and value is not None})
-        model._model = read_model(header["model"], arrays)
-        model._dtype = np.dtype(header["dtype"])
-        model._single_table = bool(header["single_table"])
-        for name in cls._stored:
-            if name in header["fitted"]:
-                value = header["fitted"][name]
-                setattr(model, name, Records(value) if name in cls._tables else value)
-        if header["feature_names"]:
-            model.feature_names_in_ = np.array(header["feature_names"], dtype=object)
-        return model
-
-    def _assign(self, X: Any) -> tuple[FloatArray, IntArray, float]:
-        rows = self._rows(X)
-        with own_threads() as workers, Passes(rows, self.n_clusters_, workers) as scan:
-            return scan.assign(self._model.parameters)
-
-    def _rows(self, X: Any, sample_weight: Any = None) -> Rows:
-        """New rows, checked against the fitted model."""
-        check_is_fitted(self)
-        model = self._model
-        views = check_views(
-            self._as_table(X, reset=False) if self._single_table else X,
-            names=model.view_names,
-            widths=model.widths,
-            columns=model.columns,
-            missing_views=True,
+    Parameters
+    ----------
+    model : estimator
+        The fitted model.
+    labels, memberships : sequence of array
+        Of the rows that it was fitted on; empty where they are elsewhere.
+    """
+    name, n_clusters = type(model).__name__, model.n_clusters_
+    if not model.converged_ and model.tol > 0 and "before the objective settled" in model.stop_reason_:
+        warnings.warn(f"{name} did not converge. {model.stop_reason_}", ConvergenceWarning, stacklevel=3)
+    used = len(set().union(*(np.unique(part).tolist() for part in labels)))
+    if labels and used < n_clusters and used > 0:
+        warnings.warn(
+            f"{name} found {used} clusters that have rows, n_clusters={n_clusters} were asked for: rows may be alike, "
+            "or fewer clusters suit them.",
+            ConvergenceWarning,
+            stacklevel=3,
         )
-        return model.rows(views, check_weights(sample_weight, views))
-
-    def _as_table(self, X: Any, *, reset: bool) -> Any:
-        return as_table(self, X, reset=reset, ensure_all_finite=False)
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_model")
-
-    def __sklearn_tags__(self) -> Tags:
-        return with_missing_and_sparse(super().__sklearn_tags__())
-
-
-def as_table(estimator: Any, X: Any, *, reset: bool, **options: Any) -> Any:
-    """One table, with all that scikit-learn checks of it; several views go through `check_views` instead."""
-    if is_view_collection(X):
-        return X
-    if getattr(X, "ndim", 2) > 2:
-        raise ValueError(
-            f"Found array with dim {X.ndim}, shape {X.shape}; {type(estimator).__name__} expected <= 2 for a table. "
-            "If X is one tensor view, wrap it in a list: [X]."
+    largest = [part.max(axis=1) for part in memberships if part.size]
+    if n_clusters > 1 and largest and float(np.concatenate(largest).mean()) < 1.0 / n_clusters + ALIKE:
+        warnings.warn(
+            f"{name}: all rows belong to all clusters alike, so labels mean nothing. Use a smaller fuzzifier (1.05 to "
+            "1.25), or fuzzifier='auto'.",
+            ConvergenceWarning,
+            stacklevel=3,
         )
-    return validate_data(estimator, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32], **options)
-
-
-def with_missing_and_sparse(tags: Tags) -> Tags:
-    """What scikit-learn is told of whatever reads views: missing cells, sparse matrices and float32 are welcome."""
-    tags.input_tags.allow_nan = True
-    tags.input_tags.sparse = True
-    tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-    return tags
 
 
 def check_weights(sample_weight: Any, views: Views) -> FloatArray | None:
@@ -270,14 +312,3 @@ def check_weights(sample_weight: Any, views: Views) -> FloatArray | None:
     stand_in = np.empty((views.n_rows, 1), np.float64)
     weights: FloatArray = _check_sample_weight(sample_weight, stand_in, dtype=np.float64, ensure_non_negative=True)
     return weights
-
-
-def _as_json(value: Any) -> Any:
-    """A parameter as JSON can hold it; arrays and generators are left out."""
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, tuple | list) and all(isinstance(number, int | float) for number in value):
-        return list(value)
-    if isinstance(value, dict):  # by site or by view
-        return {str(name): _as_json(part) for name, part in value.items()}
-    return value if isinstance(value, bool | int | float | str) else None

@@ -14,22 +14,16 @@ from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
 from fedhk._typing import FloatArray
 from fedhk.data.scaling import HEAT_COEFS, SCALINGS, HeatCoef, Scaling
 from fedhk.data.views import is_view_collection
-from fedhk.embedding.diffusion import DiffusionSettings
+from fedhk.model.forms import CenterForm
 from fedhk.starts.seeding import SEEDERS
 from fedhk.starts.settings import Settings
+from fedhk.tensors.low_rank import LowRankForm
 
 # What n_clusters="auto" chooses among.
 AUTO_CLUSTERS = range(2, 11)
 
 WHOLE_FROM_ONE = Interval(Integral, 1, None, closed="left")
 SHARE = Interval(Real, 0, 1, closed="both")
-
-DIFFUSION_CONSTRAINTS: dict[str, list[Any]] = {
-    "n_anchors": [Interval(Integral, 2, None, closed="left")],
-    "neighbours": [WHOLE_FROM_ONE],
-    "scale": [Interval(Real, 0, None, closed="neither")],
-    "joint_weight": [SHARE],
-}
 
 RANK_CONSTRAINT: list[Any] = [
     StrOptions({"auto"}),
@@ -66,7 +60,7 @@ class ModelParameters:
     view_weights: Any = "auto"
     view_exponent: float = 2.0
     scaling: Scaling = "standard"
-    init: Any = "k-fed"
+    init: Any = "k-means++"
     n_init: int = 20
     tol: float = 1e-5
     random_state: Any = None
@@ -79,6 +73,8 @@ def make_settings(
     """Settings from an estimator's parameters, once the views are known, with the shape of a row of each."""
     init = estimator.init
     if not isinstance(init, str):
+        if estimator.n_init != ModelParameters.n_init:
+            raise ValueError(f"n_init={estimator.n_init} has no effect where init gives centres: leave it out.")
         init = check_centers(init, names, shapes, estimator.n_clusters, single_table=single_table)
     return Settings(
         n_clusters=int(estimator.n_clusters) if isinstance(estimator.n_clusters, Integral) else 1,
@@ -90,20 +86,20 @@ def make_settings(
         view_exponent=float(estimator.view_exponent),
         init=init,
         n_init=int(estimator.n_init),
-        decomposition=getattr(estimator, "decomposition", None),
-        rank=check_rank_like(getattr(estimator, "rank", "auto")),
+        form=make_form(getattr(estimator, "decomposition", None), getattr(estimator, "rank", "auto")),
     )
 
 
-def make_diffusion(estimator: Any, *, count_clusters: bool = False) -> DiffusionSettings:
-    """Settings of a diffusion from an estimator's parameters; `count_clusters` finds their number by the eigengap."""
-    return DiffusionSettings(
-        int(estimator.n_anchors),
-        int(estimator.neighbours),
-        float(estimator.scale),
-        float(estimator.joint_weight),
-        count_clusters=count_clusters,
-    )
+def make_form(decomposition: str | None, rank: Any) -> CenterForm:
+    """What centres are constrained to: nothing, or a decomposition of some rank."""
+    if decomposition is not None:
+        return LowRankForm(decomposition, check_rank_like(rank))
+    if not isinstance(rank, str) or rank != "auto":
+        raise ValueError(
+            f"rank={rank!r} has no effect with decomposition=None: give decomposition='tucker' or 'parafac2', or leave "
+            "rank='auto'."
+        )
+    return CenterForm()
 
 
 def check_rank_like(rank: Any) -> int | float | str | tuple[int, ...]:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import KW_ONLY, dataclass
 from numbers import Integral
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from rich.console import Console
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils._param_validation import StrOptions
 
 from fedhk._records import Records
 from fedhk._typing import IntArray
 from fedhk.data.checks import check_generator
 from fedhk.data.views import check_views, is_view_collection
-from fedhk.estimators.base import HeatKernelModel, check_weights
+from fedhk.estimators.base import HeatKernelModel, LowRankAttributes, check_weights, warn_of_doubts
 from fedhk.estimators.choices import (
     MODEL_CONSTRAINTS,
     RANK_CONSTRAINT,
@@ -32,7 +33,9 @@ from fedhk.starts.settings import Settings
 
 
 @dataclass(eq=False, repr=False)
-class HeatKernelMVC(ModelParameters, HeatKernelModel):
+class HeatKernelMVC(
+    ModelParameters, LowRankAttributes, ClassNamePrefixFeaturesOutMixin, TransformerMixin, HeatKernelModel
+):  # type: ignore[misc]
     """Heat-kernel multi-view clustering at one site (E-KMVC, `eqn:E-KMVC`).
 
     Groups rows that are described by one or several views. A row's distance to a centre is 1 - exp(-t d) per view, with
@@ -63,10 +66,10 @@ class HeatKernelMVC(ModelParameters, HeatKernelModel):
         keep them closer to equal.
     scaling : {"standard", "minmax", "l2", "none"}, default="standard"
         Units of features: divided by standard deviation, by range, rows divided by their length (text), as they are.
-    init : {"k-fed", "k-means++", "random"}, or sequence or dict of array, default="k-fed"
-        How starts are drawn. "k-fed" and "k-means++" are the same at one site: greedy k-means++ in the joint space of
-        all views. Or centres, one (n_clusters, d_h) array per view, in input units, of a tensor view also
-        (n_clusters, p, q); nothing is drawn then, and "auto" means equal view weights and a fuzzifier of 1.0625.
+    init : {"k-means++", "random"}, or sequence or dict of array, default="k-means++"
+        How starts are drawn: by greedy k-means++ in the joint space of all views, or at random. Or centres, one
+        (n_clusters, d_h) array per view, in input units, of a tensor view also (n_clusters, p, q); nothing is drawn
+        then, and "auto" means equal view weights and a fuzzifier of 1.0625.
     n_init : int, default=20
         Starts to compare, on at most 4,096 rows: each gets three passes of k-means and three of the model, the best
         five run to the end, the best of those is run on all rows. Five lost accuracy, 40 gained next to none.
@@ -183,7 +186,12 @@ class HeatKernelMVC(ModelParameters, HeatKernelModel):
         self.selection_ = [
             {"n_clusters": c, "silhouette": silhouette} for c, (_, _, silhouette) in zip(choices, results, strict=True)
         ]
+        warn_of_doubts(self, [self.labels_], [self.memberships_])
         return self
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_clusters_
 
     @classmethod
     def from_model(cls, model: FittedModel, dtype: np.dtype[Any], params: dict[str, Any], objective: float) -> Self:
@@ -218,6 +226,5 @@ class HeatKernelMVC(ModelParameters, HeatKernelModel):
 
 def _report(record: dict[str, Any]) -> None:
     """Say how an iteration went, for `verbose`."""
-    Console(stderr=True, highlight=False).print(
-        f"iteration {record['iteration']:3d}  objective {record['objective']:.6g}  {record['seconds']:.3f} s"
-    )
+    text = f"iteration {record['iteration']:3d}  objective {record['objective']:.6g}  {record['seconds']:.3f} s"
+    print(text, file=sys.stderr)  # noqa: T201 - this is its purpose

@@ -2,42 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
-from numbers import Real
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, asdict, dataclass, replace
+from typing import Any, ClassVar, Self
 
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from fedhk._records import Records
 from fedhk.data.views import Views, check_views
-from fedhk.estimators.choices import SHARE, check_calibration
-from fedhk.estimators.efkmvc import SHARED
+from fedhk.estimators.base import LowRankAttributes
+from fedhk.estimators.choices import RANK_CONSTRAINT, SHARE, check_calibration
+from fedhk.estimators.efkmvc import EFKMVC
+from fedhk.estimators.federated import SHARED, RunChoices
 from fedhk.estimators.heat_kernel_mvc import HeatKernelMVC
-from fedhk.estimators.outcome import SiteOutcome
-from fedhk.estimators.tensor_centers import TensorCenters
-from fedhk.federation.site import aligned, calibrated_rows
-from fedhk.federation.state import Plan, ServerState
-from fedhk.model.fitted import FittedModel
-from fedhk.model.passes import Passes, own_threads
-from fedhk.model.rows import Rows
+from fedhk.estimators.persistence import ModelFile
+from fedhk.federation.board import Board
+from fedhk.federation.entries import Summary
+from fedhk.federation.phases.base import Phase
+from fedhk.federation.phases.candidates import ChooseFrame
+from fedhk.federation.phases.frame import Frame
+from fedhk.federation.protocols import PROTOCOLS, make_protocol
+from fedhk.federation.protocols.averaging import Averaging
+from fedhk.federation.protocols.base import Protocol
+from fedhk.federation.run import Run
+from fedhk.model.cluster_summary import ClusterSummary
+from fedhk.model.passes import own_threads
 from fedhk.personal.calibration import Calibration
-from fedhk.personal.objective import SiteReport, global_objective
-from fedhk.personal.personalise import offset_share, personalise
-from fedhk.personal.step import Personal, Wanted
-
-# What a site may have of its own, in the order of `personalization_`.
-COMPONENTS = ("shift", "spread", "sizes", "centers", "view_weights")
-
-PULL = Interval(Real, 0, None, closed="left")
-
-# Protocols in which sites say where their centres are: without an offset of their own, and so without a calibration.
-AVERAGES = ("centers", "factors")
+from fedhk.personal.objective import global_objective
+from fedhk.personal.options import Personal, Personalization
+from fedhk.personal.outcome import SiteOutcome
 
 
 @dataclass(eq=False, repr=False)
-class FedHKPerson(TensorCenters):
+class FedHKPerson(LowRankAttributes, EFKMVC):
     """Personalised federated multi-view clustering (FedHK-MVC-Person, Algorithm 4).
 
     Sites that differ by sensor, person or protocol get a model of their own, in which cluster k still means what it
@@ -57,27 +55,17 @@ class FedHKPerson(TensorCenters):
         spread: that under which clusters explain most. Where sites differ by which clusters they have and not by how
         they measure, that is none, and then no site has a model of its own unless offsets make clusters clearer. None
         is none, and the models that `personalization` asks for.
-    personalization : "auto", float or dict, default="auto"
+    personalization : "auto", float, dict or fedhk.Personalization, default="auto"
         lambda: share of a site's own centres in its model, one for all or by site. "auto" learns it on held-out rows,
-        and with a decomposition of binding rank one for each of its parts. With the protocol "factors" a number is also
-        the share of a site's own factors in its start of a round.
-    view_personalization : "auto", float or dict, default="auto"
-        rho: the same for view weights, where they are learned.
-    center_pull : float or None, default=None
-        gamma of R_person: rows by which the common centre pulls each own one, instead of `personalization`. Small sites
-        lean on the common model.
-    view_pull : float or None, default=None
-        eta of R_view: rows by which the common view weights pull each site's own, instead of `view_personalization`;
-        used with `view_weights="learned"`.
-    protocol : {"auto", "statistics", "cores", "centers", "factors"}, default="auto"
+        and with a decomposition of binding rank one for each of its parts. `fedhk.Personalization` has the options:
+        view weights of a site's own (rho), and pulls towards the common model instead of shares (gamma, eta).
+    protocol : {"auto", "statistics", "cores", "centers", "factors"} or Protocol, default="auto"
         As in `FedHKTucker`; without a decomposition "auto" is "statistics" or "cores" too. With "centers" (no
-        decomposition) and "factors" (with one) sites say where their centres are, averaged by `client_weights`, and
-        `calibration` must be None: an offset of a site is kept only where sums are sent.
-    rank, precision, refresh_every, aggregation
+        decomposition) and "factors" (with one) sites say where their centres are, and `calibration` must be None: an
+        offset of a site is kept only where sums are sent.
+    rank
         As in `FedHKTucker`.
-    client_weights : {"mass", "rows", "quality"}, default="mass"
-        As in `EFKMVC`. With "quality" sites also count so in `personal_objective_`, else by their rows.
-    max_rounds, local_passes, quality_temperature, fraction, min_sites, timeout
+    max_rounds, participation, ...
         As in `EFKMVC`, and so are all other parameters.
 
     Attributes
@@ -94,9 +82,11 @@ class FedHKPerson(TensorCenters):
     personal_objective_ : dict of str to float
         The objective with a model of its own at every site, `eqn:fed_global_obj_personalization`, per row: "objective",
         "center_distance" (R_person), "view_distance" (R_view), and "total", in which they count `center_pull` and
-        `view_pull` times (0 where that is None).
-    calibration_ : list
-        Shares of mean and spread, what units were divided by per view, and whether sites have offsets.
+        `view_pull` times (0 where that is None). Sites count by their rows, or with
+        `protocol=Averaging(weights="quality")` by the quality of their models.
+    calibration_ : dict or None
+        Shares of mean and spread ("shift", "spread"), what units were divided by per view ("factors"), and whether
+        sites have "offsets".
     cluster_centers_, view_weights_, history_, ...
         As in `EFKMVC`.
 
@@ -110,97 +100,79 @@ class FedHKPerson(TensorCenters):
     ['centers', 'shift', 'sizes', 'spread', 'view_weights']
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = TensorCenters._parameter_constraints | {
-        "protocol": [StrOptions({"auto", "cores", "statistics", *AVERAGES})],
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = EFKMVC._parameter_constraints | {
+        "protocol": [StrOptions(set(PROTOCOLS)), Protocol],
         "decomposition": [None, StrOptions({"tucker", "parafac2"})],
+        "rank": RANK_CONSTRAINT,
         "calibration": [None, StrOptions({"auto"}), SHARE, "array-like"],
-        "personalization": [StrOptions({"auto"}), SHARE, dict],
-        "view_personalization": [StrOptions({"auto"}), SHARE, dict],
-        "center_pull": [None, PULL],
-        "view_pull": [None, PULL],
+        "personalization": [StrOptions({"auto"}), SHARE, dict, Personal],
     }
     _stored: ClassVar[tuple[str, ...]] = (
-        *TensorCenters._stored,
+        *EFKMVC._stored,
         "personalization_",
         "personal_objective_",
         "calibration_",
     )
 
     _: KW_ONLY
+    protocol: str | Protocol = "auto"
     decomposition: str | None = None
+    rank: Any = "auto"
     calibration: Any = "auto"
     personalization: Any = "auto"
-    view_personalization: Any = "auto"
-    center_pull: float | None = None
-    view_pull: float | None = None
 
-    def _plan(self, clients: dict[str, Views]) -> Plan:
-        for name in ("personalization", "view_personalization"):
-            check_shares(name, getattr(self, name), list(clients))
-        given = not isinstance(self.init, str)
-        calibration = None if given else check_calibration(self.calibration)
-        check_protocol(self.protocol, self.decomposition, calibration)
-        return replace(super()._plan(clients), calibration=calibration, cluster_summary=True)
+    def start_phase(self, run: RunChoices) -> Phase[Any, Any]:
+        shares = check_calibration(self.calibration)
+        if not isinstance(run.settings.init, str):
+            if not isinstance(self.calibration, str) and shares is not None:
+                raise ValueError(
+                    f"calibration={self.calibration!r} has no effect where init gives centres: sites then send no "
+                    "means and spreads. Use calibration=None, or let the start be chosen."
+                )
+            return super().start_phase(run)
+        if shares is None:
+            return super().start_phase(run)
+        if isinstance(run.protocol, Averaging):
+            raise ValueError(  # noqa: TRY004
+                f"protocol={self.protocol!r} averages where the centres of sites are, and "
+                f"calibration={self.calibration!r} lets sites keep an offset of their own: give calibration=None, or "
+                "protocol='statistics' or 'auto'."
+            )
+        chosen = None if isinstance(shares, str) else shares
+        return ChooseFrame(run.settings, run.protocol, run.aggregator, run.seed, run.workers, chosen)
 
-    def _kept_names(self) -> tuple[str, ...]:
-        """What sites learned stays out of a file where noise or masks hide single sites: it has neither."""
-        if self.privacy is None and not self.secure:
-            return self._stored
-        return (*TensorCenters._stored, "calibration_")
+    def _personal(self) -> Personal:
+        given = self.personalization
+        if isinstance(given, Personal):
+            return given
+        if isinstance(given, Mapping):
+            return Personalization(centers={str(site): _share(value) for site, value in given.items()})
+        return Personalization(centers=_share(given))
 
-    def _blend(self) -> float:
-        """Share of a site's own factors in its start of a round: what is learned stays out of the rounds."""
-        return 0.0 if isinstance(self.personalization, str | Mapping) else float(self.personalization)
+    def _keep_model(self, run: Run, dtype: Any) -> None:
+        super()._keep_model(run, dtype)
+        self._calibrations = tuple(frame.calibration for frame in run.board.find(Frame))
+        self._summaries = tuple(entry.summary for entry in run.board.find(Summary))
+        self.calibration_ = describe_calibration(self._calibrations)
 
-    def _global_model(self, state: ServerState) -> FittedModel:
-        model = replace(super()._global_model(state), cluster_summary=state.cluster_summary)
-        self.calibration_ = None if state.calibration is None else state.calibration.to_list()
-        return (
-            model
-            if state.calibration is None
-            else replace(model, references=state.calibration.in_units(model.references))
-        )
-
-    def _hear(self, reports: Mapping[str, SiteReport]) -> None:
-        """What sites learned, and what all of them come to together."""
-        super()._hear(reports)
+    def _keep_outcomes(self, board: Board, outcomes: Mapping[str, SiteOutcome]) -> None:
+        """What sites learned, and what all of them come to together; noise or masks keep it at the sites."""
+        super()._keep_outcomes(board, outcomes)
         self.personalization_ = Records(
             {"site": site, "component": name, "value": value}
-            for site, report in reports.items()
+            for site, report in self.site_reports_.items()
             for name, value in report.shares.items()
         )
-        if not reports:  # noise or masks keep what sites learned at the sites
-            self.personal_objective_: dict[str, float] = {}
-            return
-        self.personal_objective_ = global_objective(
-            [report.terms for report in reports.values()],
-            temperature=float(self.quality_temperature) if self.client_weights == "quality" else None,
-            center_pull=float(self.center_pull or 0.0),
-            view_pull=float(self.view_pull or 0.0),
-        )
-
-    def site_outcome(self, site: str, views: Views, workers: int = 1) -> SiteOutcome:
-        model = self._model
-        parameters = model.parameters
-        views = aligned(views, model.references, model.view_names, site)
-        frame, personal = self._own(site, views, workers)
-        with Passes(personal.rows, parameters.n_clusters, workers) as scan:
-            memberships, labels, objective = scan.assign(personal.parameters)
-        with Passes(frame, parameters.n_clusters, workers) as scan:
-            global_labels = scan.assign(parameters)[1]
-        values = {name: getattr(personal, name) for name in COMPONENTS} | dict(personal.parts)
-        if self.calibration_ is not None and self.calibration_[0] > 0:  # most of the offset is in the frame already
-            values["shift"] = offset_share(Rows(views, model.references), parameters, labels)
-        return SiteOutcome(
-            self._site_model(personal, objective),
-            labels,
-            memberships,
-            global_labels,
-            objective,
-            personal.center_distance,
-            personal.view_distance,
-            values,
-        )
+        self.personal_objective_: dict[str, float] = {}
+        if self.site_reports_:
+            protocol, personal = make_protocol(self.protocol), self._personal()
+            quality = isinstance(protocol, Averaging) and protocol.weights == "quality"
+            self.personal_objective_ = global_objective(
+                [report.terms for report in self.site_reports_.values()],
+                temperature=protocol.tau if quality else None,
+                center_pull=float(getattr(personal, "center_pull", None) or 0.0),
+                view_pull=float(getattr(personal, "view_pull", None) or 0.0),
+            )
 
     def personalize(self, X: Any, name: str = "site") -> HeatKernelMVC:
         """A model for a new site, from this model and the site's own rows alone.
@@ -220,76 +192,41 @@ class FedHKPerson(TensorCenters):
         check_is_fitted(self)
         model = self._model
         views = check_views(X, names=model.view_names, widths=model.widths, columns=model.columns, missing_views=True)
-        with own_threads() as workers:
-            _, personal = self._own(name, views, workers)
-            with Passes(personal.rows, self.n_clusters_, workers) as scan:
-                objective = scan.statistics(personal.parameters).objective
-        return self._site_model(personal, objective)
+        outcome = self._fit_site(views, name)
+        params = {parameter: getattr(self, parameter) for parameter in SHARED}
+        return HeatKernelMVC.from_model(outcome.model, self._dtype, params, outcome.objective)
 
-    def _own(self, site: str, views: Views, workers: int) -> tuple[Rows, Personal]:
-        """A site's rows in their frame, and its own parameters."""
-        rows, parameters = Rows(views, self._model.references), self._model.parameters
-        calibration = None if self.calibration_ is None else Calibration.from_list(self.calibration_)
-        if calibration is not None:
-            rows = calibrated_rows(views, calibration.before(rows.references), calibration)
-        learned = None if share_of(self.personalization, site) is None or self.center_pull is not None else 0.0
-        wanted = Wanted(
-            shift=learned,
-            spread=learned,
-            sizes=learned,
-            centers=None if self.center_pull is not None else share_of(self.personalization, site),
-            view_weights=share_of(self.view_personalization, site),
-            center_pull=self.center_pull,
-            view_pull=self.view_pull,
-        )
-        if calibration is not None and not calibration.offsets:  # sites differ by which clusters they have
-            wanted = replace(wanted, shift=0.0, centers=0.0, center_pull=None)
+    def _fit_site(self, views: Views, name: str) -> SiteOutcome:
         learn = isinstance(self.view_weights, str) and self.view_weights == "learned"
-        cluster_summary = self._model.cluster_summary
-        return rows, personalise(rows, parameters, wanted, cluster_summary, learn_weights=learn, workers=workers)
+        with own_threads() as workers:
+            return self._personal().fit(
+                self._model, self._calibrations, self._summaries, views, site=name, learn_weights=learn, workers=workers
+            )
 
-    def _site_model(self, personal: Personal, objective: float) -> HeatKernelMVC:
-        parameters, references = personal.parameters, personal.rows.references
-        model = replace(self._model, parameters=parameters, references=references, cluster_summary=None)
-        return HeatKernelMVC.from_model(model, self._dtype, {name: getattr(self, name) for name in SHARED}, objective)
+    def to_file(self) -> ModelFile:
+        """What a model file holds; what sites learned stays out of it where noise or masks hide single sites."""
+        return replace(super().to_file(), summaries=self._summaries, calibrations=self._calibrations)
 
+    @classmethod
+    def from_file(cls, file: ModelFile) -> Self:
+        """The model that a file holds."""
+        model = super().from_file(file)
+        model._summaries, model._calibrations = file.summaries, file.calibrations
+        return model
 
-def share_of(given: Any, site: str) -> float | None:
-    """A site's share: None where it is learned."""
-    if isinstance(given, Mapping):
-        given = given.get(site, "auto")
-    return None if isinstance(given, str) else float(given)
+    def _kept_names(self) -> tuple[str, ...]:
+        if self.privacy is None and not self.secure:
+            return self._stored
+        return (*EFKMVC._stored, "calibration_")
 
-
-def check_shares(name: str, given: Any, sites: Sequence[str]) -> None:
-    """Refuse shares by site that are not between 0 and 1, or of sites that are not there."""
-    if not isinstance(given, Mapping):
-        return
-    unknown = sorted(str(site) for site in given if site not in sites)
-    if unknown:
-        raise ValueError(f"{name} has values for sites {unknown[:5]} that are not there; sites are {list(sites)[:10]}.")
-    for site, value in given.items():
-        fits = isinstance(value, Real) and not isinstance(value, bool) and 0 <= float(value) <= 1
-        if not fits and value != "auto":
-            raise ValueError(f"{name}[{site!r}]={value!r} must be 'auto' or a number from 0 to 1.")
+    _summaries: ClassVar[tuple[ClusterSummary, ...]]
+    _calibrations: ClassVar[tuple[Calibration, ...]]
 
 
-def check_protocol(protocol: str, decomposition: str | None, calibration: Any) -> None:
-    """Refuse protocols that average centres where sites have offsets, or centres of another form than they need."""
-    if protocol not in AVERAGES:
-        return
-    if protocol == "centers" and decomposition is not None:
-        raise ValueError(
-            f"protocol='centers' has no place for decomposition={decomposition!r}: an average of centres has not their "
-            "form. Use protocol='factors', or 'statistics'."
-        )
-    if protocol == "factors" and decomposition is None:
-        raise ValueError(
-            "protocol='factors' sends factors of a decomposition: give decomposition='tucker' or 'parafac2'."
-        )
-    if calibration is not None:
-        raise ValueError(
-            f"protocol={protocol!r} averages where the centres of sites are, and "
-            f"calibration={calibration!r} lets sites keep an offset of their own: give calibration=None, or "
-            "protocol='statistics' or 'auto'."
-        )
+def _share(value: Any) -> Any:
+    return value if isinstance(value, str) else float(value)
+
+
+def describe_calibration(calibrations: tuple[Calibration, ...]) -> dict[str, Any] | None:
+    """The calibration of a run for its users; None where there was none."""
+    return asdict(calibrations[0]) if calibrations else None

@@ -2,62 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, replace
-from numbers import Integral, Real
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
-from fedhk.data.views import Views
+from fedhk.estimators.base import LowRankAttributes
 from fedhk.estimators.choices import RANK_CONSTRAINT
 from fedhk.estimators.efkmvc import EFKMVC
-from fedhk.federation.precision import PRECISIONS
-from fedhk.federation.state import Plan
-
-# Rounds after which a basis is made anew where no candidates could give one.
-REFRESH_GIVEN = 5
+from fedhk.federation.protocols import PROTOCOLS
+from fedhk.federation.protocols.base import Protocol
 
 
 @dataclass(eq=False, repr=False)
-class TensorCenters(EFKMVC):
+class LowRankCenters(LowRankAttributes, EFKMVC):
     """What both estimators share; a subclass names its decomposition."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = EFKMVC._parameter_constraints | {
-        "protocol": [StrOptions({"auto", "cores", "factors", "statistics"})],
+        "protocol": [StrOptions(set(PROTOCOLS)), Protocol],
         "rank": RANK_CONSTRAINT,
-        "precision": [StrOptions({"auto", *PRECISIONS})],
-        "refresh_every": [None, Interval(Integral, 0, None, closed="left")],
-        "aggregation": [StrOptions({"centers", "factors"})],
-        "personalization": [Interval(Real, 0, 1, closed="both")],
     }
 
     _: KW_ONLY
-    protocol: str = "auto"
+    protocol: str | Protocol = "auto"
     rank: Any = "auto"
-    precision: str = "auto"
-    refresh_every: int | None = None
-    aggregation: str = "centers"
-    personalization: float = 0.0
-
-    def _plan(self, clients: dict[str, Views]) -> Plan:
-        refresh = self.refresh_every
-        if refresh is None:
-            refresh = 0 if isinstance(self.init, str) else REFRESH_GIVEN
-        return replace(
-            super()._plan(clients),
-            precision=self.precision,
-            refresh_every=int(refresh),
-            aggregation=self.aggregation,
-            blend=self._blend(),
-        )
-
-    def _blend(self) -> float:
-        """Share of a site's own factors in its start of a round."""
-        return float(self.personalization)
 
 
 @dataclass(eq=False, repr=False)
-class FedHKTucker(TensorCenters):
+class FedHKTucker(LowRankCenters):
     """Federated multi-view clustering with centres in Tucker form (FedHK-Tucker, Algorithm 3).
 
     The centres of all views, A^h = P (G x_3 R_h) Q_h^T, have few parameters: P for clusters, R for views, Q_h for the
@@ -68,29 +40,15 @@ class FedHKTucker(TensorCenters):
     ----------
     n_clusters : int, default=8
         Number of clusters.
-    protocol : {"auto", "cores", "factors", "statistics"}, default="auto"
-        What a round sends. "cores": sums in a basis of few directions that is sent once. "statistics": sums in all
-        features, as `EFKMVC`. "factors": each site's own factors after `local_passes` passes, as the paper has it.
-        "auto" is "cores" where views are wide for the number of clusters, else "statistics": on narrow data a basis
-        saves nothing. It is "statistics" too where `rank` is given and constrains nothing.
+    protocol : {"auto", "cores", "factors", "statistics"} or Protocol, default="auto"
+        What a round sends, as in `EFKMVC`. "auto" is "cores" where views are wide for the number of clusters, else
+        "statistics": on narrow data a basis saves nothing. It is "statistics" too where `rank` is given and constrains
+        nothing. "factors": each site's own factors after some passes, as the paper has it
+        (`fedhk.protocols.FactorAveraging`).
     rank : "auto", float, int or (int, int, int), default="auto"
         Ranks of clusters, features and views. A fraction is the smallest rank that keeps so much of the energy of the
         centres at the start; "auto" weighs size and loss. One number is the rank of each mode, held to what it allows.
-    precision : {"auto", "double", "single", "half", "byte"}, default="auto"
-        What numbers are rounded to on the wire. "byte" has 127 steps to either side for what is sent once (candidates,
-        the basis) and for how sites want centres to move, where rounding shrinks with the moves; centres themselves go
-        in half precision. "auto" is "byte" with "cores", else "double".
-    refresh_every : int or None, default=None
-        With "cores": rounds after which sites send full sums once and the server makes a new basis; 0 is never. None
-        is never where the start was chosen on the sites' candidates, which span the basis, and 5 where `init` gives
-        centres, which do not.
-    aggregation : {"centers", "factors"}, default="centers"
-        With "factors": the server averages the centres that the factors stand for and decomposes the average, whatever
-        the gauge of each site's factors; or averages the factors after turning them to one gauge.
-    personalization : float, default=0.0
-        With "factors": lambda, the share of a site's own factors of the round before in its start (phase 1 of
-        Algorithms 2 and 3).
-    max_rounds, local_passes, client_weights, quality_temperature, personalization_step, fraction, min_sites, timeout
+    max_rounds, participation, personalization, ...
         As in `EFKMVC`, and so are all other parameters.
 
     Attributes
@@ -118,7 +76,7 @@ class FedHKTucker(TensorCenters):
 
 
 @dataclass(eq=False, repr=False)
-class FedHKParafac2(TensorCenters):
+class FedHKParafac2(LowRankCenters):
     """Federated multi-view clustering with centres in PARAFAC2 form (FedHK-PARAFAC2, Algorithm 2).
 
     The centres, A^h = P diag(R_h) (B_h Q)^T with orthonormal B_h, are a few components that all views share, each view
@@ -131,9 +89,9 @@ class FedHKParafac2(TensorCenters):
     rank : "auto", float or int, default="auto"
         Number of components. A fraction is the smallest number that keeps so much of the energy of the centres at the
         start; "auto" weighs size and loss.
-    protocol, precision, refresh_every, aggregation, personalization
+    protocol
         As in `FedHKTucker`.
-    max_rounds, local_passes, client_weights, quality_temperature, personalization_step, fraction, min_sites, timeout
+    max_rounds, participation, personalization, ...
         As in `EFKMVC`, and so are all other parameters.
 
     Attributes

@@ -1,1 +1,1 @@
-"""Sites and server: messages, steps, protocols and the engines that move them."""
+"""The federation: a run is a list of phases over a board, carried by an engine."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import add
 
+from fedhk._options import Option
 from fedhk.model.parameters import Parameters
 from fedhk.model.statistics import Statistics
 from fedhk.privacy.robust import AGGREGATIONS, robust_total
@@ -15,7 +16,7 @@ from fedhk.privacy.trusted_candidates import trusted_candidates
 from fedhk.starts.candidates import Candidates
 
 
-class Aggregator(ABC):
+class Aggregator(Option, ABC):
     """A way to bring the answers of sites together. A new one is a subclass with these two methods."""
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""The board: what phases have found, one entry of each type, at the server and, as far as it is shared, at every site."""
+"""The board: what phases have found, one entry of each type, at the server and, where it is shared, at every site."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class _Writer:
         self._named = named
         self.parts: dict[str, list[NDArray[Any]]] = {}
 
-    def write(self, value: Any, kind: Any) -> Tree:
+    def write(self, value: Any, kind: Any) -> Tree:  # noqa: PLR0911 - one return per kind
         origin, arguments = get_origin(kind), get_args(kind)
         if kind is float:
             self._keep(np.array([value], np.float64))
@@ -151,7 +151,7 @@ class _Reader:
         self._buffers = buffers
         self._at = dict.fromkeys(buffers, 0)
 
-    def read(self, tree: Tree, kind: Any) -> Any:
+    def read(self, tree: Tree, kind: Any) -> Any:  # noqa: PLR0911 - one return per kind
         origin, arguments = get_origin(kind), get_args(kind)
         if kind is float:
             return float(self._take(FLOATS, 1)[0])

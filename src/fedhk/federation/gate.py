@@ -88,10 +88,7 @@ def answer_message(site: Site, guard: Guard, message: Message) -> tuple[Site, Me
     site = site.copy()
     try:
         phase = guard.phase(message.kind)
-        names = message.values.get(ENTRIES, [])
-        if not isinstance(names, list):
-            raise MessageError("what was published is not listed")
-        types = [entry_type(str(name)) for name in names]
+        types = [entry_type(name) for name in _listed_entries(message)]
         kinds = tuple[phase.request_type, *types]  # type: ignore[name-defined,valid-type]
         request, *entries = unpack(message.values, message.arrays, kinds)
         guard.admit(site, request, entries)
@@ -102,6 +99,13 @@ def answer_message(site: Site, guard: Guard, message: Message) -> tuple[Site, Me
         raise MessageError(error.reason, site.name) from error
     values, arrays = pack(reply, phase.reply_type)
     return site, Message(message.kind, site.name, message.round, arrays, values)
+
+
+def _listed_entries(message: Message) -> list[str]:
+    names = message.values.get(ENTRIES, [])
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise MessageError("the entries that were published are not listed")
+    return names
 
 
 def _publish(site: Site, entry: Shared) -> None:

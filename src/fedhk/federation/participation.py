@@ -8,9 +8,11 @@ from numbers import Integral, Real
 
 import numpy as np
 
+from fedhk._options import Option
+
 
 @dataclass(frozen=True)
-class Participation:
+class Participation(Option):
     """Who takes part in a round.
 
     Parameters

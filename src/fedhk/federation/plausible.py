@@ -13,10 +13,8 @@ import numpy as np
 from fedhk._typing import FloatArray
 from fedhk.data.moments import Moments
 from fedhk.data.scaling import Reference
-from fedhk.embedding.cluster_sums import ClusterSums, columns
 from fedhk.errors import MessageError
 from fedhk.model.cluster_summary import ClusterSummary
-from fedhk.model.joint import split_joint
 from fedhk.model.parameters import Parameters
 from fedhk.model.statistics import Statistics
 
@@ -80,24 +78,6 @@ def check_statistics(statistics: Statistics, parameters: Parameters, limits: Seq
                 "outside the range of the sites",
                 site,
             )
-
-
-def check_cluster_sums(
-    found: ClusterSums, rows: float, limits: Sequence[FloatArray], full: Sequence[int], site: str
-) -> None:
-    """Refuse sums of rows by membership that so many rows cannot have."""
-    most = (1 + ROUNDING) * rows
-    if np.any(found.sizes < 0) or found.sizes.sum() > most or np.any(found.seen < 0) or np.any(found.seen > most):
-        raise MessageError(f"clusters with more rows than the {rows:.6g} of the site, or with fewer than none", site)
-    widths = [len(limit) for limit in limits]
-    seen = np.hstack(
-        [
-            np.broadcast_to(part, (len(part), w))
-            for part, w in zip(split_joint(found.seen, columns(widths, full)), widths, strict=True)
-        ]
-    )
-    if np.any(np.abs(found.sums) > seen * np.concatenate(limits)):
-        raise MessageError("means of clusters far outside the range of the sites", site)
 
 
 def check_summary(summary: ClusterSummary, rows: float, limits: Sequence[FloatArray], site: str) -> None:

@@ -96,7 +96,7 @@ def conduct(
         if run.exchanges == 0:
             run = replace(run, board=phase.begin(run.board))
         while not phase.is_done(run.board, run.exchanges):
-            run = _exchange(phase, engine, run, seed, participation, max_bytes)
+            run = _exchange(phase, engine, run, participation, seed=seed, max_bytes=max_bytes)
             for hook in after:
                 hook(run)
         run = replace(run, phase=run.phase + 1, exchanges=0)
@@ -104,7 +104,7 @@ def conduct(
 
 
 def _exchange(
-    phase: Phase[Any, Any], engine: Engine, run: Run, seed: int, participation: Participation, max_bytes: int
+    phase: Phase[Any, Any], engine: Engine, run: Run, participation: Participation, *, seed: int, max_bytes: int
 ) -> Run:
     """Ask the sites once, and take what they answer."""
     began = time.perf_counter()
@@ -154,21 +154,18 @@ def _read_replies(
     replies, refused = {}, {}
     for site in asked:
         answer = answers.get(site, TimeoutError("no answer"))
+        if isinstance(answer, Exception):
+            reason = answer.reason if isinstance(answer, MessageError) else f"{type(answer).__name__}: {answer}"
+            refused[site] = reason[:LONGEST_REASON]
+            continue
         try:
-            if isinstance(answer, Exception):
-                raise answer
             message = decode(answer, site=site, max_bytes=max_bytes)
             expect(message, kind=phase.name, round=run.exchange, site=site)
-            reply = unpack(message.values, message.arrays, phase.reply_type)
-            phase.check(run.board, reply, site)
+            replies[site] = unpack(message.values, message.arrays, phase.reply_type)
+            phase.check(run.board, replies[site], site)
         except MessageError as error:
+            replies.pop(site, None)
             refused[site] = error.reason[:LONGEST_REASON]
-        except Exception as error:
-            if error is not answer:
-                raise
-            refused[site] = f"{type(error).__name__}: {error}"[:LONGEST_REASON]
-        else:
-            replies[site] = reply
     return replies, refused
 
 
@@ -199,5 +196,3 @@ def _merged(earlier: Record, cost: Record) -> Record:
     """What two exchanges cost; of two reasons to refuse a site the first is kept, it is the cause."""
     sums = {name: earlier[name] + cost[name] for name in ("bytes_up", "bytes_down", "seconds")}
     return sums | {"refused": cost["refused"] | earlier["refused"]}
-
-

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from fedhk._typing import FloatArray
 from fedhk.data.scaling import Reference
-from fedhk.data.views import Columns, Views, is_tensor, row_shape
-from fedhk.model.cluster_summary import ClusterSummary
+from fedhk.data.views import Columns, Views, row_shape
 from fedhk.model.parameters import Parameters
 from fedhk.model.rows import Rows
-
-REFERENCE_ARRAYS = ("shift", "scale", "low", "span")
-PARAMETER_NUMBERS = ("heat_time", "fuzzifier", "view_exponent")
 
 
 @dataclass(frozen=True)
@@ -33,15 +27,12 @@ class FittedModel:
         Name of each view.
     columns : tuple of (tuple of str, tuple of int or None)
         Column names of each view, where it came as a data frame; the shape of a row, where it came as a tensor.
-    cluster_summary : ClusterSummary or None
-        How large clusters are and how far rows spread in them, where later sites are to be told.
     """
 
     parameters: Parameters
     references: tuple[Reference, ...]
     view_names: tuple[str, ...]
     columns: tuple[Columns, ...]
-    cluster_summary: ClusterSummary | None = None
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -87,62 +78,3 @@ class FittedModel:
             inner.append(shared if flat is None else np.where(varies, reference.to_model(flat), 0.0))
         parameters = replace(self.parameters.free(), centers=tuple(inner), sizes=own.parameters.sizes)
         return self.rows(views), parameters
-
-    def to_state(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-        """A JSON header and arrays that `from_state` takes."""
-        arrays: dict[str, npt.NDArray[Any]] = {
-            "view_weights": self.parameters.view_weights,
-            "view_shares": self.parameters.view_shares,
-        }
-        views = []
-        for view, (reference, name) in enumerate(zip(self.references, self.view_names, strict=True)):
-            arrays[f"{view}.centers"] = self.parameters.centers[view]
-            arrays |= {f"{view}.{part}": getattr(reference, part) for part in REFERENCE_ARRAYS}
-            views.append(
-                {
-                    "name": name,
-                    "columns": None if is_tensor(self.columns[view]) else self.columns[view],
-                    "shape": self.columns[view] if is_tensor(self.columns[view]) else None,
-                    "unit_rows": reference.unit_rows,
-                    "heat_coef": reference.heat_coef,
-                    "share": reference.share,
-                }
-            )
-        header = {"views": views} | {name: getattr(self.parameters, name) for name in PARAMETER_NUMBERS}
-        if self.parameters.sizes is not None:
-            arrays["sizes"] = self.parameters.sizes
-        if self.cluster_summary is not None:
-            arrays["cluster_summary"] = self.cluster_summary.to_array()
-        return header, arrays
-
-    @classmethod
-    def from_state(cls, header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Self:
-        """The model that `to_state` described."""
-        views = header["views"]
-        references = tuple(
-            Reference(
-                unit_rows=bool(described["unit_rows"]),
-                heat_coef=described["heat_coef"],
-                share=float(described["share"]),
-                **{part: np.asarray(arrays[f"{view}.{part}"], np.float64) for part in REFERENCE_ARRAYS},
-            )
-            for view, described in enumerate(views)
-        )
-        heat_time, fuzzifier, view_exponent = (float(header[name]) for name in PARAMETER_NUMBERS)
-        parameters = Parameters(
-            tuple(arrays[f"{view}.centers"] for view in range(len(views))),
-            arrays["view_weights"],
-            heat_time,
-            fuzzifier,
-            view_exponent,
-            arrays["view_shares"],
-            arrays.get("sizes"),
-        )
-        cluster_summary = (
-            ClusterSummary.from_array(arrays["cluster_summary"], parameters.n_clusters)
-            if "cluster_summary" in arrays
-            else None
-        )
-        known = [v["columns"] or v.get("shape") for v in views]  # files of earlier versions say nothing of shapes
-        columns = tuple(None if features is None else tuple(features) for features in known)
-        return cls(parameters, references, tuple(v["name"] for v in views), columns, cluster_summary)

@@ -57,7 +57,7 @@ class PlainView:
         self._table, self._dtype, self._norms = table, norms.dtype, norms
         self.sum_width = reference.width
         self._inverse = 1.0 / reference.scale
-        self._offset = reference.shift * self._inverse
+        self._offset = reference.known_shift * self._inverse
         self._block, self._block_norms = table[:0], norms[:0]
 
     def load(self, rows: slice) -> None:
@@ -199,7 +199,7 @@ class ScaledRows:
 
     def __init__(self, table: Any, reference: Reference, dtype: np.dtype[Any]) -> None:
         self._table, self._unit_rows = table, reference.unit_rows
-        self._shift = reference.shift.astype(dtype)
+        self._shift = reference.known_shift.astype(dtype)
         self._inverse = (1.0 / reference.scale).astype(dtype)
 
     def read(self, rows: slice, out: FloatArray) -> None:

@@ -62,7 +62,7 @@ class Rows:
         low, high = SINGLE_RANGE
         for reference in self.references:
             finite = reference.scale[np.isfinite(reference.scale)]
-            if np.any(finite < low) or np.any(finite > high) or np.any(np.abs(reference.shift) > high):
+            if np.any(finite < low) or np.any(finite > high) or np.any(np.abs(reference.known_shift) > high):
                 return np.dtype(np.float64)
         return self.views.dtype
 
@@ -130,7 +130,7 @@ def unit_rows(table: Any) -> Any:
 def plain_is_exact(reference: Reference, dtype: np.dtype[Any]) -> bool:
     """Whether features are near enough to zero, in spreads, that moving rows by matrix algebra loses no digits."""
     digits = 1e-6 if dtype == np.float32 else 1e-13
-    return bool(np.square(reference.shift / reference.scale).sum() * np.finfo(dtype).eps < digits)
+    return bool(np.square(reference.known_shift / reference.scale).sum() * np.finfo(dtype).eps < digits)
 
 
 def row_norms(table: Any, reference: Reference, dtype: np.dtype[Any]) -> FloatArray:

@@ -214,4 +214,4 @@ def at_random(
     return points[random_state.choice(len(points), n_clusters, replace=False, p=weight / weight.sum())]
 
 
-SEEDERS: dict[str, Seeder] = {"k-fed": plus_plus, "k-means++": plus_plus, "random": at_random}
+SEEDERS: dict[str, Seeder] = {"k-means++": plus_plus, "random": at_random}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,7 +27,7 @@ from fedhk.model.parameters import Parameters
 from fedhk.model.passes import Passes
 from fedhk.model.rows import Rows
 from fedhk.personal.calibration import LEAST_RATIO, MOST_RATIO, measure_frame
-from fedhk.personal.frame import SiteFrames, choose_calibration
+from fedhk.personal.frame import choose_calibration
 from fedhk.starts.candidates import (
     Candidates,
     candidate_rows,
@@ -104,6 +104,8 @@ class AskCandidates(Phase[CandidatesRequest, CandidatesReply]):
         How the answers of sites are brought together.
     seed : int
         Of what is drawn.
+    workers : int
+        Threads for the server's own work.
     """
 
     name: ClassVar[str] = "candidates"
@@ -114,6 +116,7 @@ class AskCandidates(Phase[CandidatesRequest, CandidatesReply]):
     protocol: Protocol
     aggregator: Aggregator
     seed: int
+    workers: int = 1
 
     wants_frame: ClassVar[bool] = False
 
@@ -181,7 +184,7 @@ class ChooseStart(AskCandidates):
         rows = candidate_rows(found, board.get(References).references, board.get(Schema).names)
         settings = self.settings
         starts = candidate_starts(settings.n_init, rows.n_rows, sum(rows.widths), settings.n_clusters)
-        start = settings.start(rows, np.random.RandomState(self.seed), 1, n_init=starts)
+        start = settings.start(rows, np.random.RandomState(self.seed), self.workers, n_init=starts)
         return begin_rounds(board, self.resolved(board), start, rows)
 
 
@@ -195,17 +198,18 @@ class ChooseFrame(AskCandidates):
         Shares of a site's own mean and spread that are taken out; None chooses.
     """
 
-    shares: tuple[float, float] | None
+    shares: tuple[float, float] | None = None
 
     wants_frame: ClassVar[bool] = True
 
     def start(self, board: Board, found: list[Candidates], frames: list[FloatArray]) -> Board:
-        names = board.get(Schema).names
-        known = SiteFrames.of(found, frames, board.get(References).references, names)
-        calibration, start, rows = choose_calibration(known, self.settings, self.shares, self.seed, 1)
-        with Passes(rows, self.settings.n_clusters, 1) as scan:
-            start = self.settings.form.constrain(start, names, lambda: scan.statistics(start))
-        return begin_rounds(board.put(Frame(calibration)), self.resolved(board), start, rows)
+        references, names, workers = board.get(References).references, board.get(Schema).names, self.workers
+        calibration, start, rows = choose_calibration(
+            found, frames, references, names, self.settings, shares=self.shares, seed=self.seed, workers=workers
+        )
+        with Passes(rows, self.settings.n_clusters, workers) as scan:
+            constrained = self.settings.form.constrain(start, names, lambda: scan.statistics(start))
+        return begin_rounds(board.put(Frame(calibration)), self.resolved(board), constrained, rows)
 
 
 @dataclass(frozen=True)

@@ -174,7 +174,9 @@ class Describe(Phase[DescribeRequest, Description]):
         check_spreads(moments, views.names)
         present = [view for view, table in zip(moments, views.tables, strict=True) if table is not None]
         if not request.ranges:
-            present = [replace(m, low=np.full(m.low.shape, np.nan), high=np.full(m.high.shape, np.nan)) for m in present]
+            present = [
+                replace(m, low=np.full(m.low.shape, np.nan), high=np.full(m.high.shape, np.nan)) for m in present
+            ]
         return Description(describe_views(views), tuple(present))
 
     def check(self, board: Board, reply: Description, site: str) -> None:  # noqa: ARG002
@@ -185,9 +187,7 @@ class Describe(Phase[DescribeRequest, Description]):
         for moments, width in zip(reply.moments, widths, strict=True):
             _check_moments(moments, width, site, ranges=self.settings.needs_ranges)
 
-    def select(
-        self, board: Board, replies: dict[str, Description]
-    ) -> tuple[dict[str, Description], dict[str, str]]:  # noqa: ARG002
+    def select(self, board: Board, replies: dict[str, Description]) -> tuple[dict[str, Description], dict[str, str]]:  # noqa: ARG002
         agreed = agree_on_views({site: reply.views for site, reply in replies.items()})
         differences = {site: find_differences(reply.views, agreed) for site, reply in replies.items()}
         good = {site: reply for site, reply in replies.items() if not differences[site]}
@@ -214,7 +214,9 @@ class Describe(Phase[DescribeRequest, Description]):
 def _check_weights(settings: Settings, names: tuple[str, ...]) -> None:
     """Refuse view weights that are not one per view."""
     if not isinstance(settings.view_weights, str) and len(settings.view_weights) != len(names):
-        raise DataError(f"view_weights has {len(settings.view_weights)} numbers, the sites have the views {list(names)}.")
+        raise DataError(
+            f"view_weights has {len(settings.view_weights)} numbers, the sites have the views {list(names)}."
+        )
 
 
 def _check_moments(moments: Moments, width: int, site: str, *, ranges: bool) -> None:

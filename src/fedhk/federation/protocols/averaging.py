@@ -192,8 +192,11 @@ class Averaging(Protocol):
         check_rows(reply.rows, reply.objective, parameters, site)
 
     def combine(
-        self, board: Board, context: RoundContext, replies: Mapping[str, LocalCenters]
-    ) -> tuple[Board, Parameters, float]:  # noqa: ARG002
+        self,
+        board: Board,
+        context: RoundContext,  # noqa: ARG002
+        replies: Mapping[str, LocalCenters],
+    ) -> tuple[Board, Parameters, float]:
         before = board.get(Minimisation).parameters
         return board, *average_centers(before, list(replies.values()), self.weights, self.tau)
 

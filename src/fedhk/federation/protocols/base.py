@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fedhk._options import Option
 from fedhk.federation.aggregators import Aggregator
 from fedhk.federation.board import Board
 from fedhk.federation.entries import Broadcast, Minimisation
@@ -16,6 +17,7 @@ from fedhk.model.rows import Rows
 from fedhk.starts.settings import Settings
 
 
+@dataclass(frozen=True, eq=False)
 class RoundRequest(ABC):
     """What a site is asked in a round; a subclass has the parameters of the round, and the site's end."""
 
@@ -24,6 +26,7 @@ class RoundRequest(ABC):
         """Site: the answer."""
 
 
+@dataclass(frozen=True, eq=False)
 class RoundReply:
     """What a site answers in a round."""
 
@@ -36,7 +39,7 @@ class RoundContext:
     aggregator: Aggregator
 
 
-class Protocol(ABC):
+class Protocol(Option, ABC):
     """How a round is done. It keeps no state of its own: the boards hold everything."""
 
     @property
@@ -49,7 +52,7 @@ class Protocol(ABC):
         return self
 
     def begin(self, board: Board, rows: Rows | None) -> Board:  # noqa: ARG002
-        """Server: the board once there is a start; `rows` are the candidates that it was chosen on, if there are any."""
+        """Server: the board once there is a start; `rows` are the candidates that it was chosen on, if any."""
         return board
 
     @abstractmethod

@@ -83,7 +83,9 @@ class FactorBroadcast(Broadcast):
     def parameters(self, widths: Sequence[int], basis: Basis | None = None) -> LowRankParameters:
         form = read_form(self.form)
         centers = Table(np.hstack(form.centers()), np.zeros(0))
-        plain = Broadcast(**{field.name: getattr(self, field.name) for field in fields(Broadcast)} | {"centers": centers})
+        plain = Broadcast(
+            **{field.name: getattr(self, field.name) for field in fields(Broadcast)} | {"centers": centers}
+        )
         return LowRankParameters.of(plain.parameters(widths, basis), form)
 
 
@@ -191,8 +193,11 @@ class FactorAveraging(Averaging):
         check_shares(reply, space.reach, ROUNDING, site)
 
     def combine(
-        self, board: Board, context: RoundContext, replies: Mapping[str, LocalCenters]
-    ) -> tuple[Board, Parameters, float]:  # noqa: ARG002
+        self,
+        board: Board,
+        context: RoundContext,  # noqa: ARG002
+        replies: Mapping[str, LocalCenters],
+    ) -> tuple[Board, Parameters, float]:
         before = board.get(Minimisation).parameters
         form = form_of(before)
         forms = {site: read_form(reply.form) for site, reply in replies.items() if isinstance(reply, LocalFactors)}

@@ -1,8 +1,8 @@
 """The statistics protocol: sites send sums over their rows, the server adds them. Any split gives the pooled model.
 
 In a basis, orthonormal columns E_h of shape (d_h, q_h) that the server sends once, a site needs to say only
-E_h^T (N_kh - W_kh * a_kh) and max_j W_kjh: q_h numbers per cluster and view instead of d_h. They add over sites, and the
-server's step on them is the step on full statistics restricted to the span of E_h, so that J still falls.
+E_h^T (N_kh - W_kh * a_kh) and max_j W_kjh: q_h numbers per cluster and view instead of d_h. They add over sites, and
+the server's step on them is the step on full statistics restricted to the span of E_h, so that J still falls.
 """
 
 from __future__ import annotations
@@ -129,7 +129,9 @@ class MovesRequest(StatisticsRequest):
         for view, columns in enumerate(basis.columns):
             pull = statistics.numerators[view] - statistics.weights[view] * parameters.centers[view]
             height = heights[:, view, None]
-            moves.append(np.divide(pull @ columns, height, out=np.zeros((len(pull), columns.shape[1])), where=height > 0))
+            moves.append(
+                np.divide(pull @ columns, height, out=np.zeros((len(pull), columns.shape[1])), where=height > 0)
+            )
         return _reply(statistics, moves, [heights[:, view, None] for view in range(len(moves))], self.precision)
 
 
@@ -173,8 +175,8 @@ class Statistics(Protocol):
                 raise ValueError(f"refresh_every={self.refresh_every!r} must be None or a whole number from 0 on.")
             if self.basis is False:
                 raise ValueError(
-                    f"refresh_every={self.refresh_every} has no effect with basis=False: there is no basis to make anew. "
-                    "Leave it out, or use basis=True or 'auto'."
+                    f"refresh_every={self.refresh_every} has no effect with basis=False: there is no basis to make "
+                    "anew. Leave it out, or use basis=True or 'auto'."
                 )
 
     @property
@@ -196,7 +198,7 @@ class Statistics(Protocol):
         model = Broadcast.of(board.get(Minimisation).parameters, at_least_half(self.precision))
         return StatisticsRequest(model, self.precision)
 
-    def check(self, board: Board, context: RoundContext, reply: StatisticsReply, site: str) -> None:
+    def check(self, board: Board, context: RoundContext, reply: StatisticsReply, site: str) -> None:  # noqa: ARG002
         widths, parameters = board.get(Space).widths, self.parameters(board)
         reply.check(parameters.n_clusters, widths, site)
         statistics = reply.read(widths, means=self.precision != "double")

@@ -1,0 +1,1 @@
+"""Phases: one exchange between the server and its sites each, both ends in one file."""
