@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fedhk._records import Record
 from fedhk.errors import CheckpointError, MessageError
-from fedhk.federation.codec import Json
 from fedhk.federation.phases.base import Phase
 from fedhk.federation.run import Run
 from fedhk.federation.stored import pack_entries, read_file, unpack_board, write_file
@@ -34,26 +34,23 @@ class Checkpoint:
         Where the run stands, as in `Run`.
     board : bytes
         All entries of the server's board.
-    history : list of dict
+    history : tuple of dict
         One record a round.
     pending : dict
         What exchanges since the last round have cost.
     """
 
-    plan: Json
+    plan: Plan
     phase: int
     exchanges: int
     exchange: int
     board: bytes
-    history: Json
-    pending: Json
+    history: tuple[Record, ...]
+    pending: Record
 
     def run(self) -> Run:
         """The run, without its board."""
-        history, pending = self.history, self.pending
-        if not (isinstance(history, list) and isinstance(pending, dict) and isinstance(self.plan, dict)):
-            raise MessageError("its plan and its history are not well formed")
-        return Run(self.phase, self.exchanges, self.exchange, history=tuple(history), pending=pending)
+        return Run(self.phase, self.exchanges, self.exchange, history=self.history, pending=self.pending)
 
 
 def save_run(folder: Path, run: Run, plan: Plan) -> None:
@@ -69,7 +66,7 @@ def save_run(folder: Path, run: Run, plan: Plan) -> None:
         What the run was asked for, as plain JSON; its "seed" is the seed of what is drawn.
     """
     board = pack_entries(run.board.entries.values(), OWNER)
-    content: Any = Checkpoint(plan, run.phase, run.exchanges, run.exchange, board, list(run.history), run.pending)
+    content = Checkpoint(plan, run.phase, run.exchanges, run.exchange, board, run.history, run.pending)
     folder.mkdir(parents=True, exist_ok=True)
     write_file(folder / FILE, content, KIND, OWNER)
 
@@ -104,13 +101,12 @@ def load_run(folder: Path, plan: Plan) -> tuple[Run, Plan] | None:
     try:
         stored = read_file(path, KIND, OWNER, Checkpoint)
         run = replace(stored.run(), board=unpack_board(stored.board, OWNER))
-        found: Any = stored.plan
-        plan = plan | {SEED: found[SEED]}
+        plan = plan | {SEED: stored.plan[SEED]}
     except (MessageError, OSError, KeyError) as error:
         raise CheckpointError(
             f"The checkpoint {path} cannot be used: {_reason(error)}. Remove it to start anew."
         ) from error
-    differences = "; ".join(_find_differences(found, json.loads(json.dumps(plan))))
+    differences = "; ".join(_find_differences(stored.plan, json.loads(json.dumps(plan))))
     if differences:
         raise CheckpointError(f"The checkpoint {path} is of a run with other settings: {differences}.")
     return run, plan

@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,6 @@ from fedhk.data.scaling import Reference
 from fedhk.data.views import Columns, Views, is_tensor
 from fedhk.errors import MessageError
 from fedhk.federation.board import Board, Entry, RowEntry, Shared
-from fedhk.federation.codec import Json
 from fedhk.federation.table import Table
 from fedhk.model.cluster_summary import ClusterSummary
 from fedhk.model.descent import Progress
@@ -54,7 +54,7 @@ class Terms(Shared):
 
     run: str
     columns: dict[str, tuple[str, ...] | None] = field(default_factory=dict)
-    privacy: Json = None  # type: ignore[assignment]
+    privacy: dict[str, Any] | None = None
     secure: bool = False
 
 

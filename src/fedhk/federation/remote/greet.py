@@ -1,0 +1,71 @@
+"""Greet: a site says which FedHK it runs and which views it has, before it takes part in any run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from fedhk import __version__
+from fedhk.errors import MessageError
+from fedhk.federation.board import Board
+from fedhk.federation.phases.base import Phase
+from fedhk.federation.phases.describe import ViewDescription, check_descriptions, describe_views
+from fedhk.federation.site import Site
+
+
+@dataclass(frozen=True)
+class Greeting:
+    """Ask a node who it is; `version` is the FedHK of the server."""
+
+    version: str
+
+
+@dataclass(frozen=True)
+class Introduction:
+    """What a site says of itself: no number of its rows.
+
+    Parameters
+    ----------
+    version : str
+        Its FedHK.
+    dtype : str
+        The precision of its numbers.
+    views : tuple of ViewDescription
+        Its views.
+    """
+
+    version: str
+    dtype: Literal["float32", "float64"]
+    views: tuple[ViewDescription, ...]
+
+
+@dataclass(frozen=True)
+class Greet(Phase[Greeting, Introduction]):
+    """Names, versions and views of the sites. Engines exchange it with every new node, outside of runs."""
+
+    name: ClassVar[str] = "hello"
+    request_type: ClassVar[Any] = Greeting
+    reply_type: ClassVar[Any] = Introduction
+
+    def request(self, board: Board) -> Greeting:  # noqa: ARG002
+        return Greeting(__version__)
+
+    @staticmethod
+    def answer(site: Site, request: Greeting) -> Introduction:
+        check_version(request.version, "the coordinator", site.name)
+        dtype: Any = site.views.dtype.name
+        return Introduction(__version__, dtype, describe_views(site.views))
+
+    def check(self, board: Board, reply: Introduction, site: str) -> None:  # noqa: ARG002
+        check_version(reply.version, f"site {site!r}", site)
+        check_descriptions(reply.views, site)
+
+    def combine(self, board: Board, replies: Mapping[str, Introduction]) -> Board:  # noqa: ARG002
+        return board
+
+
+def check_version(found: str, whose: str, site: str | None) -> None:
+    """Refuse another version of FedHK: rounds of different versions need not fit."""
+    if found != __version__:
+        raise MessageError(f"{whose} runs FedHK {found[:50]!r}, this side {__version__!r}: use one version", site)

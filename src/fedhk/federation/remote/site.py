@@ -1,0 +1,178 @@
+"""The site's end of a federation over a network: bytes in, bytes out, everything else in files at the site.
+
+Every message may meet a new process. It reads what the site has kept, passes the message through the gate, keeps what
+follows, and only then answers. The same request again gets the same answer. What goes wrong is logged here in full;
+the coordinator gets a reason without paths, rows or the text of exceptions.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from urllib.parse import quote
+
+import numpy as np
+
+from fedhk._files import locked
+from fedhk.data.folders import SiteData, read_site
+from fedhk.data.named import named_views
+from fedhk.data.views import Views, check_views
+from fedhk.errors import DataError, FedHKError, MessageError
+from fedhk.federation.board import Board
+from fedhk.federation.entries import Terms
+from fedhk.federation.gate import answer_message
+from fedhk.federation.messages import MAX_BYTES, MAX_NAME, Message, decode, encode
+from fedhk.federation.phases.deliver import Outcome
+from fedhk.federation.remote.delivery import WriteModel, write_outcome
+from fedhk.federation.remote.greet import Greet
+from fedhk.federation.remote.guard import PolicyGuard
+from fedhk.federation.remote.policy import Policy
+from fedhk.federation.site import Site
+from fedhk.federation.stored import pack_entries, read_file, unpack_board, write_file
+
+LOG = logging.getLogger("fedhk.site")
+
+STATE, LOCK, LEDGER, RESULTS = "site.fedhk", "lock", "ledger.jsonl", "run"
+KIND, REFUSAL = "site", "refusal"
+
+# What a coordinator gets to know of an error that is not meant for it.
+SANITISED = "{kind} at the site; its log says more"
+
+
+@dataclass(frozen=True, eq=False)
+class SiteFile:
+    """What a site keeps between messages: no rows, no memberships.
+
+    Parameters
+    ----------
+    asked : str
+        Digest of the last request.
+    reply : bytes
+        What was answered.
+    board : bytes
+        What the server has published.
+    memory : bytes
+        What the site keeps for itself, with the secrets of its masks.
+    """
+
+    asked: str
+    reply: bytes
+    board: bytes
+    memory: bytes
+
+    def boards(self, site: str) -> tuple[Board, Board]:
+        """Read the board and the memory."""
+        return unpack_board(self.board, site), unpack_board(self.memory, site)
+
+
+@dataclass(frozen=True)
+class RemoteSite:
+    """One site.
+
+    Parameters
+    ----------
+    name : str
+        What it is called in the federation.
+    data : Path
+        Folder with one file per view.
+    state : Path
+        Folder for what it keeps; a folder of the site's name is made in it.
+    write_model : callable
+        Writes the site's own model to a file at the end of a run.
+    policy : Policy
+        What it demands of any run.
+    workers : int
+        Threads.
+    """
+
+    name: str
+    data: Path
+    state: Path
+    write_model: WriteModel
+    policy: Policy = field(default_factory=Policy)
+    workers: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 < len(self.name) <= MAX_NAME or not self.name.isprintable() or self.name[0] == "." or "/" in self.name:
+            raise DataError(
+                f"The name of a site must be 1 to {MAX_NAME} printable characters, without '/' and not begin with '.'; "
+                f"got {self.name[:MAX_NAME]!r}."
+            )
+
+    @property
+    def folder(self) -> Path:
+        """Where this site keeps its state, its ledger and its results."""
+        return self.state / quote(self.name, safe="")
+
+    def answer(self, payload: bytes) -> bytes:
+        """Answer any message; what goes wrong is answered with a refusal."""
+        exchange = 0
+        try:
+            request = decode(payload, max_bytes=MAX_BYTES)
+            exchange = request.round
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with locked(self.folder / LOCK):
+                if request.kind == Greet.name:
+                    return self._pass(request, Site(self.name, NO_VIEWS))[1]
+                return self._answer_in_run(request, sha256(payload).hexdigest())
+        except MessageError as error:
+            LOG.warning("site %r refuses: %s", self.name, error.reason)
+            return refusal(self.name, exchange, error.reason)
+        except Exception as error:  # whatever it is, its text stays here
+            LOG.exception("site %r cannot answer", self.name)
+            kind = type(error).__name__ if isinstance(error, FedHKError | MemoryError | OSError) else "an error"
+            return refusal(self.name, exchange, SANITISED.format(kind=kind))
+
+    def _answer_in_run(self, request: Message, asked: str) -> bytes:
+        """Answer a message of a run, and keep what follows before the answer leaves."""
+        path = self.folder / STATE
+        stored = read_file(path, KIND, self.name, SiteFile) if path.exists() else None
+        if stored is not None and stored.asked == asked:
+            return stored.reply
+        board, memory = (Board(), Board()) if stored is None else stored.boards(self.name)
+        site, reply = self._pass(request, Site(self.name, NO_VIEWS, board, memory, self.workers))
+        for made in site.memory.find(Outcome):
+            ids = self._read_data(site.board.get(Terms)).ids
+            write_outcome(self.folder / RESULTS, site, made.outcome, ids, self.write_model)
+        kept = [entry for entry in site.memory.entries.values() if not isinstance(entry, Outcome)]
+        board_bytes = pack_entries(site.board.entries.values(), self.name)
+        write_file(path, SiteFile(asked, reply, board_bytes, pack_entries(kept, self.name)), KIND, self.name)
+        return reply
+
+    def _pass(self, request: Message, site: Site) -> tuple[Site, bytes]:
+        """Pass a message through the gate."""
+        guard = PolicyGuard(self.policy, self._read_views, self.folder / LEDGER)
+        site, reply = answer_message(site, guard, request)
+        return site, encode(reply)
+
+    def _read_views(self, terms: Terms | None) -> Views:
+        """Read the site's rows; with the terms of a run, views and columns are in the order of the federation."""
+        data = self._read_data(terms)
+        try:
+            return check_views(named_views(data), missing_views=True, min_rows=0)
+        except (TypeError, ValueError) as error:
+            raise DataError(str(error)) from error
+
+    def _read_data(self, terms: Terms | None) -> SiteData:
+        if not self.data.is_dir():
+            LOG.error("site %r: the data folder %s is not there", self.name, self.data)
+            raise MessageError("it has no data folder, or it is not where its node-config says", self.name)
+        if terms is None or self._own_data.columns == terms.columns:
+            return self._own_data
+        return read_site(self.data, terms.columns)
+
+    @cached_property
+    def _own_data(self) -> SiteData:
+        return read_site(self.data)
+
+
+NO_VIEWS = Views((), (), 0, np.dtype(np.float64), (), ())
+"""The rows of a site before the gate has let a message pass."""
+
+
+def refusal(site: str, exchange: int, reason: str) -> bytes:
+    """Write an answer that says why there is none."""
+    return encode(Message(REFUSAL, site, exchange, {}, {"reason": reason[:300]}))
