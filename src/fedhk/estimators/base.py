@@ -217,7 +217,8 @@ def with_missing_and_sparse(tags: Tags) -> Tags:
     """What scikit-learn is told of whatever reads views: missing cells, sparse matrices and float32 are welcome."""
     tags.input_tags.allow_nan = True
     tags.input_tags.sparse = True
-    tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+    if tags.transformer_tags is not None:
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
     return tags
 
 

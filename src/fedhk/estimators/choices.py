@@ -73,8 +73,8 @@ def make_settings(
     """Settings from an estimator's parameters, once the views are known, with the shape of a row of each."""
     init = estimator.init
     if not isinstance(init, str):
-        if estimator.n_init != ModelParameters.n_init:
-            raise ValueError(f"n_init={estimator.n_init} has no effect where init gives centres: leave it out.")
+        if estimator.n_init not in (1, ModelParameters.n_init):
+            raise ValueError(f"n_init={estimator.n_init} has no effect where init gives centres: leave it out, or 1.")
         init = check_centers(init, names, shapes, estimator.n_clusters, single_table=single_table)
     return Settings(
         n_clusters=int(estimator.n_clusters) if isinstance(estimator.n_clusters, Integral) else 1,

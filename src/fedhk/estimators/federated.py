@@ -17,6 +17,7 @@ from fedhk._records import Records
 from fedhk.data.checks import check_generator
 from fedhk.data.clients import check_clients
 from fedhk.data.views import Views, is_view_collection, shapes_by_view
+from fedhk.errors import DataError
 from fedhk.estimators.base import HeatKernelModel, warn_of_doubts
 from fedhk.estimators.choices import MODEL_CONSTRAINTS, SHARE, WHOLE_FROM_ONE, ModelParameters, make_settings
 from fedhk.estimators.heat_kernel_mvc import HeatKernelMVC
@@ -29,7 +30,7 @@ from fedhk.federation.engines.inprocess import InProcessEngine
 from fedhk.federation.entries import FinalParameters, Minimisation, Population, Result, fitted_model
 from fedhk.federation.participation import Participation
 from fedhk.federation.phases.base import Phase
-from fedhk.federation.phases.deliver import Outcome, Reports
+from fedhk.federation.phases.deliver import Deliver, Outcome, Reports
 from fedhk.federation.protocols import PROTOCOLS, make_protocol
 from fedhk.federation.protocols.averaging import Averaging
 from fedhk.federation.protocols.base import Protocol
@@ -58,7 +59,7 @@ SHARED = (
 )
 
 # Parameters that change nothing of what a run gives: a checkpoint may be gone on with under others.
-NOT_COMPARED = ("engine", "checkpoint", "verbose", "random_state")
+NOT_COMPARED = ("engine", "checkpoint", "participation", "verbose", "random_state")
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,7 @@ class FederatedModel(ModelParameters, HeatKernelModel):
             run = conduct(
                 phases,
                 engine,
-                replace(run, board=run.board.put(*entries)),
+                replace(run, board=run.board.put(*(e for e in entries if not run.board.has(type(e))))),
                 seed=choices.seed,
                 participation=self.participation or Participation(),
                 after=self._hooks(phases, choices),
@@ -205,7 +206,12 @@ class FederatedModel(ModelParameters, HeatKernelModel):
         hooks: list[Callable[[Run], None]] = []
         if self.checkpoint is not None:
             folder, plan = Path(self.checkpoint), self._plan(choices)
-            hooks.append(lambda run: save_run(folder, run, plan))
+
+            def save(run: Run) -> None:
+                if not isinstance(phases[run.phase], Deliver):  # own models are at the sites: new sites make them again
+                    save_run(folder, run, plan)
+
+            hooks.append(save)
         if self.verbose:
             hooks.append(show_progress([phase.name for phase in phases], self.max_rounds))
         return hooks
@@ -263,7 +269,7 @@ class FederatedModel(ModelParameters, HeatKernelModel):
 def describe_remote(engine: RemoteEngine, X: Any) -> dict[str, Views]:
     """The views, without rows, of the sites that an engine leads to."""
     if X is not None:
-        raise ValueError("engine leads to sites that have their own rows: call fit() without X, or leave engine out.")
+        raise DataError("engine leads to sites that have their own rows: call fit() without X, or leave engine out.")
     return engine.describe()
 
 

@@ -9,13 +9,14 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import Tags
 from sklearn.utils._param_validation import StrOptions
 
 from fedhk._records import Records
 from fedhk._typing import IntArray
 from fedhk.data.checks import check_generator
 from fedhk.data.views import check_views, is_view_collection
-from fedhk.estimators.base import HeatKernelModel, LowRankAttributes, check_weights, warn_of_doubts
+from fedhk.estimators.base import HeatKernelModel, LowRankAttributes, check_weights, warn_of_doubts, with_missing_and_sparse
 from fedhk.estimators.choices import (
     MODEL_CONSTRAINTS,
     RANK_CONSTRAINT,
@@ -188,6 +189,9 @@ class HeatKernelMVC(
         ]
         warn_of_doubts(self, [self.labels_], [self.memberships_])
         return self
+
+    def __sklearn_tags__(self) -> Tags:
+        return with_missing_and_sparse(super().__sklearn_tags__())
 
     @property
     def _n_features_out(self) -> int:

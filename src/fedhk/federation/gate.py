@@ -7,6 +7,7 @@ holds to (policy, limits, ledger) is the site's own and never the server's word.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import GenericAlias
 from typing import Any, Protocol
 
 import numpy as np
@@ -55,7 +56,7 @@ class Guard:
 def write_request(kind: str, exchange: int, request: Any, request_type: Any, entries: Mapping[str, Shared]) -> Message:
     """The message to sites that lack these entries of the board."""
     types = [type(entry) for entry in entries.values()]
-    values, arrays = pack((request, *entries.values()), tuple[request_type, *types])  # type: ignore[valid-type]
+    values, arrays = pack((request, *entries.values()), GenericAlias(tuple, (request_type, *types)))
     if entries:
         values[ENTRIES] = list(entries)
     return Message(kind, "*", exchange, arrays, values)
@@ -89,8 +90,7 @@ def answer_message(site: Site, guard: Guard, message: Message) -> tuple[Site, Me
     try:
         phase = guard.phase(message.kind)
         types = [entry_type(name) for name in _listed_entries(message)]
-        kinds = tuple[phase.request_type, *types]  # type: ignore[name-defined,valid-type]
-        request, *entries = unpack(message.values, message.arrays, kinds)
+        request, *entries = unpack(message.values, message.arrays, GenericAlias(tuple, (phase.request_type, *types)))
         guard.admit(site, request, entries)
         for entry in entries:
             _publish(site, entry)
