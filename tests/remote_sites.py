@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedhk.data.folders import write_site
+from fedhk.estimators.site_model import write_site_model
 from fedhk.federation.remote.policy import Policy
 from fedhk.federation.remote.site import RemoteSite
 
@@ -31,7 +32,7 @@ class Wire:
 
     def _answer(self, node: int, payload: bytes) -> bytes | Exception:
         name, folder = self.sites[node]
-        site = RemoteSite(name, folder, self.state, self.policies.get(name, Policy()))
+        site = RemoteSite(name, folder, self.state, write_site_model, self.policies.get(name, Policy()))
         answer = site.answer(payload)
         change = self.changed.get(node)
         return answer if change is None else change(payload, answer)

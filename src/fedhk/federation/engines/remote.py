@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from fedhk.data.views import Columns, Views, is_tensor
-from fedhk.errors import MessageError
+from fedhk.errors import MessageError, QuorumError
 from fedhk.federation.board import Board, Shared
 from fedhk.federation.codec import unpack
 from fedhk.federation.entries import Terms
@@ -24,7 +24,7 @@ from fedhk.federation.gate import write_request
 from fedhk.federation.messages import Message, decode, encode, expect
 from fedhk.federation.remote.greet import Greet, Introduction
 from fedhk.federation.remote.site import REFUSAL
-from fedhk.federation.run import LONGEST_REASON, QuorumError
+from fedhk.federation.run import LONGEST_REASON
 
 LOG = logging.getLogger("fedhk.engine")
 

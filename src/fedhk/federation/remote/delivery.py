@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,8 @@ from fedhk.personal.outcome import SiteOutcome
 
 MODEL = "model.safetensors"
 
-WriteModel = Callable[[Path, FittedModel, "np.dtype[Any]"], None]
-"""Writes a model to a file that `fedhk.load` reads; the numbers that it gives are of the dtype."""
+WriteModel = Callable[[Path, FittedModel, "np.dtype[Any]", float], None]
+"""Writes a model to a file that `fedhk.load` reads, with the precision of its numbers and the objective of the rows."""
 
 
 def write_outcome(
@@ -46,7 +47,7 @@ def write_outcome(
     with replacing(folder) as draft:
         for part in (SITES, LABELS):
             (draft / part).mkdir()
-        write_model(draft / MODEL, common, dtype)
-        write_model(draft / SITES / f"{site.name}.safetensors", outcome.model, dtype)
+        write_model(draft / MODEL, common, dtype, math.nan)  # of all rows together, which a site does not know
+        write_model(draft / SITES / f"{site.name}.safetensors", outcome.model, dtype, outcome.objective)
         certainty = outcome.memberships.max(axis=1, initial=0.0)
         write_labels(draft / LABELS / f"{site.name}.parquet", ids, outcome.labels, certainty, outcome.global_labels)
