@@ -40,9 +40,9 @@ class AnchorGraph:
     """
 
     anchors: tuple[FloatArray, ...]
-    neighbours: int = 9
-    scale: float = 3.0
-    joint_weight: float = 0.5
+    neighbours: int
+    scale: float
+    joint_weight: float
 
     @property
     def n_anchors(self) -> int:

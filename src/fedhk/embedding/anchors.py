@@ -16,9 +16,13 @@ from fedhk.model.rows import Rows
 from fedhk.starts.kmeans import lloyd, plus_plus
 from fedhk.starts.seeding import distinct_rows
 
-# Anchors: so many, or four for a cluster where that is more; at most one for three rows, at least two for a cluster.
-MOST_ANCHORS, ROWS_PER_ANCHOR, GOOD_PER_CLUSTER, ANCHORS_PER_CLUSTER = 300, 3, 4, 2
+# Anchors for a cluster where clusters are many; rows for an anchor where rows are few; anchors that a cluster must have.
+GOOD_PER_CLUSTER, ROWS_PER_ANCHOR, LEAST_PER_CLUSTER = 4, 3, 2
+
+# Candidates for an anchor: the anchor is then a mean of means, and still lies where rows do.
 CANDIDATES_PER_ANCHOR = 2
+
+# Passes of k-means, after which anchors hardly move.
 KMEANS_PASSES = 10
 
 # Rows that stand in for those of the sites, and near candidates in whose directions they spread.
@@ -31,10 +35,10 @@ PART_BYTES = 2**25
 DONORS = 3
 
 
-def anchor_count(n_clusters: int, n_rows: float, wanted: int = MOST_ANCHORS) -> int:
-    """How many anchors rows can bear."""
+def anchor_count(n_clusters: int, n_rows: float, wanted: int) -> int:
+    """How many anchors there are to be, of so many wanted: more where clusters are many, fewer where rows are few."""
     good = max(wanted, GOOD_PER_CLUSTER * n_clusters)
-    return max(ANCHORS_PER_CLUSTER * n_clusters, min(good, int(n_rows) // ROWS_PER_ANCHOR), 2)
+    return max(LEAST_PER_CLUSTER * n_clusters, min(good, int(n_rows) // ROWS_PER_ANCHOR), 2)
 
 
 def candidate_share(n_anchors: int, n_rows: float) -> float:
@@ -66,10 +70,10 @@ def make_anchors(
         seeds = plus_plus(points, weight, n_anchors, random_state)
         points = lloyd(points, weight, seeds, KMEANS_PASSES)[0]
     parts = split_joint(points, candidates.widths)
-    return tuple(unit_anchors(part, reference) for part, reference in zip(parts, references, strict=True))
+    return tuple(normalise_anchors(part, reference) for part, reference in zip(parts, references, strict=True))
 
 
-def unit_anchors(centers: FloatArray, reference: Reference) -> FloatArray:
+def normalise_anchors(centers: FloatArray, reference: Reference) -> FloatArray:
     """Centres with length 1 in input units, where rows have it."""
     if not reference.unit_rows:
         return centers
@@ -94,13 +98,13 @@ def complete_candidates(candidates: Rows) -> Rows:
         apart = np.divide(apart, shared, out=np.full(shared.shape, np.inf), where=shared > 0)
         filled = values.copy()
         for row, distances in zip(lacking, apart, strict=True):
-            filled[row] = _donated(values, has, int(row), distances)
+            filled[row] = _fill_cells(values, has, int(row), distances)
         values = filled
-    return _with_tables(candidates, values)
+    return _replace_tables(candidates, values)
 
 
-def _donated(values: FloatArray, has: BoolArray, row: int, distances: FloatArray) -> FloatArray:
-    """One candidate with the cells that it lacks."""
+def _fill_cells(values: FloatArray, has: BoolArray, row: int, distances: FloatArray) -> FloatArray:
+    """Give one candidate the cells that it lacks."""
     result: FloatArray = values[row].copy()
     order = np.argsort(distances, kind="stable")
     order = order[np.isfinite(distances[order])]
@@ -112,7 +116,7 @@ def _donated(values: FloatArray, has: BoolArray, row: int, distances: FloatArray
     return result
 
 
-def stand_in_rows(
+def draw_stand_ins(
     candidates: Rows, random_state: np.random.RandomState, count: int = STAND_INS, part_bytes: int = PART_BYTES
 ) -> Iterator[Rows]:
     """Rows such as may stand behind complete candidates: as far from them as the spreads say, towards their neighbours.
@@ -124,7 +128,7 @@ def stand_in_rows(
     weight = np.ones(len(joint)) if candidates.sample_weight is None else np.asarray(candidates.sample_weight)
     spread = np.zeros((len(joint), len(widths))) if candidates.spread is None else candidates.spread
     pick = random_state.choice(len(joint), count, p=weight / weight.sum())
-    near = _neighbours(joint)
+    near = _find_neighbours(joint)
     steps = random_state.normal(size=(count, near.shape[1]))
     # how much of each candidate is in the move of a row: some of its neighbours, less of where it stands
     shares = np.column_stack([steps, -steps.sum(axis=1)])
@@ -135,11 +139,11 @@ def stand_in_rows(
     size = max(1, part_bytes // (8 * sum(widths)))
     for start in range(0, count, size):
         part = slice(start, min(start + size, count))
-        moved = moves(mix[part] @ joint, spread[pick[part]], widths)
-        yield _with_tables(plain, joint[pick[part]] + moved)
+        moved = scale_moves(mix[part] @ joint, spread[pick[part]], widths)
+        yield _replace_tables(plain, joint[pick[part]] + moved)
 
 
-def moves(directions: FloatArray, spread: FloatArray, widths: Sequence[int]) -> FloatArray:
+def scale_moves(directions: FloatArray, spread: FloatArray, widths: Sequence[int]) -> FloatArray:
     """Moves in given directions, per view as long as the root of its spread."""
     parts = []
     for move, squared in zip(split_joint(directions, widths), spread.T, strict=True):
@@ -148,7 +152,7 @@ def moves(directions: FloatArray, spread: FloatArray, widths: Sequence[int]) -> 
     return np.hstack(parts)
 
 
-def _neighbours(joint: FloatArray) -> FloatArray:
+def _find_neighbours(joint: FloatArray) -> FloatArray:
     """Numbers of the nearest other points of each, shape (n, at most DIRECTIONS)."""
     norms = np.einsum("nd,nd->n", joint, joint)
     apart = norms[:, None] + norms - 2 * joint @ joint.T
@@ -156,7 +160,7 @@ def _neighbours(joint: FloatArray) -> FloatArray:
     return np.asarray(np.argsort(apart, axis=1, kind="stable")[:, 1 : DIRECTIONS + 1])
 
 
-def _with_tables(rows: Rows, joint: FloatArray) -> Rows:
+def _replace_tables(rows: Rows, joint: FloatArray) -> Rows:
     """The rows with other values, in model units already, and without a missing cell."""
     tables = tuple(np.ascontiguousarray(part) for part in split_joint(joint, rows.widths))
     views = Views(

@@ -12,13 +12,13 @@ from fedhk._typing import FloatArray
 from fedhk.model.joint import joint_rows, split_joint, take
 from fedhk.model.rows import Rows
 
-# Rows that are brought to model units at a time, in bytes.
+# Rows that are brought to model units at a time, in bytes: large enough for matrix products, small beside the rows.
 BLOCK_BYTES = 2**25
 
 
 @dataclass(frozen=True, eq=False)
 class ClusterSums:
-    """Sums over rows of what they belong to clusters; those of a union of rows are the sum.
+    """Sums over rows, weighted by how much they belong to each cluster; those of a union of rows are the sum.
 
     Parameters
     ----------
@@ -34,16 +34,20 @@ class ClusterSums:
     sums: FloatArray
     seen: FloatArray
 
-    def means(self, widths: Sequence[int], full: Sequence[int], missing: float = 0.0) -> tuple[FloatArray, ...]:
+    def means(self, widths: Sequence[int], incomplete: Sequence[int], missing: float = 0.0) -> tuple[FloatArray, ...]:
         """Means per view, in model units; `missing` (0 is the grand mean) where no row of a cluster has the feature."""
-        parts = zip(split_joint(self.sums, widths), split_joint(self.seen, columns(widths, full)), strict=True)
+        parts = zip(split_joint(self.sums, widths), self.seen_by_view(widths, incomplete), strict=True)
         return tuple(
             np.divide(sums, seen, out=np.full(sums.shape, missing), where=np.broadcast_to(seen > 0, sums.shape))
             for sums, seen in parts
         )
 
+    def seen_by_view(self, widths: Sequence[int], incomplete: Sequence[int]) -> tuple[FloatArray, ...]:
+        """The columns of `seen` of each view, of shape (c, 1) or (c, d_h)."""
+        return split_joint(self.seen, _seen_columns(widths, incomplete))
+
     def to_array(self) -> FloatArray:
-        """One vector, for messages: also what masks sum."""
+        """All numbers as one vector that adds."""
         return np.concatenate([self.sizes, self.sums.ravel(), self.seen.ravel()])
 
     @classmethod
@@ -53,18 +57,13 @@ class ClusterSums:
         return cls(sizes, sums.reshape(n_clusters, -1), seen.reshape(n_clusters, -1))
 
 
-def columns(widths: Sequence[int], full: Sequence[int]) -> list[int]:
-    """Columns of `seen` for each view: one, or one per feature for the views whose numbers are in `full`."""
-    return [width if view in full else 1 for view, width in enumerate(widths)]
+def sums_size(n_clusters: int, widths: Sequence[int], incomplete: Sequence[int]) -> int:
+    """Numbers of `ClusterSums.to_array`."""
+    return n_clusters * (1 + sum(widths) + sum(_seen_columns(widths, incomplete)))
 
 
-def sums_size(n_clusters: int, widths: Sequence[int], full: Sequence[int]) -> int:
-    """Numbers of `to_array`."""
-    return n_clusters * (1 + sum(widths) + sum(columns(widths, full)))
-
-
-def cluster_sums(rows: Rows, memberships: Any, full: Sequence[int]) -> ClusterSums:
-    """The sums of one site's rows.
+def sum_clusters(rows: Rows, memberships: Any, incomplete: Sequence[int]) -> ClusterSums:
+    """Sum one site's rows by cluster.
 
     Parameters
     ----------
@@ -72,23 +71,28 @@ def cluster_sums(rows: Rows, memberships: Any, full: Sequence[int]) -> ClusterSu
         The rows, in the units of the means.
     memberships : array or sparse array of shape (n, c)
         How much each row belongs to each cluster.
-    full : sequence of int
-        Numbers of the views of which some row of some site lacks cells.
+    incomplete : sequence of int
+        Numbers of the views of which some row of some site lacks cells: what they have is counted per feature.
     """
     n_clusters, width = memberships.shape[1], sum(rows.widths)
     sums, seen = np.zeros((n_clusters, width)), np.zeros((n_clusters, width))
-    for part, joint in row_parts(rows):
+    for part, joint in iterate_rows(rows):
         belongs, has = memberships[part].astype(np.float64, copy=False).T, ~np.isnan(joint)
         sums += belongs @ np.where(has, joint, 0.0)
         seen += belongs @ has.astype(np.float64)
     parts = split_joint(seen, rows.widths)
-    held = [part if view in full else part.max(axis=1, keepdims=True) for view, part in enumerate(parts)]
-    return ClusterSums(np.asarray(memberships.sum(axis=0, dtype=np.float64)), sums, np.hstack(held))
+    counts = [part if view in incomplete else part.max(axis=1, keepdims=True) for view, part in enumerate(parts)]
+    return ClusterSums(np.asarray(memberships.sum(axis=0, dtype=np.float64)), sums, np.hstack(counts))
 
 
-def row_parts(rows: Rows) -> Iterator[tuple[slice, FloatArray]]:
+def iterate_rows(rows: Rows) -> Iterator[tuple[slice, FloatArray]]:
     """Ranges of rows that cover them once, each with its rows in model units, views side by side; NaN where missing."""
     size = max(1, BLOCK_BYTES // (8 * sum(rows.widths)))
     for start in range(0, rows.n_rows, size):
         part = slice(start, min(start + size, rows.n_rows))
         yield part, joint_rows(take(rows, np.arange(part.start, part.stop)), missing=np.nan).astype(np.float64)
+
+
+def _seen_columns(widths: Sequence[int], incomplete: Sequence[int]) -> list[int]:
+    """Columns of `seen` for each view: one, or one per feature for incomplete views."""
+    return [width if view in incomplete else 1 for view, width in enumerate(widths)]

@@ -2,9 +2,9 @@
 
 With Z the affinities (n, m) and d = Z^T 1 their column sums, heat goes from anchors to rows and back by
 G = d^(-1/2) Z^T Z d^(-1/2). Rows of Z sum to 1, so that d = Z^T Z 1: column sums are a product too, and sqrt(d) is the
-first eigenvector. Sites need d for nothing. They are told directions V and answer with Z^T Z V, a sum over rows; the
-server takes the best approximation in the span of all that it has asked (Rayleigh-Ritz), and asks next where it is
-still wrong: a block Krylov method whose every product is one exchange. The Gram matrix is the answer to V = I.
+first eigenvector. Sites need d for nothing. They get directions V and answer with Z^T Z V, a sum over rows. The server
+computes the best approximation in the span of all directions so far (Rayleigh-Ritz), and asks next for the directions
+of its error: a block Krylov method whose every product is one exchange. The Gram matrix is the answer to V = I.
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ import scipy.sparse as sp
 from sklearn.utils.extmath import randomized_svd
 
 from fedhk._typing import FloatArray
+
+# Directions beyond the wanted ones in the first exchange: the vectors after the last wanted one are what it is most
+# easily confused with.
+EXTRA_DIRECTIONS = 2
 
 # Directions of a basis that hold less than this share of the longest are what rounding leaves.
 SPAN = 1e-9
@@ -37,7 +41,7 @@ LEAST_VALUE = 1e-8
 
 
 @dataclass(frozen=True)
-class Ritz:
+class Eigenvectors:
     """The best approximation to leading eigenvectors in the span of what is known.
 
     Parameters
@@ -45,7 +49,7 @@ class Ritz:
     values : array of shape (k,)
         Approximate eigenvalues, largest first, from 0 to 1.
     vectors : array of shape (m, k)
-        Orthonormal, in the rotation of `canonical_turn`.
+        Orthonormal, in the rotation of `canonical_rotation`.
     errors : array of shape (m, k)
         G vectors - values vectors: where to look next.
     scales : array of shape (m,)
@@ -58,7 +62,7 @@ class Ritz:
     scales: FloatArray
 
     @property
-    def wrong(self) -> FloatArray:
+    def error_lengths(self) -> FloatArray:
         """Length of the error of each vector."""
         return np.asarray(np.linalg.norm(self.errors, axis=0))
 
@@ -68,9 +72,9 @@ class Ritz:
         return self.scales[:, None] * self.vectors[:, :n_components] / np.sqrt(values)
 
     def next_directions(self, n_wanted: int, tol: float) -> FloatArray:
-        """Where the wanted vectors are off by more than `tol`, as sites take them; no column if nowhere."""
-        off = np.flatnonzero(self.wrong[:n_wanted] > tol)
-        return unit_columns(self.scales[:, None] * self.errors[:, off])
+        """The errors of wanted vectors that are longer than `tol`, as sites get them; no column if there is none."""
+        off = np.flatnonzero(self.error_lengths[:n_wanted] > tol)
+        return normalise_columns(self.scales[:, None] * self.errors[:, off])
 
 
 def products(affinities: Any, directions: FloatArray, sample_weight: FloatArray | None = None) -> FloatArray:
@@ -96,18 +100,18 @@ def product_sensitivity(directions: FloatArray) -> float:
     return float(np.linalg.norm(directions, axis=1).max(initial=0.0))
 
 
-def start_directions(affinities: Any, n_directions: int) -> FloatArray:
+def first_directions(affinities: Any, n_directions: int) -> FloatArray:
     """First directions, from rows that stand in for those of the sites: ones, and their leading eigenvectors."""
     sums = np.asarray(affinities.sum(axis=0)).ravel()
     scales = _inverse_roots(sums)
     scaled = sp.csr_array(affinities @ sp.diags_array(scales))
-    vectors = _leading(scaled, min(n_directions, scaled.shape[1]))
+    vectors = _leading_vectors(scaled, min(n_directions, scaled.shape[1]))
     # an anchor that no stand-in is near to may still be near to rows
-    held = np.where(scales > 0, scales, scales[scales > 0].mean() if (scales > 0).any() else 1.0)
-    return unit_columns(np.column_stack([np.ones(len(sums)), held[:, None] * vectors[:, 1:]]))
+    filled = np.where(scales > 0, scales, scales[scales > 0].mean() if (scales > 0).any() else 1.0)
+    return normalise_columns(np.column_stack([np.ones(len(sums)), filled[:, None] * vectors[:, 1:]]))
 
 
-def ritz(known: Sequence[tuple[FloatArray, FloatArray]], n_wanted: int) -> Ritz:
+def approximate_eigenvectors(known: Sequence[tuple[FloatArray, FloatArray]], n_wanted: int) -> Eigenvectors:
     """Rayleigh-Ritz in the span of directions.
 
     Parameters
@@ -117,26 +121,26 @@ def ritz(known: Sequence[tuple[FloatArray, FloatArray]], n_wanted: int) -> Ritz:
     n_wanted : int
         Eigenvectors wanted; fewer where the span has fewer dimensions.
     """
-    asked, told = (np.hstack(parts) for parts in zip(*known, strict=True))
-    scales = _inverse_roots(told[:, 0])
-    basis = np.divide(asked, scales[:, None], out=np.zeros(asked.shape), where=scales[:, None] > 0)
+    directions, sums = (np.hstack(parts) for parts in zip(*known, strict=True))
+    scales = _inverse_roots(sums[:, 0])
+    basis = np.divide(directions, scales[:, None], out=np.zeros(directions.shape), where=scales[:, None] > 0)
     lengths = np.linalg.norm(basis, axis=0)
     lengths = np.where(lengths > 0, lengths, 1.0)
     left, sizes, right = scipy.linalg.svd(basis / lengths, full_matrices=False, lapack_driver="gesvd")
     kept = sizes > SPAN * sizes.max(initial=0.0)
     span, mix = left[:, kept], right[kept].T / sizes[kept]
-    images = (scales[:, None] * told / lengths) @ mix
-    return _best(span, images, scales, n_wanted)
+    images = (scales[:, None] * sums / lengths) @ mix
+    return _solve_span(span, images, scales, n_wanted)
 
 
-def gram_ritz(total: FloatArray, n_wanted: int) -> Ritz:
+def solve_gram(total: FloatArray, n_wanted: int) -> Eigenvectors:
     """Eigenvectors from the Gram matrix of all rows: nothing is approximate."""
     scales = _inverse_roots(total.sum(axis=1))
     normal = scales[:, None] * total * scales
     size = len(normal)
     few = max(0, size - n_wanted - BEYOND)
     values, vectors = scipy.linalg.eigh(normal, subset_by_index=[few, size - 1])
-    return _leading_ritz(values[::-1], vectors[:, ::-1], normal @ vectors[:, ::-1], scales, n_wanted)
+    return _choose_leading(values[::-1], vectors[:, ::-1], normal @ vectors[:, ::-1], scales, n_wanted)
 
 
 def eigengap(values: FloatArray, least: int, most: int) -> int:
@@ -148,7 +152,7 @@ def eigengap(values: FloatArray, least: int, most: int) -> int:
     return least + int(np.argmax(gaps))
 
 
-def canonical_turn(values: FloatArray, vectors: FloatArray) -> FloatArray:
+def canonical_rotation(values: FloatArray, vectors: FloatArray) -> FloatArray:
     """The rotation, of shape (k, k), after which vectors do not depend on how they were computed.
 
     An eigenvector is known up to its sign, and those of one eigenvalue (groups that heat does not leave) up to a
@@ -167,28 +171,28 @@ def canonical_turn(values: FloatArray, vectors: FloatArray) -> FloatArray:
     return turn
 
 
-def unit_columns(directions: FloatArray) -> FloatArray:
+def normalise_columns(directions: FloatArray) -> FloatArray:
     """Columns whose largest component is 1 or -1, so that few digits hold them; those of zeros stay."""
     largest = np.abs(directions).max(axis=0, initial=0.0)
     return np.asarray(directions / np.where(largest > 0, largest, 1.0))
 
 
-def _best(span: FloatArray, images: FloatArray, scales: FloatArray, n_wanted: int) -> Ritz:
+def _solve_span(span: FloatArray, images: FloatArray, scales: FloatArray, n_wanted: int) -> Eigenvectors:
     """The leading eigenvectors in an orthonormal span whose images under G are known."""
     inner = span.T @ images
     values, turns = np.linalg.eigh((inner + inner.T) / 2)
     turns = turns[:, ::-1]
-    return _leading_ritz(values[::-1], span @ turns, images @ turns, scales, n_wanted)
+    return _choose_leading(values[::-1], span @ turns, images @ turns, scales, n_wanted)
 
 
-def _leading_ritz(
+def _choose_leading(
     values: FloatArray, vectors: FloatArray, images: FloatArray, scales: FloatArray, n_wanted: int
-) -> Ritz:
+) -> Eigenvectors:
     """The first vectors in their canonical rotation; a group of equal eigenvalues is turned before it is cut."""
     count = min(n_wanted + BEYOND, len(values))
-    turn = canonical_turn(values[:count], vectors[:, :count])[:, :n_wanted]
+    turn = canonical_rotation(values[:count], vectors[:, :count])[:, :n_wanted]
     values, vectors, images = values[:n_wanted], vectors[:, :count] @ turn, images[:, :count] @ turn
-    return Ritz(np.clip(values, 0.0, 1.0), vectors, images - values * vectors, scales)
+    return Eigenvectors(np.clip(values, 0.0, 1.0), vectors, images - values * vectors, scales)
 
 
 def _inverse_roots(sums: FloatArray) -> FloatArray:
@@ -197,7 +201,7 @@ def _inverse_roots(sums: FloatArray) -> FloatArray:
     return np.asarray(np.where(sums > least, np.maximum(sums, least) ** -0.5, 0.0))
 
 
-def _leading(scaled: Any, count: int) -> FloatArray:
+def _leading_vectors(scaled: Any, count: int) -> FloatArray:
     """Leading eigenvectors of Z^T Z, largest eigenvalue first."""
     size = scaled.shape[1]
     if size > max(DENSE_COLUMNS, 2 * count):

@@ -1,7 +1,7 @@
 """Means of groups of rows from sums alone: groups are split in two, as often as needed, where rows spread most.
 
-Candidates are means of groups of one site's rows, which the site shows to the server. Where the server may see nothing
-but sums over all sites, it tells all of them the same points; each site adds up its rows by the nearest point, and the
+Candidates are means of groups of one site's rows, which the site sends to the server. Where the server may see nothing
+but sums over all sites, it sends all of them the same points; each site adds up its rows by the nearest point, and the
 sum over sites gives the means of the groups of all rows (k-means, of which a pass is one sum). From one group to some
 hundred it goes by splitting (Linde, Buzo and Gray, 1980), so that the many small sums at the start cost little.
 """
@@ -14,8 +14,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from fedhk._typing import FloatArray, IntArray
-from fedhk.embedding.anchors import moves
-from fedhk.embedding.cluster_sums import ClusterSums, cluster_sums, row_parts, sums_size
+from fedhk.embedding.anchors import scale_moves
+from fedhk.embedding.cluster_sums import ClusterSums, iterate_rows, sum_clusters, sums_size
 from fedhk.model.joint import take, view_sums
 from fedhk.model.rows import Rows
 from fedhk.starts.candidates import LEAST_ROWS, Candidates
@@ -23,17 +23,17 @@ from fedhk.starts.candidates import LEAST_ROWS, Candidates
 # A group is split if both halves can be groups of two rows at a site.
 LEAST_SPLIT = 2 * LEAST_ROWS
 
-# How far from the mean of its group the two halves start, in standard deviations.
+# How far from the mean of its group the two halves start, in standard deviations: inside the group, and apart.
 STEP = 0.5
 
 
-def groups_size(n_points: int, widths: Sequence[int], full: Sequence[int]) -> int:
-    """Numbers of `grouped`."""
-    return sums_size(n_points, widths, full) + n_points * len(widths)
+def groups_size(n_points: int, widths: Sequence[int], incomplete: Sequence[int]) -> int:
+    """Numbers of `sum_groups`."""
+    return sums_size(n_points, widths, incomplete) + n_points * len(widths)
 
 
-def grouped(rows: Rows, points: FloatArray, full: Sequence[int]) -> FloatArray:
-    """Sums of the rows of each group, and of their squares per view, as one vector.
+def sum_groups(rows: Rows, points: FloatArray, incomplete: Sequence[int]) -> FloatArray:
+    """Sum the rows of each group, and their squares per view, in one vector.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def grouped(rows: Rows, points: FloatArray, full: Sequence[int]) -> FloatArray:
         A site's rows.
     points : array of shape (k, sum of widths)
         Rows belong to the nearest; a missing cell counts as the grand mean.
-    full : sequence of int
+    incomplete : sequence of int
         Numbers of the views of which some row of some site lacks cells.
 
     Notes
@@ -50,13 +50,13 @@ def grouped(rows: Rows, points: FloatArray, full: Sequence[int]) -> FloatArray:
     no sum over sites, whoever the others are, tells a row.
     """
     labels = _labels(rows, points)
-    kept = np.flatnonzero(labels >= 0)
-    ones = np.ones(len(kept))
-    members = sp.csr_array((ones, (kept, labels[kept])), shape=(rows.n_rows, len(points)))
+    grouped = np.flatnonzero(labels >= 0)
+    ones = np.ones(len(grouped))
+    members = sp.csr_array((ones, (grouped, labels[grouped])), shape=(rows.n_rows, len(points)))
     squares = np.zeros((len(points), len(rows.widths)))
-    for part, joint in row_parts(rows):
+    for part, joint in iterate_rows(rows):
         squares += members[part].T @ view_sums(np.square(np.nan_to_num(joint, nan=0.0)), rows.widths)
-    return np.concatenate([cluster_sums(rows, members, full).to_array(), squares.ravel()])
+    return np.concatenate([sum_clusters(rows, members, incomplete).to_array(), squares.ravel()])
 
 
 def _labels(rows: Rows, points: FloatArray) -> IntArray:
@@ -77,28 +77,30 @@ def _labels(rows: Rows, points: FloatArray) -> IntArray:
 def _nearest(rows: Rows, points: FloatArray) -> IntArray:
     """The nearest point of each row."""
     norms = np.einsum("kd,kd->k", points, points)
-    parts = [np.argmin(norms - 2 * np.nan_to_num(joint, nan=0.0) @ points.T, axis=1) for _, joint in row_parts(rows)]
+    parts = [np.argmin(norms - 2 * np.nan_to_num(joint, nan=0.0) @ points.T, axis=1) for _, joint in iterate_rows(rows)]
     return np.concatenate(parts)
 
 
-def read_groups(total: FloatArray, n_points: int, widths: Sequence[int], full: Sequence[int]) -> Candidates:
-    """The groups that have rows, from the sum of `grouped` over sites."""
-    size = sums_size(n_points, widths, full)
+def read_groups(total: FloatArray, n_points: int, widths: Sequence[int], incomplete: Sequence[int]) -> Candidates:
+    """The groups that have rows, from the sum of `sum_groups` over sites."""
+    size = sums_size(n_points, widths, incomplete)
     found = ClusterSums.from_array(total[:size], n_points, widths)
-    means = np.hstack(found.means(widths, full, missing=np.nan))
-    held = found.sizes > 0.5
-    sizes, means = found.sizes[held], means[held]
-    squares = total[size:].reshape(n_points, -1)[held] / sizes[:, None]
+    means = np.hstack(found.means(widths, incomplete, missing=np.nan))
+    filled = found.sizes > 0.5  # a grid of masked sums may leave a trace of rounding in an empty group
+    sizes, means = found.sizes[filled], means[filled]
+    squares = total[size:].reshape(n_points, -1)[filled] / sizes[:, None]
     return Candidates(means, sizes, np.maximum(squares - view_sums(np.square(np.nan_to_num(means)), widths), 0.0))
 
 
-def split(found: Candidates, count: int, widths: Sequence[int], random_state: np.random.RandomState) -> FloatArray:
+def split_groups(
+    found: Candidates, count: int, widths: Sequence[int], random_state: np.random.RandomState
+) -> FloatArray:
     """Points for the next pass: the means, those of the groups that spread most split in two; at most `count`."""
     points = np.nan_to_num(found.points, nan=0.0)
     energy = np.where(found.sizes >= LEAST_SPLIT, found.sizes * found.spreads.sum(axis=1), 0.0)
     many = min(max(count - len(points), 0), int(np.count_nonzero(energy > 0)))
     chosen = np.argsort(-energy, kind="stable")[:many]
-    steps = moves(random_state.normal(size=(many, points.shape[1])), STEP**2 * found.spreads[chosen], widths)
+    steps = scale_moves(random_state.normal(size=(many, points.shape[1])), STEP**2 * found.spreads[chosen], widths)
     points = np.vstack([points, points[chosen] - steps])
     points[chosen] += steps
     return points

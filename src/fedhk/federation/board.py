@@ -59,6 +59,10 @@ class Board:
             versions[name] = versions.get(name, 0) + 1
         return replace(self, entries=self.entries | {type(entry): entry for entry in entries}, versions=versions)
 
+    def drop(self, *kinds: type[Entry]) -> Board:
+        """The board without entries that no later phase needs; those that are shared stay at the sites."""
+        return replace(self, entries={kind: entry for kind, entry in self.entries.items() if kind not in kinds})
+
     def get(self, kind: type[E]) -> E:
         """The entry of a type, which must be there."""
         entry = self.entries.get(kind)

@@ -140,6 +140,8 @@ class _Writer:
         return [mark, *shape] if mark else [*shape]
 
     def _keep(self, array: NDArray[Any]) -> None:
+        if not array.size:
+            return
         little = array.dtype.newbyteorder("<")
         self.parts.setdefault(array.dtype.str[1:], []).append(np.ascontiguousarray(array, little).ravel())
 

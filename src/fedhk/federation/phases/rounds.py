@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, ClassVar
 
 from fedhk.federation.board import Board
-from fedhk.federation.entries import FinalModel, FinalParameters, Minimisation, References, Schema
+from fedhk.federation.entries import FinalModel, FinalParameters, Minimisation, Schema, Space
 from fedhk.federation.participation import Participation
 from fedhk.federation.phases.base import Phase
 from fedhk.federation.protocols.base import Protocol, RoundContext, RoundReply, RoundRequest
@@ -69,7 +69,7 @@ class Rounds(Phase[RoundRequest, RoundReply]):
         return participation.draw(sites, seed)
 
     def _resolved(self, board: Board) -> Protocol:
-        return self.protocol.resolve(self.context.settings, board.get(References).widths, board.get(Schema).names)
+        return self.protocol.resolve(self.context.settings, board.get(Space).widths, board.get(Schema).names)
 
 
 def finish_rounds(board: Board, protocol: Protocol) -> Board:
@@ -78,6 +78,6 @@ def finish_rounds(board: Board, protocol: Protocol) -> Board:
     return board.put(FinalModel(model), FinalParameters(parameters))
 
 
-def digest_names(sites: Mapping[str, Any]) -> str:
+def digest_names(sites: Iterable[str]) -> str:
     """Who answered, in few letters."""
     return sha256("\n".join(sites).encode()).hexdigest()

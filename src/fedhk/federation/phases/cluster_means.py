@@ -1,0 +1,121 @@
+"""Cluster means: the objective at the end, and where the clusters of embedded rows are in the views that came in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fedhk._typing import FloatArray
+from fedhk.embedding.cluster_sums import ClusterSums, sum_clusters, sums_size
+from fedhk.errors import MessageError
+from fedhk.federation.board import Board, RowEntry, Shared
+from fedhk.federation.entries import FinalParameters, Population, References
+from fedhk.federation.phases.base import SumPhase
+from fedhk.federation.phases.finish import Finish, FinishRequest, final_parameters
+from fedhk.federation.phases.frame import Frame
+from fedhk.federation.plausible import ROUNDING, limits_from_moments
+from fedhk.federation.site import Site
+from fedhk.model.passes import Passes
+from fedhk.model.rows import Rows
+
+# The objective and the number of rows, without what own models are compared with: those of embedded rows need it not.
+OBJECTIVE = Finish(summary=False)
+OBJECTIVE_SIZE = 2
+
+
+@dataclass(frozen=True, eq=False)
+class ClusterMeans(Shared):
+    """What clusters look like.
+
+    Parameters
+    ----------
+    means : tuple of array of shape (c, d_h)
+        Mean of the rows of each cluster, by membership, in the common units before any calibration.
+    sizes : array of shape (c,)
+        Rows of each cluster, by membership.
+    """
+
+    means: tuple[FloatArray, ...]
+    sizes: FloatArray
+
+    def in_units(self, board: Board) -> tuple[FloatArray, ...]:
+        """The means in the units of the calibrated rows, where sites are calibrated."""
+        means = self.means
+        for frame in board.find(Frame):
+            means = tuple(part / factor for part, factor in zip(means, frame.calibration.factors, strict=True))
+        return means
+
+
+@dataclass(frozen=True)
+class FinishEmbeddedRequest:
+    """Ask for the objective and the sums of rows by cluster; `incomplete` numbers the views that lack cells."""
+
+    incomplete: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class FinishEmbedded(SumPhase[FinishEmbeddedRequest]):
+    """The objective at the final parameters and, in the same exchange, sums of rows by membership."""
+
+    name: ClassVar[str] = "finish embedded"
+    request_type: ClassVar[Any] = FinishEmbeddedRequest
+
+    def request(self, board: Board) -> FinishEmbeddedRequest:
+        return FinishEmbeddedRequest(incomplete_views(board))
+
+    def size(self, board: Board) -> int:
+        widths = board.get(References).widths
+        return OBJECTIVE_SIZE + sums_size(_n_clusters(board), widths, incomplete_views(board))
+
+    @staticmethod
+    def vector(site: Site, request: FinishEmbeddedRequest) -> FloatArray:
+        parameters = final_parameters(site)
+        with Passes(site.rows(), parameters.n_clusters, site.workers) as scan:
+            memberships = scan.assign(parameters)[0]
+        found = sum_clusters(rows_before_entries(site), memberships, request.incomplete)
+        return np.concatenate([Finish.vector(site, FinishRequest(summary=False)), found.to_array()])
+
+    def check_vector(self, board: Board, values: FloatArray, site: str) -> None:
+        objective, sums = np.split(values, [OBJECTIVE_SIZE])
+        OBJECTIVE.check_vector(board, objective, site)
+        references, incomplete = board.get(References), incomplete_views(board)
+        found = ClusterSums.from_array(sums, _n_clusters(board), references.widths)
+        reach = limits_from_moments(references.references, board.get(Population).moments)
+        check_cluster_sums(found, float(objective[1]), reach, incomplete, site)
+
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:
+        objective, sums = np.split(total, [OBJECTIVE_SIZE])
+        widths = board.get(References).widths
+        found = ClusterSums.from_array(sums, _n_clusters(board), widths)
+        means = ClusterMeans(found.means(widths, incomplete_views(board)), found.sizes)
+        return OBJECTIVE.take(board, objective, noise).put(means)
+
+
+def rows_before_entries(site: Site) -> Rows:
+    """The site's rows in the common model units, before they are calibrated or embedded."""
+    return site.rows(upto=type(next(site.board.find(RowEntry))))
+
+
+def incomplete_views(board: Board) -> tuple[int, ...]:
+    """Numbers of the views of which some site lacks cells, so that what rows have is counted per feature."""
+    moments = board.get(Population).moments
+    return tuple(view for view, found in enumerate(moments) if np.any(found.weight != found.rows))
+
+
+def check_cluster_sums(
+    found: ClusterSums, rows: float, reach: tuple[FloatArray, ...], incomplete: tuple[int, ...], site: str
+) -> None:
+    """Refuse sums of rows by membership that so many rows cannot have."""
+    most = (1 + ROUNDING) * rows
+    if np.any(found.sizes < 0) or found.sizes.sum() > most or np.any(found.seen < 0) or np.any(found.seen > most):
+        raise MessageError(f"clusters with more rows than the {rows:.6g} of the site, or with fewer than none", site)
+    seen = found.seen_by_view([len(limits) for limits in reach], incomplete)
+    limits = np.hstack([part * limit for part, limit in zip(seen, reach, strict=True)])
+    if np.any(np.abs(found.sums) > limits):
+        raise MessageError("means of clusters far outside the range of the sites", site)
+
+
+def _n_clusters(board: Board) -> int:
+    return board.get(FinalParameters).parameters.n_clusters

@@ -1,0 +1,286 @@
+"""Diffuse: the directions in which heat stays longest, from sums over rows, and rows embedded in them.
+
+Sites get directions and answer with products of their affinities with them, or with the Gram matrix of their affinities
+where that is smaller. The server computes eigenvectors, and asks again where they are not good enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fedhk._typing import FloatArray
+from fedhk.embedding.diffusion_map import DiffusionMap, embed_affinities, make_embedded_rows
+from fedhk.embedding.embedded import EmbeddedModel
+from fedhk.embedding.spectrum import (
+    EXTRA_DIRECTIONS,
+    Eigenvectors,
+    approximate_eigenvectors,
+    eigengap,
+    first_directions,
+    gram,
+    normalise_columns,
+    product_sensitivity,
+    products,
+    solve_gram,
+)
+from fedhk.errors import MessageError
+from fedhk.federation.board import Board, Entry, RowEntry
+from fedhk.federation.entries import Schema, Space
+from fedhk.federation.phases.anchors import MOST_CLUSTERS, PRECISION, Anchors, StandIns, vectors_wanted
+from fedhk.federation.phases.base import Sum, SumPhase
+from fedhk.federation.phases.candidates import begin_rounds
+from fedhk.federation.phases.cluster_means import ClusterMeans
+from fedhk.federation.phases.rounds import digest_names
+from fedhk.federation.plausible import MOST_ROWS, ROUNDING
+from fedhk.federation.protocols.base import Protocol
+from fedhk.federation.site import Site
+from fedhk.federation.table import Table, round_as_sent
+from fedhk.model.fitted import FittedModel
+from fedhk.model.rows import Rows
+from fedhk.starts.settings import Settings
+
+# The error at which an eigenvector is good enough, and the most exchanges that are spent on it: below, neither labels
+# nor the objective of the rounds changed on generated data.
+TOL, MOST_EXCHANGES = 0.02, 6
+
+# Bytes of a number that sites get and that they send, and the exchanges that eigenvectors usually take: by these the
+# Gram matrix and products with directions are compared.
+RECEIVED_BYTES, SENT_BYTES, USUAL_EXCHANGES = 2, 8, 3
+
+# What rounding may add to sums of affinities.
+SLACK = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Embedding(RowEntry):
+    """The embedding: from here on a row is its place among the directions in which heat stays.
+
+    Parameters
+    ----------
+    projection : Table of shape (m, k)
+        What affinities are multiplied by.
+    values : array of shape (n,)
+        Eigenvalues, largest first.
+    """
+
+    projection: Table
+    values: FloatArray
+
+    def apply(self, rows: Rows) -> Rows:
+        self.projection.check((sum(rows.widths), None), "", "directions of the embedding")
+        embedding = embed_affinities(rows.views.tables[0], self.projection.read())
+        return make_embedded_rows(embedding, rows.sample_weight)
+
+    def wrap(self, model: FittedModel, board: Board) -> FittedModel:
+        clusters = board.get(ClusterMeans)
+        return EmbeddedModel(
+            model.parameters,
+            model.references,
+            model.view_names,
+            model.columns,
+            diffusion=DiffusionMap(board.get(Anchors).graph, self.projection.read(), self.values),
+            means=clusters.in_units(board),
+            sizes=clusters.sizes,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Search(Entry):
+    """Where the search for eigenvectors stands.
+
+    Parameters
+    ----------
+    directions : array of shape (m, q)
+        What sites are asked next, as they read it; with q = 0 the whole Gram matrix is asked for.
+    known : tuple of (directions, products)
+        What was asked and answered so far, by the same sites; the first direction of all is 1.
+    exchanges : int
+        How often sites were asked; more often than is `known` where sites came or went on the way.
+    answered, known_by : str
+        Digest of the names of the sites that answered last, and of those whose products are known.
+    """
+
+    directions: FloatArray
+    known: tuple[tuple[FloatArray, FloatArray], ...] = ()
+    exchanges: int = 0
+    answered: str = ""
+    known_by: str = ""
+
+    @property
+    def asks_gram(self) -> bool:
+        """Whether the whole Gram matrix is asked for."""
+        return int(self.directions.shape[1]) == 0
+
+    @property
+    def size(self) -> int:
+        """Numbers of an answer."""
+        columns = len(self.directions)
+        return columns * (columns + 1) // 2 if self.asks_gram else self.directions.size
+
+    def as_matrix(self, values: FloatArray) -> FloatArray:
+        """The numbers of an answer as a matrix."""
+        if not self.asks_gram:
+            return values.reshape(self.directions.shape)
+        upper = np.zeros((len(self.directions), len(self.directions)))
+        upper[np.triu_indices(len(upper))] = values
+        return upper + np.triu(upper, 1).T
+
+
+@dataclass(frozen=True, eq=False)
+class DiffuseRequest:
+    """Ask for products of affinities with directions, or for their whole Gram matrix where there are none.
+
+    Parameters
+    ----------
+    ones : bool
+        Whether the first direction is 1, which need not be sent: its product are the column sums.
+    directions : Table of shape (m, q)
+        The others.
+    """
+
+    ones: bool
+    directions: Table
+
+    def read(self) -> FloatArray:
+        """All directions."""
+        rest = self.directions.read()
+        return np.hstack([np.ones((len(rest), 1)), rest]) if self.ones else rest
+
+
+@dataclass(frozen=True)
+class Diffuse(SumPhase[DiffuseRequest]):
+    """Eigenvectors of the diffusion, the embedding that they give, and the start of the rounds in it.
+
+    Parameters
+    ----------
+    settings : Settings
+        The model of embedded rows.
+    protocol : Protocol
+        What the rounds after it send.
+    n_clusters : int or None
+        Number of clusters; None is the number after which eigenvalues fall most.
+    seed : int
+        Of what is drawn.
+    workers : int
+        Threads for the server's own work.
+    tol : float
+        Error of the eigenvectors at which no further exchange is spent on them.
+    max_exchanges : int
+        Most exchanges for the eigenvectors.
+    """
+
+    name: ClassVar[str] = "diffuse"
+    request_type: ClassVar[Any] = DiffuseRequest
+
+    settings: Settings
+    protocol: Protocol
+    n_clusters: int | None
+    seed: int
+    workers: int = 1
+    tol: float = TOL
+    max_exchanges: int = MOST_EXCHANGES
+
+    def begin(self, board: Board) -> Board:
+        stand_ins, wanted = board.get(StandIns).affinities, self._wanted(board)
+        columns, asked = stand_ins.shape[1], wanted + EXTRA_DIRECTIONS
+        if gram_is_smaller(columns, asked):
+            return board.put(Search(np.zeros((columns, 0))))
+        # where rows that stand in for those of the sites say that heat stays longest
+        return board.put(Search(round_as_sent(first_directions(stand_ins, asked), PRECISION)))
+
+    def is_done(self, board: Board, exchanges: int) -> bool:  # noqa: ARG002
+        return board.has(Embedding)
+
+    def request(self, board: Board) -> DiffuseRequest:
+        search = board.get(Search)
+        ones = not search.known and not search.asks_gram
+        return DiffuseRequest(ones, Table.of(search.directions[:, int(ones) :], PRECISION))
+
+    def size(self, board: Board) -> int:
+        return board.get(Search).size
+
+    @staticmethod
+    def vector(site: Site, request: DiffuseRequest) -> FloatArray:
+        site.board.get(Anchors)
+        rows = site.rows(upto=Embedding)
+        request.directions.check((sum(rows.widths), None), site.name, "directions")
+        affinities, directions = rows.views.tables[0], request.read()
+        if directions.shape[1]:
+            return products(affinities, directions, rows.sample_weight).ravel()
+        whole = gram(affinities, rows.sample_weight)
+        return np.asarray(whole[np.triu_indices(len(whole))])
+
+    def check_vector(self, board: Board, values: FloatArray, site: str) -> None:
+        if values.dtype != np.float64:
+            raise MessageError(f"sums have type {values.dtype}, expected float64", site)
+        search = board.get(Search)
+        total = search.as_matrix(values)
+        if search.known:
+            rows = float(search.known[0][1][:, 0].sum())  # of all sites
+        else:  # the first direction is 1: these are column sums, and the shares of a row sum to 1
+            first = total.sum(axis=1) if search.asks_gram else total[:, 0]
+            rows = float(first.sum())
+            if np.any(first < -SLACK * max(rows, 1.0)) or rows > MOST_ROWS:
+                raise MessageError("sums of affinities below zero, or of more rows than anybody has", site)
+        longest = 1.0 if search.asks_gram else product_sensitivity(search.directions)
+        if float(np.linalg.norm(total)) > (1 + SLACK) * max(rows, 0.0) * longest:
+            raise MessageError(f"products larger than those of {rows:.6g} rows can be", site)
+
+    def combine(self, board: Board, replies: Mapping[str, Sum]) -> Board:
+        return super().combine(self.note_sites(board, replies), replies)
+
+    def note_sites(self, board: Board, sites: Iterable[str]) -> Board:
+        """Server: the board before the sum of these sites is taken."""
+        return board.put(replace(board.get(Search), answered=digest_names(sites)))
+
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+        search = board.get(Search)
+        search, wanted = replace(search, exchanges=search.exchanges + 1), self._wanted(board)
+        if search.known and search.answered != search.known_by:
+            return board.put(_begin_again(search, wanted))
+        if search.asks_gram:
+            return self._embed(board, solve_gram(search.as_matrix(total), wanted))
+        known = (*search.known, (search.directions, search.as_matrix(total)))
+        search = replace(search, known=known, known_by=search.answered)
+        found = approximate_eigenvectors(search.known, wanted)
+        directions = found.next_directions(wanted, self.tol)
+        if directions.shape[1] == 0 or search.exchanges >= self.max_exchanges:
+            return self._embed(board, found)
+        return board.put(replace(search, directions=round_as_sent(directions, PRECISION)))
+
+    def _embed(self, board: Board, found: Eigenvectors) -> Board:
+        """Publish the embedding, and choose the start of the rounds on rows that stand in for those of the sites."""
+        values = found.values
+        count = eigengap(values, 2, MOST_CLUSTERS) if self.n_clusters is None else min(self.n_clusters, len(values))
+        projection = found.projection(count)
+        # embedded rows have length 1 whatever the unit, and few digits hold numbers around 1
+        largest = max(float(np.abs(projection).max(initial=0.0)), 1e-300)
+        embedding = Embedding(Table.of(projection / largest, PRECISION), values)
+        rows = make_embedded_rows(embed_affinities(board.get(StandIns).affinities, embedding.projection.read()))
+        settings = self.settings.with_clusters(self.n_clusters or count)
+        start = settings.start(rows, np.random.RandomState(self.seed), self.workers)
+        space = Space((np.full(count, 1.0 + ROUNDING),))  # embedded rows have length 1
+        protocol = self.protocol.resolve(settings, space.widths, board.get(Schema).names)
+        return begin_rounds(board.drop(StandIns, Search).put(embedding, space), protocol, start, rows)
+
+    def _wanted(self, board: Board) -> int:
+        """Eigenvectors that must be good."""
+        return min(vectors_wanted(self.n_clusters), board.get(Anchors).graph.n_columns)
+
+
+def gram_is_smaller(columns: int, directions: int) -> bool:
+    """Whether the whole Gram matrix costs a site fewer bytes than products with so many directions do."""
+    one = columns * directions * (SENT_BYTES + RECEIVED_BYTES)
+    return columns * (columns + 1) // 2 * SENT_BYTES < USUAL_EXCHANGES * one
+
+
+def _begin_again(search: Search, wanted: int) -> Search:
+    """Ask again for what was found of the eigenvectors: products of other sites than before do not go together."""
+    found = approximate_eigenvectors(search.known, wanted)
+    ones = np.ones((len(search.directions), 1))
+    directions = normalise_columns(np.hstack([ones, found.scales[:, None] * found.vectors[:, 1:]]))
+    return replace(search, known=(), directions=round_as_sent(directions, PRECISION))
