@@ -1,4 +1,4 @@
-"""Federations for tests: plans, engines that can be made to lie, and whole runs through `conduct`."""
+"""Federations for tests: phases, engines that can be made to lie, and whole runs through `conduct`."""
 
 from __future__ import annotations
 
@@ -7,18 +7,26 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from fedhk.data.clients import check_clients
-from fedhk.estimators import efkmvc
+from fedhk.estimators import federated
+from fedhk.federation.aggregators import SumAggregator
 from fedhk.federation.checkpoint import save_run
 from fedhk.federation.engines.inprocess import InProcessEngine
+from fedhk.federation.entries import Minimisation, Result
 from fedhk.federation.messages import decode
-from fedhk.federation.run import Participation, Run, conduct
-from fedhk.federation.site import SiteState
-from fedhk.federation.state import Plan
+from fedhk.federation.participation import Participation
+from fedhk.federation.phases.candidates import ChooseStart
+from fedhk.federation.phases.describe import Describe, Energy
+from fedhk.federation.phases.finish import Finish
+from fedhk.federation.phases.rounds import Rounds
+from fedhk.federation.protocols import make_protocol
+from fedhk.federation.protocols.base import RoundContext
+from fedhk.federation.run import Run, conduct
+from fedhk.federation.site import Site
 from fedhk.starts.settings import Settings
 
 
-def make_plan(n_clusters=3, **changes):
-    """A plan with small numbers; any field of `Settings` or `Plan` may be changed."""
+def make_settings(n_clusters=3, **changes):
+    """Settings with small numbers; any field of `Settings` may be changed."""
     settings = {
         "heat_coef": "uniform",
         "scaling": "standard",
@@ -26,24 +34,28 @@ def make_plan(n_clusters=3, **changes):
         "fuzzifier": 1.1,
         "view_weights": "uniform",
         "view_exponent": 2.0,
-        "init": "k-fed",
+        "init": "k-means++",
         "n_init": 3,
     }
-    settings |= {name: changes.pop(name) for name in list(changes) if name in settings}
-    plan = {
-        "protocol": "statistics",
-        "local_passes": 3,
-        "client_weights": "mass",
-        "quality_temperature": 10.0,
-        "max_rounds": 5,
-        "tol": 0.0,
-        "seed": 0,
-    }
-    return Plan(settings=Settings(n_clusters=n_clusters, **settings), **plan | changes)
+    return Settings(n_clusters=n_clusters, **settings | changes)
 
 
-def site_states(sites):
-    return {name: SiteState(name, views) for name, views in check_clients(sites).items()}
+def make_phases(n_clusters=3, *, protocol="statistics", aggregator=None, max_rounds=5, tol=0.0, seed=0, **changes):
+    """The phases of a plain run up to its end, without own models."""
+    settings, protocol = make_settings(n_clusters, **changes), make_protocol(protocol)
+    aggregator = aggregator or SumAggregator()
+    return [
+        Describe(settings),
+        *([] if settings.heat_coef == "uniform" else [Energy()]),
+        ChooseStart(settings, protocol, aggregator, seed),
+        Rounds(protocol, RoundContext(settings, aggregator), max_rounds, tol),
+        Finish(summary=False),
+    ]
+
+
+def make_sites(sites):
+    """Sites in this process, as an engine takes them."""
+    return {name: Site(name, views) for name, views in check_clients(sites).items()}
 
 
 class TestEngine:
@@ -62,7 +74,7 @@ class TestEngine:
     __test__ = False
 
     def __init__(self, sites, tamper=None, present=None, **engine):
-        self.engine = InProcessEngine(site_states(sites), **engine)
+        self.engine = InProcessEngine(make_sites(sites), **engine)
         self.tamper = tamper or (lambda *asked: asked[-1])
         self.present = present or (lambda *_: self.engine.sites())
         self.exchanges = 0
@@ -87,14 +99,15 @@ class TestEngine:
         self.engine.close()
 
 
-def run_sites(plan, sites, *, tamper=None, present=None, fraction=1.0, min_sites=1, after=(), run=None, **options):
+def run_sites(
+    phases, sites, *, tamper=None, present=None, fraction=1.0, min_sites=1, after=(), run=None, seed=0, **options
+):
     """A whole run, and the engine that carried it."""
     limits = {"max_bytes": options.pop("max_bytes")} if "max_bytes" in options else {}
     engine = sites if isinstance(sites, TestEngine) else TestEngine(sites, tamper, present, **options)
-    participation = Participation(fraction, min_sites, **limits)
-    workers = options.get("workers", 1)
+    participation = Participation(fraction, min_sites)
     try:
-        done = conduct(plan, engine, run or Run(), participation=participation, workers=workers, after=after)
+        done = conduct(phases, engine, run or Run(), seed=seed, participation=participation, after=after, **limits)
     finally:
         engine.close()
     return done, engine
@@ -102,13 +115,13 @@ def run_sites(plan, sites, *, tamper=None, present=None, fraction=1.0, min_sites
 
 def assert_same_model(one, other):
     """Two runs ended with the same bits."""
-    first, second = one.state.progress, other.state.progress
+    first, second = (run.board.get(Minimisation).progress for run in (one, other))
     assert first.iteration == second.iteration
     assert_array_equal(np.hstack(first.parameters.centers), np.hstack(second.parameters.centers))
     assert_array_equal(first.parameters.view_weights, second.parameters.view_weights)
     assert first.parameters.fuzzifier == second.parameters.fuzzifier
     assert [r["objective"] for r in one.history] == [r["objective"] for r in other.history]
-    assert one.state.final_objective == other.state.final_objective
+    assert one.board.get(Result).objective == other.board.get(Result).objective
 
 
 class Stop(BaseException):
@@ -118,13 +131,13 @@ class Stop(BaseException):
 def resumed_after(last, model, sites, monkeypatch):
     """A fit that is killed after so many exchanges, and goes on from its checkpoint."""
 
-    def save_then_stop(folder, plan, run):
-        save_run(folder, plan, run)
-        if run.state.exchange == last:
+    def save_then_stop(folder, run, plan):
+        save_run(folder, run, plan)
+        if run.exchange == last:
             raise Stop
 
     with monkeypatch.context() as patch:
-        patch.setattr(efkmvc, "save_run", save_then_stop)
+        patch.setattr(federated, "save_run", save_then_stop)
         with pytest.raises(Stop):
             model.fit(sites)
     return model.fit(sites, resume=True)

@@ -13,6 +13,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
+from fedhk.estimators.site_model import write_site_model
 from fedhk.federation.engines.flower import ACTION, KEY, RECORD, GridTransport, reply_with
 from fedhk.federation.engines.remote import RemoteSites
 from fedhk.federation.remote.policy import Policy, read_policy
@@ -29,7 +30,7 @@ class FlowerEngine(RemoteSites):
     grid : flwr.serverapp.Grid
         What Flower gives a ServerApp.
     **options
-        As in `fedhk.federation.engines.remote.RemoteSites`: `expected`, `wait_for`, `wait`, `memory`.
+        As in `fedhk.federation.engines.remote.RemoteSites`: `expected`, `wait_for`, `wait`.
 
     Examples
     --------
@@ -89,7 +90,8 @@ def site_answer(node_config: dict[str, Any], payload: bytes) -> bytes:
         return refusal(name[:100], 0, f"its SuperNode's --node-config lacks {', '.join(missing)}")
     try:
         policy = read_policy(Path(node_config["policy"])) if node_config.get("policy") else Policy()
-        site = RemoteSite(name, Path(node_config["data"]), Path(node_config["state"]), policy)
+        data, state = Path(node_config["data"]), Path(node_config["state"])
+        site = RemoteSite(name, data, state, write_site_model, policy)
     except Exception:
         logging.getLogger("fedhk.site").exception("the site cannot be set up")
         return refusal("unnamed", 0, "its name or policy cannot be used; its log says more")

@@ -25,6 +25,7 @@ from fedhk.federation.board import Board
 from fedhk.federation.entries import Terms
 from fedhk.federation.gate import answer_message
 from fedhk.federation.messages import MAX_BYTES, MAX_NAME, Message, decode, encode
+from fedhk.federation.phases import load_phases
 from fedhk.federation.phases.deliver import Outcome
 from fedhk.federation.remote.delivery import WriteModel, write_outcome
 from fedhk.federation.remote.greet import Greet
@@ -144,6 +145,7 @@ class RemoteSite:
 
     def _pass(self, request: Message, site: Site) -> tuple[Site, bytes]:
         """Pass a message through the gate."""
+        load_phases()
         guard = PolicyGuard(self.policy, self._read_views, self.folder / LEDGER)
         site, reply = answer_message(site, guard, request)
         return site, encode(reply)
