@@ -1,6 +1,10 @@
-"""Federations for tests: phases, engines that can be made to lie, and whole runs through `conduct`."""
+"""Federations for tests: plans, an engine whose sites can be made to lie, and whole runs through `conduct`."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,25 +12,71 @@ from numpy.testing import assert_array_equal
 
 from fedhk.data.clients import check_clients
 from fedhk.estimators import federated
-from fedhk.federation.aggregators import SumAggregator
+from fedhk.federation.aggregators import Aggregator, make_aggregator
 from fedhk.federation.checkpoint import save_run
+from fedhk.federation.codec import pack, unpack
 from fedhk.federation.engines.inprocess import InProcessEngine
-from fedhk.federation.entries import Minimisation, Result
-from fedhk.federation.messages import decode
+from fedhk.federation.entries import FinalParameters, Minimisation, Result
+from fedhk.federation.gate import ENTRIES
+from fedhk.federation.messages import decode, encode
 from fedhk.federation.participation import Participation
-from fedhk.federation.phases.candidates import ChooseStart
+from fedhk.federation.phases.base import Phase, phase_named
+from fedhk.federation.phases.candidates import ChooseFrame, ChooseStart, GivenStart
+from fedhk.federation.phases.deliver import Deliver
 from fedhk.federation.phases.describe import Describe, Energy
 from fedhk.federation.phases.finish import Finish
 from fedhk.federation.phases.rounds import Rounds
 from fedhk.federation.protocols import make_protocol
-from fedhk.federation.protocols.base import RoundContext
+from fedhk.federation.protocols.base import Protocol, RoundContext
 from fedhk.federation.run import Run, conduct
 from fedhk.federation.site import Site
+from fedhk.personal.options import Personal
 from fedhk.starts.settings import Settings
 
 
-def make_settings(n_clusters=3, **changes):
-    """Settings with small numbers; any field of `Settings` may be changed."""
+@dataclass(frozen=True)
+class Plan:
+    """What a run in a test is made of; `phases` is the list that an estimator would make of it.
+
+    Parameters
+    ----------
+    settings : Settings
+        The model.
+    protocol, aggregator, max_rounds, tol, seed
+        Of the run.
+    calibration : "auto", (float, float) or None
+        How a frame is chosen; None chooses a start alone.
+    personal : Personal or None
+        Own models at the end; None leaves this phase out.
+    """
+
+    settings: Settings
+    protocol: Protocol
+    aggregator: Aggregator
+    max_rounds: int = 5
+    tol: float = 0.0
+    seed: int = 0
+    calibration: Any = None
+    personal: Personal | None = None
+
+    def phases(self, workers: int = 1) -> list[Phase[Any, Any]]:
+        """The phases of the run."""
+        settings = self.settings
+        start = settings, self.protocol, self.aggregator, self.seed, workers
+        phases = [Describe(settings)] if settings.heat_coef == "uniform" else [Describe(settings), Energy()]
+        if not isinstance(settings.init, str):
+            phases.append(GivenStart(settings, self.protocol))
+        elif self.calibration is None:
+            phases.append(ChooseStart(*start))
+        else:
+            phases.append(ChooseFrame(*start, None if self.calibration == "auto" else self.calibration))
+        phases.append(Rounds(self.protocol, RoundContext(settings, self.aggregator), self.max_rounds, self.tol))
+        phases.append(Finish(summary=self.personal is not None and self.personal.uses_summary))
+        return [*phases, Deliver(self.personal, settings.learn_weights)] if self.personal is not None else phases
+
+
+def make_plan(n_clusters=3, **changes):
+    """A plan with small numbers; any field of `Settings` or `Plan` may be changed, parts may be given by name."""
     settings = {
         "heat_coef": "uniform",
         "scaling": "standard",
@@ -37,34 +87,29 @@ def make_settings(n_clusters=3, **changes):
         "init": "k-means++",
         "n_init": 3,
     }
-    return Settings(n_clusters=n_clusters, **settings | changes)
+    known = {part.name for part in fields(Settings)}
+    settings |= {name: changes.pop(name) for name in list(changes) if name in known}
+    if not isinstance(settings["init"], str):
+        settings["init"] = tuple(settings["init"])
+    protocol = make_protocol(changes.pop("protocol", "statistics"))
+    aggregator = make_aggregator(changes.pop("aggregator", "sum"))
+    return Plan(Settings(n_clusters=n_clusters, **settings), protocol, aggregator, **changes)
 
 
-def make_phases(n_clusters=3, *, protocol="statistics", aggregator=None, max_rounds=5, tol=0.0, seed=0, **changes):
-    """The phases of a plain run up to its end, without own models."""
-    settings, protocol = make_settings(n_clusters, **changes), make_protocol(protocol)
-    aggregator = aggregator or SumAggregator()
-    return [
-        Describe(settings),
-        *([] if settings.heat_coef == "uniform" else [Energy()]),
-        ChooseStart(settings, protocol, aggregator, seed),
-        Rounds(protocol, RoundContext(settings, aggregator), max_rounds, tol),
-        Finish(summary=False),
-    ]
-
-
-def make_sites(sites):
-    """Sites in this process, as an engine takes them."""
+def site_states(sites):
+    """Sites before a run."""
     return {name: Site(name, views) for name, views in check_clients(sites).items()}
 
 
-class TestEngine:
-    """Sites in this process; `tamper` changes what they answer, `present` says who is there.
+class TestEngine(InProcessEngine):
+    """Sites in this process; `tamper` changes what they answer, `present` says who is there; all messages are kept.
 
     Parameters
     ----------
     sites : dict
-        As for `EFKMVC.fit`.
+        As for `EFKMVC.fit`, or of `Site`.
+    guards, options
+        As in `InProcessEngine`.
     tamper : callable, optional
         From (site, phase, exchange, answer) to another answer; None is no answer.
     present : callable, optional
@@ -73,10 +118,11 @@ class TestEngine:
 
     __test__ = False
 
-    def __init__(self, sites, tamper=None, present=None, **engine):
-        self.engine = InProcessEngine(make_sites(sites), **engine)
+    def __init__(self, sites, guards=None, *, tamper=None, present=None, **options):
+        known = isinstance(sites, dict) and all(isinstance(site, Site) for site in sites.values())
+        super().__init__(sites if known else site_states(sites), guards, **options)
         self.tamper = tamper or (lambda *asked: asked[-1])
-        self.present = present or (lambda *_: self.engine.sites())
+        self.present = present or (lambda *_: super(TestEngine, self).sites())
         self.exchanges = 0
         self.sent, self.received, self.phases = [], [], []
 
@@ -87,7 +133,7 @@ class TestEngine:
         if not requests:
             return {}
         asked = decode(next(iter(requests.values())))
-        answers = self.engine.exchange(requests)
+        answers = super().exchange(requests)
         changed = {site: self.tamper(site, asked.kind, asked.round, answer) for site, answer in answers.items()}
         self.exchanges += 1
         self.phases.append(asked.kind)
@@ -95,33 +141,103 @@ class TestEngine:
         self.received.append({site: answer for site, answer in changed.items() if answer is not None})
         return self.received[-1]
 
-    def close(self):
-        self.engine.close()
 
-
-def run_sites(
-    phases, sites, *, tamper=None, present=None, fraction=1.0, min_sites=1, after=(), run=None, seed=0, **options
-):
+def run_sites(plan, sites, *, tamper=None, present=None, fraction=1.0, min_sites=1, after=(), run=None, **options):
     """A whole run, and the engine that carried it."""
     limits = {"max_bytes": options.pop("max_bytes")} if "max_bytes" in options else {}
-    engine = sites if isinstance(sites, TestEngine) else TestEngine(sites, tamper, present, **options)
+    engine = sites if isinstance(sites, TestEngine) else TestEngine(sites, tamper=tamper, present=present, **options)
     participation = Participation(fraction, min_sites)
+    phases = plan.phases(options.get("workers", 1))
     try:
-        done = conduct(phases, engine, run or Run(), seed=seed, participation=participation, after=after, **limits)
+        done = conduct(phases, engine, run or Run(), seed=plan.seed, participation=participation, after=after, **limits)
     finally:
         engine.close()
     return done, engine
 
 
+def fit_recorded(model, sites, monkeypatch, **engine_options):
+    """Fit an estimator; the model, and the engine with all of its messages."""
+    engines = []
+
+    class Recording(TestEngine):
+        def __init__(self, *args, **options):
+            super().__init__(*args, **options | engine_options)
+            engines.append(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(federated, "InProcessEngine", Recording)
+        model.fit(sites)
+    return model, engines[0]
+
+
+def parameters_of(run):
+    """The parameters that the rounds ended with, in features."""
+    return run.board.get(FinalParameters).parameters
+
+
+def progress_of(run):
+    """Where the rounds stand."""
+    return run.board.get(Minimisation).progress
+
+
 def assert_same_model(one, other):
     """Two runs ended with the same bits."""
-    first, second = (run.board.get(Minimisation).progress for run in (one, other))
+    first, second = progress_of(one), progress_of(other)
     assert first.iteration == second.iteration
     assert_array_equal(np.hstack(first.parameters.centers), np.hstack(second.parameters.centers))
     assert_array_equal(first.parameters.view_weights, second.parameters.view_weights)
     assert first.parameters.fuzzifier == second.parameters.fuzzifier
+    assert_array_equal(np.hstack(parameters_of(one).centers), np.hstack(parameters_of(other).centers))
     assert [r["objective"] for r in one.history] == [r["objective"] for r in other.history]
     assert one.board.get(Result).objective == other.board.get(Result).objective
+
+
+# ------------------------------------------------------------------------------------------------- what messages hold
+
+
+def read_reply(payload):
+    """What a site answered, as the dataclass of its phase."""
+    message = decode(payload)
+    return unpack(message.values, message.arrays, phase_named(message.kind).reply_type)
+
+
+def write_reply(payload, reply):
+    """The same message with another answer in it; the digest fits."""
+    message = decode(payload)
+    values, arrays = pack(reply, phase_named(message.kind).reply_type)
+    return encode(replace(message, values=values, arrays=arrays))
+
+
+def with_reply(change):
+    """A change of a site's answer from dataclass to dataclass."""
+    return lambda payload: write_reply(payload, change(read_reply(payload)))
+
+
+def with_field(name, change):
+    """A change of one field of a site's answer; dots lead into it, as in "sums.values" or "weights.0"."""
+
+    def changed(value, path):
+        if not path:
+            return change(np.copy(value) if isinstance(value, np.ndarray) else value)
+        first, *rest = path
+        if isinstance(value, tuple):
+            return tuple(changed(part, rest) if str(i) == first else part for i, part in enumerate(value))
+        return replace(value, **{first: changed(getattr(value, first), rest)})
+
+    return with_reply(lambda reply: changed(reply, name.split(".")))
+
+
+def with_message(change):
+    """A change of the decoded message, sealed again: the digest is no help."""
+    return lambda payload: encode(change(decode(payload)))
+
+
+def published(payload):
+    """Names of the entries that a request carries."""
+    return decode(payload).values.get(ENTRIES, [])
+
+
+# -------------------------------------------------------------------------------------------------------- interruptions
 
 
 class Stop(BaseException):
@@ -131,7 +247,7 @@ class Stop(BaseException):
 def resumed_after(last, model, sites, monkeypatch):
     """A fit that is killed after so many exchanges, and goes on from its checkpoint."""
 
-    def save_then_stop(folder, run, plan):
+    def save_then_stop(folder: Path, run: Run, plan: dict[str, Any]) -> None:
         save_run(folder, run, plan)
         if run.exchange == last:
             raise Stop
