@@ -16,7 +16,7 @@ from fedhk.model.rows import Rows
 from fedhk.starts.kmeans import lloyd, plus_plus
 from fedhk.starts.seeding import distinct_rows
 
-# Anchors for a cluster where clusters are many; rows for an anchor where rows are few; anchors that a cluster must have.
+# Anchors for a cluster where clusters are many; rows for an anchor where rows are few; anchors that a cluster needs.
 GOOD_PER_CLUSTER, ROWS_PER_ANCHOR, LEAST_PER_CLUSTER = 4, 3, 2
 
 # Candidates for an anchor: the anchor is then a mean of means, and still lies where rows do.

@@ -8,14 +8,23 @@ from typing import Any, ClassVar, cast
 from sklearn.utils._param_validation import StrOptions
 
 from fedhk._typing import FloatArray
-from fedhk.data.views import Views
+from fedhk.embedding.diffusion import Diffusion
 from fedhk.embedding.embedded import EmbeddedModel
-from fedhk.estimators.choices import DIFFUSION_CONSTRAINTS, SHARE, WHOLE_FROM_ONE, check_calibration, make_diffusion
-from fedhk.estimators.efkmvc import EFKMVC
-from fedhk.federation.site import calibrated_rows
-from fedhk.federation.state import Plan, ServerState
-from fedhk.model.fitted import FittedModel
-from fedhk.personal.calibration import Calibration
+from fedhk.estimators.choices import SHARE, WHOLE_FROM_ONE, check_calibration
+from fedhk.estimators.efkmvc import EFKMVC, describe_phases
+from fedhk.estimators.federated import RunChoices
+from fedhk.estimators.person import describe_calibration
+from fedhk.federation.aggregators import SumAggregator
+from fedhk.federation.phases.anchors import ChooseAnchors, ChooseCalibratedAnchors
+from fedhk.federation.phases.base import Phase
+from fedhk.federation.phases.cluster_means import FinishEmbedded
+from fedhk.federation.phases.deliver import Deliver
+from fedhk.federation.phases.diffuse import Diffuse
+from fedhk.federation.phases.frame import Frame
+from fedhk.federation.phases.rounds import Rounds
+from fedhk.federation.protocols.base import RoundContext
+from fedhk.federation.run import Run
+from fedhk.personal.options import GradientStep
 from fedhk.starts.seeding import SEEDERS
 
 
@@ -32,14 +41,8 @@ class FedHKDiffusion(EFKMVC):
     ----------
     n_clusters : int or "auto", default=8
         Number of clusters. "auto" is the number from 2 to 10 after which the eigenvalues of the diffusion fall most.
-    n_anchors : int, default=300
-        Anchors; four for a cluster where that is more, at most one for three rows, at least two for a cluster.
-    neighbours : int, default=9
-        Anchors that a row is tied to in each view, and in all views together.
-    scale : float, default=3.0
-        How fast ties weaken with the distance.
-    joint_weight : float, default=0.5
-        Share of the distances over all views together; the views divide the rest evenly.
+    diffusion : fedhk.Diffusion or None, default=None
+        How many anchors there are, and how rows are tied to them; None is `Diffusion()`.
     calibration : "auto", None, float or (float, float), default="auto"
         Shares of a site's own mean and spread that are taken out of its rows before they are tied to anchors. "auto" is
         0.75 of both where that makes clusters clearer (sites that measure differently), else none, by the rule of
@@ -48,11 +51,13 @@ class FedHKDiffusion(EFKMVC):
         As in `HeatKernelMVC`; `scaling="l2"` for text.
     heat_time, fuzzifier
         As in `HeatKernelMVC`, for embedded rows.
-    init : {"k-fed", "k-means++", "random"}, default="k-fed"
+    init : {"k-means++", "random"}, default="k-means++"
         How starts are drawn, among embedded rows that stand in for those of the sites; centres cannot be given.
     view_weights : {"auto", "uniform"}, default="auto"
         Views weigh alike in the embedding, whichever of the two it is.
-    max_rounds, protocol, local_passes, client_weights, personalization_step, fraction, min_sites, timeout, checkpoint
+    personalization : float, default=0.0
+        As in `EFKMVC`: how far the centres of embedded rows move towards each site's own.
+    max_rounds, protocol, participation, checkpoint, ...
         As in `EFKMVC`, and so are all other parameters, but that `privacy` and aggregators other than "sum" are
         refused: they would protect the rounds, and not the anchors before them.
     secure : bool or SecureSummation, default=False
@@ -74,8 +79,9 @@ class FedHKDiffusion(EFKMVC):
         How well heat stays in the first 1, 2, ... directions; a gap after c of them speaks for c clusters.
     anchors_ : list of array of shape (p, d_h)
         Anchors in input units (with "l2", of length 1).
-    calibration_ : list or None
-        Shares of mean and spread that were taken out, and what units were then divided by per view.
+    calibration_ : dict or None
+        Shares of mean and spread that were taken out ("shift", "spread"), and what units were then divided by per view
+        ("factors"); None where sites measure alike.
     client_models_ : dict of str to HeatKernelMVC
         Each site's own model: it embeds new rows with the common anchors and directions, and predicts, saves and loads
         like any other.
@@ -88,7 +94,7 @@ class FedHKDiffusion(EFKMVC):
     uses the views that it has; one without any value belongs to all clusters alike.
 
     What is personal is how a site's rows are read: where sites are calibrated, its own mean and spread are in the
-    references of its model. With `personalization_step` the centres of embedded rows move too. Anchors, directions and
+    references of its model. With `personalization` the centres of embedded rows move too. Anchors, directions and
     cluster sizes are common; `FedHKPerson` learns more at each site.
 
     Examples
@@ -103,19 +109,47 @@ class FedHKDiffusion(EFKMVC):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = EFKMVC._parameter_constraints | {
         "n_clusters": [WHOLE_FROM_ONE, StrOptions({"auto"})],
-        **DIFFUSION_CONSTRAINTS,
+        "diffusion": [None, Diffusion],
         "calibration": [None, StrOptions({"auto"}), SHARE, "array-like"],
         "init": [StrOptions(set(SEEDERS))],
         "view_weights": [StrOptions({"auto", "uniform"})],
+        "personalization": [SHARE, GradientStep],
     }
     _stored: ClassVar[tuple[str, ...]] = (*EFKMVC._stored, "calibration_")
 
     _: KW_ONLY
-    n_anchors: int = 300
-    neighbours: int = 9
-    scale: float = 3.0
-    joint_weight: float = 0.5
+    diffusion: Diffusion | None = None
     calibration: Any = "auto"
+
+    def phases(self, run: RunChoices) -> list[Phase[Any, Any]]:
+        run = replace(run, settings=replace(run.settings, view_weights="uniform"))
+        n_clusters = None if isinstance(self.n_clusters, str) else run.settings.n_clusters
+        return [
+            *describe_phases(run),
+            self._anchors_phase(run, n_clusters),
+            Diffuse(run.settings, run.protocol, n_clusters, run.seed, run.workers),
+            Rounds(run.protocol, RoundContext(run.settings, run.aggregator), int(self.max_rounds), float(self.tol)),
+            FinishEmbedded(),
+            Deliver(run.personal, run.settings.learn_weights),
+        ]
+
+    def _anchors_phase(self, run: RunChoices, n_clusters: int | None) -> ChooseAnchors:
+        """How anchors are made: from candidates of the sites, calibrated where that is asked for or chosen."""
+        if not isinstance(run.aggregator, SumAggregator):
+            raise ValueError(  # noqa: TRY004 - the value does not go with this estimator
+                f"aggregator={self.aggregator!r} does not go with {type(self).__name__}: it would protect the rounds, "
+                "and not the anchors before them. Use aggregator='sum'."
+            )
+        shares, diffusion = check_calibration(self.calibration), self.diffusion or Diffusion()
+        given = (run.settings, run.protocol, run.aggregator, run.seed, run.workers)
+        if shares is None:
+            return ChooseAnchors(*given, diffusion=diffusion, n_clusters=n_clusters)
+        chosen = None if isinstance(shares, str) else shares
+        return ChooseCalibratedAnchors(*given, diffusion=diffusion, n_clusters=n_clusters, shares=chosen)
+
+    def _keep_model(self, run: Run, dtype: Any) -> None:
+        super()._keep_model(run, dtype)
+        self.calibration_ = describe_calibration(tuple(frame.calibration for frame in run.board.find(Frame)))
 
     @property
     def cluster_sizes_(self) -> FloatArray:
@@ -139,37 +173,3 @@ class FedHKDiffusion(EFKMVC):
         if not self.__sklearn_is_fitted__():
             raise AttributeError(f"This {type(self).__name__} is not fitted yet.")
         return cast("EmbeddedModel", self._model)
-
-    def _plan(self, clients: dict[str, Views]) -> Plan:
-        plan = super()._plan(clients)
-        chosen = make_diffusion(self, count_clusters=isinstance(self.n_clusters, str))
-        settings = replace(plan.settings, view_weights="uniform")
-        return replace(plan, settings=settings, diffusion=chosen, calibration=check_calibration(self.calibration))
-
-    def _global_model(self, state: ServerState) -> FittedModel:
-        stage, calibration = state.stage, state.calibration
-        assert stage is not None  # noqa: S101 - a run that is done has embedded its rows
-        assert stage.diffusion is not None  # noqa: S101
-        assert stage.sizes is not None  # noqa: S101
-        self.calibration_ = None if calibration is None else calibration.to_list()
-        means, references = stage.means, state.references
-        if calibration is not None:  # means are of rows before they are calibrated, in common units
-            means = tuple(values / factor for values, factor in zip(means, calibration.factors, strict=True))
-            references = calibration.in_units(references)
-        return EmbeddedModel(
-            state.parameters,
-            references,
-            state.names,
-            state.columns,
-            diffusion=stage.diffusion,
-            means=means,
-            sizes=stage.sizes,
-        )
-
-    def _at_site(self, views: Views) -> FittedModel:
-        """The model with the references of the site's own frame."""
-        if self.calibration_ is None:
-            return self._model
-        calibration = Calibration.from_list(self.calibration_)
-        rows = calibrated_rows(views, calibration.before(self._model.references), calibration)
-        return replace(self._model, references=rows.references)

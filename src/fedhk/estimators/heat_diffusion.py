@@ -13,9 +13,10 @@ from fedhk._typing import FloatArray
 from fedhk.data.checks import check_generator
 from fedhk.data.scaling import HeatCoef, Reference, Scaling
 from fedhk.data.views import check_views, is_view_collection
-from fedhk.embedding.diffusion import Diffusion, diffuse, embedded
+from fedhk.embedding.diffusion import Diffusion
+from fedhk.embedding.diffusion_map import DiffusionMap, embed_affinities, fit_diffusion
 from fedhk.estimators.base import as_table, check_weights, with_missing_and_sparse
-from fedhk.estimators.choices import DIFFUSION_CONSTRAINTS, MODEL_CONSTRAINTS, WHOLE_FROM_ONE, make_diffusion
+from fedhk.estimators.choices import MODEL_CONSTRAINTS, WHOLE_FROM_ONE
 from fedhk.model.passes import own_threads
 from fedhk.model.preparation import prepare
 from fedhk.model.rows import Rows
@@ -33,14 +34,8 @@ class HeatDiffusion(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     ----------
     n_components : int, default=8
         Dimensions of the embedding: as many as there are clusters.
-    n_anchors : int, default=300
-        Anchors; at most one for three rows, at least two for a component.
-    neighbours : int, default=9
-        Anchors that a row is tied to in each view.
-    scale : float, default=3.0
-        How fast ties weaken with the distance.
-    joint_weight : float, default=0.5
-        Share of the distances over all views together; the views divide the rest.
+    diffusion : fedhk.Diffusion or None, default=None
+        How many anchors there are, and how rows are tied to them; None is `Diffusion()`.
     scaling : {"standard", "minmax", "l2", "none"}, default="standard"
         Units of features, as in `HeatKernelMVC`; "l2" for text.
     heat_coef : {"uniform", "minmax", "absdev"}, default="uniform"
@@ -67,7 +62,7 @@ class HeatDiffusion(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     Examples
     --------
-    >>> from fedhk.estimators.heat_diffusion import HeatDiffusion
+    >>> from fedhk import HeatDiffusion
     >>> from sklearn.cluster import KMeans
     >>> from sklearn.datasets import make_circles
     >>> from sklearn.pipeline import make_pipeline
@@ -79,16 +74,13 @@ class HeatDiffusion(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_components": [WHOLE_FROM_ONE],
-        **DIFFUSION_CONSTRAINTS,
+        "diffusion": [None, Diffusion],
         **{name: MODEL_CONSTRAINTS[name] for name in ("scaling", "heat_coef", "random_state")},
     }
 
     n_components: int = 8
     _: KW_ONLY
-    n_anchors: int = 300
-    neighbours: int = 9
-    scale: float = 3.0
-    joint_weight: float = 0.5
+    diffusion: Diffusion | None = None
     scaling: Scaling = "standard"
     heat_coef: HeatCoef = "uniform"
     random_state: Any = None
@@ -109,9 +101,10 @@ class HeatDiffusion(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         seed = int(check_generator(self.random_state).integers(2**31))
         rows = Rows(views, self._references, weights)
         with own_threads():
-            self._diffusion, affinities = diffuse(rows, int(self.n_components), make_diffusion(self), seed)
+            found = fit_diffusion(rows, int(self.n_components), self.diffusion or Diffusion(), seed)
+        self._map, affinities = found
         self.n_features_in_ = sum(rows.widths)
-        return embedded(affinities, self._diffusion.projection).astype(views.dtype, copy=False)
+        return embed_affinities(affinities, self._map.projection).astype(views.dtype, copy=False)
 
     def transform(self, X: Any) -> FloatArray:
         """Rows in the directions that heat distinguishes, of length 1, shape `(n, n_components_)`."""
@@ -124,7 +117,7 @@ class HeatDiffusion(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             missing_views=True,
         )
         with own_threads():
-            return self._diffusion.embed(Rows(views, self._references)).astype(views.dtype, copy=False)
+            return self._map.embed(Rows(views, self._references)).astype(views.dtype, copy=False)
 
     @property
     def eigenvalues_(self) -> FloatArray:
@@ -143,10 +136,10 @@ class HeatDiffusion(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return centers[0] if self._single_table else centers
 
     @property
-    def _fitted(self) -> Diffusion:
-        if not hasattr(self, "_diffusion"):
+    def _fitted(self) -> DiffusionMap:
+        if not hasattr(self, "_map"):
             raise AttributeError(f"This {type(self).__name__} is not fitted yet.")
-        return self._diffusion
+        return self._map
 
     @property
     def _n_features_out(self) -> int:
@@ -157,7 +150,7 @@ class HeatDiffusion(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return as_table(self, X, reset=reset, ensure_all_finite="allow-nan", ensure_min_samples=2 if reset else 1)
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_diffusion")
+        return hasattr(self, "_map")
 
     def __sklearn_tags__(self) -> Tags:
         return with_missing_and_sparse(super().__sklearn_tags__())
