@@ -75,8 +75,8 @@ class Plan:
         return [*phases, Deliver(self.personal, settings.learn_weights)] if self.personal is not None else phases
 
 
-def make_plan(n_clusters=3, **changes):
-    """A plan with small numbers; any field of `Settings` or `Plan` may be changed, parts may be given by name."""
+def make_settings(n_clusters=3, **changes):
+    """Settings with small numbers; any field of `Settings` may be changed."""
     settings = {
         "heat_coef": "uniform",
         "scaling": "standard",
@@ -87,17 +87,26 @@ def make_plan(n_clusters=3, **changes):
         "init": "k-means++",
         "n_init": 3,
     }
-    known = {part.name for part in fields(Settings)}
-    settings |= {name: changes.pop(name) for name in list(changes) if name in known}
+    settings |= changes
     if not isinstance(settings["init"], str):
         settings["init"] = tuple(settings["init"])
-    protocol = make_protocol(changes.pop("protocol", "statistics"))
-    aggregator = make_aggregator(changes.pop("aggregator", "sum"))
-    return Plan(Settings(n_clusters=n_clusters, **settings), protocol, aggregator, **changes)
+    return Settings(n_clusters=n_clusters, **settings)
 
 
-def site_states(sites):
-    """Sites before a run."""
+def make_plan(n_clusters=3, *, protocol="statistics", aggregator="sum", **changes):
+    """A plan with small numbers; any field of `Settings` or `Plan` may be changed, parts may be given by name."""
+    known = {part.name for part in fields(Settings)}
+    settings = make_settings(n_clusters, **{name: changes.pop(name) for name in list(changes) if name in known})
+    return Plan(settings, make_protocol(protocol), make_aggregator(aggregator), **changes)
+
+
+def make_phases(n_clusters=3, **changes):
+    """The phases of a plain run up to its end, without own models."""
+    return make_plan(n_clusters, **changes).phases()
+
+
+def make_sites(sites):
+    """Sites before a run, as an engine takes them."""
     return {name: Site(name, views) for name, views in check_clients(sites).items()}
 
 
@@ -120,7 +129,7 @@ class TestEngine(InProcessEngine):
 
     def __init__(self, sites, guards=None, *, tamper=None, present=None, **options):
         known = isinstance(sites, dict) and all(isinstance(site, Site) for site in sites.values())
-        super().__init__(sites if known else site_states(sites), guards, **options)
+        super().__init__(sites if known else make_sites(sites), guards, **options)
         self.tamper = tamper or (lambda *asked: asked[-1])
         self.present = present or (lambda *_: super(TestEngine, self).sites())
         self.exchanges = 0
@@ -142,14 +151,16 @@ class TestEngine(InProcessEngine):
         return self.received[-1]
 
 
-def run_sites(plan, sites, *, tamper=None, present=None, fraction=1.0, min_sites=1, after=(), run=None, **options):
-    """A whole run, and the engine that carried it."""
+def run_sites(
+    plan, sites, *, tamper=None, present=None, fraction=1.0, min_sites=1, after=(), run=None, seed=0, **options
+):
+    """A whole run of a plan, or of a list of phases, and the engine that carried it."""
     limits = {"max_bytes": options.pop("max_bytes")} if "max_bytes" in options else {}
     engine = sites if isinstance(sites, TestEngine) else TestEngine(sites, tamper=tamper, present=present, **options)
+    phases, seed = (plan.phases(options.get("workers", 1)), plan.seed) if isinstance(plan, Plan) else (plan, seed)
     participation = Participation(fraction, min_sites)
-    phases = plan.phases(options.get("workers", 1))
     try:
-        done = conduct(phases, engine, run or Run(), seed=plan.seed, participation=participation, after=after, **limits)
+        done = conduct(phases, engine, run or Run(), seed=seed, participation=participation, after=after, **limits)
     finally:
         engine.close()
     return done, engine
