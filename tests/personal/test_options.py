@@ -1,0 +1,191 @@
+"""Options of own models: what they refuse, and what they make of a site's rows."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from fedhk.data.views import check_views
+from fedhk.federation.codec import pack, unpack
+from fedhk.model.cluster_summary import summarise_clusters
+from fedhk.model.rows import Rows
+from fedhk.personal.calibration import Calibration
+from fedhk.personal.component import REPORTED
+from fedhk.personal.options import GradientStep, Personal, Personalization
+from personal_sites import assign, moved_site
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("given", "said"),
+        [
+            ({"centers": 1.5}, "centers=1.5 must be 'auto' or a number from 0 to 1"),
+            ({"centers": "all"}, "centers='all' must be 'auto' or a number from 0 to 1"),
+            ({"centers": True}, "centers=True must be 'auto' or a number"),
+            ({"view_weights": {"rome": -1}}, r"view_weights\['rome'\]=-1 must be 'auto' or a number from 0 to 1"),
+            ({"view_weights": None}, "view_weights=None must be"),
+            ({"center_pull": -1.0}, "center_pull=-1.0 must be a number of 0 or more"),
+            ({"view_pull": np.nan}, "view_pull=nan must be a number of 0 or more"),
+            ({"center_pull": 3, "centers": 0.5}, "center_pull=3 is used instead of centers=0.5"),
+            ({"view_pull": 3, "view_weights": {"rome": 1}}, "view_pull=3 is used instead of view_weights="),
+        ],
+    )
+    def test_values_that_cannot_be(self, given, said):
+        with pytest.raises(ValueError, match=said):
+            Personalization(**given)
+
+    @pytest.mark.parametrize("step", [-0.1, 1.1, "auto", None, True])
+    def test_steps_that_cannot_be(self, step):
+        with pytest.raises(ValueError, match=f"step={step!r} must be a number from 0 to 1"):
+            GradientStep(step)
+
+    @pytest.mark.parametrize("given", [{"view_weights": 0.0}, {"view_weights": {"rome": 1.0}}, {"view_pull": 2.0}])
+    def test_settings_without_effect(self, given):
+        Personalization(**given).check(learn_weights=True)
+        with pytest.raises(ValueError, match=f"{next(iter(given))}=.* has no effect .* view_weights='learned'"):
+            Personalization(**given).check(learn_weights=False)
+
+    def test_nothing_is_refused_that_was_not_given(self):
+        for option in (Personalization(), Personalization(centers=0.5), Personalization(center_pull=2), GradientStep()):
+            option.check(learn_weights=False)
+            option.check_sites(["rome"])
+
+    def test_sites_that_are_not_there(self):
+        option = Personalization(centers={"rome": 0.5, "oslo": "auto"})
+        option.check_sites(["rome", "oslo", "bern"])
+        with pytest.raises(ValueError, match=r"centers has values for sites \['oslo'\] that are not there"):
+            option.check_sites(["rome"])
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        GradientStep(1),
+        Personalization(),
+        Personalization(centers={"rome": 1, "oslo": "auto"}, view_pull=3),
+        Personalization(center_pull=np.float32(2.5), view_weights=0),
+    ],
+)
+def test_options_are_values_that_survive_a_message(option):
+    again = unpack(*pack(option, Personal), Personal)
+    assert again == option
+    assert type(again) is type(option)
+
+
+def fit(option, model, views, *, calibrations=(), summaries=(), learn_weights=False, site="rome"):
+    return option.fit(
+        model, calibrations, summaries, check_views(views), site=site, learn_weights=learn_weights, workers=1
+    )
+
+
+@pytest.fixture(scope="module")
+def summary(model):
+    rows = Rows(check_views(moved_site(0, 500)), model.references)
+    return summarise_clusters(rows, model.parameters, assign(rows, model.parameters)[1])
+
+
+class TestGradientStep:
+    def test_0_gives_the_global_model(self, model):
+        found = fit(GradientStep(), model, moved_site(1, shift=0.5))
+        assert found.model.parameters is model.parameters
+        assert_array_equal(found.labels, found.global_labels)
+        assert found.shares == {}
+        assert found.report.terms.rows == 200
+
+    def test_a_step_lowers_the_objective_of_the_site(self, model):
+        found = [fit(GradientStep(step), model, moved_site(1, shift=0.5)) for step in (0.0, 0.5, 1.0)]
+        objectives = [outcome.objective for outcome in found]
+        assert objectives == sorted(objectives, reverse=True)
+
+
+class TestPersonalization:
+    def test_a_site_that_is_moved_has_its_offset_and_others_the_global_model(self, model, summary):
+        moved = fit(Personalization(), model, moved_site(1, shift=1.0), summaries=(summary,))
+        alike = fit(Personalization(), model, moved_site(1), summaries=(summary,))
+        assert tuple(moved.shares) == tuple(alike.shares) == REPORTED
+        assert moved.shares["shift"] > 0.6
+        assert alike.shares["shift"] < 0.3
+
+    def test_a_number_for_the_centres_leaves_all_else_common(self, model, summary):
+        found = fit(Personalization(centers=0.4), model, moved_site(1, shift=1.0), summaries=(summary,))
+        assert found.shares == dict.fromkeys(REPORTED, 0.0) | {"centers": 0.4}
+        assert found.model.references == model.references
+
+    def test_a_dict_gives_shares_by_site_and_learns_the_others(self, model):
+        option, views = Personalization(centers={"rome": 0.4, "bern": "auto"}), moved_site(1, shift=1.0)
+        named, learned, other = (fit(option, model, views, site=site).shares for site in ("rome", "bern", "oslo"))
+        assert named["centers"] == 0.4
+        assert learned == other == fit(Personalization(), model, views).shares
+
+    def test_a_pull_is_taken_instead_of_a_share_and_the_rest_is_learned(self, model):
+        views = moved_site(1, shift=1.0)
+        near, far = (fit(Personalization(center_pull=pull), model, views).shares for pull in (1e-3, 1e9))
+        assert near["centers"] > 0.99
+        assert far["centers"] < 1e-6
+        assert far["shift"] > 0.6
+
+    def test_without_a_summary_scale_and_sizes_are_not_looked_at(self, model, summary):
+        views = [2.0 * view for view in moved_site(1)]
+        assert fit(Personalization(), model, views, summaries=(summary,)).shares["spread"] > 0
+        found = fit(Personalization(), model, views).shares
+        assert (found["spread"], found["sizes"]) == (0.0, 0.0)
+
+    def test_sites_that_differ_by_their_clusters_have_the_common_centres(self, model, summary):
+        calibration = Calibration(0.0, 0.0, (1.0, 1.0), offsets=False)
+        views = moved_site(1, shift=1.0)
+        found = fit(Personalization(), model, views, calibrations=(calibration,), summaries=(summary,))
+        assert (found.shares["shift"], found.shares["centers"]) == (0.0, 0.0)
+        for mine, common in zip(found.model.parameters.centers, model.parameters.centers, strict=True):
+            assert_array_equal(mine, common)
+
+    def test_view_weights_are_learned_where_the_run_learns_them(self, model):
+        option = Personalization(view_weights=1.0)
+        own = fit(option, model, moved_site(1), learn_weights=True)
+        assert own.shares["view_weights"] == 1.0
+        assert own.view_distance > 0
+        assert fit(Personalization(), model, moved_site(1)).view_distance == 0
+
+    def test_embedded_rows_are_refused(self, model):
+        class Embedded(type(model)):
+            def rows(self, views, sample_weight=None):
+                rows = super().rows(views, sample_weight)
+                return replace(rows, references=tuple(replace(r) for r in rows.references))
+
+        embedded = Embedded(model.parameters, model.references, model.view_names, model.columns)
+        with pytest.raises(TypeError, match="use GradientStep"):
+            fit(Personalization(), embedded, moved_site(1))
+        assert len(fit(GradientStep(0.5), embedded, moved_site(1)).labels) == 200
+
+
+class TestCalibratedSites:
+    WHOLE = Calibration(1.0, 0.5, (0.9, 1.1), offsets=True)
+
+    def common(self, model):
+        """The model in the units of calibrated rows."""
+        centers = tuple(a / factor for a, factor in zip(model.parameters.centers, self.WHOLE.factors, strict=True))
+        parameters = replace(model.parameters, centers=centers)
+        return replace(model, parameters=parameters, references=self.WHOLE.in_units(model.references))
+
+    @pytest.mark.parametrize("option", [GradientStep(), GradientStep(0.5), Personalization()])
+    def test_the_site_reads_its_rows_calibrated(self, model, option):
+        views = moved_site(1, shift=1.5)
+        found = fit(option, self.common(model), views, calibrations=(self.WHOLE,))
+        rows = self.WHOLE.apply(Rows(check_views(views), model.references))
+        expected = assign(rows, self.common(model).parameters)[1]
+        assert_array_equal(found.global_labels, expected)
+        for one, other in zip(found.model.references, rows.references, strict=True):
+            assert_allclose(one.shift, other.shift, rtol=1e-12)
+        again = assign(found.model.rows(check_views(views)), found.model.parameters)
+        assert_array_equal(again[1], found.labels)
+        assert again[2] == pytest.approx(found.objective)
+
+    def test_the_reported_shift_is_how_much_the_site_differs_as_a_whole(self, model):
+        near, far = (
+            fit(Personalization(), self.common(model), moved_site(1, shift=shift), calibrations=(self.WHOLE,)).shares[
+                "shift"
+            ]
+            for shift in (0.0, 2.0)
+        )
+        assert near < 0.3
+        assert far > 0.8
