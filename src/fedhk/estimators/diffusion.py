@@ -15,8 +15,8 @@ from fedhk.estimators.efkmvc import EFKMVC, describe_phases
 from fedhk.estimators.federated import RunChoices
 from fedhk.estimators.person import describe_calibration
 from fedhk.federation.aggregators import SumAggregator
-from fedhk.federation.phases.anchors import ChooseAnchors, ChooseCalibratedAnchors
 from fedhk.federation.phases.base import Phase
+from fedhk.federation.phases.choose_anchors import ChooseAnchors, ChooseCalibratedAnchors
 from fedhk.federation.phases.cluster_means import FinishEmbedded
 from fedhk.federation.phases.deliver import Deliver
 from fedhk.federation.phases.diffuse import Diffuse
@@ -122,6 +122,7 @@ class FedHKDiffusion(EFKMVC):
     calibration: Any = "auto"
 
     def phases(self, run: RunChoices) -> list[Phase[Any, Any]]:
+        self._check_protection(run)
         run = replace(run, settings=replace(run.settings, view_weights="uniform"))
         n_clusters = None if isinstance(self.n_clusters, str) else run.settings.n_clusters
         return [
@@ -135,17 +136,25 @@ class FedHKDiffusion(EFKMVC):
 
     def _anchors_phase(self, run: RunChoices, n_clusters: int | None) -> ChooseAnchors:
         """How anchors are made: from candidates of the sites, calibrated where that is asked for or chosen."""
-        if not isinstance(run.aggregator, SumAggregator):
-            raise ValueError(  # noqa: TRY004 - the value does not go with this estimator
-                f"aggregator={self.aggregator!r} does not go with {type(self).__name__}: it would protect the rounds, "
-                "and not the anchors before them. Use aggregator='sum'."
-            )
         shares, diffusion = check_calibration(self.calibration), self.diffusion or Diffusion()
         given = (run.settings, run.protocol, run.aggregator, run.seed, run.workers)
         if shares is None:
             return ChooseAnchors(*given, diffusion=diffusion, n_clusters=n_clusters)
         chosen = None if isinstance(shares, str) else shares
         return ChooseCalibratedAnchors(*given, diffusion=diffusion, n_clusters=n_clusters, shares=chosen)
+
+    def _check_protection(self, run: RunChoices) -> None:
+        """Refuse what would protect the rounds, and not the anchors before them."""
+        refused = (
+            {} if isinstance(run.aggregator, SumAggregator) else {f"aggregator={self.aggregator!r}": "aggregator='sum'"}
+        )
+        if self.privacy is not None:
+            refused["privacy"] = "secure=True"
+        for given, instead in refused.items():
+            raise ValueError(
+                f"{given} does not go with {type(self).__name__}: it would protect the rounds, and not the anchors "
+                f"before them. Use {instead}, or another estimator."
+            )
 
     def _keep_model(self, run: Run, dtype: Any) -> None:
         super()._keep_model(run, dtype)

@@ -6,7 +6,7 @@ where that is smaller. The server computes eigenvectors, and asks again where th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -31,7 +31,7 @@ from fedhk.errors import MessageError
 from fedhk.federation.board import Board, Entry, RowEntry
 from fedhk.federation.entries import Schema, Space
 from fedhk.federation.phases.anchors import MOST_CLUSTERS, PRECISION, Anchors, StandIns, vectors_wanted
-from fedhk.federation.phases.base import Sum, SumPhase
+from fedhk.federation.phases.base import SumPhase
 from fedhk.federation.phases.candidates import begin_rounds
 from fedhk.federation.phases.cluster_means import ClusterMeans
 from fedhk.federation.phases.rounds import digest_names
@@ -230,11 +230,7 @@ class Diffuse(SumPhase[DiffuseRequest]):
         if float(np.linalg.norm(total)) > (1 + SLACK) * max(rows, 0.0) * longest:
             raise MessageError(f"products larger than those of {rows:.6g} rows can be", site)
 
-    def combine(self, board: Board, replies: Mapping[str, Sum]) -> Board:
-        return super().combine(self.note_sites(board, replies), replies)
-
-    def note_sites(self, board: Board, sites: Iterable[str]) -> Board:
-        """Server: the board before the sum of these sites is taken."""
+    def note_sites(self, board: Board, sites: Sequence[str]) -> Board:
         return board.put(replace(board.get(Search), answered=digest_names(sites)))
 
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
