@@ -6,8 +6,11 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
+from fedhk._version import __version__
+
 if TYPE_CHECKING:
-    from fedhk import datasets, metrics, plot
+    from fedhk import datasets, metrics, plot, privacy, protocols, testing
+    from fedhk.embedding.diffusion import Diffusion
     from fedhk.estimators.diffusion import FedHKDiffusion
     from fedhk.estimators.efkmvc import EFKMVC
     from fedhk.estimators.heat_diffusion import HeatDiffusion
@@ -15,8 +18,8 @@ if TYPE_CHECKING:
     from fedhk.estimators.person import FedHKPerson
     from fedhk.estimators.tensor_centers import FedHKParafac2, FedHKTucker
     from fedhk.evaluation import evaluate
-
-__version__ = "0.1.0.dev0"
+    from fedhk.federation.participation import Participation
+    from fedhk.personal.options import Personalization
 
 __all__ = [
     "EFKMVC",
@@ -35,7 +38,9 @@ __all__ = [
     "load",
     "metrics",
     "plot",
+    "privacy",
     "protocols",
+    "testing",
 ]
 
 # Loaded when first used, so that `fedhk --help` and shell completion need not wait for scikit-learn.
@@ -87,6 +92,5 @@ def load(path: str | os.PathLike[str]) -> Any:
     estimator
         A fitted estimator of the class that was saved. It has no `labels_` and `memberships_`: files hold no rows.
     """
-    from fedhk.estimators.persistence import load_model  # noqa: PLC0415 - see above
-
-    return load_model(path, {name: __getattr__(name) for name in _ESTIMATORS})
+    persistence = importlib.import_module("fedhk.estimators.persistence")
+    return persistence.load_model(path, {name: __getattr__(name) for name in _ESTIMATORS})

@@ -35,25 +35,17 @@ class Algorithm:
 
     def make(self, parameters: dict[str, Any]) -> Any:
         """An estimator that is not fitted yet."""
-        return getattr(importlib.import_module("fedhk"), self.estimator)(**parameters | _privacy(parameters))
+        from fedhk.cli.choices import make_option
+
+        made = {name: make_option(name, value) for name, value in parameters.items()}
+        return getattr(importlib.import_module("fedhk"), self.estimator)(**made)
 
     def defaults(self) -> dict[str, Any]:
         """All parameters that decide what a run gives, and their defaults."""
+        from fedhk.cli.choices import describe_option
+
         parameters: dict[str, Any] = self.make({}).get_params(deep=False)
-        return {name: value for name, value in parameters.items() if name not in NOT_SETTINGS}
-
-
-def _privacy(parameters: dict[str, Any]) -> dict[str, Any]:
-    """The privacy budget as estimators take it, where there is one."""
-    given = parameters.get("privacy")
-    if not isinstance(given, dict):
-        return {}
-    from fedhk.privacy import DifferentialPrivacy
-
-    try:
-        return {"privacy": DifferentialPrivacy(**given)}
-    except (TypeError, ValueError) as error:
-        raise DataError(f"privacy={given}: {error}") from error
+        return {name: describe_option(value) for name, value in parameters.items() if name not in NOT_SETTINGS}
 
 
 ALGORITHMS = {

@@ -129,7 +129,7 @@ def _attack_model(
     if not file.is_file():
         raise DataError(f"Model {str(file)!r} does not exist.")
     model = fedhk.load(file)
-    expected = {view["name"]: view["columns"] for view in model.to_state()[0]["model"]["views"]}
+    expected = model.view_columns_
     inside, outside = (
         _pooled([read_site(entry, expected) for entry in site_folders(folder)]) for folder in (members, others)
     )

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedhk import __version__
 from fedhk._files import read_toml
+from fedhk._version import __version__
 from fedhk.cli.algorithms import ALGORITHMS
 from fedhk.cli.console import say
 from fedhk.errors import FedHKError
@@ -20,6 +20,26 @@ KEYS = ("fedhk", "data", "algorithm", "seed", "parameters")
 
 class ConfigError(FedHKError, ValueError):
     """A configuration that cannot be used."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some options of a parameter that is a table: what else the table has stays.
+
+    Parameters
+    ----------
+    parts : dict
+        The options that were given.
+    name : str
+        What the table is called where it was a word before, or nothing: the short form of a protocol.
+    """
+
+    parts: dict[str, Any]
+    name: str = ""
+
+    def of(self, before: Any) -> dict[str, Any]:
+        """The table before these options."""
+        return {"name": before or self.name} if self.name else {}
 
 
 @dataclass(frozen=True)
@@ -45,7 +65,13 @@ class Config:
 
     def updated(self, given: dict[str, Any], **others: Any) -> Config:
         """The same with what the user gave; None is not given."""
-        parameters = (self.parameters or {}) | {name: value for name, value in given.items() if value is not None}
+        parameters = dict(self.parameters or {})
+        for name, value in given.items():
+            before = parameters.get(name)
+            if isinstance(value, Part):
+                parameters[name] = (before if isinstance(before, dict) else value.of(before)) | value.parts
+            elif value is not None:
+                parameters[name] = value
         return replace(self, parameters=parameters, **{k: v for k, v in others.items() if v is not None})
 
     def complete(self) -> Config:

@@ -13,7 +13,7 @@ from rich.table import Table
 from fedhk._files import replacing
 from fedhk.cli import options as o
 from fedhk.cli.algorithms import ALGORITHMS, evaluate_algorithm, run_algorithm
-from fedhk.cli.config import Config, ConfigError, read_config
+from fedhk.cli.config import Config, ConfigError, Part, read_config
 from fedhk.cli.console import add_rows, counted, exit_codes, facts_table, make_table, output, say, show_json, size, told
 from fedhk.cli.runs import (
     UNDER_WAY,
@@ -51,7 +51,7 @@ def fit(  # noqa: PLR0917
     n_init: o.NInit = None,
     fraction: o.Fraction = None,
     min_sites: o.MinSites = None,
-    personalization_step: o.PersonalizationStep = None,
+    personalization: o.Personalization = None,
     epsilon: o.Epsilon = None,
     delta: o.Delta = None,
     bounds: o.Bounds = None,
@@ -81,7 +81,6 @@ def fit(  # noqa: PLR0917
     given = {
         "n_clusters": clusters,
         "protocol": protocol,
-        "local_passes": local_passes,
         "rank": o.parse_rank(rank),
         "scaling": scaling,
         "heat_coef": heat_coef,
@@ -91,22 +90,31 @@ def fit(  # noqa: PLR0917
         "max_rounds": max_rounds,
         "tol": tol,
         "n_init": n_init,
-        "fraction": fraction,
-        "min_sites": min_sites,
-        "personalization_step": personalization_step,
+        "personalization": o.parse_personalization(personalization),
         "privacy": o.parse_privacy(epsilon, delta, bounds),
         "secure": secure,
         "aggregator": aggregator,
     }
     given = _joined(given, o.parse_settings(settings or []))
+    parts = {
+        "participation": _part({"fraction": fraction, "min_sites": min_sites}),
+        "protocol": _part({"passes": local_passes}, name=protocol or "centers"),
+    }
     target = _target(out, config)
     with exit_codes(f"`fedhk fit --resume --out {target}` goes on."):
         wanted = _base(target, config, resume).updated(given, data=folder, algorithm=algorithm, seed=seed)
+        wanted = wanted.updated(parts)
         summary = fit_folder(_checked(wanted), target, force=force, resume=resume, evaluated=evaluate)
     if json:
         show_json(summary)
     else:
         show_summary(output(), summary, target)
+
+
+def _part(given: dict[str, Any], name: str = "") -> Part | None:
+    """Options of one parameter, where any of them was given."""
+    known = {option: value for option, value in given.items() if value is not None}
+    return Part(known, name) if known else None
 
 
 def _joined(options: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
@@ -137,14 +145,21 @@ def _base(target: Path, config: Path | None, resume: bool) -> Config:
 
 def check_same(begun: Config, now: Config) -> None:
     """Refuse to go on with a run in another way than it was begun, but for how many sites must answer, and when."""
-    before, after = ({"algorithm": c.algorithm, "seed": c.seed} | (c.parameters or {}) for c in (begun, now))
+    before, after = (_compared(config) for config in (begun, now))
     different = [
         f"{name}={before.get(name)!r} there, {after.get(name)!r} here"
         for name in sorted(before.keys() | after.keys())
-        if name not in ("min_sites", "timeout") and before.get(name) != after.get(name)
+        if before.get(name) != after.get(name)
     ]
     if different:
         raise ConfigError(f"The run to resume has other settings: {'; '.join(different)}. --force starts anew.")
+
+
+def _compared(config: Config) -> dict[str, Any]:
+    """What two configurations of one run must have in common."""
+    parameters = dict(config.parameters or {})
+    asked = dict(parameters.pop("participation", None) or {})
+    return {"algorithm": config.algorithm, "seed": config.seed, "fraction": asked.get("fraction", 1.0)} | parameters
 
 
 def _checked(config: Config) -> Config:

@@ -66,6 +66,7 @@ def parsed(name: str, words: Sequence[str], read: Callable[[str], Any]) -> Calla
 
 
 parse_fuzzifier = parsed("--fuzzifier", ("auto",), float)
+parse_personalization = parsed("--personalization", ("auto",), float)
 parse_view_weights = parsed(
     "--view-weights", ("auto", "uniform", "learned"), lambda text: [float(part) for part in text.split(",")]
 )
@@ -219,7 +220,13 @@ Aggregator = Annotated[
     str | None,
     one_of("aggregator", "How statistics are brought together; robust where sites may lie.", "sum", panel=TRUST),
 ]
-PersonalizationStep = Annotated[
-    float | None,
-    number("personalization-step", "0 to 1: how far each site's model goes its own way.", 0.0, rich_help_panel=MODEL),
+Personalization = Annotated[
+    str | None,
+    typer.Option(
+        "--personalization",
+        metavar="auto|NUMBER",
+        show_default="0.0; fedhk-person: auto",
+        help="0 to 1: how far each site's model goes its own way; with fedhk-person auto learns it.",
+        rich_help_panel=MODEL,
+    ),
 ]

@@ -64,7 +64,7 @@ def predict_folder(model: Path, folder: Path, out: Path) -> dict[str, Any]:
     from fedhk.data.folders import read_site
 
     general = fedhk.load(_model_file(model))
-    expected = {view["name"]: view["columns"] for view in general.to_state()[0]["model"]["views"]}
+    expected = general.view_columns_
     done = {}
     with replacing(out) as draft:
         for path in site_folders(folder):

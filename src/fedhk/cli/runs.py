@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fedhk import __version__
 from fedhk._files import write_atomically
+from fedhk._version import __version__
 from fedhk.cli.algorithms import ALGORITHMS, Outcome
 from fedhk.cli.config import Config
 from fedhk.cli.console import OutputExistsError, to_json
@@ -174,8 +174,5 @@ def describe_form(model: Any) -> dict[str, Any]:
 
 def describe_views(model: Any) -> list[dict[str, Any]]:
     """The views of a model with their widths and weights."""
-    header, arrays = model.to_state()
-    return [
-        {"name": view["name"], "width": int(arrays[f"{h}.centers"].shape[1]), "weight": float(weight)}
-        for h, (view, weight) in enumerate(zip(header["model"]["views"], model.view_weights_, strict=True))
-    ]
+    parts = zip(model.view_names_, model.view_widths_, model.view_weights_, strict=True)
+    return [{"name": name, "width": width, "weight": float(weight)} for name, width, weight in parts]

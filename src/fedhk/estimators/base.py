@@ -15,7 +15,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from fedhk._records import Records
 from fedhk._typing import FloatArray, IntArray
-from fedhk.data.views import Views, check_views, is_view_collection
+from fedhk.data.views import Views, check_views, is_tensor, is_view_collection
 from fedhk.estimators.persistence import NOT_STORED, ModelFile, readable_params, save_model, storable_params
 from fedhk.model.fitted import FittedModel
 from fedhk.model.passes import Passes, own_threads
@@ -64,6 +64,17 @@ class HeatKernelModel(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     def view_names_(self) -> list[str]:
         """Name of each view."""
         return list(self._model.view_names)
+
+    @property
+    def view_widths_(self) -> list[int]:
+        """Number of features of each view."""
+        return list(self._model.widths)
+
+    @property
+    def view_columns_(self) -> dict[str, tuple[str, ...] | None]:
+        """Names of the columns of each view, by its name; None where they have no names."""
+        named = zip(self._model.view_names, self._model.columns, strict=True)
+        return {view: None if is_tensor(columns) else columns for view, columns in named}  # type: ignore[misc]
 
     @property
     def fuzzifier_(self) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedhk import __version__
+from fedhk._version import __version__
 from fedhk._typing import FloatArray
 from fedhk.data.clients import check_clients
 from fedhk.data.views import Columns, is_tensor

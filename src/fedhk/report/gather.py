@@ -229,8 +229,7 @@ def _read_rows(run: Run, model: Any, names: list[str], data: Path | Federation |
     if data is None or not data.is_dir():
         raise DataError("the data folder is not there")
     if len(names) == 1:
-        expected = {view["name"]: view["columns"] for view in model.to_state()[0]["model"]["views"]}
-        return {names[0]: read_site(data / names[0], expected)}
+        return {names[0]: read_site(data / names[0], model.view_columns_)}
     found = read_federation(data).sites
     missing = [name for name in names if name not in found]
     if missing:

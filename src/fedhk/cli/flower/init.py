@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedhk import __version__
+from fedhk._version import __version__
 from fedhk.cli import options as o
 from fedhk.cli.algorithms import ALGORITHMS
 from fedhk.cli.config import Config, ConfigError, read_config

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from fedhk import __version__
+from fedhk._version import __version__
 from fedhk.cli.audit import audit_commands
 from fedhk.cli.demo import demo
 from fedhk.cli.fit import fit
