@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["CheckpointError", "DataError", "FedHKError", "MessageError"]
+__all__ = ["CheckpointError", "DataError", "FedHKError", "MessageError", "QuorumError"]
 
 
 class FedHKError(Exception):
@@ -32,3 +32,7 @@ class DataError(FedHKError, ValueError):
 
 class CheckpointError(FedHKError, ValueError):
     """A checkpoint that is damaged, or of another run."""
+
+
+class QuorumError(FedHKError, RuntimeError):
+    """Too few sites answered for an exchange to count. A run with a checkpoint can be resumed when they are back."""

@@ -20,6 +20,10 @@ class Entry:
     """Something that a phase has found and later phases need. It stays at the server unless it is `Shared`."""
 
 
+class Passing(Entry):
+    """An entry that ends with the process: checkpoints and state files of sites leave it out."""
+
+
 class Shared(Entry):
     """An entry that the server publishes: every site gets it once, with the next message."""
 

@@ -117,6 +117,13 @@ class Population(Entry):
     rows: float
 
 
+@dataclass(frozen=True)
+class Members(Entry):
+    """The sites that described themselves, in a run with noise or masks: masks are agreed on among them."""
+
+    sites: tuple[str, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class Space(Entry):
     """The space in which rows are clustered.

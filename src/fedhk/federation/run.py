@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fedhk._records import Record
-from fedhk.errors import FedHKError, MessageError
+from fedhk.errors import MessageError, QuorumError
 from fedhk.federation.board import Board, Shared
 from fedhk.federation.codec import unpack
 from fedhk.federation.engines.base import Engine
@@ -20,10 +20,6 @@ from fedhk.federation.phases.base import Phase
 
 # Reasons come from anybody; a history need not keep more of them.
 LONGEST_REASON = 300
-
-
-class QuorumError(FedHKError, RuntimeError):
-    """Too few sites answered for an exchange to count. A run with a checkpoint can be resumed when they are back."""
 
 
 @dataclass(frozen=True)
@@ -91,15 +87,22 @@ def conduct(
     QuorumError
         If too few sites answer.
     """
+    if run.exchange == 0:
+        run = replace(run, board=phases[0].begin(run.board))
+    run = _advance(phases, run)
     while run.phase < len(phases):
-        phase = phases[run.phase]
-        if run.exchanges == 0:
-            run = replace(run, board=phase.begin(run.board))
-        while not phase.is_done(run.board, run.exchanges):
-            run = _exchange(phase, engine, run, participation, seed=seed, max_bytes=max_bytes)
-            for hook in after:
-                hook(run)
+        run = _advance(phases, _exchange(phases[run.phase], engine, run, participation, seed=seed, max_bytes=max_bytes))
+        for hook in after:
+            hook(run)
+    return run
+
+
+def _advance(phases: Sequence[Phase[Any, Any]], run: Run) -> Run:
+    """Go on to the first phase that is not done; a checkpoint stands where sites are asked next."""
+    while run.phase < len(phases) and phases[run.phase].is_done(run.board, run.exchanges):
         run = replace(run, phase=run.phase + 1, exchanges=0)
+        if run.phase < len(phases):
+            run = replace(run, board=phases[run.phase].begin(run.board))
     return run
 
 
@@ -112,7 +115,12 @@ def _exchange(
     requests = _write_requests(phase, run, asked)
     answers = engine.exchange(requests)
     replies, refused = _read_replies(phase, run, asked, answers, max_bytes)
-    replies, different = phase.select(run.board, replies)
+    try:
+        replies, different = phase.select(run.board, replies)
+    except QuorumError as error:
+        raise QuorumError(
+            f"In phase {phase.name!r} (exchange {run.exchange}): {error} {_listed(refused)}"
+        ) from error
     refused |= different
     if len(replies) < participation.min_sites:
         raise QuorumError(

@@ -13,7 +13,7 @@ import numpy as np
 from fedhk._typing import FloatArray
 from fedhk.errors import FedHKError
 from fedhk.privacy.accounting import mu_of
-from fedhk.privacy.secure_terms import default_threshold
+from fedhk.privacy.secure_sum import default_threshold
 from fedhk.privacy.sensitivity import Neighbours
 
 __all__ = ["DifferentialPrivacy", "SecureSummation"]
@@ -92,39 +92,12 @@ class DifferentialPrivacy:
         elif not isinstance(self.bounds, Sequence | np.ndarray) or not len(self.bounds):
             raise ValueError(f"bounds={self.bounds!r} must be a pair (low, high), a pair per view, or 'private'.")
         else:
-            self.view_bounds([1] * (len(self.bounds) if np.ndim(self.bounds[0]) else 1), check_widths=False)
+            read_bounds(self.bounds)
 
     @property
     def public(self) -> bool:
         """Whether bounds were given."""
         return not isinstance(self.bounds, str)
-
-    def view_bounds(
-        self, widths: Sequence[int], *, check_widths: bool = True
-    ) -> tuple[tuple[FloatArray, FloatArray], ...]:
-        """Lowest and highest value of each feature, per view."""
-        given = self.bounds
-        pairs = list(given) if np.ndim(given[0]) else [given] * len(widths)
-        if len(pairs) != len(widths):
-            raise ValueError(f"bounds has {len(pairs)} pairs, the sites have {len(widths)} views.")
-        result = []
-        for view, (pair, width) in enumerate(zip(pairs, widths, strict=True)):
-            if np.ndim(pair) == 0 or len(pair) != 2:
-                raise ValueError(f"bounds of view number {view} must be a pair (low, high), got {pair!r}.")
-            low, high = (np.asarray(end, np.float64) for end in pair)
-            if not (np.isfinite(low).all() and np.isfinite(high).all()):
-                raise ValueError(f"bounds of view number {view} must be finite, got {pair!r}.")
-            if not np.all(low < high):
-                raise ValueError(f"bounds of view number {view} must have low < high in every feature, got {pair!r}.")
-            if check_widths:
-                if (low.ndim and low.shape != (width,)) or (high.ndim and high.shape != (width,)):
-                    raise ValueError(
-                        f"bounds of view number {view} have shapes {low.shape} and {high.shape}; the view has {width} "
-                        "features."
-                    )
-                low, high = np.broadcast_to(low, width), np.broadcast_to(high, width)
-            result.append((np.array(low), np.array(high)))
-        return tuple(result)
 
     @cached_property
     def _mu(self) -> float:
@@ -166,6 +139,40 @@ class DifferentialPrivacy:
             "rounds": self.rounds,
             "colluders": self.colluders,
         }
+
+
+def read_bounds(bounds: Any, widths: Sequence[int] | None = None) -> tuple[tuple[FloatArray, FloatArray], ...]:
+    """Lowest and highest value of each feature, per view.
+
+    Parameters
+    ----------
+    bounds : (low, high) or list of pairs
+        One pair of numbers for all features, or one pair of numbers or of arrays per view.
+    widths : sequence of int, optional
+        Features of each view; without it, the bounds alone are looked at.
+    """
+    pairs = list(bounds) if np.ndim(bounds[0]) else [bounds] * (1 if widths is None else len(widths))
+    if widths is not None and len(pairs) != len(widths):
+        raise ValueError(f"bounds has {len(pairs)} pairs, the sites have {len(widths)} views.")
+    result = []
+    for view, pair in enumerate(pairs):
+        if np.ndim(pair) == 0 or len(pair) != 2:
+            raise ValueError(f"bounds of view number {view} must be a pair (low, high), got {pair!r}.")
+        low, high = (np.asarray(end, np.float64) for end in pair)
+        if not (np.isfinite(low).all() and np.isfinite(high).all()):
+            raise ValueError(f"bounds of view number {view} must be finite, got {pair!r}.")
+        if not np.all(low < high):
+            raise ValueError(f"bounds of view number {view} must have low < high in every feature, got {pair!r}.")
+        if widths is not None:
+            width = widths[view]
+            if (low.ndim and low.shape != (width,)) or (high.ndim and high.shape != (width,)):
+                raise ValueError(
+                    f"bounds of view number {view} have shapes {low.shape} and {high.shape}; the view has {width} "
+                    "features."
+                )
+            low, high = np.broadcast_to(low, width), np.broadcast_to(high, width)
+        result.append((np.array(low), np.array(high)))
+    return tuple(result)
 
 
 @dataclass(frozen=True)

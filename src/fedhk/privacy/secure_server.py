@@ -7,7 +7,7 @@ learn from all that it sees.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,20 +16,36 @@ from numpy.typing import NDArray
 
 from fedhk.errors import MessageError
 from fedhk.privacy import shamir
-from fedhk.privacy.masks import MaskArray, add_mask
-from fedhk.privacy.secure_opening import check_range, opened, recovered
-from fedhk.privacy.secure_roster import KEY_BYTES, SIGNATURE_BYTES, Roster
-from fedhk.privacy.secure_terms import (
+from fedhk.privacy._lazy import primitives
+from fedhk.privacy.masks import MaskArray, add_mask, pair_mask, self_mask
+from fedhk.privacy.secure_sum import (
+    KEY_BYTES,
+    SIGNATURE_BYTES,
+    Advert,
     ByteArray,
-    Parcel,
-    Terms,
+    Envelopes,
+    InputRequest,
+    KeysRequest,
+    MaskedNumbers,
+    MaskReply,
+    MaskRequest,
+    MaskTerms,
+    OutOfRangeError,
+    Roster,
+    Shares,
+    SharesRequest,
     ThresholdError,
-    envelope_bytes,
-    expect_parcel,
-    take_array,
+    UnmaskRequest,
+    check_array,
 )
 
-__all__ = ["SecureServer", "begin_sum", "open_session", "requests", "server_step"]
+Numbers = NDArray[np.int64]
+
+REPLIES: dict[str, type[MaskReply]] = {"keys": Advert, "shares": Envelopes, "input": MaskedNumbers, "unmask": Shares}
+"""What sites answer, step by step; the last two steps are repeated for every sum of a session."""
+
+# What the server says of a site whose shares contradict those of all others.
+LIE = "the shares that it gave do not fit those of the others"
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +54,7 @@ class SecureServer:
 
     Parameters
     ----------
-    terms : Terms
+    terms : MaskTerms
         What holds for all sums of the session.
     sites : tuple of str
         Who is asked for keys.
@@ -56,13 +72,13 @@ class SecureServer:
         How many numbers it has.
     survivors : tuple of str
         Whose numbers are in it.
-    masked : uint64 array of shape (length,) or None
+    masked : uint64 array of shape (length,)
         Their masked numbers, added.
     total : int64 array of shape (length,) or None
         The last sum that was opened.
     """
 
-    terms: Terms
+    terms: MaskTerms
     sites: tuple[str, ...]
     step: str = "keys"
     roster: Roster | None = field(default=None, repr=False)
@@ -71,8 +87,8 @@ class SecureServer:
     number: int = -1
     length: int = 0
     survivors: tuple[str, ...] = ()
-    masked: MaskArray | None = field(default=None, repr=False)
-    total: NDArray[np.int64] | None = field(default=None, repr=False)
+    masked: MaskArray = field(default_factory=lambda: np.zeros(0, np.uint64), repr=False)
+    total: Numbers | None = field(default=None, repr=False)
 
     @property
     def participants(self) -> tuple[str, ...]:
@@ -85,6 +101,11 @@ class SecureServer:
         if self.roster is None:
             raise ValueError("the session has no keys yet")
         return self.roster
+
+    @property
+    def has_sums_left(self) -> bool:
+        """Whether masks for another sum are agreed on."""
+        return self.number + 1 < self.terms.sums
 
 
 def open_session(
@@ -106,7 +127,7 @@ def open_session(
         A name that is never used twice; random by default.
     """
     names = tuple(sorted(set(sites)))
-    terms = Terms(secrets.token_hex(16) if session is None else session, threshold, sums, bound)
+    terms = MaskTerms(secrets.token_hex(16) if session is None else session, threshold, sums, bound)
     terms.check_sites(len(names))
     return SecureServer(terms, names)
 
@@ -123,146 +144,176 @@ def begin_sum(server: SecureServer, length: int) -> SecureServer:
     """
     if server.step not in ("ready", "input", "unmask"):
         raise ValueError(f"the session is at the step {server.step!r}; keys and shares come before a sum")
-    if server.number + 1 >= server.terms.sums:
+    if not server.has_sums_left:
         raise ValueError(f"all {server.terms.sums} sums of the session are used; open a new session")
-    return replace(server, step="input", number=server.number + 1, length=length, survivors=(), masked=None, total=None)
+    return replace(server, step="input", number=server.number + 1, length=length, survivors=(), total=None)
 
 
-def requests(server: SecureServer) -> dict[str, Parcel]:
-    """What each site is asked next."""
-    common: Parcel = {"step": server.step, "session": server.terms.session}
+def make_requests(server: SecureServer) -> dict[str, MaskRequest]:
+    """What each site is asked next; sites that are asked the same get the same object."""
+    session = server.terms.session
     if server.step == "keys":
-        return dict.fromkeys(server.sites, common | server.terms.values())
+        return dict.fromkeys(server.sites, KeysRequest(server.terms))
     if server.step == "shares":
-        return dict.fromkeys(server.keys.names, common | server.keys.parcel())
-    common["sum"] = server.number
+        return dict.fromkeys(server.keys.names, SharesRequest(session, server.keys))
     if server.step == "input":
-        common["length"] = server.length
-        return {site: common | _post(server, site) for site in server.participants}
+        plain = InputRequest(session, server.number, server.length)
+        return {
+            site: plain if site in server.served else _with_envelopes(server, plain, site)
+            for site in server.participants
+        }
     if server.step == "unmask":
-        return dict.fromkeys(server.survivors, common | {"survivors": list(server.survivors)})
+        return dict.fromkeys(server.survivors, UnmaskRequest(session, server.number, server.survivors))
     raise ValueError(f"nothing is to be asked at the step {server.step!r}; begin a sum first")
 
 
-def _post(server: SecureServer, site: str) -> Parcel:
-    """The envelopes for a site, until it has shown that it got them."""
-    if site in server.served:
-        return {}
+def _with_envelopes(server: SecureServer, request: InputRequest, site: str) -> InputRequest:
+    """The request with the envelopes for a site, which has not shown yet that it got them."""
     row = server.keys.names.index(site)
     envelopes = np.stack([server.envelopes[sender][row] for sender in server.participants])
-    return {"participants": list(server.participants), "envelopes": envelopes}
+    return replace(request, participants=server.participants, envelopes=envelopes)
 
 
-def server_step(server: SecureServer, replies: Mapping[str, Parcel]) -> tuple[SecureServer, dict[str, str]]:
-    """Take the answers of one exchange.
+def check_reply(server: SecureServer, reply: MaskReply, site: str) -> None:
+    """Refuse, by MessageError, an answer that is not to what this site was asked."""
+    if site not in make_requests(server):
+        raise MessageError(f"it was not asked for the step {server.step!r}", site)
+    if type(reply) is not REPLIES[server.step]:
+        raise MessageError(f"{type(reply).__name__!r} is no answer to the step {server.step!r}", site)
+    _check_equal("session", reply.session, server.terms.session, site)
+    if isinstance(reply, MaskedNumbers | Shares):
+        _check_equal("sum", reply.number, server.number, site)
+    sums, n = server.terms.sums, 0 if server.roster is None else len(server.roster.names)
+    expected: dict[str, tuple[Any, tuple[int, ...]]] = {
+        "cipher_key": (np.uint8, (KEY_BYTES,)),
+        "mask_keys": (np.uint8, (sums, KEY_BYTES)),
+        "signature": (np.uint8, (SIGNATURE_BYTES,)),
+        "envelopes": (np.uint8, (n, server.terms.envelope_bytes)),
+        "masked": (np.uint64, (server.length,)),
+        "shares": (np.uint8, (len(server.envelopes), shamir.SHARE_BYTES)),
+    }
+    for name, (dtype, shape) in expected.items():
+        if name in vars(reply):
+            check_array(getattr(reply, name), name, dtype, shape, site)
+
+
+def _check_equal(name: str, found: Any, wanted: Any, site: str) -> None:
+    if found != wanted:
+        raise MessageError(f"{name} is {str(found)[:200]!r}, expected {str(wanted)!r}", site)
+
+
+def check_enough(server: SecureServer, present: int) -> None:
+    """Refuse, by ThresholdError, fewer answers than the threshold; `begin_sum` can go on, where keys are agreed."""
+    needed = server.terms.threshold
+    if present < needed:
+        of_sum = f" of sum {server.number}" if server.step in ("input", "unmask") else ""
+        raise ThresholdError(
+            f"step {server.step!r}{of_sum} is given up: {present} sites answered, {needed} are needed."
+        )
+
+
+def find_liar(server: SecureServer, replies: Mapping[str, Any]) -> dict[str, str]:
+    """At the step "unmask", the site whose shares fit nobody's, with the reason; of others there is nothing to find.
+
+    Raises
+    ------
+    MessageError
+        Naming a participant whose secret cannot be had.
+    """
+    if server.step != "unmask":
+        return {}
+    faults = []
+    for liar in (None, *replies):
+        trusted = {site: reply for site, reply in replies.items() if site != liar}
+        if len(trusted) < server.terms.threshold:
+            break
+        try:
+            recover_secrets(server, trusted)
+        except MessageError as error:
+            faults.append(error)
+        else:
+            return {} if liar is None else {liar: LIE}
+    raise faults[0]
+
+
+def recover_secrets(server: SecureServer, replies: Mapping[str, Shares]) -> dict[str, bytes]:
+    """Each participant's seed or mask key, from the shares of the sites that answered."""
+    points = {site: server.keys.names.index(site) + 1 for site in replies}
+    secret_of = {}
+    for row, owner in enumerate(server.participants):
+        of_owner = {points[site]: bytes(reply.shares[row]) for site, reply in replies.items()}
+        try:
+            secret_of[owner] = shamir.recover(of_owner, server.terms.threshold)
+        except shamir.ShareError as error:
+            givers = ", ".join(repr(site) for site in replies)
+            reason = (
+                f"its mask cannot be taken away: {error}; it gave out wrong shares, or one of {givers} did not pass "
+            )
+            raise MessageError(reason + "on what it got", owner) from error
+    return secret_of
+
+
+def take_replies(server: SecureServer, replies: Mapping[str, Any]) -> SecureServer:
+    """Take the answers of one exchange, which have been checked.
 
     Parameters
     ----------
     server : SecureServer
         The server before.
-    replies : mapping of str to dict
-        What came, by the site that the transport says it came from.
+    replies : mapping of str to MaskReply
+        In the order of site names, at least as many as the threshold, without liars.
 
     Returns
     -------
-    server : SecureServer
+    SecureServer
         The server after. After the step "unmask" it is "ready", and `total` is the sum over `survivors`.
-    refused : dict of str to str
-        Why answers were not used, by site.
 
     Raises
     ------
-    ThresholdError
-        If fewer usable answers came than the threshold. `begin_sum` can go on, where keys and shares are agreed.
     MessageError
-        If the masks of a site cannot be taken away because the shares that it gave the others are wrong.
+        If a site shared another mask key than the one that it made known.
     OutOfRangeError
         If the sum is not one of numbers within the bound.
     """
-    asked = requests(server)
-    read, take = STEPS[server.step]
-    good: dict[str, Any] = {}
-    refused: dict[str, str] = {}
-    expected: dict[str, Any] = {"step": server.step, "session": server.terms.session}
-    if server.step in ("input", "unmask"):
-        expected["sum"] = server.number
-    for site, reply in sorted(replies.items()):
-        try:
-            if site not in asked:
-                raise MessageError(f"it was not asked for the step {server.step!r}", site)  # noqa: TRY301
-            expect_parcel(reply, expected, site)
-            good[site] = read(server, reply, site)
-        except MessageError as error:
-            refused[site] = error.reason
-    _check_enough(server, len(good), refused)
-    server, more = take(server, good)
-    return server, refused | more
+    if server.step == "keys":
+        parts = zip(*((r.cipher_key, r.mask_keys, r.signature) for r in replies.values()), strict=True)
+        return replace(server, step="shares", roster=Roster(tuple(replies), *(np.stack(keys) for keys in parts)))
+    if server.step == "shares":
+        return replace(server, step="ready", envelopes={site: reply.envelopes for site, reply in replies.items()})
+    if server.step == "input":
+        masked = np.zeros(server.length, np.uint64)
+        for reply in replies.values():
+            add_mask(masked, reply.masked)
+        served = server.served | replies.keys()
+        return replace(server, step="unmask", survivors=tuple(replies), served=served, masked=masked)
+    total = _remove_masks(server, recover_secrets(server, replies))
+    _check_range(total, len(server.survivors) * server.terms.bound)
+    return replace(server, step="ready", total=total)
 
 
-def _check_enough(server: SecureServer, present: int, refused: Mapping[str, str]) -> None:
-    if present < server.terms.threshold:
-        of_sum = f" of sum {server.number}" if server.step in ("input", "unmask") else ""
-        raise ThresholdError(f"step {server.step!r}{of_sum} is given up", present, server.terms.threshold, refused)
+def _remove_masks(server: SecureServer, secret_of: Mapping[str, bytes]) -> Numbers:
+    """The sum of the survivors: without their own masks, and without their masks with sites that dropped out."""
+    keys, number, survivors = server.keys, server.number, server.survivors
+    context = keys.context(server.terms, server.participants)
+    total = server.masked.copy()
+    length = total.size
+    for site, secret in secret_of.items():
+        if site in survivors:
+            add_mask(total, self_mask(secret, site, length, context=context, number=number), sign=-1)
+            continue
+        if primitives.public_key(secret) != keys.mask_key(site, number):
+            raise MessageError("the shares that it gave the other sites are not of its mask key", site)
+        for other in survivors:
+            # at the survivor the mask has the other sign, so adding takes it away
+            key = keys.mask_key(other, number)
+            add_mask(total, pair_mask(secret, key, site, other, length, context=context, number=number))
+    return total.view(np.int64)
 
 
-# --------------------------------------------------------------------------------------------------------- keys, shares
-
-
-def _read_advert(server: SecureServer, reply: Parcel, site: str) -> tuple[ByteArray, ...]:
-    shapes = {
-        "cipher_key": (KEY_BYTES,),
-        "mask_keys": (server.terms.sums, KEY_BYTES),
-        "signature": (SIGNATURE_BYTES,),
-    }
-    return tuple(take_array(reply, name, np.uint8, shape, site) for name, shape in shapes.items())
-
-
-def _take_adverts(server: SecureServer, good: dict[str, Any]) -> tuple[SecureServer, dict[str, str]]:
-    roster = Roster(tuple(good), *(np.stack(keys) for keys in zip(*good.values(), strict=True)))
-    return replace(server, step="shares", roster=roster), {}
-
-
-def _read_envelopes(server: SecureServer, reply: Parcel, site: str) -> ByteArray:
-    return take_array(reply, "envelopes", np.uint8, (len(server.keys.names), envelope_bytes(server.terms.sums)), site)
-
-
-def _take_envelopes(server: SecureServer, good: dict[str, Any]) -> tuple[SecureServer, dict[str, str]]:
-    return replace(server, step="ready", envelopes=good), {}
-
-
-# -------------------------------------------------------------------------------------------------------- input, unmask
-
-
-def _read_masked(server: SecureServer, reply: Parcel, site: str) -> MaskArray:
-    return take_array(reply, "masked", np.uint64, (server.length,), site)
-
-
-def _take_masked(server: SecureServer, good: dict[str, Any]) -> tuple[SecureServer, dict[str, str]]:
-    masked = np.zeros(server.length, np.uint64)
-    for numbers in good.values():
-        add_mask(masked, numbers)
-    survivors, served = tuple(good), server.served | good.keys()
-    return replace(server, step="unmask", survivors=survivors, served=served, masked=masked), {}
-
-
-def _read_shares(server: SecureServer, reply: Parcel, site: str) -> ByteArray:
-    return take_array(reply, "shares", np.uint8, (len(server.participants), shamir.SHARE_BYTES), site)
-
-
-def _take_shares(server: SecureServer, good: dict[str, Any]) -> tuple[SecureServer, dict[str, str]]:
-    assert server.masked is not None  # noqa: S101 - the step before made it
-    secret_of, liars = recovered(server.keys, server.participants, good, server.terms.threshold)
-    context = server.keys.context(server.terms, server.participants)
-    total = opened(server.masked, server.keys, server.survivors, secret_of, context=context, number=server.number)
-    check_range(total, len(server.survivors) * server.terms.bound)
-    return replace(server, step="ready", masked=None, total=total), liars
-
-
-Reader = Callable[[SecureServer, Parcel, str], Any]
-Taker = Callable[[SecureServer, dict[str, Any]], tuple[SecureServer, dict[str, str]]]
-STEPS: dict[str, tuple[Reader, Taker]] = {
-    "keys": (_read_advert, _take_adverts),
-    "shares": (_read_envelopes, _take_envelopes),
-    "input": (_read_masked, _take_masked),
-    "unmask": (_read_shares, _take_shares),
-}
+def _check_range(sums: Numbers, limit: int) -> None:
+    """Refuse a sum that numbers within the bound cannot have."""
+    if sums.size and not -limit <= int(sums.min()) <= int(sums.max()) <= limit:
+        raise OutOfRangeError(
+            f"the sum has numbers from {sums.min()} to {sums.max()}, beyond {limit} in size: a site did not keep to "
+            "the bound, or the sites did not all see the same participants"
+        )

@@ -7,7 +7,7 @@ step returns must be kept before its reply leaves. `fedhk.privacy.secure_sum` sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,23 +18,36 @@ from fedhk.errors import MessageError
 from fedhk.privacy import shamir
 from fedhk.privacy._lazy import primitives
 from fedhk.privacy.masks import add_mask, open_envelope, pair_mask, seal_envelope, self_mask
-from fedhk.privacy.secure_roster import KEY_BYTES, SIGNATURE_BYTES, Roster, advert_text
-from fedhk.privacy.secure_terms import (
-    STEPS,
+from fedhk.privacy.secure_sum import (
+    KEY_BYTES,
+    SIGNATURE_BYTES,
+    Advert,
     ByteArray,
+    Envelopes,
+    InputRequest,
+    KeysRequest,
+    MaskedNumbers,
+    MaskReply,
+    MaskRequest,
+    MaskTerms,
     OutOfRangeError,
-    Parcel,
-    Terms,
+    Roster,
+    Shares,
+    SharesRequest,
+    UnmaskRequest,
+    advert_text,
     as_bytes,
-    envelope_bytes,
-    expect_parcel,
-    parcel_digest,
-    take_array,
-    take_names,
-    take_number,
+    check_array,
+    check_names,
+    digest,
 )
 
-__all__ = ["SecureSite", "SiteSession", "site_step"]
+Numbers = NDArray[np.int64]
+
+
+def no_bytes(*shape: int) -> Any:
+    """The default of an array that is not known yet."""
+    return field(default_factory=lambda: np.zeros(shape, np.uint8), repr=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,44 +56,44 @@ class SiteSession:
 
     Parameters
     ----------
-    terms : Terms
+    terms : MaskTerms
         What holds for all sums of the session.
-    advert : dict
+    advert : Advert
         The site's own public keys and their signature.
     cipher_private : bytes
         Opens the envelopes.
-    secrets : dict of int to (bytes, bytes)
-        For each sum to come, the seed of the site's own mask, and its private mask key.
+    secrets : uint8 array of shape (sums to come, 2, 32)
+        The seed of the site's own mask and its private mask key; the last row is of the last sum.
     roster : Roster or None
         The public keys of all sites.
-    own_shares : dict of int to uint8 array of shape (2, 48)
-        For each sum to come, the shares of its own secrets that the site itself holds.
+    own_shares : uint8 array of shape (sums, 2, 48)
+        The shares of its own secrets that the site itself holds, until it has those of the others.
     participants : tuple of str
         Whose shares arrived; masks are made with all of them.
-    held : dict of int to uint8 array of shape (participants, 2, 48)
-        For each sum to come, the shares that the site holds: of the seed, of the mask key.
+    held : uint8 array of shape (sums to come, participants, 2, 48)
+        The shares that the site holds: of the seed, of the mask key; the last row is of the last sum.
     step : str
         The last step that was answered.
     number : int
         The sum that it belonged to.
     asked : str
         Digest of the question.
-    reply : dict
+    reply : MaskReply or None
         The answer.
     """
 
-    terms: Terms
-    advert: Parcel = field(repr=False)
+    terms: MaskTerms
+    advert: Advert = field(repr=False)
     cipher_private: bytes = field(repr=False)
-    secrets: dict[int, tuple[bytes, bytes]] = field(repr=False)
+    secrets: ByteArray = field(repr=False)
     roster: Roster | None = field(default=None, repr=False)
-    own_shares: dict[int, ByteArray] = field(default_factory=dict, repr=False)
+    own_shares: ByteArray = no_bytes(0, 2, shamir.SHARE_BYTES)
     participants: tuple[str, ...] = ()
-    held: dict[int, ByteArray] = field(default_factory=dict, repr=False)
+    held: ByteArray = no_bytes(0, 0, 2, shamir.SHARE_BYTES)
     step: str = "keys"
     number: int = -1
     asked: str = field(default="", repr=False)
-    reply: Parcel = field(default_factory=dict, repr=False)
+    reply: MaskReply | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,16 +121,22 @@ class SecureSite:
     known: Mapping[str, bytes] = field(default_factory=dict)
     session: SiteSession | None = None
 
+    def has_answered(self, request: MaskRequest, vector: Numbers | None = None) -> bool:
+        """Whether the last question was this one, so that the same answer may go out again."""
+        return self.session is not None and self.session.asked == _digest(request, vector)
 
-def site_step(site: SecureSite, request: Parcel, vector: NDArray[np.int64] | None = None) -> tuple[SecureSite, Parcel]:
+
+def answer_request(
+    site: SecureSite, request: MaskRequest, vector: Numbers | None = None
+) -> tuple[SecureSite, MaskReply]:
     """Answer one request of the server.
 
     Parameters
     ----------
     site : SecureSite
         The site before.
-    request : dict
-        What `fedhk.privacy.secure_server.requests` made.
+    request : MaskRequest
+        What `fedhk.privacy.secure_server.make_requests` made.
     vector : int64 array of shape (length,), optional
         The site's numbers; for the step "input".
 
@@ -125,7 +144,7 @@ def site_step(site: SecureSite, request: Parcel, vector: NDArray[np.int64] | Non
     -------
     site : SecureSite
         The site after; keep it before the reply leaves.
-    reply : dict
+    reply : MaskReply
         For the server.
 
     Raises
@@ -135,76 +154,85 @@ def site_step(site: SecureSite, request: Parcel, vector: NDArray[np.int64] | Non
     OutOfRangeError
         If the numbers of all sites could sum to 2^63 or more.
     """
-    step = request.get("step")
-    if step not in STEPS:
-        raise MessageError(
-            f"the server asks for the step {str(step)[:50]!r}, which this FedHK does not know", site.name
-        )
-    session = site.session
-    asked = parcel_digest(request, vector)
-    if session is not None and session.asked == asked:
-        return site, session.reply
-    if step == "keys":
-        session = _advertised(site, request)
+    session, reply = site.session, None if site.session is None else site.session.reply
+    if reply is not None and site.has_answered(request, vector):
+        return site, reply
+    if isinstance(request, KeysRequest):
+        session = _make_keys(site, request)
         reply = session.advert
+    elif session is None:
+        raise MessageError(f"the server asks for the step {request.step!r} before the step 'keys'", site.name)
+    elif isinstance(request, SharesRequest):
+        session, reply = _share_secrets(site, _checked(session, request, site.name), request)
+    elif isinstance(request, InputRequest):
+        session, reply = _mask_numbers(site, _checked(session, request, site.name), request, vector)
+    elif isinstance(request, UnmaskRequest):
+        session, reply = _reveal_shares(site, _checked(session, request, site.name), request)
     else:
-        if session is None:
-            raise MessageError(f"the server asks for the step {step!r} before the step 'keys'", site.name)
-        expect_parcel(request, {"session": session.terms.session}, site.name)
-        session, reply = ANSWERS[step](site, session, request, vector)
-    reply = reply | {"step": step, "session": session.terms.session}
-    return replace(site, session=replace(session, step=step, asked=asked, reply=reply)), reply
+        raise MessageError("the server asks for a step that this FedHK does not know", site.name)
+    session = replace(session, step=request.step, asked=_digest(request, vector), reply=reply)
+    return replace(site, session=session), reply
 
 
-def _advertised(site: SecureSite, request: Parcel) -> SiteSession:
+def _digest(request: MaskRequest, vector: Numbers | None) -> str:
+    return digest(request, () if vector is None else vector)
+
+
+def _checked(session: SiteSession, request: SharesRequest | InputRequest | UnmaskRequest, site: str) -> SiteSession:
+    """The session, if the request is of it."""
+    if request.session != session.terms.session:
+        raise MessageError(f"session is {request.session[:200]!r}, expected {session.terms.session!r}", site)
+    return session
+
+
+def _make_keys(site: SecureSite, request: KeysRequest) -> SiteSession:
     """A new session with fresh keys; whatever was under way is given up."""
-    terms = Terms.of(request, site.name)
+    terms = request.terms
     if site.session is not None and site.session.terms.session == terms.session:
         raise MessageError(f"session {terms.session!r} is under way already; a new one needs a new name", site.name)
     if terms.threshold < site.least:
         raise MessageError(f"threshold is {terms.threshold}, this site's operator asks for {site.least}", site.name)
     cipher_private = primitives.entropy(KEY_BYTES)
-    secrets = {number: (primitives.entropy(KEY_BYTES), primitives.entropy(KEY_BYTES)) for number in range(terms.sums)}
+    secrets = [(primitives.entropy(KEY_BYTES), primitives.entropy(KEY_BYTES)) for _ in range(terms.sums)]
     cipher_key = as_bytes(primitives.public_key(cipher_private))
-    mask_keys = np.stack([as_bytes(primitives.public_key(private)) for _, private in secrets.values()])
+    mask_keys = np.stack([as_bytes(primitives.public_key(private)) for _, private in secrets])
     text = advert_text(terms, site.name, cipher_key, mask_keys)
     signature = bytes(SIGNATURE_BYTES) if site.identity is None else primitives.sign(site.identity, text)
-    advert = {"cipher_key": cipher_key, "mask_keys": mask_keys, "signature": as_bytes(signature)}
-    return SiteSession(terms, advert, cipher_private, secrets)
+    advert = Advert(terms.session, cipher_key, mask_keys, as_bytes(signature))
+    kept = np.array([[as_bytes(secret) for secret in pair] for pair in secrets])
+    return SiteSession(terms, advert, cipher_private, kept)
 
 
-def _share(site: SecureSite, session: SiteSession, request: Parcel, vector: Any) -> tuple[SiteSession, Parcel]:  # noqa: ARG001
+def _share_secrets(site: SecureSite, session: SiteSession, request: SharesRequest) -> tuple[SiteSession, MaskReply]:
     """Shares of the site's secrets, each in an envelope for one other site."""
     if session.step != "keys":
         raise MessageError("the server asks for shares twice, with another list of keys", site.name)
-    terms = session.terms
-    roster = Roster.of(request, terms.sums, site.name)
+    terms, roster = session.terms, request.roster
     roster.check(terms, site.name, session.advert, site.known)
     context, n = roster.context(terms), len(roster.names)
     shares = np.empty((n, terms.sums, 2, shamir.SHARE_BYTES), np.uint8)
-    for number, pair in session.secrets.items():
+    for number, pair in enumerate(session.secrets):
         for i, secret in enumerate(pair):
-            parts = shamir.split(secret, n, terms.threshold, entropy=primitives.entropy)
+            parts = shamir.split(bytes(secret), n, terms.threshold, entropy=primitives.entropy)
             shares[:, number, i] = as_bytes(b"".join(parts)).reshape(n, -1)
-    envelopes = np.zeros((n, envelope_bytes(terms.sums)), np.uint8)
+    envelopes = np.zeros((n, terms.envelope_bytes), np.uint8)
     for row, other in enumerate(roster.names):
         if other != site.name:
             key, plain = roster.cipher_key(other), shares[row].tobytes()
             envelopes[row] = as_bytes(
                 seal_envelope(session.cipher_private, key, site.name, other, plain, context=context)
             )
-    own = shares[roster.names.index(site.name)]
-    return replace(session, roster=roster, own_shares=dict(enumerate(own))), {"envelopes": envelopes}
+    own = shares[roster.names.index(site.name)].copy()
+    return replace(session, roster=roster, own_shares=own), Envelopes(terms.session, envelopes)
 
 
-def _input(
-    site: SecureSite, session: SiteSession, request: Parcel, vector: NDArray[np.int64] | None
-) -> tuple[SiteSession, Parcel]:
+def _mask_numbers(
+    site: SecureSite, session: SiteSession, request: InputRequest, vector: Numbers | None
+) -> tuple[SiteSession, MaskReply]:
     """The site's numbers, under its own mask and one with each other site."""
     if session.roster is None:
         raise MessageError("the server asks for the step 'input' before the step 'shares'", site.name)
-    terms, roster = session.terms, session.roster
-    number, length = take_number(request, "sum", site.name), take_number(request, "length", site.name)
+    terms, roster, number, length = session.terms, session.roster, request.number, request.length
     if not session.number < number < terms.sums:
         raise MessageError(
             f"the server asks for sum {number}; sums {session.number + 1} to {terms.sums - 1} are left, "
@@ -212,21 +240,26 @@ def _input(
             site.name,
         )
     values = _checked_numbers(vector, length, terms.bound, site.name)
-    session = _opened(site, session, request)
+    session = _open_envelopes(site, session, roster, request)
     context = roster.context(terms, session.participants)
-    seed, private = session.secrets[number]
+    seed, private = (bytes(secret) for secret in session.secrets[number - terms.sums])
     masked = values.view(np.uint64) + self_mask(seed, site.name, length, context=context, number=number)
     for other in session.participants:
         if other != site.name:
             key = roster.mask_key(other, number)
             add_mask(masked, pair_mask(private, key, site.name, other, length, context=context, number=number))
     # others hold shares of this sum's secrets; the site itself needs them no more, nor anything of sums before
-    left = {later: pair for later, pair in session.secrets.items() if later > number}
-    held = {later: shares for later, shares in session.held.items() if later >= number}
-    return replace(session, secrets=left, held=held, number=number), {"sum": number, "masked": masked}
+    left = terms.sums - 1 - number
+    kept = replace(session, secrets=_last(session.secrets, left), held=_last(session.held, left + 1), number=number)
+    return kept, MaskedNumbers(terms.session, number, masked)
 
 
-def _checked_numbers(vector: NDArray[np.int64] | None, length: int, bound: int, site: str) -> NDArray[np.int64]:
+def _last(rows: ByteArray, count: int) -> ByteArray:
+    """The last rows, without a trace of the others."""
+    return rows[len(rows) - count :].copy()
+
+
+def _checked_numbers(vector: Numbers | None, length: int, bound: int, site: str) -> Numbers:
     if vector is None or vector.dtype != np.int64 or vector.shape != (length,):
         found = "nothing" if vector is None else f"{vector.dtype} of shape {vector.shape}"
         raise MessageError(f"the site has {found} to sum, the server asks for int64 of shape ({length},)", site)
@@ -237,60 +270,47 @@ def _checked_numbers(vector: NDArray[np.int64] | None, length: int, bound: int, 
     return np.ascontiguousarray(vector)
 
 
-def _opened(site: SecureSite, session: SiteSession, request: Parcel) -> SiteSession:
+def _open_envelopes(site: SecureSite, session: SiteSession, roster: Roster, request: InputRequest) -> SiteSession:
     """The session with the shares of the others, which come with the first sum that the site is asked for."""
-    terms, roster = session.terms, session.roster
-    assert roster is not None  # noqa: S101 - `_input` has looked
-    if session.participants and "participants" not in request:
-        return session
-    participants = take_names(request, "participants", site.name)
+    terms, participants = session.terms, request.participants
     if session.participants:
-        if participants != session.participants:
+        if participants and participants != session.participants:
             raise MessageError("the server names other participants than before", site.name)
         return session
+    check_names(participants, "participants", site.name)
     if not set(participants) <= set(roster.names) or site.name not in participants:
         raise MessageError("the participants are not all in the list of keys, or this site is not", site.name)
     if len(participants) < terms.threshold:
         raise MessageError(f"{len(participants)} participants, the threshold is {terms.threshold}", site.name)
-    shape = (len(participants), envelope_bytes(terms.sums))
-    envelopes = take_array(request, "envelopes", np.uint8, shape, site.name)
+    shape = (len(participants), terms.envelope_bytes)
+    check_array(request.envelopes, "envelopes", np.uint8, shape, site.name)
     context = roster.context(terms)
-    held = np.empty((len(participants), terms.sums, 2, shamir.SHARE_BYTES), np.uint8)
+    held = np.empty((terms.sums, len(participants), 2, shamir.SHARE_BYTES), np.uint8)
     for row, other in enumerate(participants):
         if other == site.name:
-            held[row] = np.stack([session.own_shares[number] for number in range(terms.sums)])
+            held[:, row] = session.own_shares
             continue
-        key, sealed = roster.cipher_key(other), envelopes[row].tobytes()
+        key, sealed = roster.cipher_key(other), request.envelopes[row].tobytes()
         plain = open_envelope(session.cipher_private, key, other, site.name, sealed, context=context)
-        held[row] = as_bytes(plain).reshape(held.shape[1:])
-    by_sum = {number: held[:, number].copy() for number in range(terms.sums)}
-    return replace(session, participants=participants, held=by_sum, own_shares={})
+        held[:, row] = as_bytes(plain).reshape(terms.sums, 2, -1)
+    return replace(session, participants=participants, held=held, own_shares=session.own_shares[:0].copy())
 
 
-def _unmask(site: SecureSite, session: SiteSession, request: Parcel, vector: Any) -> tuple[SiteSession, Parcel]:  # noqa: ARG001
+def _reveal_shares(site: SecureSite, session: SiteSession, request: UnmaskRequest) -> tuple[SiteSession, MaskReply]:
     """For each participant one share: of its seed if it answered, of its mask key if not. Never both."""
-    number = take_number(request, "sum", site.name)
+    terms, number, survivors = session.terms, request.number, request.survivors
     if session.step != "input" or number != session.number:
         raise MessageError(
             f"the server asks to open sum {number}, which this site has not answered, or opened already with "
             "another list of who answered",
             site.name,
         )
-    survivors = take_names(request, "survivors", site.name)
+    check_names(survivors, "survivors", site.name)
     if not set(survivors) <= set(session.participants) or site.name not in survivors:
         raise MessageError("the list of who answered has sites that do not take part, or lacks this one", site.name)
-    if len(survivors) < session.terms.threshold:
-        raise MessageError(
-            f"{len(survivors)} sites answered, {session.terms.threshold} are needed to open a sum", site.name
-        )
+    if len(survivors) < terms.threshold:
+        raise MessageError(f"{len(survivors)} sites answered, {terms.threshold} are needed to open a sum", site.name)
     kind = [0 if name in survivors else 1 for name in session.participants]
-    shares = session.held[number][np.arange(len(kind)), kind]
-    held = {later: kept for later, kept in session.held.items() if later > number}
-    return replace(session, held=held), {"sum": number, "shares": shares}
-
-
-ANSWERS: dict[str, Callable[[SecureSite, SiteSession, Parcel, Any], tuple[SiteSession, Parcel]]] = {
-    "shares": _share,
-    "input": _input,
-    "unmask": _unmask,
-}
+    shares = session.held[0][np.arange(len(kind)), kind]
+    kept = replace(session, held=_last(session.held, terms.sums - 1 - number))
+    return kept, Shares(terms.session, number, shares)

@@ -18,6 +18,7 @@ from fedhk.federation.codec import subclasses
 from fedhk.federation.participation import Participation
 from fedhk.federation.site import Site
 from fedhk.federation.table import check_array
+from fedhk.privacy.sensitivity import Neighbours
 
 Request = TypeVar("Request")
 Reply = TypeVar("Reply")
@@ -101,6 +102,33 @@ class Nothing:
     """A request that needs no words, or a reply without any."""
 
 
+class ServerPhase(Phase[Nothing, Nothing]):
+    """A phase without any exchange: the server goes on with what it has. A subclass says how, in `begin`."""
+
+    request_type = Nothing
+    reply_type = Nothing
+
+    @abstractmethod
+    def begin(self, board: Board) -> Board:
+        """Server: the board with what follows from it."""
+
+    def is_done(self, board: Board, exchanges: int) -> bool:  # noqa: ARG002
+        return True
+
+    def request(self, board: Board) -> Nothing:  # noqa: ARG002
+        return Nothing()
+
+    @staticmethod
+    def answer(site: Site, request: Nothing) -> Nothing:  # noqa: ARG004
+        return Nothing()
+
+    def check(self, board: Board, reply: Nothing, site: str) -> None:
+        """Nothing comes."""
+
+    def combine(self, board: Board, replies: Mapping[str, Nothing]) -> Board:  # noqa: ARG002
+        return board
+
+
 @dataclass(frozen=True, eq=False)
 class Sum:
     """A vector that adds over sites."""
@@ -127,8 +155,11 @@ class SumPhase(Phase[Request, Sum]):
         """Site: what it adds to the sum."""
 
     @staticmethod
-    def sensitivity(site: Site, request: Any, neighbours: str) -> float:  # noqa: ARG004
-        """Site: how far, at most, the vector moves when one row is another or is not there, from what is sent."""
+    def sensitivity(request: Any, neighbours: Neighbours) -> float:  # noqa: ARG004
+        """Both ends: how far, at most, the vector moves when one row is another or is not there, whatever the rows.
+
+        It refuses, by MessageError, a request to which a row could add more than is stated.
+        """
         raise MessageError("this sum must not leave a site with privacy on")
 
     @abstractmethod
@@ -137,6 +168,10 @@ class SumPhase(Phase[Request, Sum]):
 
     def check_vector(self, board: Board, values: FloatArray, site: str) -> None:
         """Server: refuse a vector in the open that no rows can have."""
+
+    def note_sites(self, board: Board, sites: Sequence[str]) -> Board:  # noqa: ARG002
+        """Server: the board before the total of these sites is taken, for phases to which it matters whose it is."""
+        return board
 
     def grid(self, board: Board) -> float | None:  # noqa: ARG002
         """Server: of what the numbers are whole multiples under masks without noise; None is as fine as rows allow."""
@@ -150,9 +185,12 @@ class SumPhase(Phase[Request, Sum]):
         check_array(reply.values, (self.size(board),), site, "sums")
         self.check_vector(board, reply.values, site)
 
+    def sealed(self, terms: Any) -> list[Phase[Any, Any]]:
+        return [terms.seal(self)]
+
     def combine(self, board: Board, replies: Mapping[str, Sum]) -> Board:
         total = reduce(add, (reply.values for reply in replies.values()))
-        return self.take(board, np.asarray(total, np.float64), 0.0)
+        return self.take(self.note_sites(board, list(replies)), np.asarray(total, np.float64), 0.0)
 
 
 def phase_named(name: str) -> type[Phase[Any, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,10 +16,12 @@ from fedhk.errors import DataError, MessageError
 from fedhk.federation.aggregators import Aggregator
 from fedhk.federation.board import Board
 from fedhk.federation.entries import Minimisation, Population, References, Schema, Space
-from fedhk.federation.phases.base import Nothing, Phase
+from fedhk.federation.phases.base import Phase, ServerPhase
 from fedhk.federation.phases.frame import Frame
+from fedhk.federation.phases.sum_start import Cells, Directions
 from fedhk.federation.plausible import MOST_ROWS, check_points, check_spreads
 from fedhk.federation.protocols.base import Protocol
+from fedhk.federation.sealed import SealedTerms
 from fedhk.federation.site import Site
 from fedhk.federation.table import Table, check_array
 from fedhk.model.descent import Progress
@@ -36,6 +38,7 @@ from fedhk.starts.candidates import (
     count_by_share,
     site_candidates,
 )
+from fedhk.starts.seeding import LEAST_POWER
 from fedhk.starts.settings import Settings
 
 
@@ -171,6 +174,15 @@ class AskCandidates(Phase[CandidatesRequest, CandidatesReply]):
     def start(self, board: Board, found: list[Candidates], frames: list[FloatArray]) -> Board:
         """Server: what follows from the candidates of the sites."""
 
+    def sealed(self, terms: SealedTerms) -> list[Phase[Any, Any]]:
+        # what "auto" would choose from candidates, which are not sent here, is the plain value
+        settings = self.settings
+        weights = "uniform" if settings.view_weights == "auto" else settings.view_weights
+        fuzzifier = 1.0 + 1.0 / LEAST_POWER if settings.fuzzifier is None else settings.fuzzifier
+        settings = replace(settings, view_weights=weights, fuzzifier=fuzzifier)
+        directions = Directions(settings, self.seed, cuts_rows=terms.noise is not None)
+        return [terms.seal(directions), terms.seal(Cells(settings, self.seed, self.workers))]
+
     def resolved(self, board: Board) -> Protocol:
         """The protocol of the rounds, now that the views are known."""
         return self.protocol.resolve(self.settings, board.get(References).widths, board.get(Schema).names)
@@ -202,6 +214,14 @@ class ChooseFrame(AskCandidates):
 
     wants_frame: ClassVar[bool] = True
 
+    def sealed(self, terms: SealedTerms) -> list[Phase[Any, Any]]:
+        if self.shares is not None:
+            raise ValueError(
+                f"calibration={self.shares} with {terms.reason}: a site's own mean and spread let one row change all "
+                "that the site sends. Leave calibration='auto' (which is none here) or None."
+            )
+        return super().sealed(terms)
+
     def start(self, board: Board, found: list[Candidates], frames: list[FloatArray]) -> Board:
         references, names, workers = board.get(References).references, board.get(Schema).names, self.workers
         calibration, start, rows = choose_calibration(
@@ -213,7 +233,7 @@ class ChooseFrame(AskCandidates):
 
 
 @dataclass(frozen=True)
-class GivenStart(Phase[Nothing, Nothing]):
+class GivenStart(ServerPhase):
     """Centres that were given: no exchange is needed.
 
     Parameters
@@ -225,8 +245,6 @@ class GivenStart(Phase[Nothing, Nothing]):
     """
 
     name: ClassVar[str] = "given start"
-    request_type: ClassVar[Any] = Nothing
-    reply_type: ClassVar[Any] = Nothing
 
     settings: Settings
     protocol: Protocol
@@ -236,21 +254,8 @@ class GivenStart(Phase[Nothing, Nothing]):
         start = self.settings.given_start(references.references, names)
         return begin_rounds(board, self.protocol.resolve(self.settings, references.widths, names), start, None)
 
-    def is_done(self, board: Board, exchanges: int) -> bool:  # noqa: ARG002
-        return True
-
-    def request(self, board: Board) -> Nothing:  # noqa: ARG002
-        return Nothing()
-
-    @staticmethod
-    def answer(site: Site, request: Nothing) -> Nothing:  # noqa: ARG004
-        return Nothing()
-
-    def check(self, board: Board, reply: Nothing, site: str) -> None:
-        """Nothing comes."""
-
-    def combine(self, board: Board, replies: Mapping[str, Nothing]) -> Board:  # noqa: ARG002
-        return board
+    def sealed(self, terms: SealedTerms) -> list[Phase[Any, Any]]:
+        return [replace(self, protocol=self.protocol.as_sums(terms.reason))]
 
 
 def begin_rounds(board: Board, protocol: Protocol, start: Parameters, rows: Rows | None) -> Board:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from fedhk.federation.board import Board, Entry
+from fedhk.federation.board import Board, Entry, Passing
 from fedhk.federation.entries import Summary, fitted_model
 from fedhk.federation.phases.base import Phase
 from fedhk.federation.phases.finish import final_parameters
@@ -43,8 +43,8 @@ class DeliverReply:
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome(Entry):
-    """A site's own model and labels. They stay at the site."""
+class Outcome(Passing):
+    """A site's own model and labels. They stay at the site, and its state file has none of them."""
 
     outcome: SiteOutcome
 
@@ -80,6 +80,9 @@ class Deliver(Phase[DeliverRequest, DeliverReply]):
 
     def request(self, board: Board) -> DeliverRequest:  # noqa: ARG002
         return DeliverRequest(self.personal, self.learn_weights, self.report)
+
+    def sealed(self, terms: Any) -> list[Phase[Any, Any]]:  # noqa: ARG002
+        return [replace(self, report=False)]
 
     @staticmethod
     def answer(site: Site, request: DeliverRequest) -> DeliverReply:

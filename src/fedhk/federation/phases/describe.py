@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -18,13 +18,17 @@ from fedhk.data.moments import Moments
 from fedhk.data.views import LARGEST_VALUE, Columns, Views, is_tensor, other_names, size_text
 from fedhk.errors import DataError, MessageError
 from fedhk.federation.board import Board
-from fedhk.federation.entries import Population, References, Schema, Space, columns_code
+from fedhk.federation.entries import Members, Population, References, Schema, Space, columns_code
 from fedhk.federation.phases.base import Nothing, Phase, SumPhase
+from fedhk.federation.phases.scales import scale_phases
 from fedhk.federation.plausible import MOST_ROWS, limits_from_moments
+from fedhk.federation.sealed import SealedTerms
 from fedhk.federation.site import Site
 from fedhk.federation.table import check_array
 from fedhk.model.preparation import balance, check_spreads, heat_energy, references_from_moments, site_moments
 from fedhk.starts.settings import Settings
+
+T = TypeVar("T", bound="Description | ViewsReply")
 
 # Axes of a row; NumPy has no arrays with more than 64.
 MOST_AXES = 63
@@ -188,10 +192,10 @@ class Describe(Phase[DescribeRequest, Description]):
             _check_moments(moments, width, site, ranges=self.settings.needs_ranges)
 
     def select(self, board: Board, replies: dict[str, Description]) -> tuple[dict[str, Description], dict[str, str]]:  # noqa: ARG002
-        agreed = agree_on_views({site: reply.views for site, reply in replies.items()})
-        differences = {site: find_differences(reply.views, agreed) for site, reply in replies.items()}
-        good = {site: reply for site, reply in replies.items() if not differences[site]}
-        return good, {site: difference for site, difference in differences.items() if difference}
+        return select_alike(replies)
+
+    def sealed(self, terms: SealedTerms) -> list[Phase[Any, Any]]:
+        return [DescribeViews(self.settings), *scale_phases(self.settings, terms)]
 
     def combine(self, board: Board, replies: Mapping[str, Description]) -> Board:
         names, columns, moments = _merge(replies)
@@ -269,6 +273,64 @@ def _merge(
     return tuple(merged), tuple(agreed[name][1] for name in merged), tuple(merged.values())
 
 
+def select_alike(replies: dict[str, T]) -> tuple[dict[str, T], dict[str, str]]:
+    """The sites whose views are those of most sites, and how the others differ."""
+    agreed = agree_on_views({site: reply.views for site, reply in replies.items()})
+    differences = {site: find_differences(reply.views, agreed) for site, reply in replies.items()}
+    good = {site: reply for site, reply in replies.items() if not differences[site]}
+    return good, {site: difference for site, difference in differences.items() if difference}
+
+
+@dataclass(frozen=True)
+class ViewsReply:
+    """What a site says of its views, without any number of its rows."""
+
+    views: tuple[ViewDescription, ...]
+
+
+@dataclass(frozen=True)
+class DescribeViews(Phase[Nothing, ViewsReply]):
+    """Which views the sites have, and nothing of their rows: where runs with noise or masks begin.
+
+    Parameters
+    ----------
+    settings : Settings
+        The view weights.
+    """
+
+    name: ClassVar[str] = "schema"
+    request_type: ClassVar[Any] = Nothing
+    reply_type: ClassVar[Any] = ViewsReply
+
+    settings: Settings
+
+    def request(self, board: Board) -> Nothing:  # noqa: ARG002
+        return Nothing()
+
+    @staticmethod
+    def answer(site: Site, request: Nothing) -> ViewsReply:  # noqa: ARG004
+        return ViewsReply(describe_views(site.views))
+
+    def check(self, board: Board, reply: ViewsReply, site: str) -> None:  # noqa: ARG002
+        check_descriptions(reply.views, site)
+
+    def select(self, board: Board, replies: dict[str, ViewsReply]) -> tuple[dict[str, ViewsReply], dict[str, str]]:  # noqa: ARG002
+        return select_alike(replies)
+
+    def combine(self, board: Board, replies: Mapping[str, ViewsReply]) -> Board:
+        agreed = agree_on_views({site: reply.views for site, reply in replies.items()})
+        if not agreed:
+            raise DataError("No site has a view: there is nothing to cluster.")
+        names, columns = tuple(agreed), tuple(names_of for _, names_of in agreed.values())
+        _check_weights(self.settings, names)
+        unknown = tuple(Moments.none(width) for width, _ in agreed.values())
+        return board.put(
+            Schema(names, tuple(columns_code(names_of) for names_of in columns)),
+            Population(len(replies), columns, unknown, 0.0),
+            Members(tuple(sorted(replies))),
+        )
+
+
 @dataclass(frozen=True)
 class Energy(SumPhase[Nothing]):
     """Heat-weighted squared distance of all rows to the grand mean, per view, where coefficients are not uniform.
@@ -291,6 +353,10 @@ class Energy(SumPhase[Nothing]):
 
     def check_vector(self, board: Board, values: FloatArray, site: str) -> None:
         check_array(values, (self.size(board),), site, "energies", non_negative=True)
+
+    def sealed(self, terms: SealedTerms) -> list[Phase[Any, Any]]:
+        # with noise, references come from the ranges alone
+        return super().sealed(terms) if terms.noise is None else []
 
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
         population = board.get(Population)

@@ -10,7 +10,7 @@ import numpy as np
 from fedhk._typing import FloatArray
 from fedhk.federation.board import Board
 from fedhk.federation.entries import Basis, FinalModel, FinalParameters, Result, Space, Summary
-from fedhk.federation.phases.base import SumPhase
+from fedhk.federation.phases.base import Phase, SumPhase
 from fedhk.federation.phases.frame import current_offset
 from fedhk.federation.plausible import check_rows, check_summary
 from fedhk.federation.site import Site
@@ -51,6 +51,10 @@ class Finish(SumPhase[FinishRequest]):
 
     def request(self, board: Board) -> FinishRequest:  # noqa: ARG002
         return FinishRequest(self.summary)
+
+    def sealed(self, terms: Any) -> list[Phase[Any, Any]]:
+        # with noise, the last noisy round says the objective, and nothing is said of single clusters
+        return super().sealed(terms) if terms.noise is None else []
 
     def size(self, board: Board) -> int:
         return 2 + self.summary * (self._parameters(board).n_clusters + 2 * sum(board.get(Space).widths))

@@ -12,7 +12,9 @@ from fedhk.federation.board import Board
 from fedhk.federation.entries import FinalModel, FinalParameters, Minimisation, Schema, Space
 from fedhk.federation.participation import Participation
 from fedhk.federation.phases.base import Phase
+from fedhk.federation.phases.sum_rounds import MaskedRounds, NoisyRounds
 from fedhk.federation.protocols.base import Protocol, RoundContext, RoundReply, RoundRequest
+from fedhk.federation.sealed import SealedTerms
 from fedhk.federation.site import Site
 
 
@@ -64,6 +66,13 @@ class Rounds(Phase[RoundRequest, RoundReply]):
 
     def is_done(self, board: Board, exchanges: int) -> bool:  # noqa: ARG002
         return bool(board.get(Minimisation).progress.stop_reason)
+
+    def sealed(self, terms: SealedTerms) -> list[Phase[Any, Any]]:
+        self.protocol.as_sums(terms.reason)
+        learn = self.context.settings.learn_weights
+        if terms.noise is not None:
+            return [terms.seal(NoisyRounds(learn, terms.noise))]
+        return [terms.seal(MaskedRounds(learn, self.max_rounds, self.tol))]
 
     def participants(self, board: Board, sites: Sequence[str], participation: Participation, seed: Any) -> list[str]:  # noqa: ARG002
         return participation.draw(sites, seed)

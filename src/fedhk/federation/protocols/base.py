@@ -51,6 +51,19 @@ class Protocol(Option, ABC):
         """The protocol with whatever is left to the views decided."""
         return self
 
+    def as_sums(self, reason: str) -> Protocol:
+        """The protocol with sums over rows in all features, for runs with noise or masks; refuses where it sends others.
+
+        Parameters
+        ----------
+        reason : str
+            The parameter that asks for it.
+        """
+        raise ValueError(
+            f"{reason} needs protocol='statistics', got {self!r}: after local passes one row can change centres without "
+            "bound, and they are not sums."
+        )
+
     def begin(self, board: Board, rows: Rows | None) -> Board:  # noqa: ARG002
         """Server: the board once there is a start; `rows` are the candidates that it was chosen on, if any."""
         return board

@@ -179,6 +179,16 @@ class Statistics(Protocol):
                     "anew. Leave it out, or use basis=True or 'auto'."
                 )
 
+    def as_sums(self, reason: str) -> Statistics:
+        if self.basis is True:
+            raise ValueError(f"{reason} needs protocol='statistics' or 'auto', got {self!r}: sums are sent in features.")
+        if self.precision not in ("auto", "double"):
+            raise ValueError(
+                f"precision={self.precision!r} has no effect with {reason}: sums are sent as whole numbers. Leave "
+                "precision='auto'."
+            )
+        return Statistics(basis=False, precision="double")
+
     @property
     def candidate_precision(self) -> str:
         return "double" if self.precision == "auto" else self.precision

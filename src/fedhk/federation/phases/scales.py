@@ -1,0 +1,309 @@
+"""Scales from sums alone: ranges of the features, then their moments or, with noise, nothing more than the ranges.
+
+In the open, sites describe themselves with their moments. Where the server may see nothing but sums over all sites, a
+range of each feature comes first: it is the unit in which whole numbers have room for all values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+
+from fedhk._typing import FloatArray
+from fedhk.data.moments import Moments
+from fedhk.data.views import Views, row_blocks
+from fedhk.errors import DataError, MessageError
+from fedhk.federation.board import Board, Entry
+from fedhk.federation.entries import Members, Population, References, Schema, Space
+from fedhk.federation.phases.base import Phase, ServerPhase, SumPhase
+from fedhk.federation.plausible import limits_from_moments
+from fedhk.federation.sealed import SealedTerms, grid_step
+from fedhk.federation.site import Site
+from fedhk.model.joint import split_joint
+from fedhk.model.preparation import references_from_moments, site_moments
+from fedhk.privacy.mechanism import read_bounds
+from fedhk.privacy.sensitivity import Neighbours, sum_sensitivity
+from fedhk.starts.settings import Settings
+
+# Powers of two between which absolute values are told apart.
+LEAST_POWER, MOST_POWER = -30, 40
+POWERS = MOST_POWER - LEAST_POWER + 1
+
+# A range of values that are all 0, as far as powers tell.
+NOTHING = 2.0 ** (LEAST_POWER + 1)
+
+# Probability with which noise makes any of the ranges too wide.
+FALSE_RANGE = 1e-6
+
+# The grid of moments where nothing is known of the number of rows.
+MOMENTS_STEP = 2.0**-36
+
+# Of the square of the range, how much variance rounding makes of none.
+ROUNDING = 1e-14
+
+# "minmax" coefficients of values all over the range are a half on average, and the unit is the root of that.
+MINMAX_UNIT = float(np.sqrt(0.5))
+
+
+@dataclass(frozen=True, eq=False)
+class Bounds(Entry):
+    """The lowest and highest value of every feature of all views, each of shape (d,), in input units."""
+
+    low: FloatArray
+    high: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class FullWeights(Entry):
+    """Views whose weights are sent per feature, because cells are missing or coefficients are not uniform."""
+
+    views: tuple[bool, ...]
+
+
+def scale_phases(settings: Settings, terms: SealedTerms) -> list[Phase[Any, Any]]:
+    """How all sites come to the same units, from sums alone."""
+    noise, bounds = terms.noise, terms.seal(Ranges())
+    if noise is not None and noise.privacy.public:
+        bounds = GivenBounds(noise.privacy.bounds)
+    elif settings.scaling == "l2":  # rows have length 1
+        bounds = GivenBounds((-1.0, 1.0))
+    return [bounds, terms.seal(SumMoments(settings)) if noise is None else ScaleByBounds(settings)]
+
+
+def view_widths(board: Board) -> tuple[int, ...]:
+    """Features per view, before there are references."""
+    return tuple(len(view.mean) for view in board.get(Population).moments)
+
+
+@dataclass(frozen=True)
+class GivenBounds(ServerPhase):
+    """Ranges of the features that are known without looking at rows."""
+
+    name: ClassVar[str] = "given bounds"
+
+    bounds: Any
+
+    def begin(self, board: Board) -> Board:
+        pairs = read_bounds(self.bounds, view_widths(board))
+        low, high = (np.concatenate([pair[end] for pair in pairs]) for end in (0, 1))
+        return board.put(Bounds(low, high))
+
+
+@dataclass(frozen=True)
+class RangesRequest:
+    """Ask for the ranges of views of these widths."""
+
+    widths: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Ranges(SumPhase[RangesRequest]):
+    """Per feature, how many rows have an absolute value at each power of two, below zero and above."""
+
+    name: ClassVar[str] = "ranges"
+    request_type: ClassVar[Any] = RangesRequest
+
+    def request(self, board: Board) -> RangesRequest:
+        return RangesRequest(view_widths(board))
+
+    def grid(self, board: Board) -> float:  # noqa: ARG002
+        return 1.0
+
+    def size(self, board: Board) -> int:
+        return 2 * POWERS * sum(view_widths(board))
+
+    @staticmethod
+    def vector(site: Site, request: RangesRequest) -> FloatArray:
+        tables = dict(zip(site.views.names, site.views.tables, strict=True))
+        parts = zip(site.board.get(Schema).names, request.widths, strict=True)
+        return np.concatenate([_histogram(tables.get(name), width) for name, width in parts])
+
+    @staticmethod
+    def sensitivity(request: RangesRequest, neighbours: Neighbours) -> float:
+        # a row is in one bin of every feature
+        return sum_sensitivity(float(np.sqrt(sum(request.widths))), neighbours, nonnegative=True)
+
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:
+        counts = total.reshape(-1, 2 * POWERS)
+        # at most as many rows as the views together have; it says how fine sums without noise may be
+        by_view = split_joint(counts.sum(axis=1), view_widths(board))
+        rows = float(sum(view.max(initial=0.0) for view in by_view))
+        return board.put(find_bounds(counts, noise), replace(board.get(Population), rows=rows))
+
+
+def find_bounds(counts: FloatArray, noise: float) -> Bounds:
+    """Ranges of the features, from rows in bins of shape (features, 2 * POWERS) and the noise in them."""
+    # a bin counts where it surely is not noise: one that is, far out, would make all values of its feature alike
+    surely = counts > (noise * np.sqrt(2 * np.log(counts.size / FALSE_RANGE)) if noise > 0 else 0.5)
+    edges = np.concatenate([-(2.0 ** np.arange(MOST_POWER, LEAST_POWER - 1, -1.0)), 2.0 ** _powers()])
+    inner = np.concatenate([np.append(edges[1:POWERS], 0.0), np.insert(edges[POWERS:-1], 0, 0.0)])
+    low = np.array([min((min(edges[b], inner[b]) for b in np.flatnonzero(row)), default=-1.0) for row in surely])
+    high = np.array([max((max(edges[b], inner[b]) for b in np.flatnonzero(row)), default=1.0) for row in surely])
+    if noise > 0:  # the few values that are not 0 may be hidden by the noise
+        low, high = np.where(high - low > NOTHING, (low, high), [[-1.0], [1.0]])
+    return Bounds(low, np.where(high > low, high, low + 1.0))
+
+
+def _powers() -> FloatArray:
+    return np.arange(LEAST_POWER, MOST_POWER + 1.0)
+
+
+def _histogram(table: Any, width: int) -> FloatArray:
+    """Rows per feature and bin: below zero from the largest power down, above zero from the smallest up."""
+    counts = np.zeros((width, 2 * POWERS))
+    for block in row_blocks(0 if table is None else table.shape[0], 8 * width):
+        part = table[block]
+        dense = np.asarray(part.toarray() if sp.issparse(part) else part, np.float64)
+        with np.errstate(divide="ignore"):
+            power = np.ceil(np.log2(np.abs(dense)))
+        # larger values count as the largest, and nothing is said about it
+        place = np.clip(np.nan_to_num(power, nan=0.0, neginf=LEAST_POWER), LEAST_POWER, MOST_POWER) - LEAST_POWER
+        place = np.where(dense < 0, POWERS - 1 - place, POWERS + place).astype(np.int64)
+        for feature in range(width):
+            seen = ~np.isnan(dense[:, feature])
+            counts[feature] += np.bincount(place[seen, feature], minlength=2 * POWERS)
+    return counts.ravel()
+
+
+@dataclass(frozen=True, eq=False)
+class MomentsRequest:
+    """Ask for moments in units of the ranges; of rows of length 1 or as they are."""
+
+    widths: tuple[int, ...]
+    low: FloatArray
+    high: FloatArray
+    unit_rows: bool
+
+
+@dataclass(frozen=True)
+class SumMoments(SumPhase[MomentsRequest]):
+    """Rows, observed cells, sums and sums of squares per feature, in units of the range; only without noise.
+
+    Parameters
+    ----------
+    settings : Settings
+        The scaling, the coefficients, and the number of clusters.
+    """
+
+    name: ClassVar[str] = "moments"
+    request_type: ClassVar[Any] = MomentsRequest
+
+    settings: Settings
+
+    def request(self, board: Board) -> MomentsRequest:
+        bounds = board.get(Bounds)
+        return MomentsRequest(view_widths(board), bounds.low, bounds.high, self.settings.scaling == "l2")
+
+    def grid(self, board: Board) -> float | None:
+        return None if board.get(Population).rows > 0 else MOMENTS_STEP
+
+    def size(self, board: Board) -> int:
+        widths = view_widths(board)
+        return 1 + len(widths) + 3 * sum(widths)
+
+    @staticmethod
+    def vector(site: Site, request: MomentsRequest) -> FloatArray:
+        views, widths = site.views, request.widths
+        if not request.unit_rows and largest_values(views).max(initial=0.0) > 2.0**MOST_POWER:
+            raise MessageError(
+                f"a view has values that secure sums have no room for: up to 2^{MOST_POWER} in size. Rescale the view, "
+                "or use scaling='l2'"
+            )
+        own = site_moments(views, [int(w or 0) for w in views.widths], "l2" if request.unit_rows else "standard", None)
+        known = dict(zip(views.names, own, strict=True))
+        moments = [
+            known[name] if name in known and len(known[name].mean) == width else Moments.none(width)
+            for name, width in zip(site.board.get(Schema).names, widths, strict=True)
+        ]
+        low, high = request.low, request.high
+        middle, half = split_joint((low + high) / 2, widths), split_joint((high - low) / 2, widths)
+        rows, parts = [float(views.n_rows)], []
+        for view, m, h in zip(moments, middle, half, strict=True):
+            mean = np.where(view.weight > 0, (view.mean - m) / h, 0.0)
+            rows.append(view.rows)
+            parts.append(np.stack([view.weight, view.weight * mean, view.squares / h**2 + view.weight * mean**2]))
+        return np.concatenate([np.array(rows), np.hstack(parts).ravel()])
+
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+        settings, names, moments = self.settings, board.get(Schema).names, self._moments(board, total)
+        unseen = [name for name, view in zip(names, moments, strict=True) if view.rows <= 0.5]
+        if len(unseen) == len(names):
+            raise DataError("No site has a view with an observed value: there is nothing to cluster.")
+        if unseen:
+            raise DataError(f"No site has an observed value in the views {unseen}: leave them out.")
+        if total[0] < settings.n_clusters:
+            raise DataError(
+                f"All sites together have n_samples={total[0]:g}, which should be >= n_clusters={settings.n_clusters}."
+            )
+        full = tuple(settings.heat_coef != "uniform" or bool(np.any(m.weight < m.rows - 0.5)) for m in moments)
+        references = references_from_moments(moments, names, settings.scaling, settings.heat_coef)
+        return board.put(
+            References(references),
+            Space(limits_from_moments(references, moments)),
+            FullWeights(full),
+            replace(board.get(Population), moments=tuple(moments), rows=float(total[0])),
+        )
+
+    def _moments(self, board: Board, total: FloatArray) -> list[Moments]:
+        """The moments of all rows, in input units."""
+        widths, bounds = view_widths(board), board.get(Bounds)
+        low, high = split_joint(bounds.low, widths), split_joint(bounds.high, widths)
+        parts = split_joint(total[1 + len(widths) :].reshape(3, -1), widths)
+        rounding = 4 * len(board.get(Members).sites) * grid_step(self, board)
+        moments = []
+        for (weight, first, second), rows, a, b in zip(parts, total[1 : 1 + len(widths)], low, high, strict=True):
+            mean = np.divide(first, weight, out=np.zeros_like(first), where=weight > 0)
+            squares = np.maximum(second - weight * mean**2, 0.0)
+            squares = np.where(squares > rounding + ROUNDING * weight, squares, 0.0) * np.square((b - a) / 2)
+            unknown = np.full(len(a), np.nan)
+            ends = (a, b) if self.settings.needs_ranges else (unknown, unknown)
+            middle = (a + b) / 2 + mean * (b - a) / 2
+            moments.append(Moments(float(rows), float(total[0]), weight, middle, squares, *ends))
+        return moments
+
+
+def largest_values(views: Views) -> FloatArray:
+    """The largest absolute value of each view; 0 for a view that is not there."""
+    cells: Sequence[Any] = [
+        np.zeros(0) if table is None else np.asarray(table.data if sp.issparse(table) else table)
+        for table in views.tables
+    ]
+    return np.array([float(np.nanmax(np.abs(part), initial=0.0)) for part in cells])
+
+
+@dataclass(frozen=True)
+class ScaleByBounds(ServerPhase):
+    """References from the ranges alone, as if values were all over them alike: with noise, moments are not asked for.
+
+    Parameters
+    ----------
+    settings : Settings
+        The scaling and the coefficients.
+    """
+
+    name: ClassVar[str] = "scale by bounds"
+
+    settings: Settings
+
+    def begin(self, board: Board) -> Board:
+        settings, widths, bounds = self.settings, view_widths(board), board.get(Bounds)
+        ends = zip(split_joint(bounds.low, widths), split_joint(bounds.high, widths), strict=True)
+        moments = tuple(_of_bounds(low, high) for low, high in ends)
+        references = references_from_moments(moments, board.get(Schema).names, settings.scaling, settings.heat_coef)
+        if settings.heat_coef == "minmax":
+            references = tuple(reference.rescaled(MINMAX_UNIT) for reference in references)
+        return board.put(
+            References(references),
+            Space(limits_from_moments(references, moments)),
+            replace(board.get(Population), moments=moments),
+        )
+
+
+def _of_bounds(low: FloatArray, high: FloatArray) -> Moments:
+    """Moments as if values were all over the range alike."""
+    one = np.ones_like(low)
+    return Moments(1.0, 1.0, one, (low + high) / 2, np.square(high - low) / 12, low, high)
