@@ -45,21 +45,21 @@ class ClusterSummary:
         return self.squares / np.maximum(self.seen, 1e-300)
 
     def to_array(self) -> FloatArray:
-        """One array for messages and files."""
+        """Put all sums into one array, which adds over sites."""
         return np.concatenate([self.counts, self.squares, self.seen])
 
     @classmethod
     def from_array(cls, values: FloatArray, n_clusters: int) -> ClusterSummary:
-        """What `to_array` made."""
+        """Read the array that `to_array` made."""
         width = (len(values) - n_clusters) // 2
         return cls(values[:n_clusters], values[n_clusters : n_clusters + width], values[n_clusters + width :])
 
 
-def summarise_clusters(rows: Rows, centers: Parameters, labels: IntArray) -> ClusterSummary:
-    """The sums of one site's rows; of a sample of them, scaled up, where they are many."""
+def summarise_clusters(rows: Rows, parameters: Parameters, labels: IntArray) -> ClusterSummary:
+    """Sum over one site's rows, or over a sample of them, scaled up, where they are many."""
     order = np.random.default_rng(0).permutation(rows.n_rows)[:SAMPLE_ROWS]
     scale = rows.n_rows / max(len(order), 1)
-    away = joint_rows(take(rows, order), missing=np.nan) - np.hstack(centers.centers)[labels[order]]
+    away = joint_rows(take(rows, order), missing=np.nan) - np.hstack(parameters.centers)[labels[order]]
     seen = (~np.isnan(away)).sum(axis=0)
-    counts = np.bincount(labels, minlength=centers.n_clusters).astype(np.float64)
+    counts = np.bincount(labels, minlength=parameters.n_clusters).astype(np.float64)
     return ClusterSummary(counts, scale * np.nansum(np.square(away, dtype=np.float64), axis=0), scale * seen)

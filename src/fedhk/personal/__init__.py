@@ -1,1 +1,1 @@
-"""What a site may have of its own: its calibration, and the components of its own model."""
+"""What a site may have of its own: one file per component, the model that they make, and its calibration."""

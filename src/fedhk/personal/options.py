@@ -13,7 +13,6 @@ from fedhk._options import Option
 from fedhk.data.views import Views
 from fedhk.model.cluster_summary import ClusterSummary
 from fedhk.model.fitted import FittedModel
-from fedhk.model.parameters import Parameters
 from fedhk.model.passes import Passes
 from fedhk.model.rows import Rows
 from fedhk.model.statistics import Statistics
@@ -29,6 +28,19 @@ from fedhk.personal.spread import Spread
 from fedhk.personal.view_weights import ViewWeights
 
 
+@dataclass(frozen=True)
+class SiteInputs:
+    """What a site's own model is learned from; `Personal.fit` explains the fields. Model and rows are calibrated."""
+
+    model: FittedModel
+    rows: Rows
+    calibrations: Sequence[Calibration]
+    summaries: Sequence[ClusterSummary]
+    site: str
+    learn_weights: bool
+    workers: int
+
+
 class Personal(Option, ABC):
     """A way in which a site makes the global model its own."""
 
@@ -42,18 +54,8 @@ class Personal(Option, ABC):
         """Refuse settings for sites that are not among `names`."""
 
     @abstractmethod
-    def fit_rows(
-        self,
-        model: FittedModel,
-        rows: Rows,
-        calibrations: Sequence[Calibration],
-        summaries: Sequence[ClusterSummary],
-        *,
-        site: str,
-        learn_weights: bool,
-        workers: int,
-    ) -> OwnModel:
-        """Fit the own model of a site; model and rows are calibrated, and `fit` explains the other parameters."""
+    def fit_rows(self, inputs: SiteInputs) -> OwnModel:
+        """Fit the own model of a site."""
 
     def fit(
         self,
@@ -87,15 +89,14 @@ class Personal(Option, ABC):
         """
         common, local = model.parameters, calibrate_model(model, calibrations, views)
         rows = local.rows(views)
-        own = self.fit_rows(
-            local, rows, calibrations, summaries, site=site, learn_weights=learn_weights, workers=workers
-        )
+        own = self.fit_rows(SiteInputs(local, rows, calibrations, summaries, site, learn_weights, workers))
         if own.rows is not rows:  # the site reads its rows on a scale of its own
             local = replace(local, references=own.rows.references)
         with Passes(own.rows, common.n_clusters, workers) as scan:
-            memberships, labels, objective = scan.assign(own.parameters)
-        with Passes(rows, common.n_clusters, workers) as scan:
-            global_labels = scan.assign(common)[1]
+            memberships, labels, objective = global_outcome = scan.assign(own.parameters)
+        if own.parameters is not common or own.rows is not rows:
+            with Passes(rows, common.n_clusters, workers) as scan:
+                global_outcome = scan.assign(common)
         shares = dict(own.shares)
         if Shift.name in shares and any(calibration.shift > 0 for calibration in calibrations):
             # most of the offset is taken out already: what is reported is how much the site differs as a whole
@@ -104,7 +105,7 @@ class Personal(Option, ABC):
             replace(local, parameters=own.parameters),
             labels,
             memberships,
-            global_labels,
+            global_outcome[1],
             objective,
             own.center_distance,
             own.view_distance,
@@ -129,19 +130,10 @@ class GradientStep(Personal):
     def __post_init__(self) -> None:
         object.__setattr__(self, "step", _check_number("step", self.step, most=1.0))
 
-    def fit_rows(
-        self,
-        model: FittedModel,
-        rows: Rows,
-        calibrations: Sequence[Calibration],  # noqa: ARG002
-        summaries: Sequence[ClusterSummary],  # noqa: ARG002
-        *,
-        site: str,  # noqa: ARG002
-        learn_weights: bool,
-        workers: int,
-    ) -> OwnModel:
-        own = take_gradient_step(rows, model.parameters, self.step, learn_weights=learn_weights, workers=workers)
-        return replace(OwnModel.start(rows, model.parameters), parameters=own, shares={})
+    def fit_rows(self, inputs: SiteInputs) -> OwnModel:
+        rows, common, learn = inputs.rows, inputs.model.parameters, inputs.learn_weights
+        own = take_gradient_step(rows, common, self.step, learn_weights=learn, workers=inputs.workers)
+        return replace(OwnModel.start(rows, common), parameters=own, shares={})
 
 
 @dataclass(frozen=True)
@@ -213,61 +205,32 @@ class Personalization(Personal):
                     f"{name} has values for sites {unknown[:5]} that are not there; sites are {list(names)[:10]}."
                 )
 
-    def components(
-        self,
-        common: Parameters,
-        summaries: Sequence[ClusterSummary],
-        *,
-        site: str,
-        learn_weights: bool,
-        offsets: bool = True,
-    ) -> tuple[tuple[Component[Statistics], ...], tuple[Spread, ...]]:
-        """List what a site may have of its own, in the order in which it is learned, and its scale.
-
-        Parameters
-        ----------
-        common : Parameters
-            The global model.
-        summaries : sequence of ClusterSummary
-            Without one the site's own scale and cluster sizes are not looked at.
-        site : str
-            Name of the site.
-        learn_weights : bool
-            Whether view weights take part.
-        offsets : bool
-            Whether sites differ by how they measure; if not, they have the common centres.
-        """
-        share, pull = _pulled(_share_at(self.centers, site), self.center_pull)
-        view_share, view_pull = _pulled(_share_at(self.view_weights, site), self.view_pull)
-        others: Share = "auto" if share == "auto" or self.center_pull is not None else 0.0
-        if not offsets:
-            share, pull = 0.0, 0.0
-        components: tuple[Component[Statistics], ...] = (
-            Shift(share=others if offsets else 0.0),
-            choose_centers(common, share, pull),
-            *(Sizes(share=others, summary=summary) for summary in summaries),
-            *((ViewWeights(share=view_share, pull=view_pull),) if learn_weights else ()),
-        )
-        return components, tuple(Spread(summary=summary) for summary in summaries if others == "auto")
-
-    def fit_rows(
-        self,
-        model: FittedModel,
-        rows: Rows,
-        calibrations: Sequence[Calibration],
-        summaries: Sequence[ClusterSummary],
-        *,
-        site: str,
-        learn_weights: bool,
-        workers: int,
-    ) -> OwnModel:
+    def fit_rows(self, inputs: SiteInputs) -> OwnModel:
+        rows, model = inputs.rows, inputs.model
         if rows.references is not model.references:
             raise TypeError("Personalization() cannot be used with embedded rows: use GradientStep().")
-        offsets = all(calibration.offsets for calibration in calibrations)
-        components, spreads = self.components(
-            model.parameters, summaries, site=site, learn_weights=learn_weights, offsets=offsets
-        )
-        return fit_own_model(rows, model.parameters, components, spreads, workers=workers)
+        return fit_own_model(rows, model.parameters, *self.components(inputs), workers=inputs.workers)
+
+    def components(self, inputs: SiteInputs) -> tuple[list[Component[Statistics]], list[Spread]]:
+        """List what a site may have of its own, in the order in which it is learned; its scale stands apart.
+
+        Without a summary the site's own scale and cluster sizes are not looked at. Where the calibration says that
+        sites do not differ by how they measure, they have the common centres.
+        """
+        share, pull = _pulled(_share_at(self.centers, inputs.site), self.center_pull)
+        others: Share = "auto" if share == "auto" or self.center_pull is not None else 0.0
+        shift = others
+        if not all(calibration.offsets for calibration in inputs.calibrations):
+            shift, share, pull = 0.0, 0.0, 0.0
+        components: list[Component[Statistics]] = [
+            Shift(share=shift),
+            choose_centers(inputs.model.parameters, share, pull),
+            *(Sizes(share=others, summary=summary) for summary in inputs.summaries),
+        ]
+        if inputs.learn_weights:
+            share, pull = _pulled(_share_at(self.view_weights, inputs.site), self.view_pull)
+            components.append(ViewWeights(share=share, pull=pull))
+        return components, [Spread(summary=summary) for summary in inputs.summaries if others == "auto"]
 
 
 def calibrate_model(model: FittedModel, calibrations: Sequence[Calibration], views: Views) -> FittedModel:

@@ -52,8 +52,8 @@ def make_common(seed: int = 0) -> tuple[Rows, Parameters, ClusterSummary]:
     joint = centers[labels] + generator.standard_normal((len(labels), sum(WIDTHS)))
     views = check_views(list(split_joint(joint, WIDTHS)))
     rows = Rows(views, prepare(views, "standard", "uniform", None))
-    joint = joint_rows(rows)
-    means = np.stack([joint[labels == cluster].mean(axis=0) for cluster in range(CLUSTERS)])
+    units = joint_rows(rows)
+    means = np.stack([units[labels == cluster].mean(axis=0) for cluster in range(CLUSTERS)])
     common = Parameters(split_joint(means, WIDTHS), np.array([0.5, 0.5]), 0.3, 1.1, 2.0, np.ones(2))
     with Passes(rows, CLUSTERS) as scan:
         costs = scan.statistics(common).costs
