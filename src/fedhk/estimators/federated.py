@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import KW_ONLY, dataclass, is_dataclass, replace
@@ -22,20 +23,22 @@ from fedhk.estimators.base import HeatKernelModel, warn_of_doubts
 from fedhk.estimators.choices import MODEL_CONSTRAINTS, SHARE, WHOLE_FROM_ONE, ModelParameters, make_settings
 from fedhk.estimators.heat_kernel_mvc import HeatKernelMVC
 from fedhk.estimators.progress import show_progress
+from fedhk.estimators.trust import make_guards, make_sealed_terms
 from fedhk.federation.aggregators import Aggregator, SumAggregator, make_aggregator
 from fedhk.federation.board import Board, Shared
 from fedhk.federation.checkpoint import open_checkpoint, resume_phase, save_run
 from fedhk.federation.engines.base import Engine, RemoteEngine
 from fedhk.federation.engines.inprocess import InProcessEngine
-from fedhk.federation.entries import FinalParameters, Minimisation, Population, Result, fitted_model
+from fedhk.federation.entries import FinalParameters, Minimisation, Population, Result, Terms, fitted_model
 from fedhk.federation.participation import Participation
 from fedhk.federation.phases.base import Phase
-from fedhk.federation.phases.deliver import Deliver, Outcome, Reports
+from fedhk.federation.phases.deliver import Outcome, Reports
 from fedhk.federation.protocols import PROTOCOLS, make_protocol
 from fedhk.federation.protocols.averaging import Averaging
 from fedhk.federation.protocols.base import Protocol
 from fedhk.federation.protocols.factors import FactorAveraging
 from fedhk.federation.run import Run, conduct
+from fedhk.federation.sealed import SealedTerms, privacy_spent, seal
 from fedhk.federation.site import Site
 from fedhk.model.passes import own_threads
 from fedhk.personal.options import GradientStep, Personal
@@ -144,10 +147,20 @@ class FederatedModel(ModelParameters, HeatKernelModel):
         clients = check_clients(X) if self.engine is None else describe_remote(self.engine, X)
         with ExitStack() as stack:
             workers = stack.enter_context(own_threads())
-            run, choices = self._open(self._choose(clients, workers), resume=resume)
-            phases = self.phases(choices)
+            choices = self._choose(clients, workers)
+            terms = make_sealed_terms(
+                self.privacy,
+                self.secure,
+                clients=clients,
+                settings=choices.settings,
+                aggregator=choices.aggregator,
+                participation=self.participation or Participation(),
+                max_rounds=int(self.max_rounds),
+            )
+            run, choices = self._open(choices, resume=resume)
+            phases = self.phases(choices) if terms is None else seal(self.phases(choices), terms)
             run = resume_phase(run, phases)
-            engine, entries = self._make_engine(clients, workers)
+            engine, entries = self._make_engine(clients, workers, terms)
             stack.callback(engine.close)
             run = conduct(
                 phases,
@@ -193,13 +206,20 @@ class FederatedModel(ModelParameters, HeatKernelModel):
         plan = {name: describe_value(value) for name, value in params if name not in NOT_COMPARED}
         return plan | {"estimator": type(self).__name__, "seed": choices.seed}
 
-    def _make_engine(self, clients: dict[str, Views], workers: int) -> tuple[Engine, tuple[Shared, ...]]:
+    def _make_engine(
+        self, clients: dict[str, Views], workers: int, terms: SealedTerms | None
+    ) -> tuple[Engine, list[Shared]]:
         """The way to the sites, and what they must be told first."""
         timeout = None if self.participation is None else self.participation.timeout
         if self.engine is not None:
-            return self.engine, tuple(self.engine.begin(timeout))
+            told = self.engine.begin(timeout)
+            return self.engine, [terms.protect(e) if terms and isinstance(e, Terms) else e for e in told]
         sites = {name: Site(name, views) for name, views in clients.items()}
-        return InProcessEngine(sites, workers=workers, timeout=timeout), ()
+        if terms is None:
+            return InProcessEngine(sites, workers=workers, timeout=timeout), []
+        guards = make_guards(terms, sites, None if self.checkpoint is None else Path(self.checkpoint))
+        engine = InProcessEngine(sites, guards, workers=workers, timeout=timeout)
+        return engine, [terms.protect(Terms(secrets.token_hex(8)))]
 
     def _hooks(self, phases: list[Phase[Any, Any]], choices: RunChoices) -> list[Callable[[Run], None]]:
         """What is done after every exchange."""
@@ -208,7 +228,7 @@ class FederatedModel(ModelParameters, HeatKernelModel):
             folder, plan = Path(self.checkpoint), self._plan(choices)
 
             def save(run: Run) -> None:
-                if not isinstance(phases[run.phase], Deliver):  # own models are at the sites: new sites make them again
+                if run.phase < len(phases):  # own models stay at the sites: after the end, new sites make them again
                     save_run(folder, run, plan)
 
             hooks.append(save)
@@ -230,7 +250,7 @@ class FederatedModel(ModelParameters, HeatKernelModel):
         self.n_iter_ = progress.iteration
         self.converged_ = progress.converged
         self.stop_reason_ = progress.stop_reason
-        self.privacy_spent_ = None
+        self.privacy_spent_ = None if self.privacy is None else privacy_spent(board, self.privacy)
 
     def _keep_outcomes(self, board: Board, outcomes: Mapping[str, SiteOutcome]) -> None:
         """Fitted attributes of sites whose rows are here, and what the others report of their own models."""

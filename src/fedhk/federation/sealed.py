@@ -315,10 +315,10 @@ class SealedTerms:
         """The phase, sealed."""
         return Sealed(phase, self)
 
-    def publish(self, run: str) -> Terms:
-        """What sites are told of it first; `run` is a name that no other run has."""
+    def protect(self, terms: Terms) -> Terms:
+        """What sites are told of a run first, with what protects their answers."""
         privacy: Any = None if self.noise is None else self.noise.privacy.describe()
-        return Terms(run, {}, privacy, self.masks is not None)
+        return replace(terms, privacy=privacy, secure=self.masks is not None)
 
 
 @dataclass(frozen=True)
