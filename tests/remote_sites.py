@@ -6,10 +6,21 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from fedhk import EFKMVC
 from fedhk.data.folders import write_site
 from fedhk.estimators.site_model import write_site_model
+from fedhk.federation.board import Board
+from fedhk.federation.engines.remote import RemoteSites
+from fedhk.federation.entries import Terms
+from fedhk.federation.gate import write_request
+from fedhk.federation.messages import encode
+from fedhk.federation.phases.base import Phase
 from fedhk.federation.remote.policy import Policy
-from fedhk.federation.remote.site import RemoteSite
+from fedhk.federation.remote.site import KIND, STATE, RemoteSite, SiteFile
+from fedhk.federation.stored import read_file
+
+NAMES = ("genoa", "oslo", "pisa", "rome")
+QUICK = {"n_init": 2, "random_state": 0}
 
 
 class Wire:
@@ -43,3 +54,21 @@ def written(sites: Mapping[str, Any], folder: Path) -> dict[str, Path]:
     for name, views in sites.items():
         write_site(folder / name, {f"view{i}": view for i, view in enumerate(views) if view is not None})
     return {name: folder / name for name in sites}
+
+
+def read_boards(state: Path, site: str) -> tuple[Board, Board]:
+    """What a site has in its file: what the server has published, and what it keeps for itself."""
+    path = state / site / STATE
+    return read_file(path, KIND, site, SiteFile).boards(site)
+
+
+def join_run(phase: type[Phase[Any, Any]], request: Any, **terms: Any) -> bytes:
+    """A request with the terms of a run, as a site gets it first."""
+    entry = Terms(**{"run": "a-run", "columns": {"view0": None, "view1": None}} | terms)
+    return encode(write_request(phase.name, 0, request, phase.request_type, {"Terms": entry}))
+
+
+def fit_remote(wire: Wire, estimator: Any = EFKMVC, engine: Any = None, resume: bool = False, **parameters: Any) -> Any:
+    """Fit over the sites of a wire."""
+    engine = RemoteSites(wire, expected=NAMES, wait=0.0) if engine is None else engine
+    return estimator(3, engine=engine, **QUICK | {"view_weights": "uniform"} | parameters).fit(resume=resume)

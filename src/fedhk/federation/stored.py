@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from fedhk._files import write_atomically
-from fedhk.federation.board import Board, Entry
+from fedhk.federation.board import Board, Entry, Passing
 from fedhk.federation.codec import pack, unpack
 from fedhk.federation.messages import Message, decode, encode, expect
 
@@ -62,8 +62,12 @@ def read_file(path: Path, kind: str, owner: str, wanted: type[T]) -> T:
 
 
 def pack_entries(entries: Iterable[Entry], owner: str) -> bytes:
-    """Write entries of a board as bytes, so that a file can be read without knowing all types of entries."""
-    return pack_bytes(Entries(tuple(entries)), "board", owner)
+    """Write entries of a board as bytes, so that a file can be read without knowing all types of entries.
+
+    What ends with the process is left out.
+    """
+    lasting = tuple(entry for entry in entries if not isinstance(entry, Passing))
+    return pack_bytes(Entries(lasting), "board", owner)
 
 
 def unpack_board(content: bytes, owner: str) -> Board:

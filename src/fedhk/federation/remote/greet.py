@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from fedhk import __version__
+from fedhk._version import __version__
 from fedhk.errors import MessageError
 from fedhk.federation.board import Board
 from fedhk.federation.phases.base import Phase

@@ -138,9 +138,8 @@ class RemoteSite:
         for made in site.memory.find(Outcome):
             ids = self._read_data(site.board.get(Terms)).ids
             write_outcome(self.folder / RESULTS, site, made.outcome, ids, self.write_model)
-        kept = [entry for entry in site.memory.entries.values() if not isinstance(entry, Outcome)]
-        board_bytes = pack_entries(site.board.entries.values(), self.name)
-        write_file(path, SiteFile(asked, reply, board_bytes, pack_entries(kept, self.name)), KIND, self.name)
+        boards = (pack_entries(part.entries.values(), self.name) for part in (site.board, site.memory))
+        write_file(path, SiteFile(asked, reply, *boards), KIND, self.name)
         return reply
 
     def _pass(self, request: Message, site: Site) -> tuple[Site, bytes]:

@@ -1,0 +1,73 @@
+"""Sites behind a transport: who takes part, who is named when something is wrong, and who comes back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedhk.federation.engines.remote import RemoteSites, SitesError
+from fedhk.federation.messages import Message, decode, encode
+from remote_sites import NAMES, fit_remote
+
+# runs are cut short here on purpose
+pytestmark = pytest.mark.filterwarnings("ignore:.*did not converge:sklearn.exceptions.ConvergenceWarning")
+
+
+class TestFaults:
+    def test_a_site_that_never_came_is_named_and_the_others_go_on(self, wire):
+        wire.gone = {4}
+        model = fit_remote(wire, engine=RemoteSites(wire, expected=NAMES, wait=0.0))
+        assert model.history_[0]["refused"] == {"rome": "ConnectionError: not connected"}
+        assert model.history_[0]["clients"] == 3
+
+    def test_too_few_sites_are_an_error_that_says_why(self, wire):
+        wire.gone = {2, 3, 4}
+        with pytest.raises(SitesError, match=r"1 sites .* 2 are needed"):
+            fit_remote(wire, engine=RemoteSites(wire, expected=NAMES, wait=0.0, wait_for=2))
+
+    def test_a_site_that_goes_away_and_comes_back_under_another_number_takes_part_again(self, wire):
+        seen = []
+
+        def move(payload, answer):
+            seen.append(decode(payload).kind)
+            if seen.count("round") == 1 and 4 not in wire.gone:
+                wire.gone.add(4)
+                wire.sites[9] = wire.sites[4]
+                return TimeoutError("killed")
+            return answer
+
+        wire.changed[4] = move
+        model = fit_remote(wire, tol=0.0, max_rounds=5)
+        refused = [record["refused"].get("rome") for record in model.history_]
+        assert "killed" in refused[0]
+        assert refused[1] == "ConnectionError: not connected"
+        assert refused[2:] == [None, None, None]
+
+    @pytest.mark.parametrize("rubbish", [b"", b"FedHK\x00rubbish", b"x" * 5000, encode(Message("round", "oslo", 0))])
+    def test_rubbish_is_refused_with_the_name_of_the_site(self, wire, rubbish):
+        wire.changed[4] = lambda payload, answer: rubbish if decode(payload).kind == "round" else answer
+        model = fit_remote(wire, max_rounds=2)
+        assert list(model.history_[0]["refused"]) == ["rome"]
+        assert model.history_[0]["clients"] == 3
+
+    def test_nan_is_refused(self, wire):
+        def poison(payload, answer):
+            message = decode(answer)
+            if message.kind != "round":
+                return answer
+            arrays = {name: array * np.nan for name, array in message.arrays.items() if array.dtype.kind == "f"}
+            return encode(replace(message, arrays=message.arrays | arrays))
+
+        wire.changed[4] = poison
+        model = fit_remote(wire, max_rounds=2)
+        assert "NaN or infinite" in model.history_[0]["refused"]["rome"]
+
+    def test_a_name_that_is_taken_or_unknown_is_not_let_in(self, wire, folders):
+        wire.sites[5] = ("rome", folders["oslo"])
+        wire.sites[6] = ("paris", folders["oslo"])
+        engine = RemoteSites(wire, expected=NAMES, wait=0.0)
+        model = fit_remote(wire, engine=engine, max_rounds=2)
+        assert {site: known.node for site, known in engine.known.items()} == dict(zip(NAMES, (1, 2, 3, 4), strict=True))
+        assert model.history_[0]["clients"] == 4
