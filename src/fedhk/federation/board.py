@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from fedhk.data.views import Views
 from fedhk.errors import MessageError
 from fedhk.federation.codec import subclass_named
 from fedhk.model.fitted import FittedModel
+from fedhk.model.parameters import Parameters
 from fedhk.model.rows import Rows
 
 E = TypeVar("E", bound="Entry")
@@ -34,6 +35,10 @@ class RowEntry(Shared):
     def apply(self, rows: Rows) -> Rows:
         """A site's rows as all later phases see them."""
         raise NotImplementedError
+
+    def see(self, site: Any, parameters: Parameters, *, follow: bool) -> Parameters:  # noqa: ARG002
+        """The server's parameters as a site sees them; `follow` says that they are those of a new round."""
+        return parameters
 
     def wrap(self, model: FittedModel, board: Board) -> FittedModel:
         """The fitted model with what brings new rows to the same space; `board` has what else was published."""

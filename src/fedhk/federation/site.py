@@ -9,7 +9,10 @@ from typing import Any, TypeVar
 from fedhk.data.views import Views
 from fedhk.federation.board import Board, Entry, RowEntry, align_views
 from fedhk.federation.entries import References, Schema
+from fedhk.model.parameters import Parameters
+from fedhk.model.passes import Passes
 from fedhk.model.rows import Rows
+from fedhk.model.statistics import Statistics
 
 T = TypeVar("T")
 E = TypeVar("E", bound=Entry)
@@ -57,6 +60,22 @@ class Site:
                 break
             rows = self.derive(entry, lambda entry=entry, rows=rows: entry.apply(rows))
         return rows
+
+    def see(self, parameters: Parameters, *, follow: bool = False) -> Parameters:
+        """The server's parameters as this site sees them; `follow` says that they are those of a new round."""
+        for entry in self.board.find(RowEntry):
+            parameters = entry.see(self, parameters, follow=follow)
+        return parameters
+
+    def collect(self, parameters: Parameters, *, follow: bool = False) -> Statistics:
+        """Statistics of the site's rows at the server's parameters, as if the site saw what the server sees."""
+        seen = self.see(parameters, follow=follow)
+        with Passes(self.rows(), seen.n_clusters, self.workers) as scan:
+            statistics = scan.statistics(seen)
+        if seen is parameters:
+            return statistics
+        parts = zip(statistics.numerators, statistics.weights, seen.centers, parameters.centers, strict=True)
+        return replace(statistics, numerators=tuple(n - w * (own - common) for n, w, own, common in parts))
 
     def derive(self, entry: object, compute: Callable[[], T]) -> T:
         """What follows from an entry and the site's rows, computed once for as long as the entry stays."""

@@ -11,14 +11,12 @@ from fedhk._typing import FloatArray
 from fedhk.federation.board import Board
 from fedhk.federation.entries import Basis, FinalModel, FinalParameters, Result, Space, Summary
 from fedhk.federation.phases.base import Phase, SumPhase
-from fedhk.federation.phases.frame import current_offset
 from fedhk.federation.plausible import check_rows, check_summary
 from fedhk.federation.site import Site
 from fedhk.federation.table import check_array
 from fedhk.model.cluster_summary import ClusterSummary, summarise_clusters
 from fedhk.model.parameters import Parameters
 from fedhk.model.passes import Passes
-from fedhk.personal.offset import collect_statistics, shift_centers
 
 
 @dataclass(frozen=True)
@@ -62,11 +60,11 @@ class Finish(SumPhase[FinishRequest]):
     @staticmethod
     def vector(site: Site, request: FinishRequest) -> FloatArray:
         parameters, rows = final_parameters(site), site.rows()
-        statistics = collect_statistics(rows, parameters, current_offset(site), site.workers)
+        statistics = site.collect(parameters)
         sums = np.array([statistics.objective, statistics.rows])
         if not request.summary:
             return sums
-        seen = shift_centers(parameters, current_offset(site))
+        seen = site.see(parameters)
         with Passes(rows, seen.n_clusters, site.workers) as scan:
             labels = scan.assign(seen)[1]
         return np.concatenate([sums, summarise_clusters(rows, seen, labels).to_array()])

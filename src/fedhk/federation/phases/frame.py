@@ -10,9 +10,8 @@ from fedhk.federation.site import Site
 from fedhk.model.fitted import FittedModel
 from fedhk.model.parameters import Parameters
 from fedhk.model.rows import Rows
-from fedhk.model.statistics import Statistics
 from fedhk.personal.calibration import Calibration
-from fedhk.personal.offset import collect_statistics, follow_centers
+from fedhk.personal.offset import follow_centers, shift_centers
 
 
 @dataclass(frozen=True)
@@ -24,6 +23,15 @@ class Frame(RowEntry):
     def apply(self, rows: Rows) -> Rows:
         return self.calibration.apply(rows)
 
+    def see(self, site: Site, parameters: Parameters, *, follow: bool) -> Parameters:
+        if not self.calibration.offsets:
+            return parameters
+        known = next((kept.values for kept in site.memory.find(Offset)), ())
+        if follow:
+            known = follow_centers(site.rows(), parameters, known, site.workers)
+            site.keep(Offset(known))
+        return shift_centers(parameters, known)
+
     def wrap(self, model: FittedModel, board: Board) -> FittedModel:  # noqa: ARG002
         return replace(model, references=self.calibration.in_units(model.references))
 
@@ -33,15 +41,3 @@ class Offset(Entry):
     """How far a site's rows are from the centres of their clusters, per view. It never leaves the site."""
 
     values: tuple[FloatArray, ...]
-
-
-def current_offset(site: Site) -> tuple[FloatArray, ...]:
-    """The offset that the site has now; empty where it keeps none."""
-    return next((offset.values for offset in site.memory.find(Offset)), ())
-
-
-def collect_at_site(site: Site, parameters: Parameters) -> Statistics:
-    """Statistics of a site's rows in a round, with an offset that follows the centres where the frame asks for one."""
-    if any(frame.calibration.offsets for frame in site.board.find(Frame)):
-        site.keep(Offset(follow_centers(site.rows(), parameters, current_offset(site), site.workers)))
-    return collect_statistics(site.rows(), parameters, current_offset(site), site.workers)

@@ -17,7 +17,6 @@ from fedhk._typing import FloatArray
 from fedhk.errors import MessageError
 from fedhk.federation.board import Board
 from fedhk.federation.entries import Basis, Broadcast, Minimisation, Space
-from fedhk.federation.phases.frame import collect_at_site
 from fedhk.federation.plausible import ROUNDING, check_masses, check_statistics
 from fedhk.federation.protocols.base import Protocol, RoundContext, RoundReply, RoundRequest
 from fedhk.federation.site import Site
@@ -107,7 +106,7 @@ class StatisticsRequest(RoundRequest):
 
     def answer(self, site: Site) -> StatisticsReply:
         basis = next(site.board.find(Basis), None)
-        statistics = collect_at_site(site, self.model.parameters(site.rows().widths, basis))
+        statistics = site.collect(self.model.parameters(site.rows().widths, basis), follow=True)
         parts = statistics.numerators
         if self.precision != "double":
             parts = tuple(
@@ -124,7 +123,7 @@ class MovesRequest(StatisticsRequest):
     def answer(self, site: Site) -> StatisticsReply:
         basis = site.board.get(Basis)
         parameters = self.model.parameters(site.rows().widths, basis)
-        statistics = collect_at_site(site, parameters)
+        statistics = site.collect(parameters, follow=True)
         heights, moves = statistics.heights, []
         for view, columns in enumerate(basis.columns):
             pull = statistics.numerators[view] - statistics.weights[view] * parameters.centers[view]
