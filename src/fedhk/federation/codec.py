@@ -39,8 +39,9 @@ SUBCLASS, REPEATED = ".", "="
 # Trees longer than this stand in an array of their own: headers of messages have a limit.
 LONG_TREE = 2**15
 TREE = "tree"
-# A repeated number may stand for at most so many: a short message must not fill the memory of who reads it.
-MOST_NUMBERS = 2**26
+# Repeated numbers of one value may stand for at most so many in all, which is as much as the longest message holds in
+# double precision: a short message must not fill the memory of who reads it.
+MOST_NUMBERS = 2**25
 
 
 class Json:
@@ -113,7 +114,8 @@ class _Writer:
                 return len(value)
             return [self.write(part, part_kind) for part, part_kind in _paired(value, arguments)]
         if origin is dict:
-            return {str(name): self.write(part, arguments[1]) for name, part in value.items()}
+            # headers of messages have sorted names, and the order of a dict counts
+            return [[str(name), self.write(part, arguments[1])] for name, part in value.items()]
         if kind is bytes:
             self._keep(np.frombuffer(value, np.uint8))
             return len(value)
@@ -152,6 +154,7 @@ class _Reader:
     def __init__(self, buffers: Buffers) -> None:
         self._buffers = buffers
         self._at = dict.fromkeys(buffers, 0)
+        self._repeated = 0
 
     def read(self, tree: Tree, kind: Any) -> Any:  # noqa: PLR0911 - one return per kind
         origin, arguments = get_origin(kind), get_args(kind)
@@ -171,7 +174,11 @@ class _Reader:
                 return tuple(self._take(FLOATS, _index(tree, math.inf)).tolist())
             return tuple(self.read(part, part_kind) for part, part_kind in _paired(tree, arguments))
         if origin is dict:
-            return {name: self.read(part, arguments[1]) for name, part in _checked(tree, dict).items()}
+            pairs = [_paired(pair, (str, arguments[1])) for pair in _checked(tree, list)]
+            found = {self.read(*name): self.read(*part) for name, part in pairs}
+            if len(found) < len(pairs):
+                raise ValueError("a name is there twice")
+            return found
         if kind is bytes:
             return self._take(BYTES, _index(tree, math.inf)).tobytes()
         _check_plain(tree, kind, origin, arguments)
@@ -201,15 +208,18 @@ class _Reader:
 
     def _array(self, tree: Tree) -> NDArray[Any]:
         mark, shape = (tree[0], tree[1:]) if tree and isinstance(tree[0], str) else ("", tree)
-        sizes = tuple(_index(size, MOST_NUMBERS) for size in shape)
+        sizes = tuple(_index(size, math.inf) for size in shape)
         count, name = math.prod(sizes), mark.removeprefix(REPEATED) or FLOATS
         if not mark.startswith(REPEATED):
             return self._take(name, count).reshape(sizes)
-        if count >= MOST_NUMBERS:
-            raise ValueError(f"an array of {count} numbers is too large")
+        self._repeated += count
+        if self._repeated > MOST_NUMBERS:
+            raise ValueError(f"a repeated number stands for {count} numbers, more than {MOST_NUMBERS} in all")
         return np.full(sizes, self._take(name, 1)[0])
 
     def _take(self, name: str, count: int) -> NDArray[Any]:
+        if name not in TYPES:  # NumPy reads much more as a type
+            raise ValueError(f"there are no arrays of type {name[:20]!r}")
         start, buffer = self._at.get(name, 0), self._buffers.get(name)
         if buffer is None and count == 0:
             return np.zeros(0, name)
