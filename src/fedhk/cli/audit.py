@@ -62,7 +62,7 @@ def privacy(  # noqa: PLR0917
         fedhk audit privacy --epsilon 0.5 --phase run --neighbours add-remove --json
     """
     with exit_codes():
-        from fedhk.privacy.audit import audit_release, spending
+        from fedhk.evaluation.audit import audit_release, spending
         from fedhk.privacy.mechanism import DifferentialPrivacy
 
         private = private_bounds or phase == "ranges"

@@ -23,7 +23,7 @@ from fedhk.errors import DataError
 
 if TYPE_CHECKING:
     from fedhk.data.folders import SiteData
-    from fedhk.privacy.audit_attack import MembershipAttack
+    from fedhk.evaluation.audit_attack import MembershipAttack
     from fedhk.privacy.mechanism import DifferentialPrivacy
 
 Delta = Annotated[float, typer.Option("--delta", help="Probability with which the bound may fail.")]
@@ -194,7 +194,7 @@ def _notes() -> Iterator[None]:
 
 
 def _attacked(model: Any, inside: dict[str, Any], outside: dict[str, Any], options: dict[str, Any]) -> MembershipAttack:
-    from fedhk.privacy.audit import membership_attack
+    from fedhk.evaluation.audit import membership_attack
 
     with show_progress("shadow models", options["shadows"]) as progress:
         return membership_attack(model, inside, outside, progress=progress, **options)

@@ -92,7 +92,8 @@ def _check_together(
     what = terms.reason
     if not isinstance(aggregator, SumAggregator):
         given = repr(getattr(aggregator, "rule", aggregator))
-        raise ValueError(f"{what} hides what single sites send, so aggregator={given} cannot compare them.")
+        reason = f"{what} hides what single sites send, so aggregator={given} cannot compare them."
+        raise ValueError(reason)  # noqa: TRY004 - it is an aggregator, but not one for sums
     if terms.noise is not None and settings.heat_coef == "absdev":
         raise ValueError(
             "privacy works with heat_coef='uniform' or 'minmax': with 'absdev' a row far out weighs without bound."
@@ -119,14 +120,12 @@ def _check_masks(
             for view, largest in zip(views.names, largest_values(views), strict=True):
                 if largest > 2.0**MOST_POWER:
                     raise ValueError(
-                        f"site {site!r}: view {view!r} has the value {largest:.3g}: secure sums have room for values up "
-                        f"to 2^{MOST_POWER} in size. Rescale the view, or use scaling='l2'."
+                        f"site {site!r}: view {view!r} has the value {largest:.3g}: secure sums have room for values "
+                        f"up to 2^{MOST_POWER} in size. Rescale the view, or use scaling='l2'."
                     )
 
 
-def _check_budget(
-    privacy: DifferentialPrivacy, masks: SecureSummation | None, clients: Mapping[str, Views]
-) -> None:
+def _check_budget(privacy: DifferentialPrivacy, masks: SecureSummation | None, clients: Mapping[str, Views]) -> None:
     """Refuse a budget that does not fit the sites."""
     if privacy.colluders and masks is None:
         raise ValueError(

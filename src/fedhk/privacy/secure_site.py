@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,9 +44,8 @@ from fedhk.privacy.secure_sum import (
 Numbers = NDArray[np.int64]
 
 
-def no_bytes(*shape: int) -> Any:
-    """The default of an array that is not known yet."""
-    return field(default_factory=lambda: np.zeros(shape, np.uint8), repr=False)
+def _no_shares() -> ByteArray:
+    return np.zeros(0, np.uint8)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,9 +85,9 @@ class SiteSession:
     cipher_private: bytes = field(repr=False)
     secrets: ByteArray = field(repr=False)
     roster: Roster | None = field(default=None, repr=False)
-    own_shares: ByteArray = no_bytes(0, 2, shamir.SHARE_BYTES)
+    own_shares: ByteArray = field(default_factory=_no_shares, repr=False)
     participants: tuple[str, ...] = ()
-    held: ByteArray = no_bytes(0, 0, 2, shamir.SHARE_BYTES)
+    held: ByteArray = field(default_factory=_no_shares, repr=False)
     step: str = "keys"
     number: int = -1
     asked: str = field(default="", repr=False)
@@ -293,7 +291,7 @@ def _open_envelopes(site: SecureSite, session: SiteSession, roster: Roster, requ
         key, sealed = roster.cipher_key(other), request.envelopes[row].tobytes()
         plain = open_envelope(session.cipher_private, key, other, site.name, sealed, context=context)
         held[:, row] = as_bytes(plain).reshape(terms.sums, 2, -1)
-    return replace(session, participants=participants, held=held, own_shares=session.own_shares[:0].copy())
+    return replace(session, participants=participants, held=held, own_shares=_no_shares())
 
 
 def _reveal_shares(site: SecureSite, session: SiteSession, request: UnmaskRequest) -> tuple[SiteSession, MaskReply]:

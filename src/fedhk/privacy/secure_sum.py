@@ -96,7 +96,7 @@ class OutOfRangeError(FedHKError, OverflowError):
     """Numbers beyond what a sum modulo 2^64 can hold, or beyond what was agreed."""
 
 
-# ------------------------------------------------------------------------------------------------------------- the terms
+# ------------------------------------------------------------------------------------------------------------ the terms
 
 
 @dataclass(frozen=True)
@@ -248,7 +248,7 @@ def advert_text(terms: MaskTerms, site: str, cipher_key: ByteArray, mask_keys: B
     return b"fedhk secure sum keys 2 " + digest(terms, site, cipher_key, mask_keys).encode()
 
 
-# ---------------------------------------------------------------------------------------------------------- what travels
+# --------------------------------------------------------------------------------------------------------- what travels
 
 
 @dataclass(frozen=True, eq=False)
@@ -334,7 +334,7 @@ class Advert(MaskReply):
 
 @dataclass(frozen=True, eq=False)
 class Envelopes(MaskReply):
-    """Shares of a site's secrets, sealed: row i of the array, of shape (n, bytes), is for site i of the list of keys."""
+    """Shares of a site's secrets, sealed: row i of the array, of shape (n, bytes), is for site i of the roster."""
 
     envelopes: ByteArray
 
@@ -355,7 +355,7 @@ class Shares(MaskReply):
     shares: ByteArray
 
 
-# ------------------------------------------------------------------------------------------------------------ small tools
+# ---------------------------------------------------------------------------------------------------------- small tools
 
 
 def digest(*parts: Any) -> str:

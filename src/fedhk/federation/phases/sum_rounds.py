@@ -214,9 +214,7 @@ class NoisyRounds(SumPhase[NoisyRoundRequest]):
         parts = zip(found.numerators, found.weights, parameters.centers, strict=True)
         pulls = np.hstack([n - w * a for n, w, a in parts])
         costs = np.maximum(found.costs, 0.0)
-        return np.concatenate(
-            [pulls.ravel(), request.count_scale * found.heights.ravel(), request.cost_scale * costs]
-        )
+        return np.concatenate([pulls.ravel(), request.count_scale * found.heights.ravel(), request.cost_scale * costs])
 
     @staticmethod
     def sensitivity(request: NoisyRoundRequest, neighbours: Neighbours) -> float:

@@ -16,10 +16,10 @@ import numpy as np
 
 from fedhk._typing import FloatArray
 from fedhk.data.checks import check_count
+from fedhk.evaluation.audit_attack import membership_attack
+from fedhk.evaluation.audit_bounds import clopper_pearson, separation
+from fedhk.evaluation.audit_worlds import PHASES, worst_worlds
 from fedhk.privacy.accounting import epsilon_of
-from fedhk.privacy.audit_attack import membership_attack
-from fedhk.privacy.audit_bounds import clopper_pearson, separation
-from fedhk.privacy.audit_worlds import PHASES, worst_worlds
 from fedhk.privacy.mechanism import DifferentialPrivacy
 
 __all__ = ["ReleaseAudit", "audit_release", "clopper_pearson", "membership_attack", "spending"]
@@ -128,8 +128,8 @@ def audit_release(
     Notes
     -----
     A site is asked through the same function as in a run, with a new ledger each time. The data sets and the server's
-    requests are the worst of those in `fedhk.privacy.audit_worlds`; the noise is that of the operating system, so that
-    two audits differ. A release is summed up as its projection on the true difference of the two data sets, the best
+    requests are the worst of those in `fedhk.evaluation.audit_worlds`; the noise is that of the operating system, so
+    that two audits differ. A release is summed up as its projection on the true difference of the two data sets, the best
     that anybody can do against Gaussian noise.
 
     Stated is that the releases are as private as telling N(0, 1) from N(mu, 1) (`fedhk.privacy.accounting`). Then no
@@ -140,7 +140,7 @@ def audit_release(
     Examples
     --------
     >>> from fedhk.privacy import DifferentialPrivacy
-    >>> from fedhk.privacy.audit import audit_release
+    >>> from fedhk.evaluation.audit import audit_release
     >>> result = audit_release(DifferentialPrivacy(1.0, 1e-5, bounds=(-4, 4)), releases=200, confidence=0.999)
     >>> result.holds
     True

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from fedhk._typing import BoolArray, FloatArray
 from fedhk.data.checks import RandomStateLike, check_count, check_generator
 from fedhk.data.views import Views, check_views
-from fedhk.privacy.audit_bounds import AttackStrength, strength
+from fedhk.evaluation.audit_bounds import AttackStrength, strength
 
 __all__ = ["MembershipAttack", "membership_attack"]
 
@@ -122,7 +122,7 @@ def membership_attack(
     --------
     >>> import numpy as np
     >>> from fedhk import HeatKernelMVC
-    >>> from fedhk.privacy.audit import membership_attack
+    >>> from fedhk.evaluation.audit import membership_attack
     >>> rows = np.random.default_rng(0).normal(size=(400, 3))
     >>> model = HeatKernelMVC(3, random_state=0).fit(rows[:200])
     >>> attack = membership_attack(model, rows[:200], rows[200:], shadows=0)

@@ -8,23 +8,33 @@ moves them all at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from fedhk._typing import FloatArray
 from fedhk.data.scaling import Reference
 from fedhk.data.views import check_views
+from fedhk.federation.board import Shared
+from fedhk.federation.codec import unpack
+from fedhk.federation.entries import References, Schema, Terms
+from fedhk.federation.gate import SEALED, answer_message, write_request
 from fedhk.federation.messages import Message
-from fedhk.federation.payloads import Arrays, Values, pack_parameters, pack_references
-from fedhk.federation.sealed.catalogue import phase_named
-from fedhk.federation.sealed.site import grid_step
-from fedhk.federation.site import SiteState, client_step
+from fedhk.federation.phases.base import SumPhase
+from fedhk.federation.phases.scales import Ranges, RangesRequest
+from fedhk.federation.phases.sum_rounds import NoisyRounds, noisy_request
+from fedhk.federation.phases.sum_start import Cells, CellsRequest, Directions, DirectionsRequest
+from fedhk.federation.sealed import SealedGuard, SiteNoise
+from fedhk.federation.sealed.messages import Header, NoisySum, Reply, request_type
+from fedhk.federation.sealed.noise import noise_step
+from fedhk.federation.site import Site
 from fedhk.model.parameters import Parameters
 from fedhk.privacy.ledger import Ledger
 from fedhk.privacy.mechanism import DifferentialPrivacy
-from fedhk.privacy.sensitivity import grid_sensitivity
+from fedhk.privacy.sensitivity import Neighbours, grid_sensitivity
+from fedhk.starts.cells import Grid
 
 SITE, NAMES, WIDTHS = "audited", ("first", "second"), (2, 1)
 
@@ -48,9 +58,11 @@ class Worlds:
 
     Parameters
     ----------
-    sites : pair of SiteState
+    privacy : DifferentialPrivacy
+        The budget.
+    sites : pair of Site
         The site with the one row, and with another in its place or none; both know the server's scales.
-    requests : tuple of Message
+    messages : tuple of Message
         What the server asks, one message per phase.
     directions : tuple of array
         Per phase, by what a released number is multiplied so that the sum of all is the log-likelihood ratio of
@@ -59,18 +71,20 @@ class Worlds:
         How far apart the two data sets are, in standard deviations of the noise: mu of what is released.
     """
 
-    sites: tuple[SiteState, SiteState]
-    requests: tuple[Message, ...]
+    privacy: DifferentialPrivacy
+    sites: tuple[Site, Site]
+    messages: tuple[Message, ...]
     directions: tuple[FloatArray, ...]
     distance: float
 
     def release(self, world: int) -> float:
         """Release once, with new noise and a new ledger; how much the result looks like the first data set."""
-        site = replace(self.sites[world], ledger=Ledger(None, SITE))
+        site, guard = self.sites[world], _guard(self.privacy)
         score = 0.0
-        for request, direction in zip(self.requests, self.directions, strict=True):
-            site, reply = client_step(site, request)
-            score += float(reply.arrays["sum"] @ direction)
+        for message, direction in zip(self.messages, self.directions, strict=True):
+            site, reply = answer_message(site, guard, message)
+            numbers: Any = unpack(reply.values, reply.arrays, Reply)  # type: ignore[arg-type]
+            score += float(numbers.values @ direction)
         return score
 
 
@@ -103,79 +117,78 @@ def _pairs(replaced: bool) -> Iterator[tuple[FloatArray, FloatArray | None]]:
 def _worlds(
     privacy: DifferentialPrivacy, phases: Sequence[str], first: FloatArray, second: FloatArray | None
 ) -> Worlds:
-    sites = tuple(_site(privacy, row) for row in (first, second))
-    requests = [_request(phase, number) for number, phase in enumerate(phases)]
-    directions, squared, prepared = [], 0.0, list(sites)
-    for request in requests:
-        phase = phase_named(request.kind, private=True)
-        # a real release, so that sites are as they will be; its numbers are not looked at
-        prepared = [client_step(site, request)[0] for site in prepared]
-        sums = [phase.values(site, request, 1) for site in prepared]
-        sensitivity = phase.sensitivity(request.values, prepared[0].parameters, privacy.neighbours)
-        step = grid_step(sensitivity)
-        stated = privacy.multiplier(request.kind, 1) * step * grid_sensitivity(sensitivity, step, sums[0].size)
+    sites = [_site(privacy, row) for row in (first, second)]
+    messages, directions, squared = [], [], 0.0
+    for number, name in enumerate(phases):
+        phase, make_request = PHASES[name]
+        request = make_request(privacy.neighbours)
+        messages.append(_message(phase, number, request))
+        sums = [phase.vector(site, request) for site in sites]
+        sensitivity = phase.sensitivity(request, privacy.neighbours)
+        step = noise_step(sensitivity)
+        stated = privacy.multiplier(name, 1) * step * grid_sensitivity(sensitivity, step, sums[0].size)
         difference = sums[0] - sums[1]
         directions.append(difference * step / stated**2)
         squared += float(difference @ difference) / stated**2
-    return Worlds((prepared[0], prepared[1]), tuple(map(_without_scales, requests)), tuple(directions), squared**0.5)
+    return Worlds(privacy, (sites[0], sites[1]), tuple(messages), tuple(directions), squared**0.5)
 
 
-def _site(privacy: DifferentialPrivacy, row: FloatArray | None) -> SiteState:
-    """A site with the common rows and, at the end, one row more."""
+def _guard(privacy: DifferentialPrivacy) -> SealedGuard:
+    return SealedGuard(SiteNoise(privacy, Ledger(None, SITE)))
+
+
+def _site(privacy: DifferentialPrivacy, row: FloatArray | None) -> Site:
+    """A site with the common rows and, at the end, one row more; it knows the run and the server's scales."""
     torn = np.tile([0.0, 0.0, APART], (TORN_ROWS, 1))
     far = np.tile([-FAR, 0.0, -FAR], (FAR_ROWS, 1))
     rows = np.vstack([torn, far, *([] if row is None else [row])])
     views = check_views(dict(zip(NAMES, np.split(rows, np.cumsum(WIDTHS)[:-1], axis=1), strict=True)))
-    return SiteState(SITE, views, privacy=privacy, ledger=Ledger(None, SITE))
+    # told as in a run, so that the site's own checks have passed
+    terms: Any = Terms("audit", privacy=privacy.describe())
+    told = _message(Cells, 0, _cells(privacy.neighbours), terms, Schema(NAMES, (None,) * len(NAMES)), _scales())
+    return answer_message(Site(SITE, views), _guard(privacy), told)[0]
 
 
-def _request(phase: str, number: int) -> Message:
+def _message(phase: type[SumPhase[Any]], number: int, request: Any, *entries: Shared) -> Message:
     """What the server says: as in a run, but with numbers of its own choice."""
-    arrays, values = PHASES[phase]()
-    return Message(phase, "*", number, arrays, values | {"sealed": True, "run": "audit", "rounds": 1})
+    asked = Header(None, NoisySum(number, 1)), request
+    told = {type(entry).__name__: entry for entry in entries}
+    return write_request(SEALED + phase.name, number, asked, request_type(phase), told)
 
 
-def _scales() -> tuple[Arrays, Values]:
+def _scales() -> References:
     """Model units that are the input's."""
     units = [
         Reference(False, np.zeros(w), np.ones(w), heat_coef="uniform", low=np.zeros(w), span=np.ones(w), share=1.0)
         for w in WIDTHS
     ]
-    return pack_references(units, NAMES, [None] * len(NAMES))
+    return References(tuple(units))
 
 
-def _without_scales(request: Message) -> Message:
-    """The request to a site that knows the scales already."""
-    arrays = {name: array for name, array in request.arrays.items() if name not in ("references", "scales")}
-    return replace(request, arrays=arrays)
+def _ranges(neighbours: Neighbours) -> RangesRequest:  # noqa: ARG001
+    return RangesRequest(WIDTHS)
 
 
-def _ranges() -> tuple[Arrays, Values]:
-    return {}, {"names": list(NAMES), "widths": list(WIDTHS)}
+def _directions(neighbours: Neighbours) -> DirectionsRequest:  # noqa: ARG001
+    return DirectionsRequest(BEST_DISTANCE, 0)
 
 
-def _scaled(arrays: Arrays, values: Values) -> tuple[Arrays, Values]:
-    scales, views = _scales()
-    return scales | arrays, views | values
-
-
-def _directions() -> tuple[Arrays, Values]:
-    return _scaled({}, {"radius": BEST_DISTANCE, "seed": 0})
-
-
-def _cells() -> tuple[Arrays, Values]:
+def _cells(neighbours: Neighbours) -> CellsRequest:  # noqa: ARG001
     # one axis, on which the rows that are tried are on different sides of the middle or at least of a cell's edge
-    axis = np.array([1.0, 0.0, 0.5]) / np.sqrt(1.25)
-    return _scaled({"axes": np.column_stack([np.zeros(3), axis]), "deviations": np.ones(1)}, {"bins": 16})
+    axis = np.array([[1.0], [0.0], [0.5]]) / np.sqrt(1.25)
+    return CellsRequest(Grid(np.zeros(3), axis, np.ones(1), bins=16))
 
 
-def _round() -> tuple[Arrays, Values]:
+def _round(neighbours: Neighbours) -> Any:
     centers = tuple(np.vstack([np.zeros(width), np.append(np.zeros(width - 1), APART)]) for width in WIDTHS)
     even = np.full(len(WIDTHS), 1 / len(WIDTHS))
-    arrays, values = pack_parameters(
-        Parameters(centers, even, HEAT_TIME, fuzzifier=1 + 1 / 16, view_exponent=2.0, view_shares=np.ones(len(WIDTHS)))
-    )
-    return _scaled(arrays, values)
+    ones = np.ones(len(WIDTHS))
+    return noisy_request(Parameters(centers, even, HEAT_TIME, 1 + 1 / 16, 2.0, ones), neighbours)
 
 
-PHASES = {"ranges": _ranges, "directions": _directions, "cells": _cells, "round": _round}
+PHASES: dict[str, tuple[type[SumPhase[Any]], Callable[[Neighbours], Any]]] = {
+    "ranges": (Ranges, _ranges),
+    "directions": (Directions, _directions),
+    "cells": (Cells, _cells),
+    "round": (NoisyRounds, _round),
+}

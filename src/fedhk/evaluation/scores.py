@@ -15,7 +15,7 @@ from fedhk._typing import IntArray
 from fedhk.data.clients import check_clients
 from fedhk.data.views import Views
 from fedhk.estimators.heat_kernel_mvc import HeatKernelMVC
-from fedhk.federation.site import aligned
+from fedhk.federation.board import align_views
 from fedhk.metrics import matched_accuracy
 from fedhk.model.joint import take
 from fedhk.model.passes import Passes
@@ -141,9 +141,8 @@ def _common(model: Any, fitted: Any, train: dict[str, Any]) -> Any:
     """The model of all sites without anything personal: the fitted one, unless it was made for personal ones."""
     if "calibration" not in model.get_params():
         return fitted
-    plain = {"calibration": None, "personalization": 0.0, "view_personalization": 0.0}
-    without = plain | {"center_pull": None, "view_pull": None}
-    return clone(model).set_params(**{n: v for n, v in without.items() if n in model.get_params()}).fit(train)
+    without = {"calibration": None, "personalization": 0.0}
+    return clone(model).set_params(**without).fit(train)
 
 
 def _check_labels(labels: Mapping[str, Any], clients: dict[str, Views]) -> dict[str, IntArray]:
@@ -206,7 +205,7 @@ def measure_rows(common: Any, own: Any, views: Views, held: IntArray) -> tuple[R
     names = set(own.view_names_)
     found = own.predict({name: table for name, table in tables.items() if name in names})
     model = common._model
-    site = aligned(views, model.references, model.view_names, "")
+    site = align_views(views, model.view_names, model.widths, "")
     rows, parameters = model.seen(own._model, take(Rows(site, model.references), held).views)
     with Passes(rows, parameters.n_clusters, 1) as scan:
         objective = scan.statistics(parameters).objective / len(held)

@@ -1,0 +1,96 @@
+"""What a site lets pass in a run with noise or masks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedhk.errors import MessageError
+from fedhk.federation.board import RowEntry, Shared
+from fedhk.federation.entries import Terms
+from fedhk.federation.gate import SEALED, Guard, SiteEnd
+from fedhk.federation.phases.base import SumPhase, phase_named
+from fedhk.federation.phases.deliver import DeliverRequest
+from fedhk.federation.sealed.masks import MaskedSite, SiteMasks
+from fedhk.federation.sealed.messages import Header, Reply, request_type
+from fedhk.federation.sealed.noise import SiteNoise, SiteRounding
+from fedhk.federation.site import Site
+from fedhk.privacy.secure_site import SecureSite
+from fedhk.privacy.secure_sum import InputRequest
+
+# What a site with noise or masks answers in the open: which views it has, and that its own model is made.
+OPEN_PHASES = ("schema", "deliver")
+
+
+@dataclass(frozen=True)
+class SealedEnd:
+    """A site's end of a sealed phase."""
+
+    phase: type[SumPhase[Any]]
+    rounding: SiteRounding
+    masks: SiteMasks
+
+    reply_type: Any = Reply
+
+    @property
+    def request_type(self) -> Any:
+        """What is asked, for the codec."""
+        return request_type(self.phase)
+
+    def answer(self, site: Site, request: tuple[Header, Any]) -> Reply:
+        """A site's part of one sum, or of the agreement on masks for it."""
+        header, inner = request
+        numbers = None
+        if header.masks is None or isinstance(header.masks, InputRequest):
+            if inner is None:
+                raise MessageError("the server asks for a sum and does not say which")
+            numbers = self.rounding.release(site, self.phase, header, inner, self.masks)
+        return self.masks.answer(site, header.masks, numbers)
+
+
+@dataclass(frozen=True)
+class SealedGuard(Guard):
+    """What a site lets pass in a run with noise or masks: sealed sums, which views it has, and that it has its model.
+
+    Parameters
+    ----------
+    noise : SiteNoise or None
+        The budget and the ledger; None where the run adds no noise.
+    masks : SecureSite or None
+        The site's part in masked sums; None where the run has no masks.
+    """
+
+    noise: SiteNoise | None = None
+    masks: SecureSite | None = None
+
+    def phase(self, kind: str) -> SiteEnd:
+        if kind in OPEN_PHASES:
+            return phase_named(kind)
+        if not kind.startswith(SEALED):
+            raise MessageError("the server asks for what this site only gives with noise or masks")
+        phase = phase_named(kind.removeprefix(SEALED))
+        if not issubclass(phase, SumPhase):
+            raise MessageError("the server asks for what is no sum, this site gives sums only")
+        masks = SiteMasks() if self.masks is None else MaskedSite(self.masks)
+        return SealedEnd(phase, self.noise or SiteRounding(), masks)
+
+    def admit(self, site: Site, request: Any, entries: Sequence[Shared]) -> None:
+        known = [*site.board.find(Terms), *(entry for entry in entries if isinstance(entry, Terms))]
+        if not known:
+            raise MessageError("asked before it was told of the run; send the run's terms first")
+        for terms in known:
+            self._check_terms(terms, known[0])
+        if self.noise is not None and any(isinstance(entry, RowEntry) for entry in entries):
+            raise MessageError("what a row can change is bounded for rows as they are, not for rows that are mapped")
+        if isinstance(request, DeliverRequest) and request.report:
+            raise MessageError("the server asks for what this site only gives with noise or masks")
+
+    def _check_terms(self, terms: Terms, first: Terms) -> None:
+        """Refuse another run, whose budget would be its own, and terms that are not those of the site."""
+        if not terms.run or terms.run != first.run:
+            other = f", this site takes part in {first.run!r} and no other" if first.run else ""
+            raise MessageError(f"the server speaks of run {terms.run[:50]!r}{other}")
+        own: Any = None if self.noise is None else self.noise.privacy.describe()
+        if (terms.privacy, terms.secure) != (own, self.masks is not None):
+            raise MessageError("the terms of the run have changed; a run with others needs a new name")

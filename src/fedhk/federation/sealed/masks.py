@@ -1,0 +1,178 @@
+"""How numbers come to be a sum, in the open or under masks: the server's end and the site's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedhk.errors import MessageError, QuorumError
+from fedhk.federation.board import Board, Entry, Passing
+from fedhk.federation.entries import Members
+from fedhk.federation.sealed.messages import Numbers, Reply, Total, most_of_site
+from fedhk.federation.site import Site
+from fedhk.federation.table import check_shape
+from fedhk.privacy.mechanism import SecureSummation
+from fedhk.privacy.secure_server import (
+    SecureServer,
+    begin_sum,
+    check_enough,
+    check_reply,
+    find_liar,
+    make_requests,
+    open_session,
+    take_replies,
+)
+from fedhk.privacy.secure_site import SecureSite, SiteSession, answer_request
+from fedhk.privacy.secure_sum import MaskReply, MaskRequest
+
+# Sums for which masks are agreed on at once; a new agreement takes two exchanges.
+SUMS_PER_SESSION = 16
+
+
+@dataclass(frozen=True, eq=False)
+class MaskSession(Passing):
+    """The server's part of the agreement on masks that is under way."""
+
+    server: SecureServer
+
+
+@dataclass(frozen=True)
+class OpenSums:
+    """Sums of numbers that the server sees, because they have noise: one exchange each."""
+
+    def prepare(self, board: Board, size: int) -> Board:  # noqa: ARG002
+        """The board before the next exchange; a sum has `size` numbers."""
+        return board
+
+    def requests(self, board: Board) -> dict[str, MaskRequest] | None:  # noqa: ARG002
+        """What sites are asked about masks; None asks all of them for numbers in the open."""
+        return None
+
+    def check(self, board: Board, size: int, reply: Reply, site: str) -> None:
+        """Refuse an answer that cannot be used."""
+        if not isinstance(reply, Numbers):
+            raise MessageError("masked sums, where open ones were asked for", site)
+        if reply.values.dtype != np.int64:
+            raise MessageError(f"sums have type {reply.values.dtype}, expected int64", site)
+        check_shape(reply.values, (size,), site, "sums")
+        most = most_of_site(len(board.get(Members).sites))
+        if np.any((reply.values > most) | (reply.values < -most)):
+            raise MessageError("numbers that are too large to be added", site)
+
+    def select(self, board: Board, replies: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:  # noqa: ARG002
+        """The answers that go together, and why the others do not."""
+        return replies, {}
+
+    def add(self, board: Board, replies: Mapping[str, Any]) -> tuple[Board, Total | None]:
+        """The board after an exchange, and the sum, where it is known by now."""
+        return board, Total(np.sum([reply.values for reply in replies.values()], axis=0), list(replies), 0)
+
+    def is_at_risk(self, board: Board) -> bool:  # noqa: ARG002
+        """Whether the next answers are lost for ever where the process ends; else a site sends them again."""
+        return False
+
+
+@dataclass(frozen=True)
+class MaskedSums(OpenSums):
+    """Sums of which the server sees only the total: two exchanges each, and two for the agreement on masks."""
+
+    masks: SecureSummation
+
+    def prepare(self, board: Board, size: int) -> Board:
+        server = next((entry.server for entry in board.find(MaskSession)), None)
+        if server is None or (server.step == "ready" and not server.has_sums_left):
+            sites = board.get(Members).sites
+            threshold = self.masks.threshold_of(len(sites))
+            server = open_session(sites, threshold, bound=most_of_site(len(sites)), sums=SUMS_PER_SESSION)
+        return board.put(MaskSession(begin_sum(server, size) if server.step == "ready" else server))
+
+    def requests(self, board: Board) -> dict[str, MaskRequest]:
+        return make_requests(board.get(MaskSession).server)
+
+    def check(self, board: Board, size: int, reply: Reply, site: str) -> None:  # noqa: ARG002
+        if not isinstance(reply, MaskReply):
+            raise MessageError("sums in the open, where masked ones were asked for", site)
+        check_reply(board.get(MaskSession).server, reply, site)
+
+    def select(self, board: Board, replies: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+        server = board.get(MaskSession).server
+        check_enough(server, len(replies))
+        try:
+            liars = find_liar(server, replies)
+        except MessageError as error:
+            raise QuorumError(f"{error}.") from error
+        return {site: reply for site, reply in replies.items() if site not in liars}, liars
+
+    def add(self, board: Board, replies: Mapping[str, Any]) -> tuple[Board, Total | None]:
+        server = take_replies(board.get(MaskSession).server, replies)
+        board = board.put(MaskSession(server))
+        if server.total is None:
+            return board, None
+        return board, Total(server.total, sorted(server.survivors), server.terms.threshold)
+
+    def is_at_risk(self, board: Board) -> bool:
+        return board.get(MaskSession).server.step in ("input", "unmask")
+
+
+@dataclass(frozen=True, eq=False)
+class MaskMemory(Entry):
+    """What a site keeps of the agreement on masks."""
+
+    session: SiteSession
+
+
+@dataclass(frozen=True)
+class SiteMasks:
+    """A site's way to send numbers: here in the open."""
+
+    def answer(self, site: Site, asked: MaskRequest | None, numbers: NDArray[np.int64] | None) -> Reply:  # noqa: ARG002
+        """What leaves the site."""
+        if asked is not None or numbers is None:
+            raise MessageError("the server asks for masked sums, this site was not set up for them")
+        return Numbers(numbers)
+
+    def may_repeat(self, site: Site, asked: MaskRequest | None, numbers: NDArray[np.int64]) -> bool:  # noqa: ARG002
+        """Whether numbers that were released already may go out again."""
+        return True
+
+    def noise_share(self, site: Site, colluders: int) -> float:  # noqa: ARG002
+        """The part of the noise that this site adds."""
+        return 1.0
+
+
+@dataclass(frozen=True)
+class MaskedSite(SiteMasks):
+    """Numbers leave the site under masks only."""
+
+    secure: SecureSite
+
+    def answer(self, site: Site, asked: MaskRequest | None, numbers: NDArray[np.int64] | None) -> Reply:
+        if asked is None:
+            raise MessageError("the server asks for sums in the open, this site gives masked ones only")
+        after, reply = answer_request(self._restore(site), asked, numbers)
+        if after.session is not None:
+            site.keep(MaskMemory(after.session))
+        return reply
+
+    def may_repeat(self, site: Site, asked: MaskRequest | None, numbers: NDArray[np.int64]) -> bool:
+        return asked is not None and self._restore(site).has_answered(asked, numbers)
+
+    def noise_share(self, site: Site, colluders: int) -> float:
+        """A share such that as many sites as a sum needs, without those that collude, add the whole noise."""
+        session = self._restore(site).session
+        if session is None:
+            raise MessageError("asked for a masked sum before masks were agreed on")
+        honest = session.terms.threshold - colluders
+        if honest < 1:
+            raise MessageError(
+                f"colluders={colluders} leave no honest site among the {session.terms.threshold} that a sum needs"
+            )
+        return 1.0 / math.sqrt(honest)
+
+    def _restore(self, site: Site) -> SecureSite:
+        return replace(self.secure, session=next((kept.session for kept in site.memory.find(MaskMemory)), None))

@@ -1,0 +1,85 @@
+"""What travels in sealed phases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedhk.federation.board import Entry
+from fedhk.privacy.fixed_point import LARGEST
+from fedhk.privacy.secure_sum import MaskReply, MaskRequest
+
+
+@dataclass(frozen=True)
+class ExactSum:
+    """Numbers are whole multiples of `step`, without noise."""
+
+    step: float
+
+
+@dataclass(frozen=True)
+class NoisySum:
+    """Numbers have noise: `number` is the sum within the run, `rounds` is how many rounds share the budget."""
+
+    number: int
+    rounds: int
+
+
+@dataclass(frozen=True, eq=False)
+class Header:
+    """How a sum is asked for: under which masks, None in the open, and with which noise."""
+
+    masks: MaskRequest | None
+    noise: ExactSum | NoisySum
+
+
+@dataclass(frozen=True, eq=False)
+class Numbers:
+    """A site's part of a sum, in the open."""
+
+    values: NDArray[np.int64]
+
+
+Reply = Numbers | MaskReply
+
+
+def request_type(phase: Any) -> Any:
+    """What the request of a sealed phase is: while masks are agreed on, the phase itself asks nothing."""
+    return tuple[Header, phase.request_type | None]
+
+
+@dataclass(frozen=True)
+class SumCount(Entry):
+    """How many sums a run has asked for.
+
+    Parameters
+    ----------
+    number : int
+        The sum that is asked for now, counted over the whole run; ledgers of sites name it.
+    done : int
+        Sums of this phase that are known.
+    at_risk : bool
+        Whether sites may have released their numbers, under masks that end with the process.
+    """
+
+    number: int = 0
+    done: int = 0
+    at_risk: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Total:
+    """A sum over sites, whose numbers are in it, and how many of these must answer under masks; 0 in the open."""
+
+    numbers: NDArray[np.int64]
+    sites: Sequence[str]
+    threshold: int
+
+
+def most_of_site(n_sites: int) -> int:
+    """Largest whole number that a site may put into a sum."""
+    return LARGEST // (2 * max(n_sites, 1))

@@ -1,0 +1,153 @@
+"""The wrapper: a phase whose answers are added up before the server sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from fedhk.errors import MessageError
+from fedhk.federation.board import Board
+from fedhk.federation.entries import Terms
+from fedhk.federation.gate import SEALED
+from fedhk.federation.participation import Participation
+from fedhk.federation.phases.base import Phase, SumPhase
+from fedhk.federation.sealed.masks import MaskedSums, OpenSums
+from fedhk.federation.sealed.messages import Header, Reply, SumCount, request_type
+from fedhk.federation.sealed.noise import Exact, Noise
+from fedhk.federation.site import Site
+from fedhk.privacy.mechanism import SecureSummation
+from fedhk.privacy.secure_sum import InputRequest
+
+
+@dataclass(frozen=True)
+class SealedTerms:
+    """How the sums of a run are sealed: with noise, under masks, or both.
+
+    Parameters
+    ----------
+    noise : Noise or None
+        The noise; None adds none.
+    masks : SecureSummation or None
+        The masks; None sends numbers in the open.
+    """
+
+    noise: Noise | None = None
+    masks: SecureSummation | None = None
+
+    @property
+    def reason(self) -> str:
+        """The parameter that asks for it, for errors."""
+        return "secure=True" if self.noise is None else "privacy"
+
+    @cached_property
+    def rounding(self) -> Exact:
+        """How numbers are rounded, and their noise."""
+        return self.noise or Exact()
+
+    @cached_property
+    def transport(self) -> OpenSums:
+        """How numbers come to be a sum."""
+        return OpenSums() if self.masks is None else MaskedSums(self.masks)
+
+    def seal(self, phase: SumPhase[Any]) -> Phase[Any, Any]:
+        """The phase, sealed."""
+        return Sealed(phase, self)
+
+    def protect(self, terms: Terms) -> Terms:
+        """What sites are told of a run first, with what protects their answers."""
+        privacy: Any = None if self.noise is None else self.noise.privacy.describe()
+        return replace(terms, privacy=privacy, secure=self.masks is not None)
+
+
+@dataclass(frozen=True)
+class Sealed(Phase[Any, Any]):
+    """A phase whose answers are added up before the server sees them.
+
+    Parameters
+    ----------
+    phase : SumPhase
+        What is summed.
+    terms : SealedTerms
+        The noise, the masks, or both.
+    """
+
+    phase: SumPhase[Any]
+    terms: SealedTerms
+
+    reply_type = Reply
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """The kind of its messages."""
+        return SEALED + self.phase.name
+
+    @property
+    def request_type(self) -> Any:  # type: ignore[override]
+        """What is asked, for the codec."""
+        return request_type(self.phase)
+
+    def begin(self, board: Board) -> Board:
+        count = next(board.find(SumCount), SumCount())
+        return self._prepare(self.phase.begin(board).put(replace(count, done=0)))
+
+    def is_done(self, board: Board, exchanges: int) -> bool:  # noqa: ARG002
+        return self.phase.is_done(board, board.get(SumCount).done)
+
+    def participants(self, board: Board, sites: Sequence[str], participation: Participation, seed: Any) -> list[str]:  # noqa: ARG002
+        asked = self.terms.transport.requests(board)
+        return sorted(site for site in sites if asked is None or site in asked)
+
+    def request(self, board: Board) -> Any:
+        return self.phase.request(board)
+
+    def requests(self, board: Board, sites: Sequence[str]) -> dict[str, Any]:
+        asked = self.terms.transport.requests(board) or dict.fromkeys(sites)
+        noise, inner = self.terms.rounding.describe(self.phase, board), self.phase.request(board)
+        # sites that are asked the same get the same object, which is written once
+        made = {
+            id(masks): (Header(masks, noise), inner if masks is None or isinstance(masks, InputRequest) else None)
+            for masks in asked.values()
+        }
+        return {site: made[id(asked[site])] for site in sites}
+
+    @staticmethod
+    def answer(site: Site, request: Any) -> Any:  # noqa: ARG004
+        raise MessageError("the answer of a sealed phase is its site's guard's")
+
+    def check(self, board: Board, reply: Reply, site: str) -> None:
+        self.terms.transport.check(board, self.phase.size(board), reply, site)
+
+    def select(self, board: Board, replies: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+        return self.terms.transport.select(board, replies)
+
+    def combine(self, board: Board, replies: Mapping[str, Any]) -> Board:
+        board, total = self.terms.transport.add(board, replies)
+        if total is not None:
+            values, noise = self.terms.rounding.read(self.phase, board, total)
+            count = board.get(SumCount)
+            board = self.terms.rounding.spend(self.phase, board)
+            board = board.put(replace(count, number=count.number + 1, done=count.done + 1))
+            board = self.phase.take(self.phase.note_sites(board, total.sites), values, noise)
+        return self._prepare(board)
+
+    def resume(self, board: Board) -> Board:
+        # numbers that sites have released and that did not arrive are never sent again under another mask: they are
+        # spent, and the sum that takes their place has another number
+        count = board.get(SumCount)
+        if count.at_risk:
+            board = self.terms.rounding.spend(self.phase, board).put(replace(count, number=count.number + 1))
+        return self._prepare(self.phase.resume(board))
+
+    def _prepare(self, board: Board) -> Board:
+        """The board before the next exchange."""
+        if not self.is_done(board, 0):
+            board = self.terms.transport.prepare(board, self.phase.size(board))
+        at_risk = not self.is_done(board, 0) and self.terms.transport.is_at_risk(board)
+        return board.put(replace(board.get(SumCount), at_risk=at_risk))
+
+
+def seal(phases: Sequence[Phase[Any, Any]], terms: SealedTerms) -> list[Phase[Any, Any]]:
+    """The phases of a run in which nothing but sums over sites reaches the server."""
+    return [sealed for phase in phases for sealed in phase.sealed(terms)]
