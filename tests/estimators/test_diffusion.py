@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -12,14 +10,15 @@ from sklearn.datasets import make_moons
 from sklearn.metrics import adjusted_rand_score
 
 import fedhk
-from federations import make_plan, resumed_after, run_sites
+from embedded_runs import make_phases, map_of
+from federations import parameters_of, published, resumed_after, run_sites
 from fedhk.data.clients import check_clients
 from fedhk.datasets import make_sites
-from fedhk.embedding.diffusion import DiffusionSettings
-from fedhk.errors import CheckpointError, DataError
-from fedhk.federation.diffusion import phase
-from fedhk.federation.messages import decode, encode
-from fedhk.federation.server import QuorumError
+from fedhk.errors import CheckpointError, DataError, QuorumError
+from fedhk.federation.entries import Result
+from fedhk.federation.phases import choose_anchors
+from fedhk.federation.phases.anchors import Anchors, StandIns
+from fedhk.federation.phases.cluster_means import ClusterMeans
 from fedhk.privacy import DifferentialPrivacy
 
 NAMES = ("genoa", "oslo", "pisa", "rome")
@@ -139,7 +138,7 @@ class TestInterface:
         assert all(np.isfinite(record["objective"]) for record in records)
 
     def test_other_protocols_and_gradient_steps_work_on_embedded_rows(self, data):
-        model = fitted(data[0], protocol="centers", personalization_step=0.5, fraction=0.5)
+        model = fitted(data[0], protocol="centers", personalization=0.5, participation=fedhk.Participation(0.5))
         for site, views in data[0].items():
             assert_array_equal(model.client_models_[site].predict(views), model.labels_[site])
 
@@ -148,28 +147,24 @@ class TestFederation:
     def test_any_split_gives_what_pooled_rows_give(self, monkeypatch):
         """Through real runs: anchors are made of what sites send, so those of the first run are kept for the others."""
         sites, _ = moons(240)
-        stages = []
+        put, first_anchors = choose_anchors.put_anchors, []
 
-        def kept_anchors(plan, state, candidates, begin=phase.begin):
-            references = state.references
-            if not stages:
-                stages.append(begin(candidates, references, 2, state.moments[0].total, plan.diffusion, seed=plan.seed))
-            return replace(state, phase="diffuse", stage=stages[0])
+        def keep_anchors(board, *candidates):
+            first_anchors.append(put(board, *candidates))
+            return board.put(*(first_anchors[0].get(kind) for kind in (Anchors, StandIns)))
 
-        monkeypatch.setattr(phase, "with_anchors", kept_anchors)
-        plan = make_plan(2, diffusion=DiffusionSettings(), max_rounds=4)
+        monkeypatch.setattr(choose_anchors, "put_anchors", keep_anchors)
+        phases = make_phases(2, max_rounds=4)
         views = [np.concatenate([part[view] for part in sites.values()]) for view in range(2)]
-        runs = [run_sites(plan, sites)[0]]
         owner = np.random.default_rng(0).integers(7, size=len(views[0]))
-        runs.append(run_sites(plan, {f"part-{s}": [view[owner == s] for view in views] for s in range(7)})[0])
-        runs.append(run_sites(plan, {"all": views})[0])
-        first = runs[0].state
-        for run in runs[1:]:
-            state = run.state
-            assert_allclose(state.stage.diffusion.values, first.stage.diffusion.values, atol=1e-8)
-            assert_allclose(state.parameters.centers[0], first.parameters.centers[0], atol=1e-8)
-            assert_allclose(np.hstack(state.stage.means), np.hstack(first.stage.means), atol=1e-8)
-            assert state.final_objective == pytest.approx(first.final_objective, abs=1e-8)
+        splits = [sites, {f"part-{s}": [view[owner == s] for view in views] for s in range(7)}, {"all": views}]
+        first, *others = [run_sites(phases, split)[0] for split in splits]
+        for run in others:
+            assert_allclose(map_of(run.board).values, map_of(first.board).values, atol=1e-8)
+            assert_allclose(parameters_of(run).centers[0], parameters_of(first).centers[0], atol=1e-8)
+            means, expected = (np.hstack(r.board.get(ClusterMeans).means) for r in (run, first))
+            assert_allclose(means, expected, atol=1e-8)
+            assert run.board.get(Result).objective == pytest.approx(first.board.get(Result).objective, abs=1e-8)
 
     def test_the_order_of_sites_changes_no_bit(self, data, model):
         turned = fitted(dict(reversed(data[0].items())), calibration=0.75)
@@ -188,38 +183,27 @@ class TestFederation:
         begun = fedhk.FedHKDiffusion(3, random_state=0, checkpoint=tmp_path / "run")
         resumed_after(3, begun, data[0], monkeypatch)
         with pytest.raises(CheckpointError, match="diffusion"):
-            clone(begun).set_params(neighbours=5).fit(data[0], resume=True)
-
-    def test_anchors_and_the_embedding_are_told_once(self, data):
-        plan = make_plan(3, diffusion=DiffusionSettings())
-        _, engine = run_sites(plan, data[0])
-        told = [set(decode(requests["oslo"]).arrays) for requests in engine.sent]
-        assert sum("anchors" in names for names in told) == 1
-        assert sum("projection" in names for names in told) == 1
-        assert engine.phases[:3] == ["describe", "candidates", "diffuse"]
-        assert engine.phases[-1] == "finish"
+            clone(begun).set_params(diffusion=fedhk.Diffusion(neighbours=5)).fit(data[0], resume=True)
 
     def test_a_site_that_comes_late_gets_all_it_needs(self, data):
-        plan = make_plan(3, diffusion=DiffusionSettings(), max_rounds=6)
-        rounds = []
+        kinds = []
 
         def present(exchange):
-            late = "round" in rounds
-            return NAMES if late else NAMES[:3]
+            return NAMES if "round" in kinds else NAMES[:3]
 
         def watch(site, kind, exchange, answer):
-            rounds.append(kind)
+            kinds.append(kind)
             return answer
 
-        run, engine = run_sites(plan, data[0], present=present, tamper=watch)
+        run, engine = run_sites(make_phases(max_rounds=6), data[0], present=present, tamper=watch)
         assert run.history[-1]["clients"] == 4
         assert not any(record["refused"] for record in run.history)
-        joined = next(r for r in engine.sent if "rome" in r)
-        assert {"references", "anchors", "projection"} <= set(decode(joined["rome"]).arrays)
+        joined = next(requests for requests in engine.sent if "rome" in requests)
+        assert published(joined["rome"]) == ["Schema", "References", "Anchors", "Embedding"]
 
     def test_products_of_different_sites_are_not_mixed(self, data):
         """A site that is away for one exchange of the diffusion: what was asked before is asked again."""
-        plan = make_plan(3, diffusion=DiffusionSettings(tol=1e-6, max_exchanges=6))
+        phases = make_phases(options={"tol": 1e-6, "max_exchanges": 6})
         asked = []
 
         def lose_second(site, kind, exchange, answer):
@@ -228,30 +212,17 @@ class TestFederation:
             away = kind == "diffuse" and site == "rome" and len(asked) == 2
             return None if away else answer
 
-        run, engine = run_sites(plan, data[0], tamper=lose_second)
-        whole, _ = run_sites(plan, data[0])
+        run, engine = run_sites(phases, data[0], tamper=lose_second)
+        whole, _ = run_sites(phases, data[0])
         assert engine.phases.count("diffuse") <= 6
-        assert_allclose(run.state.stage.diffusion.values, whole.state.stage.diffusion.values, atol=1e-3)
-
-    def test_sums_that_no_rows_have_are_refused_and_the_run_goes_on(self, data):
-        def lie(site, kind, exchange, answer):
-            name = {"diffuse": "sum", "finish": "clusters"}.get(kind)
-            if site != "rome" or name is None:
-                return answer
-            told = decode(answer)
-            return encode(replace(told, arrays=dict(told.arrays) | {name: told.arrays[name] - 1e9}))
-
-        run, _ = run_sites(make_plan(3, diffusion=DiffusionSettings(), max_rounds=1), data[0], tamper=lie)
-        assert "below zero" in run.history[0]["refused"]["rome"]
-        assert run.state.phase == "done"
-        assert run.state.stage.sizes.sum() == pytest.approx(sum(len(data[0][site][0]) for site in NAMES[:3]))
+        assert_allclose(map_of(run.board).values, map_of(whole.board).values, atol=1e-3)
 
     def test_too_few_sites_stop_the_diffusion(self, data):
         def silent(*asked):
             return None if asked[1] == "diffuse" else asked[-1]
 
         with pytest.raises(QuorumError, match="diffuse"):
-            run_sites(make_plan(3, diffusion=DiffusionSettings()), data[0], tamper=silent)
+            run_sites(make_phases(), data[0], tamper=silent)
 
 
 class TestMissing:
@@ -314,10 +285,8 @@ class TestInput:
             ({"n_clusters": 0}, "n_clusters"),
             ({"n_clusters": "many"}, "n_clusters"),
             ({"n_clusters": [2, 3]}, "n_clusters"),
-            ({"n_anchors": 1}, "n_anchors"),
-            ({"neighbours": 0}, "neighbours"),
-            ({"scale": 0.0}, "scale"),
-            ({"joint_weight": 1.5}, "joint_weight"),
+            ({"diffusion": 300}, "diffusion"),
+            ({"personalization": fedhk.Personalization()}, "personalization"),
             ({"calibration": (0.5, 2.0)}, r"calibration=\(0.5, 2.0\).*numbers from 0 to 1"),
             ({"init": [np.zeros((3, 2))] * 2}, "init"),
             ({"view_weights": [1.0, 2.0]}, "view_weights"),

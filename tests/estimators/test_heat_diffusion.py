@@ -1,3 +1,7 @@
+"""`HeatDiffusion`: the diffusion at one site, as a scikit-learn transformer."""
+
+from __future__ import annotations
+
 from functools import partial
 
 import numpy as np
@@ -11,7 +15,7 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
-from fedhk.estimators.heat_diffusion import HeatDiffusion
+from fedhk import Diffusion, HeatDiffusion
 
 
 @pytest.mark.parametrize(
@@ -65,6 +69,6 @@ def test_a_weight_of_two_is_two_rows():
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(60, 3))
     weight = rng.integers(1, 3, 60)
-    model = HeatDiffusion(3, n_anchors=15, random_state=0)
+    model = HeatDiffusion(3, diffusion=Diffusion(n_anchors=15), random_state=0)
     weighted = model.fit(rows, sample_weight=weight).eigenvalues_
     assert_allclose(weighted, model.fit(np.repeat(rows, weight, axis=0)).eigenvalues_, atol=1e-9)

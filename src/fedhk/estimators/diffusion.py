@@ -145,12 +145,12 @@ class FedHKDiffusion(EFKMVC):
 
     def _check_protection(self, run: RunChoices) -> None:
         """Refuse what would protect the rounds, and not the anchors before them."""
-        refused = (
-            {} if isinstance(run.aggregator, SumAggregator) else {f"aggregator={self.aggregator!r}": "aggregator='sum'"}
-        )
+        refused = []
+        if not isinstance(run.aggregator, SumAggregator):
+            refused.append((f"aggregator={self.aggregator!r}", "aggregator='sum'"))
         if self.privacy is not None:
-            refused["privacy"] = "secure=True"
-        for given, instead in refused.items():
+            refused.append(("privacy", "secure=True"))
+        for given, instead in refused:
             raise ValueError(
                 f"{given} does not go with {type(self).__name__}: it would protect the rounds, and not the anchors "
                 f"before them. Use {instead}, or another estimator."

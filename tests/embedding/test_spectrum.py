@@ -1,0 +1,150 @@
+"""Eigenvectors from sums over rows: products add, directions in turn reach the Gram matrix, and bounds hold."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+
+from cases import cases
+from embedding.graphs import graph_of, make_graph, random_rows
+from fedhk.embedding.diffusion_map import make_embedded_rows
+from fedhk.embedding.spectrum import (
+    approximate_eigenvectors,
+    canonical_rotation,
+    eigengap,
+    first_directions,
+    gram,
+    product_sensitivity,
+    products,
+    solve_gram,
+)
+from fedhk.model.joint import take
+
+
+@given(parts=st.integers(1, 6), seed=st.integers(0, 1000))
+@settings(max_examples=15, deadline=None)
+def test_products_of_parts_add_up_to_those_of_all_rows_in_any_order(parts, seed):
+    rng = np.random.default_rng(seed)
+    rows = random_rows(70, seed=seed)
+    graph = graph_of(rows)
+    directions = rng.normal(size=(graph.n_columns, 5))
+    owner = rng.integers(parts, size=70)
+    split = [graph.affinities(take(rows, np.flatnonzero(owner == part))) for part in rng.permutation(parts)]
+    whole = graph.affinities(rows)
+    assert_allclose(sum(products(part, directions) for part in split), products(whole, directions), atol=1e-10)
+    assert_allclose(sum(gram(part) for part in split), gram(whole), atol=1e-10)
+
+
+def test_a_row_of_weight_two_is_two_rows_in_products_and_gram_matrix():
+    rows = random_rows(30)
+    affinities = graph_of(rows, 8).affinities(rows)
+    weight = np.random.default_rng(0).integers(0, 3, 30)
+    repeated = affinities[np.repeat(np.arange(30), weight)]
+    directions = np.random.default_rng(1).normal(size=(affinities.shape[1], 3))
+    assert_allclose(products(affinities, directions, weight.astype(float)), products(repeated, directions))
+    assert_allclose(gram(affinities, weight.astype(float)), gram(repeated))
+
+
+def test_column_sums_are_the_product_with_ones():
+    affinities = graph_of(random_rows()).affinities(random_rows())
+    ones = np.ones((affinities.shape[1], 1))
+    assert_allclose(products(affinities, ones)[:, 0], np.asarray(affinities.sum(axis=0)).ravel())
+
+
+def test_directions_in_turn_reach_the_eigenvectors_of_the_gram_matrix():
+    rows = random_rows(200)
+    affinities = graph_of(rows, 40).affinities(rows)
+    exact = solve_gram(gram(affinities), 4)
+    rng = np.random.default_rng(0)
+    directions = np.column_stack([np.ones(affinities.shape[1]), rng.normal(size=(affinities.shape[1], 5))])
+    known, lengths = [], []
+    for _ in range(20):
+        known.append((directions, products(affinities, directions)))
+        found = approximate_eigenvectors(known, 4)
+        lengths.append(found.error_lengths.max())
+        directions = found.next_directions(4, 1e-10)
+        if not directions.shape[1]:
+            break
+    assert lengths[0] > 1e-2
+    assert lengths[-1] < 1e-8
+    assert_allclose(found.values, exact.values, atol=1e-9)
+    assert_allclose(found.vectors, exact.vectors, atol=1e-6)
+    assert_allclose(found.scales, exact.scales)
+
+
+def test_the_first_eigenvector_is_known_and_has_eigenvalue_one():
+    rows = random_rows()
+    affinities = graph_of(rows).affinities(rows)
+    found = solve_gram(gram(affinities), 3)
+    assert found.values[0] == pytest.approx(1.0)
+    assert_allclose(
+        found.vectors[:, 0] * np.sqrt(len(rows.views.tables[0])) * found.scales,
+        np.where(found.scales > 0, 1, 0),
+        atol=1e-9,
+    )
+
+
+def test_first_directions_of_the_rows_themselves_are_nearly_right():
+    rows = random_rows(300)
+    affinities = graph_of(rows, 60).affinities(rows)
+    directions = first_directions(affinities, 5)
+    assert approximate_eigenvectors([(directions, products(affinities, directions))], 4).error_lengths.max() < 1e-2
+
+
+@given(case=cases(min_rows=6))
+@settings(max_examples=20, deadline=None)
+def test_one_row_moves_the_gram_matrix_by_at_most_one_and_products_by_the_longest_direction(case):
+    rows = replace(case.rows, sample_weight=None)
+    graph = graph_of(rows, 8)
+    affinities = graph.affinities(rows)
+    directions = np.random.default_rng(0).normal(size=(graph.n_columns, 3))
+    for row in range(rows.n_rows):
+        alone = affinities[[row]]
+        assert np.linalg.norm(gram(alone)) <= 1 + 1e-12
+        assert np.linalg.norm(products(alone, directions)) <= product_sensitivity(directions) * (1 + 1e-12)
+
+
+def test_the_bound_of_the_gram_matrix_is_reached_by_a_row_tied_to_one_anchor():
+    graph = make_graph((np.array([[0.0], [9.0]]),), joint_weight=1.0)
+    rows = make_embedded_rows(np.array([[0.1]]))
+    assert np.linalg.norm(gram(graph.affinities(rows))) == pytest.approx(1.0)
+    assert product_sensitivity(np.eye(graph.n_columns)) == 1.0
+
+
+def test_vectors_are_the_same_however_they_come():
+    vectors = np.linalg.qr(np.random.default_rng(0).normal(size=(9, 4)))[0]
+    values = np.array([1.0, 1.0, 1.0, 0.4])
+    turned = vectors.copy()
+    turned[:, :3] = turned[:, :3] @ np.linalg.qr(np.random.default_rng(1).normal(size=(3, 3)))[0]
+    turned[:, 3] *= -1
+    first, second = (v @ canonical_rotation(values, v) for v in (vectors, turned))
+    assert_allclose(first, second, atol=1e-12)
+    assert_allclose(first.T @ first, np.eye(4), atol=1e-12)
+    assert first[np.abs(first[:, 3]).argmax(), 3] > 0
+    assert_allclose(np.abs(first[:, 3]), np.abs(vectors[:, 3]))
+
+
+@pytest.mark.parametrize(
+    ("values", "clusters"), [([1, 0.98, 0.97, 0.5, 0.45], 3), ([1, 0.4, 0.39, 0.1], 3), ([1, 0.9], 2), ([1], 1)]
+)
+def test_clusters_are_counted_by_the_largest_gap(values, clusters):
+    assert eigengap(np.array(values), 2, 10) == clusters
+
+
+def test_directions_of_groups_that_heat_does_not_leave_are_all_found():
+    """Their eigenvalues are all 1; a method that looks for one vector after the other misses some of them."""
+    rng = np.random.default_rng(0)
+    group = np.arange(600) % 12
+    shares = rng.random((600, 5))
+    columns = (group * 50)[:, None] + rng.integers(50, size=(600, 5))
+    rows = np.repeat(np.arange(600), 5)
+    affinities = sp.csr_array((shares.ravel() / np.repeat(shares.sum(axis=1), 5), (rows, columns.ravel())), (600, 600))
+    directions = first_directions(affinities, 14)
+    found = approximate_eigenvectors([(directions, products(affinities, directions))], 12)
+    assert_allclose(found.values, 1.0, atol=1e-6)
