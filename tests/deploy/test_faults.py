@@ -19,8 +19,8 @@ from fedhk.cli.flower.site import link_command, site_command
 from fedhk.data.folders import read_federation
 from fedhk.data.named import named_views
 from fedhk.datasets import make_sites
-from fedhk.federation.remote.site_file import load_site
-from remote_sites import written
+from fedhk.federation.entries import Terms
+from remote_sites import read_boards, written
 
 pytestmark = pytest.mark.deploy
 
@@ -88,21 +88,19 @@ def restarted(deployment, folders, name, patience=180.0):
 
 
 def test_a_site_killed_in_a_round_is_named_comes_back_and_keeps_its_state(deployment, folders):
-    finished = deployment.begin({"max_rounds": 14, "timeout": 25.0}, algorithm="fedhk-person")
+    finished = deployment.begin({"max_rounds": 14, "participation": {"timeout": 25.0}}, algorithm="fedhk-person")
     deployment.wait_for_round(1)
     kill(deployment, "rome")
-    before = load_site(deployment.work / "state" / "rome" / "site.fedhk", "rome")
+    board_before, memory_before = read_boards(deployment.work / "state", "rome")
     restarted(deployment, folders, "rome")
     summary = finished()
     assert "rome" in summary["refused"]
     refused = [sorted(record["refused"]) for record in history(deployment)]
     assert ["rome"] in refused
     assert refused[-1] == []
-    after = load_site(deployment.work / "state" / "rome" / "site.fedhk", "rome")
-    assert after.join.run == before.join.run
-    assert any(name.startswith("offset.") for name in before.message.arrays) == any(
-        name.startswith("offset.") for name in after.message.arrays
-    )
+    board, memory = read_boards(deployment.work / "state", "rome")
+    assert board.get(Terms).run == board_before.get(Terms).run
+    assert list(memory.entries) == list(memory_before.entries)
     assert (deployment.work / "state" / "rome" / "run" / "sites" / "rome.safetensors").is_file()
 
 
@@ -140,7 +138,7 @@ def test_a_key_that_is_not_registered_does_not_come_in(deployment, folders, tmp_
     stop(deployment.running.processes.pop("rome")[0])
     make_key(tmp_path / "stranger.key")
     stranger = site_process(deployment, folders, "rome", key=tmp_path / "stranger.key")
-    summary = deployment.run({"max_rounds": 2, "min_sites": 2}, wait=20.0)
+    summary = deployment.run({"max_rounds": 2, "participation": {"min_sites": 2}}, wait=20.0)
     assert summary["refused"] == {"rome": "ConnectionError: not connected"}
     assert stranger.poll() is not None
     assert "Failed to activate SuperNode" in (deployment.work / "rome-again.log").read_text()

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
+from textwrap import dedent
 
 import numpy as np
 import polars as pl
@@ -203,3 +206,18 @@ class TestRefusals:
     def test_names_that_are_no_file_names_are_refused(self, name, tmp_path):
         with pytest.raises(DataError, match="name of a site"):
             RemoteSite(name, tmp_path, tmp_path, write_site_model)
+
+
+def test_a_new_process_finds_every_phase_that_a_server_may_ask_for():
+    """A site's process imports its own end and no estimator."""
+    code = """
+        import sys
+        import fedhk.federation.remote.site as site
+        site.load_phases()
+        from fedhk.federation.phases.base import phase_named
+        print(*(phase_named(name).__name__ for name in sys.argv[1:]))
+        assert not any(name.startswith("fedhk.estimators") for name in sys.modules)
+    """
+    kinds = ("hello", "describe", "schema", "energy", "candidates", "round", "finish", "deliver")
+    done = subprocess.run([sys.executable, "-c", dedent(code), *kinds], capture_output=True, text=True, check=True)  # noqa: S603
+    assert len(done.stdout.split()) == len(kinds)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 RUN_CONFIG: dict[str, Any] = {"out": "", "sites": "", "wait": 600.0, "resume": False, "force": False, "failure": ""}
 """What Flower's run configuration may say, and what holds where it does not."""
 
-RUN_NAME, DEFAULT_OUT = "run-name", "fedhk-run"
+DEFAULT_OUT = "fedhk-run"
 
 
 def coordinate(config: Path, transport: Transport, settings: dict[str, Any]) -> None:
@@ -33,21 +33,21 @@ def coordinate(config: Path, transport: Transport, settings: dict[str, Any]) -> 
     settings : dict
         Flower's run configuration; see `RUN_CONFIG`.
     """
-    told = RUN_CONFIG | settings
+    chosen = RUN_CONFIG | settings
     try:
         fit_remote(
             read_config(config),
             transport,
-            Path(told["out"] or DEFAULT_OUT),
-            sites=site_names(told["sites"]),
-            wait=float(told["wait"]),
-            resume=bool(told["resume"]),
-            force=bool(told["force"]),
+            Path(chosen["out"] or DEFAULT_OUT),
+            sites=site_names(chosen["sites"]),
+            wait=float(chosen["wait"]),
+            resume=bool(chosen["resume"]),
+            force=bool(chosen["force"]),
         )
     except Exception as error:
-        if told["failure"]:
+        if chosen["failure"]:
             content = {"code": exit_code(error), "kind": type(error).__name__, "text": " ".join(str(error).split())}
-            write_atomically(told["failure"], to_json(content).encode())
+            write_atomically(chosen["failure"], to_json(content).encode())
         raise
 
 
@@ -67,14 +67,9 @@ def fit_remote(
     if resume and is_under_way(out):
         check_same(read_config(out / UNDER_WAY), config)
     parameters = config.parameters or {}
+    wait_for = int((parameters.get("participation") or {}).get("min_sites", 1))
     with under_way(out, config, resume=resume) as checkpoint:
-        engine = RemoteSites(
-            transport,
-            expected=sites,
-            wait_for=int(parameters.get("min_sites", 1)),
-            wait=wait,
-            memory=checkpoint / RUN_NAME,
-        )
+        engine = RemoteSites(transport, expected=sites, wait_for=wait_for, wait=wait)
         own = {"random_state": config.seed, "checkpoint": checkpoint, "engine": engine, "verbose": 0}
         model = ALGORITHMS[config.algorithm].make(parameters | own).fit(resume=resume)
         outcome = federated(model)

@@ -11,7 +11,7 @@ import typer
 from fedhk._version import __version__
 from fedhk.cli import options as o
 from fedhk.cli.algorithms import ALGORITHMS
-from fedhk.cli.config import Config, ConfigError, read_config
+from fedhk.cli.config import Config, ConfigError, Part, read_config
 from fedhk.cli.console import OutputExistsError, exit_codes, say
 from fedhk.cli.flower.coordinate import RUN_CONFIG, site_names
 
@@ -96,17 +96,20 @@ def init(  # noqa: PLR0917
         fedhk flower init clinics/ --clusters 6 --algorithm fedhk-person --secure --epsilon 2 --delta 1e-6 --bounds=-4,4
     """
     privacy = o.parse_privacy(epsilon, delta, bounds)
-    given = {"n_clusters": clusters, "min_sites": min_sites, "privacy": privacy, "secure": secure}
+    given = {"n_clusters": clusters, "privacy": privacy, "secure": secure}
     with exit_codes():
-        wanted = wanted_config(config, given, settings, algorithm=algorithm, seed=seed)
+        wanted = wanted_config(config, given, settings, min_sites, algorithm=algorithm, seed=seed)
         make_app(folder, wanted, sites=site_names(sites or ""), wait=wait)
     say(f"Written to {folder}. Next, on the SuperLink's machine: `fedhk flower run {folder} --out run/`")
 
 
-def wanted_config(config: Path | None, given: dict[str, Any], settings: list[str] | None, **others: Any) -> Config:
+def wanted_config(
+    config: Path | None, given: dict[str, Any], settings: list[str] | None, min_sites: int | None, **others: Any
+) -> Config:
     """A configuration file, if there is one, with what options and --set ask for."""
     base = Config() if config is None else read_config(config)
-    return base.updated(given | o.parse_settings(settings or []), **others)
+    wanted = base.updated(given | o.parse_settings(settings or []), **others)
+    return wanted if min_sites is None else wanted.updated({"participation": Part({"min_sites": min_sites})})
 
 
 def make_app(folder: Path, config: Config, *, sites: list[str], wait: float = 600.0) -> None:
@@ -131,8 +134,8 @@ def make_app(folder: Path, config: Config, *, sites: list[str], wait: float = 60
         raise typer.BadParameter("is needed.", param_hint="--clusters")
     parameters = {"tol": FLOWER_TOL} | (config.parameters or {})
     complete = Config(config.data, config.algorithm, config.seed, parameters).complete()
-    told: dict[str, Any] = RUN_CONFIG | {"sites": ",".join(sites), "wait": float(wait)}
-    lines = "\n".join(f"{name} = {json.dumps(value)}" for name, value in told.items())
+    run_config: dict[str, Any] = RUN_CONFIG | {"sites": ",".join(sites), "wait": float(wait)}
+    lines = "\n".join(f"{name} = {json.dumps(value)}" for name, value in run_config.items())
     files = {
         CONFIG_FILE: complete.to_toml(),
         APP_FILE: APP,

@@ -61,9 +61,9 @@ def local(  # noqa: PLR0917
         fedhk flower local hospitals/ --clusters 6 --out run/
     """
     privacy = o.parse_privacy(epsilon, delta, bounds)
-    given = {"n_clusters": clusters, "min_sites": min_sites, "privacy": privacy, "secure": secure}
+    given = {"n_clusters": clusters, "privacy": privacy, "secure": secure}
     with exit_codes():
-        wanted = wanted_config(config, given, settings, data=folder, algorithm=algorithm, seed=seed)
+        wanted = wanted_config(config, given, settings, min_sites, data=folder, algorithm=algorithm, seed=seed)
         target = absolute(out if out is not None else Path("run"))
         summary = run_local(wanted, target, force=force)
         if json:

@@ -6,8 +6,7 @@ import json as json_format
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -109,18 +108,19 @@ def run_app(
     check_free(out, force=force, resume=resume)
     with tempfile.TemporaryDirectory(prefix="fedhk-run-") as scratch:
         failure = Path(scratch) / "failure.json"
-        told = {"out": str(out), "resume": resume, "force": force, "failure": str(failure)}
-        words = " ".join(f"{name}={json_format.dumps(value)}" for name, value in told.items())
+        settings = {"out": str(out), "resume": resume, "force": force, "failure": str(failure)}
+        words = " ".join(f"{name}={json_format.dumps(value)}" for name, value in settings.items())
         started = control.call("run", str(folder.absolute()), CONNECTION, "--run-config", words)
         number = str(started["run-id"])
         say(f"Run {number} has begun.")
         try:
-            status = _followed(control, number, out, parameters, watch)
+            status = _follow(control, number, out, parameters, watch)
         except (KeyboardInterrupt, FlowerError):
             control.call("stop", number, CONNECTION)
             raise
         if failure.exists():
-            raise _failed(json_format.loads(failure.read_text("utf-8")))
+            report = json_format.loads(failure.read_text("utf-8"))
+            raise CoordinatorError(str(report["text"]), int(report["code"]))
     if not status.startswith("finished:completed") or not is_run(out):
         raise FlowerError(
             f"Flower says {status!r} of run {number}, and {str(out)!r} holds no finished run. The SuperLink's log says "
@@ -138,28 +138,27 @@ class CoordinatorError(FlowerError):
         self.exit_code = code
 
 
-def _failed(told: dict[str, Any]) -> CoordinatorError:
-    return CoordinatorError(f"{told['text']}", int(told["code"]))
-
-
-def _followed(control: Control, number: str, out: Path, parameters: dict[str, Any], watch: Callable[[], None]) -> str:
+def _follow(control: Control, number: str, out: Path, parameters: dict[str, Any], watch: Callable[[], None]) -> str:
     """Show progress until the run has ended; Flower's last word on it."""
+    from fedhk.estimators.progress import show_progress
+
     asked = time.monotonic()
-    with _progress(parameters) as update:
-        while True:
-            time.sleep(LOOK_EVERY)
-            watch()
-            reached = _reached(out)
-            if reached is not None:
-                update(reached)
-            if time.monotonic() - asked > ASK_EVERY or is_run(out):
-                status = str(control.call("list", CONNECTION, "--run-id", number)["runs"][0]["status"])
-                if status.startswith("finished"):
-                    return status
-                asked = time.monotonic()
+    show = show_progress(["views and starting points"], int(parameters.get("max_rounds", 100)))
+    while True:
+        time.sleep(LOOK_EVERY)
+        watch()
+        reached = _read_checkpoint(out)
+        if reached is not None and sys.stderr.isatty():
+            show(reached)
+        if time.monotonic() - asked > ASK_EVERY or is_run(out):
+            status = str(control.call("list", CONNECTION, "--run-id", number)["runs"][0]["status"])
+            if status.startswith("finished"):
+                return status
+            asked = time.monotonic()
 
 
-def _reached(out: Path) -> Run | None:
+def _read_checkpoint(out: Path) -> Run | None:
+    """How far the run is; None before its first exchange."""
     from fedhk.errors import CheckpointError
     from fedhk.federation.checkpoint import peek
 
@@ -167,14 +166,3 @@ def _reached(out: Path) -> Run | None:
         return peek(out / CHECKPOINT)
     except CheckpointError:  # it says so itself when it is gone on with
         return None
-
-
-@contextmanager
-def _progress(parameters: dict[str, Any]) -> Iterator[Callable[[Run], None]]:
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from fedhk.estimators.progress import show_progress
-
-    with show_progress(int(parameters.get("max_rounds", 100)), float(parameters.get("tol", 0.0))) as update:
-        yield update

@@ -96,7 +96,7 @@ def site(  # noqa: PLR0917
                 raise FlowerError(f"{option} {str(file)!r} is not there.")
         if policy is not None:
             read_policy(policy)
-        say(describe_site(data, name, state))
+        say(describe_site(data, name))
         split_address(superlink)
         try:
             check_reachable(superlink)
@@ -109,12 +109,12 @@ def site(  # noqa: PLR0917
         )
 
 
-def describe_site(data: Path, name: str, state: Path) -> str:
+def describe_site(data: Path, name: str) -> str:
     """What a site has, after reading it as a run would."""
     from fedhk.data.folders import read_site
-    from fedhk.federation.remote.site import RemoteSite
+    from fedhk.federation.remote.site import check_name
 
-    RemoteSite(name, data, state)  # refuses the name if it must
+    check_name(name)
     found = read_site(data)
     views = ", ".join(f"{view} ({values.shape[1]})" for view, values in found.views.items() if values is not None)
     return f"Site {name!r}: {counted(found.n_rows, 'row')}, views {views}."

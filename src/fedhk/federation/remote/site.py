@@ -97,11 +97,7 @@ class RemoteSite:
     workers: int = 1
 
     def __post_init__(self) -> None:
-        if not 0 < len(self.name) <= MAX_NAME or not self.name.isprintable() or self.name[0] == "." or "/" in self.name:
-            raise DataError(
-                f"The name of a site must be 1 to {MAX_NAME} printable characters, without '/' and not begin with '.'; "
-                f"got {self.name[:MAX_NAME]!r}."
-            )
+        check_name(self.name)
 
     @property
     def folder(self) -> Path:
@@ -172,6 +168,15 @@ class RemoteSite:
 
 NO_VIEWS = Views((), (), 0, np.dtype(np.float64), (), ())
 """The rows of a site before the gate has let a message pass."""
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that no folder can have, or that nobody can read."""
+    if not 0 < len(name) <= MAX_NAME or not name.isprintable() or name[0] == "." or "/" in name:
+        raise DataError(
+            f"The name of a site must be 1 to {MAX_NAME} printable characters, without '/' and not begin with '.'; "
+            f"got {name[:MAX_NAME]!r}."
+        )
 
 
 def refusal(site: str, exchange: int, reason: str) -> bytes:

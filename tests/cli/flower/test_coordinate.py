@@ -1,0 +1,60 @@
+"""The coordinator's process, over a wire without a network."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest.importorskip("flwr", reason="Flower is not installed")
+
+from fedhk.cli.flower.coordinate import coordinate
+from fedhk.cli.runs import is_run
+from fedhk.datasets import make_sites
+from fedhk.federation.messages import decode
+from flower_cli import call_flower
+from remote_sites import Wire, written
+
+
+class TestCoordinate:
+    @pytest.fixture
+    def wire(self, tmp_path):
+        return Wire(written(make_sites(3, 40, n_clusters=2, random_state=0).sites, tmp_path / "d"), tmp_path / "state")
+
+    def settings(self, tmp_path, **more):
+        return {"out": str(tmp_path / "run"), "failure": str(tmp_path / "failure"), "wait": 0.0} | more
+
+    def test_leaves_a_run_folder(self, wire, tmp_path):
+        call_flower("init", tmp_path / "app", "--clusters", 2, "--seed", 0)
+        coordinate(tmp_path / "app" / "fedhk.toml", wire, self.settings(tmp_path))
+        assert is_run(tmp_path / "run")
+        summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+        assert summary["rows"] == 120
+        assert summary["data"] is None
+        assert not (tmp_path / "failure").exists()
+
+    def test_says_why_it_failed_and_with_which_code(self, wire, tmp_path):
+        call_flower("init", tmp_path / "app", "--clusters", 2, "--min-sites", 3)
+        wire.gone = {1}
+        with pytest.raises(Exception, match="3 are needed"):
+            coordinate(tmp_path / "app" / "fedhk.toml", wire, self.settings(tmp_path))
+        told = json.loads((tmp_path / "failure").read_text())
+        assert told["code"] == 4
+        assert not (tmp_path / "run").exists()
+
+    def test_goes_on_from_its_checkpoint(self, wire, tmp_path):
+        words = ["--set", "max_rounds=4", "--set", "tol=0.0", "--min-sites", 3]
+        call_flower("init", tmp_path / "app", "--clusters", 2, *words)
+        seen = []
+
+        def silent(payload, answer):
+            kind = decode(payload).kind
+            seen.append(kind)
+            return TimeoutError("gone") if kind == "round" and seen.count("round") == 2 else answer
+
+        wire.changed[1] = silent
+        with pytest.raises(Exception, match="are needed"):
+            coordinate(tmp_path / "app" / "fedhk.toml", wire, self.settings(tmp_path))
+        assert json.loads((tmp_path / "failure").read_text())["code"] == 4
+        coordinate(tmp_path / "app" / "fedhk.toml", wire, self.settings(tmp_path, resume=True))
+        assert json.loads((tmp_path / "run" / "summary.json").read_text())["rounds"] == 4

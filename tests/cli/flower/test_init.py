@@ -1,0 +1,55 @@
+"""`fedhk flower init` writes an app that can be run, or says why not."""
+
+from __future__ import annotations
+
+import tomllib
+
+import pytest
+
+pytest.importorskip("flwr", reason="Flower is not installed")
+
+from fedhk.cli.config import read_config
+from flower_cli import call_flower
+
+
+def test_writes_an_app_that_flower_and_fit_can_read(tmp_path):
+    code, _ = call_flower("init", tmp_path / "app", "--clusters", 3, "--sites", "rome, oslo", "--seed", 5)
+    assert code == 0
+    project = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())
+    assert project["tool"]["flwr"]["app"]["config"]["sites"] == "rome,oslo"
+    config = read_config(tmp_path / "app" / "fedhk.toml")
+    assert (config.algorithm, config.seed, config.data) == ("e-fkmvc", 5, None)
+    assert config.parameters["n_clusters"] == 3
+    assert config.parameters["tol"] == 1e-4  # few rounds
+
+
+def test_options_reach_the_configuration(tmp_path):
+    words = ["--algorithm", "fedhk-person", "--secure", "--epsilon", 2, "--delta", "1e-6", "--bounds=-4,4"]
+    code, _ = call_flower("init", tmp_path / "app", "--clusters", 3, *words, "--set", "tol=1e-6", "--min-sites", 2)
+    assert code == 0
+    parameters = read_config(tmp_path / "app" / "fedhk.toml").parameters
+    assert parameters["secure"] is True
+    assert parameters["privacy"]["epsilon"] == 2
+    assert (parameters["tol"], parameters["participation"]["min_sites"]) == (1e-6, 2)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        ((), 2, "--clusters"),
+        (("--clusters", 3, "--algorithm", "heat-kernel-mvc"), 3, "clusters one site"),
+        (("--clusters", 3, "--set", "colour=1"), 3, "no parameter 'colour'"),
+        (("--clusters", 3, "--config", "nowhere.toml"), 3, "cannot be read"),
+    ],
+)
+def test_refuses_what_cannot_run(words, code, text, tmp_path):
+    found, output = call_flower("init", tmp_path / "app", *words)
+    assert found == code
+    assert text in output
+
+
+def test_never_writes_over_something(tmp_path):
+    (tmp_path / "notes").write_text("mine")
+    code, output = call_flower("init", tmp_path, "--clusters", 3)
+    assert code == 5
+    assert "exists already" in output

@@ -1,0 +1,34 @@
+"""Certificates and keys: whose they are, for whom they hold, who can read them."""
+
+from __future__ import annotations
+
+import stat
+
+import pytest
+
+pytest.importorskip("flwr", reason="Flower is not installed")
+
+from cryptography import x509
+
+from fedhk.cli.flower.keys import make_certificates
+from flower_cli import call_flower
+
+
+def test_secrets_are_readable_by_their_owner_alone_and_never_replaced(tmp_path):
+    assert call_flower("key", tmp_path / "rome.key")[0] == 0
+    assert call_flower("certificates", tmp_path / "tls", "--host", "fed.example.org")[0] == 0
+    for secret in (tmp_path / "rome.key", tmp_path / "tls" / "server.key"):
+        assert stat.S_IMODE(secret.stat().st_mode) == 0o600
+    assert call_flower("key", tmp_path / "rome.key")[0] == 5
+    assert call_flower("certificates", tmp_path / "tls", "--host", "x")[0] == 5
+
+
+def test_the_certificate_holds_for_its_hosts_and_loopback_and_is_signed_by_the_authority(tmp_path):
+    make_certificates(tmp_path, ["fed.example.org", "10.0.0.5"], days=3)
+    own = x509.load_pem_x509_certificate((tmp_path / "server.pem").read_bytes())
+    root = x509.load_pem_x509_certificate((tmp_path / "ca.crt").read_bytes())
+    own.verify_directly_issued_by(root)
+    names = own.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["fed.example.org", "localhost"]
+    assert [str(a) for a in names.get_values_for_type(x509.IPAddress)] == ["10.0.0.5", "127.0.0.1"]
+    assert (own.not_valid_after_utc - own.not_valid_before_utc).days == 3
