@@ -9,8 +9,9 @@ from html.parser import HTMLParser
 
 import numpy as np
 
-from fedhk.report.facts import Assignment, Facts, Measured, Round, Site, View
-from fedhk.report.rows import Rows, rows_map
+from fedhk.report.projection import project_rows
+from fedhk.report.rows import Rows
+from fedhk.summary.facts import Assignment, Facts, Measured, Round, Site, View
 
 
 def dots(svg):
@@ -95,7 +96,6 @@ def made_up(*, n_sites=3, n_clusters=4, widths=(6, 5), n_rows=30, rounds=5, seed
             Round(r, 50 + 9 / r, 0.1, n_sites - (r == 1), 10_000 * n_sites, 9_000 * n_sites, refused if r == 1 else {})
             for r in range(1, rounds + 1)
         ),
-        objective=50.0,
         converged=True,
         stop_reason=named.get("stop", "Nothing changed."),
         fuzzifier=1.06,
@@ -105,4 +105,4 @@ def made_up(*, n_sites=3, n_clusters=4, widths=(6, 5), n_rows=30, rounds=5, seed
         command="fedhk fit --config config.toml --out again/",
         version="0",
     )
-    return replace(facts, maps={view.name: rows_map(facts, view, rows) for view in views})
+    return replace(facts, maps={view.name: project_rows(facts, view, rows) for view in views})

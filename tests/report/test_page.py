@@ -14,13 +14,13 @@ import pytest
 import fedhk
 from fedhk import plot
 from fedhk.errors import DataError
-from fedhk.report import write_report
-from fedhk.report.facts import Gain
-from fedhk.report.features import highlights
-from fedhk.report.fitted import facts_of_model
-from fedhk.report.gather import facts_of_run
-from fedhk.report.page import _safe_json, render
-from fedhk.report.rows import MOST_POINTS, Rows, rows_map
+from fedhk.report.features import choose_features
+from fedhk.report.fitted import read_fitted
+from fedhk.report.page import _to_safe_json, render
+from fedhk.report.projection import MOST_POINTS, project_rows
+from fedhk.report.rows import Rows
+from fedhk.report.run import read_facts, write_report
+from fedhk.summary.facts import Gain
 from report.conftest import fit
 from report.pages import Page, made_up
 
@@ -85,9 +85,9 @@ def test_the_top_feature_is_the_one_that_stands_out_in_input_units():
     rows = rng.normal(0, 1, (300, 6)) * [1, 10, 100, 1000, 1, 1] + 5
     rows[:100, 3] += 20_000  # 20 spreads of noise: nothing else tells these rows
     model = fedhk.HeatKernelMVC(2, random_state=0).fit([rows])
-    facts = facts_of_model(model, [rows])
+    facts = read_fitted(model, [rows])
     cluster = int(model.labels_[0])
-    assert highlights(facts).chosen[cluster, 0][0] == 3
+    assert choose_features(facts).chosen[cluster, 0][0] == 3
     card = Page(re.search(rf'<details class="card" data-k="{cluster}".*?</details>', render(facts), re.DOTALL)[0])
     assert "view_0[3]" in card.words.split("spreads")[1]
     assert f"{rows[model.labels_ == cluster, 3].mean():,.0f}"[:2] in card.words
@@ -97,10 +97,10 @@ def test_the_top_feature_is_the_one_that_stands_out_in_input_units():
 
 def test_spreads_of_the_model_are_those_of_the_rows_where_features_are_standardised(demo_run, tmp_path):
     run = fit(demo_run / "data", tmp_path / "run", "--clusters", 4)
-    with_rows = facts_of_run(run)
+    with_rows = read_facts(run)
     config = run / "config.toml"
     config.write_text(re.sub(r"(?m)^data = .*", 'data = "gone"', config.read_text()))
-    without = facts_of_run(run)
+    without = read_facts(run)
     assert with_rows.spread_of_rows
     assert not without.spread_of_rows
     for a, b in zip(with_rows.views, without.views, strict=True):
@@ -177,7 +177,7 @@ def test_gains_are_those_of_the_evaluation(tmp_path, person_run):
         "fedhk-person",
         "--evaluate",
     )
-    facts = facts_of_run(run)
+    facts = read_facts(run)
     table = pl.read_csv(run / "evaluation.csv")
     assert facts.held_out
     for gain in facts.gains:
@@ -189,7 +189,7 @@ def test_gains_are_those_of_the_evaluation(tmp_path, person_run):
 
 
 def test_gains_without_an_evaluation_are_measured_on_the_rows_and_say_so(person_run):
-    facts = facts_of_run(person_run)
+    facts = read_facts(person_run)
     assert not facts.held_out
     assert {gain.site for gain in facts.gains} == {"bern", "oslo", "rome"}
     assert all(gain.objectives["personal"] < gain.objectives["global"] for gain in facts.gains)
@@ -233,7 +233,7 @@ def test_hostile_names_are_text():
 
 
 def test_data_cannot_end_their_element():
-    assert not set(_safe_json({"<!--": "</script>&"})) & set("<>&")
+    assert not set(_to_safe_json({"<!--": "</script>&"})) & set("<>&")
 
 
 def test_hostile_names_of_a_real_fit_are_text(tmp_path):
@@ -267,7 +267,7 @@ def test_maps_are_a_fixed_sample_with_every_site():
         s: Rows({view.name: rng.normal(size=(n, len(view.mean)))}, rng.integers(4, size=n))
         for s, n in enumerate((20_000, 4_000, 7))
     }
-    first, second = (rows_map(facts, view, rows) for _ in range(2))
+    first, second = (project_rows(facts, view, rows) for _ in range(2))
     np.testing.assert_array_equal(first.points, second.points)
     assert len(first.points) <= MOST_POINTS + 3 * 5
     assert set(first.sites) == {0, 1, 2}
@@ -280,12 +280,12 @@ def test_a_map_keeps_as_much_variation_as_it_says():
     view = replace(facts.views[0], mean=np.zeros(4), spread=np.ones(4))
     facts = replace(facts, views=(view,))
     table = rng.normal(size=(500, 4)) * [5, 3, 1, 1]
-    found = rows_map(facts, view, {0: Rows({view.name: table}, np.zeros(500, int))})
+    found = project_rows(facts, view, {0: Rows({view.name: table}, np.zeros(500, int))})
     assert sum(found.shares) == pytest.approx(found.points.var(axis=0).sum() / table.var(axis=0).sum())
     assert found.shares[0] > found.shares[1] > 0.2
     # a centre lies where a row with the same values would
     one = replace(view, centers=table[:2])
-    again = rows_map(replace(facts, views=(one,)), one, {0: Rows({view.name: table}, np.zeros(500, int))})
+    again = project_rows(replace(facts, views=(one,)), one, {0: Rows({view.name: table}, np.zeros(500, int))})
     np.testing.assert_allclose(again.centers, again.points[:2], atol=1e-9)
 
 

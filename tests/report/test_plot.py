@@ -12,7 +12,7 @@ import fedhk
 from fedhk import plot
 from fedhk.datasets import make_sites
 from fedhk.errors import DataError
-from fedhk.report.notebook import model_html
+from fedhk.summary.notebook import model_html
 from report.pages import dots
 
 
@@ -55,23 +55,23 @@ def test_tables_are_shown_and_saved_as_pages_only(model, sites, tmp_path, name):
 
 
 def test_a_map_has_every_row_of_few(model, sites):
-    assert dots(plot.view_map(model, 0, sites).svg) == sum(len(views[0]) for views in sites.values())
-    assert dots(plot.view_map(model, 0).svg) == 0
+    assert dots(plot.view_map(model, sites).svg) == sum(len(views[0]) for views in sites.values())
+    assert dots(plot.view_map(model).svg) == 0
 
 
 def test_a_map_of_a_site_has_its_rows_alone(model, sites):
-    assert dots(plot.view_map(model, 0, sites, site="site-01").svg) == len(sites["site-01"][0])
+    assert dots(plot.view_map(model, sites, site="site-01").svg) == len(sites["site-01"][0])
 
 
 def test_what_cannot_be_drawn_is_refused_by_name(model, sites, tmp_path):
     with pytest.raises(ValueError, match="view='x' is not a view"):
-        plot.view_map(model, "x")
+        plot.view_map(model, view="x")
     with pytest.raises(ValueError, match="cluster=3 must be from 0 to 2"):
-        plot.cluster_features(model, 3)
+        plot.cluster_features(model, cluster=3)
     with pytest.raises(DataError, match="site='x' is not in this model"):
         plot.certainty(model, site="x")
     with pytest.raises(DataError, match="the model was fitted to"):
-        plot.view_map(model, 0, {name: [view[1:] for view in views] for name, views in sites.items()})
+        plot.view_map(model, {name: [view[1:] for view in views] for name, views in sites.items()})
     with pytest.raises(NotFittedError):
         plot.convergence(fedhk.EFKMVC(3))
     model.save(tmp_path / "model.safetensors")

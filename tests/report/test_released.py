@@ -13,7 +13,7 @@ import fedhk
 from fedhk import plot
 from fedhk.datasets import make_sites
 from fedhk.privacy import DifferentialPrivacy
-from fedhk.report import write_report
+from fedhk.report.run import write_report
 from report.conftest import fit, write_sites
 from report.pages import Page, dots
 
@@ -106,7 +106,7 @@ def test_figures_of_a_private_model_keep_to_what_was_released():
         with pytest.raises(ValueError, match="only a site may see its labels"):
             draw(model)
         assert draw(model, site="site-01").html
-    assert "Centres only" in plot.view_map(model, 0, sites).html
-    own = plot.view_map(model, 0, sites, site="site-01").html
+    assert "Centres only" in plot.view_map(model, sites).html
+    own = plot.view_map(model, sites, site="site-01").html
     assert "Centres only" not in own
     assert dots(own) == len(model.labels_["site-01"])

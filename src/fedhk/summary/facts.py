@@ -17,7 +17,7 @@ class View:
     Parameters
     ----------
     name : str
-        What it is called.
+        Its name.
     features : tuple of str
         Names of its columns; of a tensor, places such as "[2, 3]".
     centers : array of shape (c, d)
@@ -36,7 +36,7 @@ class View:
     spread: FloatArray
 
     def deviations(self, values: FloatArray) -> FloatArray:
-        """How far values in input units are from the mean of all rows, in spreads; 0 for constants."""
+        """Express values in spreads from the mean of all rows; 0 for constants."""
         varies = self.spread > 0
         result: FloatArray = np.where(varies, (values - self.mean) / np.where(varies, self.spread, 1.0), 0.0)
         return result
@@ -61,12 +61,12 @@ class Assignment:
 
 @dataclass(frozen=True, eq=False)
 class Site:
-    """One site: its name and views are known to all, the rest only where the page may show it.
+    """One site. Everybody knows its name and views; the rest is there only where the page may show it.
 
     Parameters
     ----------
     name : str
-        What it is called.
+        Its name.
     views : tuple of str
         The views that it has.
     assignment : Assignment or None
@@ -156,17 +156,7 @@ class Gain:
 
 @dataclass(frozen=True)
 class Scores:
-    """Ways to cluster the same rows, measured against classes that are known; a row of the table each.
-
-    Parameters
-    ----------
-    note : str
-        What was measured and how.
-    columns : tuple of str
-        Of the table; the first names the way.
-    rows : tuple of tuple of str
-        The table.
-    """
+    """A table of ways to cluster the same rows, measured against known classes, and a note how."""
 
     note: str
     columns: tuple[str, ...]
@@ -189,8 +179,6 @@ class Facts:
         How many sites took part.
     rounds : tuple of Round
         The history.
-    objective : float
-        At the end.
     converged : bool or None
         Whether the run stopped because nothing changed any more; None where that is not known.
     stop_reason : str
@@ -200,7 +188,7 @@ class Facts:
     n_rows : int or None
         Rows of all sites together; None where that is not released.
     maps : dict of str to MapPoints
-        By view.
+        Maps of rows by view, where rows may be shown.
     measured : Measured or None
         What rows tell, where they are there and may be shown.
     gains : tuple of Gain
@@ -208,7 +196,7 @@ class Facts:
     held_out : bool
         Whether gains are measured on rows that no model saw.
     shares : dict of str to dict of str to float
-        What each site took of its own rows, by site and component.
+        Share of its own that each site uses, by site and component.
     privacy : tuple of (float, float) or None
         (epsilon, delta) that was spent.
     secure : bool
@@ -243,7 +231,6 @@ class Facts:
     sites: tuple[Site, ...]
     n_sites: int
     rounds: tuple[Round, ...]
-    objective: float
     converged: bool | None
     stop_reason: str
     fuzzifier: float
@@ -284,6 +271,16 @@ class Facts:
         return {s: np.bincount(a.labels, minlength=self.n_clusters) for s, a in self.assigned.items()}
 
     @property
+    def n_moved(self) -> int:
+        """Rows that are in another cluster than in the global model."""
+        return sum(int(np.sum(a.labels != a.global_labels)) for a in self.assigned.values())
+
+    @property
+    def has_traffic(self) -> bool:
+        """Whether bytes were counted."""
+        return any(record.bytes_up is not None for record in self.rounds)
+
+    @property
     def bytes_up(self) -> int:
         """Bytes that sites sent."""
         return sum(r.bytes_up or 0 for r in self.rounds)
@@ -292,6 +289,11 @@ class Facts:
     def bytes_down(self) -> int:
         """Bytes that were sent to sites."""
         return sum(r.bytes_down or 0 for r in self.rounds)
+
+    @property
+    def step_name(self) -> str:
+        """What a record of the history is: a round, or an iteration at one site."""
+        return "round" if self.has_traffic or self.n_sites > 1 else "iteration"
 
     @property
     def personal(self) -> bool:
