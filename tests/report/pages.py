@@ -11,7 +11,10 @@ import numpy as np
 
 from fedhk.report.projection import project_rows
 from fedhk.report.rows import Rows
+from fedhk.report.run import write_report
 from fedhk.summary.facts import Assignment, Facts, Measured, Round, Site, View
+
+HOSTILE = "<script>alert(1)</script>'\"&`${x}"
 
 
 def dots(svg):
@@ -52,6 +55,11 @@ class Page(HTMLParser):
     def section(self, name):
         """One section as a page of its own."""
         return Page(re.search(rf'<section id="section-{name}">.*?</section>', self.source, re.DOTALL)[0])
+
+
+def page_of(folder, **options):
+    """The page of a run folder."""
+    return Page(write_report(folder, folder.parent / "page.html", **options).read_text("utf-8"))
 
 
 def made_up(*, n_sites=3, n_clusters=4, widths=(6, 5), n_rows=30, rounds=5, seed=0, names=None):

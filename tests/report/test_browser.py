@@ -40,7 +40,8 @@ SIZES = "[...document.querySelectorAll('.card .size')].map(e => e.textContent)"
 MAIN = """
 JSON.stringify([
   document.querySelector('main').innerText,
-  [...document.querySelectorAll('.meter b, #certainty .bin path, td.bar i, figure')].map(e => e.getBoundingClientRect()),
+  [...document.querySelectorAll('.meter b, #certainty .bin path, td.bar i, figure')]
+    .map(e => e.getBoundingClientRect()),
 ])
 """
 

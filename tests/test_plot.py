@@ -12,8 +12,8 @@ import fedhk
 from fedhk import plot
 from fedhk.datasets import make_sites
 from fedhk.errors import DataError
-from fedhk.summary.notebook import model_html
-from report.pages import dots
+from fedhk.privacy import DifferentialPrivacy
+from report.pages import HOSTILE, Page, dots
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +103,27 @@ def test_sparse_text_and_tensors_are_drawn():
     assert "[3, 2]" in page or "[0, 0]" in page or "[1, " in page
 
 
-def test_an_estimator_says_what_it_found(model):
-    text = model_html(model)
-    assert "3 clusters among" in text
-    assert "<svg" in text
+def test_figures_of_a_private_model_keep_to_what_was_released():
+    sites = make_sites(3, 300, n_clusters=2, random_state=0).sites
+    budget = DifferentialPrivacy(epsilon=40.0, delta=1e-5, bounds=(-30, 30))
+    model = fedhk.EFKMVC(2, privacy=budget, random_state=0).fit(sites)
+    for draw in (plot.certainty, plot.cluster_sizes):
+        with pytest.raises(ValueError, match="only a site may see its labels"):
+            draw(model)
+        assert draw(model, site="site-01").html
+    assert "Centres only" in plot.view_map(model, sites).html
+    own = plot.view_map(model, sites, site="site-01").html
+    assert "Centres only" not in own
+    assert dots(own) == len(model.labels_["site-01"])
+
+
+def test_hostile_names_of_a_real_fit_are_text(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    sites = {
+        f"{HOSTILE}{s}": {HOSTILE: pandas.DataFrame(rng.normal(size=(40, 2)), columns=[HOSTILE, "b"])} for s in range(2)
+    }
+    model = fedhk.EFKMVC(2, random_state=0).fit(sites)
+    page = Page(plot.report(model, sites).save(tmp_path / "page.html").read_text("utf-8"))
+    assert page.count("script") == 2
+    assert HOSTILE in page.words
