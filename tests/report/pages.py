@@ -12,7 +12,7 @@ import numpy as np
 from fedhk.report.projection import project_rows
 from fedhk.report.rows import Rows
 from fedhk.report.run import write_report
-from fedhk.summary.facts import Assignment, Facts, Measured, Round, Site, View
+from fedhk.summary.facts import Assignment, Facts, Round, Site, View
 
 HOSTILE = "<script>alert(1)</script>'\"&`${x}"
 
@@ -77,7 +77,7 @@ def made_up(*, n_sites=3, n_clusters=4, widths=(6, 5), n_rows=30, rounds=5, seed
         )
         for h, width in enumerate(widths)
     )
-    sites, rows, means = [], {}, {}
+    sites, rows = [], {}
     for s in range(n_sites):
         labels = rng.integers(n_clusters, size=n_rows)
         certainty = rng.uniform(1 / n_clusters, 1, n_rows)
@@ -89,10 +89,11 @@ def made_up(*, n_sites=3, n_clusters=4, widths=(6, 5), n_rows=30, rounds=5, seed
                 Assignment(labels, labels, certainty),
                 own,
                 {view.name: view.weight for view in views},
+                cluster_means=own,
+                separation=0.4,
             )
         )
         rows[s] = Rows({v.name: v.centers[labels] + rng.normal(0, 1, (n_rows, len(v.mean))) for v in views}, labels)
-        means[s] = own
     refused = {sites[0].name: named.get("reason", "its counts are negative")}
     facts = Facts(
         title=named.get("title", "run"),
@@ -108,7 +109,6 @@ def made_up(*, n_sites=3, n_clusters=4, widths=(6, 5), n_rows=30, rounds=5, seed
         stop_reason=named.get("stop", "Nothing changed."),
         fuzzifier=1.06,
         n_rows=n_sites * n_rows,
-        measured=Measured(means, dict.fromkeys(range(n_sites), 0.4)),
         config=named.get("config", "seed = 0"),
         command="fedhk fit --config config.toml --out again/",
         version="0",

@@ -64,7 +64,7 @@ def site_values(facts: Facts, shown: Highlights, site: int) -> list[list[int | N
 
     Means of its rows in the cluster where rows are there, else the centres of its own model; None where it has neither.
     """
-    means = facts.measured.cluster_means.get(site, {}) if facts.measured is not None else facts.sites[site].centers
+    means = facts.sites[site].cluster_means if facts.has_rows else facts.sites[site].centers
     values: list[list[int | None] | None] = []
     for k in range(facts.n_clusters):
         found: list[int | None] = []

@@ -125,7 +125,7 @@ def _section(name: str, title: str, words: str, *content: Any) -> Markup:
 def _clusters(facts: Facts) -> Markup:
     words = UNITS
     if facts.assigned and facts.n_sites > 1:
-        mark = "mean of its rows in the cluster" if facts.measured is not None else "centre of its own model"
+        mark = "mean of its rows in the cluster" if facts.has_rows else "centre of its own model"
         own = facts.own_page_of is not None
         words += " The line marks this site" if own else " Choose a site to see it beside"
         words += f": the {mark}." if own else f": a line marks the {mark}."
@@ -156,11 +156,11 @@ def _map_words(facts: Facts) -> str:
 
 def _site_models(facts: Facts) -> Markup:
     words = "Certainty: largest membership of a row."
-    if facts.measured is not None:
+    if facts.has_rows:
         words += " Separation: 1 where rows lie on their centres, 0 where they are between two."
     if facts.personal:
         words += " Δ: how far the centres of the site's own model are from the global ones, in spreads."
-    if facts.shares:
+    if any(site.shares for site in facts.sites):
         words += (
             " Own: the share (0 to 1) of its own offset, scale, cluster sizes and so on that held-out rows let it keep."
         )

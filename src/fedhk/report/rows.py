@@ -15,7 +15,7 @@ import numpy as np
 from fedhk._typing import FloatArray, IntArray
 from fedhk.data.views import check_views
 from fedhk.evaluation import measure_rows
-from fedhk.summary.facts import Facts, Gain, Measured, View
+from fedhk.summary.facts import Facts, Gain, View
 
 # Rows of a site that are read for means and gains, and for separation: enough for three digits.
 MOST_ROWS, MOST_SEPARATED = 20_000, 2000
@@ -83,13 +83,19 @@ def measure(facts: Facts, rows: Mapping[int, Rows], model: Any, own_models: Mapp
     some = {s: part.sample(MOST_ROWS) for s, part in rows.items()}
     if len(rows) == facts.n_sites:
         facts = replace(facts, views=tuple(_measure_spread(view, some) for view in facts.views), spread_of_rows=True)
-    means = {s: _cluster_means(facts, part) for s, part in some.items()}
-    separation = {s: _separation(own_models.get(s, model), part) for s, part in some.items() if len(part.labels)}
+    sites = [
+        replace(
+            site,
+            cluster_means=_cluster_means(facts, some[s]),
+            separation=_separation(own_models.get(s, model), some[s]),
+        )
+        for s, site in enumerate(facts.sites)
+    ]
     gains = facts.gains
     if facts.personal and not gains:
-        sites = [s for s, part in some.items() if len(part.labels) and s in own_models]
-        gains = tuple(_gain(facts, s, some[s], model, own_models[s]) for s in sites)
-    return replace(facts, measured=Measured(means, separation), gains=gains)
+        measured = [s for s, part in some.items() if len(part.labels) and s in own_models]
+        gains = tuple(_gain(facts, s, some[s], model, own_models[s]) for s in measured)
+    return replace(facts, sites=tuple(sites), gains=gains)
 
 
 def _measure_spread(view: View, rows: Mapping[int, Rows]) -> View:
@@ -117,7 +123,7 @@ def _cluster_means(facts: Facts, rows: Rows) -> dict[str, FloatArray]:
 
 def _separation(model: Any, rows: Rows) -> float:
     """Compute the simplified silhouette of Hruschka with the kernel distances of the model."""
-    if model.n_clusters_ < 2:
+    if model.n_clusters_ < 2 or not len(rows.labels):
         return float("nan")
     nearest = np.partition(model.transform(rows.sample(MOST_SEPARATED).views_of(model)), 1, axis=1)[:, :2]
     return float(np.mean(1.0 - nearest[:, 0] / np.maximum(nearest[:, 1], 1e-300)))

@@ -211,17 +211,17 @@ def _add_comparison(facts: Facts, folder: Path, title: str | None) -> Facts:
 
 def _add_sites(facts: Facts, run: Run, model: Any, names: list[str], data: Path | Federation | None) -> Facts:
     """Add sites, their own models, their rows and what personalization gained."""
-    own_models, sites, ids = {}, [], []
+    own_models, sites, ids, shares = {}, [], [], read_shares(model)
     for s, name in enumerate(names):
         assignment, who = _read_labels(run.folder / LABELS / f"{name}.parquet", facts.n_clusters)
         site, file = Site(name, run.views_at(name), assignment), run.folder / SITES / f"{name}.safetensors"
         if file.is_file():
             own_models[s] = fedhk.load(file)
-            site = read_site_model(name, site.views, own_models[s], assignment)
+            site = read_site_model(name, site.views, own_models[s], assignment, shares.get(name, {}))
         sites.append(site)
         ids.append(who)
     gains = _read_evaluation(run.folder / "evaluation.csv", names)
-    facts = replace(facts, sites=tuple(sites), shares=read_shares(model, names), gains=gains, held_out=bool(gains))
+    facts = replace(facts, sites=tuple(sites), gains=gains, held_out=bool(gains))
     if not own_models:
         n_rows = run.summary.get("rows") if len(names) == facts.n_sites else None
         return replace(facts, n_rows=n_rows, notes=(*facts.notes, ELSEWHERE))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from fedhk.summary.facts import Assignment, Facts
+from fedhk.summary.facts import Assignment, Facts, Site
 from fedhk.summary.html import Cell, Markup, join, table, tag
 from fedhk.summary.words import number, percent, plural, two_digits
 
@@ -27,9 +28,6 @@ COMPONENTS = {
     "feature_factors": "feature factors",
     "view_factor": "view factor",
 }
-
-# What a column shows of a site, given by its number and its assignment.
-Column = Callable[[int, Assignment], Any]
 
 
 def sizes_table(facts: Facts) -> Markup:
@@ -67,47 +65,48 @@ def models_table(facts: Facts) -> Markup:
     """Show rows, clusters, certainty and separation of each site, and how far its own model is from the global one."""
     columns = _model_columns(facts)
     rows = [
-        (facts.sites[s].name, *(cell(s, found) for cell in columns.values())) for s, found in facts.assigned.items()
+        (facts.sites[s].name, *(show(facts.sites[s], found) for show in columns.values()))
+        for s, found in facts.assigned.items()
     ]
     return _fold("models", f"{plural(len(rows), 'row')} by site", ("site", *columns), rows, list(facts.assigned))
 
 
-def _model_columns(facts: Facts) -> dict[str, Column]:
+def _model_columns(facts: Facts) -> dict[str, Callable[[Site, Assignment], Any]]:
     """Choose the columns that this run has something for, each with what it shows of a site."""
-    lacking = {s: [v.name for v in facts.views if v.name not in site.views] for s, site in enumerate(facts.sites)}
-    separation = facts.measured.separation if facts.measured is not None else {}
-    distances = {s: facts.distances(site) for s, site in enumerate(facts.sites)}
-    shares = {s: facts.shares.get(site.name, {}) for s, site in enumerate(facts.sites)}
-    columns: dict[str, Column] = {"rows": lambda _, a: f"{len(a.labels):,}"}
-    if any(lacking.values()):
-        columns["lacks"] = lambda s, _: ", ".join(lacking[s])
+    columns: dict[str, Callable[[Site, Assignment], Any]] = {"rows": lambda _, a: f"{len(a.labels):,}"}
+    if any(_lacking(facts, site) for site in facts.sites):
+        columns["lacks"] = lambda site, _: _lacking(facts, site)
     columns["clusters found"] = lambda _, a: f"{len(np.unique(a.labels))} of {facts.n_clusters}"
     columns["certainty"] = lambda _, a: two_digits(_mean(a.certainty))
-    if separation:
-        columns["separation"] = lambda s, _: two_digits(separation.get(s, math.nan))
+    if facts.has_rows:
+        columns["separation"] = lambda site, _: two_digits(site.separation)
     if facts.n_moved:
         columns["rows moved"] = lambda _, a: percent(_mean(a.labels != a.global_labels))
     if facts.personal:
         for view in facts.views:
-            columns[f"Δ {view.name}"] = _show(distances, view.name, math.nan)
-    for part, name in COMPONENTS.items():
-        if any(own.get(part, 0.0) > 0 for own in facts.shares.values()):
-            columns[f"own {name}"] = _show(shares, part, 0.0)
+            columns[f"Δ {view.name}"] = partial(_show_distance, facts, view.name)
+    for component, name in COMPONENTS.items():
+        if any(site.shares.get(component, 0.0) > 0 for site in facts.sites):
+            columns[f"own {name}"] = partial(_show_share, component)
     return columns
+
+
+def _lacking(facts: Facts, site: Site) -> str:
+    return ", ".join(view.name for view in facts.views if view.name not in site.views)
 
 
 def _mean(values: Any) -> float:
     return float(np.mean(values)) if len(values) else math.nan
 
 
-def _show(found: Mapping[int, Mapping[str, float]], key: str, default: float) -> Column:
-    """Make a column of numbers by site, shaded by their size."""
+def _show_distance(facts: Facts, view: str, site: Site, _: Assignment) -> Cell:
+    distance = facts.distances(site).get(view, math.nan)
+    return Cell(two_digits(distance), distance)
 
-    def show(s: int, _: Assignment) -> Cell:
-        value = found[s].get(key, default)
-        return Cell(two_digits(value), value)
 
-    return show
+def _show_share(component: str, site: Site, _: Assignment) -> Cell:
+    share = site.shares.get(component, 0.0)
+    return Cell(two_digits(share), share)
 
 
 def refusals_table(facts: Facts) -> Markup:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -71,10 +72,14 @@ class Site:
         The views that it has.
     assignment : Assignment or None
         Clusters of its rows.
-    centers : dict of str to array of shape (c, d)
-        Centres of its own model in input units, by view.
-    weights : dict of str to float
-        View weights of its own model.
+    centers, weights : dict of str to array of shape (c, d), and to float
+        Centres in input units and view weights of its own model, by view.
+    shares : dict of str to float
+        Share of its own that it uses, by component of the model.
+    cluster_means : dict of str to array of shape (c, d)
+        Mean of its rows in each cluster, by view, in input units; NaN where there are none. Empty without rows.
+    separation : float
+        Mean over rows of 1 - (distance to the own centre) / (distance to the next): 1 on the centres, 0 between two.
     """
 
     name: str
@@ -82,6 +87,9 @@ class Site:
     assignment: Assignment | None = None
     centers: Mapping[str, FloatArray] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
+    shares: Mapping[str, float] = field(default_factory=dict)
+    cluster_means: Mapping[str, FloatArray] = field(default_factory=dict)
+    separation: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -129,22 +137,6 @@ class MapPoints:
     n_rows: int = 0
 
 
-@dataclass(frozen=True, eq=False)
-class Measured:
-    """What rows tell beyond labels, by number of the site.
-
-    Parameters
-    ----------
-    cluster_means : dict of int to dict of str to array of shape (c, d)
-        Mean of the site's rows in each cluster, by view, in input units; NaN where there are none.
-    separation : dict of int to float
-        Mean of 1 - (distance to the own centre) / (distance to the next): 1 on the centres, 0 between two.
-    """
-
-    cluster_means: Mapping[int, Mapping[str, FloatArray]]
-    separation: Mapping[int, float]
-
-
 @dataclass(frozen=True)
 class Gain:
     """Objective per row of a site's rows, under each kind of model that there is; lower is better."""
@@ -169,34 +161,24 @@ class Facts:
 
     Parameters
     ----------
-    title, algorithm : str
-        Name of the run, and of what was run.
+    title, algorithm, config, command, version : str
+        Name of the run, what was run, what repeats it, and the version of FedHK.
     views : tuple of View
         The views of the global model.
     sites : tuple of Site
         All sites; on the page of a site that one alone.
-    n_sites : int
-        How many sites took part.
+    n_sites, n_rows : int
+        Sites that took part, and rows of all of them; None where that is not released.
     rounds : tuple of Round
         The history.
-    converged : bool or None
-        Whether the run stopped because nothing changed any more; None where that is not known.
-    stop_reason : str
-        Why it stopped.
+    converged, stop_reason : bool or None, str
+        Whether the run stopped because nothing changed any more, where that is known, and why it stopped.
     fuzzifier : float
         How much clusters share rows; close to 1, hardly.
-    n_rows : int or None
-        Rows of all sites together; None where that is not released.
     maps : dict of str to MapPoints
         Maps of rows by view, where rows may be shown.
-    measured : Measured or None
-        What rows tell, where they are there and may be shown.
-    gains : tuple of Gain
-        What personalization gained.
-    held_out : bool
-        Whether gains are measured on rows that no model saw.
-    shares : dict of str to dict of str to float
-        Share of its own that each site uses, by site and component.
+    gains, held_out : tuple of Gain, bool
+        What personalization gained, and whether that is measured on rows that no model saw.
     privacy : tuple of (float, float) or None
         (epsilon, delta) that was spent.
     secure : bool
@@ -219,10 +201,6 @@ class Facts:
         Whether rows were divided by their length, so that centres are not in input units.
     notes : tuple of str
         What is missing on the page, and why.
-    config, command : str
-        The configuration and the command that repeat the run.
-    version : str
-        Of FedHK.
     """
 
     title: str
@@ -236,10 +214,8 @@ class Facts:
     fuzzifier: float
     n_rows: int | None = None
     maps: Mapping[str, MapPoints] = field(default_factory=dict)
-    measured: Measured | None = None
     gains: tuple[Gain, ...] = ()
     held_out: bool = False
-    shares: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     privacy: tuple[float, float] | None = None
     secure: bool = False
     releases: tuple[tuple[str, int, float], ...] = ()
@@ -269,6 +245,11 @@ class Facts:
     def sizes(self) -> dict[int, IntArray]:
         """Rows in each cluster, by number of the site."""
         return {s: np.bincount(a.labels, minlength=self.n_clusters) for s, a in self.assigned.items()}
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether rows were read."""
+        return any(site.cluster_means for site in self.sites)
 
     @property
     def n_moved(self) -> int:

@@ -43,7 +43,6 @@ def read_model(model: Any, site: str | None = None) -> Facts:
         algorithm=type(model).__name__,
         sites=tuple(shown.values()),
         n_sites=len(known),
-        shares={} if released_only else read_shares(model, shown),
         privacy=spent,
         secure=secure,
         released_only=released_only,
@@ -126,26 +125,27 @@ def _read_sites(model: Any) -> dict[str, Site]:
     names = tuple(model._model.view_names)
     if not isinstance(model.labels_, Mapping):
         assignment = Assignment(model.labels_, model.labels_, model.memberships_.max(axis=1))
-        return {ONLY_SITE: read_site_model(ONLY_SITE, names, model, assignment)}
-    found = {}
+        return {ONLY_SITE: read_site_model(ONLY_SITE, names, model, assignment, {})}
+    found, shares = {}, read_shares(model)
     for name, own in model.client_models_.items():
         certainty = model.memberships_[name].max(axis=1)
         assignment = Assignment(model.labels_[name], model.global_labels_[name], certainty)
-        found[name] = read_site_model(name, names, own, assignment)
+        found[name] = read_site_model(name, names, own, assignment, shares.get(name, {}))
     return found
 
 
-def read_site_model(name: str, views: tuple[str, ...], model: Any, assignment: Assignment | None) -> Site:
-    """Read a site's own model."""
+def read_site_model(
+    name: str, views: tuple[str, ...], model: Any, assignment: Assignment | None, shares: Mapping[str, float]
+) -> Site:
+    """Read a site's own model; `shares` are what `read_shares` says of it."""
     own = read_views(model)
     centers, weights = {view.name: view.centers for view in own}, {view.name: view.weight for view in own}
-    return Site(name, views, assignment, centers, weights)
+    return Site(name, views, assignment, centers, weights, shares)
 
 
-def read_shares(model: Any, names: Iterable[str]) -> dict[str, dict[str, float]]:
+def read_shares(model: Any) -> dict[str, dict[str, float]]:
     """Read which share of its own each site uses, by site and component."""
     shares: dict[str, dict[str, float]] = {}
     for record in getattr(model, "personalization_", None) or []:
-        if record["site"] in names:
-            shares.setdefault(record["site"], {})[record["component"]] = float(record["value"])
+        shares.setdefault(record["site"], {})[record["component"]] = float(record["value"])
     return shares

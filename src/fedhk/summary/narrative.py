@@ -62,7 +62,7 @@ def banner(facts: Facts) -> str:
         )
     if facts.own_page_of is not None:
         return f"Page of site {facts.own_page_of}. It shows rows of this site and none of others: keep it at the site."
-    if facts.measured is not None and facts.n_sites > 1:
+    if facts.has_rows and facts.n_sites > 1:
         return "Made where the rows of all sites can be read: maps show single rows. Share it as you would share them."
     return ""
 
@@ -122,12 +122,10 @@ def _tell_certainty(facts: Facts) -> str:
 
 def mean_separation(facts: Facts) -> float | None:
     """Average the separation over all rows that were read; None where there are none."""
-    if facts.measured is None:
-        return None
     pairs = [
-        (value, len(facts.assigned[s].labels))
-        for s, value in facts.measured.separation.items()
-        if math.isfinite(value) and s in facts.assigned
+        (facts.sites[s].separation, len(assignment.labels))
+        for s, assignment in facts.assigned.items()
+        if math.isfinite(facts.sites[s].separation)
     ]
     total = sum(rows for _, rows in pairs)
     return sum(value * rows for value, rows in pairs) / total if total else None
