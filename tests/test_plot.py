@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from sklearn.exceptions import NotFittedError
 
 import fedhk
@@ -54,6 +56,30 @@ def test_tables_are_shown_and_saved_as_pages_only(model, sites, tmp_path, name):
         figure.save(tmp_path / "figure.svg")
 
 
+@pytest.mark.parametrize("name", DRAWN)
+def test_drawings_go_on_given_axes_and_show_their_own(model, sites, tmp_path, name):
+    figure = Figure()
+    left, right = figure.subplots(1, 2)
+    made = getattr(plot, name)(model, sites, ax=right)
+    assert made.ax is right
+    assert made.figure is figure
+    assert right.has_data()
+    assert not left.has_data()
+    own = getattr(plot, name)(model, sites)
+    assert own.figure is not figure
+    own.figure.savefig(tmp_path / "figure.png")  # an ordinary figure of matplotlib
+
+
+def test_all_functions_have_the_same_arguments_first():
+    for name in plot.__all__:
+        parameters = inspect.signature(getattr(plot, name)).parameters
+        if name != "Plot":
+            assert list(parameters)[:2] == ["model", "sites"]
+            assert [p.name for p in parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD] == ["model", "sites"]
+            assert "site" in parameters
+            assert ("ax" in parameters) == (name in DRAWN)
+
+
 def test_a_map_has_every_row_of_few(model, sites):
     assert dots(plot.view_map(model, sites).svg) == sum(len(views[0]) for views in sites.values())
     assert dots(plot.view_map(model).svg) == 0
@@ -78,6 +104,10 @@ def test_what_cannot_be_drawn_is_refused_by_name(model, sites, tmp_path):
     loaded = fedhk.load(tmp_path / "model.safetensors")
     with pytest.raises(ValueError, match="no memberships to draw"):
         plot.certainty(loaded)
+    with pytest.raises(DataError, match="loaded from a file"):
+        plot.view_map(loaded, sites)
+    with pytest.raises(ValueError, match="give sites="):
+        plot.gains(model)
     assert plot.convergence(loaded).svg
 
 

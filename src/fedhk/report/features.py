@@ -30,15 +30,7 @@ NOTABLE = 0.25
 
 @dataclass(frozen=True, eq=False)
 class Highlights:
-    """The features that are shown of each cluster and view.
-
-    Parameters
-    ----------
-    chosen : dict of (int, int) to array of int
-        Features by (cluster, view), the furthest first.
-    reach : int
-        Where bars end, in whole spreads.
-    """
+    """The features that are shown, by (cluster, view), the furthest first, and where bars end, in whole spreads."""
 
     chosen: dict[tuple[int, int], IntArray]
     reach: int

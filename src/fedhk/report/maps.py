@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedhk._typing import FloatArray
 from fedhk.report.projection import find_map
-from fedhk.summary.drawing import CLUSTER_COLOURS, DOTS, INK, PAPER, RULE, Figure, describe, page_axes
+from fedhk.summary.drawing import (
+    CLUSTER_COLOURS,
+    DOTS,
+    INK,
+    PAPER,
+    RULE,
+    Figure,
+    describe,
+    page_axes,
+    require_matplotlib,
+)
 from fedhk.summary.facts import Facts, MapPoints
 from fedhk.summary.words import number, percent, plural
 
@@ -39,7 +49,7 @@ def view_map(facts: Facts, h: int, ax: Axes | None = None) -> Figure:
         _draw_frame(axes, found)
         cut = _set_limits(axes, found)
         _draw_rows(axes, found)
-        _draw_own_centers(axes, found)
+        _draw_own_centers(axes, found, hidden=len(facts.sites) > 1)
         _draw_centers(axes, found)
     about = f"Map of view {view.name}: {len(found.points)} rows and the centres of {len(found.centers)} clusters."
     rows = [(k, *(number(float(v)) for v in center)) for k, center in enumerate(found.centers)]
@@ -119,26 +129,18 @@ def _keep_inside(ax: Axes, points: FloatArray) -> FloatArray:
     return inside
 
 
-def _draw_own_centers(ax: Axes, found: MapPoints) -> None:
-    """Draw lines from the global centres to each site's own, with a ring at their end; shown when a site is chosen."""
+def _draw_own_centers(ax: Axes, found: MapPoints, *, hidden: bool) -> None:
+    """Draw lines from the global centres to a site's own, with rings at their ends; hidden ones wait for selectors."""
     least = NEAR * np.ptp(ax.get_xlim())
     centers = _keep_inside(ax, found.centers)
-    moves = [
-        (s, k, centers[k], own[k])
-        for s, own in ((s, _keep_inside(ax, own)) for s, own in found.own_centers.items())
-        for k in range(len(own))
-        if np.abs(own[k] - centers[k]).max() >= least
-    ]
-    if not moves:
-        return
-    each = [{"class": "only", "data-s": s, "data-k": k} for s, k, *_ in moves]
-    for _, _, begin, end in moves:
-        ax.plot(*zip(begin, end, strict=True), color=INK, linewidth=1.4, zorder=3)
-    for line, own in zip(ax.lines[-len(moves) :], each, strict=True):
-        describe(line, "moves", [own])
-    ends = np.array([end for *_, end in moves])
-    rings = ax.scatter(ends[:, 0], ends[:, 1], s=64, facecolor="none", edgecolor=INK, linewidth=1.4, zorder=3)
-    describe(rings, "moves", each)
+    look: dict[str, Any] = {"edgecolor": INK, "linewidth": 1.4, "alpha": 0.0 if hidden else 1.0, "zorder": 3}
+    for s, own in found.own_centers.items():
+        ends = _keep_inside(ax, own)
+        moved = np.flatnonzero(np.abs(ends - centers).max(axis=1) >= least)
+        lines = require_matplotlib().collections.LineCollection(np.stack([centers, ends], axis=1)[moved], **look)
+        rings = ax.scatter(ends[moved, 0], ends[moved, 1], s=64, facecolor="none", **look)
+        for drawn in (ax.add_collection(lines, autolim=False), rings):
+            describe(drawn, "moves only" if hidden else "moves", [{"data-k": int(k)} for k in moved], data_s=s)
 
 
 def _draw_centers(ax: Axes, found: MapPoints) -> None:

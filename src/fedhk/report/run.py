@@ -44,19 +44,7 @@ ELSEWHERE = (
 
 @dataclass(frozen=True)
 class Run:
-    """A run folder and what its small files say.
-
-    Parameters
-    ----------
-    folder : Path
-        The folder.
-    summary, config : dict
-        Of `summary.json` and `config.toml`.
-    history : list of dict
-        Of `history.json`.
-    text : str
-        `config.toml` as it stands.
-    """
+    """A run folder and what `summary.json`, `config.toml` and `history.json` say; `text` is `config.toml` as it is."""
 
     folder: Path
     summary: dict[str, Any]

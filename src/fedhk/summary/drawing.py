@@ -44,6 +44,7 @@ CLUSTER_COLOURS = (
 DOTS = "dots"
 
 SVG = "{http://www.w3.org/2000/svg}"
+MARKS = (f"{SVG}use", f"{SVG}path")
 LINK = "{http://www.w3.org/1999/xlink}href"
 SIZES = ("font.size", "xtick.labelsize", "ytick.labelsize", "axes.labelsize", "legend.fontsize")
 STYLE = {
@@ -160,6 +161,8 @@ def to_svg(figure: Canvas, name: str, about: str) -> Markup:
     for element in root.iter():
         _simplify(element)
     _unwrap(root)
+    for group in root.iter(f"{SVG}g"):
+        _share_attributes(group)
     ET.register_namespace("", SVG[1:-1])
     return Markup(ET.tostring(root, encoding="unicode").replace(" />", "/>"))
 
@@ -171,7 +174,7 @@ def _apply_description(group: ET.Element) -> None:
         return
     attributes, each = json.loads(name)
     defined = {id(path) for part in group.iter(f"{SVG}defs") for path in part.iter()}
-    marks = [m for m in group.iter() if m.tag in (f"{SVG}use", f"{SVG}path") and id(m) not in defined]
+    marks = [m for m in group.iter() if m.tag in MARKS and id(m) not in defined]
     for element, own in ((group, attributes), *zip(marks, each, strict=False)):
         if "title" in own:
             ET.SubElement(element, f"{SVG}title").text = own.pop("title")
@@ -202,6 +205,16 @@ def _unwrap(element: ET.Element) -> None:
     element[:] = [
         part for child in element for part in (child if child.tag == f"{SVG}g" and not child.attrib else [child])
     ]
+
+
+def _share_attributes(group: ET.Element) -> None:
+    """Move what all marks of a group have in common to the group."""
+    marks = [part for part in group if part.tag in MARKS]
+    for key in ("fill", "stroke", "stroke-width", "stroke-opacity", "opacity"):
+        if len(marks) > 1 and len({mark.get(key) for mark in marks}) == 1 and key in marks[0].attrib:
+            group.set(key, marks[0].attrib[key])
+            for mark in marks:
+                del mark.attrib[key]
 
 
 def _simplify(element: ET.Element) -> None:

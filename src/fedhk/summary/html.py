@@ -21,17 +21,7 @@ class Markup(str):
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a table with more than its text.
-
-    Parameters
-    ----------
-    text : str
-        What it says.
-    share : float, optional
-        A number from 0 to 1 that its background shows.
-    css : str, optional
-        Its class.
-    """
+    """A cell of a table: its text, a share from 0 to 1 that its background shows, and its class."""
 
     text: str
     share: float | None = None
