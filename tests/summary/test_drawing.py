@@ -60,7 +60,7 @@ def test_marks_have_what_was_said_of_each():
     with page_axes() as ax:
         describe(ax.scatter([1, 2], [3, 4]), "mark", ["one", {"data-k": 7}], data_s=1)
     drawn = to_svg(ax.figure, "name", "about")
-    assert re.search(r'<g class="mark" data-s="1">.*<title>one</title></use><use [^>]*data-k="7"', drawn)
+    assert re.search(r'<g class="mark" data-s="1"[^>]*>.*<title>one</title></use><use [^>]*data-k="7"', drawn)
 
 
 def test_a_drawing_does_not_depend_on_the_users_settings(facts):

@@ -24,15 +24,7 @@ WORDS = (
 
 
 def show_noise(facts: Facts, private: Facts) -> Markup:
-    """Show what the sites of a run released when they ran again with noise.
-
-    Parameters
-    ----------
-    facts : Facts
-        The run without noise.
-    private : Facts
-        The same sites under noise; nothing but what was released.
-    """
+    """Show what the sites of a run released when they ran again with noise: `private` holds nothing else."""
     order = match_clusters(facts, private)
     matched = replace(private, views=tuple(replace(v, centers=v.centers[order]) for v in private.views))
     apart = np.sqrt(np.diagonal(_distances(facts, matched), axis1=1, axis2=2))

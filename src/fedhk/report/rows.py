@@ -67,19 +67,7 @@ def make_rows(tables: Mapping[str, Any], names: Sequence[str], labels: IntArray,
 
 
 def measure(facts: Facts, rows: Mapping[int, Rows], model: Any, own_models: Mapping[int, Any]) -> Facts:
-    """Add to the facts what rows tell.
-
-    Parameters
-    ----------
-    facts : Facts
-        What is known without them.
-    rows : dict of int to Rows
-        By number of the site.
-    model : estimator
-        The global model.
-    own_models : dict of int to estimator
-        Those of the sites.
-    """
+    """Add to the facts what rows tell; rows and own models are given by number of the site."""
     some = {s: part.sample(MOST_ROWS) for s, part in rows.items()}
     if len(rows) == facts.n_sites:
         facts = replace(facts, views=tuple(_measure_spread(view, some) for view in facts.views), spread_of_rows=True)
