@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from numbers import Real
 from typing import Any, SupportsIndex, overload
 
+from fedhk.summary.html import frame, table
+
 Record = dict[str, Any]
 
 # Records that are shown; of more of them, as many of the first and of the last.
@@ -51,10 +53,8 @@ class Records(list[Record]):
 
     def _repr_html_(self) -> str:
         """The table for notebooks."""
-        from fedhk.report.notebook import table_html  # noqa: PLC0415 - only notebooks need it
-
         names, rows = self._cells()
-        return table_html(names, rows) if names else f"<code>{super().__repr__()}</code>"
+        return frame(table(names, rows)) if names else f"<code>{super().__repr__()}</code>"
 
     def _cells(self) -> tuple[list[str], list[list[str]]]:
         """Names of all fields, and the text of each record; those in the middle of a long list are left out."""

@@ -1,25 +1,34 @@
 """The figures of the report, for notebooks: each function takes a fitted estimator and returns a `Plot`.
 
-What a report of the coordinator does not show, figures do not show either: with privacy or secure sums, give `site` to
-draw one site's rows and model.
+All functions have the same arguments first: `sites`, the rows that the model was fitted to (as for `fit`), and `site`,
+to show that site alone. What a report of the coordinator does not show, figures do not show either: with privacy or
+secure sums, give `site` to draw one site's rows and model. Drawings go on the matplotlib axes `ax`, by default on new
+ones. They need matplotlib: `pip install "fedhk[plot]"`.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sklearn.utils.validation import check_is_fitted
 
 from fedhk._files import write_atomically
-from fedhk.report import charts, features, maps, tables
-from fedhk.report.facts import Facts
-from fedhk.report.fitted import facts_of_model
-from fedhk.report.notebook import framed, standalone_html, standalone_svg
-from fedhk.report.page import headline, render
-from fedhk.report.svg import Figure
+from fedhk._version import __version__
+from fedhk.report import features, maps, page, tables
+from fedhk.report.fitted import read_fitted
+from fedhk.summary import charts
+from fedhk.summary.drawing import Figure
+from fedhk.summary.facts import Facts
+from fedhk.summary.html import Markup, document, frame, tag
+from fedhk.summary.notebook import headline
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
+    from matplotlib.figure import SubFigure
 
 __all__ = [
     "Plot",
@@ -34,41 +43,63 @@ __all__ = [
     "view_weights",
 ]
 
+NO_LABELS = (
+    "it was loaded from a file, which holds no labels, or it was fitted with privacy or secure sums, with which only a "
+    "site may see its labels: give site="
+)
+
 
 @dataclass(frozen=True)
 class Plot:
-    """A figure: notebooks show it, `save` writes it.
+    """A drawing, table or page: notebooks show it, `save` writes it.
 
     Parameters
     ----------
     title : str
         What it shows.
-    html : str
-        The figure with its caption and table.
-    svg : str or None
-        The drawing alone, where it is one.
+    content : fedhk.summary.drawing.Figure or str
+        A drawing with its words and numbers, or HTML.
     page : str or None
         The whole page, where it is one.
     """
 
     title: str
-    html: str
-    svg: str | None = None
+    content: Figure | str
     page: str | None = None
 
+    @property
+    def ax(self) -> Axes | None:
+        """The matplotlib axes; None for tables and pages."""
+        return self.content.ax if isinstance(self.content, Figure) else None
+
+    @property
+    def figure(self) -> Canvas | SubFigure | None:
+        """The matplotlib figure; None for tables and pages."""
+        return None if self.ax is None else self.ax.figure
+
+    @property
+    def svg(self) -> str | None:
+        """The drawing alone; None for tables and pages."""
+        return self.content.to_svg() if isinstance(self.content, Figure) else None
+
+    @property
+    def html(self) -> str:
+        """What notebooks show: a drawing with its caption and numbers, or a table."""
+        return self.content.to_html() if isinstance(self.content, Figure) else self.content
+
     def _repr_html_(self) -> str:
-        return framed(self.html)
+        return frame(Markup(self.html))
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write it as a page (`.html`) or as a drawing (`.svg`), by the ending of the name."""
         target = Path(path)
         suffix = target.suffix.lower()
-        if suffix == ".svg" and self.svg is not None:
-            text = standalone_svg(self.svg)
+        if suffix == ".svg" and isinstance(self.content, Figure):
+            text = self.content.to_file()
         elif suffix == ".html":
-            text = self.page or standalone_html(self.title, self.html)
+            text = self.page or document(self.title, Markup(self.html))
         else:
-            allowed = ".html" if self.svg is None else ".html or .svg"
+            allowed = ".html or .svg" if isinstance(self.content, Figure) else ".html"
             raise ValueError(f"path={str(path)!r} must end in {allowed}.")
         write_atomically(target, text.encode())
         return target
@@ -77,13 +108,9 @@ class Plot:
         return f"Plot({self.title!r})"
 
 
-def _facts(model: Any, sites: Any = None, site: str | None = None) -> Facts:
+def _read(model: Any, sites: Any, site: str | None) -> Facts:
     check_is_fitted(model)
-    return facts_of_model(model, sites, site)
-
-
-def _drawn(figure: Figure) -> Plot:
-    return Plot(figure.title, figure.to_html(), figure.svg)
+    return replace(read_fitted(model, sites, site), version=__version__)
 
 
 def _need(found: object, what: str, why: str) -> None:
@@ -91,136 +118,79 @@ def _need(found: object, what: str, why: str) -> None:
         raise ValueError(f"The model has no {what} to draw: {why}.")
 
 
-NO_ROUNDS = "it has no history"
-NO_LABELS = (
-    "it was loaded from a file, which holds no labels, or it was fitted with privacy or secure sums, with which only a "
-    "site may see its labels: give site="
-)
+def _draw(figure: Figure) -> Plot:
+    return Plot(figure.title, figure)
 
 
-def convergence(model: Any) -> Plot:
-    """The objective by round.
-
-    Parameters
-    ----------
-    model : estimator
-        Any fitted FedHK estimator.
-    """
-    facts = _facts(model)
-    _need(facts.rounds, "rounds", NO_ROUNDS)
-    return _drawn(charts.convergence(facts.rounds))
+def convergence(model: Any, sites: Any = None, *, site: str | None = None, ax: Axes | None = None) -> Plot:
+    """Draw the objective by round."""
+    facts = _read(model, sites, site)
+    _need(facts.rounds, "rounds", "it has no history")
+    return _draw(charts.convergence(facts.rounds, ax, facts.step_name))
 
 
-def traffic(model: Any) -> Plot:
-    """Bytes by round and direction.
-
-    Parameters
-    ----------
-    model : estimator
-        A federated estimator that was fitted in this process.
-    """
-    rounds = _facts(model).rounds
+def traffic(model: Any, sites: Any = None, *, site: str | None = None, ax: Axes | None = None) -> Plot:
+    """Draw bytes by round and direction, of a federated estimator that was fitted in this process."""
+    rounds = _read(model, sites, site).rounds
     counted = rounds and all(record.bytes_up is not None for record in rounds)
     _need(counted, "traffic", "it was fitted at one site, or loaded from a file, which does not keep it")
-    return _drawn(charts.traffic(rounds))
+    return _draw(charts.traffic(rounds, ax))
 
 
-def certainty(model: Any, site: str | None = None) -> Plot:
-    """How certain memberships are.
-
-    Parameters
-    ----------
-    model : estimator
-        An estimator that was fitted in this process.
-    site : str, optional
-        This site's rows alone.
-    """
-    facts = _facts(model, site=site)
+def certainty(model: Any, sites: Any = None, *, site: str | None = None, ax: Axes | None = None) -> Plot:
+    """Draw how certain memberships are, of an estimator that was fitted in this process."""
+    facts = _read(model, sites, site)
     _need(facts.assigned, "memberships", NO_LABELS)
-    return _drawn(charts.certainty_chart(facts))
+    return _draw(charts.certainty(facts, ax))
 
 
-def cluster_sizes(model: Any, site: str | None = None) -> Plot:
-    """Share of each site's rows in each cluster, as a table. `model` and `site` are as in `certainty`."""
-    facts = _facts(model, site=site)
+def gains(model: Any, sites: Any = None, *, site: str | None = None, ax: Axes | None = None) -> Plot:
+    """Draw the objective per row of each site under the global and its own model.
+
+    It is measured on `sites`, the rows that the models were fitted to; `fedhk.evaluate` compares on rows that no model
+    saw.
+    """
+    facts = _read(model, sites, site)
+    _need(sites is not None, "gains", "they are measured on rows: give sites=")
+    _need(facts.gains, "gains", "all sites have the global model, or only a site may see its own: give site=")
+    return _draw(charts.gains(facts.gains, ax, held_out=facts.held_out))
+
+
+def view_map(
+    model: Any, sites: Any = None, *, view: str | int = 0, site: str | None = None, ax: Axes | None = None
+) -> Plot:
+    """Draw a view, given by name or number, in two dimensions; without `sites` only centres are drawn."""
+    facts = _read(model, sites, site)
+    names = [part.name for part in facts.views]
+    if view not in names and view not in range(len(names)):
+        raise ValueError(f"view={view!r} is not a view of the model; it has {names}.")
+    return _draw(maps.view_map(facts, names.index(view) if isinstance(view, str) else view, ax))
+
+
+def cluster_sizes(model: Any, sites: Any = None, *, site: str | None = None) -> Plot:
+    """Show the share of each site's rows in each cluster, as a table."""
+    facts = _read(model, sites, site)
     _need(facts.assigned, "labels", NO_LABELS)
     return Plot("Where the clusters are", tables.sizes_table(facts))
 
 
-def view_weights(model: Any, site: str | None = None) -> Plot:
-    """View weights of the global model and of each site's own, as a table. `model` and `site` are as in `certainty`."""
-    return Plot("View weights", tables.weights_table(_facts(model, site=site)))
+def view_weights(model: Any, sites: Any = None, *, site: str | None = None) -> Plot:
+    """Show view weights of the global model and of each site's own, as a table."""
+    return Plot("View weights", tables.weights_table(_read(model, sites, site)))
 
 
-def cluster_features(model: Any, cluster: int | None = None) -> Plot:
-    """What characterises clusters: the features in which centres are furthest from the mean of all rows.
-
-    Parameters
-    ----------
-    model : estimator
-        Any fitted FedHK estimator.
-    cluster : int, optional
-        One cluster; by default all.
-    """
-    facts = _facts(model)
+def cluster_features(model: Any, sites: Any = None, *, cluster: int | None = None, site: str | None = None) -> Plot:
+    """Show what characterises all clusters or one: the features in which centres are furthest from the mean."""
+    facts = _read(model, sites, site)
     if cluster is not None and cluster not in range(facts.n_clusters):
         raise ValueError(f"cluster={cluster!r} must be from 0 to {facts.n_clusters - 1}.")
     chosen = range(facts.n_clusters) if cluster is None else [cluster]
-    marked = features.highlights(facts)
-    cards = "".join(features.cluster_card(facts, marked, k, unfolded=cluster is not None) for k in chosen)
-    return Plot("What makes clusters", f'<div class="cards">{cards}</div>')
+    shown = features.choose_features(facts)
+    cards = (features.cluster_card(facts, shown, k, unfolded=cluster is not None) for k in chosen)
+    return Plot("What makes clusters", tag("div", *cards, class_="cards"))
 
 
-def view_map(model: Any, view: str | int = 0, sites: Any = None, site: str | None = None) -> Plot:
-    """A view in two dimensions.
-
-    Parameters
-    ----------
-    model : estimator
-        Any fitted FedHK estimator.
-    view : str or int, default=0
-        Name or number of the view.
-    sites : dict or list of sites, optional
-        The rows that the model was fitted to, as for `fit`; without them only centres are drawn.
-    site : str, optional
-        This site's rows alone.
-    """
-    facts = _facts(model, sites, site)
-    names = [part.name for part in facts.views]
-    name = names[view] if isinstance(view, int) and view in range(len(names)) else view
-    if name not in names:
-        raise ValueError(f"view={view!r} is not a view of the model; it has {names}.")
-    return _drawn(maps.view_map(facts, str(name)))
-
-
-def gains(model: Any, sites: Any, site: str | None = None) -> Plot:
-    """Objective per row of each site under the global and its own model.
-
-    Parameters
-    ----------
-    model : estimator
-        A federated estimator that was fitted in this process.
-    sites : dict or list of sites
-        The rows that it was fitted to; `fedhk.evaluate` compares on rows that no model saw.
-    site : str, optional
-        This site alone.
-    """
-    facts = _facts(model, sites, site)
-    _need(facts.gains, "gains", "all sites have the global model, or only a site may see its own: give site=")
-    return _drawn(charts.gains_chart(facts.gains, held_out=facts.held_out))
-
-
-def report(model: Any, sites: Any = None, site: str | None = None) -> Plot:
-    """The whole report of a fitted estimator; `save` writes the page that `fedhk report` makes of a run.
-
-    Parameters
-    ----------
-    model : estimator
-        Any fitted FedHK estimator.
-    sites : dict or list of sites, optional
-        The rows that it was fitted to, as for `fit`.
-    site : str, optional
-        The page of this site alone.
-    """
-    facts = _facts(model, sites, site)
-    return Plot(f"Report of {facts.title}", headline(facts), page=render(facts))
+def report(model: Any, sites: Any = None, *, site: str | None = None) -> Plot:
+    """Make the whole report of a fitted estimator; `save` writes the page that `fedhk report` makes of a run."""
+    facts = _read(model, sites, site)
+    return Plot(f"Report of {facts.title}", headline(facts), page.render(facts))

@@ -9,8 +9,12 @@ from html.parser import HTMLParser
 
 import numpy as np
 
-from fedhk.report.facts import Assignment, Facts, Measured, Round, Site, View
-from fedhk.report.rows import Rows, rows_map
+from fedhk.report.projection import project_rows
+from fedhk.report.rows import Rows
+from fedhk.report.run import write_report
+from fedhk.summary.facts import Assignment, Facts, Round, Site, View
+
+HOSTILE = "<script>alert(1)</script>'\"&`${x}"
 
 
 def dots(svg):
@@ -53,6 +57,11 @@ class Page(HTMLParser):
         return Page(re.search(rf'<section id="section-{name}">.*?</section>', self.source, re.DOTALL)[0])
 
 
+def page_of(folder, **options):
+    """The page of a run folder."""
+    return Page(write_report(folder, folder.parent / "page.html", **options).read_text("utf-8"))
+
+
 def made_up(*, n_sites=3, n_clusters=4, widths=(6, 5), n_rows=30, rounds=5, seed=0, names=None):
     """Facts of a run that never was: rows around centres, all models alike."""
     rng = np.random.default_rng(seed)
@@ -68,7 +77,7 @@ def made_up(*, n_sites=3, n_clusters=4, widths=(6, 5), n_rows=30, rounds=5, seed
         )
         for h, width in enumerate(widths)
     )
-    sites, rows, means = [], {}, {}
+    sites, rows = [], {}
     for s in range(n_sites):
         labels = rng.integers(n_clusters, size=n_rows)
         certainty = rng.uniform(1 / n_clusters, 1, n_rows)
@@ -80,10 +89,11 @@ def made_up(*, n_sites=3, n_clusters=4, widths=(6, 5), n_rows=30, rounds=5, seed
                 Assignment(labels, labels, certainty),
                 own,
                 {view.name: view.weight for view in views},
+                cluster_means=own,
+                separation=0.4,
             )
         )
         rows[s] = Rows({v.name: v.centers[labels] + rng.normal(0, 1, (n_rows, len(v.mean))) for v in views}, labels)
-        means[s] = own
     refused = {sites[0].name: named.get("reason", "its counts are negative")}
     facts = Facts(
         title=named.get("title", "run"),
@@ -95,14 +105,12 @@ def made_up(*, n_sites=3, n_clusters=4, widths=(6, 5), n_rows=30, rounds=5, seed
             Round(r, 50 + 9 / r, 0.1, n_sites - (r == 1), 10_000 * n_sites, 9_000 * n_sites, refused if r == 1 else {})
             for r in range(1, rounds + 1)
         ),
-        objective=50.0,
         converged=True,
         stop_reason=named.get("stop", "Nothing changed."),
         fuzzifier=1.06,
         n_rows=n_sites * n_rows,
-        measured=Measured(means, dict.fromkeys(range(n_sites), 0.4)),
         config=named.get("config", "seed = 0"),
         command="fedhk fit --config config.toml --out again/",
         version="0",
     )
-    return replace(facts, maps={view.name: rows_map(facts, view, rows) for view in views})
+    return replace(facts, maps={view.name: project_rows(facts, view, rows) for view in views})

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from fedhk.report import REPORT
-from fedhk.report.facts import Gain
 from fedhk.report.page import render
+from fedhk.report.run import REPORT
+from fedhk.summary.facts import Gain
 from report.pages import made_up
 
 WIDTHS = (1280, 390)
@@ -40,7 +40,8 @@ SIZES = "[...document.querySelectorAll('.card .size')].map(e => e.textContent)"
 MAIN = """
 JSON.stringify([
   document.querySelector('main').innerText,
-  [...document.querySelectorAll('.meter b, #histogram rect, td.bar i, figure')].map(e => e.getBoundingClientRect()),
+  [...document.querySelectorAll('.meter b, #certainty .bin path, td.bar i, figure')]
+    .map(e => e.getBoundingClientRect()),
 ])
 """
 
@@ -77,12 +78,11 @@ def test_choosing_a_site_shows_its_rows(browser, demo_page):
     sizes = browser.run("JSON.parse(document.getElementById('data').textContent).sites['1'].sizes")
     assert [int(text.split(" row")[0].replace(",", "")) for text in browser.run(SIZES)] == sizes
     assert browser.run(SIZES) != everything
-    bars = (
-        "[...document.querySelectorAll('#histogram rect')].reduce((all, bar) => all + +bar.getAttribute('height'), 0)"
-    )
-    assert browser.run(bars) == pytest.approx(160)  # the height of the axis: all of its rows are there
-    dots = "[...document.querySelectorAll('#map-0 .dots > g')].filter(g => getComputedStyle(g).opacity === '1').length"
-    assert browser.run(dots) == 1
+    heights = "[...document.querySelectorAll('#certainty {} path')].map(bar => bar.getBBox().height)"
+    axis = browser.run(heights.format(".frame"))[0]
+    assert sum(browser.run(heights.format(".bin"))) == pytest.approx(axis)  # all of its rows are there
+    dots = "[...document.querySelectorAll('#map-0 .dots path')].filter(p => getComputedStyle(p).opacity > .5)"
+    assert browser.run(f"[...new Set({dots}.map(p => p.dataset.s))]") == ["1"]
     marks = "[...document.querySelectorAll('td.bar i')].filter(i => getComputedStyle(i).display === 'block').length"
     assert browser.run(marks) > 30
     assert browser.complaints() == []
@@ -95,7 +95,7 @@ def test_a_site_is_told_in_input_units(browser, tmp_path):
     browser.choose("s", "1")
     first = browser.run("document.querySelector('.card tbody tr .here').textContent")
     name = browser.run("document.querySelector('.card tbody tr th').textContent")
-    own = facts.measured.cluster_means[1][facts.views[0].name][0, facts.views[0].features.index(name)]
+    own = facts.sites[1].cluster_means[facts.views[0].name][0, facts.views[0].features.index(name)]
     assert float(first.replace("−", "-")) == pytest.approx(own, abs=0.005 * 3.5 + 0.05)
 
 
@@ -104,7 +104,7 @@ def test_choosing_a_cluster_or_a_view_shows_it_alone(browser, demo_page):
     browser.choose("k", "3")
     assert browser.run(SHOWN.format(".card")) == ["3"]
     assert browser.run("document.querySelector('.card[data-k=\"3\"]').open") is True
-    assert browser.run("document.querySelectorAll('#map-0 .centers > g:not(.off)').length") == 1
+    assert browser.run("document.querySelectorAll('#map-0 .number:not(.off)').length") == 1
     browser.choose("v", "2")
     assert browser.run(SHOWN.format("figure[data-v]")) == ["2", "2"]  # of the rows, and as released
     assert browser.run(SHOWN.format(".features")) == ["2"]

@@ -9,11 +9,10 @@ import pytest
 
 from fedhk.cli import comparison
 from fedhk.privacy.ledger import Ledger
-from fedhk.report import REPORT
-from fedhk.report.gather import BESIDES, facts_of_run
-from fedhk.report.under_noise import nearest
+from fedhk.report.noise import match_clusters
+from fedhk.report.run import COMPARISON, REPORT, read_facts
 from report.conftest import call
-from report.pages import Page
+from report.pages import Page, dots
 
 
 @pytest.fixture(scope="module")
@@ -67,12 +66,13 @@ def test_the_page_shows_the_privacy_that_was_spent_by_every_site(page, results, 
 
 
 def test_what_the_page_shows_of_the_run_with_noise_was_released(page, demo_run):
-    private = facts_of_run(demo_run / "private")
+    private = read_facts(demo_run / "private")
     assert private.released_only
-    assert sorted(nearest(facts_of_run(demo_run), private)) == list(range(comparison.N_CLUSTERS))
+    assert sorted(match_clusters(read_facts(demo_run), private)) == list(range(comparison.N_CLUSTERS))
     shown = page.section("under-noise")
     assert shown.source.count("Centres only") == len(comparison.WIDTHS)
-    assert "<path" not in shown.source  # rows are drawn as paths
+    assert dots(shown.source) == 0
+    assert dots(page.source) > 0
     assert "Coordinator's page" in Page((demo_run / "private" / REPORT).read_text("utf-8")).words
 
 
@@ -120,5 +120,5 @@ def test_the_page_of_a_demo_can_be_made_again(demo_run, tmp_path):
 def test_a_damaged_table_beside_a_run_is_refused_by_name(demo_run, tmp_path):
     folder = tmp_path / "demo"
     shutil.copytree(demo_run, folder)
-    (folder / BESIDES).write_text('{"title": "a demo"}', "utf-8")
-    assert BESIDES in call("report", folder, code=3).stderr
+    (folder / COMPARISON).write_text('{"title": "a demo"}', "utf-8")
+    assert COMPARISON in call("report", folder, code=3).stderr

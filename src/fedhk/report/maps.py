@@ -3,58 +3,65 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedhk._typing import FloatArray
-from fedhk.report.facts import Facts, MapPoints
-from fedhk.report.svg import (
-    COLOURS,
-    WIDTH,
+from fedhk.report.projection import find_map
+from fedhk.summary.drawing import (
+    CLUSTER_COLOURS,
+    DOTS,
+    INK,
+    PAPER,
+    RULE,
     Figure,
-    Scale,
-    Table,
-    colour,
-    coordinate,
-    drawing,
-    label,
-    tag,
-    ticks,
-    tooltip,
+    describe,
+    page_axes,
+    require_matplotlib,
 )
-from fedhk.report.words import counted, number, percent
+from fedhk.summary.facts import Facts, MapPoints
+from fedhk.summary.words import number, percent, plural
 
-LEFT, RIGHT, TOP, BOTTOM, HEIGHT = 32.0, WIDTH - 8.0, 8.0, 268.0, 304.0
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+HEIGHT, MARGINS = 304.0, (38.0, 8.0, 8.0, 36.0)
+
+# Room for the marks of centres at the edges, in pixels.
+ROOM = 12.0
 
 # Points that are further out than this many times the range of all but one per cent are drawn at the edge.
 FAR = 1.4
 
-# A ring around the end of a path.
-# A dot is a closed path of no length, whose ends are round.
-DOT = "z"
-RING = "m-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0"
+# Own centres that are nearer to the global ones than this share of the map are not drawn: they could not be seen.
+NEAR = 1 / 320
+
+# Up to so many clusters, the numbers of centres are large.
+FEW_CLUSTERS = 20
 
 
-def view_map(facts: Facts, name: str) -> Figure:
-    """The map of a view."""
-    number_of = [view.name for view in facts.views].index(name)
-    found = facts.maps[name]
-    if found.flat:
-        found = _raised(found)
-    x, y, clipped = _scales(found)
-    content = _axes(x, y, found) + _dots(found, x, y) + _moves(found, x, y) + _centers(found, x, y)
-    note = _note(facts, found, clipped)
+def view_map(facts: Facts, h: int, ax: Axes | None = None) -> Figure:
+    """Draw the map of a view by its number."""
+    view = facts.views[h]
+    found = find_map(facts, view)
+    with page_axes(ax, HEIGHT, MARGINS) as axes:
+        _draw_frame(axes, found)
+        cut = _set_limits(axes, found)
+        _draw_rows(axes, found)
+        _draw_own_centers(axes, found, hidden=len(facts.sites) > 1)
+        _draw_centers(axes, found)
+    about = f"Map of view {view.name}: {len(found.points)} rows and the centres of {len(found.centers)} clusters."
     rows = [(k, *(number(float(v)) for v in center)) for k, center in enumerate(found.centers)]
-    table = Table(("cluster", "direction 1", "direction 2"), rows)
-    about = f"Map of view {name}: {len(found.points)} rows and the centres of {len(found.centers)} clusters."
-    return Figure(f"map-{number_of}", name, drawing(HEIGHT, content, about), note, table, number_of)
+    columns = ("cluster", "direction 1", "direction 2")
+    return Figure(f"map-{h}", view.name, _write_note(facts, found, cut), axes, about, columns, rows, h)
 
 
-def _note(facts: Facts, found: MapPoints, clipped: bool) -> str:
+def _write_note(facts: Facts, found: MapPoints, cut: bool) -> str:
     shown = percent(sum(found.shares))
     if not len(found.points):
         return f"Centres only; the two directions show {shown} of how they differ."
-    sample = counted(len(found.points), "row")
+    sample = plural(len(found.points), "row")
     if len(found.points) < found.n_rows:
         sample += f" of {found.n_rows:,}"
     elif found.n_rows < (facts.n_rows or 0):
@@ -62,86 +69,88 @@ def _note(facts: Facts, found: MapPoints, clipped: bool) -> str:
     note = f"{sample}; the two directions show {shown} of the variation."
     if found.flat:
         note = f"{sample}; the view has one feature, so the height of a dot means nothing."
-    return note + (" Rows far out are drawn at the edge." if clipped else "")
+    return note + (" Rows far out are drawn at the edge." if cut else "")
 
 
-def _raised(found: MapPoints) -> MapPoints:
-    """A view of one feature with dots at random heights, so that they do not hide each other."""
-    heights = np.random.default_rng(0).uniform(-1, 1, len(found.points)) * np.ptp(found.centers[:, 0] + 0.0) / 3
+def _set_limits(ax: Axes, found: MapPoints) -> bool:
+    """Show all centres, and all rows unless few are far out; the same units both ways. Returns whether some are."""
+    everything = np.vstack([_spread_out(found).points, found.centers])
+    inner = np.vstack([np.percentile(everything, [0.5, 99.5], axis=0), found.centers])
+    cut = bool(np.any(np.ptp(everything, axis=0) > FAR * np.ptp(inner, axis=0)))
+    shown = inner if cut else everything
+    low, high = shown.min(axis=0), shown.max(axis=0)
+    size = np.array(ax.bbox.size)
+    per_pixel = np.max(np.maximum(high - low, 0.5) / (size - 2 * ROOM))
+    left, bottom = (low + high - size * per_pixel) / 2
+    ax.set(xlim=(left, left + size[0] * per_pixel), ylim=(bottom, bottom + size[1] * per_pixel))
+    return cut
+
+
+def _spread_out(found: MapPoints) -> MapPoints:
+    """Give dots of a view with one feature random heights, so that they do not hide each other."""
+    if not found.flat:
+        return found
+    heights = np.random.default_rng(0).uniform(-1, 1, len(found.points)) * np.ptp(found.centers[:, 0]) / 3
     return replace(found, points=np.column_stack([found.points[:, 0], heights]))
 
 
-def _scales(found: MapPoints) -> tuple[Scale, Scale, bool]:
-    """The same units along both axes, all centres inside; whether some rows are not."""
-    everything = np.vstack([found.points, found.centers])
-    inner = np.vstack([np.percentile(everything, [0.5, 99.5], axis=0), found.centers])
-    low, high = everything.min(axis=0), everything.max(axis=0)
-    near_low, near_high = inner.min(axis=0), inner.max(axis=0)
-    far = bool(np.any(high - low > FAR * (near_high - near_low)))
-    if far:
-        low, high = near_low, near_high
-    middle, half = (low + high) / 2, np.maximum((high - low) / 2, 0.25)
-    # pixels per spread: what the tighter of the two axes allows, with room for the marks of centres
-    per_unit = min((RIGHT - LEFT - 24) / (2 * half[0]), (BOTTOM - TOP - 24) / (2 * half[1]))
-    across, down = (RIGHT - LEFT) / per_unit / 2, (BOTTOM - TOP) / per_unit / 2
-    x = Scale(float(middle[0] - across), float(middle[0] + across), LEFT, RIGHT)
-    y = Scale(float(middle[1] - down), float(middle[1] + down), BOTTOM, TOP)
-    return x, y, far
-
-
-def _axes(x: Scale, y: Scale, found: MapPoints) -> str:
-    box = tag("rect", x=LEFT, y=TOP, width=RIGHT - LEFT, height=BOTTOM - TOP, class_="box")
-    parts = [box]
-    for value in ticks(x.low, x.high, 7):
-        parts.append(tag("line", x1=x(value), x2=x(value), y1=BOTTOM, y2=BOTTOM + 4, class_="tick"))
-        parts.append(label(x(value), BOTTOM + 15, number(value, 1 if abs(value) < 10 else 2), "middle"))
+def _draw_frame(ax: Axes, found: MapPoints) -> None:
     across, up = (percent(share) for share in found.shares)
-    parts.append(label((LEFT + RIGHT) / 2, BOTTOM + 30, f"direction 1 ({across}), in spreads", "middle", class_="axis"))
-    if not found.flat:
-        for value in ticks(y.low, y.high, 6):
-            parts.append(tag("line", x1=LEFT - 4, x2=LEFT, y1=y(value), y2=y(value), class_="tick"))
-            parts.append(label(LEFT - 5, y(value) + 3.5, number(value, 1 if abs(value) < 10 else 2), "end"))
-        parts.append(label(LEFT + 5, TOP + 13, f"direction 2 ({up})", class_="axis"))
-    return "".join(parts)
+    ax.spines[:].set(visible=True, color=RULE, linewidth=1.0)
+    for spine in ax.spines.values():
+        describe(spine, "rule")
+    ax.tick_params(length=4, width=1.0, color=RULE, pad=3)
+    ax.set_xlabel(f"direction 1 ({across}), in spreads")
+    ax.locator_params(nbins=6, steps=[1, 2, 5, 10])
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_formatter(lambda value, _: f"{value:.3g}".replace("-", "−"))
+    if found.flat:
+        ax.set_yticks([])
+    else:
+        text = ax.text(0.015, 0.98, f"direction 2 ({up})", transform=ax.transAxes, va="top", color=INK, zorder=5)
+        describe(text, "axis")
 
 
-def _dots(found: MapPoints, x: Scale, y: Scale) -> str:
-    """One path per site and cluster: a tenth of the size of one element per row, and as easy to select."""
-    parts = []
-    for site in np.unique(found.sites):
-        paths = []
-        for cluster in np.unique(found.labels[found.sites == site]):
-            own = found.points[(found.sites == site) & (found.labels == cluster)]
-            path = "".join(f"M{coordinate(a)} {coordinate(b)}{DOT}" for a, b in _placed(own, x, y))
-            paths.append(f'<path class="c{cluster % len(COLOURS)}" data-k="{cluster}" d="{path}"/>')
-        parts.append(tag("g", "".join(paths), data_s=site))
-    return tag("g", "".join(parts), class_="dots")
+def _draw_rows(ax: Axes, found: MapPoints) -> None:
+    if not len(found.points):
+        return
+    points = _keep_inside(ax, _spread_out(found).points)
+    colours = [CLUSTER_COLOURS[k % len(CLUSTER_COLOURS)] for k in found.labels]
+    dots = ax.scatter(points[:, 0], points[:, 1], s=11.5, c=colours, alpha=0.6, linewidth=0)
+    each = [{"data-s": int(s), "data-k": int(k)} for s, k in zip(found.sites, found.labels, strict=True)]
+    describe(dots, DOTS, each)
 
 
-def _placed(points: FloatArray, x: Scale, y: Scale) -> list[tuple[float, float]]:
-    """Coordinates within the frame."""
-    return [(min(max(x(float(a)), LEFT + 2), RIGHT - 2), min(max(y(float(b)), TOP + 2), BOTTOM - 2)) for a, b in points]
+def _keep_inside(ax: Axes, points: FloatArray) -> FloatArray:
+    """Move points that are outside the axes to their edge."""
+    (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
+    edge = 0.006 * (right - left)
+    inside: FloatArray = np.clip(points, [left + edge, bottom + edge], [right - edge, top - edge])
+    return inside
 
 
-def _moves(found: MapPoints, x: Scale, y: Scale) -> str:
-    """From each global centre to the site's own, shown when the site is chosen."""
-    parts = []
-    begin = _placed(found.centers, x, y)
-    for site, own in found.own_centers.items():
-        ends = _placed(own, x, y)
-        moved = "".join(
-            tag("path", d=f"M{coordinate(a)} {coordinate(b)}L{coordinate(c)} {coordinate(d)}{RING}", data_k=k)
-            for k, ((a, b), (c, d)) in enumerate(zip(begin, ends, strict=True))
-            if max(abs(a - c), abs(b - d)) >= 1
-        )
-        parts.append(tag("g", moved, class_="moves only", data_s=site))
-    return "".join(parts)
+def _draw_own_centers(ax: Axes, found: MapPoints, *, hidden: bool) -> None:
+    """Draw lines from the global centres to a site's own, with rings at their ends; hidden ones wait for selectors."""
+    least = NEAR * np.ptp(ax.get_xlim())
+    centers = _keep_inside(ax, found.centers)
+    look: dict[str, Any] = {"edgecolor": INK, "linewidth": 1.4, "alpha": 0.0 if hidden else 1.0, "zorder": 3}
+    for s, own in found.own_centers.items():
+        ends = _keep_inside(ax, own)
+        moved = np.flatnonzero(np.abs(ends - centers).max(axis=1) >= least)
+        lines = require_matplotlib().collections.LineCollection(np.stack([centers, ends], axis=1)[moved], **look)
+        rings = ax.scatter(ends[moved, 0], ends[moved, 1], s=64, facecolor="none", **look)
+        for drawn in (ax.add_collection(lines, autolim=False), rings):
+            describe(drawn, "moves only" if hidden else "moves", [{"data-k": int(k)} for k in moved], data_s=s)
 
 
-def _centers(found: MapPoints, x: Scale, y: Scale) -> str:
-    few = len(found.centers) <= 20
-    parts = []
-    for cluster, (a, b) in enumerate(_placed(found.centers, x, y)):
-        mark = tag("circle", tooltip(f"centre of cluster {cluster}"), cx=a, cy=b, r=8.5 if few else 6.5)
-        parts.append(tag("g", mark + label(a, b + 3.2, cluster, "middle"), data_k=cluster, fill=colour(cluster)))
-    return tag("g", "".join(parts), class_="centers" if few else "centers many")
+def _draw_centers(ax: Axes, found: MapPoints) -> None:
+    few = len(found.centers) <= FEW_CLUSTERS
+    centers = _keep_inside(ax, found.centers)
+    colours = [CLUSTER_COLOURS[k % len(CLUSTER_COLOURS)] for k in range(len(centers))]
+    size = 289 if few else 169
+    circles = ax.scatter(centers[:, 0], centers[:, 1], s=size, c=colours, linewidth=0, zorder=4)
+    describe(circles, "centers", [{"data-k": k, "title": f"cluster {k}"} for k in range(len(centers))])
+    for k, (x, y) in enumerate(centers):
+        text = ax.text(x, y, str(k), ha="center", va="center_baseline", color=PAPER, weight="bold", zorder=4)
+        text.set_fontsize(9.5 if few else 7.5)
+        describe(text, "number" if few else "number many", data_k=k)

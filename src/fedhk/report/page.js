@@ -32,19 +32,17 @@
   }
 
   function certainty(shown) {
-    const drawing = document.getElementById("histogram");
+    const drawing = document.querySelector("#certainty svg");
     if (!drawing) return;
-    const bars = all("rect", drawing), texts = all("text", drawing);
-    const top = Number(drawing.dataset.top), bottom = Number(drawing.dataset.bottom);
-    const least = Number(drawing.dataset.least);
+    const bars = all(".bin path", drawing), texts = all(".value text", drawing);
+    const frame = drawing.querySelector(".frame path").getBBox(), bottom = frame.y + frame.height;
     const rows = bars.map((_, i) => sum(shown.map((site) => site.certainty[i])));
     const total = sum(rows) || 1;
     bars.forEach((bar, i) => {
-      const height = ((bottom - top) * rows[i]) / total;
-      bar.setAttribute("height", height);
-      bar.setAttribute("y", bottom - height);
-      texts[i].setAttribute("y", bottom - height - 4);
-      texts[i].textContent = rows[i] >= least * total ? percent(rows[i] / total) : "";
+      const { x, width } = bar.getBBox(), top = bottom - (frame.height * rows[i]) / total;
+      bar.setAttribute("d", `M${x} ${bottom}H${x + width}V${top}H${x}z`);
+      texts[i].setAttribute("y", top - 4);
+      texts[i].textContent = rows[i] >= data.least * total ? percent(rows[i] / total) : "";
     });
   }
 

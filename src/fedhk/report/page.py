@@ -5,20 +5,22 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Sequence
-from importlib.resources import files
+from collections.abc import Iterator
+from pathlib import Path
 from string import Template
 from typing import Any
 
-from fedhk.report.charts import certainty_chart, convergence, gains_chart, histogram, traffic
-from fedhk.report.facts import Facts
-from fedhk.report.features import cluster_card, highlights, site_values
+from fedhk.report.features import choose_features, cluster_card, site_values
 from fedhk.report.maps import view_map
-from fedhk.report.narrative import ALGORITHMS, banner, mean_separation, paragraphs
-from fedhk.report.svg import Figure, Table, escape, tag
-from fedhk.report.tables import models_table, refusals, sizes_table, weights_table
-from fedhk.report.under_noise import released_table, spent_table, under_noise
-from fedhk.report.words import number, short, size
+from fedhk.report.noise import WORDS, show_noise, show_releases
+from fedhk.report.projection import find_map
+from fedhk.report.tables import models_table, refusals_table, sizes_table, weights_table
+from fedhk.summary.charts import WORTH_A_LABEL, certainty, convergence, count_certainty, gains, traffic
+from fedhk.summary.facts import Facts
+from fedhk.summary.html import Markup, escape, join, style_sheet, table, tag
+from fedhk.summary.narrative import ALGORITHMS, banner
+from fedhk.summary.notebook import headline
+from fedhk.summary.words import brief
 
 # Up to so many clusters, cards are open on paper.
 MOST_PRINTED = 12
@@ -32,187 +34,118 @@ UNITS = (
 )
 
 
-def resource(name: str) -> str:
-    """A file of this package."""
-    return files("fedhk.report").joinpath(name).read_text("utf-8")
-
-
 def render(facts: Facts) -> str:
-    """The whole page. The same facts give the same text."""
-    script, data = resource("page.js"), _safe_json(_data(facts))
+    """Write the whole page. The same facts give the same text."""
+    here = Path(__file__)
+    script = here.with_name("page.js").read_text("utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     # nothing is loaded from anywhere, and no script runs but our own: even where a name were not escaped
     policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'"
-    parts = {
-        "title": escape(_title(facts)),
-        "policy": escape(policy),
-        "style": resource("style.css"),
-        "head": _head(facts),
-        "choices": _choices(facts),
-        "sections": "".join(_sections(facts)),
-        "data": data,
-        "script": script,
-        "foot": escape(f"FedHK {facts.version}"),
-    }
-    return Template(resource("page.html")).substitute(parts)
-
-
-def _title(facts: Facts) -> str:
-    return facts.title if facts.own_page_of is None else f"{facts.title}, site {facts.own_page_of}"
-
-
-def _head(facts: Facts) -> str:
-    told = banner(facts)
-    return (
-        tag("h1", escape(_title(facts)))
-        + tag("p", escape(f"FedHK report · {ALGORITHMS.get(facts.algorithm, facts.algorithm)}"), class_="what")
-        + (tag("p", _code(told), class_="banner") if told else "")
-        + headline(facts)
-        + "".join(tag("p", escape(note), class_="note") for note in facts.notes)
+    title = facts.title if facts.own_page_of is None else f"{facts.title}, site {facts.own_page_of}"
+    return Template(here.with_name("page.html").read_text("utf-8")).substitute(
+        title=escape(title),
+        policy=escape(policy),
+        style=style_sheet(),
+        head=_head(facts, title),
+        choices=_choices(facts),
+        sections="".join(_sections(facts)),
+        data=_to_safe_json(_data(facts)),
+        script=script,
+        foot=escape(f"FedHK {facts.version}".strip()),
     )
 
 
-def headline(facts: Facts) -> str:
-    """The numbers that people ask for first, and the summary in words."""
-    separation = mean_separation(facts)
-    federated = any(r.bytes_up is not None for r in facts.rounds)
-    tiles = [
-        (f"{facts.n_clusters:,}", "cluster" if facts.n_clusters == 1 else "clusters"),
-        (f"{facts.n_rows:,}" if facts.n_rows else "", "rows"),
-        (f"{facts.n_sites:,}" if facts.n_sites > 1 else "", "sites"),
-        (f"{len(facts.views):,}", "view" if len(facts.views) == 1 else "views"),
-        (number(separation, 2) if separation is not None else "", "separation, 0 to 1"),
-        (f"{len(facts.rounds):,}" if facts.rounds else "", "rounds" if federated else "iterations"),
-        (size(facts.bytes_up + facts.bytes_down) if federated else "", "sent, both ways"),
-        (f"ε {short(facts.privacy[0])}" if facts.privacy else "", "privacy spent"),
-        (_private_epsilon(facts), "privacy, with noise"),
-    ]
-    shown = "".join(tag("div", tag("b", escape(v)) + tag("span", escape(w))) for v, w in tiles if v)
-    told = "".join(tag("dt", escape(about)) + tag("dd", escape(text)) for about, text in paragraphs(facts))
-    return tag("div", shown, class_="tiles") + tag("dl", told, class_="summary")
+def _head(facts: Facts, title: str) -> Markup:
+    notice = banner(facts)
+    return join(
+        tag("h1", title),
+        tag("p", f"FedHK report · {ALGORITHMS.get(facts.algorithm, facts.algorithm)}", class_="what"),
+        tag("p", _mark_code(notice), class_="banner") if notice else "",
+        headline(facts),
+        *(tag("p", note, class_="note") for note in facts.notes),
+    )
 
 
-def _private_epsilon(facts: Facts) -> str:
-    """What the run with noise spent, where the page has one."""
-    spent = facts.private.privacy if facts.private is not None else None
-    return "" if spent is None else f"ε {short(spent[0])}"
+def _mark_code(text: str) -> Markup:
+    """Set `commands` in a text as such."""
+    return join(*(tag("code", part) if i % 2 else part for i, part in enumerate(text.split("`"))))
 
 
-def _code(text: str) -> str:
-    """Escaped text in which `commands` are set as such."""
-    return "".join(tag("code", escape(part)) if i % 2 else escape(part) for i, part in enumerate(text.split("`")))
-
-
-def _choices(facts: Facts) -> str:
-    """The selectors: what can be chosen on this page."""
-    sites = [(s, facts.sites[s].name) for s in facts.assigned] if facts.own_page_of is None else []
+def _choices(facts: Facts) -> Markup:
+    """Make the selectors of what can be chosen on this page."""
+    sites = {s: facts.sites[s].name for s in facts.assigned} if facts.own_page_of is None else {}
     offered = (
         ("s", "Site", "all sites", sites),
-        ("k", "Cluster", "all clusters", [(k, f"cluster {k}") for k in range(facts.n_clusters)]),
-        ("v", "View", "all views", [(h, view.name) for h, view in enumerate(facts.views)]),
+        ("k", "Cluster", "all clusters", {k: f"cluster {k}" for k in range(facts.n_clusters)}),
+        ("v", "View", "all views", {h: view.name for h, view in enumerate(facts.views)}),
     )
     parts = []
     for key, name, everything, entries in offered:
         if len(entries) > 1:
-            found = tag("option", everything, value="") + "".join(
-                tag("option", escape(text), value=value) for value, text in entries
-            )
-            parts.append(tag("label", tag("span", name) + tag("select", found, id=f"choose-{key}", data_key=key)))
-    return "".join(parts)
+            options = (tag("option", text, value=value) for value, text in entries.items())
+            select = tag("select", tag("option", everything, value=""), *options, id=f"choose-{key}", data_key=key)
+            parts.append(tag("label", tag("span", name), select))
+    return join(*parts)
 
 
-def _sections(facts: Facts) -> list[str]:
-    marked = highlights(facts)
-    unfolded = facts.n_clusters == 1
-    cards = "".join(cluster_card(facts, marked, k, unfolded=unfolded) for k in range(facts.n_clusters))
-    shown = []
+def _sections(facts: Facts) -> Iterator[Markup]:
     if facts.scores is not None:
-        table = Table(facts.scores.columns, facts.scores.rows).to_html()
-        shown.append(_section("scores", "Beside other ways", facts.scores.note, table))
-    shown.append(
-        _section(
-            "clusters",
-            "Clusters and what makes them",
-            UNITS + _unit_notes(facts),
-            tag("div", cards, class_="cards", data_print=str(facts.n_clusters <= MOST_PRINTED).lower()),
-        )
-    )
+        yield _section("scores", "Beside other ways", facts.scores.note, table(facts.scores.columns, facts.scores.rows))
+    yield _clusters(facts)
     if len(facts.sizes) > 1:
-        shown.append(
-            _section(
-                "where",
-                "Where the clusters are",
-                "Share of a site's rows in each cluster, in per cent; empty where it has none.",
-                sizes_table(facts),
-            )
-        )
-    shown.append(
-        _section(
-            "maps", "Maps of the views", _map_words(facts), _figures([view_map(facts, v) for v in facts.maps], "wide")
-        )
-    )
+        words = "Share of a site's rows in each cluster, in per cent; empty where it has none."
+        yield _section("where", "Where the clusters are", words, sizes_table(facts))
+    maps = (view_map(facts, h).to_html() for h in range(len(facts.views)))
+    yield _section("maps", "Maps of the views", _map_words(facts), tag("div", *maps, class_="figures wide"))
     if facts.assigned:
-        shown.append(_certainty_section(facts))
+        yield _site_models(facts)
     if facts.private is not None:
-        shown.append(_section("under-noise", "With noise: the privacy spent", *under_noise(facts, facts.private)))
-    shown.append(_section("view-weights", "View weights", _weight_words(facts), weights_table(facts)))
+        yield _section("under-noise", "With noise: the privacy spent", WORDS, show_noise(facts, facts.private))
+    yield _section("view-weights", "View weights", _weight_words(facts), weights_table(facts))
     if facts.rounds:
-        federated = any(r.bytes_up is not None for r in facts.rounds)
-        unit, title = ("round", "Rounds and bytes") if federated or facts.n_sites > 1 else ("iteration", "Iterations")
-        figures = [convergence(facts.rounds, unit), *([traffic(facts.rounds)] if federated else [])]
-        shown.append(_section("rounds", title, "", _figures(figures, "wide")))
-        if federated:
-            shown.append(
-                _section(
-                    "refused",
-                    "Refusals",
-                    "Messages are checked; one that cannot be right is left out, and the round goes on.",
-                    refusals(facts),
-                )
-            )
+        figures = [convergence(facts.rounds, unit=facts.step_name).to_html()]
+        if facts.has_traffic:
+            figures.append(traffic(facts.rounds).to_html())
+        title = "Rounds and bytes" if facts.step_name == "round" else "Iterations"
+        yield _section("rounds", title, "", tag("div", *figures, class_="figures wide"))
+    if facts.has_traffic:
+        words = "Messages are checked; one that cannot be right is left out, and the round goes on."
+        yield _section("refused", "Refusals", words, refusals_table(facts))
     if facts.privacy is not None:
-        shown.append(_section("privacy", "What was released", *_released(facts)))
+        yield _releases(facts, *facts.privacy)
     if facts.config:
-        shown.append(_section("again", "Run it again", *_again(facts)))
-    return shown
+        yield _repeat(facts)
 
 
-def _section(name: str, title: str, words: str, content: str) -> str:
-    said = tag("p", _code(words), class_="why") if words else ""
-    return tag("section", tag("h2", escape(title)) + said + content, id=f"section-{name}")
+def _section(name: str, title: str, words: str, *content: Any) -> Markup:
+    why = tag("p", _mark_code(words), class_="why") if words else ""
+    return tag("section", tag("h2", title), why, *content, id=f"section-{name}")
 
 
-def _figures(figures: Sequence[Figure], class_: str = "") -> str:
-    return tag("div", "".join(figure.to_html() for figure in figures), class_=f"figures {class_}".strip())
-
-
-def _unit_notes(facts: Facts) -> str:
-    """How a site is marked in the tables of features, and what their numbers are where they are not plain."""
-    mark = "mean of its rows in the cluster" if facts.measured is not None else "centre of its own model"
-    if not facts.assigned or facts.n_sites == 1:
-        marked = ""
-    elif facts.own_page_of is not None:
-        marked = f" The line marks this site: the {mark}."
-    else:
-        marked = f" Choose a site to see it beside: a line marks the {mark}."
-    return marked + _what_numbers_are(facts)
-
-
-def _what_numbers_are(facts: Facts) -> str:
+def _clusters(facts: Facts) -> Markup:
+    words = UNITS
+    if facts.assigned and facts.n_sites > 1:
+        mark = "mean of its rows in the cluster" if facts.has_rows else "centre of its own model"
+        own = facts.own_page_of is not None
+        words += " The line marks this site" if own else " Choose a site to see it beside"
+        words += f": the {mark}." if own else f": a line marks the {mark}."
     if facts.unit_rows:
-        return " Rows were divided by their length first, so that numbers are shares of it."
-    if not facts.spread_of_rows and facts.privacy is not None:
-        return " Means and spreads are those that were released, with noise."
-    return ""
+        words += " Rows were divided by their length first, so that numbers are shares of it."
+    elif not facts.spread_of_rows and facts.privacy is not None:
+        words += " Means and spreads are those that were released, with noise."
+    shown, unfolded = choose_features(facts), facts.n_clusters == 1
+    cards = (cluster_card(facts, shown, k, unfolded=unfolded) for k in range(facts.n_clusters))
+    printed = str(facts.n_clusters <= MOST_PRINTED).lower()
+    content = tag("div", *cards, class_="cards", data_print=printed)
+    return _section("clusters", "Clusters and what makes them", words, content)
 
 
 def _map_words(facts: Facts) -> str:
-    words = "The two directions in which {} of a view differ most, in spreads. Numbers are the centres of clusters."
-    if any(len(found.points) for found in facts.maps.values()):
-        words = words.format("rows") + " Dots are rows."
-    else:
-        words = words.format("centres")
-    if any(found.own_centers for found in facts.maps.values()):
+    maps = [find_map(facts, view) for view in facts.views]
+    rows = any(len(found.points) for found in maps)
+    words = f"The two directions in which {'rows' if rows else 'centres'} of a view differ most, in spreads."
+    words += " Numbers are the centres of clusters." + (" Dots are rows." if rows else "")
+    if any(found.own_centers for found in maps):
         own = facts.own_page_of is not None
         words += " Rings are" if own else " Choose a site to see, as rings, where"
         words += " the centres of the site's own model." if own else " the centres of its own model are."
@@ -221,26 +154,26 @@ def _map_words(facts: Facts) -> str:
     return words
 
 
-def _certainty_section(facts: Facts) -> str:
-    figures = [certainty_chart(facts)]
-    if facts.gains:
-        figures.append(gains_chart(facts.gains, held_out=facts.held_out))
+def _site_models(facts: Facts) -> Markup:
     words = "Certainty: largest membership of a row."
-    if facts.measured is not None:
+    if facts.has_rows:
         words += " Separation: 1 where rows lie on their centres, 0 where they are between two."
     if facts.personal:
         words += " Δ: how far the centres of the site's own model are from the global ones, in spreads."
-    if facts.shares:
+    if any(site.shares for site in facts.sites):
         words += (
             " Own: the share (0 to 1) of its own offset, scale, cluster sizes and so on that held-out rows let it keep."
         )
-    if any((a.labels != a.global_labels).any() for a in facts.assigned.values()):
+    if facts.n_moved:
         words += " Rows moved: share that is in another cluster than in the global model."
     title = "The site and its model" if len(facts.assigned) == 1 else "Sites and their models"
-    table, drawn = models_table(facts), "".join(figure.to_html() for figure in figures)
+    figures = [certainty(facts).to_html()]
+    if facts.gains:
+        figures.append(gains(facts.gains, held_out=facts.held_out).to_html())
+    parts = models_table(facts), *figures
     if len(figures) == 1 and not facts.personal:  # a narrow table has room beside the figure
-        return _section("sites", title, words, tag("div", table + drawn, class_="figures wide"))
-    return _section("sites", title, words, table + tag("div", drawn, class_="figures wide"))
+        return _section("sites", title, words, tag("div", *parts, class_="figures wide"))
+    return _section("sites", title, words, parts[0], tag("div", *figures, class_="figures wide"))
 
 
 def _weight_words(facts: Facts) -> str:
@@ -251,46 +184,41 @@ def _weight_words(facts: Facts) -> str:
     return words
 
 
-def _released(facts: Facts) -> tuple[str, str]:
-    assert facts.privacy is not None  # noqa: S101 - asked of a run with a budget only
+def _releases(facts: Facts, epsilon: float, delta: float) -> Markup:
     words = (
         "All that left a site under noise. Noise is given in units of the most that one row can change; the smaller, "
         "the more a release costs."
     )
-    epsilon, delta = facts.privacy
-    tables = tag("div", released_table(facts) + spent_table(facts), class_="figures")
-    return words, tables + tag("p", f"Together: epsilon {short(epsilon)} at delta {delta:g}.")
+    together = tag("p", f"Together: epsilon {brief(epsilon)} at delta {delta:g}.")
+    return _section("privacy", "What was released", words, show_releases(facts), together)
 
 
-def _again(facts: Facts) -> tuple[str, str]:
+def _repeat(facts: Facts) -> Markup:
     if not facts.command:
-        return "", tag("pre", escape(facts.config))
-    words = (
-        "A run with noise is not the same twice."
-        if facts.privacy
-        else "In the folder of the run. The same data and this file give the same model."
-    )
-    folded = tag("details", tag("summary", "config.toml") + tag("pre", escape(facts.config)))
-    return words, tag("pre", escape(facts.command)) + folded
+        return _section("again", "Run it again", "", tag("pre", facts.config))
+    words = "In the folder of the run. The same data and this file give the same model."
+    if facts.privacy:
+        words = "A run with noise is not the same twice."
+    folded = tag("details", tag("summary", "config.toml"), tag("pre", facts.config))
+    return _section("again", "Run it again", words, tag("pre", facts.command), folded)
 
 
 def _data(facts: Facts) -> dict[str, Any]:
-    """What selectors need: per site, sizes, certainty and where it is in the features that are shown."""
-    marked = highlights(facts)
-    own_page, many_views = facts.own_page_of is not None, len(facts.views) > MOST_VIEWS
-    numbers = {
+    """Collect what selectors need: per site, sizes, certainty and where it is in the features that are shown."""
+    shown, sizes = choose_features(facts), facts.sizes
+    sites = {
         s: {
-            "sizes": [int(n) for n in facts.sizes[s]],
-            "certainty": [int(n) for n in histogram(assignment.certainty)],
-            "features": site_values(facts, marked, s),
+            "sizes": sizes[s].tolist(),
+            "certainty": count_certainty(assignment.certainty).tolist(),
+            "features": site_values(facts, shown, s),
         }
         for s, assignment in facts.assigned.items()
     }
-    first = {"site": "0" if own_page else "", "view": "0" if many_views else ""}
-    return {"reach": marked.reach, **first, "sites": numbers}
+    site, view = "0" if facts.own_page_of is not None else "", "0" if len(facts.views) > MOST_VIEWS else ""
+    return {"reach": shown.reach, "least": WORTH_A_LABEL, "site": site, "view": view, "sites": sites}
 
 
-def _safe_json(document: Any) -> str:
-    """JSON that cannot end the element it stands in."""
+def _to_safe_json(document: Any) -> str:
+    """Write JSON that cannot end the element it stands in."""
     text = json.dumps(document, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

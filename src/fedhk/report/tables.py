@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 
-from fedhk.report.facts import Facts
-from fedhk.report.svg import escape, tag
-from fedhk.report.words import counted, fixed, number, percent
+from fedhk.summary.facts import Assignment, Facts, Site
+from fedhk.summary.html import Cell, Markup, join, table, tag
+from fedhk.summary.words import number, percent, plural, two_digits
 
 # Longer tables are folded.
 MOST_ROWS = 15
 
-# What a site took of its own rows, in words.
+# What sites may have of their own, in words.
 COMPONENTS = {
     "shift": "offset",
     "spread": "scale",
@@ -28,131 +30,108 @@ COMPONENTS = {
 }
 
 
-def shaded(value: float, text: str) -> str:
-    """A cell whose background says how large its number is, 0 to 1."""
-    if not math.isfinite(value):
-        return tag("td", escape(text), class_="none")
-    level = f"{min(max(value, 0.0), 1.0):.2f}".removeprefix("0")
-    return f"<td>{escape(text)}</td>" if level == ".00" else f'<td style="--s:{level}">{escape(text)}</td>'
-
-
-def site_table(name: str, columns: Sequence[str], rows: Sequence[tuple[int | None, str, Sequence[str]]]) -> str:
-    """A table with a row per site; rows are (number of the site, its name, cells as markup). Long ones are folded."""
-    head = "".join(tag("th", escape(column), scope="col") for column in columns)
-    body = "".join(
-        tag("tr", tag("th", escape(site), scope="row", title=site) + "".join(cells), data_s=s)
-        for s, site, cells in rows
-    )
-    table = tag("div", tag("table", tag("thead", tag("tr", head)) + tag("tbody", body)), class_="scroll")
-    if len(rows) <= MOST_ROWS:
-        return tag("div", table, id=name)
-    return tag("details", tag("summary", f"{counted(len(rows), 'row')} by site") + table, id=name)
-
-
-def sizes_table(facts: Facts) -> str:
-    """Share of each site's rows that is in each cluster, in per cent."""
-    rows = []
-    most = max(float((sizes / max(int(sizes.sum()), 1)).max()) for sizes in facts.sizes.values()) or 1.0
-    for s, sizes in facts.sizes.items():
-        total = max(int(sizes.sum()), 1)
-        cells = [
-            shaded(n / total / most, "" if n == 0 else "<1" if n / total < 0.005 else f"{100 * n / total:.0f}")
-            for n in sizes
-        ]
-        rows.append((s, facts.sites[s].name, [tag("td", f"{sizes.sum():,}"), *cells]))
-    return site_table("sizes", ("site", "rows", *map(str, range(facts.n_clusters))), rows)
-
-
-def weights_table(facts: Facts) -> str:
-    """View weights by site; a site without a view has none."""
-    names = [view.name for view in facts.views]
-    rows: list[tuple[int | None, str, Sequence[str]]] = [
-        (
-            None,
-            "global model" if facts.n_sites > 1 else "model",
-            [shaded(view.weight, number(view.weight)) for view in facts.views],
-        )
+def sizes_table(facts: Facts) -> Markup:
+    """Show the share of each site's rows that is in each cluster, in per cent."""
+    shares = {s: sizes / max(int(sizes.sum()), 1) for s, sizes in facts.sizes.items()}
+    most = max(float(share.max()) for share in shares.values()) or 1.0
+    rows = [
+        (facts.sites[s].name, f"{facts.sizes[s].sum():,}", *(Cell(_in_percent(n), n / most) for n in share))
+        for s, share in shares.items()
     ]
+    columns = ("site", "rows", *range(facts.n_clusters))
+    return _fold("sizes", f"{plural(len(rows), 'row')} by site", columns, rows, list(shares))
+
+
+def _in_percent(share: float) -> str:
+    return "" if share == 0 else "<1" if share < 0.005 else f"{100 * share:.0f}"
+
+
+def weights_table(facts: Facts) -> Markup:
+    """Show view weights by site; a site without a view has none."""
+    common = [Cell(number(view.weight), view.weight) for view in facts.views]
+    rows: list[Sequence[Any]] = [("global model" if facts.n_sites > 1 else "model", *common)]
+    sites: list[int | None] = [None]
     for s, site in enumerate(facts.sites):
-        if not site.views or facts.n_sites == 1:
-            continue
-        weights = [site.weights.get(view.name, view.weight) for view in facts.views]
-        cells = [
-            shaded(weight, number(weight)) if name in site.views else tag("td", "no data", class_="none")
-            for name, weight in zip(names, weights, strict=True)
-        ]
-        rows.append((s, site.name, cells))
-    return site_table("weights", ("", *names), rows)
+        if site.views and facts.n_sites > 1:
+            weights = {view.name: site.weights.get(view.name, view.weight) for view in facts.views}
+            cells = (Cell(number(w), w) if v in site.views else Cell("no data", css="none") for v, w in weights.items())
+            rows.append((site.name, *cells))
+            sites.append(s)
+    columns = ("", *(view.name for view in facts.views))
+    return _fold("weights", f"{plural(len(rows), 'row')} by site", columns, rows, sites)
 
 
-def models_table(facts: Facts) -> str:
-    """Each site: rows, clusters, certainty, separation, and how far its own model is from the global one."""
-    components = [c for c in COMPONENTS if any(share.get(c, 0.0) > 0 for share in facts.shares.values())]
-    names = [view.name for view in facts.views] if facts.personal else []
-    separation = facts.measured.separation if facts.measured is not None else {}
-    moves = any(np.any(a.labels != a.global_labels) for a in facts.assigned.values())
-    lacking = {site.name: [v.name for v in facts.views if v.name not in site.views] for site in facts.sites}
-    lacks = any(lacking.values())
-    rows = []
-    for s, site in enumerate(facts.sites):
-        found = site.assignment
-        if found is None:
-            continue
-        n_rows = len(found.labels)
-        cells = [
-            tag("td", f"{n_rows:,}"),
-            *([tag("td", escape(", ".join(lacking[site.name])))] if lacks else []),
-            tag("td", f"{len(np.unique(found.labels))} of {facts.n_clusters}"),
-            tag("td", fixed(float(found.certainty.mean())) if n_rows else "–"),
-        ]
-        if separation:
-            cells.append(tag("td", fixed(separation.get(s, math.nan))))
-        if moves:
-            cells.append(tag("td", percent(float(np.mean(found.labels != found.global_labels))) if n_rows else "–"))
-        distances = facts.distances(site)
-        cells += [shaded(d := distances.get(name, math.nan), fixed(d)) for name in names]
-        taken = facts.shares.get(site.name, {})
-        cells += [shaded(value := taken.get(c, 0.0), fixed(value)) for c in components]
-        rows.append((s, site.name, cells))
-    columns = (
-        "site",
-        "rows",
-        *(("lacks",) if lacks else ()),
-        "clusters found",
-        "certainty",
-        *(("separation",) if separation else ()),
-        *(("rows moved",) if moves else ()),
-        *(f"Δ {name}" for name in names),
-        *(f"own {COMPONENTS[c]}" for c in components),
-    )
-    return site_table("models", columns, rows)
+def models_table(facts: Facts) -> Markup:
+    """Show rows, clusters, certainty and separation of each site, and how far its own model is from the global one."""
+    columns = _model_columns(facts)
+    rows = [
+        (facts.sites[s].name, *(show(facts.sites[s], found) for show in columns.values()))
+        for s, found in facts.assigned.items()
+    ]
+    return _fold("models", f"{plural(len(rows), 'row')} by site", ("site", *columns), rows, list(facts.assigned))
 
 
-def refusals(facts: Facts) -> str:
-    """Which answers were refused, when and why, and when sites did not answer."""
-    rows = [(r.number, site, why) for r in facts.rounds for site, why in r.refused.items()]
+def _model_columns(facts: Facts) -> dict[str, Callable[[Site, Assignment], Any]]:
+    """Choose the columns that this run has something for, each with what it shows of a site."""
+    columns: dict[str, Callable[[Site, Assignment], Any]] = {"rows": lambda _, a: f"{len(a.labels):,}"}
+    if any(_lacking(facts, site) for site in facts.sites):
+        columns["lacks"] = lambda site, _: _lacking(facts, site)
+    columns["clusters found"] = lambda _, a: f"{len(np.unique(a.labels))} of {facts.n_clusters}"
+    columns["certainty"] = lambda _, a: two_digits(_mean(a.certainty))
+    if facts.has_rows:
+        columns["separation"] = lambda site, _: two_digits(site.separation)
+    if facts.n_moved:
+        columns["rows moved"] = lambda _, a: percent(_mean(a.labels != a.global_labels))
+    if facts.personal:
+        for view in facts.views:
+            columns[f"Δ {view.name}"] = partial(_show_distance, facts, view.name)
+    for component, name in COMPONENTS.items():
+        if any(site.shares.get(component, 0.0) > 0 for site in facts.sites):
+            columns[f"own {name}"] = partial(_show_share, component)
+    return columns
+
+
+def _lacking(facts: Facts, site: Site) -> str:
+    return ", ".join(view.name for view in facts.views if view.name not in site.views)
+
+
+def _mean(values: Any) -> float:
+    return float(np.mean(values)) if len(values) else math.nan
+
+
+def _show_distance(facts: Facts, view: str, site: Site, _: Assignment) -> Cell:
+    distance = facts.distances(site).get(view, math.nan)
+    return Cell(two_digits(distance), distance)
+
+
+def _show_share(component: str, site: Site, _: Assignment) -> Cell:
+    share = site.shares.get(component, 0.0)
+    return Cell(two_digits(share), share)
+
+
+def refusals_table(facts: Facts) -> Markup:
+    """Show which answers were refused, when and why, and when sites did not answer."""
+    rows = [
+        (r.number, Cell(site, css="text"), Cell(why, css="text"))
+        for r in facts.rounds
+        for site, why in r.refused.items()
+    ]
     most = max((r.sites or 0 for r in facts.rounds), default=0)
-    short = [r for r in facts.rounds if r.sites is not None and r.sites < most]
-    told = ""
+    short = [r.sites for r in facts.rounds if r.sites is not None and r.sites < most]
+    text: str = ""
     if short:
-        told = tag(
-            "p",
-            f"In {counted(len(short), 'round')} fewer than {most} sites counted; the least were "
-            f"{min(r.sites or 0 for r in short)}.",
-        )
+        counted = f"In {plural(len(short), 'round')} fewer than {most} sites counted; the least were {min(short)}."
+        text = tag("p", counted)
     if not rows:
-        return told + tag("p", "No answer was refused.", id="refusals")
-    body = "".join(
-        tag(
-            "tr",
-            tag("th", str(n), scope="row")
-            + tag("td", escape(site), class_="text")
-            + tag("td", escape(why), class_="text"),
-        )
-        for n, site, why in rows
-    )
-    head = "".join(tag("th", text, scope="col") for text in ("round", "site", "reason"))
-    table = tag("div", tag("table", tag("thead", tag("tr", head)) + tag("tbody", body)), class_="scroll")
+        return join(text, tag("p", "No answer was refused.", id="refusals"))
+    return join(text, _fold("refusals", f"{len(rows):,} refusals", ("round", "site", "reason"), rows))
+
+
+def _fold(
+    name: str, summary: str, columns: Sequence[Any], rows: Sequence[Sequence[Any]], sites: Sequence[int | None] = ()
+) -> Markup:
+    """Make a table, folded below its summary if it is long."""
+    made = table(columns, rows, sites)
     if len(rows) <= MOST_ROWS:
-        return told + tag("div", table, id="refusals")
-    return told + tag("details", tag("summary", f"{len(rows):,} refusals") + table, id="refusals")
+        return tag("div", made, id=name)
+    return tag("details", tag("summary", summary), made, id=name)

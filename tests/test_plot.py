@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from sklearn.exceptions import NotFittedError
 
 import fedhk
 from fedhk import plot
 from fedhk.datasets import make_sites
 from fedhk.errors import DataError
-from fedhk.report.notebook import model_html
-from report.pages import dots
+from fedhk.privacy import DifferentialPrivacy
+from report.pages import HOSTILE, Page, dots
 
 
 @pytest.fixture(scope="module")
@@ -54,30 +56,58 @@ def test_tables_are_shown_and_saved_as_pages_only(model, sites, tmp_path, name):
         figure.save(tmp_path / "figure.svg")
 
 
+@pytest.mark.parametrize("name", DRAWN)
+def test_drawings_go_on_given_axes_and_show_their_own(model, sites, tmp_path, name):
+    figure = Figure()
+    left, right = figure.subplots(1, 2)
+    made = getattr(plot, name)(model, sites, ax=right)
+    assert made.ax is right
+    assert made.figure is figure
+    assert right.has_data()
+    assert not left.has_data()
+    own = getattr(plot, name)(model, sites)
+    assert own.figure is not figure
+    own.figure.savefig(tmp_path / "figure.png")  # an ordinary figure of matplotlib
+
+
+def test_all_functions_have_the_same_arguments_first():
+    for name in plot.__all__:
+        parameters = inspect.signature(getattr(plot, name)).parameters
+        if name != "Plot":
+            assert list(parameters)[:2] == ["model", "sites"]
+            assert [p.name for p in parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD] == ["model", "sites"]
+            assert "site" in parameters
+            assert ("ax" in parameters) == (name in DRAWN)
+
+
 def test_a_map_has_every_row_of_few(model, sites):
-    assert dots(plot.view_map(model, 0, sites).svg) == sum(len(views[0]) for views in sites.values())
-    assert dots(plot.view_map(model, 0).svg) == 0
+    assert dots(plot.view_map(model, sites).svg) == sum(len(views[0]) for views in sites.values())
+    assert dots(plot.view_map(model).svg) == 0
 
 
 def test_a_map_of_a_site_has_its_rows_alone(model, sites):
-    assert dots(plot.view_map(model, 0, sites, site="site-01").svg) == len(sites["site-01"][0])
+    assert dots(plot.view_map(model, sites, site="site-01").svg) == len(sites["site-01"][0])
 
 
 def test_what_cannot_be_drawn_is_refused_by_name(model, sites, tmp_path):
     with pytest.raises(ValueError, match="view='x' is not a view"):
-        plot.view_map(model, "x")
+        plot.view_map(model, view="x")
     with pytest.raises(ValueError, match="cluster=3 must be from 0 to 2"):
-        plot.cluster_features(model, 3)
+        plot.cluster_features(model, cluster=3)
     with pytest.raises(DataError, match="site='x' is not in this model"):
         plot.certainty(model, site="x")
     with pytest.raises(DataError, match="the model was fitted to"):
-        plot.view_map(model, 0, {name: [view[1:] for view in views] for name, views in sites.items()})
+        plot.view_map(model, {name: [view[1:] for view in views] for name, views in sites.items()})
     with pytest.raises(NotFittedError):
         plot.convergence(fedhk.EFKMVC(3))
     model.save(tmp_path / "model.safetensors")
     loaded = fedhk.load(tmp_path / "model.safetensors")
     with pytest.raises(ValueError, match="no memberships to draw"):
         plot.certainty(loaded)
+    with pytest.raises(DataError, match="loaded from a file"):
+        plot.view_map(loaded, sites)
+    with pytest.raises(ValueError, match="give sites="):
+        plot.gains(model)
     assert plot.convergence(loaded).svg
 
 
@@ -103,7 +133,27 @@ def test_sparse_text_and_tensors_are_drawn():
     assert "[3, 2]" in page or "[0, 0]" in page or "[1, " in page
 
 
-def test_an_estimator_says_what_it_found(model):
-    text = model_html(model)
-    assert "3 clusters among" in text
-    assert "<svg" in text
+def test_figures_of_a_private_model_keep_to_what_was_released():
+    sites = make_sites(3, 300, n_clusters=2, random_state=0).sites
+    budget = DifferentialPrivacy(epsilon=40.0, delta=1e-5, bounds=(-30, 30))
+    model = fedhk.EFKMVC(2, privacy=budget, random_state=0).fit(sites)
+    for draw in (plot.certainty, plot.cluster_sizes):
+        with pytest.raises(ValueError, match="only a site may see its labels"):
+            draw(model)
+        assert draw(model, site="site-01").html
+    assert "Centres only" in plot.view_map(model, sites).html
+    own = plot.view_map(model, sites, site="site-01").html
+    assert "Centres only" not in own
+    assert dots(own) == len(model.labels_["site-01"])
+
+
+def test_hostile_names_of_a_real_fit_are_text(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    sites = {
+        f"{HOSTILE}{s}": {HOSTILE: pandas.DataFrame(rng.normal(size=(40, 2)), columns=[HOSTILE, "b"])} for s in range(2)
+    }
+    model = fedhk.EFKMVC(2, random_state=0).fit(sites)
+    page = Page(plot.report(model, sites).save(tmp_path / "page.html").read_text("utf-8"))
+    assert page.count("script") == 2
+    assert HOSTILE in page.words

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -17,7 +18,7 @@ class View:
     Parameters
     ----------
     name : str
-        What it is called.
+        Its name.
     features : tuple of str
         Names of its columns; of a tensor, places such as "[2, 3]".
     centers : array of shape (c, d)
@@ -36,7 +37,7 @@ class View:
     spread: FloatArray
 
     def deviations(self, values: FloatArray) -> FloatArray:
-        """How far values in input units are from the mean of all rows, in spreads; 0 for constants."""
+        """Express values in spreads from the mean of all rows; 0 for constants."""
         varies = self.spread > 0
         result: FloatArray = np.where(varies, (values - self.mean) / np.where(varies, self.spread, 1.0), 0.0)
         return result
@@ -61,20 +62,24 @@ class Assignment:
 
 @dataclass(frozen=True, eq=False)
 class Site:
-    """One site: its name and views are known to all, the rest only where the page may show it.
+    """One site. Everybody knows its name and views; the rest is there only where the page may show it.
 
     Parameters
     ----------
     name : str
-        What it is called.
+        Its name.
     views : tuple of str
         The views that it has.
     assignment : Assignment or None
         Clusters of its rows.
-    centers : dict of str to array of shape (c, d)
-        Centres of its own model in input units, by view.
-    weights : dict of str to float
-        View weights of its own model.
+    centers, weights : dict of str to array of shape (c, d), and to float
+        Centres in input units and view weights of its own model, by view.
+    shares : dict of str to float
+        Share of its own that it uses, by component of the model.
+    cluster_means : dict of str to array of shape (c, d)
+        Mean of its rows in each cluster, by view, in input units; NaN where there are none. Empty without rows.
+    separation : float
+        Mean over rows of 1 - (distance to the own centre) / (distance to the next): 1 on the centres, 0 between two.
     """
 
     name: str
@@ -82,6 +87,9 @@ class Site:
     assignment: Assignment | None = None
     centers: Mapping[str, FloatArray] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
+    shares: Mapping[str, float] = field(default_factory=dict)
+    cluster_means: Mapping[str, FloatArray] = field(default_factory=dict)
+    separation: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -129,22 +137,6 @@ class MapPoints:
     n_rows: int = 0
 
 
-@dataclass(frozen=True, eq=False)
-class Measured:
-    """What rows tell beyond labels, by number of the site.
-
-    Parameters
-    ----------
-    cluster_means : dict of int to dict of str to array of shape (c, d)
-        Mean of the site's rows in each cluster, by view, in input units; NaN where there are none.
-    separation : dict of int to float
-        Mean of 1 - (distance to the own centre) / (distance to the next): 1 on the centres, 0 between two.
-    """
-
-    cluster_means: Mapping[int, Mapping[str, FloatArray]]
-    separation: Mapping[int, float]
-
-
 @dataclass(frozen=True)
 class Gain:
     """Objective per row of a site's rows, under each kind of model that there is; lower is better."""
@@ -156,17 +148,7 @@ class Gain:
 
 @dataclass(frozen=True)
 class Scores:
-    """Ways to cluster the same rows, measured against classes that are known; a row of the table each.
-
-    Parameters
-    ----------
-    note : str
-        What was measured and how.
-    columns : tuple of str
-        Of the table; the first names the way.
-    rows : tuple of tuple of str
-        The table.
-    """
+    """A table of ways to cluster the same rows, measured against known classes, and a note how."""
 
     note: str
     columns: tuple[str, ...]
@@ -179,36 +161,24 @@ class Facts:
 
     Parameters
     ----------
-    title, algorithm : str
-        Name of the run, and of what was run.
+    title, algorithm, config, command, version : str
+        Name of the run, what was run, what repeats it, and the version of FedHK.
     views : tuple of View
         The views of the global model.
     sites : tuple of Site
         All sites; on the page of a site that one alone.
-    n_sites : int
-        How many sites took part.
+    n_sites, n_rows : int
+        Sites that took part, and rows of all of them; None where that is not released.
     rounds : tuple of Round
         The history.
-    objective : float
-        At the end.
-    converged : bool or None
-        Whether the run stopped because nothing changed any more; None where that is not known.
-    stop_reason : str
-        Why it stopped.
+    converged, stop_reason : bool or None, str
+        Whether the run stopped because nothing changed any more, where that is known, and why it stopped.
     fuzzifier : float
         How much clusters share rows; close to 1, hardly.
-    n_rows : int or None
-        Rows of all sites together; None where that is not released.
     maps : dict of str to MapPoints
-        By view.
-    measured : Measured or None
-        What rows tell, where they are there and may be shown.
-    gains : tuple of Gain
-        What personalization gained.
-    held_out : bool
-        Whether gains are measured on rows that no model saw.
-    shares : dict of str to dict of str to float
-        What each site took of its own rows, by site and component.
+        Maps of rows by view, where rows may be shown.
+    gains, held_out : tuple of Gain, bool
+        What personalization gained, and whether that is measured on rows that no model saw.
     privacy : tuple of (float, float) or None
         (epsilon, delta) that was spent.
     secure : bool
@@ -231,10 +201,6 @@ class Facts:
         Whether rows were divided by their length, so that centres are not in input units.
     notes : tuple of str
         What is missing on the page, and why.
-    config, command : str
-        The configuration and the command that repeat the run.
-    version : str
-        Of FedHK.
     """
 
     title: str
@@ -243,16 +209,13 @@ class Facts:
     sites: tuple[Site, ...]
     n_sites: int
     rounds: tuple[Round, ...]
-    objective: float
     converged: bool | None
     stop_reason: str
     fuzzifier: float
     n_rows: int | None = None
     maps: Mapping[str, MapPoints] = field(default_factory=dict)
-    measured: Measured | None = None
     gains: tuple[Gain, ...] = ()
     held_out: bool = False
-    shares: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     privacy: tuple[float, float] | None = None
     secure: bool = False
     releases: tuple[tuple[str, int, float], ...] = ()
@@ -284,6 +247,21 @@ class Facts:
         return {s: np.bincount(a.labels, minlength=self.n_clusters) for s, a in self.assigned.items()}
 
     @property
+    def has_rows(self) -> bool:
+        """Whether rows were read."""
+        return any(site.cluster_means for site in self.sites)
+
+    @property
+    def n_moved(self) -> int:
+        """Rows that are in another cluster than in the global model."""
+        return sum(int(np.sum(a.labels != a.global_labels)) for a in self.assigned.values())
+
+    @property
+    def has_traffic(self) -> bool:
+        """Whether bytes were counted."""
+        return any(record.bytes_up is not None for record in self.rounds)
+
+    @property
     def bytes_up(self) -> int:
         """Bytes that sites sent."""
         return sum(r.bytes_up or 0 for r in self.rounds)
@@ -292,6 +270,11 @@ class Facts:
     def bytes_down(self) -> int:
         """Bytes that were sent to sites."""
         return sum(r.bytes_down or 0 for r in self.rounds)
+
+    @property
+    def step_name(self) -> str:
+        """What a record of the history is: a round, or an iteration at one site."""
+        return "round" if self.has_traffic or self.n_sites > 1 else "iteration"
 
     @property
     def personal(self) -> bool:

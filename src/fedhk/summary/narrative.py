@@ -1,4 +1,4 @@
-"""A run in sentences, for those who read nothing else."""
+"""A run in a few numbers and sentences, for those who read nothing else."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from fedhk.report.facts import Facts
-from fedhk.report.words import counted, listed, number, percent, seconds, short, size
+from fedhk.summary.facts import Facts
+from fedhk.summary.words import brief, join_names, number, percent, plural, seconds, size
 
 ALGORITHMS = {
     "e-fkmvc": "Federated heat-kernel multi-view clustering (E-FKMVC)",
@@ -23,19 +23,37 @@ UNSURE = 0.6
 
 
 def paragraphs(facts: Facts) -> list[tuple[str, str]]:
-    """The summary: what each paragraph is about, and its text. Plain text, not escaped."""
-    told = [
-        ("Found", _found(facts)),
-        ("How sure", _how_sure(facts)),
-        ("Cost", _cost(facts)),
-        ("Privacy", privacy_words(facts) + _once_more(facts)),
-        ("Own models", _own_models(facts)),
+    """Write the summary: what each paragraph is about, and its text. Plain text, not escaped."""
+    texts = [
+        ("Found", _tell_clusters(facts)),
+        ("How sure", _tell_certainty(facts)),
+        ("Cost", _tell_cost(facts)),
+        ("Privacy", tell_privacy(facts) + _tell_run_with_noise(facts)),
+        ("Own models", _tell_own_models(facts)),
     ]
-    return [(about, text) for about, text in told if text]
+    return [(about, text) for about, text in texts if text]
+
+
+def tiles(facts: Facts) -> list[tuple[str, str]]:
+    """List the numbers that people ask for first, and what each is."""
+    separation = mean_separation(facts)
+    with_noise = facts.private.privacy if facts.private is not None else None
+    found = [
+        (f"{facts.n_clusters:,}", "cluster" if facts.n_clusters == 1 else "clusters"),
+        (f"{facts.n_rows:,}" if facts.n_rows else "", "rows"),
+        (f"{facts.n_sites:,}" if facts.n_sites > 1 else "", "sites"),
+        (f"{len(facts.views):,}", "view" if len(facts.views) == 1 else "views"),
+        ("" if separation is None else number(separation, 2), "separation, 0 to 1"),
+        (f"{len(facts.rounds):,}" if facts.rounds else "", f"{facts.step_name}s"),
+        (size(facts.bytes_up + facts.bytes_down) if facts.has_traffic else "", "sent, both ways"),
+        (f"ε {brief(facts.privacy[0])}" if facts.privacy else "", "privacy spent"),
+        (f"ε {brief(with_noise[0])}" if with_noise else "", "privacy, with noise"),
+    ]
+    return [(value, what) for value, what in found if value]
 
 
 def banner(facts: Facts) -> str:
-    """Who may see the page."""
+    """Say who may see the page."""
     if facts.released_only:
         kept = "only what the sites released under noise" if facts.privacy else "only sums over all sites"
         return (
@@ -44,19 +62,19 @@ def banner(facts: Facts) -> str:
         )
     if facts.own_page_of is not None:
         return f"Page of site {facts.own_page_of}. It shows rows of this site and none of others: keep it at the site."
-    if facts.measured is not None and facts.n_sites > 1:
+    if facts.has_rows and facts.n_sites > 1:
         return "Made where the rows of all sites can be read: maps show single rows. Share it as you would share them."
     return ""
 
 
-def _found(facts: Facts) -> str:
-    where = f" at {counted(facts.n_sites, 'site')}" if facts.n_sites > 1 else ""
-    views = f"described by {counted(len(facts.views), 'view')} ({listed([view.name for view in facts.views])})"
+def _tell_clusters(facts: Facts) -> str:
+    where = f" at {plural(facts.n_sites, 'site')}" if facts.n_sites > 1 else ""
+    views = f"described by {plural(len(facts.views), 'view')} ({join_names([view.name for view in facts.views])})"
     rows = f"{facts.n_rows:,} rows" if facts.n_rows else ""
     if facts.own_page_of is not None:
-        text = f"{counted(facts.n_clusters, 'cluster')} that mean the same{where}, {views}. This page shows {rows}."
+        text = f"{plural(facts.n_clusters, 'cluster')} that mean the same{where}, {views}. This page shows {rows}."
     else:
-        text = f"{counted(facts.n_clusters, 'cluster')}{' among ' if rows else ''}{rows}{where}, {views}."
+        text = f"{plural(facts.n_clusters, 'cluster')}{' among ' if rows else ''}{rows}{where}, {views}."
     sizes = np.sum(list(facts.sizes.values()), axis=0) if facts.sizes else None
     if sizes is not None and sizes.sum():
         filled = np.where(sizes > 0, sizes, sizes.max())
@@ -67,11 +85,11 @@ def _found(facts: Facts) -> str:
         )
         empty = int(np.sum(sizes == 0))
         if empty:
-            text += f" {counted(empty, 'cluster')} {'has' if empty == 1 else 'have'} no row."
+            text += f" {plural(empty, 'cluster')} {'has' if empty == 1 else 'have'} no row."
     return text
 
 
-def _how_sure(facts: Facts) -> str:
+def _tell_certainty(facts: Facts) -> str:
     if facts.released_only:
         return (
             "Not known here: certainty is computed from rows, at the sites. Noise moves centres; the page of a site "
@@ -87,16 +105,12 @@ def _how_sure(facts: Facts) -> str:
     )
     separation = mean_separation(facts)
     if separation is not None:
-        judged = (
-            "well apart"
-            if separation >= 0.5
-            else "apart, with rows between them"
-            if separation >= 0.25
-            else "hardly apart"
-        )
+        apart = "hardly apart"
+        if separation >= 0.25:
+            apart = "well apart" if separation >= 0.5 else "apart, with rows between them"
         text += (
             f" Separation is {number(separation, 2)} (1: rows lie on their centres, 0: between two): clusters are "
-            f"{judged}."
+            f"{apart}."
         )
     if facts.fuzzifier < 1.2:
         text += (
@@ -107,40 +121,35 @@ def _how_sure(facts: Facts) -> str:
 
 
 def mean_separation(facts: Facts) -> float | None:
-    """Separation of all rows that were read; None where there are none."""
-    if facts.measured is None:
-        return None
+    """Average the separation over all rows that were read; None where there are none."""
     pairs = [
-        (value, len(facts.assigned[s].labels))
-        for s, value in facts.measured.separation.items()
-        if math.isfinite(value) and s in facts.assigned
+        (facts.sites[s].separation, len(assignment.labels))
+        for s, assignment in facts.assigned.items()
+        if math.isfinite(facts.sites[s].separation)
     ]
     total = sum(rows for _, rows in pairs)
     return sum(value * rows for value, rows in pairs) / total if total else None
 
 
-def _cost(facts: Facts) -> str:
+def _tell_cost(facts: Facts) -> str:
     if not facts.rounds:
         return ""
-    spent = sum(record.seconds for record in facts.rounds)
-    time = f", {seconds(spent)}" if spent > 0 else ""
-    federated = any(record.bytes_up is not None for record in facts.rounds)
-    text = f"{counted(len(facts.rounds), 'round' if federated or facts.n_sites > 1 else 'iteration')}{time}."
-    if federated:
+    total = sum(record.seconds for record in facts.rounds)
+    text = plural(len(facts.rounds), facts.step_name) + (f", {seconds(total)}." if total > 0 else ".")
+    if facts.has_traffic:
         text += f" Sites sent {size(facts.bytes_up)} and received {size(facts.bytes_down)}. No row left its site."
-    ended = (
-        " The run converged." if facts.converged else " The run did not converge." if facts.converged is False else ""
-    )
-    if facts.privacy and facts.converged is False:
-        ended = ""  # with a budget, the number of rounds is set before
     refused = sorted({site for record in facts.rounds for site in record.refused})
     if refused:
-        text += f" Answers of {listed(refused)} were refused at least once."
-    return f"{text}{ended} {facts.stop_reason}".strip()
+        text += f" Answers of {join_names(refused)} were refused at least once."
+    if facts.converged:
+        text += " The run converged."
+    elif facts.converged is False and not facts.privacy:  # with a budget, the number of rounds is set before
+        text += " The run did not converge."
+    return f"{text} {facts.stop_reason}".strip()
 
 
-def privacy_words(facts: Facts) -> str:
-    """What was promised about single rows, who added the noise, and what that means; nothing at one site."""
+def tell_privacy(facts: Facts) -> str:
+    """Say what was promised about single rows, who added the noise, and what that means; nothing at one site."""
     if facts.n_sites < 2 and facts.privacy is None:
         return ""
     masks = "The server saw sums over all sites only (secure sums). " if facts.secure else ""
@@ -154,55 +163,50 @@ def privacy_words(facts: Facts) -> str:
     weak = " That is a weak promise." if epsilon >= 3.5 else ""
     shared = "the sites shared one noise" if facts.secure else "every site added the whole noise to its own numbers"
     return (
-        f"{masks}Noise was added to all that left the sites ({shared}): epsilon {short(epsilon)} at delta {delta:g} "
+        f"{masks}Noise was added to all that left the sites ({shared}): epsilon {brief(epsilon)} at delta {delta:g} "
         f"for one row in the whole run. Whatever the model is used for, nobody's odds of guessing right about a row "
         f"grow by more than {odds}, but for a probability of {delta:g}.{weak}"
     )
 
 
-def _once_more(facts: Facts) -> str:
-    """What the run with noise spent, where the page has one."""
+def _tell_run_with_noise(facts: Facts) -> str:
+    """Say what the run with noise spent, where the page has one."""
     if facts.private is None or facts.private.privacy is None:
         return ""
     epsilon, delta = facts.private.privacy
-    return f" Once more with noise, the sites spent epsilon {short(epsilon)} at delta {delta:g}: see below."
+    return f" Once more with noise, the sites spent epsilon {brief(epsilon)} at delta {delta:g}: see below."
 
 
-def _own_models(facts: Facts) -> str:
+def _tell_own_models(facts: Facts) -> str:
     if facts.released_only or facts.n_sites < 2 or not facts.assigned:
         return ""
-    who = "The site uses" if facts.own_page_of is not None else "All sites use"
-    moved = sum(int(np.sum(a.labels != a.global_labels)) for a in facts.assigned.values())
-    if not facts.personal and not moved:
-        return f"{who} the global model as it is."
-    pairs = [
-        (g.objectives["global"], g.objectives["personal"])
-        for g in facts.gains
-        if {"global", "personal"} <= g.objectives.keys()
-    ]
+    if not facts.personal and not facts.n_moved:
+        return f"{'The site uses' if facts.own_page_of is not None else 'All sites use'} the global model as it is."
+    moved = ""
+    if facts.n_rows:
+        moved = f" {percent(facts.n_moved / facts.n_rows)} of the rows are in another cluster than in the global model."
+    pairs = [(g.objectives.get("global", math.nan), g.objectives.get("personal", math.nan)) for g in facts.gains]
     pairs = [pair for pair in pairs if all(map(math.isfinite, pair))]
-    share = (
-        f" {percent(moved / facts.n_rows)} of the rows are in another cluster than in the global model."
-        if facts.n_rows
-        else ""
-    )
     if not pairs:
-        return f"Sites have models of their own.{share}"
+        return f"Sites have models of their own.{moved}"
     before, after = (float(np.mean(values)) for values in zip(*pairs, strict=True))
-    better = sum(own < common for common, own in pairs)
+    change = "the same"
+    if before > 0:
+        change = f"{percent(abs(after - before) / before)} {'lower' if after < before else 'higher'}"
     where = "rows that no model saw" if facts.held_out else "the rows they were fitted to (which favours them)"
-    change = (
-        f"{percent(abs(after - before) / before)} {'lower' if after < before else 'higher'}"
-        if before > 0
-        else "the same"
-    )
-    alone = [g.objectives["alone"] for g in facts.gains if math.isfinite(g.objectives.get("alone", math.nan))]
-    if alone and (lone := float(np.mean(alone))) < after:
-        share += (
-            f" Models that sites make alone reach {number(lone)}: they fit closer, but their clusters mean nothing at "
-            "other sites."
-        )
     return (
-        f"Own models are better at {better} of {counted(len(pairs), 'site')}, on {where}: the objective per row is "
-        f"{number(after, 3)} against {number(before, 3)} with the global model, {change}.{share}"
+        f"Own models are better at {sum(own < common for common, own in pairs)} of {plural(len(pairs), 'site')}, on "
+        f"{where}: the objective per row is {number(after, 3)} against {number(before, 3)} with the global model, "
+        f"{change}.{moved}{_tell_models_alone(facts, after)}"
+    )
+
+
+def _tell_models_alone(facts: Facts, own: float) -> str:
+    """Compare with models that sites make alone, where those fit closer than own models."""
+    alone = [g.objectives["alone"] for g in facts.gains if math.isfinite(g.objectives.get("alone", math.nan))]
+    if not alone or float(np.mean(alone)) >= own:
+        return ""
+    return (
+        f" Models that sites make alone reach {number(float(np.mean(alone)))}: they fit closer, but their clusters "
+        "mean nothing at other sites."
     )

@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Numbers and names as people read them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 
 def number(value: float, digits: int = 3) -> str:
-    """A number with a few significant digits; thousands are told apart, a minus is a real one."""
+    """Write a number with a few significant digits, separated thousands and a real minus sign."""
     if not math.isfinite(value):
         return "–"
     if value == 0:
@@ -17,18 +17,18 @@ def number(value: float, digits: int = 3) -> str:
     return text.replace("-", "−")
 
 
-def fixed(value: float) -> str:
-    """A number with two digits behind the point, for columns that are compared at a glance."""
+def two_digits(value: float) -> str:
+    """Write a number with two digits behind the point, for columns that are compared at a glance."""
     return f"{value:.2f}".replace("-", "−") if math.isfinite(value) else "–"
 
 
-def short(value: float) -> str:
-    """A number that somebody chose: 4 rather than 4.00."""
+def brief(value: float) -> str:
+    """Write a number that somebody chose: 4 rather than 4.00."""
     return f"{value:.3g}"
 
 
 def percent(share: float) -> str:
-    """A share in per cent: one digit behind the point below ten, none above; what is not zero never reads as zero."""
+    """Write a share in per cent: one digit behind the point below ten, none above. Only zero reads as zero."""
     if not math.isfinite(share):
         return "–"
     value = 100 * share
@@ -40,13 +40,13 @@ def percent(share: float) -> str:
     return f"{text.removesuffix('.0')} %"
 
 
-def counted(count: int, what: str) -> str:
-    """A number of things: "1 site", "2 sites"."""
+def plural(count: int, what: str) -> str:
+    """Count things: "1 site", "2 sites"."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def size(n_bytes: float) -> str:
-    """Bytes with a unit."""
+    """Write a number of bytes with a unit."""
     for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if n_bytes >= factor:
             return f"{number(n_bytes / factor)} {unit}"
@@ -54,21 +54,21 @@ def size(n_bytes: float) -> str:
 
 
 def seconds(value: float) -> str:
-    """A time with a unit."""
+    """Write a time with a unit."""
     if value >= 120:
         return f"{number(value / 60)} minutes"
     return f"{number(value, 2)} s"
 
 
-def listed(parts: list[str], most: int = 4) -> str:
-    """Several things in a sentence; of many the first."""
+def join_names(parts: list[str], most: int = 4) -> str:
+    """List several things in a sentence; of many, the first."""
     if len(parts) > most:
         return f"{', '.join(parts[:most])} and {len(parts) - most} more"
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
 
-def shortened(text: str, most: int) -> str:
-    """A name cut in its middle, where both of its ends tell something."""
+def shorten(text: str, most: int) -> str:
+    """Cut a long name in its middle, since both of its ends may tell it from others."""
     if len(text) <= most:
         return text
     head = (most - 1) // 2

@@ -1,0 +1,285 @@
+"""Matplotlib figures as SVG for pages: words stay text, marks have tooltips, colours follow the style of the page.
+
+What selectors and tooltips need travels in the group ids of artists (`describe`). `to_svg` moves it to attributes, so
+that the page's style sheet and script find it, and leaves out all that would clash with other drawings on the page.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree as ET
+
+from fedhk.errors import FedHKError
+from fedhk.summary.html import Markup, style_sheet, table, tag
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
+
+# Figures are this wide, in pixels of a phone; wider screens show several side by side.
+WIDTH = 360.0
+
+# Room beside the axes of a chart, in pixels: left, right, above, below.
+MARGINS = (54.0, 10.0, 26.0, 36.0)
+
+# Colours of light pages; the style sheet replaces them on dark ones.
+PAPER, INK, SOFT, RULE = "#ffffff", "#1b2430", "#5a6675", "#d9dfe6"
+KIND_COLOURS = ("#0072b2", "#e08a00", "#6b7a8c")
+
+# Ten colours that people with any colour vision tell apart side by side, on white and on black: those of Okabe and Ito
+# without black and yellow, and four more. With more clusters they repeat; numbers tell clusters apart then.
+CLUSTER_COLOURS = (
+    *("#0072b2", "#e08a00", "#009e73", "#cc79a7", "#3fa3dd"),
+    *("#d55e00", "#7a68c8", "#8a8a00", "#9a5a3c", "#6b7a8c"),
+)
+
+# Class of the dots of rows. An element for every row would make pages large: those of a site and cluster become one.
+DOTS = "dots"
+
+SVG = "{http://www.w3.org/2000/svg}"
+MARKS = (f"{SVG}use", f"{SVG}path")
+LINK = "{http://www.w3.org/1999/xlink}href"
+SIZES = ("font.size", "xtick.labelsize", "ytick.labelsize", "axes.labelsize", "legend.fontsize")
+STYLE = {
+    "figure.dpi": 72,
+    "lines.linewidth": 2,
+    "svg.fonttype": "none",
+    "text.parse_math": False,
+    **dict.fromkeys(SIZES, 11),
+}
+
+
+class MissingMatplotlibError(FedHKError, ImportError):
+    """Matplotlib is not installed."""
+
+
+def require_matplotlib() -> Any:
+    """Load matplotlib, or say how to install it."""
+    try:
+        import matplotlib.figure  # noqa: PLC0415 - comes with an extra, and takes half a second
+        import matplotlib.style  # noqa: PLC0415
+    except ImportError as error:
+        raise MissingMatplotlibError('Figures need matplotlib: pip install "fedhk[plot]"') from error
+    return matplotlib
+
+
+@contextmanager
+def page_axes(
+    ax: Axes | None = None, height: float = 222.0, margins: tuple[float, float, float, float] = MARGINS
+) -> Iterator[Axes]:
+    """Draw in the style of pages, on the given axes or on new ones in a figure of this height in pixels."""
+    matplotlib = require_matplotlib()
+    with matplotlib.style.context(["default", STYLE]):
+        if ax is None:
+            left, right, above, below = margins
+            size = (WIDTH - left - right) / WIDTH, (height - above - below) / height
+            figure = matplotlib.figure.Figure(figsize=(WIDTH / 72, height / 72))
+            ax = figure.add_axes((left / WIDTH, below / height, *size))
+        ax.spines[:].set_visible(False)
+        ax.tick_params(length=0, labelcolor=SOFT, pad=5)
+        ax.xaxis.label.set_color(INK)
+        ax.set_axisbelow(True)
+        yield ax
+        ticks = (*ax.xaxis.get_major_ticks(), *ax.yaxis.get_major_ticks())
+        for line in (line for tick in ticks for line in (tick.gridline, tick.tick1line)):
+            describe(line, "rule")
+        for artist, css in ((ax.figure.patch, "paper"), (ax.patch, "frame"), (ax.xaxis.label, "axis")):
+            describe(artist, css)
+
+
+def draw_grid(ax: Axes, axis: str, name: str = "") -> None:
+    """Draw lines at the ticks of an axis, with short numbers; write above the axes what they are."""
+    along = ax.yaxis if axis == "y" else ax.xaxis
+    along.set_major_formatter(lambda value, _: f"{value:,.6g}".replace("-", "−"))
+    along.grid(visible=True, color=RULE, linewidth=1.0)
+    describe(ax.text(0.0, 1.03, name, transform=ax.transAxes, color=INK, va="bottom"), "axis")
+
+
+def draw_key(ax: Axes, classes: Sequence[str]) -> None:
+    """Say above the axes what marks with labels mean; `classes` are theirs in the style sheet."""
+    key = ax.legend(
+        loc="lower right",
+        bbox_to_anchor=(1.0, 0.98),
+        ncols=len(classes),
+        frameon=False,
+        labelcolor=SOFT,
+        borderpad=0.2,
+        handlelength=1.0,
+        handletextpad=0.4,
+        columnspacing=1.2,
+    )
+    for handle, css in zip(key.legend_handles, classes, strict=True):
+        describe(handle, css)
+
+
+def describe(artist: Any, css: str = "", each: Sequence[str | dict[str, Any]] = (), **attributes: Any) -> None:
+    """Say what an artist is on a page.
+
+    Parameters
+    ----------
+    artist : Artist
+        What is drawn.
+    css : str
+        Its class in the style sheet.
+    each : sequence of str or dict
+        Tooltip or attributes of each mark of the artist, in order.
+    **attributes : str or int
+        Attributes of all of it: `data_k` is data-k, `title` is a tooltip.
+    """
+    own = {"class": css} | {key.replace("_", "-"): value for key, value in attributes.items()}
+    artist.set_gid(json.dumps([own, [{"title": mark} if isinstance(mark, str) else mark for mark in each]]))
+
+
+def to_svg(figure: Canvas, name: str, about: str) -> Markup:
+    """Turn a figure into an SVG element; the same figure gives the same text.
+
+    Parameters
+    ----------
+    figure : matplotlib Figure
+        What was drawn.
+    name : str
+        Keeps ids of different drawings on a page apart.
+    about : str
+        Read aloud in its place.
+    """
+    matplotlib, file = require_matplotlib(), io.BytesIO()
+    with matplotlib.style.context(["default", STYLE, {"svg.hashsalt": name}]), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # browsers have more letters than matplotlib's font
+        figure.savefig(file, format="svg", dpi=72, metadata={"Date": None})
+    drawn = ET.fromstring(file.getvalue())  # noqa: S314 - matplotlib wrote it
+    root = ET.Element(f"{SVG}svg", {"viewBox": drawn.get("viewBox", ""), "role": "img", "aria-label": about})
+    root.extend(part for part in drawn if part.tag == f"{SVG}g")  # neither metadata nor styles nor clip paths
+    for group in list(root.iter(f"{SVG}g")):
+        _apply_description(group)
+    for element in root.iter():
+        _simplify(element)
+    _unwrap(root)
+    for group in root.iter(f"{SVG}g"):
+        _share_attributes(group)
+    ET.register_namespace("", SVG[1:-1])
+    return Markup(ET.tostring(root, encoding="unicode").replace(" />", "/>"))
+
+
+def _apply_description(group: ET.Element) -> None:
+    """Move what `describe` said from the id of a group to attributes; other ids are dropped."""
+    name = group.attrib.pop("id", "")
+    if not name.startswith("["):
+        return
+    attributes, each = json.loads(name)
+    defined = {id(path) for part in group.iter(f"{SVG}defs") for path in part.iter()}
+    marks = [m for m in group.iter() if m.tag in MARKS and id(m) not in defined]
+    for element, own in ((group, attributes), *zip(marks, each, strict=False)):
+        if "title" in own:
+            ET.SubElement(element, f"{SVG}title").text = own.pop("title")
+        element.attrib.update({key: str(value) for key, value in own.items() if value != ""})
+    if attributes["class"] == DOTS:
+        group[:] = _merge_dots(marks)
+
+
+def _merge_dots(marks: list[ET.Element]) -> list[ET.Element]:
+    """Draw dots of a cluster and site as one path: closed lines of no length, whose ends are round."""
+    clusters: dict[str, ET.Element] = {}
+    paths: dict[tuple[str, str], ET.Element] = {}
+    for mark in marks:
+        s, k = mark.attrib["data-s"], mark.attrib["data-k"]
+        if k not in clusters:
+            colour = mark.attrib["style"].removeprefix("fill: ").split(";")[0]
+            clusters[k] = ET.Element(f"{SVG}g", {"data-k": k, "stroke": colour})
+        if (s, k) not in paths:
+            paths[s, k] = ET.SubElement(clusters[k], f"{SVG}path", {"data-s": s, "d": ""})
+        paths[s, k].attrib["d"] += f"M {mark.get('x')} {mark.get('y')} z"
+    return list(clusters.values())
+
+
+def _unwrap(element: ET.Element) -> None:
+    """Replace groups that say nothing by what they hold."""
+    for child in element:
+        _unwrap(child)
+    element[:] = [
+        part for child in element for part in (child if child.tag == f"{SVG}g" and not child.attrib else [child])
+    ]
+
+
+def _share_attributes(group: ET.Element) -> None:
+    """Move what all marks of a group have in common to the group."""
+    marks = [part for part in group if part.tag in MARKS]
+    for key in ("fill", "stroke", "stroke-width", "stroke-opacity", "opacity"):
+        if len(marks) > 1 and len({mark.get(key) for mark in marks}) == 1 and key in marks[0].attrib:
+            group.set(key, marks[0].attrib[key])
+            for mark in marks:
+                del mark.attrib[key]
+
+
+def _simplify(element: ET.Element) -> None:
+    """Round coordinates to a tenth of a pixel, and turn inline styles into attributes, which the page can override."""
+    own = element.attrib
+    element.text = element.text if element.tag in (f"{SVG}text", f"{SVG}title") else None
+    element.tail = None
+    own.pop("clip-path", None)
+    if LINK in own:
+        own["href"] = own.pop(LINK)
+    for key in {"d", "x", "y"} & own.keys():
+        rounded = re.sub(r"-?\d+\.\d+", lambda found: f"{round(float(found[0]), 1) + 0.0:g}", own[key])
+        own[key] = re.sub(r"\s*([A-Za-z])\s*", r"\1", rounded).strip()
+    if own.get("transform", "").startswith("rotate(-0 "):
+        del own["transform"]
+    for part in filter(None, own.pop("style", "").split(";")):
+        key, value = (word.strip() for word in part.split(":", 1))
+        known = key.startswith(("font", "stroke-line"))  # the style sheet says it
+        if not known and "id" not in own:  # shapes with ids look like the marks that use them
+            own[key] = value
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A drawing, what it shows in words, and its numbers as a table.
+
+    Parameters
+    ----------
+    name : str
+        Tells it from other figures on a page.
+    title, note : str
+        Above the drawing; the note says how to read it.
+    ax : Axes
+        Where it is drawn.
+    about : str
+        Read aloud in place of the drawing.
+    columns, rows : sequence
+        The numbers, as a table.
+    view : int or None
+        Number of the view it shows, for selectors.
+    """
+
+    name: str
+    title: str
+    note: str
+    ax: Axes
+    about: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    view: int | None = None
+
+    def to_svg(self) -> Markup:
+        """Write the drawing alone."""
+        return to_svg(self.ax.figure.figure, self.name, self.about)
+
+    def to_html(self) -> Markup:
+        """Make a figure element; the table is folded."""
+        caption = tag("figcaption", tag("b", self.title), tag("span", self.note) if self.note else "")
+        folded = tag("details", tag("summary", "Numbers"), table(self.columns, self.rows))
+        return tag("figure", caption, self.to_svg(), folded, id=self.name, data_v=self.view)
+
+    def to_file(self) -> str:
+        """Make an SVG file: the style of pages inside, in a frame of the same size."""
+        drawn = self.to_svg()
+        box = drawn.split('viewBox="', 1)[1].split('"', 1)[0]
+        _, _, width, height = box.split()
+        size = {"viewBox": box, "width": width, "height": height}
+        return tag("svg", tag("style", style_sheet()), drawn, xmlns=SVG[1:-1], class_="fedhk", **size)

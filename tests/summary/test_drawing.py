@@ -1,0 +1,87 @@
+"""Figures as SVG: the same bytes, words as text, nothing that reaches beyond the drawing."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from xml.etree import ElementTree
+
+import pytest
+
+import fedhk
+from fedhk import plot
+from fedhk.errors import FedHKError
+from fedhk.report.maps import view_map
+from fedhk.report.run import write_report
+from fedhk.summary.charts import convergence, gains, traffic
+from fedhk.summary.drawing import describe, page_axes, to_svg
+from fedhk.summary.facts import Gain
+from report.pages import made_up
+
+
+@pytest.fixture(scope="module")
+def facts():
+    return made_up()
+
+
+def test_the_same_numbers_give_the_same_text(facts):
+    assert convergence(facts.rounds).to_svg() == convergence(facts.rounds).to_svg()
+    assert view_map(facts, 0).to_svg() == view_map(made_up(), 0).to_svg()
+
+
+def test_words_are_text_and_marks_have_tooltips(facts):
+    drawn = traffic(facts.rounds).to_svg()
+    assert ">from sites</text>" in drawn
+    assert "<title>round 2, to sites: 27.0 kB</title>" in drawn
+
+
+def test_a_drawing_reaches_nothing_outside(facts):
+    for name in ("<style", "<metadata", "url(", "http://www.w3.org/1999", "DOCTYPE"):
+        assert name not in convergence(facts.rounds).to_svg()
+
+
+def test_every_reference_is_to_an_id_of_its_own_drawing(facts):
+    first, second = (view_map(facts, h).to_svg() for h in range(2))
+    for drawn in (first, second):
+        assert set(re.findall(r'href="#([^"]*)"', drawn)) == set(re.findall(r' id="([^"]*)"', drawn))
+    assert not set(re.findall(r' id="([^"]*)"', first)) & set(re.findall(r' id="([^"]*)"', second))
+
+
+@pytest.mark.parametrize("name", ["$x$ < &", "\x01\x02", "東京", "</svg><script>", "a" * 400])
+def test_any_name_of_a_site_can_be_drawn(name):
+    drawn = gains([Gain(name, 9, {"global": 0.5, "personal": 0.4})], held_out=True).to_svg()
+    assert "script>" not in drawn.replace("&lt;/svg&gt;&lt;script&gt;", "")
+    root = ElementTree.fromstring(re.sub("[\x01-\x08]", "", drawn))  # noqa: S314 - our own text
+    assert root.get("role") == "img"
+
+
+def test_marks_have_what_was_said_of_each():
+    with page_axes() as ax:
+        describe(ax.scatter([1, 2], [3, 4]), "mark", ["one", {"data-k": 7}], data_s=1)
+    drawn = to_svg(ax.figure, "name", "about")
+    assert re.search(r'<g class="mark" data-s="1"[^>]*>.*<title>one</title></use><use [^>]*data-k="7"', drawn)
+
+
+def test_a_drawing_does_not_depend_on_the_users_settings(facts):
+    matplotlib = pytest.importorskip("matplotlib")
+    before = convergence(facts.rounds).to_svg()
+    with matplotlib.rc_context({"font.size": 30, "text.color": "red", "lines.linewidth": 9, "axes.grid": True}):
+        assert convergence(facts.rounds).to_svg() == before
+
+
+def test_importing_fedhk_does_not_load_matplotlib():
+    code = "import sys, fedhk, fedhk.plot; fedhk.EFKMVC; sys.exit('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0  # noqa: S603
+
+
+def test_a_missing_matplotlib_is_one_sentence_before_anything_is_written(monkeypatch, tmp_path, facts):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(FedHKError, match=r'^Figures need matplotlib: pip install "fedhk\[plot\]"$'):
+        convergence(facts.rounds)
+    with pytest.raises(ImportError, match="fedhk"):
+        write_report(tmp_path / "run", tmp_path / "page.html")
+    model = fedhk.HeatKernelMVC(2, random_state=0).fit([[0.0], [0.1], [5.0], [5.1]])
+    with pytest.raises(ImportError, match="fedhk"):
+        plot.report(model).save(tmp_path / "page.html")
+    assert list(tmp_path.iterdir()) == []
