@@ -8,6 +8,7 @@ from typing import Any, ClassVar, cast
 from sklearn.utils._param_validation import StrOptions
 
 from fedhk._typing import FloatArray
+from fedhk.data.views import Views
 from fedhk.embedding.diffusion import Diffusion
 from fedhk.embedding.embedded import EmbeddedModel
 from fedhk.estimators.choices import SHARE, WHOLE_FROM_ONE, check_calibration
@@ -122,8 +123,6 @@ class FedHKDiffusion(EFKMVC):
     calibration: Any = "auto"
 
     def phases(self, run: RunChoices) -> list[Phase[Any, Any]]:
-        self._check_protection(run)
-        run = replace(run, settings=replace(run.settings, view_weights="uniform"))
         n_clusters = None if isinstance(self.n_clusters, str) else run.settings.n_clusters
         return [
             *describe_phases(run),
@@ -143,8 +142,9 @@ class FedHKDiffusion(EFKMVC):
         chosen = None if isinstance(shares, str) else shares
         return ChooseCalibratedAnchors(*given, diffusion=diffusion, n_clusters=n_clusters, shares=chosen)
 
-    def _check_protection(self, run: RunChoices) -> None:
-        """Refuse what would protect the rounds, and not the anchors before them."""
+    def _choose(self, clients: dict[str, Views], workers: int) -> RunChoices:
+        """What is chosen before any site is asked; refuses what would protect the rounds, and not the anchors."""
+        run = super()._choose(clients, workers)
         refused = []
         if not isinstance(run.aggregator, SumAggregator):
             refused.append((f"aggregator={self.aggregator!r}", "aggregator='sum'"))
@@ -155,6 +155,7 @@ class FedHKDiffusion(EFKMVC):
                 f"{given} does not go with {type(self).__name__}: it would protect the rounds, and not the anchors "
                 f"before them. Use {instead}, or another estimator."
             )
+        return replace(run, settings=replace(run.settings, view_weights="uniform"))
 
     def _keep_model(self, run: Run, dtype: Any) -> None:
         super()._keep_model(run, dtype)

@@ -229,4 +229,6 @@ def _share(value: Any) -> Any:
 
 def describe_calibration(calibrations: tuple[Calibration, ...]) -> dict[str, Any] | None:
     """The calibration of a run for its users; None where there was none."""
-    return asdict(calibrations[0]) if calibrations else None
+    if not calibrations:
+        return None
+    return asdict(calibrations[0]) | {"factors": list(calibrations[0].factors)}
