@@ -5,7 +5,7 @@ READY := .venv/.ready
 # one more than processors, each with one thread: the run over Flower mostly waits
 WORKERS := $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 
-.PHONY: setup demo test test-deploy lint bench clean
+.PHONY: setup demo test test-slow test-deploy coverage lint bench clean
 
 setup: $(READY)
 
@@ -20,13 +20,23 @@ demo: $(READY)
 test: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
+# what takes minutes: real processes, attacks, long properties
+test-slow: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal -m slow
+
+# real Flower processes that are killed and lie: about twenty minutes
 test-deploy: $(READY)
 	$(BIN)/python -m pytest -m deploy tests/deploy
+
+# the tests with a report of what they do not reach, in build/coverage
+coverage: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --cov --cov-report=term:skip-covered --cov-report=html:build/coverage
 
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
 
 # docs/benchmarks.md in under half an hour, with two to six seeds; tables that take longer are those kept in benchmarks/results
 BENCH := build/bench
