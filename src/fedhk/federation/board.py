@@ -97,11 +97,14 @@ class Board:
 
 
 def entry_type(name: str, base: type[Entry] = Shared) -> type[Entry]:
-    """The type of an entry that was sent under this name."""
+    """The type of an entry that was sent under this name; types that others are derived from are not sent."""
     try:
-        return subclass_named(base, name)
+        found = subclass_named(base, name)
     except ValueError as error:
         raise MessageError(str(error)) from error
+    if "__dataclass_fields__" not in vars(found):
+        raise MessageError(f"there is no {base.__name__} called {name[:100]!r}")
+    return found
 
 
 def align_views(views: Views, names: tuple[str, ...], widths: Iterable[int], site: str) -> Views:
