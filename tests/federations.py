@@ -11,6 +11,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from fedhk.data.clients import check_clients
+from fedhk.data.scaling import make_scaling
 from fedhk.estimators import federated
 from fedhk.federation.aggregators import Aggregator, make_aggregator
 from fedhk.federation.checkpoint import save_run
@@ -88,6 +89,7 @@ def make_settings(n_clusters=3, **changes):
         "n_init": 3,
     }
     settings |= changes
+    settings["scaling"] = make_scaling(settings["scaling"])
     if not isinstance(settings["init"], str):
         settings["init"] = tuple(settings["init"])
     return Settings(n_clusters=n_clusters, **settings)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedhk import datasets
+from fedhk.data.scaling import make_scaling
 from fedhk.data.views import check_views
 from fedhk.model.descent import minimise
 from fedhk.model.fitted import FittedModel
@@ -38,7 +39,8 @@ def settings(n_clusters, **changes):
         "heat_coef": "uniform", "scaling": "standard", "heat_time": 0.3, "fuzzifier": None, "view_weights": "auto",
         "view_exponent": 2.0, "init": "k-means++", "n_init": 20,
     }  # fmt: skip
-    return Settings(n_clusters, **defaults | changes)
+    chosen = defaults | changes
+    return Settings(n_clusters, **chosen | {"scaling": make_scaling(chosen["scaling"])})
 
 
 def fit_model(views, n_clusters):

@@ -43,7 +43,8 @@ class Federation:
         self.views = {site: check_views(list(views)) for site, views in data.sites.items()}
         first = next(iter(self.views.values()))
         widths, self.names = list(first.widths), first.names
-        parts = [site_moments(views, widths, self.settings.scaling, None) for views in self.views.values()]
+        unit_rows = self.settings.scaling.unit_rows
+        parts = [site_moments(views, widths, unit_rows=unit_rows) for views in self.views.values()]
         moments = [reduce(lambda a, b: a.merge(b), view) for view in zip(*parts, strict=True)]
         self.references = references_from_moments(moments, self.names, self.settings.scaling, "uniform")
         rows = [Rows(views, self.references) for views in self.views.values()]

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedhk.data.scaling import make_scaling
 from fedhk.data.views import check_views
 from fedhk.errors import DataError
 from fedhk.model.parameters import Parameters
@@ -16,7 +17,7 @@ from fedhk.model.rows import Rows
 from fedhk.starts.settings import Settings
 from fedhk.tensors import LowRankForm, LowRankParameters
 
-SETTINGS = Settings(3, "uniform", "standard", 0.3, 1.1, "uniform", 2.0, "k-means++", 2)
+SETTINGS = Settings(3, "uniform", make_scaling("standard"), 0.3, 1.1, "uniform", 2.0, "k-means++", 2)
 FORM = LowRankForm("tucker", (2, 2, 2))
 
 

@@ -13,6 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from cases import cases
 from fedhk import datasets
+from fedhk.data.scaling import make_scaling
 from fedhk.data.views import check_views
 from fedhk.federation.codec import pack, unpack
 from fedhk.model.descent import improve, minimise
@@ -47,7 +48,7 @@ def fit(views, n_clusters, form, *, max_iter=300, tol=1e-5, **changes):
     """Fit centres of a form to the rows of one site."""
     chosen = {
         "heat_coef": "uniform",
-        "scaling": "standard",
+        "scaling": make_scaling("standard"),
         "heat_time": 0.3,
         "fuzzifier": None,
         "view_weights": "auto",

@@ -7,18 +7,92 @@ much as one of 5, and the bandwidth g_h of the heat kernel is simply the heat ti
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
+from fedhk._options import Option
 from fedhk._typing import FloatArray
 from fedhk.data.moments import Moments
 
-Scaling = Literal["standard", "minmax", "l2", "none"]
 HeatCoef = Literal["uniform", "minmax", "absdev"]
-SCALINGS = get_args(Scaling)
 HEAT_COEFS = get_args(HeatCoef)
+
+
+class Scaling(Option, ABC):
+    """What the features of a view are divided by. A new scaling is a frozen dataclass with the method `divisors`.
+
+    Every view is then divided by one more number, so that the mean squared distance of its rows to their mean is 1:
+    only the ratios of the divisors matter. `fedhk.testing.scalings.ScalingChecks` has tests for a new one.
+    """
+
+    unit_rows: ClassVar[bool] = False
+    """Whether every row is divided by its Euclidean length before anything else."""
+
+    needs_ranges: ClassVar[bool] = False
+    """Whether `divisors` reads the least and the largest value of features. These are values of single rows: sites send
+    them only where they are needed."""
+
+    unit_variance: ClassVar[bool] = False
+    """Whether all features have the same variance afterwards: only then can a calibration take out a site's spread."""
+
+    @abstractmethod
+    def divisors(self, moments: Moments) -> FloatArray:
+        """Give what each feature is divided by, from the moments of all rows; a feature with divisor 0 drops out.
+
+        What it says of a constant feature is not read: such a feature always drops out.
+        """
+
+
+@dataclass(frozen=True)
+class StandardScaling(Scaling):
+    """Divide every feature by its standard deviation."""
+
+    unit_variance: ClassVar[bool] = True
+
+    def divisors(self, moments: Moments) -> FloatArray:
+        return np.sqrt(moments.variance)
+
+
+@dataclass(frozen=True)
+class MinMaxScaling(Scaling):
+    """Divide every feature by its range."""
+
+    needs_ranges: ClassVar[bool] = True
+
+    def divisors(self, moments: Moments) -> FloatArray:
+        return moments.high - moments.low
+
+
+@dataclass(frozen=True)
+class NoScaling(Scaling):
+    """Leave the features of a view in the units in which they come."""
+
+    def divisors(self, moments: Moments) -> FloatArray:
+        return np.ones_like(moments.mean)
+
+
+@dataclass(frozen=True)
+class UnitRows(NoScaling):
+    """Divide every row by its length, and leave features as they are: for text."""
+
+    unit_rows: ClassVar[bool] = True
+
+
+# Short forms of `scaling`.
+SCALINGS: dict[str, Scaling] = {
+    "standard": StandardScaling(),
+    "minmax": MinMaxScaling(),
+    "l2": UnitRows(),
+    "none": NoScaling(),
+}
+
+
+def make_scaling(given: str | Scaling) -> Scaling:
+    """The scaling of a name, or the one that was given."""
+    return SCALINGS[given] if isinstance(given, str) else given
 
 
 @dataclass(frozen=True)
@@ -111,21 +185,16 @@ def make_reference(moments: Moments, scaling: Scaling, heat_coef: HeatCoef) -> R
     With uniform coefficients the units are final: the mean squared distance to the grand mean follows from the
     moments. With others the caller measures that mean in these units and calls `Reference.rescaled` with its root.
     """
-    variance, spread, constant = moments.variance, moments.high - moments.low, moments.constant
-    if scaling == "standard":
-        scale = np.sqrt(variance)
-    elif scaling == "minmax":
-        scale = np.where(constant, 0.0, spread)
-    else:
-        scale = np.where(constant, 0.0, 1.0)
+    variance, constant = moments.variance, moments.constant
+    scale = np.where(constant, 0.0, _checked_divisors(scaling, moments))
     constant = constant | (scale == 0)
     scale = np.where(constant, np.inf, scale)
     low, span = np.zeros_like(scale), np.ones_like(scale)
     if heat_coef == "minmax":
         low = np.where(constant, 0.0, (moments.low - moments.mean) / scale)
-        span = np.where(constant, 1.0, spread / scale)
+        span = np.where(constant, 1.0, (moments.high - moments.low) / scale)
     reference = Reference(
-        unit_rows=scaling == "l2",
+        unit_rows=scaling.unit_rows,
         shift=np.where(moments.weight > 0, moments.mean, np.nan),
         scale=scale,
         heat_coef=heat_coef,
@@ -135,3 +204,18 @@ def make_reference(moments: Moments, scaling: Scaling, heat_coef: HeatCoef) -> R
     )
     mean_square = float(np.sum(variance * moments.weight / scale**2)) / moments.rows if moments.rows > 0 else 0.0
     return reference.rescaled(np.sqrt(mean_square)) if mean_square > 0 else reference
+
+
+def _checked_divisors(scaling: Scaling, moments: Moments) -> FloatArray:
+    """The divisors of a scaling, which must be one finite number of 0 or more for each feature that varies."""
+    divisors = np.asarray(scaling.divisors(moments), np.float64)
+    if divisors.shape != moments.mean.shape:
+        raise ValueError(f"{scaling!r} gives divisors of shape {divisors.shape}, expected {moments.mean.shape}.")
+    wrong = ~moments.constant & ~((divisors >= 0) & (divisors < np.inf))
+    if wrong.any():
+        column = int(np.argmax(wrong))
+        raise ValueError(
+            f"{scaling!r} gives the divisor {divisors[column]} for column {column}: it must be a finite number of 0 or "
+            "more. A scaling that reads ranges must say needs_ranges = True."
+        )
+    return divisors

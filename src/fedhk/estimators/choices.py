@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
 
 from fedhk._typing import FloatArray
-from fedhk.data.scaling import HEAT_COEFS, SCALINGS, HeatCoef, Scaling
+from fedhk.data.scaling import HEAT_COEFS, SCALINGS, HeatCoef, Scaling, make_scaling
 from fedhk.data.views import is_view_collection
 from fedhk.model.forms import CenterForm
 from fedhk.starts.seeding import SEEDERS
@@ -39,7 +39,7 @@ MODEL_CONSTRAINTS: dict[str, list[Any]] = {
     "fuzzifier": [StrOptions({"auto"}), Interval(Real, 1, None, closed="neither")],
     "view_weights": [StrOptions({"auto", "uniform", "learned"}), "array-like"],
     "view_exponent": [Interval(Real, 1, None, closed="neither")],
-    "scaling": [StrOptions(set(SCALINGS))],
+    "scaling": [StrOptions(set(SCALINGS)), Scaling],
     "init": [StrOptions(set(SEEDERS)), "array-like", dict],
     "n_init": [WHOLE_FROM_ONE],
     "tol": [Interval(Real, 0, None, closed="left")],
@@ -59,7 +59,7 @@ class ModelParameters:
     fuzzifier: float | str = "auto"
     view_weights: Any = "auto"
     view_exponent: float = 2.0
-    scaling: Scaling = "standard"
+    scaling: str | Scaling = "standard"
     init: Any = "k-means++"
     n_init: int = 20
     tol: float = 1e-5
@@ -79,7 +79,7 @@ def make_settings(
     return Settings(
         n_clusters=int(estimator.n_clusters) if isinstance(estimator.n_clusters, Integral) else 1,
         heat_coef=estimator.heat_coef,
-        scaling=estimator.scaling,
+        scaling=make_scaling(estimator.scaling),
         heat_time=float(estimator.heat_time),
         fuzzifier=None if estimator.fuzzifier == "auto" else float(estimator.fuzzifier),
         view_weights=check_view_weights(estimator.view_weights, len(names)),

@@ -36,7 +36,7 @@ class HeatDiffusion(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         Dimensions of the embedding: as many as there are clusters.
     diffusion : fedhk.Diffusion or None, default=None
         How many anchors there are, and how rows are tied to them; None is `Diffusion()`.
-    scaling : {"standard", "minmax", "l2", "none"}, default="standard"
+    scaling : {"standard", "minmax", "l2", "none"} or Scaling, default="standard"
         Units of features, as in `HeatKernelMVC`; "l2" for text.
     heat_coef : {"uniform", "minmax", "absdev"}, default="uniform"
         Coefficient of each cell in the distance, as in `HeatKernelMVC`.
@@ -81,7 +81,7 @@ class HeatDiffusion(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     n_components: int = 8
     _: KW_ONLY
     diffusion: Diffusion | None = None
-    scaling: Scaling = "standard"
+    scaling: str | Scaling = "standard"
     heat_coef: HeatCoef = "uniform"
     random_state: Any = None
 
@@ -100,9 +100,9 @@ class HeatDiffusion(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self._names, self._columns = views.names, views.columns
         seed = int(check_generator(self.random_state).integers(2**31))
         rows = Rows(views, self._references, weights)
+        options = self.diffusion or Diffusion()
         with own_threads():
-            found = fit_diffusion(rows, int(self.n_components), self.diffusion or Diffusion(), seed)
-        self._map, affinities = found
+            self._map, affinities = fit_diffusion(rows, int(self.n_components), options, seed)
         self.n_features_in_ = sum(rows.widths)
         return embed_affinities(affinities, self._map.projection).astype(views.dtype, copy=False)
 

@@ -16,7 +16,13 @@ from fedhk._records import Records
 from fedhk._typing import IntArray
 from fedhk.data.checks import check_generator
 from fedhk.data.views import check_views, is_view_collection
-from fedhk.estimators.base import HeatKernelModel, LowRankAttributes, check_weights, warn_of_doubts, with_missing_and_sparse
+from fedhk.estimators.base import (
+    HeatKernelModel,
+    LowRankAttributes,
+    check_weights,
+    warn_of_doubts,
+    with_missing_and_sparse,
+)
 from fedhk.estimators.choices import (
     MODEL_CONSTRAINTS,
     RANK_CONSTRAINT,
@@ -65,8 +71,9 @@ class HeatKernelMVC(
     view_exponent : float, default=2.0
         alpha > 1: a view's factor in the objective is its weight to this power. With "learned" weights, larger values
         keep them closer to equal.
-    scaling : {"standard", "minmax", "l2", "none"}, default="standard"
-        Units of features: divided by standard deviation, by range, rows divided by their length (text), as they are.
+    scaling : {"standard", "minmax", "l2", "none"} or Scaling, default="standard"
+        Units of features: divided by standard deviation, by range, rows divided by their length (text), as they are. A
+        `fedhk.data.scaling.Scaling` of your own says by what each feature is divided.
     init : {"k-means++", "random"}, or sequence or dict of array, default="k-means++"
         How starts are drawn: by greedy k-means++ in the joint space of all views, or at random. Or centres, one
         (n_clusters, d_h) array per view, in input units, of a tensor view also (n_clusters, p, q); nothing is drawn

@@ -115,7 +115,7 @@ def _check_masks(
                 f"colluders={privacy.colluders} must be below the threshold={threshold} of sites that a sum needs: "
                 "else nobody is left who adds noise. Use fewer colluders or a larger threshold."
             )
-    elif settings.scaling != "l2":  # rows of length 1 always have room
+    elif not settings.scaling.unit_rows:  # rows of length 1 always have room
         for site, views in clients.items():
             for view, largest in zip(views.names, largest_values(views), strict=True):
                 if largest > 2.0**MOST_POWER:

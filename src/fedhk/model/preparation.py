@@ -8,7 +8,7 @@ import numpy as np
 
 from fedhk._typing import FloatArray
 from fedhk.data.moments import Moments, view_moments
-from fedhk.data.scaling import HeatCoef, Reference, Scaling, make_reference
+from fedhk.data.scaling import HeatCoef, Reference, Scaling, make_reference, make_scaling
 from fedhk.data.views import Views
 from fedhk.model.rows import Rows
 
@@ -17,11 +17,11 @@ SMALLEST_SPREAD = 1e-140
 
 
 def site_moments(
-    views: Views, widths: Sequence[int], scaling: Scaling, sample_weight: FloatArray | None
+    views: Views, widths: Sequence[int], *, unit_rows: bool, sample_weight: FloatArray | None = None
 ) -> tuple[Moments, ...]:
-    """Moments of every view of one site."""
+    """Moments of every view of one site; with `unit_rows`, of its rows divided by their length."""
     return tuple(
-        view_moments(views, view, unit_rows=scaling == "l2", sample_weight=sample_weight, width=width)
+        view_moments(views, view, unit_rows=unit_rows, sample_weight=sample_weight, width=width)
         for view, width in enumerate(widths)
     )
 
@@ -78,12 +78,12 @@ def balance(
 
 
 def prepare(
-    views: Views, scaling: Scaling, heat_coef: HeatCoef, sample_weight: FloatArray | None
+    views: Views, scaling: str | Scaling, heat_coef: HeatCoef, sample_weight: FloatArray | None
 ) -> tuple[Reference, ...]:
-    """References for the rows of one site alone."""
-    widths = [int(table.shape[1]) for table in views.tables]
-    moments = site_moments(views, widths, scaling, sample_weight)
-    references = references_from_moments(moments, views.names, scaling, heat_coef)
+    """References for the rows of one site alone; `scaling` may be one of the short forms."""
+    chosen, widths = make_scaling(scaling), [int(table.shape[1]) for table in views.tables]
+    moments = site_moments(views, widths, unit_rows=chosen.unit_rows, sample_weight=sample_weight)
+    references = references_from_moments(moments, views.names, chosen, heat_coef)
     if heat_coef == "uniform":
         return references
     energy = heat_energy(Rows(views, references, sample_weight))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedhk._typing import FloatArray
-from fedhk.data.scaling import Reference, Scaling
+from fedhk.data.scaling import Reference
 from fedhk.data.views import Views
 from fedhk.model.preparation import site_moments
 from fedhk.model.rows import Rows
@@ -77,8 +77,8 @@ def measure_frame(views: Views, references: Sequence[Reference]) -> FloatArray:
     array of shape (2, d)
         Rounded to float32, as it is sent: the site and the server must work with the same numbers.
     """
-    scaling: Scaling = "l2" if any(reference.unit_rows for reference in references) else "standard"
-    moments = site_moments(views, [reference.width for reference in references], scaling, None)
+    unit_rows = any(reference.unit_rows for reference in references)
+    moments = site_moments(views, [reference.width for reference in references], unit_rows=unit_rows)
     parts = []
     for view, reference in zip(moments, references, strict=True):
         seen = (view.weight > 0) & np.isfinite(reference.scale)

@@ -151,7 +151,7 @@ def choose_embedding_calibration(
         different = found.shift > 0 or found.spread > 0 or (found.offsets and hold_much(found.factors))
         shares = EMBEDDING_SHARES if different else (0.0, 0.0)
     shift, spread = shares
-    if settings.scaling != "standard":  # units are not those of a spread
+    if not settings.scaling.unit_variance:  # units are not those of a spread
         spread = 0.0
     if shift == spread == 0:
         return (), candidate_rows(sites.candidates, references, view_names)
@@ -215,7 +215,7 @@ def _try_shares(
     sites: _Sites, settings: Settings, options: tuple[tuple[float, float], ...], seed: int, workers: int
 ) -> list[_Trial]:
     """Fit the candidates with each pair of shares; rows of length 1 and other given units keep their spread."""
-    if settings.scaling != "standard":
+    if not settings.scaling.unit_variance:
         options = tuple(dict.fromkeys((shift, 0.0) for shift, _ in options))
     return [_fit_trial(sites, replace(settings, form=CenterForm()), option, seed, workers) for option in options]
 

@@ -26,8 +26,10 @@ class Settings:
     ----------
     n_clusters : int
         Number of clusters c.
-    heat_coef, scaling : str
-        Rule for the heat-kernel coefficients, and for the units of features.
+    heat_coef : {"uniform", "minmax", "absdev"}
+        Rule for the heat-kernel coefficients.
+    scaling : Scaling
+        What features are divided by.
     heat_time : float
         Bandwidth t.
     fuzzifier : float or None
@@ -63,7 +65,7 @@ class Settings:
     @property
     def needs_ranges(self) -> bool:
         """Whether the least and largest value of each feature are needed: they are values of single rows."""
-        return self.scaling == "minmax" or self.heat_coef == "minmax"
+        return self.scaling.needs_ranges or self.heat_coef == "minmax"
 
     def template(self, references: Sequence[Reference]) -> Parameters:
         """The parameters before a start is chosen; centres are zero, or those that were given.

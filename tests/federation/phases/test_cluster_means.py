@@ -76,7 +76,7 @@ def test_sums_that_no_rows_have_are_refused_and_the_run_goes_on():
 def test_sums_of_clusters_that_no_rows_have_are_refused(change, words):
     rng = np.random.default_rng(0)
     rows = make_rows([rng.normal(size=(30, 2)), rng.normal(size=(30, 3))], "none")
-    limits = limits_from_moments(rows.references, site_moments(rows.views, rows.widths, "none", None))
+    limits = limits_from_moments(rows.references, site_moments(rows.views, rows.widths, unit_rows=False))
     found = sum_clusters(rows, rng.dirichlet(np.ones(3), size=30), [1])
     check_cluster_sums(found, 30.0, limits, (1,), "oslo")
     with pytest.raises(MessageError, match=words):

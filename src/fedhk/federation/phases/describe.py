@@ -168,13 +168,12 @@ class Describe(Phase[DescribeRequest, Description]):
     settings: Settings
 
     def request(self, board: Board) -> DescribeRequest:  # noqa: ARG002
-        return DescribeRequest(self.settings.scaling == "l2", self.settings.needs_ranges)
+        return DescribeRequest(self.settings.scaling.unit_rows, self.settings.needs_ranges)
 
     @staticmethod
     def answer(site: Site, request: DescribeRequest) -> Description:
         views = site.views
-        scaling: Any = "l2" if request.unit_rows else "standard"
-        moments = site_moments(views, [int(width or 0) for width in views.widths], scaling, None)
+        moments = site_moments(views, [int(width or 0) for width in views.widths], unit_rows=request.unit_rows)
         check_spreads(moments, views.names)
         present = [view for view, table in zip(moments, views.tables, strict=True) if table is not None]
         if not request.ranges:

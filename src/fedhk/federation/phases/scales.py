@@ -69,7 +69,7 @@ def scale_phases(settings: Settings, terms: SealedTerms) -> list[Phase[Any, Any]
     noise, bounds = terms.noise, terms.seal(Ranges())
     if noise is not None and noise.privacy.public:
         bounds = GivenBounds(noise.privacy.bounds)
-    elif settings.scaling == "l2":  # rows have length 1
+    elif settings.scaling.unit_rows:  # rows have length 1
         bounds = GivenBounds((-1.0, 1.0))
     return [bounds, terms.seal(SumMoments(settings)) if noise is None else ScaleByBounds(settings)]
 
@@ -196,7 +196,7 @@ class SumMoments(SumPhase[MomentsRequest]):
 
     def request(self, board: Board) -> MomentsRequest:
         bounds = board.get(Bounds)
-        return MomentsRequest(view_widths(board), bounds.low, bounds.high, self.settings.scaling == "l2")
+        return MomentsRequest(view_widths(board), bounds.low, bounds.high, self.settings.scaling.unit_rows)
 
     def grid(self, board: Board) -> float | None:
         return None if board.get(Population).rows > 0 else MOMENTS_STEP
@@ -213,7 +213,7 @@ class SumMoments(SumPhase[MomentsRequest]):
                 f"a view has values that secure sums have no room for: up to 2^{MOST_POWER} in size. Rescale the view, "
                 "or use scaling='l2'"
             )
-        own = site_moments(views, [int(w or 0) for w in views.widths], "l2" if request.unit_rows else "standard", None)
+        own = site_moments(views, [int(w or 0) for w in views.widths], unit_rows=request.unit_rows)
         known = dict(zip(views.names, own, strict=True))
         moments = [
             known[name] if name in known and len(known[name].mean) == width else Moments.none(width)
