@@ -100,6 +100,13 @@ class TestInterface:
         assert_array_equal(again.eigenvalues_, model.eigenvalues_)
         assert again.calibration_ == model.calibration_
 
+    def test_options_of_the_diffusion_are_used_and_kept(self, data, tmp_path):
+        model = fitted(data[0], calibration=None, diffusion=fedhk.Diffusion(n_anchors=20, neighbours=4))
+        assert len(model.anchors_[0]) == 20
+        assert model._model.diffusion.graph.neighbours == 4
+        model.save(tmp_path / "model.safetensors")
+        assert fedhk.load(tmp_path / "model.safetensors").diffusion == model.diffusion
+
     def test_a_sites_model_reads_rows_in_its_own_frame(self, data, model):
         rows = data[0]["rome"]
         own, common = (np.hstack(m.cluster_centers_) for m in (model.client_models_["rome"], model))

@@ -137,7 +137,7 @@ def nearest_shares(distances: FloatArray, neighbours: int, scale: float) -> tupl
     count = max(1, min(neighbours, distances.shape[1] - 1))
     if distances.shape[1] == 1:
         return np.zeros((len(distances), 1), np.int64), np.ones((len(distances), 1))
-    # ranks are taken in single precision: what differs by rounding only is a tie, and a tie goes by the anchors' order
+    # ranks are those of single precision: what differs by rounding only is a tie, and a tie goes by the anchors' order
     ranked = distances.astype(np.float32)
     nearest = np.sort(np.argpartition(ranked, count, axis=1)[:, : count + 1], axis=1)
     order = np.argsort(np.take_along_axis(ranked, nearest, axis=1), axis=1, kind="stable")

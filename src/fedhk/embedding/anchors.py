@@ -13,6 +13,7 @@ from fedhk.data.scaling import Reference
 from fedhk.data.views import Views
 from fedhk.model.joint import joint_rows, split_joint
 from fedhk.model.rows import Rows
+from fedhk.starts.candidates import KMEANS_PASSES
 from fedhk.starts.kmeans import lloyd, plus_plus
 from fedhk.starts.seeding import distinct_rows
 
@@ -21,9 +22,6 @@ GOOD_PER_CLUSTER, ROWS_PER_ANCHOR, LEAST_PER_CLUSTER = 4, 3, 2
 
 # Candidates for an anchor: the anchor is then a mean of means, and still lies where rows do.
 CANDIDATES_PER_ANCHOR = 2
-
-# Passes of k-means, after which anchors hardly move.
-KMEANS_PASSES = 10
 
 # Rows that stand in for those of the sites, and near candidates in whose directions they spread.
 STAND_INS, DIRECTIONS = 3000, 7

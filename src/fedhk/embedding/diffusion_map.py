@@ -32,7 +32,7 @@ from fedhk.starts.seeding import sample_rows
 # The name of the one view of embedded rows, and of the one view of affinities.
 EMBEDDED, AFFINITIES = "diffusion", "affinities"
 
-# At one site alone, up to so many columns the whole Gram matrix is solved: it fits in memory and takes a second.
+# At one site alone, up to so many columns the whole Gram matrix is solved: 8 MB.
 GRAM_COLUMNS = 1000
 
 # Beyond, an exchange costs one pass over sparse rows, so that vectors are found to many digits.
