@@ -174,11 +174,7 @@ class _Reader:
                 return tuple(self._take(FLOATS, _index(tree, math.inf)).tolist())
             return tuple(self.read(part, part_kind) for part, part_kind in _paired(tree, arguments))
         if origin is dict:
-            pairs = [_paired(pair, (str, arguments[1])) for pair in _checked(tree, list)]
-            found = {self.read(*name): self.read(*part) for name, part in pairs}
-            if len(found) < len(pairs):
-                raise ValueError("a name is there twice")
-            return found
+            return self._dict(tree, arguments[1])
         if kind is bytes:
             return self._take(BYTES, _index(tree, math.inf)).tobytes()
         _check_plain(tree, kind, origin, arguments)
@@ -205,6 +201,13 @@ class _Reader:
         if unknown:
             raise ValueError(f"{found.__name__} has no fields {unknown[:5]}")
         return found(**{name: self.read(parts.get(name), its) for name, its in kinds.items()})
+
+    def _dict(self, tree: Tree, kind: Any) -> dict[str, Any]:
+        pairs = [_paired(pair, (str, kind)) for pair in _checked(tree, list)]
+        found = {self.read(*name): self.read(*part) for name, part in pairs}
+        if len(found) < len(pairs):
+            raise ValueError("a name is there twice")
+        return found
 
     def _array(self, tree: Tree) -> NDArray[Any]:
         mark, shape = (tree[0], tree[1:]) if tree and isinstance(tree[0], str) else ("", tree)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, ClassVar
 
+from fedhk.errors import MessageError
 from fedhk.federation.board import Board
 from fedhk.federation.entries import FinalModel, FinalParameters, Minimisation, Schema, Space
 from fedhk.federation.participation import Participation
@@ -51,7 +52,10 @@ class Rounds(Phase[RoundRequest, RoundReply]):
         return request.answer(site)
 
     def check(self, board: Board, reply: RoundReply, site: str) -> None:
-        self._resolved(board).check(board, self.context, reply, site)
+        protocol = self._resolved(board)
+        if type(reply) is not protocol.reply_type:
+            raise MessageError("an answer of another protocol", site)
+        protocol.check(board, self.context, reply, site)
 
     def combine(self, board: Board, replies: Mapping[str, RoundReply]) -> Board:
         protocol = self._resolved(board)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
+from typing import ClassVar
 
 import numpy as np
 
@@ -153,6 +154,8 @@ class Averaging(Protocol):
     >>> Averaging(passes=3, weights="quality", temperature=5.0)
     Averaging(passes=3, weights='quality', temperature=5.0)
     """
+
+    reply_type: ClassVar[type[RoundReply]] = LocalCenters
 
     passes: int = 5
     weights: str = "mass"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from fedhk._options import Option
 from fedhk.federation.aggregators import Aggregator
@@ -40,7 +40,12 @@ class RoundContext:
 
 
 class Protocol(Option, ABC):
-    """How a round is done. It keeps no state of its own: the boards hold everything."""
+    """How a round is done. It keeps no state of its own: the boards hold everything.
+
+    A subclass says what its sites answer (`reply_type`); any other answer is refused.
+    """
+
+    reply_type: ClassVar[type[RoundReply]]
 
     @property
     def candidate_precision(self) -> str:

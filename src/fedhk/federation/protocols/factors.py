@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from numbers import Real
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from fedhk.federation.protocols.averaging import (
     client_shares,
     pass_locally,
 )
-from fedhk.federation.protocols.base import RoundContext, RoundRequest
+from fedhk.federation.protocols.base import RoundContext, RoundReply, RoundRequest
 from fedhk.federation.site import Site
 from fedhk.federation.table import PRECISIONS, Table, at_least_half
 from fedhk.model.parameters import Parameters
@@ -155,6 +155,8 @@ class FactorAveraging(Averaging):
     >>> FactorAveraging(aggregation="factors", blend=0.5).blend
     0.5
     """
+
+    reply_type: ClassVar[type[RoundReply]] = LocalFactors
 
     aggregation: str = "centers"
     blend: float = 0.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -159,6 +159,8 @@ class Statistics(Protocol):
     >>> Statistics(basis=True, precision="half")
     Statistics(basis=True, precision='half', refresh_every=None)
     """
+
+    reply_type: ClassVar[type[RoundReply]] = StatisticsReply
 
     basis: bool | str = False
     precision: str = "auto"
