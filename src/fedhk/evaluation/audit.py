@@ -129,8 +129,8 @@ def audit_release(
     -----
     A site is asked through the same function as in a run, with a new ledger each time. The data sets and the server's
     requests are the worst of those in `fedhk.evaluation.audit_worlds`; the noise is that of the operating system, so
-    that two audits differ. A release is summed up as its projection on the true difference of the two data sets, the best
-    that anybody can do against Gaussian noise.
+    that two audits differ. A release is summed up as its projection on the true difference of the two data sets, the
+    best that anybody can do against Gaussian noise.
 
     Stated is that the releases are as private as telling N(0, 1) from N(mu, 1) (`fedhk.privacy.accounting`). Then no
     test can have error rates with Phi^-1(true positives) - Phi^-1(false positives) above mu. The lower confidence bound

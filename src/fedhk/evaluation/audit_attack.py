@@ -12,6 +12,8 @@ import scipy.sparse as sp
 from fedhk._typing import BoolArray, FloatArray
 from fedhk.data.checks import RandomStateLike, check_count, check_generator
 from fedhk.data.views import Views, check_views
+from fedhk.estimators.federated import SHARED
+from fedhk.estimators.heat_kernel_mvc import HeatKernelMVC
 from fedhk.evaluation.audit_bounds import AttackStrength, strength
 
 __all__ = ["MembershipAttack", "membership_attack"]
@@ -198,9 +200,6 @@ def _closeness(model: Any, tables: dict[str, Any]) -> FloatArray:
 
 def _like(model: Any, views: dict[str, Any]) -> Any:
     """A model with the settings of another, fitted to other rows."""
-    from fedhk.estimators.efkmvc import SHARED  # noqa: PLC0415 - estimators know of privacy, not the other way
-    from fedhk.estimators.heat_kernel_mvc import HeatKernelMVC  # noqa: PLC0415
-
     known = model.get_params(deep=False)
     settings = {name: known[name] for name in SHARED if name in known}
     found = {"n_clusters": model.n_clusters_, "fuzzifier": model.fuzzifier_, "view_weights": list(model.view_weights_)}

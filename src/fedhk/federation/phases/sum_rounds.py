@@ -34,7 +34,6 @@ from fedhk.model.descent import Progress, improve
 from fedhk.model.joint import split_joint
 from fedhk.model.parameters import Parameters
 from fedhk.model.statistics import Statistics
-from fedhk.personal.offset import collect_statistics
 from fedhk.privacy.kernel_sensitivity import best_kernel_scale, kernel_reach, kernel_sensitivity
 from fedhk.privacy.sensitivity import Neighbours
 
@@ -93,8 +92,7 @@ class MaskedRounds(SumPhase[MaskedRoundRequest]):
 
     @staticmethod
     def vector(site: Site, request: MaskedRoundRequest) -> FloatArray:
-        rows = site.rows()
-        found = collect_statistics(rows, request.model.parameters(rows.widths), workers=site.workers)
+        found = site.collect(request.model.parameters(site.rows().widths))
         weights = [
             np.broadcast_to(w, n.shape) if full else w.max(axis=1, keepdims=True)
             for w, n, full in zip(found.weights, found.numerators, request.full, strict=True)
@@ -206,11 +204,11 @@ class NoisyRounds(SumPhase[NoisyRoundRequest]):
 
     @staticmethod
     def vector(site: Site, request: NoisyRoundRequest) -> FloatArray:
-        rows, model = site.rows(), request.model
-        if (len(model.view_weights), model.centers.values.shape[1]) != (len(rows.widths), sum(rows.widths)):
+        model, widths = request.model, site.rows().widths
+        if (len(model.view_weights), model.centers.values.shape[1]) != (len(widths), sum(widths)):
             raise MessageError(UNBOUNDED)
-        parameters = model.parameters(rows.widths)
-        found = collect_statistics(rows, parameters, workers=site.workers)
+        parameters = model.parameters(widths)
+        found = site.collect(parameters)
         parts = zip(found.numerators, found.weights, parameters.centers, strict=True)
         pulls = np.hstack([n - w * a for n, w, a in parts])
         costs = np.maximum(found.costs, 0.0)

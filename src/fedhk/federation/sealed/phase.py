@@ -84,7 +84,7 @@ class Sealed(Phase[Any, Any]):
         return SEALED + self.phase.name
 
     @property
-    def request_type(self) -> Any:  # type: ignore[override]
+    def request_type(self) -> Any:
         """What is asked, for the codec."""
         return request_type(self.phase)
 

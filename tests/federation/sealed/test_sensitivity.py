@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,26 +13,33 @@ from hypothesis import strategies as st
 
 from fedhk.data.scaling import Reference
 from fedhk.data.views import check_views
-from fedhk.federation.payloads import pack_references
-from fedhk.federation.sealed import rounds, site, start
-from fedhk.federation.sealed.catalogue import PRIVATE, phase_named
-from fedhk.federation.site import SiteState, client_step
+from fedhk.federation.phases.scales import Ranges, RangesRequest
+from fedhk.federation.phases.sum_rounds import TYPICAL_MOVE, NoisyRounds, noisy_request
+from fedhk.federation.phases.sum_start import Cells, CellsRequest, Directions, DirectionsRequest
+from fedhk.federation.sealed import noise as sealed_noise
+from fedhk.federation.site import Site
 from fedhk.model.passes import Passes
 from fedhk.privacy.kernel_sensitivity import best_kernel_scale, kernel_reach, kernel_sensitivity
-from fedhk.privacy.ledger import Ledger
 from fedhk.privacy.mechanism import DifferentialPrivacy
-from sealed_runs import asked, asked_round, make_parameters, plain_reference
+from fedhk.starts.cells import Grid
+from sealed_runs import LoneSite, make_parameters, plain_reference, scales
 
 WITHIN = 1 + 1e-9
 ROWS = 15  # per example of hypothesis: 105 pairs that replace a row and 15 that add one
+PHASES = {"ranges": Ranges, "directions": Directions, "cells": Cells, "round": NoisyRounds}
 PRIVACY = {how: DifferentialPrivacy(1.0, 1e-5, (-1, 1), neighbours=how, rounds=1) for how in ("replace", "add-remove")}
 
 
 @dataclass(frozen=True)
 class Case:
-    """A site's rows, rows that may be one more, and a request; everything in input units."""
+    """A site's rows, rows that may be one more, and a request; everything in input units.
 
+    `request` gives the request for what makes data sets neighbours.
+    """
+
+    phase: object
     request: object
+    references: list
     names: tuple
     base: np.ndarray
     rows: np.ndarray
@@ -49,29 +57,33 @@ class Case:
         )
 
 
-def released(views, request, privacy):
+def released(case, row, privacy):
     """What a site would add noise to, and the noise: both as the real code has them, in grid units and in numbers."""
-    kept = {}
+    kept, vector, request = {}, case.phase.vector, case.request(privacy.neighbours)
 
     def no_noise(sigma, size):
         kept["sigma"] = sigma
         return np.zeros(size, np.int64)
 
+    def keep(*asked):
+        kept["values"] = vector(*asked)
+        return kept["values"]
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(site, "discrete_gaussian", no_noise)
-        state, reply = client_step(SiteState("a", views, privacy=privacy, ledger=Ledger(None, "a")), request)
-    phase = phase_named(request.kind, private=True)
-    values = phase.values(state, request, 1)
-    sensitivity = phase.sensitivity(request.values, state.parameters, privacy.neighbours)
-    return reply.arrays["sum"], kept["sigma"] / privacy.multiplier(request.kind, 1), values, sensitivity
+        patch.setattr(sealed_noise, "discrete_gaussian", no_noise)
+        patch.setattr(case.phase, "vector", staticmethod(keep))
+        site = LoneSite(case.views(row), privacy, name="a")
+        sent = site.released(case.phase, request, *scales(case.references))
+    sensitivity = case.phase.sensitivity(request, privacy.neighbours)
+    return sent, kept["sigma"] / privacy.multiplier(case.phase.name, 1), kept["values"], sensitivity
 
 
 def farthest(case):
     """By how much of what is allowed two neighbours differ at most, of all pairs: numbers, and what leaves the site."""
     worst = [0.0, 0.0]
     for how, privacy in PRIVACY.items():
-        of_rows = [released(case.views(row), case.request, privacy) for row in case.rows]
-        alone = released(case.views(), case.request, privacy)
+        of_rows = [released(case, row, privacy) for row in case.rows]
+        alone = released(case, None, privacy)
         pairs = itertools.combinations(of_rows, 2) if how == "replace" else ((one, alone) for one in of_rows)
         for (sent, unit, values, sensitivity), (other_sent, _, other_values, _) in pairs:
             apart = np.linalg.norm(values - other_values) / sensitivity
@@ -103,6 +115,11 @@ def adversarial_rows(rng, centers, heat_time, missing, count):
     return np.array(rows[:count])
 
 
+def always(request):
+    """A request that does not depend on what makes data sets neighbours."""
+    return lambda _: request
+
+
 @st.composite
 def cases(draw, phase):
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
@@ -126,7 +143,7 @@ def cases(draw, phase):
     if missing and draw(st.booleans()):  # rows that hold up single features
         cells = rng.random((4, sum(widths))) < 0.5
         base = np.vstack([base, np.where(cells, np.hstack(centers)[rng.integers(n_clusters, size=4)], np.nan)])
-    shifts, scales = (np.concatenate([getattr(r, part) for r in references]) for part in ("shift", "scale"))
+    shifts, units = (np.concatenate([getattr(r, part) for r in references]) for part in ("shift", "scale"))
     weights = draw(st.sampled_from([np.ones(len(widths)), 10.0 ** rng.uniform(-9, 3, len(widths))]))
     if phase == "round":
         parameters = make_parameters(
@@ -136,24 +153,24 @@ def cases(draw, phase):
             fuzzifier=draw(st.sampled_from([1 + 1e-9, 1.02, 1.0625, 2.0, 50.0])),
             view_exponent=draw(st.sampled_from([1.1, 2.0, 6.0])),
         )
-        request = asked_round(references, parameters)
+        request = partial(noisy_request, parameters)
     else:
-        scales_told, described = pack_references(references, names, [None] * len(names))
         q, d = min(2, sum(widths)), sum(widths)
-        arrays, values = {
-            "ranges": ({}, {"names": list(names), "widths": list(widths)}),
-            "directions": ({}, {"radius": spread, "seed": 0}),
-            "cells": (
-                {"axes": rng.normal(size=(d, 1 + q)) * spread, "deviations": rng.uniform(0.1, 3, q) * spread},
-                {"bins": 5},
-            ),
+        grid = Grid(
+            rng.normal(size=d) * spread, rng.normal(size=(d, q)) * spread, rng.uniform(0.1, 3, q) * spread, bins=5
+        )
+        plain = {
+            "ranges": RangesRequest(widths),
+            "directions": DirectionsRequest(spread, 0),
+            "cells": CellsRequest(grid),
         }[phase]
-        request = asked(phase, 1, scales_told | arrays, **described | values)
+        request = always(plain)
     absent = draw(st.sampled_from([None, None, len(widths) - 1])) if len(widths) > 1 else None
-    return Case(request, names, base * scales + shifts, rows * scales + shifts, widths, absent, dtype)
+    base, rows = base * units + shifts, rows * units + shifts
+    return Case(PHASES[phase], request, references, names, base, rows, widths, absent, dtype)
 
 
-@pytest.mark.parametrize("phase", PRIVATE)
+@pytest.mark.parametrize("phase", PHASES)
 def test_no_pair_of_neighbours_is_further_apart_than_the_noise_is_sized_for(phase):
     pairs = []
 
@@ -172,8 +189,9 @@ def test_no_pair_of_neighbours_is_further_apart_than_the_noise_is_sized_for(phas
 def one_view(base, rows, centers, **options):
     """A case of one view in model units."""
     width = centers.shape[1]
-    request = asked_round([plain_reference(width)], make_parameters([centers], **options))
-    return Case(request, ("view_0",), np.asarray(base, float), np.asarray(rows, float), (width,), None, np.float64)
+    request = partial(noisy_request, make_parameters([centers], **options))
+    base, rows = np.asarray(base, float), np.asarray(rows, float)
+    return Case(NoisyRounds, request, [plain_reference(width)], ("view_0",), base, rows, (width,), None, np.float64)
 
 
 def test_a_row_that_lacks_the_feature_of_the_height_moves_it_and_turns_the_pull_round_at_once():
@@ -181,16 +199,14 @@ def test_a_row_that_lacks_the_feature_of_the_height_moves_it_and_turns_the_pull_
     t, nan = 0.3, np.nan
     r = (2 * t) ** -0.5
     case = one_view([[nan, 0.0]] * 3, [[0.9 * r, 0.0], [-r, nan]], np.zeros((1, 2)), heat_time=t)
-    (_, _, one, bound), (_, _, other, _) = (
-        released(case.views(row), case.request, PRIVACY["replace"]) for row in case.rows
-    )
+    (_, _, one, bound), (_, _, other, _) = (released(case, row, PRIVACY["replace"]) for row in case.rows)
     apart = np.linalg.norm(one - other)
     reach = kernel_reach(t)
     assert apart <= bound * WITHIN
     # with a scale of the heights that costs nothing where heights cancel
     count = reach
     pulls, heights, costs = abs(one - other)[:2], (one - other)[2], (one - other)[3]
-    scale = best_kernel_scale(reach, rounds.TYPICAL_MOVE, 2, 1, "replace")
+    scale = best_kernel_scale(reach, TYPICAL_MOVE, 2, 1, "replace")
     moved = np.sqrt(pulls @ pulls + (heights / scale * count) ** 2 + (costs / min(scale, 1) * min(count, 1)) ** 2)
     cancelling = np.sqrt(max(4 * reach**2, 2 * (reach**2 + count**2)))
     assert cancelling * 1.04 < moved <= kernel_sensitivity(reach, count, min(count, 1), 1, "replace")
@@ -236,14 +252,15 @@ def test_the_bound_of_a_round_by_hand():
 def test_the_bound_of_second_moments_is_attained_by_rows_at_120_degrees():
     radius = 2.0
     turned = radius * np.array([[1.0, 0.0], [-0.5, np.sqrt(0.75)]])
-    scales, described = pack_references([plain_reference(2)], ["view_0"], [None])
-    request = asked("directions", 1, scales, **described, radius=radius, seed=0)
-    case = Case(request, ("view_0",), np.ones((2, 2)), 5 * turned, (2,), None, np.float64)
-    values = [released(case.views(row), request, PRIVACY["replace"])[2] for row in case.rows]
-    bound = start.Directions().sensitivity({"radius": radius}, None, "replace")
+    request, units = DirectionsRequest(radius, 0), [plain_reference(2)]
+    case = Case(
+        Directions, always(request), units, ("view_0",), np.ones((2, 2)), 5 * turned, (2,), None, np.float64
+    )
+    values = [released(case, row, PRIVACY["replace"])[2] for row in case.rows]
+    bound = Directions.sensitivity(request, "replace")
     assert np.linalg.norm(values[0] - values[1]) == pytest.approx(bound)
     # on the far side of the middle, where the first moments alone are furthest, less
-    values[1] = released(case.views(-case.rows[0]), request, PRIVACY["replace"])[2]
+    values[1] = released(case, -case.rows[0], PRIVACY["replace"])[2]
     assert np.linalg.norm(values[0] - values[1]) == pytest.approx(2 * radius**2)
 
 
@@ -257,32 +274,33 @@ def test_a_round_attains_most_of_its_bound():
 # --------------------------------------------------------------------------------------- code that must be caught
 
 
-def own_coefficients(state):
+def own_coefficients(rows, parameters):
     """Coefficients from the range of the site's own rows."""
-    part = state.rows.views.tables[0]
+    part = rows.views.tables[0]
     low, high = np.nanmin(part, axis=0), np.nanmax(part, axis=0)
-    reference = replace(state.rows.references[0], heat_coef="minmax", low=low, span=np.maximum(high - low, 1e-9))
-    return replace(state, rows=replace(state.rows, references=(reference,)))
+    reference = replace(rows.references[0], heat_coef="minmax", low=low, span=np.maximum(high - low, 1e-9))
+    return replace(rows, references=(reference,)), parameters
 
 
-def two_passes(state):
-    with Passes(state.rows, state.parameters.n_clusters) as scan:
-        found = scan.statistics(state.parameters)
+def two_passes(rows, parameters):
+    with Passes(rows, parameters.n_clusters) as scan:
+        found = scan.statistics(parameters)
     centers = [
         np.divide(n, w, out=a.copy(), where=np.broadcast_to(w > 1e-12, n.shape))
-        for n, w, a in zip(found.numerators, found.weights, state.parameters.centers, strict=True)
+        for n, w, a in zip(found.numerators, found.weights, parameters.centers, strict=True)
     ]
-    return replace(state, parameters=replace(state.parameters, centers=tuple(centers)))
+    return rows, replace(parameters, centers=tuple(centers))
 
 
-def own_weights(state):
-    with Passes(state.rows, state.parameters.n_clusters) as scan:
-        costs = np.maximum(scan.statistics(state.parameters).costs, 1e-9)
-    return replace(state, parameters=replace(state.parameters, view_weights=(1 / costs) / (1 / costs).sum()))
+def own_weights(rows, parameters):
+    with Passes(rows, parameters.n_clusters) as scan:
+        costs = np.maximum(scan.statistics(parameters).costs, 1e-9)
+    return rows, replace(parameters, view_weights=(1 / costs) / (1 / costs).sum())
 
 
-def own_offset(state):
-    return replace(state, offset=tuple(np.nanmean(table, axis=0) for table in state.rows.views.tables))
+def own_offset(rows, parameters):
+    means = [np.nanmean(table, axis=0) for table in rows.views.tables]
+    return rows, replace(parameters, centers=tuple(a + m for a, m in zip(parameters.centers, means, strict=True)))
 
 
 def worlds():
@@ -292,9 +310,10 @@ def worlds():
     torn = np.tile([0.0, 6.0], (40, 1))  # near one centre in the first view, near the other in the second
     edge = np.tile([-2.2 * r, -2.2 * r], (40, 1))
     centers = [np.array([[0.0], [6.0]]), np.array([[0.0], [6.0]])]
-    request = asked_round([plain_reference(1)] * 2, make_parameters(centers, heat_time=t))
+    request, units = partial(noisy_request, make_parameters(centers, heat_time=t)), [plain_reference(1)] * 2
     rows = np.array([[r, r], [-r, -r], [0.0, 0.0], [60.0, 60.0], [0.01, 6.0], [3.0, 0.0]])
-    both = Case(request, ("view_0", "view_1"), np.vstack([torn, edge]), rows, (1, 1), None, np.float64)
+    names, base = ("view_0", "view_1"), np.vstack([torn, edge])
+    both = Case(NoisyRounds, request, units, names, base, rows, (1, 1), None, np.float64)
     one = one_view(np.vstack([edge, -0.5 * edge]), [[60.0, 0.0], [0.0, 0.0]], np.zeros((1, 2)), heat_time=t)
     return [both, one]
 
@@ -302,7 +321,12 @@ def worlds():
 @pytest.mark.parametrize("broken", [own_coefficients, two_passes, own_weights, own_offset])
 def test_code_that_lets_a_row_act_on_others_is_caught(broken, monkeypatch):
     assert max(farthest(case)[0] for case in worlds()) <= WITHIN
-    hear = rounds.NoisyRound.hear
-    monkeypatch.setattr(rounds.NoisyRound, "hear", lambda self, state, request: broken(hear(self, state, request)))
+
+    def collect(site, parameters):
+        rows, parameters = broken(site.rows(), parameters)
+        with Passes(rows, parameters.n_clusters) as scan:
+            return scan.statistics(parameters)
+
+    monkeypatch.setattr(Site, "collect", collect)
     caught = [max(farthest(case)) for case in worlds() if broken is not own_coefficients or len(case.widths) == 1]
     assert max(caught) > 1.5

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from fedhk.federation.sealed.scales import LEAST_POWER, POWERS, Ranges
+from fedhk.federation.sealed.state import Sealed
+from fedhk.federation.state import ServerState
 from numpy.testing import assert_allclose
 
 from federations import make_plan
 from fedhk import EFKMVC, FedHKPerson, FedHKTucker
 from fedhk.data.moments import Moments
 from fedhk.errors import DataError
-from fedhk.federation.sealed.scales import LEAST_POWER, POWERS, Ranges
-from fedhk.federation.sealed.state import Sealed
-from fedhk.federation.state import ServerState
 from fedhk.privacy.mechanism import DifferentialPrivacy
 from sealed_runs import seeded_noise
 
-pytestmark = pytest.mark.filterwarnings("ignore:With epsilon")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:With epsilon"),
+    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
+]
 
 
 @pytest.fixture(autouse=True)

@@ -7,6 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from fedhk.federation.sealed.scales import Ranges
+from fedhk.federation.server import QuorumError
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics import adjusted_rand_score
 
@@ -15,8 +17,6 @@ from fedhk import EFKMVC, FedHKPerson, datasets
 from fedhk.data.views import check_views
 from fedhk.errors import FedHKError, MessageError
 from fedhk.federation.messages import decode, encode
-from fedhk.federation.sealed.scales import Ranges
-from fedhk.federation.server import QuorumError
 from fedhk.federation.site import SiteState, client_step
 from fedhk.privacy.mechanism import DifferentialPrivacy, SecureSummation
 from fedhk.privacy.secure_site import SecureSite

@@ -91,7 +91,10 @@ RUNS = {
     "parafac2": lambda: FedHKParafac2(2, privacy=budget(), rank=1),
 }
 
-pytestmark = pytest.mark.filterwarnings("ignore:With epsilon")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:With epsilon"),
+    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
+]
 
 
 @pytest.mark.parametrize("run", RUNS)

@@ -1,0 +1,268 @@
+"""Audits must pass what is right and catch what is wrong: each mutant below is a way to break the bound."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy.stats import binomtest
+from sklearn.metrics import roc_auc_score
+
+from fedhk import EFKMVC, HeatKernelMVC
+from fedhk.data.scaling import make_scaling
+from fedhk.federation import site as site_module
+from fedhk.federation.sealed import rounds
+from fedhk.federation.sealed import site as sealed_site
+from fedhk.model.descent import improve
+from fedhk.model.preparation import references_from_moments, site_moments
+from fedhk.model.rows import Rows
+from fedhk.privacy import DifferentialPrivacy
+from fedhk.privacy.accounting import delta_of, epsilon_of
+from fedhk.privacy.audit import audit_release, clopper_pearson, membership_attack, spending
+from fedhk.privacy.audit_bounds import separation, strength
+from fedhk.privacy.audit_worlds import worst_worlds
+
+# the round alone spends epsilon = 1
+PUBLIC = spending(DifferentialPrivacy(1.0, 1e-5, bounds=(-1, 1)))
+PRIVATE = DifferentialPrivacy(1.0, 1e-5, bounds="private", rounds=1)
+
+# Few releases, so that tests are quick; a confidence with which a right release fails once in a million runs.
+CONFIDENCE = 0.998
+
+
+class TestRelease:
+    @pytest.mark.parametrize("neighbours", ["replace", "add-remove"])
+    def test_the_real_release_is_within_its_budget(self, neighbours):
+        found = audit_release(replace(PUBLIC, neighbours=neighbours), releases=600, confidence=CONFIDENCE)
+        assert found.stated == pytest.approx(1.0, rel=1e-6)
+        assert found.epsilon <= found.stated
+        assert found.epsilon_any_noise <= found.stated
+        assert found.holds
+        assert "consistent" in found.verdict
+
+    def test_a_whole_run_states_its_whole_budget(self):
+        found = audit_release(PRIVATE, ["round", "cells", "ranges", "directions"], releases=100)
+        assert found.stated == pytest.approx(1.0, rel=1e-6)
+        assert found.phases == ("ranges", "directions", "cells", "round")
+
+    @pytest.mark.parametrize("neighbours", ["replace", "add-remove"])
+    @pytest.mark.parametrize(
+        ("phase", "least"), [("round", 0.95), ("directions", 0.999), ("cells", 0.999), ("ranges", 0.999)]
+    )
+    def test_the_data_sets_are_as_far_apart_as_the_bound_allows(self, phase, least, neighbours):
+        privacy = replace(PRIVATE, neighbours=neighbours)
+        share = worst_worlds(privacy, [phase]).distance * privacy.multiplier(phase, 1)
+        assert least < share <= 1
+
+    def test_scores_differ_by_what_is_said(self):
+        worlds = worst_worlds(replace(PUBLIC, epsilon=50.0), ["round"])
+        scores = np.array([[worlds.release(world) for world in (0, 1)] for _ in range(150)])
+        # a log-likelihood ratio of Gaussians at distance mu differs by mu^2 between worlds, and has variance mu^2
+        assert np.diff(scores.mean(axis=0))[0] == pytest.approx(-(worlds.distance**2), rel=0.1)
+        assert scores.std(axis=0) == pytest.approx([worlds.distance] * 2, rel=0.2)
+
+    @pytest.mark.parametrize(
+        ("change", "reason"),
+        [
+            ({"phases": ["rounds"]}, "phases"),
+            ({"phases": "round"}, "phases"),
+            ({"phases": []}, "phases"),
+            ({"phases": ["round", "round"]}, "each once"),
+            ({"phases": ["ranges"]}, "bounds='private'"),
+            ({"releases": 50}, "releases"),
+            ({"confidence": 1.0}, "confidence"),
+        ],
+    )
+    def test_bad_input(self, change, reason):
+        with pytest.raises(ValueError, match=reason):
+            audit_release(PUBLIC, **change)
+
+
+class TestMutants:
+    """Every one is caught by what is told, and those that let a row do too much also by how far the row moves it."""
+
+    def broken(self, *, moves, releases=600):
+        found = audit_release(PUBLIC, releases=releases, confidence=CONFIDENCE)
+        assert found.epsilon > found.stated
+        assert not found.holds
+        assert found.verdict.startswith("BROKEN")
+        assert (found.distance > 2) == moves
+
+    def test_noise_ten_times_too_small(self, monkeypatch):
+        real = sealed_site.discrete_gaussian
+        monkeypatch.setattr(sealed_site, "discrete_gaussian", lambda sigma, size: real(sigma / 10, size))
+        self.broken(moves=False)
+
+    def test_scales_from_own_rows(self, monkeypatch):
+        def from_own_rows(state):
+            moments = site_moments(state.rows.views, [r.width for r in state.references], unit_rows=False)
+            return references_from_moments(moments, state.rows.views.names, make_scaling("standard"), "uniform")
+
+        self.with_references(monkeypatch, from_own_rows, releases=900)
+
+    def test_coefficients_from_own_rows(self, monkeypatch):
+        def from_own_rows(state):
+            pairs = zip(state.references, state.rows.views.tables, strict=True)
+            return tuple(
+                replace(r, heat_coef="minmax", low=table.min(axis=0), span=np.ptp(table, axis=0) + 1e-9)
+                for r, table in pairs
+            )
+
+        self.with_references(monkeypatch, from_own_rows)
+
+    def with_references(self, monkeypatch, make, **options):
+        real = site_module._with_references
+
+        def own(state, request):
+            state = real(state, request)
+            if "references" not in request.arrays:
+                return state
+            references = make(state)
+            return replace(state, rows=Rows(state.rows.views, references), references=references)
+
+        monkeypatch.setattr(site_module, "_with_references", own)
+        self.broken(moves=True, **options)
+
+    def test_two_passes(self, monkeypatch):
+        real = rounds.own_statistics
+
+        def twice(site, workers):
+            better = improve(site.parameters, real(site, workers), learn_weights=False)
+            return real(replace(site, parameters=better), workers)
+
+        monkeypatch.setattr(rounds, "own_statistics", twice)
+        self.broken(moves=True)
+
+    def test_view_weights_from_own_rows(self, monkeypatch):
+        real = rounds.own_statistics
+
+        def own_weights(site, workers):
+            better = improve(site.parameters, real(site, workers), learn_weights=True)
+            own = replace(site.parameters, view_weights=better.view_weights)
+            return real(replace(site, parameters=own), workers)
+
+        monkeypatch.setattr(rounds, "own_statistics", own_weights)
+        self.broken(moves=True, releases=900)
+
+
+class TestBounds:
+    @pytest.mark.parametrize("confidence", [0.9, 0.95, 0.999])
+    @pytest.mark.parametrize("trials", [1, 7, 5000])
+    def test_clopper_pearson_equals_scipy(self, trials, confidence):
+        counts = np.unique([0, 1, trials // 3, trials - 1, trials])
+        low, high = clopper_pearson(counts, trials, confidence)
+        exact = [binomtest(int(k), trials).proportion_ci(confidence, method="exact") for k in counts]
+        np.testing.assert_allclose(low, [interval.low for interval in exact], atol=1e-12)
+        np.testing.assert_allclose(high, [interval.high for interval in exact], atol=1e-12)
+
+    @pytest.mark.parametrize(("successes", "trials"), [(-1, 5), (6, 5), (0, 0)])
+    def test_clopper_pearson_refuses_impossible_counts(self, successes, trials):
+        with pytest.raises(ValueError, match="successes"):
+            clopper_pearson(successes, trials)
+
+    @pytest.mark.parametrize("mu", [0.0, 0.25, 1.0, 3.0])
+    def test_bounds_are_below_the_truth_and_not_far(self, mu):
+        generator = np.random.default_rng(0)
+        found = [
+            separation(generator.normal(mu, size=2000), generator.normal(size=2000), 1e-5, 0.95) for _ in range(200)
+        ]
+        shown_mu, shown_epsilon = np.transpose(found)
+        assert (shown_mu > mu).mean() <= 0.05
+        assert (shown_epsilon > epsilon_of(1e-5, mu)).mean() <= 0.05
+        assert shown_mu.mean() > mu - (0.3 if mu < 3 else 0.8)
+
+    def test_epsilon_for_any_noise_holds_for_noise_that_is_not_gaussian(self):
+        # true answers with probability 3/4: epsilon is log 3, whatever delta
+        generator = np.random.default_rng(0)
+        scores = [(generator.random(20_000) < p).astype(float) + 1e-3 * generator.random(20_000) for p in (0.75, 0.25)]
+        _, epsilon = separation(*scores, 1e-9, 0.95)
+        assert np.log(3) - 0.15 < epsilon < np.log(3)
+
+    def test_auc_equals_scikit_learn_also_with_ties(self):
+        generator = np.random.default_rng(0)
+        member = generator.random(300) < 0.4
+        for scores in (generator.normal(size=300) + member, np.round(generator.normal(size=300) + member)):
+            found = strength(scores, member, generator.random(300) < 0.5, 0.95)
+            assert found.auc == pytest.approx(roc_auc_score(member, scores))
+            assert found.auc_low < found.auc < found.auc_high
+
+    def test_interval_of_the_auc_covers(self):
+        generator = np.random.default_rng(1)
+        member = np.arange(200) < 100
+        found = [strength(generator.normal(size=200), member, np.arange(200) % 2 == 0, 0.95) for _ in range(300)]
+        assert 0.91 <= np.mean([a.auc_low <= 0.5 <= a.auc_high for a in found]) <= 0.985
+        assert np.mean([a.advantage_low <= 0 <= a.advantage_high for a in found]) >= 0.95
+
+    def test_delta_of_the_shown_mu_is_delta(self):
+        assert delta_of(epsilon_of(1e-5, 0.3), 0.3) == pytest.approx(1e-5, rel=1e-6)
+
+
+def blobs(n_rows, seed=0):
+    """Three clusters in two views."""
+    generator = np.random.default_rng(seed)
+    labels = generator.integers(3, size=n_rows)
+    return [generator.normal(size=(n_rows, width)) + 6 * np.eye(3, width)[labels] for width in (3, 4)]
+
+
+def halves(views):
+    return [[table[rows] for table in views] for rows in (slice(None, None, 2), slice(1, None, 2))]
+
+
+class TestMembership:
+    def test_a_model_that_generalises_gives_nothing_away(self):
+        members, others = halves(blobs(6000))
+        model = HeatKernelMVC(3, n_init=2, random_state=0).fit(members)
+        found = membership_attack(model, members, others, shadows=4, random_state=0)
+        assert (found.members, found.others, found.shadows) == (3000, 3000, 4)
+        for attack in (found.distance, found.likelihood_ratio):
+            assert abs(attack.auc - 0.5) < 0.03
+            assert abs(attack.advantage) < 0.06
+
+    def test_a_model_with_nearly_a_cluster_per_row_gives_rows_away(self):
+        members, others = halves(blobs(160))
+        model = HeatKernelMVC(60, n_init=1, random_state=0).fit(members)
+        found = membership_attack(model, members, others, shadows=2, random_state=0)
+        assert found.distance.auc > 0.9
+        assert found.distance.advantage_low > 0.3
+        assert "gives its rows away" in found.verdict
+
+    def test_the_likelihood_ratio_sees_what_distances_do_not(self):
+        members, others = halves(blobs(600))
+        model = HeatKernelMVC(10, n_init=1, random_state=0).fit(members)
+        found = membership_attack(model, members, others, shadows=8, random_state=0)
+        assert found.likelihood_ratio.auc > found.distance.auc
+        assert found.strongest == found.likelihood_ratio
+
+    def test_noise_protects_rows_that_a_model_gives_away(self):
+        members, others = halves(blobs(400))
+        open_model = EFKMVC(20, n_init=1, random_state=0).fit([members])
+        assert membership_attack(open_model, members, others, shadows=0).distance.auc_low > 0.55
+        noisy = EFKMVC(20, privacy=DifferentialPrivacy(4.0, 1e-4, bounds=(-10, 10)), random_state=0)
+        with pytest.warns(UserWarning, match="clusters will mean little"):
+            noisy.fit([members])
+        assert membership_attack(noisy, members, others, shadows=0).distance.auc_low < 0.55
+
+    def test_tables_may_be_one_sparse_missing_or_named(self):
+        views = blobs(200)
+        one = HeatKernelMVC(3, n_init=1, random_state=0).fit(views[0][:100])
+        dense = membership_attack(one, views[0][:100], views[0][100:], shadows=2, random_state=0)
+        sparse = membership_attack(one, *(sp.csr_array(x) for x in np.split(views[0], 2)), shadows=2, random_state=0)
+        assert sparse.distance.auc == pytest.approx(dense.distance.auc)
+        members, others = halves(views)
+        model = HeatKernelMVC(3, n_init=1, random_state=0).fit(members)
+        missing = membership_attack(model, members, [others[0], None], shadows=2, random_state=0)
+        assert abs(missing.distance.auc - 0.5) > 0.2  # rows with one view are not alike: nearer, for one
+
+    def test_bad_input(self):
+        members, others = halves(blobs(100))
+        model = HeatKernelMVC(3, n_init=1, random_state=0).fit(members)
+        with pytest.raises(ValueError, match="shadows=3 must be an even number"):
+            membership_attack(model, members, others, shadows=3)
+        with pytest.raises(ValueError, match="confidence"):
+            membership_attack(model, members, others, confidence=95)
+        with pytest.raises(ValueError, match="others: "):
+            membership_attack(model, members, [others[1], others[0]])
+        with pytest.raises(ValueError, match="members: "):
+            membership_attack(model, [table[:2] for table in members], others)
