@@ -43,8 +43,8 @@ from fedhk.model.fitted import FittedModel
 from fedhk.model.rows import Rows
 from fedhk.starts.settings import Settings
 
-# The error at which an eigenvector is good enough, and the most exchanges that are spent on it: what more of them change
-# is below what anchors drawn with another seed change (docs/diffusion.md).
+# The error at which an eigenvector is good enough, and the most exchanges that are spent on it. What more exchanges
+# change is below what anchors drawn with another seed change (docs/diffusion.md).
 TOL, MOST_EXCHANGES = 0.02, 6
 
 # Bytes of a number that sites get and that they send, and the exchanges that eigenvectors usually take: by these the
