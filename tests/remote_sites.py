@@ -17,7 +17,7 @@ from fedhk.federation.messages import encode
 from fedhk.federation.phases.base import Phase
 from fedhk.federation.remote.policy import Policy
 from fedhk.federation.remote.site import KIND, STATE, RemoteSite, SiteFile
-from fedhk.federation.stored import read_file
+from fedhk.federation.stored import read_file, unpack_board
 
 NAMES = ("genoa", "oslo", "pisa", "rome")
 QUICK = {"n_init": 2, "random_state": 0}
@@ -58,8 +58,8 @@ def written(sites: Mapping[str, Any], folder: Path) -> dict[str, Path]:
 
 def read_boards(state: Path, site: str) -> tuple[Board, Board]:
     """What a site has in its file: what the server has published, and what it keeps for itself."""
-    path = state / site / STATE
-    return read_file(path, KIND, site, SiteFile).boards(site)
+    stored = read_file(state / site / STATE, KIND, site, SiteFile)
+    return unpack_board(stored.board, site), unpack_board(stored.memory, site)
 
 
 def join_run(phase: type[Phase[Any, Any]], request: Any, **terms: Any) -> bytes:

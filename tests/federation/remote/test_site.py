@@ -23,7 +23,8 @@ from fedhk.federation.messages import Message, decode, encode
 from fedhk.federation.phases.deliver import Outcome
 from fedhk.federation.phases.describe import Describe, DescribeRequest
 from fedhk.federation.remote.greet import Greet, Greeting, check_version
-from fedhk.federation.remote.site import RemoteSite
+from fedhk.federation.remote.site import KIND, RemoteSite, SiteFile
+from fedhk.federation.stored import pack_bytes
 from fedhk.privacy import DifferentialPrivacy
 from fedhk.protocols import FactorAveraging
 from remote_sites import NAMES, QUICK, fit_remote, join_run, read_boards
@@ -136,6 +137,28 @@ class TestState:
         assert answer.kind == "refusal"
         assert str(wire.state) not in answer.values["reason"]
 
+    @pytest.mark.parametrize("content", [b"", b"damaged", pack_bytes(SiteFile("", b"", b"?", b""), KIND, "rome")])
+    def test_a_file_that_cannot_be_used_does_not_keep_a_site_from_the_next_run(self, wire, content, caplog):
+        fit_remote(wire, max_rounds=1)
+        (wire.state / "rome" / "site.fedhk").write_bytes(content)
+        assert fit_remote(wire, max_rounds=1).history_[0]["refused"] == {}
+        assert "cannot use its file" in caplog.text
+
+    def test_a_site_that_lost_its_file_in_a_run_is_sent_everything_again(self, wire):
+        seen = []
+
+        def lose_file(payload, answer):
+            seen.append(decode(payload).kind)
+            if seen.count("round") == 2 and seen[-1] == "round":
+                (wire.state / "rome" / "site.fedhk").unlink()
+            return answer
+
+        wire.changed[4] = lose_file
+        refused = [record["refused"] for record in fit_remote(wire, max_rounds=5, tol=0.0).history_]
+        assert refused[:2] == [{}, {}]
+        assert refused[2] == {"rome": "asked before the terms of the run were published"}
+        assert refused[3:] == [{}, {}]
+
     def test_the_coordinator_can_be_killed_and_go_on_to_the_same_bits(self, wire, rows, tmp_path):
         here = fedhk.FedHKPerson(3, max_rounds=5, view_weights="uniform", **QUICK).fit(rows)
         calls = []
@@ -208,16 +231,25 @@ class TestRefusals:
             RemoteSite(name, tmp_path, tmp_path, write_site_model)
 
 
-def test_a_new_process_finds_every_phase_that_a_server_may_ask_for():
-    """A site's process imports its own end and no estimator."""
+def answer_in_new_process(wire, name, payload):
+    """What a process answers that has imported the site's end and no estimator."""
     code = """
         import sys
-        import fedhk.federation.remote.site as site
-        site.load_phases()
-        from fedhk.federation.phases.base import phase_named
-        print(*(phase_named(name).__name__ for name in sys.argv[1:]))
+        from fedhk.federation.remote.site import RemoteSite
+        from pathlib import Path
+        site = RemoteSite(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), print)
+        sys.stdout.buffer.write(site.answer(sys.stdin.buffer.read()))
         assert not any(name.startswith("fedhk.estimators") for name in sys.modules)
     """
-    kinds = ("hello", "describe", "schema", "energy", "candidates", "round", "finish", "deliver")
-    done = subprocess.run([sys.executable, "-c", dedent(code), *kinds], capture_output=True, text=True, check=True)  # noqa: S603
-    assert len(done.stdout.split()) == len(kinds)
+    folder = next(folder for site, folder in wire.sites.values() if site == name)
+    words = [sys.executable, "-c", dedent(code), name, str(folder), str(wire.state)]
+    return decode(subprocess.run(words, input=payload, capture_output=True, check=True).stdout)  # noqa: S603
+
+
+@pytest.mark.parametrize("case", ["an embedding", "masks and personalization"])
+def test_a_new_process_knows_every_phase_and_all_that_the_site_has_kept(case, wire):
+    estimator, parameters = CASES[case]
+    fit_remote(wire, estimator, **parameters | {"max_rounds": 2})
+    finish = wire.sent[-2][4]
+    assert "finish" in decode(finish).kind
+    assert answer_in_new_process(wire, "rome", finish).kind == decode(finish).kind

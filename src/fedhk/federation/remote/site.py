@@ -64,10 +64,6 @@ class SiteFile:
     board: bytes
     memory: bytes
 
-    def boards(self, site: str) -> tuple[Board, Board]:
-        """Read the board and the memory."""
-        return unpack_board(self.board, site), unpack_board(self.memory, site)
-
 
 @dataclass(frozen=True)
 class RemoteSite:
@@ -107,6 +103,7 @@ class RemoteSite:
     def answer(self, payload: bytes) -> bytes:
         """Answer any message; what goes wrong is answered with a refusal."""
         exchange = 0
+        load_phases()
         try:
             request = decode(payload, max_bytes=MAX_BYTES)
             exchange = request.round
@@ -125,22 +122,32 @@ class RemoteSite:
 
     def _answer_in_run(self, request: Message, asked: str) -> bytes:
         """Answer a message of a run, and keep what follows before the answer leaves."""
-        path = self.folder / STATE
-        stored = read_file(path, KIND, self.name, SiteFile) if path.exists() else None
-        if stored is not None and stored.asked == asked:
+        stored, board, memory = self._read_state()
+        if stored.asked == asked:
             return stored.reply
-        board, memory = (Board(), Board()) if stored is None else stored.boards(self.name)
         site, reply = self._pass(request, Site(self.name, NO_VIEWS, board, memory, self.workers))
         for made in site.memory.find(Outcome):
             ids = self._read_data(site.board.get(Terms)).ids
             write_outcome(self.folder / RESULTS, site, made.outcome, ids, self.write_model)
         boards = (pack_entries(part.entries.values(), self.name) for part in (site.board, site.memory))
-        write_file(path, SiteFile(asked, reply, *boards), KIND, self.name)
+        write_file(self.folder / STATE, SiteFile(asked, reply, *boards), KIND, self.name)
         return reply
+
+    def _read_state(self) -> tuple[SiteFile, Board, Board]:
+        """Read what the site has kept. Where that cannot be used it has kept nothing, and is sent everything again."""
+        nothing = SiteFile("", b"", b"", b""), Board(), Board()
+        path = self.folder / STATE
+        if not path.exists():
+            return nothing
+        try:
+            stored = read_file(path, KIND, self.name, SiteFile)
+            return stored, unpack_board(stored.board, self.name), unpack_board(stored.memory, self.name)
+        except MessageError as error:  # damaged, or of another version of FedHK
+            LOG.warning("site %r cannot use its file %s: %s", self.name, path, error.reason)
+            return nothing
 
     def _pass(self, request: Message, site: Site) -> tuple[Site, bytes]:
         """Pass a message through the gate."""
-        load_phases()
         guard = PolicyGuard(self.policy, self._read_views, self.folder / LEDGER)
         site, reply = answer_message(site, guard, request)
         return site, encode(reply)
