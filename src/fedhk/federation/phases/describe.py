@@ -18,6 +18,7 @@ from fedhk.data.moments import Moments
 from fedhk.data.views import LARGEST_VALUE, Columns, Views, is_tensor, other_names, size_text
 from fedhk.errors import DataError, MessageError
 from fedhk.federation.board import Board
+from fedhk.federation.codec import MOST_NUMBERS
 from fedhk.federation.entries import Members, Population, References, Schema, Space, columns_code
 from fedhk.federation.phases.base import Nothing, Phase, SumPhase
 from fedhk.federation.phases.scales import scale_phases
@@ -56,6 +57,8 @@ class ViewDescription:
         """Refuse a description that no view can have."""
         if not self.name or (self.width is not None and self.width < 1):
             raise MessageError("its views are not described as name, width, and columns or shape", site)
+        if self.width is not None and self.width > MOST_NUMBERS:
+            raise MessageError(f"view {self.name[:50]!r} has {self.width} features, more than a message can hold", site)
         if self.columns is None:
             return
         if self.width is None:

@@ -1,0 +1,244 @@
+"""The checks for phases pass for those of FedHK and for a new one that is written in a few lines, and fail for broken ones."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from fedhk.federation.aggregators import SumAggregator
+from fedhk.federation.board import Entry
+from fedhk.federation.entries import Schema
+from fedhk.federation.phases.base import Nothing, SumPhase
+from fedhk.federation.phases.candidates import ChooseFrame, ChooseStart
+from fedhk.federation.phases.deliver import Deliver
+from fedhk.federation.phases.describe import Describe, DescribeViews, Energy
+from fedhk.federation.phases.finish import Finish
+from fedhk.federation.phases.rounds import Rounds
+from fedhk.federation.protocols import make_protocol
+from fedhk.federation.protocols.base import RoundContext
+from fedhk.federation.remote.greet import Greet
+from fedhk.personal.options import Personalization
+from fedhk.testing.phases import PhaseChecks, SumPhaseChecks
+from fedhk.testing.sites import SETTINGS
+
+SUM = SumAggregator()
+
+
+def rounds(protocol="statistics", max_rounds=2):
+    return Rounds(make_protocol(protocol), RoundContext(SETTINGS, SUM), max_rounds, 0.0)
+
+
+def started(protocol="statistics"):
+    return [Describe(SETTINGS), ChooseStart(SETTINGS, make_protocol(protocol), SUM, 0)]
+
+
+class TestDescribe(PhaseChecks):
+    def before(self):
+        return []
+
+    def phase(self):
+        return Describe(SETTINGS)
+
+
+class TestDescribeViews(PhaseChecks):
+    def before(self):
+        return []
+
+    def phase(self):
+        return DescribeViews(SETTINGS)
+
+
+class TestGreet(PhaseChecks):
+    def before(self):
+        return []
+
+    def phase(self):
+        return Greet()
+
+
+class TestEnergy(SumPhaseChecks):
+    def phase(self):
+        return Energy()
+
+
+class TestChooseStart(PhaseChecks):
+    keeps_sites_apart = True  # starts are drawn among the candidates
+
+    def phase(self):
+        return ChooseStart(SETTINGS, make_protocol("statistics"), SUM, 0)
+
+
+class TestChooseFrame(PhaseChecks):
+    keeps_sites_apart = True
+
+    def phase(self):
+        return ChooseFrame(SETTINGS, make_protocol("statistics"), SUM, 0, shares=(1.0, 0.5))
+
+
+class TestStatisticsRounds(PhaseChecks):
+    protocol = "statistics"
+
+    def before(self):
+        return started(self.protocol)
+
+    def phase(self):
+        return rounds(self.protocol)
+
+
+class TestBasisRounds(TestStatisticsRounds):
+    protocol = "cores"
+
+
+class TestAveragingRounds(TestStatisticsRounds):
+    protocol = "centers"
+
+
+class TestFinish(SumPhaseChecks):
+    def before(self):
+        return [*started(), rounds()]
+
+    def phase(self):
+        return Finish(summary=True)
+
+
+class TestDeliver(PhaseChecks):
+    keeps_sites_apart = True  # the server keeps the report of each site
+
+    def before(self):
+        return [*started(), rounds(), Finish(summary=True)]
+
+    def phase(self):
+        return Deliver(Personalization(), learn_weights=False)
+
+
+# ------------------------------------------------------------------------------------------------- a phase of one's own
+
+
+@dataclass(frozen=True)
+class MissingCells(Entry):
+    """Missing cells of each view, over all sites."""
+
+    counts: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class CountMissing(SumPhase[Nothing]):
+    """Count the missing cells of each view."""
+
+    name: ClassVar[str] = "count missing"
+    request_type: ClassVar[Any] = Nothing
+
+    def request(self, board):  # noqa: ARG002
+        return Nothing()
+
+    def size(self, board):
+        return len(board.get(Schema).names)
+
+    @staticmethod
+    def vector(site, request):  # noqa: ARG004
+        views = site.aligned_views()
+        widths = (1 if t is None else t.shape[1] for t in views.tables)
+        filled = [0 if t is None else np.isfinite(t).sum() for t in views.tables]
+        return np.array([float(f) for f, _ in zip(filled, widths, strict=True)])
+
+    def take(self, board, total, noise):  # noqa: ARG002
+        return board.put(MissingCells(tuple(total.tolist())))
+
+
+class TestCountMissing(SumPhaseChecks):
+    def phase(self):
+        return CountMissing()
+
+
+class Loose(CountMissing):
+    name = "loose"
+
+    @staticmethod
+    def sensitivity(request, neighbours):  # noqa: ARG004
+        return 0.5
+
+
+class Mean(CountMissing):
+    name = "mean"
+
+    @staticmethod
+    def vector(site, request):
+        return CountMissing.vector(site, request) / site.views.n_rows
+
+
+class Random(CountMissing):
+    name = "random"
+
+    @staticmethod
+    def vector(site, request):
+        return CountMissing.vector(site, request) + random.random()  # noqa: S311
+
+
+class Trusting(CountMissing):
+    name = "trusting"
+
+    def check(self, board, reply, site):
+        """Believe everything."""
+
+
+class Brittle(CountMissing):
+    name = "brittle"
+
+    def check_vector(self, board, values, site):  # noqa: ARG002
+        if values[0] < 0:
+            raise KeyError(site)
+
+
+class Endless(CountMissing):
+    name = "endless"
+
+    def is_done(self, board, exchanges):  # noqa: ARG002
+        return False
+
+
+class FirstOnly(CountMissing):
+    name = "first only"
+
+    def combine(self, board, replies):
+        return self.take(board, next(iter(replies.values())).values, 0.0)
+
+
+class Careless(CountMissing):
+    name = "careless"
+
+    def combine(self, board, replies):
+        for reply in replies.values():
+            reply.values.setflags(write=True)
+            reply.values[:] = 0.0
+        return board
+
+
+class Borrowed(CountMissing):
+    name = "energy"
+
+
+@pytest.mark.parametrize(
+    ("broken", "check"),
+    [
+        (Loose, "test_no_row_moves_the_vector_further_than_the_sensitivity_says"),
+        (Mean, "test_the_sums_of_sites_are_the_sum_of_the_pooled_rows"),
+        (Random, "test_the_answer_depends_on_the_site_the_request_and_the_board_alone"),
+        (Trusting, "test_damaged_replies_are_refused_with_a_message_error_or_do_no_harm"),
+        (Brittle, "test_damaged_replies_are_refused_with_a_message_error_or_do_no_harm"),
+        (Endless, "test_a_run_comes_to_the_end_of_the_phase_and_its_board_can_be_stored"),
+        (FirstOnly, "test_the_same_replies_give_the_same_board_whichever_site_sent_which"),
+        (Careless, "test_replies_and_the_board_before_are_not_changed"),
+        (Borrowed, "test_a_site_finds_the_phase_by_its_name"),
+    ],
+)
+def test_a_broken_phase_fails(broken, check):
+    class Checks(SumPhaseChecks):
+        def phase(self):
+            return broken()
+
+    with pytest.raises(AssertionError):
+        getattr(Checks(), check)()
