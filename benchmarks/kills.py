@@ -35,7 +35,7 @@ def fit_once(folder: str) -> None:
         max_rounds=ROUNDS,
         tol=0,
         checkpoint="run",
-        personalization_step=0.5,
+        personalization=0.5,
         random_state=0,
     ).fit(data.sites, resume=True)
     for record in model.history_:  # a clock runs on, and resumed sites are told the references again
