@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from types import GenericAlias
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from fedhk.data.clients import check_clients
 from fedhk.data.scaling import make_scaling
 from fedhk.estimators import federated
 from fedhk.federation.aggregators import Aggregator, make_aggregator
+from fedhk.federation.board import entry_type
 from fedhk.federation.checkpoint import save_run
 from fedhk.federation.codec import pack, unpack
 from fedhk.federation.engines.inprocess import InProcessEngine
@@ -243,6 +245,15 @@ def with_field(name, change):
 def with_message(change):
     """A change of the decoded message, sealed again: the digest is no help."""
     return lambda payload: encode(change(decode(payload)))
+
+
+def read_request(payload):
+    """What sites were asked, as the dataclass of its phase."""
+    message = decode(payload)
+    kinds = [entry_type(name) for name in published(payload)]
+    return unpack(
+        message.values, message.arrays, GenericAlias(tuple, (phase_named(message.kind).request_type, *kinds))
+    )[0]
 
 
 def published(payload):

@@ -1,0 +1,90 @@
+"""Rounds go on until the objective of the same rows settles, and end with the parameters that sites are sent."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from federations import make_phases, make_plan, parameters_of, progress_of, run_sites
+from fedhk import datasets
+from fedhk.federation.entries import FinalModel, Result
+from fedhk.federation.phases.rounds import digest_names
+
+LIAR = "oslo"
+
+
+@pytest.fixture(scope="module")
+def sites():
+    data = datasets.make_sites(4, 30, n_clusters=3, n_features=(3, 4), random_state=3)
+    return dict(zip(["bern", LIAR, "rome", "turin"], data.sites.values(), strict=True))
+
+
+def silent_in(exchanges):
+    return lambda site, _, exchange, answer: None if site == LIAR and exchange in exchanges else answer
+
+
+def test_without_tolerance_all_rounds_are_run(sites):
+    run, engine = run_sites(make_phases(max_rounds=7), sites)
+    assert engine.phases.count("round") == progress_of(run).iteration == len(run.history) == 7
+    assert not progress_of(run).converged
+    assert "tol=0" in progress_of(run).stop_reason
+
+
+def test_they_end_when_the_objective_settles(sites):
+    run, _ = run_sites(make_phases(max_rounds=60, tol=1e-6), sites)
+    progress = progress_of(run)
+    assert progress.converged
+    assert 2 < progress.iteration < 60
+    first, last = run.history[-2]["objective"], run.history[-1]["objective"]
+    assert first - last < 1e-6 * first
+    assert all(a["objective"] >= b["objective"] for a, b in zip(run.history, run.history[1:], strict=False))
+
+
+@pytest.mark.parametrize("protocol", ["statistics", "cores", "centers"])
+def test_the_first_objective_is_that_of_the_start(sites, protocol):
+    """A round tells the objective before its step, so that the last step has its own at the end."""
+    short, _ = run_sites(make_phases(max_rounds=1, protocol=protocol), sites)
+    long, _ = run_sites(make_phases(max_rounds=3, protocol=protocol), sites)
+    assert long.history[0]["objective"] == short.history[0]["objective"]
+    assert long.history[1]["objective"] == pytest.approx(short.board.get(Result).objective, rel=1e-3)
+
+
+def test_rows_that_come_and_go_are_not_taken_for_convergence(sites):
+    """The objective rises when a site comes back; that is no sign of a minimum."""
+    plan = make_plan(max_rounds=60, tol=1e-6)
+    run, _ = run_sites(plan, sites, tamper=silent_in([3, 5]))
+    undisturbed, _ = run_sites(plan, sites)
+    assert progress_of(run).converged
+    assert run.history[2]["objective"] > run.history[1]["objective"]
+    assert run.history[3]["objective"] < run.history[2]["objective"]
+    assert len(run.history) > 5
+    assert run.board.get(Result).objective == pytest.approx(undisturbed.board.get(Result).objective, rel=1e-4)
+
+
+def test_other_sites_with_the_same_objective_are_not_taken_for_convergence(sites):
+    """Two halves of the same rows, asked in turn."""
+    twins = {"a": sites["rome"], "b": sites["rome"]}
+    start = [view[:3] for view in sites["rome"]]
+    turns = lambda n: ["a"] if n % 2 else ["b"]  # noqa: E731
+    run, _ = run_sites(make_phases(init=start, max_rounds=6, tol=0.5), twins, present=turns)
+    assert len(run.history) == 6
+    assert not progress_of(run).converged
+    alone, _ = run_sites(make_phases(init=start, max_rounds=6, tol=0.5), twins, present=lambda _: ["a"])
+    assert len(alone.history) < 6
+
+
+def test_the_digest_of_names_depends_on_who_and_not_on_how_many():
+    assert digest_names(["a", "b"]) == digest_names(["a", "b"])
+    assert len({digest_names(names) for names in (["a", "b"], ["a"], ["b"], ["ab"], ["a", "c"], [])}) == 6
+
+
+@pytest.mark.parametrize("protocol", ["statistics", "cores", "centers"])
+def test_sites_and_server_end_with_the_same_centres(sites, protocol):
+    run, engine = run_sites(make_phases(max_rounds=3, protocol=protocol), sites)
+    expected = np.hstack(parameters_of(run).centers)
+    for site in engine.states.values():
+        from fedhk.federation.phases.finish import final_parameters  # noqa: PLC0415
+
+        assert_array_equal(np.hstack(final_parameters(site).centers), expected)
+        assert site.board.has(FinalModel)
