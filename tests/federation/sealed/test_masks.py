@@ -7,20 +7,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from fedhk.federation.sealed.scales import Ranges
-from fedhk.federation.server import QuorumError
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics import adjusted_rand_score
 
 from federations import Stop
 from fedhk import EFKMVC, FedHKPerson, datasets
-from fedhk.data.views import check_views
-from fedhk.errors import FedHKError, MessageError
-from fedhk.federation.messages import decode, encode
-from fedhk.federation.site import SiteState, client_step
+from fedhk.errors import FedHKError, MessageError, QuorumError
+from fedhk.federation.entries import Broadcast
+from fedhk.federation.phases.scales import MomentsRequest, SumMoments
+from fedhk.federation.phases.sum_rounds import MaskedRoundRequest, MaskedRounds
+from fedhk.federation.sealed.messages import ExactSum, Header, Numbers
 from fedhk.privacy.mechanism import DifferentialPrivacy, SecureSummation
 from fedhk.privacy.secure_site import SecureSite
-from sealed_runs import asked, asked_round, make_parameters, plain_reference, spied_fit, step_of
+from fedhk.privacy.secure_sum import InputRequest, MaskReply
+from sealed_runs import LoneSite, make_parameters, plain_reference, scales, spied_fit, step_of, with_reply
 
 N_CLUSTERS, WIDTHS = 3, (3, 4)
 
@@ -154,13 +154,13 @@ def make_model(**changes):
 
 
 @pytest.mark.parametrize("step", ["keys", "shares", "input", "unmask"])
-@pytest.mark.parametrize("kind", ["ranges", "round"])
+@pytest.mark.parametrize("kind", ["ranges", "masked round"])
 def test_two_of_seven_sites_may_drop_out_at_any_step_and_are_named(kind, step, sites, monkeypatch):
     gone = ["s2", "s5"]
-    monkeypatch.setattr("fedhk.federation.sealed.server.SUMS_PER_SESSION", 1)
+    monkeypatch.setattr("fedhk.federation.sealed.masks.SUMS_PER_SESSION", 1)
 
     def down(site, request):
-        return site in gone and request.kind == kind and step_of(request) == step
+        return site in gone and request.kind == f"sealed.{kind}" and step_of(request) == step
 
     model, _ = spied_fit(monkeypatch, make_model(), sites, down=down)
     records = model.history_[:1] if kind == "ranges" else model.history_
@@ -177,7 +177,7 @@ def test_two_of_seven_sites_may_drop_out_at_any_step_and_are_named(kind, step, s
 
 def test_a_site_that_missed_a_sum_is_in_the_next(sites, monkeypatch):
     def down(site, request):
-        return site == "s3" and request.kind == "ranges" and step_of(request) == "input"
+        return site == "s3" and request.kind == "sealed.ranges" and step_of(request) == "input"
 
     model, _ = spied_fit(monkeypatch, make_model(), sites, down=down)
     # the values of the other sites have the same ranges
@@ -192,13 +192,13 @@ def test_a_site_that_missed_a_sum_is_in_the_next(sites, monkeypatch):
 @pytest.mark.parametrize("step", ["keys", "shares", "input", "unmask"])
 def test_below_the_threshold_the_run_stops_and_says_how_many_there_were(step, sites, monkeypatch):
     gone = {"s1", "s2", "s3"}
-    monkeypatch.setattr("fedhk.federation.sealed.server.SUMS_PER_SESSION", 1)
+    monkeypatch.setattr("fedhk.federation.sealed.masks.SUMS_PER_SESSION", 1)
 
     def down(site, request):
-        return site in gone and request.kind == "round" and step_of(request) == step
+        return site in gone and request.kind == "sealed.masked round" and step_of(request) == step
 
     with pytest.raises(
-        QuorumError, match=rf"In phase 'round' .*'{step}'.*: 4 sites answered, 5 are needed.*s1: .*down"
+        QuorumError, match=rf"In phase 'sealed.masked round' .*'{step}'.*: 4 sites answered, 5 are needed.*s1: .*down"
     ):
         spied_fit(monkeypatch, make_model(), sites, down=down)
 
@@ -212,9 +212,9 @@ def test_a_threshold_of_all_sites_needs_all(sites, monkeypatch):
 
 def test_a_site_that_was_not_there_at_the_start_is_left_out_of_the_run(sites, monkeypatch):
     model, spy = spied_fit(
-        monkeypatch, make_model(), sites, down=lambda site, request: site == "s0" and request.kind == "describe"
+        monkeypatch, make_model(), sites, down=lambda site, request: site == "s0" and request.kind == "schema"
     )
-    assert not any(site == "s0" for site, request in spy.requests if request.kind != "describe")
+    assert not any(site == "s0" for site, request in spy.requests if request.kind not in ("schema", "deliver"))
     assert list(model.history_[0]["refused"]) == ["s0"]
 
 
@@ -223,27 +223,26 @@ def test_a_site_that_was_not_there_at_the_start_is_left_out_of_the_run(sites, mo
 
 def lying(change, step="input"):
     def tamper(site, request, answer):
-        if site != "s4" or request.kind != "round" or step_of(request) != step or not isinstance(answer, bytes):
+        if site != "s4" or request.kind != "sealed.masked round" or step_of(request) != step or not isinstance(answer, bytes):
             return answer
         return change(answer)
 
     return tamper
 
 
-def with_arrays(change):
-    def changed(answer):
-        message = decode(answer)
-        return encode(replace(message, arrays=change(dict(message.arrays))))
-
-    return changed
+def with_masked(change):
+    return with_reply(lambda reply: replace(reply, masked=change(reply.masked)))
 
 
 LIES = {
-    "another length": (with_arrays(lambda a: {"mask.masked": a["mask.masked"][1:]}), "'masked' is uint64 of shape"),
-    "NaN": (with_arrays(lambda a: {"mask.masked": np.full(a["mask.masked"].shape, np.nan)}), "'masked' is float64"),
-    "nothing": (with_arrays(lambda _: {}), "'masked' is NoneType"),
+    "another length": (with_masked(lambda masked: masked[1:]), "'masked' is uint64 of shape"),
+    "NaN": (with_masked(lambda masked: np.full(masked.shape, np.nan)), "'masked' is float64"),
+    "nothing": (with_reply(lambda reply: MaskReply(reply.session)), "'MaskReply' is no answer to the step 'input'"),
     "garbage": (lambda _: b"garbage", "not a FedHK message"),
-    "in the open": (with_arrays(lambda _: {"sum": np.zeros(3, np.int64)}), "'masked' is NoneType"),
+    "in the open": (
+        with_reply(lambda _: Numbers(np.zeros(3, np.int64))),
+        "sums in the open, where masked ones were asked for",
+    ),
 }
 
 
@@ -258,17 +257,9 @@ def test_what_is_no_masked_sum_is_refused_by_name_and_the_others_go_on(lie, site
         assert reason in record["refused"]["s4"]
 
 
-def test_sums_in_the_open_are_refused(sites, monkeypatch):
-    def bare(answer):
-        return encode(replace(decode(answer), arrays={"sum": np.zeros(3, np.int64)}, values={}))
-
-    model, _ = spied_fit(monkeypatch, make_model(), sites, tamper=lying(bare))
-    assert "sums in the open, where masked ones were asked for" in model.history_[0]["refused"]["s4"]
-
-
 def test_masked_numbers_that_are_none_break_the_range_of_the_sum(sites, monkeypatch):
     """One lie in 2^62 would pass; what it does then is bounded by nothing, as `secure_sum` says."""
-    wild = with_arrays(lambda a: {"mask.masked": a["mask.masked"] + np.uint64(2**63)})
+    wild = with_masked(lambda masked: masked + np.uint64(2**63))
     with pytest.raises(FedHKError, match=r"beyond|within|bound|range"):
         spied_fit(monkeypatch, make_model(), sites, tamper=lying(wild))
 
@@ -278,10 +269,9 @@ def test_without_masks_numbers_that_cannot_be_added_are_refused(monkeypatch):
     model = EFKMVC(3, init=start, privacy=DifferentialPrivacy(50.0, 1e-4, (-4, 4), rounds=2))
 
     def tamper(site, request, answer):
-        if site != "s1" or request.kind != "round":
+        if site != "s1" or request.kind != "sealed.noisy round":
             return answer
-        message = decode(answer)
-        return encode(replace(message, arrays={"sum": np.full(message.arrays["sum"].shape, 2**62)}))
+        return with_reply(lambda reply: Numbers(np.full(reply.values.shape, 2**62)))(answer)
 
     model, _ = spied_fit(monkeypatch, model, split(joint, [30, 60]), tamper=tamper)
     assert model.history_[0]["refused"] == {"s1": "numbers that are too large to be added"}
@@ -291,26 +281,35 @@ def test_without_masks_numbers_that_cannot_be_added_are_refused(monkeypatch):
 # --------------------------------------------------------------------------------------------- sites by themselves
 
 
+ROUND = MaskedRoundRequest(Broadcast.of(make_parameters([np.zeros((2, 2))])), (False,))
+SCALES = scales([plain_reference(2)])
+
+
 def make_site(table=None, **options):
-    views = check_views([np.arange(8.0).reshape(4, 2) if table is None else table])
-    return SiteState("oslo", views, **{"secure": SecureSite("oslo")} | options)
+    rows = np.arange(8.0).reshape(4, 2) if table is None else table
+    return LoneSite([rows], **{"masks": SecureSite("oslo")} | options)
 
 
 def test_a_site_gives_masked_sums_only():
-    request = asked_round([plain_reference(2)], make_parameters([np.zeros((2, 2))]), step=2.0**-30, full=[])
+    step = ExactSum(2.0**-30)
     with pytest.raises(MessageError, match="asks for sums in the open, this site gives masked ones only"):
-        client_step(make_site(), request)
-    masked = replace(request, values=request.values | {"mask.step": "input"})
+        make_site().ask(MaskedRounds, ROUND, *SCALES, header=Header(None, step))
+    masked = Header(InputRequest("session", 0, 7), step)
     with pytest.raises(MessageError, match="this site was not set up for them"):
-        client_step(replace(make_site(), secure=None), masked)
+        make_site(masks=None).ask(MaskedRounds, ROUND, *SCALES, header=masked)
     with pytest.raises(MessageError, match="before the step 'keys'"):
-        client_step(make_site(), masked)
+        make_site().ask(MaskedRounds, ROUND, *SCALES, header=masked)
+    with pytest.raises(MessageError, match="does not say which"):
+        make_site().ask(MaskedRounds, None, *SCALES, header=masked)
 
 
-def test_values_beyond_the_grid_are_refused_by_the_site_with_what_to_change():
+def test_values_beyond_the_grid_are_refused_by_the_site_with_what_to_change_and_without_the_value():
     site = make_site(np.array([[1.0, 2.0**41]]))
-    with pytest.raises(MessageError, match=r"view 'view_0' has the value 2.2e\+12: .* up to 2\^40 .* Rescale the view"):
-        Ranges().values(site, asked("ranges", names=["view_0"], widths=[2]), 1)
+    site.site.board = site.site.board.put(*SCALES)
+    request = MomentsRequest((2,), -np.ones(2), np.ones(2), unit_rows=False)
+    with pytest.raises(MessageError, match=r"no room for: up to 2\^40 in size. Rescale the view"):
+        SumMoments.vector(site.site, request)
+    SumMoments.vector(site.site, replace(request, unit_rows=True))
 
 
 # ------------------------------------------------------------------------------------------------------- checkpoints

@@ -2,68 +2,102 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import fields, is_dataclass
 
 import numpy as np
 import pytest
 
 from fedhk import EFKMVC, FedHKParafac2, FedHKPerson, FedHKTucker, datasets
+from fedhk.federation.board import entry_type
+from fedhk.federation.codec import unpack
+from fedhk.federation.gate import ENTRIES
+from fedhk.federation.phases.describe import ViewsReply
+from fedhk.federation.sealed import SealedGuard
 from fedhk.privacy.mechanism import DifferentialPrivacy
-from sealed_runs import spied_fit, step_of
+from fedhk.privacy.secure_sum import MaskedNumbers
+from sealed_runs import read_reply, read_request, spied_fit, step_of
 
-KINDS = {"describe", "ranges", "directions", "cells", "round"}
+KINDS = {"schema", "sealed.ranges", "sealed.directions", "sealed.cells", "sealed.noisy round", "deliver"}
 
 # What a site says: nothing of it is a function of the rows but sums with noise, which the ledger has.
 FROM_SITES = {
-    "views": "names, widths and column names of the views: known before there were rows",
-    "sum": "sums over rows, with noise sized for one row, in the ledger before they leave",
-    "mask.masked": "the same sums, under masks of which the server has no key",
-    "mask.cipher_key": "random",
-    "mask.mask_keys": "random",
-    "mask.signature": "of the keys",
-    "mask.envelopes": "shares of random secrets, sealed for another site",
-    "mask.shares": "shares of random secrets, one kind for each site",
-    "mask.step": "said by the server",
-    "mask.session": "said by the server",
-    "mask.sum": "said by the server",
-}
+    "ViewDescription.name": "names of the views: known before there were rows",
+    "ViewDescription.width": "widths of the views: known before there were rows",
+    "ViewDescription.columns": "column names of the views: known before there were rows",
+    "Numbers.values": "sums over rows, with noise sized for one row, in the ledger before they leave",
+    "MaskedNumbers.masked": "the same sums, under masks of which the server has no key",
+    "MaskedNumbers.number": "said by the server",
+    "Advert.cipher_key": "random",
+    "Advert.mask_keys": "random",
+    "Advert.signature": "of the keys",
+    "Envelopes.envelopes": "shares of random secrets, sealed for another site",
+    "Shares.shares": "shares of random secrets, one kind for each site",
+    "Shares.number": "said by the server",
+} | {f"{reply}.session": "said by the server" for reply in ("Advert", "Envelopes", "MaskedNumbers", "Shares")}
+
+CHOSEN = "chosen by the user"
+SCHEMA = "from what sites said of their views"
+SUMS = "from bounds and sums with noise"
 
 # What the server says: choices of the user, or made of sums with noise.
-FROM_SERVER = {
-    "schema": "constant",
-    "sealed": "constant",
-    "run": "random",
-    "scaling": "chosen",
-    "ranges": "constant",
-    "rounds": "chosen",
-    "names": "from what sites said of their views",
-    "widths": "from what sites said of their views",
-    "views": "from what sites said of their views",
-    "references": "from bounds and sums with noise",
-    "scales": "from bounds and sums with noise",
-    "radius": "from the number of views",
-    "seed": "chosen",
-    "axes": "from sums with noise",
-    "deviations": "from sums with noise",
-    "bins": "from the number of clusters",
-    "centers": "from sums with noise",
-    "view_weights": "chosen, or from sums with noise",
-    "numbers": "chosen",
-    "mask.step": "of the agreement on masks",
-    "mask.session": "random",
-    "mask.threshold": "chosen",
-    "mask.sums": "constant",
-    "mask.bound": "from the number of sites",
-    "mask.names": "names of sites",
-    "mask.cipher_keys": "what sites sent",
-    "mask.mask_keys": "what sites sent",
-    "mask.signatures": "what sites sent",
-    "mask.participants": "names of sites",
-    "mask.envelopes": "what sites sent",
-    "mask.sum": "a count of sums",
-    "mask.length": "from the views and the number of clusters",
-    "mask.survivors": "names of sites",
-}
+FROM_SERVER = (
+    {
+        "Terms.run": "random",
+        "Terms.columns": "empty",
+        "Terms.privacy": CHOSEN,
+        "Terms.secure": CHOSEN,
+        "Schema.names": SCHEMA,
+        "Schema.codes": SCHEMA,
+        "RangesRequest.widths": SCHEMA,
+        "DirectionsRequest.radius": "from the number of views",
+        "DirectionsRequest.seed": CHOSEN,
+        "NoisyRoundRequest.count_scale": "from the widths of the views",
+        "NoisySum.number": "how many sums there were",
+        "NoisySum.rounds": CHOSEN,
+        "DeliverRequest.learn_weights": CHOSEN,
+        "DeliverRequest.report": "constant",
+        "MaskTerms.session": "random",
+        "MaskTerms.threshold": CHOSEN,
+        "MaskTerms.sums": "constant",
+        "MaskTerms.bound": "from the number of sites",
+        "InputRequest.length": "from the widths of the views",
+        "InputRequest.participants": "who answered",
+        "InputRequest.envelopes": "what sites sealed for each other",
+        "UnmaskRequest.survivors": "who answered",
+    }
+    | {f"Reference.{name}": SUMS for name in ("unit_rows", "shift", "scale", "heat_coef", "low", "span", "share")}
+    | {f"Grid.{name}": SUMS for name in ("mean", "axes", "deviations", "bins")}
+    | {f"Broadcast.{name}": SUMS for name in ("view_weights", "view_shares", "heat_time", "fuzzifier", "view_exponent")}
+    | {f"Table.{name}": SUMS for name in ("values", "scale")}
+    | {f"Roster.{name}": "what sites told of their keys" for name in ("names", "cipher_keys", "mask_keys", "signatures")}
+    | {f"{step}.session": "random" for step in ("SharesRequest", "InputRequest", "UnmaskRequest")}
+    | {f"{step}.number": "how many sums there were" for step in ("InputRequest", "UnmaskRequest")}
+)
+
+# Options of own models, which the user chose.
+OWN_MODELS = ("GradientStep.", "Personalization.")
+
+
+def fields_of(value):
+    """The fields of a message that hold numbers or texts, by the type that has them."""
+    if isinstance(value, tuple):
+        return set().union(*map(fields_of, value))
+    if not is_dataclass(value):
+        return set()
+    found = set()
+    for field in fields(value):
+        part = getattr(value, field.name)
+        inner = fields_of(part)
+        nested = is_dataclass(part) or part is None or (isinstance(part, tuple) and part and is_dataclass(part[0]))
+        found |= inner if nested else {f"{type(value).__name__}.{field.name}"}
+    return found
+
+
+def read_all(message):
+    """The request of a message to a site, and the entries that come with it."""
+    phase = SealedGuard().phase(message.kind)
+    entries = [entry_type(name) for name in message.values.get(ENTRIES, [])]
+    return unpack(message.values, message.arrays, tuple[phase.request_type, *entries])
 
 
 def budget(bounds=(-12, 12), **changes):
@@ -86,7 +120,7 @@ RUNS = {
     "given centres": lambda: EFKMVC(2, privacy=budget(), init=INIT),
     "own models": lambda: FedHKPerson(2, privacy=budget()),
     "own models, secure": lambda: FedHKPerson(2, privacy=budget(), secure=True, personalization=0.5),
-    "steps of sites": lambda: EFKMVC(2, privacy=budget(), personalization_step=1.0),
+    "steps of sites": lambda: EFKMVC(2, privacy=budget(), personalization=1.0),
     "tucker": lambda: FedHKTucker(2, privacy=budget()),
     "parafac2": lambda: FedHKParafac2(2, privacy=budget(), rank=1),
 }
@@ -100,37 +134,55 @@ pytestmark = [
 @pytest.mark.parametrize("run", RUNS)
 def test_every_field_of_every_message_is_known_and_what_protects_it(run, monkeypatch):
     _, spy = spied_fit(monkeypatch, RUNS[run]().set_params(n_init=1), make_data())
-    for messages, protected in ((spy.requests, FROM_SERVER), (spy.replies, FROM_SITES)):
-        assert {message.kind for _, message in messages} <= KINDS
-        fields = {name for _, message in messages for name in (*message.arrays, *message.values)}
-        assert fields <= protected.keys(), fields - protected.keys()
-    described = [message for _, message in spy.replies if message.kind == "describe"]
-    for message in described:
-        assert json.loads(message.arrays["views"].tobytes()) == [["view_0", 2, None], ["view_1", 3, None]]
-        assert (set(message.arrays), message.values) == ({"views"}, {})
-    assert len(described) == 4
+    assert {message.kind for _, message in (*spy.requests, *spy.replies)} <= KINDS
+    asked = set().union(*(fields_of(read_all(message)) for _, message in spy.requests))
+    assert {name for name in asked if not name.startswith(OWN_MODELS)} <= FROM_SERVER.keys()
+    sealed = [read_reply(message) for _, message in spy.replies if message.kind.startswith("sealed.")]
+    described = [message for _, message in spy.replies if message.kind == "schema"]
+    views = [unpack(message.values, message.arrays, ViewsReply) for message in described]
+    answered = set().union(*map(fields_of, [*sealed, *views]))
+    assert answered <= FROM_SITES.keys()
+    assert len(views) == 4
+    for site in views:
+        assert [(view.name, view.width, view.columns) for view in site.views] == [("view_0", 2, None), ("view_1", 3, None)]
+    # that a site has its own model is all that it says of it
+    assert {str(message.values) for _, message in spy.replies if message.kind == "deliver"} <= {"{'tree': [[]]}"}
 
 
 @pytest.mark.parametrize("run", ["site noise", "private bounds", "own models", "tucker"])
 def test_every_sum_that_leaves_a_site_is_in_its_ledger_as_it_was_sent(run, monkeypatch):
     _, spy = spied_fit(monkeypatch, RUNS[run]().set_params(n_init=1), make_data())
-    for site, state in spy.states.items():
-        sums = {message.round: message.arrays["sum"] for name, message in spy.replies if name == site and message.round}
-        assert sorted(sums) == [release.exchange for release in state.ledger.releases()]
-        for exchange, numbers in sums.items():
-            assert numbers.dtype == np.int64
-            assert state.ledger.payload(state.run, exchange) == numbers.tobytes()
+    for site in spy.sites:
+        ledger, name = spy.ledger(site)
+        numbers = sums_of(spy, site)
+        assert sorted(numbers) == [release.exchange for release in ledger.releases()]
+        for number, reply in numbers.items():
+            assert reply.values.dtype == np.int64
+            assert ledger.payload(name, number) == reply.values.tobytes()
+
+
+def sums_of(spy, site):
+    """What a site released, by the number of the sum within the run."""
+    asked = {m.round: m for name, m in spy.requests if name == site}
+    replies = [m for name, m in spy.replies if name == site and m.kind.startswith("sealed.")]
+    return {
+        read_request(asked[m.round])[0].noise.number: read_reply(m)
+        for m in replies
+        if step_of(asked[m.round]) in (None, "input")
+    }
 
 
 def test_masked_sums_are_in_the_ledger_without_their_masks(monkeypatch):
     _, spy = spied_fit(monkeypatch, RUNS["secure"]().set_params(n_init=1), make_data())
-    for site, state in spy.states.items():
-        masked = [m for name, m in spy.replies if name == site and "mask.masked" in m.arrays]
-        assert [m.round for m in masked] == [release.exchange for release in state.ledger.releases()]
-        for message in masked:
-            noisy = np.frombuffer(state.ledger.payload(state.run, message.round), np.int64)
-            assert noisy.shape == message.arrays["mask.masked"].shape
-            assert not np.any(noisy.view(np.uint64) == message.arrays["mask.masked"])
+    for site in spy.sites:
+        ledger, name = spy.ledger(site)
+        masked = sums_of(spy, site)
+        assert list(masked) == [release.exchange for release in ledger.releases()]
+        for number, reply in masked.items():
+            assert isinstance(reply, MaskedNumbers)
+            noisy = np.frombuffer(ledger.payload(name, number), np.int64)
+            assert noisy.shape == reply.masked.shape
+            assert not np.any(noisy.view(np.uint64) == reply.masked)
 
 
 @pytest.mark.parametrize("run", ["site noise", "secure", "private bounds", "own models, secure"])
@@ -138,7 +190,7 @@ def test_what_is_sent_has_the_same_shape_however_many_rows_there_are(run, monkey
     def shapes(n_samples, seed):
         _, spy = spied_fit(monkeypatch, RUNS[run]().set_params(n_init=1), make_data(n_samples, seed))
         return [
-            (m.kind, step_of(m), sorted((name, a.shape, a.dtype.str) for name, a in m.arrays.items()))
+            (m.kind, len(str(m.values)), sorted((name, a.shape, a.dtype.str) for name, a in m.arrays.items()))
             for _, m in spy.replies
         ]
 
@@ -149,9 +201,9 @@ def test_the_description_of_a_site_says_nothing_of_its_rows(monkeypatch):
     def described(rows):
         sites = {"a": {"ecg": rows, "image": None}, "b": {"ecg": rows[:2], "image": rows[:2]}, "c": {"ecg": rows + 1}}
         _, spy = spied_fit(monkeypatch, EFKMVC(2, privacy=budget()), sites)
-        return [m.arrays["views"].tobytes() for _, m in spy.replies if m.kind == "describe"]
+        return [(m.arrays, m.values) for _, m in spy.replies if m.kind == "schema"]
 
     rng = np.random.default_rng(0)
     found = described(rng.normal(size=(9, 2)))
     assert found == described(100 * rng.normal(size=(33, 2)))
-    assert json.loads(found[0]) == [["ecg", 2, None], ["image", None, None]]
+    assert found[0] == ({}, {"tree": [[["ecg", [0, 2], None], ["image", None, None]]]})

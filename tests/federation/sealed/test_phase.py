@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fedhk.federation.sealed.scales import LEAST_POWER, POWERS, Ranges
-from fedhk.federation.sealed.state import Sealed
-from fedhk.federation.state import ServerState
 from numpy.testing import assert_allclose
 
-from federations import make_plan
 from fedhk import EFKMVC, FedHKPerson, FedHKTucker
-from fedhk.data.moments import Moments
 from fedhk.errors import DataError
 from fedhk.privacy.mechanism import DifferentialPrivacy
 from sealed_runs import seeded_noise
@@ -126,33 +121,6 @@ def test_rows_beyond_public_bounds_pull_no_more_than_others():
     """Bounds scale features; the kernel holds what is outside."""
     sites = four_sites(d=[np.vstack([clusters(40), np.full((3, 2), 1e6)])])
     assert both_found(fit(sites, "noise under masks"))
-
-
-@pytest.mark.parametrize("n_sites", [1, 4])
-def test_noise_does_not_widen_ranges(n_sites):
-    """Nearly three thousand bins of noise, in which the largest of all is no value that any row has."""
-    width = 20
-    plan = make_plan(privacy=HOW["noise on ranges"]["privacy"])
-    state = ServerState(names=("view_0",), moments=(Moments.none(width),), sealed=Sealed("a-run", ("a", "b", "c")))
-    rng = np.random.default_rng(0)
-    for _ in range(20):
-        noise = rng.normal(size=2 * POWERS * width) * 10.0 * np.sqrt(n_sites)
-        counts = np.zeros((width, 2 * POWERS))
-        counts[:, POWERS - LEAST_POWER + 2] = 300  # all values between 2 and 4
-        after = Ranges().take(plan, state, counts.ravel() + noise, 10.0 * np.sqrt(n_sites))
-        assert_allclose(after.sealed.low, 2.0)
-        assert_allclose(after.sealed.high, 4.0)
-
-
-def test_a_feature_of_zeros_and_few_ones_keeps_its_ones_in_sight():
-    """Under noise the ones may be too few to be seen; a range of next to nothing would put them out of reach."""
-    plan, width = make_plan(privacy=HOW["noise on ranges"]["privacy"]), 1
-    state = ServerState(names=("view_0",), moments=(Moments.none(width),), sealed=Sealed("a-run", ("a", "b", "c")))
-    counts = np.zeros(2 * POWERS)
-    counts[POWERS], counts[POWERS - LEAST_POWER] = 1000, 20
-    noisy, exact = (Ranges().take(plan, state, counts, noise).sealed for noise in (10.0, 0.0))
-    assert (noisy.low[0], noisy.high[0]) == (-1.0, 1.0)
-    assert (exact.low[0], exact.high[0]) == (0.0, 1.0)
 
 
 def test_coefficients_refer_to_the_bounds_whatever_units_noise_finds():
