@@ -1,4 +1,4 @@
-"""The checks for phases pass for those of FedHK and for a new one that is written in a few lines, and fail for broken ones."""
+"""The checks for phases pass for those of FedHK and for a new one of a few lines, and fail for broken ones."""
 
 from __future__ import annotations
 
@@ -119,17 +119,17 @@ class TestDeliver(PhaseChecks):
 
 
 @dataclass(frozen=True)
-class MissingCells(Entry):
-    """Missing cells of each view, over all sites."""
+class ObservedCells(Entry):
+    """Observed cells of each view, over all sites."""
 
     counts: tuple[float, ...]
 
 
 @dataclass(frozen=True)
-class CountMissing(SumPhase[Nothing]):
-    """Count the missing cells of each view."""
+class CountObserved(SumPhase[Nothing]):
+    """Count the observed cells of each view."""
 
-    name: ClassVar[str] = "count missing"
+    name: ClassVar[str] = "count observed"
     request_type: ClassVar[Any] = Nothing
 
     def request(self, board):  # noqa: ARG002
@@ -140,21 +140,19 @@ class CountMissing(SumPhase[Nothing]):
 
     @staticmethod
     def vector(site, request):  # noqa: ARG004
-        views = site.aligned_views()
-        widths = (1 if t is None else t.shape[1] for t in views.tables)
-        filled = [0 if t is None else np.isfinite(t).sum() for t in views.tables]
-        return np.array([float(f) for f, _ in zip(filled, widths, strict=True)])
+        tables = site.aligned_views().tables
+        return np.array([0.0 if table is None else float(np.isfinite(table).sum()) for table in tables])
 
     def take(self, board, total, noise):  # noqa: ARG002
-        return board.put(MissingCells(tuple(total.tolist())))
+        return board.put(ObservedCells(tuple(total.tolist())))
 
 
-class TestCountMissing(SumPhaseChecks):
+class TestCountObserved(SumPhaseChecks):
     def phase(self):
-        return CountMissing()
+        return CountObserved()
 
 
-class Loose(CountMissing):
+class Loose(CountObserved):
     name = "loose"
 
     @staticmethod
@@ -162,30 +160,30 @@ class Loose(CountMissing):
         return 0.5
 
 
-class Mean(CountMissing):
+class Mean(CountObserved):
     name = "mean"
 
     @staticmethod
     def vector(site, request):
-        return CountMissing.vector(site, request) / site.views.n_rows
+        return CountObserved.vector(site, request) / site.views.n_rows
 
 
-class Random(CountMissing):
+class Random(CountObserved):
     name = "random"
 
     @staticmethod
     def vector(site, request):
-        return CountMissing.vector(site, request) + random.random()  # noqa: S311
+        return CountObserved.vector(site, request) + random.random()  # noqa: S311
 
 
-class Trusting(CountMissing):
+class Trusting(CountObserved):
     name = "trusting"
 
     def check(self, board, reply, site):
         """Believe everything."""
 
 
-class Brittle(CountMissing):
+class Brittle(CountObserved):
     name = "brittle"
 
     def check_vector(self, board, values, site):  # noqa: ARG002
@@ -193,21 +191,21 @@ class Brittle(CountMissing):
             raise KeyError(site)
 
 
-class Endless(CountMissing):
+class Endless(CountObserved):
     name = "endless"
 
     def is_done(self, board, exchanges):  # noqa: ARG002
         return False
 
 
-class FirstOnly(CountMissing):
+class FirstOnly(CountObserved):
     name = "first only"
 
     def combine(self, board, replies):
         return self.take(board, next(iter(replies.values())).values, 0.0)
 
 
-class Careless(CountMissing):
+class Careless(CountObserved):
     name = "careless"
 
     def combine(self, board, replies):
@@ -217,7 +215,7 @@ class Careless(CountMissing):
         return board
 
 
-class Borrowed(CountMissing):
+class Borrowed(CountObserved):
     name = "energy"
 
 

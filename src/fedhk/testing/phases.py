@@ -72,7 +72,7 @@ class PhaseChecks:
         """Make the phase."""
 
     def before(self) -> list[Phase[Any, Any]]:
-        """Make the phases that must run first; here sites describe their views, so that all rows have the same units."""
+        """Make the phases that must run first; here sites describe their views, and all rows get the same units."""
         return [Describe(SETTINGS)]
 
     def tables(self) -> dict[str, Any]:
@@ -161,12 +161,9 @@ class PhaseChecks:
         def stop_late(run: Run) -> None:
             check(run.exchanges <= MOST_EXCHANGES, f"a phase is not done after {MOST_EXCHANGES} exchanges")
 
-        start = Run()
-        run = (
-            conduct(phases, engine, start, seed=0, participation=Participation(), after=[stop_late])
-            if phases
-            else start
-        )
+        if not phases:
+            return Run(), dict(engine.states)
+        run = conduct(phases, engine, Run(), seed=0, participation=Participation(), after=[stop_late])
         return run, dict(engine.states)
 
     def _stand(self) -> tuple[Phase[Any, Any], Board, dict[str, Site]]:

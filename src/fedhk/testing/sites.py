@@ -41,7 +41,7 @@ def make_tables(seed: int = 0) -> dict[str, Tables]:
         sites[name] = {"a": rows[:, : WIDTHS[0]], "b": rows[:, WIDTHS[0] :]}
     sites["pisa"]["b"] = None
     holes = generator.random((ROWS, WIDTHS[1])) < 0.2
-    sites["rome"]["b"] = np.where(holes, np.nan, sites["rome"]["b"])
+    sites["rome"]["b"] = np.where(holes, np.nan, np.asarray(sites["rome"]["b"]))
     return sites
 
 

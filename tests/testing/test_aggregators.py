@@ -1,0 +1,109 @@
+"""The checks for aggregators pass for those of FedHK and for a new one of a few lines, and fail for broken ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
+
+import pytest
+
+from fedhk.federation.aggregators import Aggregator, RobustAggregator, SumAggregator
+from fedhk.testing.aggregators import AggregatorChecks
+
+
+class TestSum(AggregatorChecks):
+    def aggregator(self):
+        return SumAggregator()
+
+
+class TestRobust(AggregatorChecks):
+    hostile = 2
+
+    def aggregator(self):
+        return RobustAggregator("robust")
+
+
+class TestMedian(AggregatorChecks):
+    hostile = 2
+
+    def aggregator(self):
+        return RobustAggregator("median")
+
+
+class TestTrimmed(AggregatorChecks):
+    hostile = 2
+
+    def aggregator(self):
+        return RobustAggregator("trimmed")
+
+
+@dataclass(frozen=True)
+class Capped(Aggregator):
+    """A sum in which no site counts for more than so many rows."""
+
+    rows: float = 100.0
+
+    def statistics(self, sites, parameters):  # noqa: ARG002
+        return reduce(add, (site.scaled(min(1.0, self.rows / max(site.rows, 1.0))) for site in sites))
+
+    def candidates(self, sites):
+        return sites
+
+
+class TestCapped(AggregatorChecks):
+    exact_alone = False
+
+    def aggregator(self):
+        return Capped()
+
+
+class First(Capped):
+    def statistics(self, sites, parameters):  # noqa: ARG002
+        return sites[0]
+
+
+class Negative(Capped):
+    def statistics(self, sites, parameters):  # noqa: ARG002
+        return sites[0].scaled(-1.0)
+
+
+class Shifted(Capped):
+    def statistics(self, sites, parameters):
+        total = super().statistics(sites, parameters)
+        return replace(total, numerators=tuple(n + w for n, w in zip(total.numerators, total.weights, strict=True)))
+
+
+class Inventive(Capped):
+    def candidates(self, sites):
+        return [replace(site, points=site.points + 1.0) for site in sites]
+
+
+class Careless(Capped):
+    def candidates(self, sites):
+        for site in sites:
+            site.sizes[:] = 1.0
+        return sites
+
+
+@pytest.mark.parametrize(
+    ("broken", "check"),
+    [
+        (First, "test_the_order_of_sites_changes_nothing_but_rounding"),
+        (Negative, "test_the_total_has_the_shapes_of_its_parts_and_is_possible"),
+        (Capped, "test_a_site_alone_gives_its_own_statistics"),
+        (Shifted, "test_sites_that_are_all_alike_have_the_centres_of_each"),
+        (SumAggregator, "test_few_hostile_sites_move_no_centre_far"),
+        (Inventive, "test_candidates_are_those_of_the_sites"),
+        (Careless, "test_what_is_given_is_not_changed"),
+    ],
+)
+def test_a_broken_aggregator_fails(broken, check):
+    class Checks(AggregatorChecks):
+        hostile = 2
+
+        def aggregator(self):
+            return broken()
+
+    with pytest.raises(AssertionError):
+        getattr(Checks(), check)()
