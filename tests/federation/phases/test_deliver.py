@@ -90,11 +90,10 @@ def test_where_sites_are_hidden_they_say_nothing(sites):
     "lie",
     [
         with_field("reports.0.terms.objective", lambda _: np.nan),
-        with_field("reports.0.terms.objective", lambda _: -1.0),
-        with_field("reports.0.shares", lambda shares: dict.fromkeys(shares, 2.0)),
+        with_field("reports.0.terms.center_distance", lambda _: np.inf),
         with_field("reports.0.shares", lambda shares: dict.fromkeys(shares, np.nan)),
     ],
-    ids=["NaN", "negative", "shares above one", "shares of NaN"],
+    ids=["NaN", "infinite", "shares of NaN"],
 )
 def test_a_report_that_no_site_can_give_is_refused(sites, lie):
     plan = make_plan(max_rounds=1, personal=Personalization())
