@@ -24,8 +24,9 @@ from fedhk.model.parameters import Parameters
 from fedhk.model.passes import Passes
 from fedhk.model.preparation import prepare
 from fedhk.model.rows import Rows
+from fedhk.protocols import FactorAveraging, Statistics
 from fedhk.reference import center_message_size, tensor_message_size
-from fedhk.tensors.low_rank import constrain
+from fedhk.tensors.low_rank import LowRankForm
 from tables import grid, spread, table
 
 REPEATS = 7
@@ -91,11 +92,10 @@ def tucker_step_of(
     rows, parameters = make_rows(n_rows, widths, n_clusters)
     with Passes(rows, n_clusters, 1) as scan:
         statistics = scan.statistics(parameters)
-        held = constrain(parameters, "tucker", rank, [f"view-{h}" for h in range(len(widths))], statistics)
-        statistics = scan.statistics(held)
-    assert held.form is not None
-    form = held.form
-    return lambda: form.step(statistics, held.centers, held.view_factors)
+        names = [f"view-{h}" for h in range(len(widths))]
+        held = LowRankForm("tucker", rank).constrain(parameters, names, lambda: statistics)
+        at_held = scan.statistics(held)
+    return lambda: held.form.step(at_held, held.centers, held.view_factors)
 
 
 def passes() -> tuple[list[Growth], list[str]]:
@@ -213,17 +213,16 @@ def messages() -> list[Sent]:
     for rank in ((10, 2, 2), (10, 4, 2), (10, 8, 2)):
         shape = f"c=10, D=400, s=2, rank {'x'.join(map(str, rank))}"
         stated = tensor_message_size(10, 200, 2, feature_rank=rank[1], view_rank=rank[2])
-        for protocol in ("factors", "cores"):
-            model = FedHKTucker(
-                10, rank=rank, protocol=protocol, precision="double", n_init=2, max_rounds=4, tol=0, random_state=0
-            )
+        protocols = {"factors": FactorAveraging(), "cores": Statistics(basis=True, precision="double")}
+        for name, protocol in protocols.items():
+            model = FedHKTucker(10, rank=rank, protocol=protocol, n_init=2, max_rounds=4, tol=0, random_state=0)
             up, down = one_round(model, data)
             r1, r2, r3 = model.rank_
-            if protocol == "factors":
+            if name == "factors":
                 ours = r1 * r2 * r3 + 10 * r1 + 400 * r2 + 2 * r3 + 10 * 2 + 2 + 2
             else:  # the basis spans the centres and the form: c + r2 directions in each view
                 ours = 10 * 2 * (10 + r2) + 10 * 2 + 2 + 10 + 2
-            found.append(Sent("FedHKTucker", protocol, shape, ours, stated, up, down))
+            found.append(Sent("FedHKTucker", name, shape, ours, stated, up, down))
     return found
 
 

@@ -54,7 +54,7 @@ def run(data: DataSet, seed: int, ten_sites: bool) -> dict[str, float]:
     with threadpool_limits(1):
         pooled = HeatKernelMVC(data.n_classes, **settings).fit(pooled_views)
         federated = EFKMVC(data.n_classes, **settings).fit(sites)
-        averaged = EFKMVC(data.n_classes, protocol="centers", local_passes=5, **settings).fit(sites)
+        averaged = EFKMVC(data.n_classes, protocol="centers", **settings).fit(sites)
         plain = HeatKernelMVC(
             data.n_classes, n_init=1, view_weights=federated.view_weights_, fuzzifier=federated.fuzzifier_, **settings
         )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from operator import add
 from pathlib import Path
@@ -29,17 +29,22 @@ from data import RESULTS, seeds, shared_sets
 from fedhk import EFKMVC
 from fedhk.data.clients import check_clients
 from fedhk.datasets import make_sites, split_dirichlet, split_even, split_views
-from fedhk.federation.payloads import unpack_candidates
-from fedhk.federation.server import next_request, server_step
-from fedhk.federation.site import SiteState, client_step
-from fedhk.federation.state import Plan, ServerState
+from fedhk.estimators.efkmvc import describe_phases
+from fedhk.federation.aggregators import SumAggregator
+from fedhk.federation.board import Board
+from fedhk.federation.engines.inprocess import InProcessEngine
+from fedhk.federation.entries import Minimisation
+from fedhk.federation.participation import Participation
+from fedhk.federation.phases.candidates import AskCandidates
+from fedhk.federation.run import Run, conduct
+from fedhk.federation.site import Site
 from fedhk.model.descent import improve
 from fedhk.model.parameters import Parameters
 from fedhk.model.passes import Passes
 from fedhk.model.statistics import Statistics
 from fedhk.privacy import robust
 from fedhk.privacy.trusted_candidates import trusted_candidates
-from fedhk.starts.candidates import Candidates, candidate_rows, candidate_starts, candidates_per_site
+from fedhk.starts.candidates import Candidates
 from plots import save
 from tables import spread, table
 
@@ -161,13 +166,34 @@ ATTACKS: dict[str, Callable[[Answers, Answers, Parameters], Answers]] = {
 
 
 @dataclass(frozen=True)
+class Listening(SumAggregator):
+    """The plain sum, which keeps the candidates that sites sent."""
+
+    heard: list[Candidates] = field(default_factory=list)
+
+    def candidates(self, sites: Sequence[Candidates]) -> Sequence[Candidates]:
+        self.heard.extend(sites)
+        return sites
+
+
+@dataclass(frozen=True)
 class Federation:
-    plan: Plan
-    state: ServerState
+    choice: AskCandidates
+    """The phase that chooses the start."""
+    board: Board
     candidates: dict[str, Candidates]
     sites: dict[str, Passes]
     labels: dict[str, np.ndarray]
     hostile: frozenset[str]
+
+    @property
+    def start(self) -> Parameters:
+        """The start that all sites together give when they are honest."""
+        return self.board.get(Minimisation).parameters
+
+    def start_from(self, candidates: list[Candidates]) -> Parameters:
+        """The start that the server chooses on candidates."""
+        return self.choice.start(self.board, candidates, []).get(Minimisation).parameters
 
 
 def federation(views: list[np.ndarray], labels: np.ndarray, mix: float, seed: int) -> Federation:
@@ -179,21 +205,18 @@ def federation(views: list[np.ndarray], labels: np.ndarray, mix: float, seed: in
         else split_dirichlet(labels, N_SITES, mix, min_rows=3, random_state=seed)
     )
     clients = check_clients(split_views(views, split))
-    plan = EFKMVC(n_clusters, random_state=seed)._plan(clients)
-    sites, state, found = {name: SiteState(name, tables) for name, tables in clients.items()}, ServerState(), {}
-    while state.phase != "round":
-        request, replies = next_request(plan, state, informed=False, holds=False), []
-        for name, site in sites.items():
-            sites[name], reply = client_step(site, request, 1)
-            replies.append(reply)
-            if state.phase == "candidates":
-                count = candidates_per_site(n_clusters, N_SITES)
-                found[name] = unpack_candidates(reply, state.widths, count)
-        state, _ = server_step(plan, state, replies)
-    passes = {name: Passes(site.rows, n_clusters) for name, site in sites.items()}
-    hostile = np.random.default_rng(1000 + seed).choice(sorted(sites), N_HOSTILE, replace=False)
+    listening = Listening()
+    model = EFKMVC(n_clusters, aggregator=listening, random_state=seed)
+    choices = model._choose(clients, 1)
+    choice = model.start_phase(choices)
+    engine = InProcessEngine({name: Site(name, tables) for name, tables in clients.items()})
+    phases = [*describe_phases(choices), choice]
+    board = conduct(phases, engine, Run(), seed=choices.seed, participation=Participation()).board
+    passes = {name: Passes(site.rows(), n_clusters) for name, site in engine.states.items()}
+    hostile = np.random.default_rng(1000 + seed).choice(sorted(clients), N_HOSTILE, replace=False)
     own = {name: labels[rows] for name, rows in split.items()}
-    return Federation(plan, state, found, passes, own, frozenset(hostile.tolist()))
+    found = dict(zip(sorted(clients), listening.heard, strict=True))
+    return Federation(choice, board, found, passes, own, frozenset(hostile.tolist()))
 
 
 def rounds(fed: Federation, start: Parameters, total: Total, attack: str | None) -> float:
@@ -236,17 +259,9 @@ PARTS = {
 # --------------------------------------------------------------------------------------------------------- the start
 
 
-def start_of(fed: Federation, candidates: list[Candidates]) -> Parameters:
-    """The start that the server chooses on candidates."""
-    rows = candidate_rows(candidates, fed.state.references, fed.state.names)
-    settings = fed.plan.settings
-    count = candidate_starts(settings.n_init, rows.n_rows, sum(fed.state.widths), settings.n_clusters)
-    return settings.start(rows, np.random.RandomState(fed.plan.seed), 1, n_init=count)
-
-
 def false_candidates(fed: Federation, lie: str) -> list[Candidates]:
     """Candidates of all sites; the hostile ones put theirs where nothing is, and say that they have many rows."""
-    joint = np.hstack(fed.state.parameters.centers)
+    joint = np.hstack(fed.start.centers)
     away = {"far away": 3 * joint[0] - 2 * joint[1], "between two clusters": (joint[0] + joint[1]) / 2}
     result = []
     for name, own in fed.candidates.items():
@@ -281,7 +296,7 @@ def attacked(feds: list[Federation], ways: dict[str, Total], attacks: Sequence[s
     honest = alone(feds)
 
     def change(total: Total, attack: str) -> list[float]:
-        found = [rounds(fed, fed.state.parameters, total, attack) for fed in feds]
+        found = [rounds(fed, fed.start, total, attack) for fed in feds]
         return [a - b for a, b in zip(found, honest, strict=True)]
 
     return {attack: {name: change(total, attack) for name, total in ways.items()} for attack in attacks}
@@ -296,7 +311,7 @@ def attacked_starts(feds: list[Federation]) -> Changes:
     honest = alone(feds)
 
     def change(choose: Callable[[Sequence[Candidates]], list[Candidates]], lie: str) -> list[float]:
-        found = [rounds(f, start_of(f, choose(false_candidates(f, lie))), WAYS["sum"], None) for f in feds]
+        found = [rounds(f, f.start_from(choose(false_candidates(f, lie))), WAYS["sum"], None) for f in feds]
         return [a - b for a, b in zip(found, honest, strict=True)]
 
     lies = ("nobody lies", "far away", "between two clusters", "random places")
@@ -305,7 +320,7 @@ def attacked_starts(feds: list[Federation]) -> Changes:
 
 def alone(feds: list[Federation]) -> list[float]:
     """Agreement of the honest sites alone."""
-    return [rounds(fed, fed.state.parameters, WAYS["sum"], None) for fed in feds]
+    return [rounds(fed, fed.start, WAYS["sum"], None) for fed in feds]
 
 
 def changes_table(title: str, changes: Changes) -> list[str]:

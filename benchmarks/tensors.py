@@ -28,6 +28,7 @@ from fedhk.datasets import split_views
 from fedhk.model.descent import improve
 from fedhk.model.passes import Passes
 from fedhk.model.rows import Rows
+from fedhk.protocols import FactorAveraging, Statistics
 from fedhk.reference import center_message_size, tensor_message_size
 from tables import size, spread, table
 
@@ -122,9 +123,9 @@ def defaults_table(sets: Sequence[DataSet]) -> list[str]:
 
 CONTROLS = (
     ("EFKMVC: full sums in double", "EFKMVC", {}),
-    ("full sums in bytes", "FedHKTucker", {"protocol": "statistics", "precision": "byte"}),
-    ("basis, in double", "FedHKTucker", {"protocol": "cores", "precision": "double"}),
-    ("basis, in bytes", "FedHKTucker", {"protocol": "cores", "precision": "byte"}),
+    ("full sums in bytes", "FedHKTucker", {"protocol": Statistics(precision="byte")}),
+    ("basis, in double", "FedHKTucker", {"protocol": Statistics(basis=True, precision="double")}),
+    ("basis, in bytes", "FedHKTucker", {"protocol": Statistics(basis=True, precision="byte")}),
 )
 
 
@@ -153,12 +154,13 @@ def ways() -> list[tuple[str, str, str, dict[str, Any]]]:
     """Protocol as it is shown, estimator, precision as it is shown, and the options of the estimator."""
     found = [("EFKMVC", "EFKMVC", "double", {})]
     for name, rank in product(TENSORS, RANKS):
-        cores = {"protocol": "cores", "rank": rank}
-        found += [("cores", name, p, cores | {"precision": p}) for p in ("byte", "half", "double")]
-        for averaged in ("centers", "factors"):
-            options = {"protocol": "factors", "rank": rank, "aggregation": averaged}
-            found.append((f"factors, average of {averaged}", name, "double", options))
-        found.append(("statistics", name, "double", {"protocol": "statistics", "rank": rank}))
+        chosen = [("cores", p, Statistics(basis=True, precision=p)) for p in ("byte", "half", "double")]
+        chosen += [
+            (f"factors, average of {averaged}", "double", FactorAveraging(aggregation=averaged))
+            for averaged in ("centers", "factors")
+        ]
+        chosen.append(("statistics", "double", Statistics()))
+        found += [(shown, name, precision, {"protocol": p, "rank": rank}) for shown, precision, p in chosen]
     return found
 
 
