@@ -11,18 +11,17 @@ from scipy.stats import binomtest
 from sklearn.metrics import roc_auc_score
 
 from fedhk import EFKMVC, HeatKernelMVC
-from fedhk.data.scaling import make_scaling
-from fedhk.federation import site as site_module
-from fedhk.federation.sealed import rounds
-from fedhk.federation.sealed import site as sealed_site
+from fedhk.data.scaling import StandardScaling
+from fedhk.evaluation.audit import audit_release, clopper_pearson, membership_attack, spending
+from fedhk.evaluation.audit_bounds import separation, strength
+from fedhk.evaluation.audit_worlds import worst_worlds
+from fedhk.federation.sealed import noise as sealed_noise
+from fedhk.federation.site import Site
 from fedhk.model.descent import improve
 from fedhk.model.preparation import references_from_moments, site_moments
 from fedhk.model.rows import Rows
 from fedhk.privacy import DifferentialPrivacy
 from fedhk.privacy.accounting import delta_of, epsilon_of
-from fedhk.privacy.audit import audit_release, clopper_pearson, membership_attack, spending
-from fedhk.privacy.audit_bounds import separation, strength
-from fedhk.privacy.audit_worlds import worst_worlds
 
 # the round alone spends epsilon = 1
 PUBLIC = spending(DifferentialPrivacy(1.0, 1e-5, bounds=(-1, 1)))
@@ -91,20 +90,20 @@ class TestMutants:
         assert (found.distance > 2) == moves
 
     def test_noise_ten_times_too_small(self, monkeypatch):
-        real = sealed_site.discrete_gaussian
-        monkeypatch.setattr(sealed_site, "discrete_gaussian", lambda sigma, size: real(sigma / 10, size))
+        real = sealed_noise.discrete_gaussian
+        monkeypatch.setattr(sealed_noise, "discrete_gaussian", lambda sigma, size: real(sigma / 10, size))
         self.broken(moves=False)
 
     def test_scales_from_own_rows(self, monkeypatch):
-        def from_own_rows(state):
-            moments = site_moments(state.rows.views, [r.width for r in state.references], unit_rows=False)
-            return references_from_moments(moments, state.rows.views.names, make_scaling("standard"), "uniform")
+        def from_own_rows(rows):
+            moments = site_moments(rows.views, rows.widths, unit_rows=False)
+            return references_from_moments(moments, rows.views.names, StandardScaling(), "uniform")
 
         self.with_references(monkeypatch, from_own_rows, releases=900)
 
     def test_coefficients_from_own_rows(self, monkeypatch):
-        def from_own_rows(state):
-            pairs = zip(state.references, state.rows.views.tables, strict=True)
+        def from_own_rows(rows):
+            pairs = zip(rows.references, rows.views.tables, strict=True)
             return tuple(
                 replace(r, heat_coef="minmax", low=table.min(axis=0), span=np.ptp(table, axis=0) + 1e-9)
                 for r, table in pairs
@@ -113,37 +112,32 @@ class TestMutants:
         self.with_references(monkeypatch, from_own_rows)
 
     def with_references(self, monkeypatch, make, **options):
-        real = site_module._with_references
+        real = Site.rows
 
-        def own(state, request):
-            state = real(state, request)
-            if "references" not in request.arrays:
-                return state
-            references = make(state)
-            return replace(state, rows=Rows(state.rows.views, references), references=references)
+        def own(site):
+            rows = real(site)
+            return Rows(rows.views, make(rows))
 
-        monkeypatch.setattr(site_module, "_with_references", own)
+        monkeypatch.setattr(Site, "rows", own)
         self.broken(moves=True, **options)
 
     def test_two_passes(self, monkeypatch):
-        real = rounds.own_statistics
+        real = Site.collect
 
-        def twice(site, workers):
-            better = improve(site.parameters, real(site, workers), learn_weights=False)
-            return real(replace(site, parameters=better), workers)
+        def twice(site, parameters):
+            return real(site, improve(parameters, real(site, parameters), learn_weights=False))
 
-        monkeypatch.setattr(rounds, "own_statistics", twice)
+        monkeypatch.setattr(Site, "collect", twice)
         self.broken(moves=True)
 
     def test_view_weights_from_own_rows(self, monkeypatch):
-        real = rounds.own_statistics
+        real = Site.collect
 
-        def own_weights(site, workers):
-            better = improve(site.parameters, real(site, workers), learn_weights=True)
-            own = replace(site.parameters, view_weights=better.view_weights)
-            return real(replace(site, parameters=own), workers)
+        def own_weights(site, parameters):
+            better = improve(parameters, real(site, parameters), learn_weights=True)
+            return real(site, replace(parameters, view_weights=better.view_weights))
 
-        monkeypatch.setattr(rounds, "own_statistics", own_weights)
+        monkeypatch.setattr(Site, "collect", own_weights)
         self.broken(moves=True, releases=900)
 
 
@@ -235,6 +229,7 @@ class TestMembership:
         assert found.likelihood_ratio.auc > found.distance.auc
         assert found.strongest == found.likelihood_ratio
 
+    @pytest.mark.filterwarnings("ignore:.*clusters that have rows:sklearn.exceptions.ConvergenceWarning")
     def test_noise_protects_rows_that_a_model_gives_away(self):
         members, others = halves(blobs(400))
         open_model = EFKMVC(20, n_init=1, random_state=0).fit([members])

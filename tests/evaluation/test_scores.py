@@ -9,6 +9,9 @@ import fedhk
 from fedhk import EFKMVC, FedHKPerson, FedHKTucker, HeatKernelMVC, datasets
 from fedhk.evaluation import site_means
 
+# few rounds are enough for what is claimed here
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
 KINDS = {"global", "personal", "alone"}
 
 

@@ -113,7 +113,9 @@ def replies_of(server, sites, vectors, silent=()):
     after, replies = dict(sites), {}
     for name, request in make_requests(server).items():
         if name not in silent:
-            after[name], replies[name] = answer_request(sites[name], request, vectors[name] if request.step == "input" else None)
+            after[name], replies[name] = answer_request(
+                sites[name], request, vectors[name] if request.step == "input" else None
+            )
     return after, replies
 
 
@@ -704,7 +706,9 @@ def test_a_sum_does_not_come_out_where_sites_were_shown_different_participants()
     lie = replace(lie, participants=lie.participants[:4], envelopes=lie.envelopes[:4])
     replies = {}
     for name in names_of(4):
-        sites[name], replies[name] = answer_request(sites[name], lie if name == "site 01" else asked[name], vectors[name])
+        sites[name], replies[name] = answer_request(
+            sites[name], lie if name == "site 01" else asked[name], vectors[name]
+        )
     server, _ = server_step(server, replies)
     with pytest.raises(OutOfRangeError, match="did not all see the same participants"):
         exchange(server, sites, vectors, silent={"site 01"})
@@ -861,7 +865,9 @@ def test_steps_out_of_order_and_unknown_steps_are_refused():
         answer_request(sites["site 00"], UnmaskRequest(asked.session, asked.number, tuple(names_of(3))))
     with pytest.raises(MessageError, match="a step that this FedHK does not know"):
         answer_request(sites["site 00"], MaskRequest())
-    fresh, _ = answer_request(SecureSite("site 00"), make_requests(open_session(names_of(3), 2, bound=1, session="s"))["site 00"])
+    fresh, _ = answer_request(
+        SecureSite("site 00"), make_requests(open_session(names_of(3), 2, bound=1, session="s"))["site 00"]
+    )
     with pytest.raises(MessageError, match="'input' before the step 'shares'"):
         answer_request(fresh, replace(asked, session="s"), vectors["site 00"])
     with pytest.raises(ValueError, match="keys and shares come before a sum"):

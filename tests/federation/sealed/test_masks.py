@@ -223,7 +223,12 @@ def test_a_site_that_was_not_there_at_the_start_is_left_out_of_the_run(sites, mo
 
 def lying(change, step="input"):
     def tamper(site, request, answer):
-        if site != "s4" or request.kind != "sealed.masked round" or step_of(request) != step or not isinstance(answer, bytes):
+        if (
+            site != "s4"
+            or request.kind != "sealed.masked round"
+            or step_of(request) != step
+            or not isinstance(answer, bytes)
+        ):
             return answer
         return change(answer)
 

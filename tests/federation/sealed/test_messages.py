@@ -69,7 +69,10 @@ FROM_SERVER = (
     | {f"Grid.{name}": SUMS for name in ("mean", "axes", "deviations", "bins")}
     | {f"Broadcast.{name}": SUMS for name in ("view_weights", "view_shares", "heat_time", "fuzzifier", "view_exponent")}
     | {f"Table.{name}": SUMS for name in ("values", "scale")}
-    | {f"Roster.{name}": "what sites told of their keys" for name in ("names", "cipher_keys", "mask_keys", "signatures")}
+    | {
+        f"Roster.{name}": "what sites told of their keys"
+        for name in ("names", "cipher_keys", "mask_keys", "signatures")
+    }
     | {f"{step}.session": "random" for step in ("SharesRequest", "InputRequest", "UnmaskRequest")}
     | {f"{step}.number": "how many sums there were" for step in ("InputRequest", "UnmaskRequest")}
 )
@@ -144,7 +147,10 @@ def test_every_field_of_every_message_is_known_and_what_protects_it(run, monkeyp
     assert answered <= FROM_SITES.keys()
     assert len(views) == 4
     for site in views:
-        assert [(view.name, view.width, view.columns) for view in site.views] == [("view_0", 2, None), ("view_1", 3, None)]
+        assert [(view.name, view.width, view.columns) for view in site.views] == [
+            ("view_0", 2, None),
+            ("view_1", 3, None),
+        ]
     # that a site has its own model is all that it says of it
     assert {str(message.values) for _, message in spy.replies if message.kind == "deliver"} <= {"{'tree': [[]]}"}
 

@@ -140,7 +140,9 @@ def stated_sigma(spy, size):
 def test_a_sum_has_the_noise_that_it_should_have(options, absent, parts, monkeypatch):
     """With masks sites share one noise, which is whole where as many are absent as may be, or tell their part."""
     width, c = 30, 40
-    model = EFKMVC(c, **{"privacy": budget(epsilon=0.5, rounds=2), "init": [np.zeros((c, width))], "max_rounds": 2} | options)
+    model = EFKMVC(
+        c, **{"privacy": budget(epsilon=0.5, rounds=2), "init": [np.zeros((c, width))], "max_rounds": 2} | options
+    )
     gone = [f"s{i}" for i in range(1, 1 + absent)]
 
     def down(site, request):

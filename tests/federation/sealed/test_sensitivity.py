@@ -253,9 +253,7 @@ def test_the_bound_of_second_moments_is_attained_by_rows_at_120_degrees():
     radius = 2.0
     turned = radius * np.array([[1.0, 0.0], [-0.5, np.sqrt(0.75)]])
     request, units = DirectionsRequest(radius, 0), [plain_reference(2)]
-    case = Case(
-        Directions, always(request), units, ("view_0",), np.ones((2, 2)), 5 * turned, (2,), None, np.float64
-    )
+    case = Case(Directions, always(request), units, ("view_0",), np.ones((2, 2)), 5 * turned, (2,), None, np.float64)
     values = [released(case, row, PRIVACY["replace"])[2] for row in case.rows]
     bound = Directions.sensitivity(request, "replace")
     assert np.linalg.norm(values[0] - values[1]) == pytest.approx(bound)
