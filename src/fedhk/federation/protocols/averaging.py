@@ -13,7 +13,7 @@ from fedhk._typing import FloatArray
 from fedhk.errors import MessageError
 from fedhk.federation.board import Board
 from fedhk.federation.entries import Broadcast, Minimisation, Space
-from fedhk.federation.plausible import check_points, check_rows
+from fedhk.federation.plausible import ROUNDING, check_points, check_rows
 from fedhk.federation.protocols.base import Protocol, RoundContext, RoundReply, RoundRequest
 from fedhk.federation.site import Site
 from fedhk.federation.table import check_array
@@ -193,6 +193,7 @@ class Averaging(Protocol):
         held = [np.where(mass[:, None] > 0, centers, np.nan) for centers, mass in parts]
         check_points(np.hstack(held), space.reach, site)
         check_rows(reply.rows, reply.objective, parameters, site)
+        check_shares(reply, space.reach, ROUNDING, site)
 
     def combine(
         self,

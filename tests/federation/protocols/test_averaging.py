@@ -1,6 +1,8 @@
-"""The centres protocol: averages that can be checked by hand, and how it relates to the sum of statistics."""
+"""Averaging: averages that can be checked by hand, and how they relate to the sum of statistics."""
 
 from __future__ import annotations
+
+import re
 
 import numpy as np
 import pytest
@@ -9,14 +11,13 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics import adjusted_rand_score
 
-from federations import make_plan, run_sites
+from federations import assert_same_model, make_plan, progress_of, run_sites, with_field
 from fedhk import EFKMVC, datasets
-from fedhk.federation.payloads import pack_statistics
-from fedhk.federation.protocols.centers import LocalCenters, average_centers
-from fedhk.model.descent import improve
+from fedhk.federation.entries import Result
+from fedhk.federation.protocols.averaging import LocalCenters, average_centers
+from fedhk.model.joint import split_joint
 from fedhk.model.parameters import Parameters
-from fedhk.model.statistics import Statistics
-from fedhk.model.updates import learned_view_weights
+from fedhk.protocols import Averaging
 
 
 def parameters(centers, view_weights=(1.0,)):
@@ -27,7 +28,7 @@ def parameters(centers, view_weights=(1.0,)):
 
 
 def local(centers, masses, rows, objective=1.0, view_weights=(1.0,)):
-    columns = tuple(np.array(view, dtype=float)[:, None] for view in centers)
+    columns = np.array(centers, dtype=float).T
     return LocalCenters(columns, np.array(masses, dtype=float), np.array(view_weights), objective, rows)
 
 
@@ -105,11 +106,6 @@ class TestAveragesByHand:
         assert (nothing, objective) == (before, 0.0)
 
 
-def test_a_cost_that_rounds_below_zero_is_sent_as_zero():
-    statistics = Statistics((np.zeros((1, 1)),), (np.ones((1, 1)),), np.array([-1e-8]), np.ones(1), 0.0, 1.0)
-    assert pack_statistics(statistics)[0]["sums"].tolist() == [0.0, 1.0, 0.0, 1.0]
-
-
 @given(
     seed=st.integers(0, 2**16),
     rule=st.sampled_from(["mass", "rows", "quality"]),
@@ -130,46 +126,10 @@ def test_averages_lie_between_what_the_sites_say(seed, rule, n_sites, temperatur
     ]
     better, _ = average_centers(parameters(np.zeros((2, 3)), (0.5, 0.5)), sites, rule, temperature)
     for view in range(2):
-        own = np.stack([site.centers[view] for site in sites])
+        own = np.stack([split_joint(site.centers, [1, 1])[view] for site in sites])
         assert np.all(better.centers[view] <= own.max(axis=0) + 1e-12)
         assert np.all(better.centers[view] >= own.min(axis=0) - 1e-12)
     assert better.view_weights.sum() == pytest.approx(1)
-
-
-class TestWeightsOfViewsThatAreNotThere:
-    def statistics(self, costs, there):
-        weights = tuple(np.full((1, 1), float(t)) for t in there)
-        return Statistics(tuple(np.zeros((1, 1)) for _ in costs), weights, np.array(costs), np.ones(1), 1.0, 1.0)
-
-    def test_an_absent_view_keeps_its_weight_and_the_others_share_the_rest(self):
-        before = parameters([[0.0]] * 3, (0.5, 0.25, 0.25))
-        found = improve(before, self.statistics([1.0, 3.0, 0.0], [1, 1, 0]), learn_weights=True)
-        # v ~ 1 / cost at exponent 2: 3 to 1 of the 0.75 that the absent view leaves
-        assert_allclose(found.view_weights, [0.5625, 0.1875, 0.25])
-
-    def test_a_view_that_costs_nothing_but_is_there_takes_all(self):
-        before = parameters([[0.0]] * 2, (0.5, 0.5))
-        found = improve(before, self.statistics([1.0, 0.0], [1, 1]), learn_weights=True)
-        assert found.view_weights.tolist() == [0.0, 1.0]
-
-    def test_nothing_changes_where_all_are_absent_or_weights_are_not_learned(self):
-        before = parameters([[0.0]] * 2, (0.4, 0.6))
-        assert improve(before, self.statistics([0.0, 0.0], [0, 0]), learn_weights=True).view_weights.tolist() == [
-            0.4,
-            0.6,
-        ]
-        assert improve(before, self.statistics([1.0, 0.0], [1, 0]), learn_weights=False).view_weights.tolist() == [
-            0.4,
-            0.6,
-        ]
-
-    def test_where_all_views_are_there_it_is_the_plain_update(self):
-        before = parameters([[0.0]] * 2, (0.4, 0.6))
-        statistics = self.statistics([1.0, 2.0], [1, 1])
-        assert_array_equal(
-            improve(before, statistics, learn_weights=True).view_weights,
-            learned_view_weights(statistics.costs, before.view_shares, before.view_exponent),
-        )
 
 
 @pytest.fixture(scope="module")
@@ -181,23 +141,21 @@ def data():
 def test_one_local_pass_averaged_by_mass_is_the_statistics_step(data, rounds):
     start = [view[[0, 50, 100]] for view in data.views]
     exact, averaged = (
-        run_sites(make_plan(init=start, protocol=protocol, local_passes=1, max_rounds=rounds), data.sites)[0]
-        for protocol in ("statistics", "centers")
+        run_sites(make_plan(init=start, protocol=protocol, max_rounds=rounds), data.sites)[0]
+        for protocol in ("statistics", Averaging(passes=1))
     )
-    for one, other in zip(
-        exact.state.progress.parameters.centers, averaged.state.progress.parameters.centers, strict=True
-    ):
+    for one, other in zip(progress_of(exact).parameters.centers, progress_of(averaged).parameters.centers, strict=True):
         assert_allclose(one, other, rtol=0, atol=1e-9)
     assert_allclose([r["objective"] for r in exact.history], [r["objective"] for r in averaged.history], rtol=1e-9)
-    assert exact.state.final_objective == pytest.approx(averaged.state.final_objective, rel=1e-9)
+    assert exact.board.get(Result).objective == pytest.approx(averaged.board.get(Result).objective, rel=1e-9)
 
 
 def test_one_site_with_local_passes_does_as_many_plain_iterations(data):
     start = [view[[0, 50, 100]] for view in data.views]
     only = {"only": data.views}
-    few, _ = run_sites(make_plan(init=start, protocol="centers", local_passes=3, max_rounds=2), only)
+    few, _ = run_sites(make_plan(init=start, protocol=Averaging(passes=3), max_rounds=2), only)
     many, _ = run_sites(make_plan(init=start, max_rounds=6), only)
-    for one, other in zip(few.state.progress.parameters.centers, many.state.progress.parameters.centers, strict=True):
+    for one, other in zip(progress_of(few).parameters.centers, progress_of(many).parameters.centers, strict=True):
         assert_allclose(one, other, rtol=0, atol=1e-9)
 
 
@@ -205,10 +163,10 @@ def test_one_site_with_local_passes_does_as_many_plain_iterations(data):
 def test_five_local_passes_find_the_clusters_that_statistics_find(data, client_weights):
     truth = np.concatenate(list(data.site_labels.values()))
     scores = {}
-    for protocol in ("statistics", "centers"):
-        model = EFKMVC(3, protocol=protocol, local_passes=5, client_weights=client_weights, n_init=3, random_state=0)
+    for name, protocol in (("statistics", "statistics"), ("centers", Averaging(passes=5, weights=client_weights))):
+        model = EFKMVC(3, protocol=protocol, n_init=3, random_state=0)
         labels = model.fit(data.sites).labels_
-        scores[protocol] = adjusted_rand_score(truth, np.concatenate([labels[site] for site in data.site_labels]))
+        scores[name] = adjusted_rand_score(truth, np.concatenate([labels[site] for site in data.site_labels]))
     assert scores["statistics"] > 0.9
     assert scores["centers"] >= scores["statistics"] - 0.05
 
@@ -218,7 +176,68 @@ def test_a_site_without_a_view_does_not_claim_weight_for_it(data):
     sites = dict(data.sites)
     first = next(iter(sites))
     sites[first] = [sites[first][0], None]
-    plan = make_plan(protocol="centers", view_weights="learned", max_rounds=4)
-    weights = run_sites(plan, sites)[0].state.progress.parameters.view_weights
-    complete = run_sites(plan, data.sites)[0].state.progress.parameters.view_weights
+    plan = make_plan(protocol=Averaging(passes=3), view_weights="learned", max_rounds=4)
+    weights = progress_of(run_sites(plan, sites)[0]).parameters.view_weights
+    complete = progress_of(run_sites(plan, data.sites)[0]).parameters.view_weights
     assert 0.1 < weights[1] < complete[1] + 0.02
+
+
+def put(index, value):
+    def change(array):
+        array[index] = value
+        return array
+
+    return change
+
+
+LIES = {
+    "NaN": (with_field("centers", put((..., -1), np.nan)), "NaN"),
+    "far outside": (with_field("centers", put((..., -1), 1e200)), "far outside the range"),
+    "centres of another shape": (with_field("centers", lambda a: a[:, 1:]), "centres have shape"),
+    "negative masses": (with_field("masses", put((..., -1), -1.0)), "below zero"),
+    "masses larger than the rows": (with_field("masses", put((0, 0), 1e300)), "larger than the"),
+    "weights of views that are none": (with_field("view_weights", lambda a: 0 * a), "do not sum to 1"),
+    "masses of another shape": (with_field("masses", lambda a: a[:, :1]), "masses have shape"),
+    "an impossible objective": (with_field("objective", lambda _: 1e300), "objective|rows"),
+    "rows beyond counting": (with_field("rows", lambda _: 1e300), "objective|rows"),
+    "negative rows": (with_field("rows", lambda _: -1.0), "below zero"),
+    "weights of views of another shape": (with_field("view_weights", lambda a: a[:1]), "view weights have shape"),
+    "negative weights of views": (with_field("view_weights", lambda a: -a), "below zero"),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_lie_is_refused_and_the_round_goes_on_as_if_nothing_had_come(data, lie):
+    change, reason = LIES[lie]
+    plan, liar = make_plan(max_rounds=3, protocol="centers"), next(iter(data.sites))
+
+    def tamper(change):
+        return lambda site, _, exchange, answer: change(answer) if (site, exchange) == (liar, 3) else answer
+
+    run, _ = run_sites(plan, data.sites, tamper=tamper(change))
+    away, _ = run_sites(plan, data.sites, tamper=tamper(lambda _: None))
+    assert_same_model(run, away)
+    assert re.search(reason, run.history[1]["refused"][liar])
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"passes": 0}, "passes=0 must be a whole number from 1 on"),
+        ({"passes": 1.5}, "passes=1.5 must be"),
+        ({"passes": True}, "passes=True must be"),
+        ({"weights": "votes"}, r"weights='votes' must be one of \('mass', 'rows', 'quality'\)"),
+        ({"temperature": 3.0}, "temperature=3.0 has no effect with weights='mass': use weights='quality'"),
+        ({"weights": "rows", "temperature": 3.0}, "temperature=3.0 has no effect with weights='rows'"),
+        ({"weights": "quality", "temperature": -1.0}, "temperature=-1.0 must be a number from 0 on"),
+        ({"weights": "quality", "temperature": float("nan")}, "temperature=nan must be"),
+    ],
+)
+def test_options_that_are_wrong_or_without_effect_are_refused_by_name(options, said):
+    with pytest.raises(ValueError, match=said):
+        Averaging(**options)
+
+
+def test_the_temperature_is_ten_unless_it_is_given():
+    assert Averaging(weights="quality").tau == 10.0
+    assert Averaging(weights="quality", temperature=2).tau == 2.0
