@@ -12,6 +12,7 @@ from fedhk.federation.phases.deliver import Deliver
 from fedhk.federation.phases.describe import Describe, Energy
 from fedhk.federation.phases.finish import Finish
 from fedhk.federation.phases.rounds import Rounds
+from fedhk.federation.phases.together import Together
 from fedhk.federation.protocols.base import RoundContext
 
 
@@ -88,8 +89,7 @@ class EFKMVC(FederatedModel):
             *describe_phases(run),
             self.start_phase(run),
             Rounds(run.protocol, RoundContext(run.settings, run.aggregator), int(self.max_rounds), float(self.tol)),
-            Finish(summary=run.personal.uses_summary),
-            Deliver(run.personal, run.settings.learn_weights),
+            *finish_phases(run),
         ]
 
     def start_phase(self, run: RunChoices) -> Phase[Any, Any]:
@@ -97,6 +97,13 @@ class EFKMVC(FederatedModel):
         if not isinstance(run.settings.init, str):
             return GivenStart(run.settings, run.protocol)
         return ChooseStart(run.settings, run.protocol, run.aggregator, run.seed, run.workers)
+
+
+def finish_phases(run: RunChoices) -> list[Phase[Any, Any]]:
+    """How a run ends: own models that are compared with all sites wait for what these have summed up."""
+    finish = Finish(summary=run.personal.uses_summary)
+    deliver = Deliver(run.personal, run.settings.learn_weights)
+    return [finish, deliver] if run.personal.uses_summary else [Together((finish, deliver))]
 
 
 def describe_phases(run: RunChoices) -> list[Phase[Any, Any]]:

@@ -123,11 +123,13 @@ class _Writer:
         return value
 
     def _dataclass(self, value: Any, kind: type) -> Tree:
-        parts = {name: self.write(getattr(value, name), its) for name, its in field_kinds(type(value)).items()}
+        kinds = field_kinds(type(value))
+        parts = {name: self.write(getattr(value, name), its) for name, its in kinds.items()}
         if self._named:
             known = {name: part for name, part in parts.items() if part is not None}
             return known if type(value) is kind else {SUBCLASS: type(value).__name__} | known
-        return list(parts.values()) if type(value) is kind else {SUBCLASS: [type(value).__name__, *parts.values()]}
+        listed = [parts[name] for name in _listed_fields(kinds)]
+        return listed if type(value) is kind else {SUBCLASS: [type(value).__name__, *listed]}
 
     def _array(self, array: NDArray[Any]) -> list[Any]:
         name = array.dtype.str[1:]
@@ -196,7 +198,7 @@ class _Reader:
             found = subclass_named(kind, name)
         kinds = field_kinds(found)
         if isinstance(parts, list):
-            parts = dict(zip(kinds, parts, strict=True))
+            parts = dict(zip(_listed_fields(kinds), parts, strict=True))
         unknown = sorted(_checked(parts, dict).keys() - kinds.keys())
         if unknown:
             raise ValueError(f"{found.__name__} has no fields {unknown[:5]}")
@@ -241,6 +243,11 @@ def field_kinds(kind: type) -> dict[str, Any]:
     """The fields that a dataclass is made from, with their types."""
     hints = get_type_hints(kind)
     return {field.name: hints[field.name] for field in dataclasses.fields(kind) if field.init}
+
+
+def _listed_fields(kinds: Mapping[str, Any]) -> list[str]:
+    """The fields that a message lists: floats need no word, they stand in their buffer."""
+    return [name for name, kind in kinds.items() if kind is not float]
 
 
 def subclass_named(kind: type, name: Any) -> type:

@@ -12,7 +12,6 @@ from fedhk.errors import MessageError
 from fedhk.federation.board import Board, Shared
 from fedhk.federation.entries import Terms
 from fedhk.federation.gate import SEALED, Guard, SiteEnd
-from fedhk.federation.phases.base import phase_named
 from fedhk.federation.remote.greet import Greeting
 from fedhk.federation.remote.policy import Policy
 from fedhk.federation.sealed import SealedGuard, SiteNoise
@@ -47,7 +46,7 @@ class PolicyGuard(Guard):
     def phase(self, kind: str) -> SiteEnd:
         """The phase that a message of this kind is of; whether the site takes part is decided in `admit`."""
         self._kind = kind
-        phase = SealedGuard().phase(kind) if kind.startswith(SEALED) else phase_named(kind)
+        phase = SealedGuard().phase(kind) if kind.startswith(SEALED) else Guard().phase(kind)
         return AdmittedEnd(phase.request_type, phase.reply_type, self._answer)
 
     def admit(self, site: Site, request: Any, entries: Sequence[Shared]) -> None:

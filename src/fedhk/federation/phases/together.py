@@ -1,0 +1,98 @@
+"""Together: several phases in one exchange, where none waits for what another finds. Over a network that saves time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import GenericAlias
+from typing import Any
+
+from fedhk.errors import MessageError
+from fedhk.federation.board import Board
+from fedhk.federation.phases.base import Phase, phase_named
+from fedhk.federation.site import Site
+
+# Between the names of the phases that go together.
+AND = "+"
+
+
+@dataclass(frozen=True)
+class TogetherEnd:
+    """A site's end of several phases in one exchange."""
+
+    phases: tuple[type[Phase[Any, Any]], ...]
+
+    @classmethod
+    def named(cls, kind: str) -> TogetherEnd:
+        """The phases that a message of this kind is of."""
+        return cls(tuple(phase_named(name) for name in kind.split(AND)))
+
+    @property
+    def request_type(self) -> Any:
+        """What is asked, for the codec."""
+        return GenericAlias(tuple, tuple(phase.request_type for phase in self.phases))
+
+    @property
+    def reply_type(self) -> Any:
+        """What is answered, for the codec."""
+        return GenericAlias(tuple, tuple(phase.reply_type for phase in self.phases))
+
+    def answer(self, site: Site, requests: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The answers, one after the other."""
+        return tuple(phase.answer(site, request) for phase, request in zip(self.phases, requests, strict=True))
+
+
+@dataclass(frozen=True)
+class Together(Phase[Any, Any]):
+    """Several phases in one exchange.
+
+    Parameters
+    ----------
+    phases : sequence of Phase
+        Phases of one exchange each, of which none needs what another publishes.
+    """
+
+    phases: Sequence[Phase[Any, Any]]
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """The kind of its messages."""
+        return AND.join(phase.name for phase in self.phases)
+
+    @property
+    def request_type(self) -> Any:
+        """What is asked, for the codec."""
+        return self._end.request_type
+
+    @property
+    def reply_type(self) -> Any:
+        """What is answered, for the codec."""
+        return self._end.reply_type
+
+    @property
+    def _end(self) -> TogetherEnd:
+        return TogetherEnd(tuple(type(phase) for phase in self.phases))
+
+    def begin(self, board: Board) -> Board:
+        for phase in self.phases:
+            board = phase.begin(board)
+        return board
+
+    def request(self, board: Board) -> tuple[Any, ...]:
+        return tuple(phase.request(board) for phase in self.phases)
+
+    @staticmethod
+    def answer(site: Site, request: Any) -> Any:  # noqa: ARG004
+        raise MessageError("phases that go together are answered one by one")
+
+    def check(self, board: Board, reply: tuple[Any, ...], site: str) -> None:
+        for phase, part in zip(self.phases, reply, strict=True):
+            phase.check(board, part, site)
+
+    def combine(self, board: Board, replies: Mapping[str, tuple[Any, ...]]) -> Board:
+        for number, phase in enumerate(self.phases):
+            board = phase.combine(board, {site: reply[number] for site, reply in replies.items()})
+        return board
+
+    def sealed(self, terms: Any) -> list[Phase[Any, Any]]:
+        return [sealed for phase in self.phases for sealed in phase.sealed(terms)]
