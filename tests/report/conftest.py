@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import re
@@ -10,10 +11,13 @@ import shutil
 import pytest
 from typer.testing import CliRunner
 
+from fedhk import datasets
 from fedhk._files import locked
-from fedhk.cli import app, comparison
+from fedhk.cli import app
+from fedhk.cli.demo import PRIVACY
 from fedhk.data.folders import write_site
 from fedhk.datasets import make_sites
+from fedhk.evaluation import comparison
 from report.browser import Browser, find_browser
 
 
@@ -48,18 +52,18 @@ def small_demo(folder):
 
     What is measured is measured once; gives the output and that of `--json`.
     """
-    few, measure, measured = comparison.make_federation(100), comparison.compare, []
+    few, measure, measured = datasets.make_hospitals(100), comparison.compare_methods, []
     ledger = folder.parent / "ledger"
 
-    def compare_once(sites, seed, checkpoint, tell):
-        measured[:] = measured or [measure(sites, seed, ledger, tell)]
-        shutil.copytree(ledger, checkpoint, dirs_exist_ok=True)
-        return measured[0]
+    def compare_once(rows, *, noise, **options):
+        measured[:] = measured or [measure(rows, noise=noise | {"checkpoint": ledger}, **options)]
+        shutil.copytree(ledger, noise["checkpoint"], dirs_exist_ok=True)
+        return copy.deepcopy(measured[0])  # writing a run takes costs out of its model
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(comparison, "make_federation", lambda: few)
-        patch.setattr(comparison, "compare", compare_once)
-        patch.setitem(comparison.PRIVACY, "epsilon", 20.0)
+        patch.setattr(datasets, "make_hospitals", lambda: few)
+        patch.setattr(comparison, "compare_methods", compare_once)
+        patch.setitem(PRIVACY, "epsilon", 20.0)
         patch.setenv("COLUMNS", "100")
         as_json = call("demo", "--out", folder, "--json").stdout
         return call("demo", "--out", folder).stdout, as_json

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from fedhk.cli import comparison
+from fedhk.data import hospitals
 from fedhk.privacy.ledger import Ledger
 from fedhk.report.noise import match_clusters
 from fedhk.report.run import COMPARISON, REPORT, read_facts
@@ -34,12 +34,12 @@ def refused(folder):
 
 def test_the_page_shows_sites_with_their_rows_and_the_views_they_lack(page, results):
     for name, site in results["sites"].items():
-        lacks = f"{comparison.WITHOUT[name]} " if name in comparison.WITHOUT else ""
+        lacks = f"{hospitals.MISSING_VIEWS[name]} " if name in hospitals.MISSING_VIEWS else ""
         assert f"{name} {site['rows']:,} {lacks}" in page.section("sites").words
 
 
 def test_the_page_shows_clusters_what_makes_them_and_maps(page, results):
-    assert page.source.count('class="card"') == comparison.N_CLUSTERS
+    assert page.source.count('class="card"') == hospitals.N_DISEASES
     rows = sum(site["rows"] for site in results["sites"].values())
     assert sum(sum(site["sizes"]) for site in page.data["sites"].values()) == rows
     assert "Dots are rows" in page.section("maps").words
@@ -55,7 +55,7 @@ def test_the_page_shows_what_own_models_gained_on_rows_that_no_model_saw(page):
 def test_the_page_shows_the_privacy_that_was_spent_by_every_site(page, results, demo_run):
     shown = page.section("under-noise").words
     spent = results["privacy"]["spent_by_site"]
-    assert list(spent) == list(comparison.SITES)
+    assert list(spent) == list(hospitals.HOSPITALS)
     for name, epsilon in spent.items():
         ledger = Ledger(demo_run / "private" / "ledger" / f"{name}.jsonl", name)
         assert epsilon == pytest.approx(ledger.spent(None, results["privacy"]["delta"]))
@@ -68,9 +68,9 @@ def test_the_page_shows_the_privacy_that_was_spent_by_every_site(page, results, 
 def test_what_the_page_shows_of_the_run_with_noise_was_released(page, demo_run):
     private = read_facts(demo_run / "private")
     assert private.released_only
-    assert sorted(match_clusters(read_facts(demo_run), private)) == list(range(comparison.N_CLUSTERS))
+    assert sorted(match_clusters(read_facts(demo_run), private)) == list(range(hospitals.N_DISEASES))
     shown = page.section("under-noise")
-    assert shown.source.count("Centres only") == len(comparison.WIDTHS)
+    assert shown.source.count("Centres only") == len(hospitals.VIEW_WIDTHS)
     assert dots(shown.source) == 0
     assert dots(page.source) > 0
     assert "Coordinator's page" in Page((demo_run / "private" / REPORT).read_text("utf-8")).words
@@ -88,7 +88,9 @@ def test_every_way_is_measured_and_no_row_leaves_but_for_pooling(page, results):
 
 def test_tables_have_all_rows_and_fit_100_columns(demo, results):
     folder, shown, _ = demo
-    assert all(part in shown for part in (*results["methods"], *comparison.SITES, f"Open the page: {folder / REPORT}"))
+    assert all(
+        part in shown for part in (*results["methods"], *hospitals.HOSPITALS, f"Open the page: {folder / REPORT}")
+    )
     assert "spent epsilon 20 at delta 1e-05" in " ".join(shown.split())
     assert max(len(line) for line in shown.splitlines() if str(folder) not in line) <= 100
 

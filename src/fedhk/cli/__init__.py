@@ -10,19 +10,21 @@ __all__ = ["app", "main"]
 
 # What the extra `cli` installs, by the names of the modules.
 NEEDED = ("typer", "rich", "polars", "matplotlib")
+UNUSABLE = 3
 
 
 def main() -> None:
-    """Run the program, or say in one sentence what it lacks."""
+    """Run the program, or say in one sentence which packages it lacks."""
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
-        sys.exit(f"fedhk: the command line needs {', '.join(missing)}: pip install 'fedhk[cli]' installs all of it.")
+        sys.stderr.write(f"Error: the command line needs {', '.join(missing)}: pip install 'fedhk[cli]'\n")
+        sys.exit(UNUSABLE)
     __getattr__("app")()
 
 
 def __getattr__(name: str) -> Any:
     if name != "app":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from fedhk.cli.commands import app  # what is slow to load is loaded when it is needed
+    from fedhk.cli.commands import app  # typer and rich may be missing before `main` has looked for them
 
     return app

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedhk.data.named import named_views
+from fedhk.data.named import NamedTable, named_views
 from fedhk.errors import DataError
 
 if TYPE_CHECKING:
     from fedhk._typing import FloatArray, IntArray
-    from fedhk.data.folders import Federation, SiteData
+    from fedhk.data.folders import Federation
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Algorithm:
     federated : bool
         Whether it takes several sites, in rounds that can be resumed.
     rounds : str
-        What its estimator calls the limit that the command line calls ``max_rounds``.
+        The parameter of the estimator that the command line calls ``max_rounds``.
     """
 
     estimator: str
@@ -34,18 +34,16 @@ class Algorithm:
     rounds: str = "max_rounds"
 
     def make(self, parameters: dict[str, Any]) -> Any:
-        """An estimator that is not fitted yet."""
+        """Make an estimator from the parameters of a configuration."""
         from fedhk.cli.choices import make_option
 
-        made = {name: make_option(name, value) for name, value in parameters.items()}
-        return getattr(importlib.import_module("fedhk"), self.estimator)(**made)
+        options = {name: make_option(name, value) for name, value in parameters.items()}
+        return getattr(importlib.import_module("fedhk"), self.estimator)(**options)
 
     def defaults(self) -> dict[str, Any]:
-        """All parameters that decide what a run gives, and their defaults."""
-        from fedhk.cli.choices import describe_option
-
+        """List the parameters that decide what a run gives, with their defaults."""
         parameters: dict[str, Any] = self.make({}).get_params(deep=False)
-        return {name: describe_option(value) for name, value in parameters.items() if name not in NOT_SETTINGS}
+        return {name: value for name, value in parameters.items() if name not in NOT_SETTINGS}
 
 
 ALGORITHMS = {
@@ -60,8 +58,8 @@ ALGORITHMS = {
 # Parameters that the command line sets itself: the seed stands beside them, the others change no result.
 NOT_SETTINGS = ("random_state", "checkpoint", "engine", "verbose")
 
-# What a history record must not have in a model file, so that the same run gives the same bytes.
-NOT_REPEATED = ("seconds", "bytes_up", "bytes_down", "refused")
+# What differs between two runs that are otherwise the same: a model file must not have it.
+COSTS = ("seconds", "bytes_up", "bytes_down", "refused")
 
 
 @dataclass(frozen=True)
@@ -73,7 +71,7 @@ class SiteFacts:
     views : list of str
         The views that it has.
     rows, clusters : int or None
-        How many rows it has, and in how many clusters they are; None where it does not tell.
+        How many rows it has, and in how many clusters they are; None where the site does not say.
     ids : array or None
         Whose the rows are.
     """
@@ -93,7 +91,7 @@ class Outcome:
     model : estimator
         The global model.
     site_models : dict of str to estimator
-        Each site's own.
+        The own model of each site.
     labels, global_labels, certainty : dict of str to array
         Per site and row: cluster in its own model, cluster in the global one, and the largest membership.
     history : list of dict
@@ -130,7 +128,7 @@ def run_algorithm(
     federation : Federation
         The sites.
     parameters : dict
-        Parameters of the estimator.
+        Parameters of the estimator, as in a configuration.
     seed : int
         Its random state.
     checkpoint : Path, optional
@@ -140,53 +138,62 @@ def run_algorithm(
     verbose : bool
         Whether to show progress on standard error.
     """
-    algorithm = ALGORITHMS[name]
-    sites = {site.name: named_views(site) for site in federation.sites.values()}
+    algorithm, sites = ALGORITHMS[name], list_tables(federation)
+    parameters = parameters | {"random_state": seed, "verbose": int(verbose)}
     if algorithm.federated:
-        model = algorithm.make(parameters | {"random_state": seed, "checkpoint": checkpoint, "verbose": int(verbose)})
-        outcome = federated(model.fit(sites, resume=resume))
-    else:
-        if len(sites) > 1:
-            raise DataError(
-                f"Algorithm {name!r} clusters one site and pools nothing, but the folder has {len(sites)} sites. Use a "
-                f"federated one ({', '.join(n for n, a in ALGORITHMS.items() if a.federated)}), or a folder with one."
-            )
-        model = algorithm.make(parameters | {"random_state": seed, "verbose": int(verbose)})
-        outcome = _at_one_site(next(iter(sites)), model.fit(next(iter(sites.values()))))
-    outcome.sites = {name: _facts(site, outcome.labels[name]) for name, site in federation.sites.items()}
-    return forgetting(outcome)
+        model = algorithm.make(parameters | {"checkpoint": checkpoint}).fit(sites, resume=resume)
+        return collect_outcome(model, federation)
+    if len(sites) > 1:
+        raise DataError(
+            f"Algorithm {name!r} clusters one site and pools nothing, but the folder has {len(sites)} sites. Use a "
+            f"federated one ({', '.join(n for n, a in ALGORITHMS.items() if a.federated)}), or a folder with one."
+        )
+    return collect_outcome(algorithm.make(parameters).fit(next(iter(sites.values()))), federation)
 
 
 def evaluate_algorithm(outcome: Outcome, federation: Federation) -> list[dict[str, Any]]:
-    """The models of every site on rows that none of them saw; see `fedhk.evaluate`.
+    """Measure the models of every site on rows that none of them saw; see `fedhk.evaluate`.
 
     The folder of a federation has no classes, so that objectives and silhouettes are compared.
     """
     from fedhk.evaluation import evaluate
 
-    return evaluate(outcome.model, {site.name: named_views(site) for site in federation.sites.values()})
+    return evaluate(outcome.model, list_tables(federation))
 
 
-def _facts(site: SiteData, labels: IntArray) -> SiteFacts:
-    views = [view for view, values in site.views.items() if values is not None]
-    return SiteFacts(views, site.n_rows, len(set(labels.tolist())), site.ids)
+def list_tables(federation: Federation) -> dict[str, dict[str, NamedTable | None]]:
+    """List the tables of every site, with the names of their columns, as estimators take them."""
+    return {site.name: named_views(site) for site in federation.sites.values()}
 
 
-def federated(model: Any) -> Outcome:
-    """What a fit of several sites gives; labels and own models of those only whose rows are here."""
+def collect_outcome(model: Any, federation: Federation) -> Outcome:
+    """Collect what a fit of the sites of a folder gives; costs of the run stay out of the model."""
+    if hasattr(model, "client_models_"):
+        outcome = collect_models(model)
+    else:
+        (only,) = federation.sites
+        labels, certainty = {only: model.labels_}, {only: model.memberships_.max(axis=1)}
+        outcome = Outcome(model, {only: model}, labels, labels, certainty, model.history_)
+    for name, site in federation.sites.items():
+        views = [view for view, values in site.views.items() if values is not None]
+        outcome.sites[name] = SiteFacts(views, site.n_rows, len(set(outcome.labels[name].tolist())), site.ids)
+    return drop_costs(outcome)
+
+
+def collect_models(model: Any) -> Outcome:
+    """Collect the models and labels of a federated fit, of those sites only whose rows are here."""
     certainty = {site: memberships.max(axis=1) for site, memberships in model.memberships_.items()}
     return Outcome(model, model.client_models_, model.labels_, model.global_labels_, certainty, model.history_)
 
 
-def _at_one_site(site: str, model: Any) -> Outcome:
-    labels = {site: model.labels_}
-    return Outcome(model, {site: model}, labels, labels, {site: model.memberships_.max(axis=1)}, model.history_)
-
-
-def forgetting(outcome: Outcome) -> Outcome:
-    """The outcome with a model that lacks what differs between equal runs: time, traffic, engine and checkpoint."""
+def drop_costs(outcome: Outcome) -> Outcome:
+    """Remove from the model what differs between equal runs: time, traffic, engine and checkpoint."""
     model = outcome.model
-    model.history_ = [{k: v for k, v in record.items() if k not in NOT_REPEATED} for record in model.history_]
+    model.history_ = [{k: v for k, v in record.items() if k not in COSTS} for record in model.history_]
     known = model.get_params(deep=False)
     model.set_params(**{k: v for k, v in {"verbose": 0, "checkpoint": None, "engine": None}.items() if k in known})
     return outcome
+
+
+# until cli/flower says collect_models and drop_costs
+federated, forgetting = collect_models, drop_costs

@@ -8,8 +8,8 @@ from typing import Annotated, Any, cast
 import typer
 
 from fedhk.cli import options as o
-from fedhk.cli.audit_attack import Confidence, Delta, attack, show_progress
-from fedhk.cli.console import UNEXPECTED, exit_codes, facts_table, output, show_json
+from fedhk.cli.audit_attack import Confidence, Delta, attack
+from fedhk.cli.console import UNEXPECTED, exit_codes, make_facts_table, output, show_json, show_progress
 
 PHASES = {
     "round": ("round",),
@@ -20,22 +20,13 @@ PHASES = {
 }
 NEIGHBOURS = ("replace", "add-remove")
 
-
-def _one_of(name: str, words: tuple[str, ...], help: str) -> Any:  # noqa: A002
-    def check(value: str) -> str:
-        if value not in words:
-            raise typer.BadParameter(f"{value!r} is not one of {', '.join(words)}.")
-        return value
-
-    return typer.Option(
-        f"--{name}", callback=check, autocompletion=lambda: list(words), metavar=f"[{'|'.join(words)}]", help=help
-    )
-
-
 Epsilon = Annotated[float, typer.Option("--epsilon", help="Epsilon that is stated for what is released.")]
 Releases = Annotated[int, typer.Option("--releases", min=100, help="How often to release, over both data sets.")]
-Neighbours = Annotated[str, _one_of("neighbours", NEIGHBOURS, "What one row more or less means.")]
-Phase = Annotated[str, _one_of("phase", tuple(PHASES), "What is released; run is all that a run of one round sends.")]
+Neighbours = Annotated[str, o.word_option("neighbours", "What one row more or less means.", words=NEIGHBOURS)]
+Phase = Annotated[
+    str,
+    o.word_option("phase", "What is released; run is all that a run of one round sends.", words=tuple(PHASES)),
+]
 PrivateBounds = Annotated[bool, typer.Option("--private-bounds", help="Bounds cost budget too; a run sends ranges.")]
 
 
@@ -63,7 +54,7 @@ def privacy(  # noqa: PLR0917
     """
     with exit_codes():
         from fedhk.evaluation.audit import audit_release, spending
-        from fedhk.privacy.mechanism import DifferentialPrivacy
+        from fedhk.privacy import DifferentialPrivacy
 
         private = private_bounds or phase == "ranges"
         # the data of the audit are its own, so that any public bounds will do
@@ -84,14 +75,14 @@ def privacy(  # noqa: PLR0917
             ("the same for any noise", f"epsilon >= {found.epsilon_any_noise:.3f}"),
             ("difference of the data sets", f"{found.distance:.1%} of what noise is sized for"),
         ]
-        output().print(facts_table("audit of releases", facts))
+        output().print(make_facts_table("audit of releases", facts))
         typer.echo(found.verdict)
     if not found.holds:
         raise typer.Exit(UNEXPECTED)
 
 
 def audit_commands(epilog: str) -> typer.Typer:
-    """The commands of `fedhk audit`."""
+    """Make the commands of `fedhk audit`."""
     commands = typer.Typer(no_args_is_help=True, help="Measure what releases and models tell of single rows.")
     for command in (privacy, attack):
         commands.command(epilog=epilog)(command)

@@ -1,24 +1,22 @@
-"""`fedhk audit attack`: which rows a model was fitted on, told from the model."""
+"""`fedhk audit attack`: try to tell from a model which rows it was fitted on."""
 
 from __future__ import annotations
 
-import sys
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from fedhk.cli import options as o
 from fedhk.cli.config import read_config
-from fedhk.cli.console import add_rows, exit_codes, make_table, output, say, show_json
+from fedhk.cli.console import exit_codes, make_table, output, show_json, show_progress
 from fedhk.cli.predict import site_folders
 from fedhk.cli.runs import CONFIG, MODEL, is_run
-from fedhk.data.named import NamedTable, named_views
+from fedhk.data.named import SITES, NamedTable, named_views
 from fedhk.errors import DataError
 
 if TYPE_CHECKING:
@@ -35,7 +33,7 @@ Members = Annotated[
 NonMembers = Annotated[Path | None, typer.Option("--non-members", help="Folder with rows that it was not fitted on.")]
 OfSite = Annotated[str | None, typer.Option("--site", help="Attack this site's own model of a run folder.")]
 AttackEpsilon = Annotated[float | None, typer.Option("--epsilon", help="Of a federation folder: fit with noise too.")]
-Bounds = Annotated[str, typer.Option("--bounds", metavar="private|LOW,HIGH", help="Range of the features.")]
+Bounds = Annotated[str, o.form_option("bounds", "Range of the features.")]
 Shadows = Annotated[int, typer.Option("--shadows", min=0, help="Models that the attacker fits; an even number.")]
 AttackSeed = Annotated[int, typer.Option("--seed", min=0, max=2**32 - 1, help="Seed of splits and fits, not of noise.")]
 
@@ -70,46 +68,40 @@ def attack(  # noqa: PLR0917
     with exit_codes():
         options = {"shadows": shadows, "confidence": confidence, "random_state": seed}
         if path.is_file() or is_run(path):
-            _refuse(path, {"--clusters": clusters, "--epsilon": epsilon})
+            _refuse_options(path, {"--clusters": clusters, "--epsilon": epsilon})
             found = {"model": _attack_model(path, members, non_members, site, options)}
         else:
-            _refuse(path, {"--members": members, "--non-members": non_members, "--site": site})
+            _refuse_options(path, {"--members": members, "--non-members": non_members, "--site": site})
             if clusters is None:
                 raise typer.BadParameter("is needed for a federation folder.", param_hint="--clusters")
             budgets: dict[str, DifferentialPrivacy | None] = {"no noise": None}
             if epsilon is not None:
-                budgets[f"epsilon = {epsilon:g}"] = _budget(epsilon, delta, bounds)
+                budgets[f"epsilon = {epsilon:g}"] = _make_budget(epsilon, delta, bounds)
             found = _attack_folder(path, clusters, budgets, seed, options)
     if json:
         show_json({"path": str(path), "models": {name: result.to_dict() for name, result in found.items()}})
     else:
-        _show(output(), found)
+        _show_attacks(output(), found)
 
 
-def _refuse(path: Path, given: dict[str, Any]) -> None:
+def _refuse_options(path: Path, options: dict[str, Any]) -> None:
     """Refuse options that belong to the other kind of path."""
-    kind = "a federation folder" if "--members" in given else "a model"
-    for name, value in given.items():
+    kind = "a federation folder" if "--members" in options else "a model"
+    for name, value in options.items():
         if value is not None:
             raise typer.BadParameter(f"does not go with {kind}, which {str(path)!r} is.", param_hint=name)
 
 
-def _budget(epsilon: float, delta: float, bounds: str) -> DifferentialPrivacy:
-    from fedhk.privacy.mechanism import DifferentialPrivacy
+def _make_budget(epsilon: float, delta: float, bounds: str) -> DifferentialPrivacy:
+    from fedhk.privacy import DifferentialPrivacy
 
-    if bounds == "private":
-        return DifferentialPrivacy(epsilon, delta, bounds="private")
-    try:
-        low, high = (float(part) for part in bounds.split(","))
-    except ValueError:
-        raise typer.BadParameter(f"{bounds!r} is neither private nor LOW,HIGH.", param_hint="--bounds") from None
-    return DifferentialPrivacy(epsilon, delta, bounds=(low, high))
+    return DifferentialPrivacy(epsilon, delta, bounds=o.parse("bounds", bounds))
 
 
 def _attack_model(
     path: Path, members: Path | None, others: Path | None, site: str | None, options: dict[str, Any]
 ) -> MembershipAttack:
-    """The attack on a stored model."""
+    """Attack a stored model."""
     import fedhk
     from fedhk.data.folders import read_site
 
@@ -118,22 +110,26 @@ def _attack_model(
     if site is not None and not path.is_dir():
         raise typer.BadParameter("needs a run folder.", param_hint="--site")
     if members is None:
-        if not path.is_dir():
-            raise typer.BadParameter("is needed for a model file.", param_hint="--members")
-        data = read_config(path / CONFIG).data
-        assert data is not None  # noqa: S101 - the configuration of a run has its data
-        members = data if site is None else data / site
+        members = _find_members(path, site)
     if members.resolve() == others.resolve():
         raise DataError(f"--members and --non-members are the same folder, {str(others)!r}: rows are in one of them.")
-    file = path if path.is_file() else path / (MODEL if site is None else f"sites/{site}.safetensors")
+    file = path if path.is_file() else path / (MODEL if site is None else f"{SITES}/{site}.safetensors")
     if not file.is_file():
         raise DataError(f"Model {str(file)!r} does not exist.")
     model = fedhk.load(file)
-    expected = model.view_columns_
     inside, outside = (
-        _pooled([read_site(entry, expected) for entry in site_folders(folder)]) for folder in (members, others)
+        _pool_rows([read_site(entry, model.view_columns_) for entry in site_folders(folder)])
+        for folder in (members, others)
     )
-    return _attacked(model, inside, outside, options)
+    return _attack_rows(model, inside, outside, options)
+
+
+def _find_members(path: Path, site: str | None) -> Path:
+    """Find the folder with the rows of a run, or of one of its sites."""
+    data = read_config(path / CONFIG).data if path.is_dir() else None
+    if data is None:
+        raise typer.BadParameter("is needed where there is no run folder with its data.", param_hint="--members")
+    return data if site is None else data / site
 
 
 def _attack_folder(
@@ -143,32 +139,25 @@ def _attack_folder(
     seed: int,
     options: dict[str, Any],
 ) -> dict[str, MembershipAttack]:
-    """Attacks on models of half of the rows of a folder, with and without noise."""
-    import numpy as np
-
+    """Attack models of half of the rows of a folder, with and without noise."""
     import fedhk
     from fedhk.data.folders import read_federation
 
-    sites = read_federation(path).sites.values()
-    generator = np.random.default_rng(seed)
-    halves: tuple[list[SiteData], list[SiteData]] = ([], [])
-    for site in sites:
-        order = generator.permutation(site.n_rows)
-        for half, rows in zip(halves, (order[: -(-len(order) // 2)], order[-(-len(order) // 2) :]), strict=True):
-            half.append(_rows_of(site, np.sort(rows)))
-    inside, outside = (_pooled(half) for half in halves)
+    halves = _split_rows(list(read_federation(path).sites.values()), seed)
+    inside, outside = (_pool_rows(half) for half in halves)
     found = {}
     for name, budget in budgets.items():
         estimator = fedhk.EFKMVC(clusters, privacy=budget, random_state=seed)
-        with _notes():
-            model = estimator.fit({site.name: named_views(site) for site in halves[0]})
-        fit = None if budget is None else _shadow_fit(clusters, budget, len(halves[0]), seed)
-        found[name] = _attacked(model, inside, outside, options | {"fit": fit})
+        model = estimator.fit({site.name: named_views(site) for site in halves[0]})
+        fit = None if budget is None else _make_shadow_fit(clusters, budget, len(halves[0]), seed)
+        found[name] = _attack_rows(model, inside, outside, options | {"fit": fit})
     return found
 
 
-def _shadow_fit(clusters: int, budget: DifferentialPrivacy, n_sites: int, seed: int) -> Callable[[dict[str, Any]], Any]:
-    """How the attacker fits models with noise: as many sites, each with its own noise."""
+def _make_shadow_fit(
+    clusters: int, budget: DifferentialPrivacy, n_sites: int, seed: int
+) -> Callable[[dict[str, Any]], Any]:
+    """Make the function by which the attacker fits models with noise: as many sites, each with its own noise."""
     import numpy as np
 
     import fedhk
@@ -183,75 +172,62 @@ def _shadow_fit(clusters: int, budget: DifferentialPrivacy, n_sites: int, seed: 
     return fit
 
 
-@contextmanager
-def _notes() -> Iterator[None]:
-    """Say warnings as notes, in one line each."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", UserWarning)
-        yield
-    for warning in caught:
-        say(f"Note: {warning.message}")
-
-
-def _attacked(model: Any, inside: dict[str, Any], outside: dict[str, Any], options: dict[str, Any]) -> MembershipAttack:
-    from fedhk.evaluation.audit import membership_attack
+def _attack_rows(
+    model: Any, inside: dict[str, Any], outside: dict[str, Any], options: dict[str, Any]
+) -> MembershipAttack:
+    from fedhk.evaluation.audit_attack import membership_attack
 
     with show_progress("shadow models", options["shadows"]) as progress:
         return membership_attack(model, inside, outside, progress=progress, **options)
 
 
-def _rows_of(site: SiteData, rows: Any) -> SiteData:
-    from dataclasses import replace
+def _split_rows(sites: list[SiteData], seed: int) -> tuple[list[SiteData], list[SiteData]]:
+    """Split the rows of every site into two halves by chance; of an odd number the first has one more."""
+    import numpy as np
 
-    return replace(site, views={name: None if view is None else view[rows] for name, view in site.views.items()})
+    generator = np.random.default_rng(seed)
+    halves: tuple[list[SiteData], list[SiteData]] = ([], [])
+    for site in sites:
+        order = generator.permutation(site.n_rows)
+        cut = -(-len(order) // 2)
+        for half, rows in zip(halves, (np.sort(order[:cut]), np.sort(order[cut:])), strict=True):
+            views = {name: None if view is None else view[rows] for name, view in site.views.items()}
+            half.append(replace(site, views=views))
+    return halves
 
 
-def _pooled(sites: list[SiteData]) -> dict[str, NamedTable | None]:
-    """All rows of some sites, by view; a view that a site lacks is missing in its rows."""
+def _pool_rows(sites: list[SiteData]) -> dict[str, NamedTable | None]:
+    """Pool the rows of some sites, by view; a view that a site lacks is missing in its rows."""
     import numpy as np
 
     tables: dict[str, NamedTable | None] = {}
     for name, columns in sites[0].columns.items():
-        parts = [site.views[name] for site in sites]
-        shape = next((part.shape[1:] for part in parts if part is not None), None)
+        views = [site.views[name] for site in sites]
+        shape = next((view.shape[1:] for view in views if view is not None), None)
         if shape is None:
             tables[name] = None
             continue
-        filled = [
-            np.full((site.n_rows, *shape), np.nan) if part is None else part
-            for site, part in zip(sites, parts, strict=True)
+        parts = [
+            np.full((site.n_rows, *shape), np.nan) if view is None else view
+            for site, view in zip(sites, views, strict=True)
         ]
-        tables[name] = NamedTable(np.concatenate(filled), columns)
+        tables[name] = NamedTable(np.concatenate(parts), columns)
     return tables
 
 
-def _show(console: Console, found: dict[str, MembershipAttack]) -> None:
+def _show_attacks(console: Console, found: dict[str, MembershipAttack]) -> None:
     columns = ("model", "attack", "AUC", "interval", "advantage", "interval of it")
-    rows = []
-    for name, result in found.items():
-        for what, strength in (("distance", result.distance), ("likelihood ratio", result.likelihood_ratio)):
-            if strength is not None:
-                s = strength
-                rows.append(
-                    (
-                        *(name, what, f"{s.auc:.3f}", f"{s.auc_low:.3f} to {s.auc_high:.3f}"),
-                        *(f"{s.advantage:.3f}", f"{s.advantage_low:.3f} to {s.advantage_high:.3f}"),
-                    )
-                )
+    rows = [
+        (
+            *(name, attack, f"{s.auc:.3f}", f"{s.auc_low:.3f} to {s.auc_high:.3f}"),
+            *(f"{s.advantage:.3f}", f"{s.advantage_low:.3f} to {s.advantage_high:.3f}"),
+        )
+        for name, result in found.items()
+        for attack, s in (("distance", result.distance), ("likelihood ratio", result.likelihood_ratio))
+        if s is not None
+    ]
     first = next(iter(found.values()))
     title = f"{first.members:,} rows that were fitted, {first.others:,} that were not; {first.shadows} shadow models"
-    console.print(add_rows(make_table(title, *columns, numbers=columns[2:]), rows))
+    console.print(make_table(title, columns, rows, numbers=columns[2:]))
     for name, result in found.items():
         typer.echo(f"{name}: {result.verdict}")
-
-
-@contextmanager
-def show_progress(what: str, total: int) -> Iterator[Callable[[int], None] | None]:
-    """A bar on standard error, where somebody watches."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    columns = TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda done: bar.update(task, completed=done)

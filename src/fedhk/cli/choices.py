@@ -1,4 +1,4 @@
-"""Options of an estimator as they stand in a configuration, and as the estimator takes them.
+"""Options of an estimator, from the tables of a configuration.
 
 What belongs to one part of a run is a small table: ``participation = { fraction = 0.5, min_sites = 3 }``. A protocol
 with options has its short form as "name": ``protocol = { name = "centers", passes = 3 }``.
@@ -6,54 +6,72 @@ with options has its short form as "name": ``protocol = { name = "centers", pass
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import MISSING, Field, fields, replace
+from importlib.util import find_spec
 from typing import Any
 
 from fedhk import Diffusion, Participation, Personalization
-from fedhk._options import Option
 from fedhk.errors import DataError
 from fedhk.federation.protocols import PROTOCOLS
 from fedhk.privacy import DifferentialPrivacy, SecureSummation
 
-TABLES: dict[str, type[Option]] = {
+NAME = "name"
+TABLES: dict[str, type[Any]] = {
     "diffusion": Diffusion,
     "participation": Participation,
     "personalization": Personalization,
     "privacy": DifferentialPrivacy,
     "secure": SecureSummation,
 }
-NAME = "name"
 
 
 def make_option(parameter: str, value: Any) -> Any:
-    """A value of a configuration as the estimator takes it; tables become option objects."""
+    """Make what an estimator takes from a value of a configuration; tables become option objects.
+
+    Raises
+    ------
+    DataError
+        If a table lacks an option, has an unknown one, or a value is not allowed.
+    """
+    if parameter == "secure" and value and find_spec("cryptography") is None:
+        raise DataError("Secure sums need the package cryptography: pip install 'fedhk[privacy]'")
     if not isinstance(value, dict):
         return value
     try:
         if parameter == "protocol":
             return _make_protocol(value)
-        is_share_by_site = parameter == "personalization" and not value.keys() & _names(Personalization)
-        return value if parameter not in TABLES or is_share_by_site else TABLES[parameter](**value)
+        if parameter in TABLES and not _is_share_by_site(parameter, value):
+            return _make_object(TABLES[parameter], value)
     except (TypeError, ValueError) as error:
         raise DataError(f"{parameter}={value}: {error}") from error
+    return value
+
+
+def _is_share_by_site(parameter: str, value: dict[str, Any]) -> bool:
+    """Whether a table has the names of sites as its keys, and not those of options."""
+    return parameter == "personalization" and not value.keys() & {part.name for part in fields(Personalization)}
 
 
 def _make_protocol(value: dict[str, Any]) -> Any:
-    named = PROTOCOLS.get(value.get(NAME, ""))
-    if named is None:
+    options = dict(value)
+    name = options.pop(NAME, None)
+    if name not in PROTOCOLS:
         raise ValueError(f"{NAME} must be one of {', '.join(PROTOCOLS)}.")
-    return replace(named, **{name: part for name, part in value.items() if name != NAME})
+    _check_names(options, fields(PROTOCOLS[name]))
+    return replace(PROTOCOLS[name], **options)
 
 
-def describe_option(value: Any) -> Any:
-    """What `make_option` takes: option objects as tables, without what is left at None."""
-    if not isinstance(value, Option):
-        return value
-    parts = {part.name: getattr(value, part.name) for part in fields(value)}
-    known = {name: part for name, part in parts.items() if part is not None}
-    same = [name for name, protocol in PROTOCOLS.items() if type(protocol) is type(value)]
-    return {NAME: same[-1]} | known if same else known
+def _make_object(kind: type[Any], options: dict[str, Any]) -> Any:
+    parts = fields(kind)
+    _check_names(options, parts)
+    needed = [p.name for p in parts if p.default is MISSING and p.default_factory is MISSING and p.name not in options]
+    if needed:
+        raise ValueError(f"it needs {', '.join(needed)} too.")
+    return kind(**options)
 
 
-def _names(kind: type[Option]) -> set[str]:
-    return {part.name for part in fields(kind)}
+def _check_names(options: dict[str, Any], parts: tuple[Field[Any], ...]) -> None:
+    unknown = sorted(options.keys() - {part.name for part in parts})
+    if unknown:
+        known = ", ".join(part.name for part in parts)
+        raise ValueError(f"there is no option {', '.join(map(repr, unknown))}; options are {known}.")

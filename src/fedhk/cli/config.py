@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import secrets
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from fedhk.cli.algorithms import ALGORITHMS
 from fedhk.cli.console import say
 from fedhk.errors import FedHKError
 
-KEYS = ("fedhk", "data", "algorithm", "seed", "parameters")
+KINDS: dict[str, type] = {"fedhk": str, "data": str, "algorithm": str, "seed": int, "parameters": dict}
 
 
 class ConfigError(FedHKError, ValueError):
@@ -24,27 +25,25 @@ class ConfigError(FedHKError, ValueError):
 
 @dataclass(frozen=True)
 class Part:
-    """Some options of a parameter that is a table: what else the table has stays.
+    """Some options of a parameter that is a table: all else in the table stays.
 
     Parameters
     ----------
-    parts : dict
-        The options that were given.
-    name : str
-        What the table is called where it was a word before, or nothing: the short form of a protocol.
+    options : dict
+        The options and their new values.
     """
 
-    parts: dict[str, Any]
-    name: str = ""
+    options: dict[str, Any]
 
-    def of(self, before: Any) -> dict[str, Any]:
-        """The table before these options."""
-        return {"name": before or self.name} if self.name else {}
+    def update(self, before: Any) -> dict[str, Any]:
+        """Put the options into the table that was there before; a word becomes the name of the table."""
+        table = before if isinstance(before, dict) else {} if before is None else {"name": before}
+        return table | self.options
 
 
 @dataclass(frozen=True)
 class Config:
-    """All that decides what a run gives.
+    """Everything that decides what a run gives.
 
     Parameters
     ----------
@@ -64,18 +63,15 @@ class Config:
     parameters: dict[str, Any] | None = None
 
     def updated(self, given: dict[str, Any], **others: Any) -> Config:
-        """The same with what the user gave; None is not given."""
+        """Replace what the user gave; None means that nothing was given."""
         parameters = dict(self.parameters or {})
         for name, value in given.items():
-            before = parameters.get(name)
-            if isinstance(value, Part):
-                parameters[name] = (before if isinstance(before, dict) else value.of(before)) | value.parts
-            elif value is not None:
-                parameters[name] = value
+            if value is not None:
+                parameters[name] = value.update(parameters.get(name)) if isinstance(value, Part) else value
         return replace(self, parameters=parameters, **{k: v for k, v in others.items() if v is not None})
 
     def complete(self) -> Config:
-        """With every parameter written out, and with a seed."""
+        """Write out every parameter and draw a seed; refuses parameters that the algorithm cannot take."""
         algorithm = ALGORITHMS[self.algorithm]
         given = dict(self.parameters or {})
         if "max_rounds" in given:
@@ -87,17 +83,17 @@ class Config:
                 f"Algorithm {self.algorithm!r} has no parameter {', '.join(map(repr, unknown))}; it has "
                 f"{', '.join(sorted(defaults))}."
             )
+        algorithm.make(given)
         seed = secrets.randbelow(2**31) if self.seed is None else self.seed
         return replace(self, parameters=defaults | given, seed=seed)
 
     def to_toml(self, data: str | None = None) -> str:
-        """The text of the file; `data` is the folder as it shall stand there."""
+        """Write the text of the file; `data` is the folder as it shall stand there."""
         folder = data or (None if self.data is None else str(self.data))  # a coordinator has none
         values = {"fedhk": __version__, "data": folder, "algorithm": self.algorithm, "seed": self.seed}
         lines = ["# `fedhk fit --config THIS-FILE --out OTHER` runs this again and gives the same bits."]
-        lines += [f"{name} = {_toml(value)}" for name, value in values.items() if value is not None]
-        lines += ["", "[parameters]"]
-        lines += [f"{name} = {_toml(v)}" for name, v in (self.parameters or {}).items() if v is not None]
+        lines += _to_lines(values)
+        lines += ["", "[parameters]", *_to_lines(self.parameters or {})]
         return "\n".join(lines) + "\n"
 
 
@@ -109,12 +105,11 @@ def read_config(path: Path) -> Config:
     ConfigError
         If the file is not there, is no TOML, or has what a configuration has not.
     """
-    content = read_toml(path, "The configuration", KEYS, ConfigError)
-    kinds: dict[str, type] = {"fedhk": str, "data": str, "algorithm": str, "seed": int, "parameters": dict}
+    content = read_toml(path, "The configuration", tuple(KINDS), ConfigError)
     for name, value in content.items():
-        if not isinstance(value, kinds[name]) or isinstance(value, bool):
+        if not isinstance(value, KINDS[name]) or isinstance(value, bool):
             raise ConfigError(
-                f"The configuration {str(path)!r} has {name}={value!r}, {kinds[name].__name__} is needed."
+                f"The configuration {str(path)!r} has {name}={value!r}, {KINDS[name].__name__} is needed."
             )
     if content.get("algorithm", "e-fkmvc") not in ALGORITHMS:
         raise ConfigError(
@@ -128,13 +123,22 @@ def read_config(path: Path) -> Config:
     return Config(**content)
 
 
-def _toml(value: Any) -> str:
+def _to_lines(values: dict[str, Any]) -> list[str]:
+    return [f"{_to_key(name)} = {_to_value(value)}" for name, value in values.items() if value is not None]
+
+
+def _to_key(name: Any) -> str:
+    """The name of an option or of a site; what is more than letters, digits, - and _ stands in quotes."""
+    return str(name) if re.fullmatch(r"[A-Za-z0-9_-]+", str(name)) else _to_value(str(name))
+
+
+def _to_value(value: Any) -> str:
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, list | tuple):
-        return f"[{', '.join(_toml(part) for part in value)}]"
+        return f"[{', '.join(_to_value(part) for part in value)}]"
     if isinstance(value, dict):
-        return f"{{ {', '.join(f'{name} = {_toml(part)}' for name, part in value.items())} }}"
+        return f"{{ {', '.join(_to_lines(value))} }}"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):

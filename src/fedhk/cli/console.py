@@ -7,18 +7,21 @@ import math
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from fedhk.errors import FedHKError
+from fedhk.cli import UNUSABLE
+from fedhk.errors import FedHKError, QuorumError
 
-UNEXPECTED, UNUSABLE, TOO_FEW_SITES, OUTPUT_EXISTS, INTERRUPTED = 1, 3, 4, 5, 130
+UNEXPECTED, TOO_FEW_SITES, OUTPUT_EXISTS, INTERRUPTED = 1, 4, 5, 130
 
 # Longer lists of sites are cut: a table is to be read.
 MOST_ROWS = 25
@@ -35,17 +38,23 @@ def output() -> Console:
 
 
 def say(text: str) -> None:
-    """A message to the user, on standard error."""
+    """Write a message to the user, on standard error."""
     typer.echo(text, err=True)
 
 
+def say_notes(texts: Sequence[str]) -> None:
+    """Write things that the user should know of, one line each."""
+    for text in texts:
+        say(f"Note: {' '.join(text.split())}")
+
+
 def show_json(document: Any) -> None:
-    """One JSON document on standard output."""
+    """Write one JSON document on standard output."""
     typer.echo(to_json(document))
 
 
 def to_json(document: Any) -> str:
-    """A document as JSON text; numbers that JSON does not have are null."""
+    """Write a document as JSON text; numbers that JSON does not have are null."""
     return json.dumps(_plain(document), indent=2, ensure_ascii=False, allow_nan=False)
 
 
@@ -57,16 +66,11 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def make_table(title: str, *columns: str, numbers: Sequence[str] = ()) -> Table:
-    """A table with a title; `numbers` are the columns that are set to the right."""
+def make_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], numbers: Sequence[str] = ()) -> Table:
+    """Make a table with a title; `numbers` are the columns that are set to the right. Many rows are cut."""
     table = Table(title=title, title_justify="left", title_style="bold")
     for column in columns:
         table.add_column(column, justify="right" if column in numbers else "left")
-    return table
-
-
-def add_rows(table: Table, rows: Sequence[Sequence[Any]]) -> Table:
-    """Fill a table; of many rows the first, and how many more there are."""
     for row in rows[:MOST_ROWS]:
         table.add_row(*(escape(str(cell)) for cell in row))
     if len(rows) > MOST_ROWS:
@@ -74,8 +78,8 @@ def add_rows(table: Table, rows: Sequence[Sequence[Any]]) -> Table:
     return table
 
 
-def facts_table(title: str, facts: Sequence[tuple[str, Any]]) -> Table:
-    """A table of two columns, what and how much; facts that are None are left out."""
+def make_facts_table(title: str, facts: Sequence[tuple[str, Any]]) -> Table:
+    """Make a table of two columns, what and how much; facts that are None are left out."""
     table = Table(title=title, title_justify="left", title_style="bold", show_header=False)
     for name, value in facts:
         if value is not None:
@@ -84,17 +88,17 @@ def facts_table(title: str, facts: Sequence[tuple[str, Any]]) -> Table:
 
 
 def counted(number: int, what: str) -> str:
-    """A number of things: "1 site", "2 sites"."""
+    """Format a number of things: "1 site", "2 sites"."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
-def told(number: int | None) -> str:
-    """A number of things that sites may keep to themselves."""
+def format_count(number: int | None) -> str:
+    """Format a number that sites may keep to themselves."""
     return "not told" if number is None else f"{number:,}"
 
 
-def size(n_bytes: float) -> str:
-    """Bytes as people read them."""
+def format_bytes(n_bytes: float) -> str:
+    """Format a number of bytes as people read it."""
     for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if n_bytes >= factor:
             return f"{n_bytes / factor:.2f} {unit}"
@@ -102,8 +106,36 @@ def size(n_bytes: float) -> str:
 
 
 @contextmanager
+def show_progress(what: str, total: int) -> Iterator[Callable[[int], None] | None]:
+    """Show a bar on standard error where that is a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    columns = TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda done: bar.update(task, completed=done)
+
+
+@contextmanager
+def show_warnings() -> Iterator[None]:
+    """Show Python's warnings as notes of one line each, without file and line, and each text once."""
+    shown: set[str] = set()
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        if str(message) not in shown:
+            shown.add(str(message))
+            say_notes([str(message)])
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = show
+        yield
+
+
+@contextmanager
 def exit_codes(when_interrupted: str = "") -> Iterator[None]:
-    """Turn errors into one line on standard error and an exit code that says what kind it is.
+    """Turn errors into one line on standard error and an exit code that says what kind it is; warnings into notes.
 
     Parameters
     ----------
@@ -111,7 +143,8 @@ def exit_codes(when_interrupted: str = "") -> Iterator[None]:
         What to do after Ctrl-C, if anything can be done.
     """
     try:
-        yield
+        with show_warnings():
+            yield
     except (typer.Exit, typer.Abort, typer.BadParameter):
         raise
     except KeyboardInterrupt as error:
@@ -129,9 +162,7 @@ def exit_codes(when_interrupted: str = "") -> Iterator[None]:
 
 
 def exit_code(error: Exception) -> int:
-    """The exit code of an error."""
-    from fedhk.federation.run import QuorumError
-
+    """Choose the exit code of an error."""
     known: int | None = getattr(error, "exit_code", None)  # of a process elsewhere
     if known is not None:
         return known

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,16 +12,35 @@ from rich.console import Console
 
 from fedhk._files import replacing
 from fedhk.cli import options as o
+from fedhk.cli.algorithms import collect_outcome
 from fedhk.cli.config import Config
-from fedhk.cli.console import add_rows, exit_codes, make_table, output, say, show_json, size, to_json
+from fedhk.cli.console import exit_codes, format_bytes, make_table, output, say, show_json, to_json
 from fedhk.cli.runs import absolute, check_free, is_run, keep_ledger, write_run
 
 if TYPE_CHECKING:
-    from fedhk.cli.comparison import Comparison
-    from fedhk.report.facts import Facts
+    from fedhk.data.folders import Federation
+    from fedhk.evaluation.comparison import Comparison, SiteTables
+    from fedhk.summary.facts import Facts
 
 DATA, PRIVATE_RUN, RESULTS = "data", "private", "comparison.json"
 COLUMNS = ("", "ARI per site", "ARI all rows", "accuracy", "rows sent", "bytes sent", "seconds")
+
+N_CLUSTERS = 4
+
+# The law that values are drawn from keeps nearly all within; bounds that were looked up in the rows would tell of them.
+PRIVACY = {"epsilon": 2.0, "delta": 1e-5, "bounds": [-8, 8]}
+
+ABOUT = (
+    "Made-up patients of six hospitals, in three views. Hospitals differ in size, in how often they see each of four "
+    "diseases, and in how they measure; two lack a view."
+)
+NOTES = (
+    "Measured on a fifth of every site's rows, to which no model was fitted, against the diseases, which no model is "
+    "told. ARI is 1 where clusters are the diseases and 0 where they are chance. Per site is the mean over sites; over "
+    "all rows, clusters must also mean the same everywhere, and those of sites alone do not. Bytes count both "
+    "directions; for pooling, the tables as they are. Noise has no seed: the last line differs from run to run, and at "
+    "sites of another draw noise can cost far more."
+)
 
 DemoOut = Annotated[Path, typer.Option("--out", "-o", help="Folder to write; that of an earlier demo is replaced.")]
 DemoSeed = Annotated[int, typer.Option("--seed", min=0, max=2**31, help="Seed of the models; noise has none.")]
@@ -39,20 +59,30 @@ def demo(out: DemoOut = Path("fedhk-demo"), seed: DemoSeed = 0, force: o.Force =
         fedhk demo --out demo/ && fedhk fit demo/data --clusters 4 --out run/
     """
     with exit_codes():
-        from fedhk.cli.comparison import compare, make_federation
-        from fedhk.report import REPORT
+        from fedhk.cli.choices import make_option
+        from fedhk.datasets import make_hospitals
+        from fedhk.evaluation.comparison import compare_methods, hold_out_rows
+        from fedhk.report.run import REPORT
 
         target = absolute(out)
         check_free(target, force=force or _is_demo(target))
-        with TemporaryDirectory() as scratch, replacing(target) as draft:
-            checkpoint = Path(scratch)
-            found = compare(make_federation(), seed, checkpoint, lambda text: None if json else say(text))
-            results = _write(draft, target, found, checkpoint, seed)
+        rows = hold_out_rows(make_hospitals())
+        noise = {"privacy": PRIVACY, "secure": find_spec("cryptography") is not None}
+        with TemporaryDirectory() as checkpoint, replacing(target) as draft:
+            found = compare_methods(
+                rows,
+                n_clusters=N_CLUSTERS,
+                random_state=seed,
+                noise={name: make_option(name, value) for name, value in noise.items()} | {"checkpoint": checkpoint},
+                report=(lambda _: None) if json else say,
+            )
+            config = Config(target / DATA, "fedhk-person", seed, {"n_clusters": N_CLUSTERS})
+            results = _write_demo(draft, target.name, found, (config, config.updated(noise)), Path(checkpoint))
     page = target / REPORT
     if json:
         show_json(results | {"out": str(target), "page": str(page)})
     else:
-        _show(output(), results, target, page)
+        _show_results(output(), results, target, page)
 
 
 def _is_demo(folder: Path) -> bool:
@@ -60,53 +90,85 @@ def _is_demo(folder: Path) -> bool:
     return is_run(folder) and (folder / RESULTS).is_file()
 
 
-def _write(draft: Path, target: Path, found: Comparison, checkpoint: Path, seed: int) -> dict[str, Any]:
-    """Both runs as `fit` writes them, their data, the page and the measurements; returns the measurements."""
-    from fedhk.cli.comparison import N_CLUSTERS, PRIVACY, can_sum_securely
+def _write_demo(
+    draft: Path, title: str, found: Comparison, configs: tuple[Config, Config], checkpoint: Path
+) -> dict[str, Any]:
+    """Write both runs as `fit` writes them, their data, the page and the measurements; returns the measurements."""
     from fedhk.data.folders import write_site
-    from fedhk.report import write_report
-    from fedhk.report.gather import BESIDES, facts_of_run
+    from fedhk.report.run import COMPARISON, read_facts, write_report
 
-    federation = found.sites.fitted
-    for name, site in federation.sites.items():
+    train = _make_federation(found.rows.train)
+    for name, site in train.sites.items():
         write_site(draft / DATA / name, site.views, site.ids, site.columns)
-    config = Config(target / DATA, "fedhk-person", seed, {"n_clusters": N_CLUSTERS})
-    write_run(draft, found.own, config.complete(), data=DATA, evaluation=found.evaluation)
+    config, with_noise = (part.complete() for part in configs)
+    write_run(draft, collect_outcome(found.own, train), config, data=DATA, evaluation=found.evaluation)
     folder = draft / PRIVATE_RUN
     folder.mkdir()
     keep_ledger(checkpoint, folder)
-    with_noise = config.updated({"privacy": PRIVACY, "secure": can_sum_securely()}).complete()
-    write_run(folder, found.private, with_noise, data=f"../{DATA}")
-    write_report(folder, title=f"{target.name}, with noise")
-    results = found.to_dict() | {"privacy": _spent(facts_of_run(folder))}
+    write_run(folder, collect_outcome(found.private, train), with_noise, data=f"../{DATA}")
+    write_report(folder, title=f"{title}, with noise")
+    results = _list_results(found, read_facts(folder))
     (draft / RESULTS).write_text(to_json(results) + "\n", "utf-8")
-    (draft / BESIDES).write_text(to_json(_besides(results)) + "\n", "utf-8")
-    write_report(draft, data=federation)
+    (draft / COMPARISON).write_text(to_json(_list_page_parts(results)) + "\n", "utf-8")
+    write_report(draft, data=train)
     return results
 
 
-def _spent(private: Facts) -> dict[str, Any]:
-    """What the run with noise promised, and what the ledger of each site says it spent."""
+def _make_federation(sites: SiteTables) -> Federation:
+    """Make the sites of a folder from tables; rows are numbered."""
+    import numpy as np
+
+    from fedhk.data.folders import Federation, SiteData
+
+    columns = {view: table.columns for tables in sites.values() for view, table in tables.items() if table is not None}
+    columns = dict(sorted(columns.items()))
+    made = {}
+    for name, tables in sites.items():
+        views = {view: None if table is None else table.values for view, table in tables.items()}
+        n_rows = next(len(values) for values in views.values() if values is not None)
+        made[name] = SiteData(name, views, np.arange(n_rows), columns)
+    return Federation(made, columns)
+
+
+def _list_results(found: Comparison, private: Facts) -> dict[str, Any]:
+    """List all measurements, what the run with noise promised, and what the ledger of each site says it spent."""
+    truth = found.rows.truth
+    by_site = {method: measured.score_sites(truth) for method, measured in found.methods.items()}
     assert private.privacy is not None  # noqa: S101 - it had a budget
     epsilon, delta = private.privacy
-    return {"epsilon": epsilon, "delta": delta, "secure": private.secure, "spent_by_site": dict(private.spent)}
+    return {
+        "about": ABOUT,
+        "notes": NOTES,
+        "n_clusters": N_CLUSTERS,
+        "methods": {method: measured.score(truth) for method, measured in found.methods.items()},
+        "sites": {
+            site: {
+                "rows": next(len(table.values) for table in tables.values() if table is not None),
+                "rows_measured": len(truth[site]),
+                "missing_views": [view for view, table in tables.items() if table is None],
+                "ari": {method: scores[site] for method, scores in by_site.items()},
+            }
+            for site, tables in found.rows.train.items()
+        },
+        "privacy": {"epsilon": epsilon, "delta": delta, "secure": private.secure, "spent_by_site": dict(private.spent)},
+    }
 
 
-def _besides(results: dict[str, Any]) -> dict[str, Any]:
-    """What the page shows beside the run: the table of methods, and the run with noise."""
+def _list_page_parts(results: dict[str, Any]) -> dict[str, Any]:
+    """List what the page shows beside the run: the table of methods, and the run with noise."""
     return {
         "title": "FedHK demo: six hospitals that measure differently",
         "about": results["about"],
-        "note": f"{_in_short(results)} {results['notes']}",
+        "note": f"{_describe_gain(results)} {results['notes']}",
         "columns": COLUMNS,
-        "rows": _method_rows(results),
+        "rows": _list_method_rows(results),
         "private": PRIVATE_RUN,
     }
 
 
-def _in_short(results: dict[str, Any]) -> str:
-    """What own models gained and what noise cost, in a sentence."""
-    from fedhk.cli.comparison import ALONE, GLOBAL, OWN, PRIVATE
+def _describe_gain(results: dict[str, Any]) -> str:
+    """Say what own models gained and what noise cost, in two sentences."""
+    from fedhk.evaluation.comparison import ALONE, GLOBAL, OWN, PRIVATE
 
     own, common, alone, private = (results["methods"][n]["ari_per_site"] for n in (OWN, GLOBAL, ALONE, PRIVATE))
     return (
@@ -115,42 +177,8 @@ def _in_short(results: dict[str, Any]) -> str:
     )
 
 
-def _method_rows(results: dict[str, Any]) -> list[tuple[str, ...]]:
-    """A row of text per method, under `COLUMNS`."""
-    return [
-        (
-            method,
-            *(_share(measured[name]) for name in ("ari_per_site", "ari", "accuracy")),
-            f"{measured['rows_sent']:,}",
-            size(measured["bytes_sent"]),
-            f"{measured['seconds']:.2f}",
-        )
-        for method, measured in results["methods"].items()
-    ]
-
-
-def _show(console: Console, results: dict[str, Any], target: Path, page: Path) -> None:
-    console.print(results["about"], "\n")
-    title = "clusters found without labels, measured on rows that no model saw"
-    console.print(add_rows(make_table(title, *COLUMNS, numbers=COLUMNS[1:]), _method_rows(results)))
-    console.print(results["notes"], "\n")
-    methods = tuple(results["methods"])
-    sites = [
-        (name, site["rows"], ", ".join(site["missing_views"]), *(_share(site["ari"][method]) for method in methods))
-        for name, site in results["sites"].items()
-    ]
-    columns = ("site", "rows", "lacks", *methods)
-    numbers = ("rows", *methods)
-    console.print(add_rows(make_table("ARI at each site", *columns, numbers=numbers), sites))
-    console.print(_in_short(results), _privacy_words(results["privacy"]), "\n")
-    console.print(f"Open the page: {page}", markup=False, soft_wrap=True)
-    console.print(
-        f"Go on: fedhk fit {target / DATA} --clusters {results['n_clusters']} --out run/", markup=False, soft_wrap=True
-    )
-
-
-def _privacy_words(spent: dict[str, Any]) -> str:
-    """What every site spent, in a sentence."""
+def _describe_spending(spent: dict[str, Any]) -> str:
+    """Say what every site spent, in two sentences."""
     found = {f"{epsilon:.3g}" for epsilon in spent["spent_by_site"].values()}
     who = "The sites shared one noise" if spent["secure"] else "Every site added the whole noise"
     return (
@@ -159,5 +187,39 @@ def _privacy_words(spent: dict[str, Any]) -> str:
     )
 
 
-def _share(value: float | None) -> str:
+def _list_method_rows(results: dict[str, Any]) -> list[tuple[str, ...]]:
+    """List a row of text per method, under `COLUMNS`."""
+    return [
+        (
+            method,
+            *(_format_share(measured[name]) for name in ("ari_per_site", "ari", "accuracy")),
+            f"{measured['rows_sent']:,}",
+            format_bytes(measured["bytes_sent"]),
+            f"{measured['seconds']:.2f}",
+        )
+        for method, measured in results["methods"].items()
+    ]
+
+
+def _show_results(console: Console, results: dict[str, Any], target: Path, page: Path) -> None:
+    console.print(results["about"], "\n")
+    title = "clusters found without labels, measured on rows that no model saw"
+    console.print(make_table(title, COLUMNS, _list_method_rows(results), numbers=COLUMNS[1:]))
+    console.print(results["notes"], "\n")
+    methods = tuple(results["methods"])
+    sites = [
+        (name, site["rows"], ", ".join(site["missing_views"]), *(_format_share(site["ari"][m]) for m in methods))
+        for name, site in results["sites"].items()
+    ]
+    columns = ("site", "rows", "lacks", *methods)
+    console.print(make_table("ARI at each site", columns, sites, numbers=("rows", *methods)))
+    console.print(_describe_gain(results), _describe_spending(results["privacy"]), "\n")
+    for line in (
+        f"Open the page: {page}",
+        f"Go on: fedhk fit {target / DATA} --clusters {results['n_clusters']} --out run/",
+    ):
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def _format_share(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"

@@ -13,10 +13,10 @@ from rich.console import Console
 
 from fedhk.cli import options as o
 from fedhk.cli.config import read_config
-from fedhk.cli.console import add_rows, counted, exit_codes, facts_table, make_table, output, show_json, told
-from fedhk.cli.fit import form_facts, run_facts
+from fedhk.cli.console import counted, exit_codes, format_count, make_facts_table, make_table, output, show_json
+from fedhk.cli.fit import list_rank_facts, list_run_facts
 from fedhk.cli.predict import site_folders
-from fedhk.cli.runs import CHECKPOINT, SUMMARY, UNDER_WAY, describe_form, describe_views, is_run, is_under_way
+from fedhk.cli.runs import CHECKPOINT, SUMMARY, UNDER_WAY, describe_rank, describe_views, is_run, is_under_way
 from fedhk.errors import DataError
 
 AnyPath = Annotated[Path, typer.Argument(help="A model file, a run folder, a federation folder or a site's folder.")]
@@ -66,7 +66,7 @@ def _describe_model(path: Path) -> dict[str, Any]:
         "format_version": VERSION,
         "n_clusters": int(model.n_clusters_),
         "views": describe_views(model),
-        **describe_form(model),
+        **describe_rank(model),
         "objective": float(model.objective_),
         "rounds": getattr(model, "n_iter_", None),
         "stop_reason": getattr(model, "stop_reason_", None),
@@ -76,7 +76,7 @@ def _describe_model(path: Path) -> dict[str, Any]:
 def _read_summary(path: Path) -> dict[str, Any]:
     try:
         summary = json_format.loads(path.read_text("utf-8"))
-        run_facts(summary)
+        list_run_facts(summary)
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(f"{str(path)!r} is damaged: {error}") from error
     return dict(summary)
@@ -135,32 +135,32 @@ def _show_model(console: Console, found: dict[str, Any]) -> None:
     facts = [
         ("estimator", found["estimator"]),
         ("clusters", found["n_clusters"]),
-        *form_facts(found),
+        *list_rank_facts(found),
         ("objective", f"{found['objective']:.6g}"),
         ("rounds", found["rounds"]),
         ("stop reason", found["stop_reason"]),
         ("format version", found["format_version"]),
     ]
-    console.print(facts_table(f"model {found['path']}", facts))
+    console.print(make_facts_table(f"model {found['path']}", facts))
     _show_views(console, found)
 
 
 def _show_run(console: Console, found: dict[str, Any]) -> None:
     about = [("algorithm", found["algorithm"]), ("clusters", found["n_clusters"]), ("data", found["data"])]
-    console.print(facts_table(f"run {found['path']}", [*about, *run_facts(found), ("fedhk", found["fedhk"])]))
+    console.print(make_facts_table(f"run {found['path']}", [*about, *list_run_facts(found), ("fedhk", found["fedhk"])]))
     _show_views(console, found)
     rows = [
-        (name, told(site["rows"]), ", ".join(site["views"]), told(site["clusters_found"]))
+        (name, format_count(site["rows"]), ", ".join(site["views"]), format_count(site["clusters_found"]))
         for name, site in found["sites"].items()
     ]
     columns = ("site", "rows", "views", "clusters found")
-    console.print(add_rows(make_table("sites", *columns, numbers=("rows", "clusters found")), rows))
+    console.print(make_table("sites", columns, rows, numbers=("rows", "clusters found")))
 
 
 def _show_unfinished(console: Console, found: dict[str, Any]) -> None:
     objective = None if found["objective"] is None else f"{found['objective']:.6g}"
     facts = [(name, found[name]) for name in ("algorithm", "data", "seed", "rounds")]
-    console.print(facts_table(f"unfinished run {found['path']}", [*facts, ("objective", objective)]))
+    console.print(make_facts_table(f"unfinished run {found['path']}", [*facts, ("objective", objective)]))
     console.print(f"`fedhk fit --resume --out {found['path']}` goes on.", markup=False, soft_wrap=True)
 
 
@@ -179,7 +179,7 @@ def _show_data(console: Console, found: dict[str, Any]) -> None:
         for name, site in found["sites"].items()
     ]
     columns = ("site", "rows", "views", "missing cells", "ids")
-    console.print(add_rows(make_table("sites", *columns, numbers=("rows", "missing cells")), rows))
+    console.print(make_table("sites", columns, rows, numbers=("rows", "missing cells")))
     for doubt in found["doubts"]:
         console.print(f"Note: {doubt}", markup=False, soft_wrap=True)
 
@@ -188,7 +188,7 @@ def _show_views(console: Console, found: dict[str, Any]) -> None:
     weighted = any("weight" in view for view in found["views"])
     columns = ("view", "columns", *(("weight",) if weighted else ()))
     rows = [(view["name"], view["width"], *((f"{view['weight']:.3f}",) if weighted else ())) for view in found["views"]]
-    console.print(add_rows(make_table("views", *columns, numbers=columns[1:]), rows))
+    console.print(make_table("views", columns, rows, numbers=columns[1:]))
 
 
 SHOW: dict[str, Callable[[Console, dict[str, Any]], None]] = {

@@ -9,7 +9,7 @@ import typer
 
 from fedhk._files import replacing
 from fedhk.cli import options as o
-from fedhk.cli.console import OutputExistsError, add_rows, exit_codes, make_table, output, show_json
+from fedhk.cli.console import OutputExistsError, exit_codes, make_table, output, show_json
 from fedhk.cli.runs import MODEL, absolute, check_apart, is_run
 from fedhk.data.named import SITES, named_views, write_labels
 from fedhk.errors import DataError
@@ -44,7 +44,7 @@ def predict(model: ModelPath, folder: DataPath, out: LabelsOut, force: o.Force =
         for name, site in result["sites"].items()
     ]
     columns = ("site", "rows", "clusters found", "mean certainty", "model")
-    output().print(add_rows(make_table("clusters of new rows", *columns, numbers=columns[1:4]), rows))
+    output().print(make_table("clusters of new rows", columns, rows, numbers=columns[1:4]))
     output().print(f"Written to {target}", markup=False, soft_wrap=True)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fedhk.cli import options as o
-from fedhk.cli.console import OutputExistsError, exit_codes, output, show_json, size
+from fedhk.cli.console import OutputExistsError, exit_codes, format_bytes, output, show_json
 
 RunFolder = Annotated[Path, typer.Argument(help="A run folder, as fit and demo write it.")]
 PageOut = Annotated[
@@ -44,7 +44,7 @@ def report(  # noqa: PLR0917
         fedhk report run/ --site oslo --out oslo.html
     """
     with exit_codes():
-        from fedhk.report import write_report
+        from fedhk.report.run import write_report
 
         if out is not None and out.exists() and (not force or out.is_dir()):
             hint = "it is a folder" if out.is_dir() else "--force replaces it"
@@ -54,4 +54,4 @@ def report(  # noqa: PLR0917
     if json:
         show_json({"run": str(run), "site": site, "out": str(target), "bytes": length})
     else:
-        output().print(f"Written to {target} ({size(length)})", markup=False, soft_wrap=True)
+        output().print(f"Written to {target} ({format_bytes(length)})", markup=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""Run folders: what a fit leaves behind, whole or not at all, and never over something else."""
+"""Run folders: written whole or not at all, and never over something else."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from fedhk._files import write_atomically
 from fedhk._version import __version__
-from fedhk.cli.algorithms import ALGORITHMS, Outcome
+from fedhk.cli.algorithms import Outcome
 from fedhk.cli.config import Config
 from fedhk.cli.console import OutputExistsError, to_json
 from fedhk.data.named import LABELS, SITES, write_results
@@ -80,13 +80,13 @@ def under_way(out: Path, config: Config, *, resume: bool) -> Iterator[Path]:
 
 
 def keep_ledger(checkpoint: Path, folder: Path) -> None:
-    """Copy what sites wrote down about their releases into the run: a budget that is spent stays spent."""
+    """Copy the ledgers of the sites into the run: a budget that is spent stays spent."""
     if (checkpoint / LEDGER).is_dir():
         shutil.copytree(checkpoint / LEDGER, folder / LEDGER)
 
 
 def absolute(path: Path) -> Path:
-    """A path that stays the same wherever the program goes; links are kept."""
+    """Make a path absolute; links are kept."""
     return Path(os.path.abspath(path))
 
 
@@ -101,41 +101,30 @@ def write_run(
     """Write all files of a run into a folder; returns its summary."""
     import polars as pl
 
+    from fedhk.evaluation import site_means
+
     for part in (SITES, LABELS):
         (folder / part).mkdir()
     outcome.model.save(folder / MODEL)
     for site, model in outcome.site_models.items():
-        parts = outcome.labels[site], outcome.certainty[site], outcome.global_labels[site]
-        write_results(folder, site, model, outcome.sites[site].ids, parts)
+        clusters = outcome.labels[site], outcome.certainty[site], outcome.global_labels[site]
+        write_results(folder, site, model, outcome.sites[site].ids, clusters)
     flat = [r | ({"refused": to_json(r["refused"])} if "refused" in r else {}) for r in outcome.history]
     pl.DataFrame(flat).write_parquet(folder / f"{HISTORY}.parquet")
     (folder / f"{HISTORY}.json").write_text(to_json(outcome.history) + "\n", "utf-8")
     (folder / CONFIG).write_text(config.to_toml(data), "utf-8")
     summary = summarise(outcome, config)
     if evaluation is not None:
-        summary["evaluation"] = write_evaluation(folder / EVALUATION, evaluation)
+        pl.DataFrame(evaluation, infer_schema_length=None).fill_nan(None).write_csv(folder / EVALUATION)
+        summary["evaluation"] = site_means(evaluation)
     (folder / SUMMARY).write_text(to_json(summary) + "\n", "utf-8")
     return summary
 
 
-def write_evaluation(path: Path, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What `fedhk.evaluate` measured, an empty cell where there is nothing; returns the means over sites."""
-    import polars as pl
-
-    from fedhk.evaluation import site_means
-
-    pl.DataFrame(records, infer_schema_length=None).fill_nan(None).write_csv(path)
-    return site_means(records)
-
-
 def summarise(outcome: Outcome, config: Config) -> dict[str, Any]:
-    """What a run came to, for people and scripts."""
-    model = outcome.model
-    federated = ALGORITHMS[config.algorithm].federated
-    traffic = {
-        direction: sum(r[direction] for r in outcome.history) if federated else 0
-        for direction in ("bytes_up", "bytes_down")
-    }
+    """Summarise a run, for people and scripts."""
+    model, history = outcome.model, outcome.history
+    rows = [site.rows for site in outcome.sites.values()]
     return {
         "fedhk": __version__,
         "algorithm": config.algorithm,
@@ -143,36 +132,31 @@ def summarise(outcome: Outcome, config: Config) -> dict[str, Any]:
         "seed": config.seed,
         "n_clusters": int(model.n_clusters_),
         "views": describe_views(model),
-        **describe_form(model),
+        **describe_rank(model),
         "sites": {
             name: {"rows": site.rows, "views": site.views, "clusters_found": site.clusters}
             for name, site in outcome.sites.items()
         },
-        "rows": _all_rows(outcome),
+        "rows": None if None in rows else sum(number for number in rows if number is not None),
         "objective": float(model.objective_),
         "rounds": int(model.n_iter_),
         "converged": bool(model.converged_),
         "stop_reason": model.stop_reason_,
         "privacy_spent": getattr(model, "privacy_spent_", None),
-        **traffic,
-        "seconds": sum(record["seconds"] for record in outcome.history),
-        "refused": {site: why for record in outcome.history for site, why in record.get("refused", {}).items()},
+        "bytes_up": sum(record.get("bytes_up", 0) for record in history),
+        "bytes_down": sum(record.get("bytes_down", 0) for record in history),
+        "seconds": sum(record["seconds"] for record in history),
+        "refused": {site: why for record in history for site, why in record.get("refused", {}).items()},
     }
 
 
-def _all_rows(outcome: Outcome) -> int | None:
-    """Rows of all sites; None where some do not tell."""
-    rows = [site.rows for site in outcome.sites.values()]
-    return None if None in rows else sum(number for number in rows if number is not None)
-
-
-def describe_form(model: Any) -> dict[str, Any]:
-    """Rank of the centres and what it loses; nothing where they have no low-rank form."""
+def describe_rank(model: Any) -> dict[str, Any]:
+    """Describe the rank of the centres and what it loses; nothing where they have no low-rank form."""
     rank = getattr(model, "rank_", None)
     return {} if rank is None else {"rank": list(rank), "reconstruction_error": float(model.reconstruction_error_)}
 
 
 def describe_views(model: Any) -> list[dict[str, Any]]:
-    """The views of a model with their widths and weights."""
+    """Describe the views of a model: names, widths and weights."""
     parts = zip(model.view_names_, model.view_widths_, model.view_weights_, strict=True)
     return [{"name": name, "width": width, "weight": float(weight)} for name, width, weight in parts]

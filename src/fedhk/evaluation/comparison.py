@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,19 +15,20 @@ from sklearn.preprocessing import StandardScaler
 
 from fedhk._records import Record
 from fedhk.data.clients import check_clients
+from fedhk.data.dataset import MultiViewData
+from fedhk.data.named import NamedTable
 from fedhk.data.views import Views
 from fedhk.estimators.efkmvc import EFKMVC
 from fedhk.estimators.heat_kernel_mvc import HeatKernelMVC
 from fedhk.estimators.person import FedHKPerson
 from fedhk.evaluation.scores import measure_rows
 from fedhk.metrics import matched_accuracy
-from fedhk.privacy.mechanism import DifferentialPrivacy
 
 POOLED, ALONE, GLOBAL = "pooled k-means", "each site alone", "one model for all"
 OWN, PRIVATE = "own models", "own, with noise"
 
 Labels = dict[str, NDArray[Any]]
-SiteTables = Mapping[str, Mapping[str, Any]]
+SiteTables = dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,30 @@ class Measured:
 
 
 @dataclass(frozen=True)
+class HeldOut:
+    """Rows to fit and rows to measure.
+
+    Parameters
+    ----------
+    train, test : dict of str to dict of str to table or None
+        By site and view, as estimators take them; None is a view that the site lacks.
+    truth : dict of str to array
+        The true class of each row of `test`, by site.
+    """
+
+    train: SiteTables
+    test: SiteTables
+    truth: Labels
+
+
+@dataclass(frozen=True)
 class Comparison:
     """What `compare_methods` found.
 
     Parameters
     ----------
+    rows : HeldOut
+        The data.
     methods : dict of str to Measured
         By name of the method.
     own, private : FedHKPerson
@@ -68,51 +87,68 @@ class Comparison:
         As `fedhk.evaluate` gives it, for the global, the personal and the alone models.
     """
 
+    rows: HeldOut
     methods: dict[str, Measured]
     own: FedHKPerson
     private: FedHKPerson
     evaluation: list[Record]
 
 
+def hold_out_rows(data: MultiViewData) -> HeldOut:
+    """Hold out the last fifth of the rows of every site, which must come in no order."""
+    if data.sites is None or data.site_labels is None:
+        raise ValueError(f"{data!r} has no sites; make some with split_views.")
+    columns = {
+        name: tuple(f"{name}_{j}" for j in range(view.shape[1]))
+        for name, view in zip(data.view_names, data.views, strict=True)
+    }
+    train: SiteTables = {}
+    test: SiteTables = {}
+    truth: Labels = {}
+    for site, views in data.sites.items():
+        classes = data.site_labels[site]
+        cut = len(classes) * 4 // 5
+        truth[site] = classes[cut:]
+        for part, rows in ((train, slice(cut)), (test, slice(cut, None))):
+            part[site] = {
+                name: None if view is None else NamedTable(view[rows], columns[name])
+                for name, view in zip(columns, views, strict=True)
+            }
+    return HeldOut(train, test, truth)
+
+
 def compare_methods(
-    train: SiteTables,
-    test: SiteTables,
+    rows: HeldOut,
     *,
     n_clusters: int,
-    privacy: DifferentialPrivacy,
-    secure: bool,
     random_state: int,
-    checkpoint: Path,
+    noise: dict[str, Any],
     report: Callable[[str], None] = lambda _: None,
 ) -> Comparison:
     """Cluster sites by pooled k-means, each alone, with one model for all, and with own models without and with noise.
 
     Parameters
     ----------
-    train, test : mapping of str to mapping of str to table or None
-        Rows to fit and rows to measure, by site and view.
+    rows : HeldOut
+        The data.
     n_clusters : int
         Number of clusters.
-    privacy : DifferentialPrivacy
-        The budget of the run with noise.
-    secure : bool
-        Whether that run has secure sums.
     random_state : int
         Seed of all models; noise has none.
-    checkpoint : Path
-        Folder where sites write down what they release under noise.
+    noise : dict
+        Parameters of the run with noise: `privacy`, and `secure` and `checkpoint` where they are wanted.
     report : callable
         Called with a line of text when a fit begins.
     """
+    shared: dict[str, Any] = {"n_clusters": n_clusters, "random_state": random_state}
+    train, test = rows.train, rows.test
 
     def fit(name: str, fit_models: Callable[[], Any]) -> tuple[Any, float]:
         report(f"{name} ...")
         began = time.perf_counter()
         return fit_models(), time.perf_counter() - began
 
-    shared: dict[str, Any] = {"n_clusters": n_clusters, "random_state": random_state}
     own, own_time = fit(OWN, lambda: FedHKPerson(**shared).fit(train))
-    noise = {"privacy": privacy, "secure": secure, "checkpoint": checkpoint}
     private, private_time = fit(PRIVATE, lambda: FedHKPerson(**shared, **noise).fit(train))
     common, common_time = fit(GLOBAL, lambda: EFKMVC(**shared).fit(train))
     alone, alone_time = fit(ALONE, lambda: {s: HeatKernelMVC(**shared).fit(_present(t)) for s, t in train.items()})
@@ -126,7 +162,7 @@ def compare_methods(
         OWN: Measured(labels["personal"], own_time, bytes_sent=_count_bytes(own)),
         PRIVATE: Measured(noisy_labels, private_time, bytes_sent=_count_bytes(private)),
     }
-    return Comparison(methods, own, private, evaluation)
+    return Comparison(rows, methods, own, private, evaluation)
 
 
 def _present(tables: Mapping[str, Any]) -> dict[str, Any]:
@@ -147,9 +183,7 @@ def _evaluate(
     return records, labels
 
 
-def _run_pooled_kmeans(
-    train: dict[str, Views], test: dict[str, Views], n_clusters: int, random_state: int
-) -> Measured:
+def _run_pooled_kmeans(train: dict[str, Views], test: dict[str, Views], n_clusters: int, random_state: int) -> Measured:
     """Balanced k-means of all rows: on standardised views, each divided by the square root of its width."""
     began = time.perf_counter()
     pooled, held = _pool_rows(train), _pool_rows(test)
@@ -169,7 +203,9 @@ def _run_pooled_kmeans(
 
 def _pool_rows(sites: dict[str, Views]) -> list[NDArray[Any]]:
     """The rows of all sites, one table per view, with NaN where a site lacks the view."""
-    widths = [next(w for w in of_view if w is not None) for of_view in zip(*(v.widths for v in sites.values()), strict=True)]
+    widths = [
+        next(w for w in of_view if w is not None) for of_view in zip(*(v.widths for v in sites.values()), strict=True)
+    ]
     return [
         np.vstack([np.full((v.n_rows, width), np.nan) if v.tables[h] is None else v.tables[h] for v in sites.values()])
         for h, width in enumerate(widths)

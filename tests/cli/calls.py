@@ -1,0 +1,54 @@
+"""`fedhk` as a test calls it."""
+
+from __future__ import annotations
+
+from typer.testing import CliRunner
+
+from fedhk.cli import app
+from fedhk.estimators import federated
+
+SAME_FILES = ("model.safetensors", "sites/rome.safetensors", "labels/bern.parquet", "config.toml")
+
+
+def call(*arguments, code=0):
+    """Run the program in this process."""
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == code, (result.exit_code, result.stdout, result.stderr, result.exception)
+    return result
+
+
+def refusal(*arguments, code):
+    """The one line that the program says when it refuses."""
+    result = call(*arguments, code=code)
+    assert result.stdout == ""
+    (line,) = result.stderr.strip().splitlines()
+    assert line.startswith("Error: ")
+    return line
+
+
+def usage(*arguments):
+    """What the program says of options that it cannot take; the frame is for people."""
+    said = call(*arguments, code=2).stderr
+    return " ".join(said.replace("│", " ").split())
+
+
+def interrupt(monkeypatch, folder, *arguments):
+    """Begin a run in a folder and interrupt it once three rounds are done."""
+    real = federated.save_run
+
+    def save_and_stop(folder, run, plan):
+        real(folder, run, plan)
+        if len(run.history) == 3:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(federated, "save_run", save_and_stop)
+        result = call("fit", *arguments, "--out", folder, code=130)
+    assert "--resume" in result.stderr
+    return folder
+
+
+def assert_same_files(first, second, files=SAME_FILES):
+    """Files of two runs have the same bytes."""
+    for file in files:
+        assert (first / file).read_bytes() == (second / file).read_bytes(), file
