@@ -41,8 +41,12 @@ from fedhk.starts.settings import Settings
 
 @dataclass(eq=False, repr=False)
 class HeatKernelMVC(
-    ModelParameters, LowRankAttributes, ClassNamePrefixFeaturesOutMixin, TransformerMixin, HeatKernelModel
-):  # type: ignore[misc]
+    ModelParameters,
+    LowRankAttributes,
+    ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
+    TransformerMixin,  # type: ignore[misc]
+    HeatKernelModel,
+):
     """Heat-kernel multi-view clustering at one site (E-KMVC, `eqn:E-KMVC`).
 
     Groups rows that are described by one or several views. A row's distance to a centre is 1 - exp(-t d) per view, with

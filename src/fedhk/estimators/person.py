@@ -26,7 +26,6 @@ from fedhk.federation.protocols import PROTOCOLS, make_protocol
 from fedhk.federation.protocols.averaging import Averaging
 from fedhk.federation.protocols.base import Protocol
 from fedhk.federation.run import Run
-from fedhk.model.cluster_summary import ClusterSummary
 from fedhk.model.passes import own_threads
 from fedhk.personal.calibration import Calibration
 from fedhk.personal.objective import global_objective
@@ -166,10 +165,10 @@ class FedHKPerson(LowRankAttributes, EFKMVC):
         self.personal_objective_: dict[str, float] = {}
         if self.site_reports_:
             protocol, personal = make_protocol(self.protocol), self._personal()
-            quality = isinstance(protocol, Averaging) and protocol.weights == "quality"
+            tau = protocol.tau if isinstance(protocol, Averaging) and protocol.weights == "quality" else None
             self.personal_objective_ = global_objective(
                 [report.terms for report in self.site_reports_.values()],
-                temperature=protocol.tau if quality else None,
+                temperature=tau,
                 center_pull=float(getattr(personal, "center_pull", None) or 0.0),
                 view_pull=float(getattr(personal, "view_pull", None) or 0.0),
             )
@@ -218,9 +217,6 @@ class FedHKPerson(LowRankAttributes, EFKMVC):
         if self.privacy is None and not self.secure:
             return self._stored
         return (*EFKMVC._stored, "calibration_")
-
-    _summaries: ClassVar[tuple[ClusterSummary, ...]]
-    _calibrations: ClassVar[tuple[Calibration, ...]]
 
 
 def _share(value: Any) -> Any:

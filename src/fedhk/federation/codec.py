@@ -18,7 +18,7 @@ import math
 import types
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,8 +44,12 @@ TREE = "tree"
 MOST_NUMBERS = 2**25
 
 
-class Json:
-    """Annotation of a field that holds plain JSON: texts, numbers, lists and dicts of them."""
+if TYPE_CHECKING:
+    Json = Any
+else:
+
+    class Json:
+        """Annotation of a field that holds plain JSON: texts, numbers, lists and dicts of them."""
 
 
 def pack(value: Any, kind: Any, *, named: bool = False) -> tuple[dict[str, Any], Buffers]:
@@ -122,8 +126,9 @@ class _Writer:
         _check_plain(value, kind, origin, arguments)
         return value
 
-    def _dataclass(self, value: Any, kind: type) -> Tree:
-        kinds = field_kinds(type(value))
+    def _dataclass(self, value: Any, kind: Any) -> Tree:
+        found: Any = type(value)
+        kinds = field_kinds(found)
         parts = {name: self.write(getattr(value, name), its) for name, its in kinds.items()}
         if self._named:
             known = {name: part for name, part in parts.items() if part is not None}
@@ -239,7 +244,7 @@ class _Reader:
 
 
 @cache
-def field_kinds(kind: type) -> dict[str, Any]:
+def field_kinds(kind: Any) -> dict[str, Any]:
     """The fields that a dataclass is made from, with their types."""
     hints = get_type_hints(kind)
     return {field.name: hints[field.name] for field in dataclasses.fields(kind) if field.init}
@@ -261,7 +266,8 @@ def subclass_named(kind: type, name: Any) -> type:
 def subclasses(kind: type) -> Iterable[type]:
     """A class and all classes derived from it."""
     yield kind
-    for derived in kind.__subclasses__():
+    children: list[type] = kind.__subclasses__()
+    for derived in children:
         yield from subclasses(derived)
 
 

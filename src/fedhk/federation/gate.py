@@ -91,7 +91,8 @@ def answer_message(site: Site, guard: Guard, message: Message) -> tuple[Site, Me
     try:
         phase = guard.phase(message.kind)
         types = [entry_type(name) for name in _listed_entries(message)]
-        request, *entries = unpack(message.values, message.arrays, GenericAlias(tuple, (phase.request_type, *types)))
+        kinds: Any = GenericAlias(tuple, (phase.request_type, *types))
+        request, *entries = unpack(message.values, message.arrays, kinds)
         guard.admit(site, request, entries)
         for entry in entries:
             _publish(site, entry)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from fedhk.data.views import Views
@@ -58,7 +59,7 @@ class Site:
         for entry in self.board.find(RowEntry):
             if type(entry) is upto:
                 break
-            rows = self.derive(entry, lambda entry=entry, rows=rows: entry.apply(rows))
+            rows = self.derive(entry, partial(entry.apply, rows))
         return rows
 
     def see(self, parameters: Parameters, *, follow: bool = False) -> Parameters:

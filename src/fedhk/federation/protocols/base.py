@@ -57,7 +57,7 @@ class Protocol(Option, ABC):
         return self
 
     def as_sums(self, reason: str) -> Protocol:
-        """The protocol with sums over rows in all features, for runs with noise or masks; refuses where it sends others.
+        """The protocol that sends sums in all features, for runs with noise or masks; refuses where there is none.
 
         Parameters
         ----------
@@ -65,8 +65,8 @@ class Protocol(Option, ABC):
             The parameter that asks for it.
         """
         raise ValueError(
-            f"{reason} needs protocol='statistics', got {self!r}: after local passes one row can change centres without "
-            "bound, and they are not sums."
+            f"{reason} needs protocol='statistics', got {self!r}: after local passes one row can change centres "
+            "without bound, and they are not sums."
         )
 
     def begin(self, board: Board, rows: Rows | None) -> Board:  # noqa: ARG002

@@ -205,7 +205,7 @@ class FactorAveraging(Averaging):
         forms = {site: read_form(reply.form) for site, reply in replies.items() if isinstance(reply, LocalFactors)}
         sites = [replace(reply, centers=np.hstack(forms[site].centers())) for site, reply in replies.items()]
         averaged, objective = average_centers(before.free(), sites, self.weights, self.tau)
-        masses: FloatArray = sum(site.masses for site in sites)
+        masses: FloatArray = np.sum([site.masses for site in sites], axis=0)
         if not masses.any():
             return board, before, objective
         if self.aggregation == "factors":

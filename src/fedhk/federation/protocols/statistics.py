@@ -182,7 +182,9 @@ class Statistics(Protocol):
 
     def as_sums(self, reason: str) -> Statistics:
         if self.basis is True:
-            raise ValueError(f"{reason} needs protocol='statistics' or 'auto', got {self!r}: sums are sent in features.")
+            raise ValueError(
+                f"{reason} needs protocol='statistics' or 'auto', got {self!r}: sums are sent in features."
+            )
         if self.precision not in ("auto", "double"):
             raise ValueError(
                 f"precision={self.precision!r} has no effect with {reason}: sums are sent as whole numbers. Leave "
