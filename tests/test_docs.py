@@ -204,6 +204,47 @@ def test_every_public_name_is_in_the_reference():
     assert [name for name in names if not re.search(rf"\bfedhk\.{name}\b", text)] == []
 
 
+# --------------------------------------------------------------------------------------------------- names in the source
+
+SOURCE = Path(fedhk.__file__).parent
+CODE_PAGES = [DOCS / "architecture.md", DOCS / "extending.md", ROOT / "CONTRIBUTING.md"]
+
+
+def names_of(path):
+    """What a module defines: functions, classes, their methods, and names that are assigned."""
+    found = set()
+    for node in ast.parse(path.read_text("utf-8")).body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        found |= {target.id for target in targets if isinstance(target, ast.Name)}
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}.{inner.name}" for inner in node.body if isinstance(inner, ast.FunctionDef)}
+    return found
+
+
+def wrong_names(text):
+    """Files of the source that a page names and that do not exist, and names that are not in their file."""
+    text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    wrong = []
+    for path in re.findall(r"`([\w/]+(?:\.py|/))`", text):
+        wrong += [] if (SOURCE / path).exists() or (ROOT / path).exists() else [path]
+    for name, path in re.findall(r"`([\w.]+)`\s+in\s+`([\w/]+\.py)`", text):
+        here = (SOURCE / path).exists() and name in names_of(SOURCE / path)
+        wrong += [] if here else [f"{name} in {path}"]
+    return wrong
+
+
+@pytest.mark.parametrize("page", CODE_PAGES, ids=name_of)
+def test_files_and_names_of_the_source_are_there(page):
+    assert wrong_names(page.read_text("utf-8")) == []
+
+
+def test_a_name_that_is_not_there_is_seen():
+    text = "`conduct` in `federation/run.py`, `Run.go` in\n`federation/run.py`, `nowhere.py`, `nowhere/`"
+    assert wrong_names(text) == ["nowhere.py", "nowhere/", "Run.go in federation/run.py"]
+
+
 # --------------------------------------------------------------------------------------------------------------- links
 
 
