@@ -49,8 +49,8 @@ class Wire:
         return answer if change is None else change(payload, answer)
 
 
-def written(sites: Mapping[str, Any], folder: Path) -> dict[str, Path]:
-    """Sites as folders of parquet files."""
+def write_sites(sites: Mapping[str, Any], folder: Path) -> dict[str, Path]:
+    """Write sites as folders of parquet files."""
     for name, views in sites.items():
         write_site(folder / name, {f"view{i}": view for i, view in enumerate(views) if view is not None})
     return {name: folder / name for name in sites}

@@ -10,19 +10,19 @@ from fedhk import __version__
 from fedhk.federation.gate import write_request
 from fedhk.federation.messages import decode, encode
 from fedhk.federation.remote.greet import Greet, Greeting
-from fedhk.flower import site_answer
+from fedhk.flower import answer_as_site
 
 HELLO = encode(write_request(Greet.name, 0, Greeting(__version__), Greeting, {}))
 
 
 def test_what_is_missing_is_told_to_both_sides(caplog):
-    answer = decode(site_answer({"site": "rome"}, HELLO))
+    answer = decode(answer_as_site({"site": "rome"}, HELLO))
     assert answer.values["reason"] == "its SuperNode's --node-config lacks data, state"
     assert "lacks ['data', 'state']" in caplog.text
 
 
 def test_a_policy_that_cannot_be_read_stays_at_the_site(tmp_path, caplog):
     config = {"site": "rome", "data": str(tmp_path), "state": str(tmp_path), "policy": str(tmp_path / "none.toml")}
-    answer = decode(site_answer(config, HELLO))
+    answer = decode(answer_as_site(config, HELLO))
     assert str(tmp_path) not in answer.values["reason"]
     assert "none.toml" in caplog.text

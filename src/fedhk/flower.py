@@ -58,7 +58,7 @@ def make_server_app(config: Path) -> ServerApp:
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        from fedhk.cli.flower.coordinate import coordinate  # noqa: PLC0415 - sites load this file too
+        from fedhk.cli.flower.coordinate import coordinate  # noqa: PLC0415 - sites load this file, not the command line
 
         coordinate(config, GridTransport(grid), dict(context.run_config))
 
@@ -76,13 +76,13 @@ def make_client_app() -> ClientApp:
     @app.query(ACTION)
     def answer(message: Message, context: Context) -> Message:
         logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
-        return reply_with(message, site_answer(dict(context.node_config), _payload(message)))
+        return reply_with(message, answer_as_site(dict(context.node_config), _payload(message)))
 
     return app
 
 
-def site_answer(node_config: dict[str, Any], payload: bytes) -> bytes:
-    """A site's answer; what is wrong with its set-up is told in its log, and in one sentence to the server."""
+def answer_as_site(node_config: dict[str, Any], payload: bytes) -> bytes:
+    """Answer as the site of a node-config; of a wrong set-up the server gets one sentence, and the log the rest."""
     name = str(node_config.get("site") or "unnamed")
     missing = [key for key in ("site", "data", "state") if not node_config.get(key)]
     if missing:

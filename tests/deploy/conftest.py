@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is not installed")
 
 from fedhk.cli.config import Config
-from fedhk.cli.flower.connection import connected
+from fedhk.cli.flower.connection import connect
 from fedhk.cli.flower.init import make_app
 from fedhk.cli.flower.keys import CA
 from fedhk.cli.flower.local import federation
@@ -19,7 +19,7 @@ from fedhk.cli.flower.run import run_app
 from fedhk.cli.runs import CHECKPOINT
 from fedhk.datasets import make_sites
 from fedhk.federation.checkpoint import peek
-from remote_sites import written
+from remote_sites import write_sites
 
 NAMES = ("oslo", "pisa", "rome")
 
@@ -27,7 +27,7 @@ NAMES = ("oslo", "pisa", "rome")
 @pytest.fixture(scope="session")
 def folders(tmp_path_factory):
     data = make_sites(3, 60, n_clusters=3, shift=1.0, random_state=0)
-    return written(dict(zip(NAMES, data.sites.values(), strict=True)), tmp_path_factory.mktemp("sites"))
+    return write_sites(dict(zip(NAMES, data.sites.values(), strict=True)), tmp_path_factory.mktemp("sites"))
 
 
 class Deployment:
@@ -44,7 +44,7 @@ class Deployment:
             data = self.work / "nowhere"
             config = Config(data, algorithm, 0, {"n_clusters": 3, "tol": 0.0} | parameters)
             make_app(self.work / "app", config, sites=list(sites), wait=wait)
-        with connected(self.running.address, self.work / "tls" / CA, insecure=False) as control:
+        with connect(self.running.address, self.work / "tls" / CA, insecure=False) as control:
             return run_app(control, self.work / "app", self.out, **options)
 
     def begin(self, parameters, **options):

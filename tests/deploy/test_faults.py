@@ -20,7 +20,7 @@ from fedhk.data.folders import read_federation
 from fedhk.data.named import named_views
 from fedhk.datasets import make_sites
 from fedhk.federation.entries import Terms
-from remote_sites import read_boards, written
+from remote_sites import read_boards, write_sites
 
 pytestmark = pytest.mark.deploy
 
@@ -128,7 +128,8 @@ def test_a_site_that_sends_nan_is_refused_by_name(deployment, folders, tmp_path)
     stop(deployment.running.processes.pop("rome")[0])
     (tmp_path / "hostile").mkdir()
     (tmp_path / "hostile" / "sitecustomize.py").write_text(HOSTILE)
-    site_process(deployment, folders, "rome", environment(tmp_path / "flwr", PYTHONPATH=str(tmp_path / "hostile")))
+    path = os.pathsep.join([str(tmp_path / "hostile"), os.environ.get("PYTHONPATH", "")])
+    site_process(deployment, folders, "rome", environment(tmp_path / "flwr", PYTHONPATH=path))
     summary = deployment.run({"max_rounds": 2})
     assert "NaN or infinite" in summary["refused"]["rome"]
     assert [record["clients"] for record in history(deployment)] == [2, 2]
@@ -146,7 +147,7 @@ def test_a_key_that_is_not_registered_does_not_come_in(deployment, folders, tmp_
 
 def test_ten_sites_with_noise_and_masks_run_to_the_end(tmp_path, deployed):
     data = make_sites(10, 200, n_clusters=3, shift=1.0, random_state=0)
-    folders = written(data.sites, tmp_path / "data")
+    folders = write_sites(data.sites, tmp_path / "data")
     work = tmp_path / "work"
     work.mkdir()
     with federation(work, folders) as running:

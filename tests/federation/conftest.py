@@ -7,7 +7,7 @@ import pytest
 from fedhk.data.folders import read_federation
 from fedhk.data.named import named_views
 from fedhk.datasets import make_sites
-from remote_sites import NAMES, Wire, written
+from remote_sites import NAMES, Wire, write_sites
 
 
 @pytest.fixture(scope="session")
@@ -15,7 +15,7 @@ def folders(tmp_path_factory):
     """Folders of sites that differ by shifts."""
     data = make_sites(4, 60, n_clusters=3, shift=1.0, random_state=0)
     sites = dict(zip(NAMES, data.sites.values(), strict=True))
-    return written(sites, tmp_path_factory.mktemp("federation"))
+    return write_sites(sites, tmp_path_factory.mktemp("federation"))
 
 
 @pytest.fixture(scope="session")

@@ -13,13 +13,15 @@ from fedhk.cli.runs import is_run
 from fedhk.datasets import make_sites
 from fedhk.federation.messages import decode
 from flower_cli import call_flower
-from remote_sites import Wire, written
+from remote_sites import Wire, write_sites
 
 
 class TestCoordinate:
     @pytest.fixture
     def wire(self, tmp_path):
-        return Wire(written(make_sites(3, 40, n_clusters=2, random_state=0).sites, tmp_path / "d"), tmp_path / "state")
+        return Wire(
+            write_sites(make_sites(3, 40, n_clusters=2, random_state=0).sites, tmp_path / "d"), tmp_path / "state"
+        )
 
     def settings(self, tmp_path, **more):
         return {"out": str(tmp_path / "run"), "failure": str(tmp_path / "failure"), "wait": 0.0} | more

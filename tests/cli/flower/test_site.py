@@ -15,7 +15,7 @@ from fedhk.cli.flower.processes import FlowerError
 from fedhk.cli.flower.site import site_command
 from fedhk.datasets import make_sites
 from flower_cli import call_flower
-from remote_sites import written
+from remote_sites import write_sites
 
 
 def test_a_port_in_use(tmp_path):
@@ -44,7 +44,7 @@ def test_a_link_without_certificates(tmp_path):
     ],
 )
 def test_a_site_that_cannot_start(words, code, text, tmp_path):
-    folders = written(make_sites(2, 10, n_clusters=2, random_state=0).sites, tmp_path / "data")
+    folders = write_sites(make_sites(2, 10, n_clusters=2, random_state=0).sites, tmp_path / "data")
     data = next(iter(folders.values()))
     found, output = call_flower("site", data, "--name", "rome", "--state", tmp_path / "state", *words)
     assert found == code

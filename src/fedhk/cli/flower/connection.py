@@ -54,7 +54,7 @@ class Control:
 
 
 @contextmanager
-def connected(address: str, root_certificates: Path | None, insecure: bool) -> Iterator[Control]:
+def connect(address: str, root_certificates: Path | None, insecure: bool) -> Iterator[Control]:
     """The control port of a SuperLink; nothing of the user's own Flower settings is touched."""
     if not insecure and root_certificates is None:
         raise typer.BadParameter("is needed, or --insecure on loopback.", param_hint="--root-certificates")
@@ -84,7 +84,7 @@ def register(
 
         fedhk flower register rome.key.pub --root-certificates tls/ca.crt
     """
-    with exit_codes(), connected(superlink, root_certificates, insecure) as control:
+    with exit_codes(), connect(superlink, root_certificates, insecure) as control:
         if not public_key.is_file():
             raise FlowerError(f"the public key {str(public_key)!r} is not there.")
         found = control.call("supernode", "register", str(public_key.absolute()), CONNECTION)

@@ -98,12 +98,12 @@ def init(  # noqa: PLR0917
     privacy = o.parse_privacy(epsilon, delta, bounds)
     given = {"n_clusters": clusters, "privacy": privacy, "secure": secure}
     with exit_codes():
-        wanted = wanted_config(config, given, settings, min_sites, algorithm=algorithm, seed=seed)
+        wanted = make_config(config, given, settings, min_sites, algorithm=algorithm, seed=seed)
         make_app(folder, wanted, sites=site_names(sites or ""), wait=wait)
     say(f"Written to {folder}. Next, on the SuperLink's machine: `fedhk flower run {folder} --out run/`")
 
 
-def wanted_config(
+def make_config(
     config: Path | None, given: dict[str, Any], settings: list[str] | None, min_sites: int | None, **others: Any
 ) -> Config:
     """A configuration file, if there is one, with what options and --set ask for."""

@@ -16,8 +16,8 @@ from fedhk.cli import options as o
 from fedhk.cli.config import Config
 from fedhk.cli.console import exit_codes, output, say, show_json
 from fedhk.cli.fit import show_summary
-from fedhk.cli.flower.connection import CONNECTION, connected
-from fedhk.cli.flower.init import make_app, wanted_config
+from fedhk.cli.flower.connection import CONNECTION, connect
+from fedhk.cli.flower.init import make_app, make_config
 from fedhk.cli.flower.keys import CA, make_certificates, make_key
 from fedhk.cli.flower.processes import (
     LOOPBACK,
@@ -63,7 +63,7 @@ def local(  # noqa: PLR0917
     privacy = o.parse_privacy(epsilon, delta, bounds)
     given = {"n_clusters": clusters, "privacy": privacy, "secure": secure}
     with exit_codes():
-        wanted = wanted_config(config, given, settings, min_sites, data=folder, algorithm=algorithm, seed=seed)
+        wanted = make_config(config, given, settings, min_sites, data=folder, algorithm=algorithm, seed=seed)
         target = absolute(out if out is not None else Path("run"))
         summary = run_local(wanted, target, force=force)
         if json:
@@ -89,7 +89,7 @@ def run_local(config: Config, out: Path, *, force: bool = False) -> dict[str, An
     try:
         make_app(work / "app", Config(data, config.algorithm, config.seed, config.parameters), sites=names, wait=120.0)
         with federation(work, {name: data / name for name in names}) as running:
-            with connected(running.address, work / "tls" / CA, insecure=False) as control:
+            with connect(running.address, work / "tls" / CA, insecure=False) as control:
                 summary = run_app(control, work / "app", out, force=force, watch=running.check)
             gather(work / "state", names, out)
             write_report(out, data=federation_data)
@@ -143,7 +143,7 @@ def federation(work: Path, sites: dict[str, Path]) -> Iterator[Running]:
         link = start(link_command(work / "tls", work / "link.db", LOOPBACK, port), log, env)
         running.processes[""] = link, log
         wait_for_port(port, link, log)
-        with connected(running.address, work / "tls" / CA, insecure=False) as control:
+        with connect(running.address, work / "tls" / CA, insecure=False) as control:
             for number in range(len(sites)):
                 make_key(work / "keys" / f"{number}.key")
                 control.call("supernode", "register", str(work / "keys" / f"{number}.key.pub"), CONNECTION)

@@ -23,7 +23,7 @@ from fedhk.cli.flower.connection import (
     Insecure,
     RootCertificates,
     SuperLink,
-    connected,
+    connect,
 )
 from fedhk.cli.flower.init import APP_FILE, CONFIG_FILE, PROJECT_FILE
 from fedhk.cli.flower.processes import FlowerError
@@ -64,7 +64,7 @@ def run(  # noqa: PLR0917
     """
     target = absolute(out)
     with exit_codes(f"`fedhk flower run {folder} --out {out} --resume` goes on."):
-        with connected(superlink, root_certificates, insecure) as control:
+        with connect(superlink, root_certificates, insecure) as control:
             summary = run_app(control, folder, target, force=force, resume=resume)
         if json:
             show_json(summary)

@@ -212,8 +212,8 @@ class RemoteSites:
         Greet().check(Board(), reply, site)
         if self._expected and site not in self._expected:
             raise MessageError(f"it is not one of {list(self._expected)}", site)
-        holder = self.known.get(site)
-        if holder is not None and holder.node != node and holder.node in self._transport.nodes():
+        other = self.known.get(site)
+        if other is not None and other.node != node and other.node in self._transport.nodes():
             raise MessageError("another node has this name already", site)
         return Known(node, reply)
 
