@@ -19,6 +19,8 @@ extensions = [
 ]
 exclude_patterns = ["_build"]
 nitpicky = False
+# types of docstrings are links where there is one class of that name; several modules have a `Statistics`
+suppress_warnings = ["ref.python"]
 default_role = "code"  # docstrings have names in single backticks
 
 html_theme = "furo"

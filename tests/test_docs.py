@@ -93,7 +93,8 @@ def run_python(code, namespace, where):
     for statement in ast.parse(code, where).body:
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
-            exec(compile(ast.Module([statement], []), where, "exec"), namespace)  # noqa: S102 - the page's own code
+            code_of_statement = compile(ast.Module([statement], []), where, "exec", dont_inherit=True)
+            exec(code_of_statement, namespace)  # noqa: S102 - the page's own code
         shown = comments.get(statement.end_lineno)
         if shown is not None and ast.unparse(statement).startswith("print("):
             assert printed.getvalue().strip() == shown, f"{where}, line {statement.lineno} of the block"

@@ -1,1 +1,1 @@
-"""Tests for what others write: subclass a class of checks in a test file, say what is to be checked, and run pytest."""
+"""Checks for parts that you write yourself: derive a test class, say how your part is made, and run pytest."""
