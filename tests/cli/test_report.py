@@ -5,23 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from fedhk.cli import app
-from fedhk.cli.report import report
+from cli.calls import call
 from fedhk.data.folders import write_site
 from fedhk.datasets import make_sites
-
-# the command by itself, whether or not the program has it yet
-ALONE = typer.Typer()
-ALONE.command()(report)
-
-
-def call(program, *arguments, code=0):
-    result = CliRunner().invoke(program, [str(argument) for argument in arguments])
-    assert result.exit_code == code, (result.exit_code, result.stdout, result.stderr, result.exception)
-    return result
 
 
 @pytest.fixture(scope="module")
@@ -29,25 +16,25 @@ def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
     for name, views in make_sites(2, 40, n_clusters=2, random_state=0).sites.items():
         write_site(folder / "data" / name, {"ecg": views[0], "image": views[1]})
-    call(app, "fit", folder / "data", "--clusters", 2, "--seed", 0, "--out", folder / "run")
+    call("fit", folder / "data", "--clusters", 2, "--seed", 0, "--out", folder / "run")
     return folder / "run"
 
 
 def test_it_writes_into_the_run_and_again(run):
     for _ in range(2):
-        said = call(ALONE, run).stdout
+        said = call("report", run).stdout
         assert str(run / "report.html") in said.replace("\n", "")
     assert (run / "report.html").read_text("utf-8").startswith("<!doctype html>")
 
 
 def test_a_site_has_a_page_of_its_own(run):
-    call(ALONE, run, "--site", "site-01")
+    call("report", run, "--site", "site-01")
     text = (run / "report-site-01.html").read_text("utf-8")
     assert "Page of site site-01" in text
 
 
 def test_json_says_where_and_how_large(run, tmp_path):
-    found = json.loads(call(ALONE, run, "--out", tmp_path / "page.html", "--json").stdout)
+    found = json.loads(call("report", run, "--out", tmp_path / "page.html", "--json").stdout)
     assert found["out"] == str(tmp_path / "page.html")
     assert found["bytes"] == (tmp_path / "page.html").stat().st_size
 
@@ -55,18 +42,18 @@ def test_json_says_where_and_how_large(run, tmp_path):
 def test_another_file_is_replaced_only_by_force(run, tmp_path):
     page = tmp_path / "page.html"
     page.write_text("mine")
-    assert "exists already" in call(ALONE, run, "--out", page, code=5).stderr
+    assert "exists already" in call("report", run, "--out", page, code=5).stderr
     assert page.read_text() == "mine"
-    call(ALONE, run, "--out", page, "--force")
+    call("report", run, "--out", page, "--force")
     assert page.read_text("utf-8").startswith("<!doctype html>")
-    assert "it is a folder" in call(ALONE, run, "--out", tmp_path, "--force", code=5).stderr
+    assert "it is a folder" in call("report", run, "--out", tmp_path, "--force", code=5).stderr
 
 
 def test_rows_may_be_elsewhere(run, tmp_path):
-    call(ALONE, run, "--data", tmp_path / "nothing", "--out", tmp_path / "page.html")
+    call("report", run, "--data", tmp_path / "nothing", "--out", tmp_path / "page.html")
     assert "The rows could not be read" in (tmp_path / "page.html").read_text("utf-8")
 
 
 def test_what_is_no_run_or_no_site_is_refused(run, tmp_path):
-    assert "holds no finished run" in call(ALONE, tmp_path, code=3).stderr
-    assert "no site 'rome'" in call(ALONE, run, "--site", "rome", code=3).stderr
+    assert "holds no finished run" in call("report", tmp_path, code=3).stderr
+    assert "no site 'rome'" in call("report", run, "--site", "rome", code=3).stderr

@@ -1,0 +1,92 @@
+"""Configurations: what is written is what is read."""
+
+from __future__ import annotations
+
+import tomllib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cli.calls import call, refusal
+from fedhk.cli.config import Config, ConfigError, Part, read_config
+
+TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
+NUMBERS = st.integers(-(2**62), 2**62) | st.floats(allow_nan=False, allow_infinity=False)
+VALUES = st.recursive(
+    st.booleans() | NUMBERS | TEXT,
+    lambda parts: st.lists(parts, max_size=3) | st.dictionaries(TEXT, parts, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.dictionaries(st.from_regex(r"[a-z_]{1,8}", fullmatch=True), VALUES, max_size=4), st.integers(0, 2**32 - 1))
+def test_any_value_is_read_as_it_was_written(parameters, seed):
+    content = tomllib.loads(Config(seed=seed, parameters=parameters).to_toml())
+    assert content["parameters"] == parameters
+    assert content["seed"] == seed
+
+
+def test_names_of_sites_may_be_anything():
+    shares = {"centers": {"st. gallen": 0.5, "münchen": 0.25, 'the "old" town': 1.0}}
+    content = tomllib.loads(Config(parameters={"personalization": shares}).to_toml())
+    assert content["parameters"]["personalization"] == shares
+
+
+def test_none_is_left_out_and_what_toml_lacks_is_refused():
+    assert "rank" not in Config(parameters={"rank": None, "privacy": {"ledger": None}}).to_toml()
+    with pytest.raises(ConfigError, match="no place"):
+        Config(parameters={"tol": float("nan")}).to_toml()
+
+
+def test_relative_data_folders_count_from_the_file(tmp_path):
+    (tmp_path / "config.toml").write_text('data = "../rows"\n')
+    assert read_config(tmp_path / "config.toml").data == tmp_path / "../rows"
+
+
+def test_another_version_is_a_note(tmp_path, capsys):
+    (tmp_path / "config.toml").write_text('fedhk = "0.0.1"\n')
+    read_config(tmp_path / "config.toml")
+    assert capsys.readouterr().err.startswith("Note: the configuration is of fedhk 0.0.1")
+
+
+class TestPart:
+    def test_keeps_the_rest_of_a_table(self):
+        config = Config(parameters={"participation": {"fraction": 0.5}})
+        found = config.updated({"participation": Part({"min_sites": 2})}).parameters["participation"]
+        assert found == {"fraction": 0.5, "min_sites": 2}
+
+    def test_makes_a_word_the_name_of_the_table(self):
+        config = Config(parameters={"protocol": "factors"}).updated({"protocol": Part({"passes": 2})})
+        assert config.parameters["protocol"] == {"name": "factors", "passes": 2}
+
+    def test_begins_a_table_where_there_is_none(self):
+        assert Config().updated({"participation": Part({"fraction": 0.5})}).parameters == {
+            "participation": {"fraction": 0.5}
+        }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x = [",
+        "flavour = 'mint'",
+        "seed = 'one'",
+        "seed = true",
+        "algorithm = 'k-means'",
+        "[parameters]\nn_cluster = 3",
+        "[parameters]\nprotocol = { name = 'gossip' }",
+    ],
+)
+def test_bad_configuration(hospitals, tmp_path, text):
+    (tmp_path / "config.toml").write_text(text)
+    refusal("fit", hospitals, "-k", 2, "--config", tmp_path / "config.toml", "-o", tmp_path / "run", code=3)
+
+
+def test_a_run_is_written_beside_its_configuration_by_default(hospitals, tmp_path):
+    (tmp_path / "new").mkdir()
+    text = f'data = "../{hospitals.name}"\n[parameters]\nn_clusters = 3\n'
+    (tmp_path / "new" / "config.toml").write_text(text)
+    call("fit", "--config", tmp_path / "new" / "config.toml", code=5)  # the folder is not empty, and no run
+    (tmp_path / "config.toml").write_text(text.replace("../", ""))
+    call("fit", "--config", tmp_path / "config.toml", "--out", tmp_path / "run")
