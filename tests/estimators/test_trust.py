@@ -37,44 +37,6 @@ def sites():
 # -------------------------------------------------------------------------------------------------------- bad input
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"epsilon": 0}, r"epsilon=0 must be a finite number above 0"),
-        ({"epsilon": -1.0}, r"epsilon=-1.0 must be"),
-        ({"epsilon": float("nan")}, r"epsilon=nan must be"),
-        ({"epsilon": float("inf")}, r"epsilon=inf must be"),
-        ({"delta": 0}, r"delta=0 must be between 0 and 1"),
-        ({"delta": 1.0}, r"delta=1.0 must be between 0 and 1"),
-        ({"neighbours": "swap"}, r"neighbours='swap' must be one of"),
-        ({"rounds": 0}, r"rounds=0 must be a whole number from 1 on"),
-        ({"rounds": 2.0}, r"rounds=2.0 must be"),
-        ({"rounds": True}, r"rounds=True must be"),
-        ({"colluders": -1}, r"colluders=-1 must be a whole number from 0 on"),
-        ({"bounds": None}, r"bounds=None: .* Give bounds=\(low, high\), one pair per view, or bounds='private'"),
-        ({"bounds": "auto"}, r"bounds='auto' must be pairs of numbers or 'private'"),
-        ({"bounds": 4.0}, r"bounds=4.0 must be a pair \(low, high\)"),
-        ({"bounds": ()}, r"bounds=\(\) must be a pair"),
-        ({"bounds": (4,)}, r"bounds of view number 0 must be a pair \(low, high\), got \(4,\)"),
-        ({"bounds": (4, -4)}, r"bounds of view number 0 must have low < high"),
-        ({"bounds": (4, 4)}, r"bounds of view number 0 must have low < high"),
-        ({"bounds": (0, np.inf)}, r"bounds of view number 0 must be finite"),
-        ({"bounds": [(0, 1), (2, 1)]}, r"bounds of view number 1 must have low < high"),
-        ({"bounds": [(0, 1), 3]}, r"bounds of view number 1 must be a pair"),
-        ({"bounds": [(0, 1), ([0, 0, 5], [1, 1, 4])]}, r"bounds of view number 1 must have low < high"),
-    ],
-)
-def test_a_budget_that_is_none_is_refused(changes, said):
-    with pytest.raises(ValueError, match=said):
-        budget(**changes)
-
-
-@pytest.mark.parametrize("threshold", [1, 0, -3, 2.5, True])
-def test_a_threshold_that_is_none_is_refused(threshold):
-    with pytest.raises(ValueError, match=r"threshold=.* must be None or a whole number from 2 on"):
-        SecureSummation(threshold)
-
-
 BAD = {
     "delta too large": (
         EFKMVC,

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache
 from typing import Any, get_args
 
 import numpy as np
 
+from fedhk._options import Option
 from fedhk._typing import FloatArray
 from fedhk.errors import FedHKError
-from fedhk.privacy.accounting import mu_of
+from fedhk.privacy.accounting import noise_multiplier
 from fedhk.privacy.secure_sum import default_threshold
 from fedhk.privacy.sensitivity import Neighbours
 
@@ -32,7 +35,7 @@ class ChoiceError(FedHKError, ValueError):
 
 
 @dataclass(frozen=True)
-class DifferentialPrivacy:
+class DifferentialPrivacy(Option):
     """Noise that keeps any one row at any one site from being told by all that leaves the sites in a run.
 
     Parameters
@@ -71,6 +74,8 @@ class DifferentialPrivacy:
     ledger: Any = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "bounds", _plain(self.bounds))
+        object.__setattr__(self, "ledger", None if self.ledger is None else os.fspath(self.ledger))
         if not (math.isfinite(self.epsilon) and self.epsilon > 0):
             raise ValueError(f"epsilon={self.epsilon!r} must be a finite number above 0.")
         if not 0 < self.delta < 1:
@@ -89,7 +94,7 @@ class DifferentialPrivacy:
         if isinstance(self.bounds, str):
             if self.bounds != "private":
                 raise ValueError(f"bounds={self.bounds!r} must be pairs of numbers or 'private'.")
-        elif not isinstance(self.bounds, Sequence | np.ndarray) or not len(self.bounds):
+        elif not isinstance(self.bounds, tuple) or not self.bounds:
             raise ValueError(f"bounds={self.bounds!r} must be a pair (low, high), a pair per view, or 'private'.")
         else:
             read_bounds(self.bounds)
@@ -99,14 +104,10 @@ class DifferentialPrivacy:
         """Whether bounds were given."""
         return not isinstance(self.bounds, str)
 
-    @cached_property
-    def _mu(self) -> float:
-        return mu_of(self.epsilon, self.delta)
-
     @property
     def budget(self) -> float:
         """mu^2 of the whole run: the squares of 1 over the multipliers of all releases add up to it."""
-        return self._mu**2
+        return _whole_multiplier(self.epsilon, self.delta) ** -2
 
     def multiplier(self, phase: str, rounds: int | None = None) -> float:
         """Standard deviation of the noise of one release, in units of what one row can change.
@@ -120,25 +121,31 @@ class DifferentialPrivacy:
         """
         shares = {name: s for name, s in SETUP_SHARES.items() if not (name == "ranges" and self.public)}
         share = shares[phase] if phase in shares else (1.0 - sum(shares.values())) / (rounds or self.rounds)
-        return 1.0 / (self._mu * math.sqrt(share))
+        return _whole_multiplier(self.epsilon, self.delta) / math.sqrt(share)
 
     def describe(self) -> dict[str, Any]:
         """As JSON, for checkpoints and messages."""
-        bounds: Any = self.bounds
-        if self.public:
-            bounds = (
-                np.asarray(bounds, object).tolist()
-                if not np.ndim(bounds[0])
-                else [[np.asarray(end, np.float64).tolist() for end in pair] for pair in bounds]
-            )
         return {
             "epsilon": self.epsilon,
             "delta": self.delta,
-            "bounds": bounds,
+            "bounds": json.loads(json.dumps(self.bounds)),
             "neighbours": self.neighbours,
             "rounds": self.rounds,
             "colluders": self.colluders,
         }
+
+
+@lru_cache
+def _whole_multiplier(epsilon: float, delta: float) -> float:
+    """Noise multiplier of one release that spends the whole budget."""
+    return noise_multiplier(epsilon, delta)
+
+
+def _plain(bounds: Any) -> Any:
+    """Bounds without arrays, as files hold them."""
+    if hasattr(bounds, "tolist"):
+        return _plain(bounds.tolist())
+    return tuple(map(_plain, bounds)) if isinstance(bounds, list | tuple) else bounds
 
 
 def read_bounds(bounds: Any, widths: Sequence[int] | None = None) -> tuple[tuple[FloatArray, FloatArray], ...]:
@@ -176,7 +183,7 @@ def read_bounds(bounds: Any, widths: Sequence[int] | None = None) -> tuple[tuple
 
 
 @dataclass(frozen=True)
-class SecureSummation:
+class SecureSummation(Option):
     """Sums of which the server sees only the total.
 
     Parameters
