@@ -151,16 +151,6 @@ def run_algorithm(
     return collect_outcome(algorithm.make(parameters).fit(next(iter(sites.values()))), federation)
 
 
-def evaluate_algorithm(outcome: Outcome, federation: Federation) -> list[dict[str, Any]]:
-    """Measure the models of every site on rows that none of them saw; see `fedhk.evaluate`.
-
-    The folder of a federation has no classes, so that objectives and silhouettes are compared.
-    """
-    from fedhk.evaluation import evaluate
-
-    return evaluate(outcome.model, list_tables(federation))
-
-
 def list_tables(federation: Federation) -> dict[str, dict[str, NamedTable | None]]:
     """List the tables of every site, with the names of their columns, as estimators take them."""
     return {site.name: named_views(site) for site in federation.sites.values()}

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,15 +9,15 @@ import typer
 from rich.console import Console
 
 from fedhk.cli import options as o
+from fedhk.cli.algorithms import list_tables
 from fedhk.cli.config import read_config
 from fedhk.cli.console import exit_codes, make_table, output, show_json, show_progress
 from fedhk.cli.predict import site_folders
 from fedhk.cli.runs import CONFIG, MODEL, is_run
-from fedhk.data.named import SITES, NamedTable, named_views
+from fedhk.data.named import SITES, named_views
 from fedhk.errors import DataError
 
 if TYPE_CHECKING:
-    from fedhk.data.folders import SiteData
     from fedhk.evaluation.audit_attack import MembershipAttack
     from fedhk.privacy.mechanism import DifferentialPrivacy
 
@@ -66,10 +63,14 @@ def attack(  # noqa: PLR0917
         fedhk audit attack run/ --site oslo --non-members later-patients/oslo --json
     """
     with exit_codes():
-        options = {"shadows": shadows, "confidence": confidence, "random_state": seed}
+        from fedhk.data.folders import read_federation
+        from fedhk.evaluation.attack_sites import attack_halves
+
+        options: dict[str, Any] = {"shadows": shadows, "confidence": confidence, "random_state": seed}
+        found: dict[str, MembershipAttack] = {}
         if path.is_file() or is_run(path):
             _refuse_options(path, {"--clusters": clusters, "--epsilon": epsilon})
-            found = {"model": _attack_model(path, members, non_members, site, options)}
+            found["model"] = _attack_model(path, members, non_members, site, options)
         else:
             _refuse_options(path, {"--members": members, "--non-members": non_members, "--site": site})
             if clusters is None:
@@ -77,7 +78,10 @@ def attack(  # noqa: PLR0917
             budgets: dict[str, DifferentialPrivacy | None] = {"no noise": None}
             if epsilon is not None:
                 budgets[f"epsilon = {epsilon:g}"] = _make_budget(epsilon, delta, bounds)
-            found = _attack_folder(path, clusters, budgets, seed, options)
+            sites = list_tables(read_federation(path))
+            for name, budget in budgets.items():
+                with show_progress("shadow models", shadows) as progress:
+                    found[name] = attack_halves(sites, clusters, budget, progress=progress, **options)
     if json:
         show_json({"path": str(path), "models": {name: result.to_dict() for name, result in found.items()}})
     else:
@@ -104,6 +108,8 @@ def _attack_model(
     """Attack a stored model."""
     import fedhk
     from fedhk.data.folders import read_site
+    from fedhk.evaluation.attack_sites import pool_rows
+    from fedhk.evaluation.audit_attack import membership_attack
 
     if others is None:
         raise typer.BadParameter("is needed: rows that the model was not fitted on.", param_hint="--non-members")
@@ -118,10 +124,11 @@ def _attack_model(
         raise DataError(f"Model {str(file)!r} does not exist.")
     model = fedhk.load(file)
     inside, outside = (
-        _pool_rows([read_site(entry, model.view_columns_) for entry in site_folders(folder)])
+        pool_rows({entry.name: named_views(read_site(entry, model.view_columns_)) for entry in site_folders(folder)})
         for folder in (members, others)
     )
-    return _attack_rows(model, inside, outside, options)
+    with show_progress("shadow models", options["shadows"]) as progress:
+        return membership_attack(model, inside, outside, progress=progress, **options)
 
 
 def _find_members(path: Path, site: str | None) -> Path:
@@ -130,89 +137,6 @@ def _find_members(path: Path, site: str | None) -> Path:
     if data is None:
         raise typer.BadParameter("is needed where there is no run folder with its data.", param_hint="--members")
     return data if site is None else data / site
-
-
-def _attack_folder(
-    path: Path,
-    clusters: int,
-    budgets: dict[str, DifferentialPrivacy | None],
-    seed: int,
-    options: dict[str, Any],
-) -> dict[str, MembershipAttack]:
-    """Attack models of half of the rows of a folder, with and without noise."""
-    import fedhk
-    from fedhk.data.folders import read_federation
-
-    halves = _split_rows(list(read_federation(path).sites.values()), seed)
-    inside, outside = (_pool_rows(half) for half in halves)
-    found = {}
-    for name, budget in budgets.items():
-        estimator = fedhk.EFKMVC(clusters, privacy=budget, random_state=seed)
-        model = estimator.fit({site.name: named_views(site) for site in halves[0]})
-        fit = None if budget is None else _make_shadow_fit(clusters, budget, len(halves[0]), seed)
-        found[name] = _attack_rows(model, inside, outside, options | {"fit": fit})
-    return found
-
-
-def _make_shadow_fit(
-    clusters: int, budget: DifferentialPrivacy, n_sites: int, seed: int
-) -> Callable[[dict[str, Any]], Any]:
-    """Make the function by which the attacker fits models with noise: as many sites, each with its own noise."""
-    import numpy as np
-
-    import fedhk
-
-    def fit(views: dict[str, Any]) -> Any:
-        parts = {name: np.array_split(table, n_sites) for name, table in views.items()}
-        sites = {str(i): {name: tables[i] for name, tables in parts.items()} for i in range(n_sites)}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # said once, of the model itself
-            return fedhk.EFKMVC(clusters, privacy=budget, random_state=seed).fit(sites)
-
-    return fit
-
-
-def _attack_rows(
-    model: Any, inside: dict[str, Any], outside: dict[str, Any], options: dict[str, Any]
-) -> MembershipAttack:
-    from fedhk.evaluation.audit_attack import membership_attack
-
-    with show_progress("shadow models", options["shadows"]) as progress:
-        return membership_attack(model, inside, outside, progress=progress, **options)
-
-
-def _split_rows(sites: list[SiteData], seed: int) -> tuple[list[SiteData], list[SiteData]]:
-    """Split the rows of every site into two halves by chance; of an odd number the first has one more."""
-    import numpy as np
-
-    generator = np.random.default_rng(seed)
-    halves: tuple[list[SiteData], list[SiteData]] = ([], [])
-    for site in sites:
-        order = generator.permutation(site.n_rows)
-        cut = -(-len(order) // 2)
-        for half, rows in zip(halves, (np.sort(order[:cut]), np.sort(order[cut:])), strict=True):
-            views = {name: None if view is None else view[rows] for name, view in site.views.items()}
-            half.append(replace(site, views=views))
-    return halves
-
-
-def _pool_rows(sites: list[SiteData]) -> dict[str, NamedTable | None]:
-    """Pool the rows of some sites, by view; a view that a site lacks is missing in its rows."""
-    import numpy as np
-
-    tables: dict[str, NamedTable | None] = {}
-    for name, columns in sites[0].columns.items():
-        views = [site.views[name] for site in sites]
-        shape = next((view.shape[1:] for view in views if view is not None), None)
-        if shape is None:
-            tables[name] = None
-            continue
-        parts = [
-            np.full((site.n_rows, *shape), np.nan) if view is None else view
-            for site, view in zip(sites, views, strict=True)
-        ]
-        tables[name] = NamedTable(np.concatenate(parts), columns)
-    return tables
 
 
 def _show_attacks(console: Console, found: dict[str, MembershipAttack]) -> None:

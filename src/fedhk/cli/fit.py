@@ -12,7 +12,7 @@ from rich.table import Table
 
 from fedhk._files import replacing
 from fedhk.cli import options as o
-from fedhk.cli.algorithms import ALGORITHMS, evaluate_algorithm, run_algorithm
+from fedhk.cli.algorithms import ALGORITHMS, list_tables, run_algorithm
 from fedhk.cli.config import Config, ConfigError, Part, read_config
 from fedhk.cli.console import (
     counted,
@@ -190,6 +190,7 @@ def fit_folder(
 ) -> dict[str, Any]:
     """Run a configuration and write its run folder; returns the summary."""
     from fedhk.data.folders import read_federation
+    from fedhk.evaluation import evaluate as measure_models
     from fedhk.report.run import write_report
 
     assert config.data is not None  # noqa: S101 - checked before
@@ -215,7 +216,7 @@ def fit_folder(
             resume=resume,
             verbose=sys.stderr.isatty(),
         )
-        evaluation = evaluate_algorithm(outcome, federation) if evaluate else None
+        evaluation = measure_models(outcome.model, list_tables(federation)) if evaluate else None
         with replacing(out) as draft:
             keep_ledger(checkpoint, draft)
             summary = write_run(draft, outcome, config, evaluation=evaluation)

@@ -17,10 +17,10 @@ from fedhk._records import Record
 from fedhk.data.clients import check_clients
 from fedhk.data.dataset import MultiViewData
 from fedhk.data.named import NamedTable
-from fedhk.data.views import Views
 from fedhk.estimators.efkmvc import EFKMVC
 from fedhk.estimators.heat_kernel_mvc import HeatKernelMVC
 from fedhk.estimators.person import FedHKPerson
+from fedhk.evaluation.attack_sites import count_rows, pool_rows
 from fedhk.evaluation.scores import measure_rows
 from fedhk.metrics import matched_accuracy
 
@@ -156,7 +156,7 @@ def compare_methods(
     evaluation, labels = _evaluate(test, common, kinds)
     noisy_labels = {site: private.client_models_[site].predict(_present(tables)) for site, tables in test.items()}
     methods = {
-        POOLED: _run_pooled_kmeans(check_clients(train), check_clients(test), n_clusters, random_state),
+        POOLED: _run_pooled_kmeans(train, test, n_clusters, random_state),
         ALONE: Measured(labels["alone"], alone_time, common_names=False),
         GLOBAL: Measured(labels["global"], common_time, bytes_sent=_count_bytes(common)),
         OWN: Measured(labels["personal"], own_time, bytes_sent=_count_bytes(own)),
@@ -183,10 +183,10 @@ def _evaluate(
     return records, labels
 
 
-def _run_pooled_kmeans(train: dict[str, Views], test: dict[str, Views], n_clusters: int, random_state: int) -> Measured:
+def _run_pooled_kmeans(train: SiteTables, test: SiteTables, n_clusters: int, random_state: int) -> Measured:
     """Balanced k-means of all rows: on standardised views, each divided by the square root of its width."""
     began = time.perf_counter()
-    pooled, held = _pool_rows(train), _pool_rows(test)
+    pooled, held = ([table.values for table in pool_rows(sites).values() if table] for sites in (train, test))
     scalers = [StandardScaler().fit(table) for table in pooled]
 
     def scale(tables: list[NDArray[Any]]) -> NDArray[Any]:
@@ -194,22 +194,10 @@ def _run_pooled_kmeans(train: dict[str, Views], test: dict[str, Views], n_cluste
         return np.asarray(np.nan_to_num(np.hstack(parts)))  # a missing view is filled in with the mean
 
     model = KMeans(n_clusters, n_init=10, random_state=random_state).fit(scale(pooled))
-    ends = np.cumsum([views.n_rows for views in test.values()])[:-1]
+    ends = np.cumsum([count_rows(tables) for tables in test.values()])[:-1]
     labels = dict(zip(test, np.split(model.predict(scale(held)), ends), strict=True))
-    tables = [table for views in train.values() for table in views.tables if table is not None]
-    n_rows = sum(views.n_rows for views in train.values())
-    return Measured(labels, time.perf_counter() - began, n_rows, sum(table.nbytes for table in tables))
-
-
-def _pool_rows(sites: dict[str, Views]) -> list[NDArray[Any]]:
-    """The rows of all sites, one table per view, with NaN where a site lacks the view."""
-    widths = [
-        next(w for w in of_view if w is not None) for of_view in zip(*(v.widths for v in sites.values()), strict=True)
-    ]
-    return [
-        np.vstack([np.full((v.n_rows, width), np.nan) if v.tables[h] is None else v.tables[h] for v in sites.values()])
-        for h, width in enumerate(widths)
-    ]
+    n_bytes = sum(table.values.nbytes for tables in train.values() for table in tables.values() if table is not None)
+    return Measured(labels, time.perf_counter() - began, sum(map(count_rows, train.values())), n_bytes)
 
 
 def _count_bytes(model: Any) -> int:
