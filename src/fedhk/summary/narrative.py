@@ -7,7 +7,8 @@ import math
 import numpy as np
 
 from fedhk.summary.facts import Facts
-from fedhk.summary.words import brief, join_names, number, percent, plural, seconds, size
+from fedhk.summary.privacy import privacy_tiles, tell_privacy, tell_run_with_noise
+from fedhk.summary.words import join_names, number, percent, plural, seconds, size
 
 ALGORITHMS = {
     "e-fkmvc": "Federated heat-kernel multi-view clustering (E-FKMVC)",
@@ -28,7 +29,7 @@ def paragraphs(facts: Facts) -> list[tuple[str, str]]:
         ("Found", _tell_clusters(facts)),
         ("How sure", _tell_certainty(facts)),
         ("Cost", _tell_cost(facts)),
-        ("Privacy", tell_privacy(facts) + _tell_run_with_noise(facts)),
+        ("Privacy", tell_privacy(facts) + tell_run_with_noise(facts)),
         ("Own models", _tell_own_models(facts)),
     ]
     return [(about, text) for about, text in texts if text]
@@ -37,7 +38,6 @@ def paragraphs(facts: Facts) -> list[tuple[str, str]]:
 def tiles(facts: Facts) -> list[tuple[str, str]]:
     """List the numbers that people ask for first, and what each is."""
     separation = mean_separation(facts)
-    with_noise = facts.private.privacy if facts.private is not None else None
     found = [
         (f"{facts.n_clusters:,}", "cluster" if facts.n_clusters == 1 else "clusters"),
         (f"{facts.n_rows:,}" if facts.n_rows else "", "rows"),
@@ -46,8 +46,7 @@ def tiles(facts: Facts) -> list[tuple[str, str]]:
         ("" if separation is None else number(separation, 2), "separation, 0 to 1"),
         (f"{len(facts.rounds):,}" if facts.rounds else "", f"{facts.step_name}s"),
         (size(facts.bytes_up + facts.bytes_down) if facts.has_traffic else "", "sent, both ways"),
-        (f"ε {brief(facts.privacy[0])}" if facts.privacy else "", "privacy spent"),
-        (f"ε {brief(with_noise[0])}" if with_noise else "", "privacy, with noise"),
+        *privacy_tiles(facts),
     ]
     return [(value, what) for value, what in found if value]
 
@@ -146,35 +145,6 @@ def _tell_cost(facts: Facts) -> str:
     elif facts.converged is False and not facts.privacy:  # with a budget, the number of rounds is set before
         text += " The run did not converge."
     return f"{text} {facts.stop_reason}".strip()
-
-
-def tell_privacy(facts: Facts) -> str:
-    """Say what was promised about single rows, who added the noise, and what that means; nothing at one site."""
-    if facts.n_sites < 2 and facts.privacy is None:
-        return ""
-    masks = "The server saw sums over all sites only (secure sums). " if facts.secure else ""
-    if facts.privacy is None:
-        return (
-            f"{masks}No noise was added. What left the sites are sums and means over rows. They say something about "
-            "rows, and a cluster that has only one row at a site can give it away."
-        )
-    epsilon, delta = facts.privacy
-    odds = f"{number(math.exp(epsilon), 2)} times" if epsilon < 12 else "any factor"
-    weak = " That is a weak promise." if epsilon >= 3.5 else ""
-    shared = "the sites shared one noise" if facts.secure else "every site added the whole noise to its own numbers"
-    return (
-        f"{masks}Noise was added to all that left the sites ({shared}): epsilon {brief(epsilon)} at delta {delta:g} "
-        f"for one row in the whole run. Whatever the model is used for, nobody's odds of guessing right about a row "
-        f"grow by more than {odds}, but for a probability of {delta:g}.{weak}"
-    )
-
-
-def _tell_run_with_noise(facts: Facts) -> str:
-    """Say what the run with noise spent, where the page has one."""
-    if facts.private is None or facts.private.privacy is None:
-        return ""
-    epsilon, delta = facts.private.privacy
-    return f" Once more with noise, the sites spent epsilon {brief(epsilon)} at delta {delta:g}: see below."
 
 
 def _tell_own_models(facts: Facts) -> str:
