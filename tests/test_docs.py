@@ -29,7 +29,7 @@ from fedhk.cli import app
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted(DOCS.rglob("*.md"))]
 SYNTAX_ONLY = {"docs/deployment.md"}  # an app that Flower runs; tests/deploy runs the real one
 SHELL_ELSEWHERE = {"docs/deployment.md", "docs/cli.md"}  # machines of their own; tests/test_cli*.py
 NEVER_RUN = {"text", "toml", "ini", "nginx", "csv", "bibtex", "{eval-rst}", "{toctree}"}
@@ -294,7 +294,7 @@ def test_every_page_is_in_a_table_of_contents():
             if block.language == "{toctree}":
                 entries = [line.strip() for line in block.code.splitlines() if line.strip() and ":" not in line]
                 listed |= {found for entry in entries for found in page.parent.glob(f"{entry}.md")}
-    assert {page for page in PAGES if page.name != "README.md"} - listed == {DOCS / "index.md"}
+    assert {page for page in PAGES if DOCS in page.parents} - listed == {DOCS / "index.md"}
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md", ROOT / "CITATION.cff"], ids=name_of)
