@@ -210,7 +210,7 @@ def test_a_run_with_site_noise_goes_on_to_the_same_bits_and_sends_what_was_lost_
         for site, message in spy.replies:
             if message.round == last:
                 run = lost[site].releases()[0].run
-                assert read_reply(message).values.tobytes() == lost[site].payload(run, last - 1)
+                assert read_reply(message).values.astype(np.int64).tobytes() == lost[site].payload(run, last - 1)
 
 
 def released_numbers(spy, site):

@@ -57,8 +57,8 @@ class OpenSums:
         """Refuse an answer that cannot be used."""
         if not isinstance(reply, Numbers):
             raise MessageError("masked sums, where open ones were asked for", site)
-        if reply.values.dtype != np.int64:
-            raise MessageError(f"sums have type {reply.values.dtype}, expected int64", site)
+        if reply.values.dtype not in (np.int32, np.int64):
+            raise MessageError(f"sums have type {reply.values.dtype}, expected int32 or int64", site)
         check_shape(reply.values, (size,), site, "sums")
         most = most_of_site(len(board.get(Members).sites))
         if np.any((reply.values > most) | (reply.values < -most)):
@@ -70,7 +70,9 @@ class OpenSums:
 
     def add(self, board: Board, replies: Mapping[str, Any]) -> tuple[Board, Total | None]:
         """The board after an exchange, and the sum, where it is known by now."""
-        return board, Total(np.sum([reply.values for reply in replies.values()], axis=0), list(replies), 0)
+        return board, Total(
+            np.sum([reply.values for reply in replies.values()], axis=0, dtype=np.int64), list(replies), 0
+        )
 
     def is_at_risk(self, board: Board) -> bool:  # noqa: ARG002
         """Whether the next answers are lost for ever where the process ends; else a site sends them again."""
@@ -134,7 +136,7 @@ class SiteMasks:
         """What leaves the site."""
         if asked is not None or numbers is None:
             raise MessageError("the server asks for masked sums, this site was not set up for them")
-        return Numbers(numbers)
+        return Numbers.of(numbers)
 
     def may_repeat(self, site: Site, asked: MaskRequest | None, numbers: NDArray[np.int64]) -> bool:  # noqa: ARG002
         """Whether numbers that were released already may go out again."""

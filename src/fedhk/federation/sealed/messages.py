@@ -39,9 +39,15 @@ class Header:
 
 @dataclass(frozen=True, eq=False)
 class Numbers:
-    """A site's part of a sum, in the open."""
+    """A site's part of a sum, in the open: whole numbers of four bytes where these hold them, else of eight."""
 
-    values: NDArray[np.int64]
+    values: NDArray[Any]
+
+    @classmethod
+    def of(cls, numbers: NDArray[np.int64]) -> Numbers:
+        """Numbers in few bytes; they have noise already, so that how many bytes they need says no more than they do."""
+        narrow = numbers.astype(np.int32)
+        return cls(narrow if np.array_equal(narrow, numbers) else numbers)
 
 
 Reply = Numbers | MaskReply
