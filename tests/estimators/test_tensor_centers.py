@@ -421,7 +421,7 @@ class TestRefused:
             protocol(**{name: value})
 
     def test_centers_that_are_averaged_have_no_form(self, data):
-        with pytest.raises(ValueError, match="protocol=Averaging.* has no place for a decomposition"):
+        with pytest.raises(ValueError, match=r"protocol=Averaging.* has no place for a decomposition"):
             FedHKTucker(3, protocol="centers").fit(data.sites)
 
     def test_too_few_rows(self):
@@ -438,13 +438,14 @@ class TestRefused:
 # ----------------------------------------------------------------------------------------------------------- one site
 
 
+@pytest.fixture(scope="module")
+def views():
+    data = datasets.make_sites(1, 90, n_clusters=3, n_features=(9, 7, 6), shift=0, separation=4, random_state=1)
+    return data.views
+
+
 class TestAtOneSite:
     """`HeatKernelMVC` with a decomposition; `tests/tensors` has what must be true of the forms."""
-
-    @pytest.fixture(scope="class")
-    def views(self):
-        data = datasets.make_sites(1, 90, n_clusters=3, n_features=(9, 7, 6), shift=0, separation=4, random_state=1)
-        return data.views
 
     @pytest.mark.parametrize(
         "rank", [0, -1, 1.5, 1.0, "big", True, False, np.nan, (0, 1, 1), (1, 1.5, 1), (), (True, 1, 1)]

@@ -44,10 +44,13 @@ class Diffusion(Option):
             value = getattr(self, name)
             if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
                 raise ValueError(f"{name}={value!r} must be a whole number from {least} on.")
+            object.__setattr__(self, name, int(value))
         if not _is_number(self.scale) or not 0 < self.scale < float("inf"):
             raise ValueError(f"scale={self.scale!r} must be a finite number above 0.")
         if not _is_number(self.joint_weight) or not 0 <= self.joint_weight <= 1:
             raise ValueError(f"joint_weight={self.joint_weight!r} must be a number from 0 to 1.")
+        for name in ("scale", "joint_weight"):
+            object.__setattr__(self, name, float(getattr(self, name)))
 
 
 def _is_number(value: object) -> bool:

@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any, Protocol
 
 import numpy as np
@@ -28,7 +29,9 @@ VERSION = 2
 NOT_STORED = ("engine", "checkpoint", "verbose")
 
 # What a parameter may be in a file.
-Param = Option | np.ndarray | tuple[np.ndarray, ...] | dict[str, np.ndarray] | Json
+Param = (
+    Option | np.ndarray | tuple[np.ndarray, ...] | dict[str, np.ndarray] | tuple[int, ...] | tuple[float, ...] | Json
+)
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,9 @@ def _storable(value: Any) -> Any:
         return {str(name): np.asarray(part, np.float64) for name, part in value.items()}
     if isinstance(value, list | tuple) and value and all(hasattr(part, "__array__") for part in value):
         return tuple(np.asarray(part, np.float64) for part in value)
+    if isinstance(value, tuple) and value and all(isinstance(part, Real) for part in value):
+        whole = all(isinstance(part, Integral) for part in value)
+        return tuple(int(part) if whole else float(part) for part in value)
     if isinstance(value, range | tuple):
         return list(value)
     return value

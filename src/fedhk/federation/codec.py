@@ -287,12 +287,14 @@ def _member(value: Any, arguments: tuple[Any, ...]) -> int:
 
 def _fits(value: Any, kind: Any) -> bool:
     origin, arguments = get_origin(kind), get_args(kind)
-    if kind is Json:
+    if kind is Json or kind is Any:
         return True
     if origin is Literal:
         return value in arguments
     if origin is tuple:
         return isinstance(value, tuple) and all(_fits(part, part_kind) for part, part_kind in _paired(value, arguments))
+    if origin is dict:
+        return isinstance(value, dict) and all(_fits(part, arguments[1]) for part in value.values())
     if kind is float:
         return isinstance(value, float)
     if kind is int:

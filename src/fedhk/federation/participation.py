@@ -43,6 +43,9 @@ class Participation(Option):
             raise ValueError(f"min_sites={self.min_sites!r} must be a whole number from 1 on.")
         if self.timeout is not None and (not isinstance(self.timeout, Real) or not self.timeout > 0):
             raise ValueError(f"timeout={self.timeout!r} must be None or a number of seconds above 0.")
+        object.__setattr__(self, "fraction", float(self.fraction))
+        object.__setattr__(self, "min_sites", int(self.min_sites))
+        object.__setattr__(self, "timeout", None if self.timeout is None else float(self.timeout))
 
     def draw(self, sites: Sequence[str], seed: Sequence[int]) -> list[str]:
         """The sites of one round, in the order of their names."""

@@ -175,6 +175,7 @@ class Averaging(Protocol):
             )
         if not isinstance(self.temperature, Real) or not self.temperature >= 0:
             raise ValueError(f"temperature={self.temperature!r} must be a number from 0 on.")
+        object.__setattr__(self, "temperature", float(self.temperature))
 
     @property
     def tau(self) -> float:

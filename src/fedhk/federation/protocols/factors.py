@@ -168,6 +168,7 @@ class FactorAveraging(Averaging):
             raise ValueError(f"aggregation={self.aggregation!r} must be one of {AGGREGATIONS}.")
         if not isinstance(self.blend, Real) or isinstance(self.blend, bool) or not 0 <= self.blend <= 1:
             raise ValueError(f"blend={self.blend!r} must be a number from 0 to 1.")
+        object.__setattr__(self, "blend", float(self.blend))
         if self.precision not in PRECISIONS:
             raise ValueError(f"precision={self.precision!r} must be one of {PRECISIONS}.")
 
