@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted(DOCS.rglob("*.md"))]
 SYNTAX_ONLY = {"docs/deployment.md"}  # an app that Flower runs; tests/deploy runs the real one
-SHELL_ELSEWHERE = {"docs/deployment.md", "docs/cli.md"}  # machines of their own; tests/test_cli*.py
+SHELL_ELSEWHERE = {"docs/deployment.md", "docs/cli.md"}  # machines of their own; tests/cli
 NEVER_RUN = {"text", "toml", "ini", "nginx", "csv", "bibtex", "{eval-rst}", "{toctree}"}
 
 
@@ -155,7 +155,7 @@ def test_examples_that_are_run_elsewhere_are_python(page):
 @every_page
 def test_every_block_says_what_it_is(page):
     if name_of(page) in SHELL_ELSEWHERE:
-        pytest.skip("commands of this page are tested in tests/test_cli*.py and tests/deploy")
+        pytest.skip("commands of this page are tested in tests/cli and tests/deploy")
     known = {"python", "sh", *NEVER_RUN}
     unknown = [block for block in read_blocks(page.read_text("utf-8")) if block.language not in known]
     assert not unknown, "a block without a language the tests know would not be run"
@@ -239,6 +239,12 @@ def wrong_names(text):
 @pytest.mark.parametrize("page", CODE_PAGES, ids=name_of)
 def test_files_and_names_of_the_source_are_there(page):
     assert wrong_names(page.read_text("utf-8")) == []
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=name_of)
+def test_files_of_tests_are_there(page):
+    named = re.findall(r"(?<![\w/])(?:tests|benchmarks)/[\w/]+\.py", page.read_text("utf-8"))
+    assert [path for path in named if not (ROOT / path).is_file()] == []
 
 
 def test_a_name_that_is_not_there_is_seen():
