@@ -131,10 +131,8 @@ def run_algorithm(
         Parameters of the estimator, as in a configuration.
     seed : int
         Its random state.
-    checkpoint : Path, optional
-        Folder for the state of the run; algorithms at one site have none.
-    resume : bool
-        Whether to go on with what is in `checkpoint`.
+    checkpoint, resume
+        Folder for the state of the run, and whether to go on with what is there; algorithms at one site have none.
     verbose : bool
         Whether to show progress on standard error.
     """
@@ -166,7 +164,8 @@ def collect_outcome(model: Any, federation: Federation) -> Outcome:
         outcome = Outcome(model, {only: model}, labels, labels, certainty, model.history_)
     for name, site in federation.sites.items():
         views = [view for view, values in site.views.items() if values is not None]
-        outcome.sites[name] = SiteFacts(views, site.n_rows, len(set(outcome.labels[name].tolist())), site.ids)
+        clusters = len(set(outcome.labels[name].tolist())) if name in outcome.labels else None  # it may have failed
+        outcome.sites[name] = SiteFacts(views, site.n_rows, clusters, site.ids)
     return drop_costs(outcome)
 
 

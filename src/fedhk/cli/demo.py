@@ -119,19 +119,20 @@ def _make_federation(sites: SiteTables) -> Federation:
     import numpy as np
 
     from fedhk.data.folders import Federation, SiteData
+    from fedhk.evaluation.attack_sites import count_rows
 
     columns = {view: table.columns for tables in sites.values() for view, table in tables.items() if table is not None}
-    columns = dict(sorted(columns.items()))
     made = {}
     for name, tables in sites.items():
         views = {view: None if table is None else table.values for view, table in tables.items()}
-        n_rows = next(len(values) for values in views.values() if values is not None)
-        made[name] = SiteData(name, views, np.arange(n_rows), columns)
+        made[name] = SiteData(name, views, np.arange(count_rows(tables)), columns)
     return Federation(made, columns)
 
 
 def _list_results(found: Comparison, private: Facts) -> dict[str, Any]:
     """List all measurements, what the run with noise promised, and what the ledger of each site says it spent."""
+    from fedhk.evaluation.attack_sites import count_rows
+
     truth = found.rows.truth
     by_site = {method: measured.score_sites(truth) for method, measured in found.methods.items()}
     assert private.privacy is not None  # noqa: S101 - it had a budget
@@ -143,7 +144,7 @@ def _list_results(found: Comparison, private: Facts) -> dict[str, Any]:
         "methods": {method: measured.score(truth) for method, measured in found.methods.items()},
         "sites": {
             site: {
-                "rows": next(len(table.values) for table in tables.values() if table is not None),
+                "rows": count_rows(tables),
                 "rows_measured": len(truth[site]),
                 "missing_views": [view for view, table in tables.items() if table is None],
                 "ari": {method: scores[site] for method, scores in by_site.items()},

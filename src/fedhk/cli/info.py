@@ -6,7 +6,7 @@ import json as json_format
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -18,6 +18,9 @@ from fedhk.cli.fit import list_rank_facts, list_run_facts
 from fedhk.cli.predict import site_folders
 from fedhk.cli.runs import CHECKPOINT, SUMMARY, UNDER_WAY, describe_rank, describe_views, is_run, is_under_way
 from fedhk.errors import DataError
+
+if TYPE_CHECKING:
+    from fedhk.data.folders import SiteData
 
 AnyPath = Annotated[Path, typer.Argument(help="A model file, a run folder, a federation folder or a site's folder.")]
 
@@ -44,24 +47,19 @@ def info(path: AnyPath, json: o.Json = False) -> None:
 
 
 def describe(path: Path) -> dict[str, Any]:
-    """What there is to say about a path, with its `kind`: model, run, unfinished run or federation."""
+    """Describe a path, with its `kind`: model, run, unfinished run or federation."""
     if not path.exists():
         raise DataError(f"{str(path)!r} does not exist.")
-    if path.is_file():
-        return {"kind": "model", "path": str(path)} | _describe_model(path)
-    if is_under_way(path):
-        return {"kind": "unfinished run", "path": str(path)} | _describe_unfinished(path)
-    if is_run(path):
-        return {"kind": "run", "path": str(path)} | _read_summary(path / SUMMARY)
-    return {"kind": "federation", "path": str(path)} | _describe_data(path)
+    kind, facts = _describe_file(path) if path.is_file() else _describe_folder(path)
+    return {"kind": kind, "path": str(path)} | facts
 
 
-def _describe_model(path: Path) -> dict[str, Any]:
+def _describe_file(path: Path) -> tuple[str, dict[str, Any]]:
     import fedhk
     from fedhk.estimators.persistence import VERSION
 
     model = fedhk.load(path)
-    return {
+    return "model", {
         "estimator": type(model).__name__,
         "format_version": VERSION,
         "n_clusters": int(model.n_clusters_),
@@ -73,13 +71,12 @@ def _describe_model(path: Path) -> dict[str, Any]:
     }
 
 
-def _read_summary(path: Path) -> dict[str, Any]:
-    try:
-        summary = json_format.loads(path.read_text("utf-8"))
-        list_run_facts(summary)
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{str(path)!r} is damaged: {error}") from error
-    return dict(summary)
+def _describe_folder(path: Path) -> tuple[str, dict[str, Any]]:
+    if is_under_way(path):
+        return "unfinished run", _describe_unfinished(path)
+    if is_run(path):
+        return "run", _read_summary(path / SUMMARY)
+    return "federation", _describe_data(path)
 
 
 def _describe_unfinished(path: Path) -> dict[str, Any]:
@@ -87,48 +84,52 @@ def _describe_unfinished(path: Path) -> dict[str, Any]:
 
     config = read_config(path / UNDER_WAY)
     run = peek(path / CHECKPOINT)
-    rounds = 0 if run is None else len(run.history)
-    objective = run.history[-1]["objective"] if run is not None and run.history else None
+    history = [] if run is None else run.history
     return {
         "algorithm": config.algorithm,
         "data": str(config.data),
         "seed": config.seed,
         "parameters": config.parameters,
-        "rounds": rounds,
-        "objective": objective,
+        "rounds": len(history),
+        "objective": history[-1]["objective"] if history else None,
     }
 
 
-def _describe_data(path: Path) -> dict[str, Any]:
-    import numpy as np
+def _read_summary(path: Path) -> dict[str, Any]:
+    try:
+        summary: dict[str, Any] = json_format.loads(path.read_text("utf-8"))
+        list_run_facts(summary)
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{str(path)!r} is damaged: {error}") from error
+    return summary
 
+
+def _describe_data(path: Path) -> dict[str, Any]:
     from fedhk.data.folders import Federation, read_federation, read_site
 
-    folders = site_folders(path)
-    if folders == [path] and any(path.iterdir()):
+    if site_folders(path) == [path] and any(path.iterdir()):
         site = read_site(path)
         federation = Federation({path.resolve().name: site}, site.columns)
     else:
         federation = read_federation(path)
-    sites, columns = federation.sites, federation.columns
-    widths = {
-        view: next(math.prod(values.shape[1:]) for site in sites.values() if (values := site.views[view]) is not None)
-        for view in columns
+    sites = federation.sites
+    tables = {
+        view: [t for site in sites.values() if (t := site.views[view]) is not None] for view in federation.columns
     }
     return {
-        "views": [{"name": view, "width": int(width)} for view, width in widths.items()],
-        "sites": {
-            name: {
-                "rows": site.n_rows,
-                "views": [view for view, values in site.views.items() if values is not None],
-                "missing_cells": sum(int(np.isnan(v).sum()) for v in site.views.values() if v is not None),
-                "ids": site.ids is not None,
-            }
-            for name, site in sites.items()
-        },
+        "views": [{"name": view, "width": math.prod(found[0].shape[1:])} for view, found in tables.items()],
+        "sites": {name: _describe_site(site) for name, site in sites.items()},
         "rows": sum(site.n_rows for site in sites.values()),
         "doubts": federation.doubts,
     }
+
+
+def _describe_site(site: SiteData) -> dict[str, Any]:
+    import numpy as np
+
+    views = {view: values for view, values in site.views.items() if values is not None}
+    missing = sum(int(np.isnan(values).sum()) for values in views.values())
+    return {"rows": site.n_rows, "views": list(views), "missing_cells": missing, "ids": site.ids is not None}
 
 
 def _show_model(console: Console, found: dict[str, Any]) -> None:
@@ -169,14 +170,8 @@ def _show_data(console: Console, found: dict[str, Any]) -> None:
     console.print(f"{counted(found['rows'], 'row')} at {n_sites}, {n_views}")
     _show_views(console, found)
     rows = [
-        (
-            name,
-            f"{site['rows']:,}",
-            ", ".join(site["views"]),
-            f"{site['missing_cells']:,}",
-            "yes" if site["ids"] else "no",
-        )
-        for name, site in found["sites"].items()
+        (n, f"{s['rows']:,}", ", ".join(s["views"]), f"{s['missing_cells']:,}", "yes" if s["ids"] else "no")
+        for n, s in found["sites"].items()
     ]
     columns = ("site", "rows", "views", "missing cells", "ids")
     console.print(make_table("sites", columns, rows, numbers=("rows", "missing cells")))
@@ -185,9 +180,9 @@ def _show_data(console: Console, found: dict[str, Any]) -> None:
 
 
 def _show_views(console: Console, found: dict[str, Any]) -> None:
-    weighted = any("weight" in view for view in found["views"])
-    columns = ("view", "columns", *(("weight",) if weighted else ()))
-    rows = [(view["name"], view["width"], *((f"{view['weight']:.3f}",) if weighted else ())) for view in found["views"]]
+    shown = ["weight"] if any("weight" in view for view in found["views"]) else []
+    columns = ("view", "columns", *shown)
+    rows = [(view["name"], view["width"], *(f"{view[name]:.3f}" for name in shown)) for view in found["views"]]
     console.print(make_table("views", columns, rows, numbers=columns[1:]))
 
 
