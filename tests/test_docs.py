@@ -205,7 +205,7 @@ def test_every_public_name_is_in_the_reference():
     assert [name for name in names if not re.search(rf"\bfedhk\.{name}\b", text)] == []
 
 
-# --------------------------------------------------------------------------------------------------- names in the source
+# -------------------------------------------------------------------------------------------------- names in the source
 
 SOURCE = Path(fedhk.__file__).parent
 CODE_PAGES = [DOCS / "architecture.md", DOCS / "extending.md", ROOT / "CONTRIBUTING.md"]

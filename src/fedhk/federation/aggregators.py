@@ -17,7 +17,10 @@ from fedhk.starts.candidates import Candidates
 
 
 class Aggregator(Option, ABC):
-    """A way to bring the answers of sites together. A new one is a subclass with these two methods."""
+    """A way to combine the answers of sites. A new one is a frozen dataclass with these two methods.
+
+    `fedhk.testing.aggregators.AggregatorChecks` has tests for it.
+    """
 
     @abstractmethod
     def statistics(self, sites: Sequence[Statistics], parameters: Parameters) -> Statistics:

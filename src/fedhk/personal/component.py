@@ -82,7 +82,7 @@ class Component(ABC, Generic[Part]):
     """One thing that a site may have of its own: learned on one half of its rows, confirmed on the other, applied.
 
     A new component is one file with a subclass that has a `name`, `learn` and `apply`, and its place in
-    `Personalization.components`. `fedhk.testing.check_component` says whether it keeps to what is written here.
+    `Personalization.components`. `fedhk.testing.components.ComponentChecks` has tests for it.
 
     A component is asked again in every pass over the rows. It replaces its own part of the model and leaves the others;
     what it starts from is always `own.common`.
