@@ -509,7 +509,7 @@ def opened_for_unmasking():
         server, sites = start(vectors, 3)
         sites, replies = replies_of(server, sites, vectors)
         server, _ = server_step(server, replies)
-        OPENED.append((server, sites, sites["site 00"].session.held[0].copy()))
+        OPENED.append((server, sites, sites["site 00"].session.shares[0].copy()))
     return OPENED[0]
 
 
@@ -517,7 +517,7 @@ def test_a_site_opens_a_sum_once_and_repeats_only_the_same_answer():
     server, sites, _ = opened_for_unmasking()
     request = make_requests(server)["site 00"]
     site, reply = answer_request(sites["site 00"], request)
-    assert not site.session.held.size  # what is forgotten cannot be revealed
+    assert not site.session.shares.size  # what is forgotten cannot be revealed
     again, same = answer_request(site, request)
     np.testing.assert_array_equal(same.shares, reply.shares)
     assert again is site
@@ -886,7 +886,7 @@ def test_no_secret_shows_when_a_state_is_printed():
     session = site.session
     shown = repr(site) + str(site) + repr(session) + repr(server)
     hidden = [site.identity, session.cipher_private, *(secret.tobytes() for secret in session.secrets.reshape(-1, 32))]
-    hidden += [share.tobytes() for share in session.held.reshape(-1, 48)]
+    hidden += [share.tobytes() for share in session.shares.reshape(-1, 48)]
     assert len(hidden) > 10
     for secret in hidden:
         for form in (repr(secret), secret.hex(), repr(secret)[2:12], ", ".join(map(str, secret[:4]))):

@@ -143,17 +143,17 @@ def _site(privacy: DifferentialPrivacy, row: FloatArray | None) -> Site:
     far = np.tile([-FAR, 0.0, -FAR], (FAR_ROWS, 1))
     rows = np.vstack([torn, far, *([] if row is None else [row])])
     views = check_views(dict(zip(NAMES, np.split(rows, np.cumsum(WIDTHS)[:-1], axis=1), strict=True)))
-    # told as in a run, so that the site's own checks have passed
+    # published as in a run, so that the site's own checks have passed
     terms: Any = Terms("audit", privacy=privacy.describe())
-    told = _message(Cells, 0, _cells(privacy.neighbours), terms, Schema(NAMES, (None,) * len(NAMES)), _scales())
-    return answer_message(Site(SITE, views), _guard(privacy), told)[0]
+    first = _message(Cells, 0, _cells(privacy.neighbours), terms, Schema(NAMES, (None,) * len(NAMES)), _scales())
+    return answer_message(Site(SITE, views), _guard(privacy), first)[0]
 
 
 def _message(phase: type[SumPhase[Any]], number: int, request: Any, *entries: Shared) -> Message:
     """What the server says: as in a run, but with numbers of its own choice."""
     asked = Header(None, NoisySum(number, 1)), request
-    told = {type(entry).__name__: entry for entry in entries}
-    return write_request(SEALED + phase.name, number, asked, request_type(phase), told)
+    published = {type(entry).__name__: entry for entry in entries}
+    return write_request(SEALED + phase.name, number, asked, request_type(phase), published)
 
 
 def _scales() -> References:

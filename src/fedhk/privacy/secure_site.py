@@ -68,7 +68,7 @@ class SiteSession:
         The shares of its own secrets that the site itself holds, until it has those of the others.
     participants : tuple of str
         Whose shares arrived; masks are made with all of them.
-    held : uint8 array of shape (sums to come, participants, 2, 48)
+    shares : uint8 array of shape (sums to come, participants, 2, 48)
         The shares that the site holds: of the seed, of the mask key; the last row is of the last sum.
     step : str
         The last step that was answered.
@@ -87,7 +87,7 @@ class SiteSession:
     roster: Roster | None = field(default=None, repr=False)
     own_shares: ByteArray = field(default_factory=_no_shares, repr=False)
     participants: tuple[str, ...] = ()
-    held: ByteArray = field(default_factory=_no_shares, repr=False)
+    shares: ByteArray = field(default_factory=_no_shares, repr=False)
     step: str = "keys"
     number: int = -1
     asked: str = field(default="", repr=False)
@@ -248,7 +248,7 @@ def _mask_numbers(
             add_mask(masked, pair_mask(private, key, site.name, other, length, context=context, number=number))
     # others hold shares of this sum's secrets; the site itself needs them no more, nor anything of sums before
     left = terms.sums - 1 - number
-    kept = replace(session, secrets=_last(session.secrets, left), held=_last(session.held, left + 1), number=number)
+    kept = replace(session, secrets=_last(session.secrets, left), shares=_last(session.shares, left + 1), number=number)
     return kept, MaskedNumbers(terms.session, number, masked)
 
 
@@ -283,15 +283,15 @@ def _open_envelopes(site: SecureSite, session: SiteSession, roster: Roster, requ
     shape = (len(participants), terms.envelope_bytes)
     check_array(request.envelopes, "envelopes", np.uint8, shape, site.name)
     context = roster.context(terms)
-    held = np.empty((terms.sums, len(participants), 2, shamir.SHARE_BYTES), np.uint8)
+    received = np.empty((terms.sums, len(participants), 2, shamir.SHARE_BYTES), np.uint8)
     for row, other in enumerate(participants):
         if other == site.name:
-            held[:, row] = session.own_shares
+            received[:, row] = session.own_shares
             continue
         key, sealed = roster.cipher_key(other), request.envelopes[row].tobytes()
         plain = open_envelope(session.cipher_private, key, other, site.name, sealed, context=context)
-        held[:, row] = as_bytes(plain).reshape(terms.sums, 2, -1)
-    return replace(session, participants=participants, held=held, own_shares=_no_shares())
+        received[:, row] = as_bytes(plain).reshape(terms.sums, 2, -1)
+    return replace(session, participants=participants, shares=received, own_shares=_no_shares())
 
 
 def _reveal_shares(site: SecureSite, session: SiteSession, request: UnmaskRequest) -> tuple[SiteSession, MaskReply]:
@@ -309,6 +309,6 @@ def _reveal_shares(site: SecureSite, session: SiteSession, request: UnmaskReques
     if len(survivors) < terms.threshold:
         raise MessageError(f"{len(survivors)} sites answered, {terms.threshold} are needed to open a sum", site.name)
     kind = [0 if name in survivors else 1 for name in session.participants]
-    shares = session.held[0][np.arange(len(kind)), kind]
-    kept = replace(session, held=_last(session.held, terms.sums - 1 - number))
+    shares = session.shares[0][np.arange(len(kind)), kind]
+    kept = replace(session, shares=_last(session.shares, terms.sums - 1 - number))
     return kept, Shares(terms.session, number, shares)

@@ -267,7 +267,7 @@ class KeysRequest(MaskRequest):
 
     @property
     def session(self) -> str:
-        """The session that is begun."""
+        """The session that it begins."""
         return self.terms.session
 
 

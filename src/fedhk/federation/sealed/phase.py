@@ -56,7 +56,7 @@ class SealedTerms:
         return Sealed(phase, self)
 
     def protect(self, terms: Terms) -> Terms:
-        """What sites are told of a run first, with what protects their answers."""
+        """The terms of a run with what protects the answers of sites; they are published before all else."""
         privacy: Any = None if self.noise is None else self.noise.privacy.describe()
         return replace(terms, privacy=privacy, secure=self.masks is not None)
 
