@@ -9,7 +9,6 @@ data are not there, the one of a longer run that is kept in benchmarks/results i
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +19,6 @@ from tables import grid, spread
 
 KEPT = Path(__file__).parent / "results"
 DOCS = Path(__file__).parents[1] / "docs"
-PLOTS = DOCS / "benchmarks"
 
 # Differences in ARI below this are called level.
 LEVEL = 0.01
@@ -29,9 +27,9 @@ HEAD = """# Benchmarks
 
 What FedHK reaches, beside what one would use instead. `make bench` makes this page; a table that would take too long is
 kept from a longer run, and says so. Figures are means over seeds ± their standard deviation. Timings compare things in
-one run: their ratios count, for machines differ. Labels are used to measure and for nothing else. Data sets that are
-not part of the project are left out where they are not there (`FEDHK_BENCHMARK_DATA` names their folder); those of
-scikit-learn are always there.
+one run: their ratios count, for machines differ. Pictures are of the longer runs. Labels are used to measure and for
+nothing else. Data sets that are not part of the project are left out where they are not there (`FEDHK_BENCHMARK_DATA`
+names their folder); those of scikit-learn are always there.
 """
 
 
@@ -211,10 +209,7 @@ def demoted(text: str) -> str:
 def chapter_text(chapter: Chapter) -> str:
     parts = [f"## {chapter.title}", "", chapter.about, "", f"`{chapter.command}`", ""]
     for plot in chapter.plots:
-        if (path := made(plot)) is not None:
-            PLOTS.mkdir(exist_ok=True)
-            shutil.copyfile(path, PLOTS / plot)
-            parts += [f"![{chapter.title}](benchmarks/{plot})", ""]
+        parts += [f"![{chapter.title}](../benchmarks/results/{plot})", ""]
     for name in chapter.files:
         path = made(name)
         if path is None:
