@@ -144,9 +144,10 @@ class FedHKPerson(LowRankAttributes, EFKMVC):
         given = self.personalization
         if isinstance(given, Personal):
             return given
-        if isinstance(given, Mapping):
-            return Personalization(centers={str(site): _share(value) for site, value in given.items()})
-        return Personalization(centers=_share(given))
+        try:
+            return Personalization(centers=given)
+        except ValueError as error:
+            raise ValueError(f"personalization={given!r}: {error}") from error
 
     def _keep_model(self, run: Run, dtype: Any) -> None:
         super()._keep_model(run, dtype)
@@ -217,10 +218,6 @@ class FedHKPerson(LowRankAttributes, EFKMVC):
         if self.privacy is None and not self.secure:
             return self._stored
         return (*EFKMVC._stored, "calibration_")
-
-
-def _share(value: Any) -> Any:
-    return value if isinstance(value, str) else float(value)
 
 
 def describe_calibration(calibrations: tuple[Calibration, ...]) -> dict[str, Any] | None:

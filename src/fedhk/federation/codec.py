@@ -285,12 +285,14 @@ def _member(value: Any, arguments: tuple[Any, ...]) -> int:
     raise TypeError(f"{type(value).__name__} is none of {arguments}")
 
 
-def _fits(value: Any, kind: Any) -> bool:
+def _fits(value: Any, kind: Any) -> bool:  # noqa: PLR0911 - one return per kind
     origin, arguments = get_origin(kind), get_args(kind)
     if kind is Json or kind is Any:
         return True
     if origin is Literal:
         return value in arguments
+    if origin in (Union, types.UnionType):
+        return any(_fits(value, member) for member in arguments)
     if origin is tuple:
         return isinstance(value, tuple) and all(_fits(part, part_kind) for part, part_kind in _paired(value, arguments))
     if origin is dict:

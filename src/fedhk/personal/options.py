@@ -252,7 +252,7 @@ def _pulled(share: Share, pull: float | None) -> tuple[Share, float]:
 
 def _check_shares(name: str, given: Any) -> Share | dict[str, Share]:
     if isinstance(given, Mapping):
-        return {site: _check_share(f"{name}[{site!r}]", value) for site, value in given.items()}
+        return {str(site): _check_share(f"{name}[{site!r}]", value) for site, value in given.items()}
     return _check_share(name, given)
 
 
