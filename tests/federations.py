@@ -20,10 +20,10 @@ from fedhk.federation.checkpoint import save_run
 from fedhk.federation.codec import pack, unpack
 from fedhk.federation.engines.inprocess import InProcessEngine
 from fedhk.federation.entries import FinalParameters, Minimisation, Result
-from fedhk.federation.gate import ENTRIES
+from fedhk.federation.gate import ENTRIES, Guard
 from fedhk.federation.messages import decode, encode
 from fedhk.federation.participation import Participation
-from fedhk.federation.phases.base import Phase, phase_named
+from fedhk.federation.phases.base import Phase
 from fedhk.federation.phases.candidates import ChooseFrame, ChooseStart, GivenStart
 from fedhk.federation.phases.deliver import Deliver
 from fedhk.federation.phases.describe import Describe, Energy
@@ -213,13 +213,13 @@ def assert_same_model(one, other):
 def read_reply(payload):
     """What a site answered, as the dataclass of its phase."""
     message = decode(payload)
-    return unpack(message.values, message.arrays, phase_named(message.kind).reply_type)
+    return unpack(message.values, message.arrays, Guard().phase(message.kind).reply_type)
 
 
 def write_reply(payload, reply):
     """The same message with another answer in it; the digest fits."""
     message = decode(payload)
-    values, arrays = pack(reply, phase_named(message.kind).reply_type)
+    values, arrays = pack(reply, Guard().phase(message.kind).reply_type)
     return encode(replace(message, values=values, arrays=arrays))
 
 
@@ -252,7 +252,7 @@ def read_request(payload):
     message = decode(payload)
     kinds = [entry_type(name) for name in published(payload)]
     return unpack(
-        message.values, message.arrays, GenericAlias(tuple, (phase_named(message.kind).request_type, *kinds))
+        message.values, message.arrays, GenericAlias(tuple, (Guard().phase(message.kind).request_type, *kinds))
     )[0]
 
 

@@ -205,7 +205,11 @@ class HeatKernelModel(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return "_model" in vars(self)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_model":  # properties of a fitted model read it
+        found = getattr(type(self), name, None)
+        if isinstance(found, property) and found.fget is not None:  # it has failed: its own error says why
+            return found.fget(self)
+        fitted = name == "_model" or (name.endswith("_") and not name.startswith("_"))
+        if fitted and not self.__sklearn_is_fitted__():
             raise NotFittedError(f"This {type(self).__name__} is not fitted yet: call fit first.")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 

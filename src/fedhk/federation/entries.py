@@ -73,6 +73,11 @@ class Schema(Shared):
     names: tuple[str, ...]
     codes: tuple[ColumnsCode, ...]
 
+    def columns_of(self, views: Views) -> tuple[Columns, ...]:
+        """Columns of a site's views, in this order; the shape of a tensor is known also where the site lacks it."""
+        known = zip(views.columns, self.codes, strict=True)
+        return tuple(code if columns is None and isinstance(code, tuple) else columns for columns, code in known)
+
     def check_columns(self, views: Views, site: str) -> None:
         """Refuse views, in this order, whose columns or shapes are others."""
         for name, columns, code in zip(self.names, views.columns, self.codes, strict=True):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from fedhk.federation.board import Board, Entry, Passing
-from fedhk.federation.entries import Summary, fitted_model
+from fedhk.federation.entries import Schema, Summary, fitted_model
 from fedhk.federation.phases.base import Phase
 from fedhk.federation.phases.finish import final_parameters
 from fedhk.federation.phases.frame import Frame
@@ -87,7 +87,7 @@ class Deliver(Phase[DeliverRequest, DeliverReply]):
     @staticmethod
     def answer(site: Site, request: DeliverRequest) -> DeliverReply:
         board, views = site.board, site.aligned_views()
-        model = fitted_model(board, final_parameters(site), views.columns)
+        model = fitted_model(board, final_parameters(site), board.get(Schema).columns_of(views))
         outcome = request.personal.fit(
             model,
             tuple(frame.calibration for frame in board.find(Frame)),
