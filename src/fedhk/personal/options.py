@@ -47,6 +47,9 @@ class Personal(Option, ABC):
     uses_summary: ClassVar[bool]
     """Whether sites must be told how large clusters are and how far rows spread in them, over all sites."""
 
+    uses_form: ClassVar[bool] = False
+    """Whether sites must be told the low-rank form of the centres, where they have one."""
+
     def check(self, *, learn_weights: bool) -> None:
         """Refuse settings that have no effect in a run that learns view weights, or does not."""
 
@@ -167,6 +170,7 @@ class Personalization(Personal):
     """
 
     uses_summary: ClassVar[bool] = True
+    uses_form: ClassVar[bool] = True
 
     centers: Share | dict[str, Share] = "auto"
     view_weights: Share | dict[str, Share] = "auto"

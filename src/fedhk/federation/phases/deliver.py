@@ -6,14 +6,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
+from fedhk.errors import MessageError
 from fedhk.federation.board import Board, Entry, Passing
-from fedhk.federation.entries import Schema, Summary, fitted_model
+from fedhk.federation.entries import (
+    Basis,
+    Broadcast,
+    FinalModel,
+    FinalParameters,
+    Minimisation,
+    Schema,
+    Summary,
+    fitted_model,
+)
 from fedhk.federation.phases.base import Phase
 from fedhk.federation.phases.finish import final_parameters
 from fedhk.federation.phases.frame import Frame
 from fedhk.federation.site import Site
+from fedhk.model.parameters import Parameters
 from fedhk.personal.options import Personal
 from fedhk.personal.outcome import SiteOutcome, SiteReport
+from fedhk.tensors.low_rank import LowRank, LowRankParameters
 
 
 @dataclass(frozen=True)
@@ -28,11 +40,15 @@ class DeliverRequest:
         Whether view weights are learned.
     report : bool
         Whether the site says a few numbers of its own model; never where noise or masks hide single sites.
+    forms : tuple of LowRank
+        The low-rank form of the final centres, in the coordinates of the basis where there is one; () where they have
+        none, the site knows it, or its own model does not need it.
     """
 
     personal: Personal
     learn_weights: bool
     report: bool
+    forms: tuple[LowRank, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -78,8 +94,9 @@ class Deliver(Phase[DeliverRequest, DeliverReply]):
     learn_weights: bool
     report: bool = True
 
-    def request(self, board: Board) -> DeliverRequest:  # noqa: ARG002
-        return DeliverRequest(self.personal, self.learn_weights, self.report)
+    def request(self, board: Board) -> DeliverRequest:
+        forms = final_forms(board) if self.personal.uses_form else ()
+        return DeliverRequest(self.personal, self.learn_weights, self.report, forms)
 
     def sealed(self, terms: Any) -> list[Phase[Any, Any]]:  # noqa: ARG002
         return [replace(self, report=False)]
@@ -87,7 +104,8 @@ class Deliver(Phase[DeliverRequest, DeliverReply]):
     @staticmethod
     def answer(site: Site, request: DeliverRequest) -> DeliverReply:
         board, views = site.board, site.aligned_views()
-        model = fitted_model(board, final_parameters(site), board.get(Schema).columns_of(views))
+        parameters = with_forms(final_parameters(site), request.forms, board)
+        model = fitted_model(board, parameters, board.get(Schema).columns_of(views))
         outcome = request.personal.fit(
             model,
             tuple(frame.calibration for frame in board.find(Frame)),
@@ -106,3 +124,24 @@ class Deliver(Phase[DeliverRequest, DeliverReply]):
 
     def combine(self, board: Board, replies: Mapping[str, DeliverReply]) -> Board:
         return board.put(Reports({site: reply.reports[0] for site, reply in replies.items() if reply.reports}))
+
+
+def final_forms(board: Board) -> tuple[LowRank, ...]:
+    """Server: the form of the final centres, where sites were sent the centres alone."""
+    final, inner = board.get(FinalParameters).parameters, board.get(Minimisation).parameters
+    if not isinstance(final, LowRankParameters) or type(board.get(FinalModel).model) is not Broadcast:
+        return ()
+    if not board.has(Basis):
+        return (final.form,)
+    form = inner.form if isinstance(inner, LowRankParameters) else final.form.in_basis(board.get(Basis).columns)
+    return (form,)
+
+
+def with_forms(parameters: Parameters, forms: tuple[LowRank, ...], board: Board) -> Parameters:
+    """Site: the final parameters with the form that the server says."""
+    for form in forms:
+        outer = form.from_basis(board.get(Basis).columns) if board.has(Basis) else form
+        if [part.shape for part in outer.centers()] != [part.shape for part in parameters.centers]:
+            raise MessageError("the server says a form that the final centres cannot have")
+        parameters = LowRankParameters.of(parameters, outer)
+    return parameters
