@@ -142,16 +142,12 @@ class HeatKernelModel(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return ModelFile(
             name=type(self).__name__,
             params=storable_params(params),
-            fitted={name: getattr(self, name) for name in self._kept_names() if hasattr(self, name)},
+            fitted={name: getattr(self, name) for name in self._stored if hasattr(self, name)},
             feature_names=tuple(str(name) for name in getattr(self, "feature_names_in_", ())),
             dtype=self._dtype.name,
             single_table=self._single_table,
             model=self._model,
         )
-
-    def _kept_names(self) -> tuple[str, ...]:
-        """Fitted attributes that a file of this model keeps."""
-        return self._stored
 
     def _repr_html_inner(self) -> str:
         """What a notebook shows: once fitted what was found, and the parameters."""

@@ -23,7 +23,7 @@ from fedhk.estimators.base import HeatKernelModel, warn_of_doubts
 from fedhk.estimators.choices import MODEL_CONSTRAINTS, SHARE, WHOLE_FROM_ONE, ModelParameters, make_settings
 from fedhk.estimators.heat_kernel_mvc import HeatKernelMVC
 from fedhk.estimators.progress import show_progress
-from fedhk.estimators.trust import make_guards, make_sealed_terms
+from fedhk.estimators.sealing import make_guards, make_sealed_terms
 from fedhk.federation.aggregators import Aggregator, SumAggregator, make_aggregator
 from fedhk.federation.board import Board, Shared
 from fedhk.federation.checkpoint import open_checkpoint, resume_phase, save_run
@@ -38,7 +38,7 @@ from fedhk.federation.protocols.averaging import Averaging
 from fedhk.federation.protocols.base import Protocol
 from fedhk.federation.protocols.factors import FactorAveraging
 from fedhk.federation.run import Run, conduct
-from fedhk.federation.sealed import SealedTerms, privacy_spent, seal
+from fedhk.federation.sealed import SealedTerms
 from fedhk.federation.site import Site
 from fedhk.model.passes import own_threads
 from fedhk.personal.options import GradientStep, Personal
@@ -158,7 +158,7 @@ class FederatedModel(ModelParameters, HeatKernelModel):
                 max_rounds=int(self.max_rounds),
             )
             run, choices = self._open(choices, resume=resume)
-            phases = self.phases(choices) if terms is None else seal(self.phases(choices), terms)
+            phases = terms.compose(self.phases(choices))
             run = resume_phase(run, phases)
             engine, entries = self._make_engine(clients, workers, terms)
             stack.callback(engine.close)
@@ -172,6 +172,7 @@ class FederatedModel(ModelParameters, HeatKernelModel):
             )
             single = all(views.dtype == np.float32 for views in clients.values())
             self._keep_model(run, np.dtype(np.float32 if single else np.float64))
+            self.privacy_spent_ = terms.spent(run.board)
             self._keep_outcomes(run.board, _outcomes(engine))
         return self
 
@@ -206,20 +207,16 @@ class FederatedModel(ModelParameters, HeatKernelModel):
         plan = {name: describe_value(value) for name, value in params if name not in NOT_COMPARED}
         return plan | {"estimator": type(self).__name__, "seed": choices.seed}
 
-    def _make_engine(
-        self, clients: dict[str, Views], workers: int, terms: SealedTerms | None
-    ) -> tuple[Engine, list[Shared]]:
+    def _make_engine(self, clients: dict[str, Views], workers: int, terms: SealedTerms) -> tuple[Engine, list[Shared]]:
         """The way to the sites, and what they must be told first."""
         timeout = None if self.participation is None else self.participation.timeout
         if self.engine is not None:
-            told = self.engine.begin(timeout)
-            return self.engine, [terms.protect(e) if terms and isinstance(e, Terms) else e for e in told]
+            entries = self.engine.begin(timeout)
+            return self.engine, [terms.protect(entry) if isinstance(entry, Terms) else entry for entry in entries]
         sites = {name: Site(name, views) for name, views in clients.items()}
-        if terms is None:
-            return InProcessEngine(sites, workers=workers, timeout=timeout), []
         guards = make_guards(terms, sites, None if self.checkpoint is None else Path(self.checkpoint))
         engine = InProcessEngine(sites, guards, workers=workers, timeout=timeout)
-        return engine, [terms.protect(Terms(secrets.token_hex(8)))]
+        return engine, [] if terms.is_open else [terms.protect(Terms(secrets.token_hex(8)))]
 
     def _hooks(self, phases: list[Phase[Any, Any]], choices: RunChoices) -> list[Callable[[Run], None]]:
         """What is done after every exchange."""
@@ -250,7 +247,6 @@ class FederatedModel(ModelParameters, HeatKernelModel):
         self.n_iter_ = progress.iteration
         self.converged_ = progress.converged
         self.stop_reason_ = progress.stop_reason
-        self.privacy_spent_ = None if self.privacy is None else privacy_spent(board, self.privacy)
 
     def _keep_outcomes(self, board: Board, outcomes: Mapping[str, SiteOutcome]) -> None:
         """Fitted attributes of sites whose rows are here, and what the others report of their own models."""

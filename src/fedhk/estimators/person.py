@@ -214,11 +214,6 @@ class FedHKPerson(LowRankAttributes, EFKMVC):
         model._summaries, model._calibrations = file.summaries, file.calibrations
         return model
 
-    def _kept_names(self) -> tuple[str, ...]:
-        if self.privacy is None and not self.secure:
-            return self._stored
-        return (*EFKMVC._stored, "calibration_")
-
 
 def describe_calibration(calibrations: tuple[Calibration, ...]) -> dict[str, Any] | None:
     """The calibration of a run for its users; None where there was none."""

@@ -118,9 +118,7 @@ def _exchange(
     try:
         replies, different = phase.select(run.board, replies)
     except QuorumError as error:
-        raise QuorumError(
-            f"In phase {phase.name!r} (exchange {run.exchange}): {error} {_listed(refused)}"
-        ) from error
+        raise QuorumError(f"In phase {phase.name!r} (exchange {run.exchange}): {error} {_listed(refused)}") from error
     refused |= different
     if len(replies) < participation.min_sites:
         raise QuorumError(

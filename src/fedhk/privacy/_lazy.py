@@ -26,6 +26,6 @@ class _Lazy:
 
 
 if TYPE_CHECKING:
-    from fedhk.privacy import _primitives as primitives
+    import fedhk.privacy._primitives as primitives
 else:
     primitives = _Lazy()

@@ -190,7 +190,7 @@ NOT_PROTECTED = {
 @pytest.mark.parametrize("kind", NOT_PROTECTED)
 def test_what_is_not_protected_by_noise_does_not_leave(kind):
     site = make_site()
-    with pytest.raises(MessageError, match="this sum must not leave a site with privacy on"):
+    with pytest.raises(MessageError, match="this sum has no stated sensitivity, so it never leaves a site with noise"):
         site.ask(*NOT_PROTECTED[kind], *SCALES, rounds=4)
     assert site.ledger.releases() == []
 

@@ -60,6 +60,7 @@ class AnchorGroups(SumPhase[AnchorGroupsRequest]):
 
     name: ClassVar[str] = "anchor groups"
     request_type: ClassVar[Any] = AnchorGroupsRequest
+    unbounded: ClassVar[str] = "what one row can change in the means that anchors are made from has no bound."
 
     diffusion: Diffusion
     n_clusters: int | None

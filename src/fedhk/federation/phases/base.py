@@ -144,6 +144,8 @@ class SumPhase(Phase[Request, Sum]):
     """
 
     reply_type = Sum
+    unbounded: ClassVar[str] = "nobody has stated what one row can change in its sum."
+    """Why there is no sensitivity, in a phase without one."""
 
     @abstractmethod
     def size(self, board: Board) -> int:
@@ -160,7 +162,7 @@ class SumPhase(Phase[Request, Sum]):
 
         It refuses, by MessageError, a request to which a row could add more than is stated.
         """
-        raise MessageError("this sum must not leave a site with privacy on")
+        raise MessageError("this sum has no stated sensitivity, so it never leaves a site with noise")
 
     @abstractmethod
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:

@@ -66,12 +66,12 @@ class FullWeights(Entry):
 
 def scale_phases(settings: Settings, terms: SealedTerms) -> list[Phase[Any, Any]]:
     """How all sites come to the same units, from sums alone."""
-    noise, bounds = terms.noise, terms.seal(Ranges())
-    if noise is not None and noise.privacy.public:
-        bounds = GivenBounds(noise.privacy.bounds)
+    bounds = terms.seal(Ranges())
+    if terms.public_bounds is not None:
+        bounds = GivenBounds(terms.public_bounds)
     elif settings.scaling.unit_rows:  # rows have length 1
         bounds = GivenBounds((-1.0, 1.0))
-    return [bounds, terms.seal(SumMoments(settings)) if noise is None else ScaleByBounds(settings)]
+    return [bounds, terms.seal(SumMoments(settings)) if terms.noise is None else ScaleByBounds(settings)]
 
 
 def view_widths(board: Board) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ wrapper (`phase`), noise and masks with both ends each (`noise`, `masks`), and w
 """
 
 from fedhk.federation.sealed.guard import SealedGuard
-from fedhk.federation.sealed.noise import Noise, SiteNoise, grid_step, privacy_spent
-from fedhk.federation.sealed.phase import Sealed, SealedTerms, seal
+from fedhk.federation.sealed.noise import Noise, SiteNoise, grid_step
+from fedhk.federation.sealed.phase import Sealed, SealedTerms
 
-__all__ = ["Noise", "Sealed", "SealedGuard", "SealedTerms", "SiteNoise", "grid_step", "privacy_spent", "seal"]
+__all__ = ["Noise", "Sealed", "SealedGuard", "SealedTerms", "SiteNoise", "grid_step"]

@@ -15,7 +15,7 @@ from fedhk.federation.participation import Participation
 from fedhk.federation.phases.base import Phase, SumPhase
 from fedhk.federation.sealed.masks import MaskedSums, OpenSums
 from fedhk.federation.sealed.messages import Header, Reply, SumCount, request_type
-from fedhk.federation.sealed.noise import Exact, Noise
+from fedhk.federation.sealed.noise import Exact, Noise, privacy_spent
 from fedhk.federation.site import Site
 from fedhk.privacy.mechanism import SecureSummation
 from fedhk.privacy.secure_sum import InputRequest
@@ -23,7 +23,7 @@ from fedhk.privacy.secure_sum import InputRequest
 
 @dataclass(frozen=True)
 class SealedTerms:
-    """How the sums of a run are sealed: with noise, under masks, or both.
+    """How the sums of a run are sealed: with noise, under masks, or both; with neither, the run is in the open.
 
     Parameters
     ----------
@@ -41,6 +41,11 @@ class SealedTerms:
         """The parameter that asks for it, for errors."""
         return "secure=True" if self.noise is None else "privacy"
 
+    @property
+    def public_bounds(self) -> Any:
+        """The range of the features, where it was given and noise is sized by it; else None."""
+        return self.noise.privacy.bounds if self.noise is not None and self.noise.privacy.public else None
+
     @cached_property
     def rounding(self) -> Exact:
         """How numbers are rounded, and their noise."""
@@ -51,9 +56,24 @@ class SealedTerms:
         """How numbers come to be a sum."""
         return OpenSums() if self.masks is None else MaskedSums(self.masks)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether nothing is sealed."""
+        return self.noise is None and self.masks is None
+
     def seal(self, phase: SumPhase[Any]) -> Phase[Any, Any]:
-        """The phase, sealed."""
+        """The phase, sealed; refuses noise on a sum of which nobody has said what one row can change."""
+        if self.noise is not None and type(phase).sensitivity is SumPhase.sensitivity:
+            raise ValueError(f"privacy does not go with phase {phase.name!r}: {phase.unbounded}")
         return Sealed(phase, self)
+
+    def compose(self, phases: Sequence[Phase[Any, Any]]) -> list[Phase[Any, Any]]:
+        """The phases of a run in which nothing but sealed sums over sites reaches the server."""
+        return list(phases) if self.is_open else [sealed for phase in phases for sealed in phase.sealed(self)]
+
+    def spent(self, board: Board) -> tuple[float, float] | None:
+        """(epsilon, delta) of all that sites have released; None without noise."""
+        return None if self.noise is None else privacy_spent(board, self.noise.privacy)
 
     def protect(self, terms: Terms) -> Terms:
         """The terms of a run with what protects the answers of sites; they are published before all else."""
@@ -146,8 +166,3 @@ class Sealed(Phase[Any, Any]):
             board = self.terms.transport.prepare(board, self.phase.size(board))
         at_risk = not self.is_done(board, 0) and self.terms.transport.is_at_risk(board)
         return board.put(replace(board.get(SumCount), at_risk=at_risk))
-
-
-def seal(phases: Sequence[Phase[Any, Any]], terms: SealedTerms) -> list[Phase[Any, Any]]:
-    """The phases of a run in which nothing but sums over sites reaches the server."""
-    return [sealed for phase in phases for sealed in phase.sealed(terms)]

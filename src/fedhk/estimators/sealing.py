@@ -36,7 +36,7 @@ def make_sealed_terms(
     aggregator: Aggregator,
     participation: Participation,
     max_rounds: int,
-) -> SealedTerms | None:
+) -> SealedTerms:
     """Check what privacy and secure sums ask of the other parameters, and say how sums are sealed.
 
     Parameters
@@ -58,8 +58,8 @@ def make_sealed_terms(
 
     Returns
     -------
-    SealedTerms or None
-        None where all answers are in the open.
+    SealedTerms
+        Open ones where neither is asked for.
 
     Raises
     ------
@@ -71,10 +71,10 @@ def make_sealed_terms(
     masks = SecureSummation() if secure is True else (secure or None)
     if masks is not None and not isinstance(masks, SecureSummation):
         raise TypeError(f"secure={secure!r} must be True, False or a fedhk.privacy.SecureSummation.")
-    if privacy is None and masks is None:
-        return None
     noise = None if privacy is None else Noise(privacy, min(max_rounds, privacy.rounds))
     terms = SealedTerms(noise, masks)
+    if terms.is_open:
+        return terms
     _check_together(terms, settings, aggregator, participation)
     if masks is not None:
         _check_masks(masks, privacy, clients, settings)
@@ -184,7 +184,9 @@ def _warn_of_noise(
 
 def make_guards(terms: SealedTerms, sites: Mapping[str, Any], checkpoint: Path | None) -> dict[str, SealedGuard]:
     """What each site in this process lets pass, with a ledger of its own where there is noise."""
-    guards = {}
+    guards: dict[str, SealedGuard] = {}
+    if terms.is_open:
+        return guards
     for site in sites:
         noise = None
         if terms.noise is not None:

@@ -14,7 +14,7 @@ from sklearn.metrics import adjusted_rand_score
 from federations import with_reply
 from fedhk import EFKMVC, FedHKParafac2, FedHKPerson, FedHKTucker, Participation, datasets
 from fedhk.data.clients import check_clients
-from fedhk.estimators.trust import make_sealed_terms
+from fedhk.estimators.sealing import make_sealed_terms
 from fedhk.federation.aggregators import make_aggregator
 from fedhk.federation.table import Table
 from fedhk.privacy.mechanism import DifferentialPrivacy, SecureSummation
