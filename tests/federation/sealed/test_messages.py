@@ -56,6 +56,7 @@ FROM_SERVER = (
         "NoisySum.rounds": CHOSEN,
         "DeliverRequest.learn_weights": CHOSEN,
         "DeliverRequest.report": "constant",
+        "DeliverRequest.forms": SUMS,
         "MaskTerms.session": "random",
         "MaskTerms.threshold": CHOSEN,
         "MaskTerms.sums": "constant",
@@ -69,6 +70,9 @@ FROM_SERVER = (
     | {f"Grid.{name}": SUMS for name in ("mean", "axes", "deviations", "bins")}
     | {f"Broadcast.{name}": SUMS for name in ("view_weights", "view_shares", "heat_time", "fuzzifier", "view_exponent")}
     | {f"Table.{name}": SUMS for name in ("values", "scale")}
+    | {f"LowRank.{name}": SUMS for name in ("name", "error")}
+    | {f"TuckerFactors.{name}": SUMS for name in ("core", "cluster_factor", "feature_factors", "view_factor")}
+    | {f"Parafac2Factors.{name}": SUMS for name in ("cluster_factor", "bases", "feature_factor", "view_factor")}
     | {
         f"Roster.{name}": "what sites told of their keys"
         for name in ("names", "cipher_keys", "mask_keys", "signatures")
