@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from collections.abc import Sequence
@@ -170,11 +171,19 @@ class HeatKernelModel(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         model._model, model._dtype, model._single_table = file.model, np.dtype(file.dtype), file.single_table
         for name in cls._stored:
             if name in file.fitted:
-                value = file.fitted[name]
-                setattr(model, name, Records(value) if name in cls._tables else value)
+                setattr(model, name, cls._read_fitted(name, file.fitted[name]))
         if file.feature_names:
             model.feature_names_in_ = np.array(file.feature_names, dtype=object)
         return model
+
+    @classmethod
+    def _read_fitted(cls, name: str, value: Any) -> Any:
+        """A fitted attribute from a file, which has neither tuples nor a word for NaN."""
+        if name == "objective_":
+            return math.nan if value is None else value
+        if name == "privacy_spent_" and value is not None:
+            return tuple(value)
+        return Records(value) if name in cls._tables else value
 
     def _assign(self, X: Any) -> tuple[FloatArray, IntArray, float]:
         rows = self._rows(X)
@@ -299,20 +308,22 @@ def warn_of_doubts(model: Any, labels: Sequence[IntArray], memberships: Sequence
     """
     name, n_clusters = type(model).__name__, model.n_clusters_
     if not model.converged_ and model.tol > 0 and "before the objective settled" in model.stop_reason_:
-        warnings.warn(f"{name} did not converge. {model.stop_reason_}", ConvergenceWarning, stacklevel=3)
+        limit = "max_rounds" if hasattr(model, "max_rounds") else "max_iter"
+        text = f"{name} did not converge within {limit}={getattr(model, limit)}. {model.stop_reason_}"
+        warnings.warn(text, ConvergenceWarning, stacklevel=3)
     used = len(set().union(*(np.unique(part).tolist() for part in labels)))
-    if labels and used < n_clusters and used > 0:
-        warnings.warn(
-            f"{name} found {used} clusters that have rows, n_clusters={n_clusters} were asked for: rows may be alike, "
-            "or fewer clusters suit them.",
-            ConvergenceWarning,
-            stacklevel=3,
-        )
     largest = [part.max(axis=1) for part in memberships if part.size]
     if n_clusters > 1 and largest and float(np.concatenate(largest).mean()) < 1.0 / n_clusters + ALIKE:
         warnings.warn(
-            f"{name}: all rows belong to all clusters alike, so labels mean nothing. Use a smaller fuzzifier (1.05 to "
-            "1.25), or fuzzifier='auto'.",
+            f"{name}: all rows belong to all clusters alike, so labels mean nothing. Rows are alike, or the fuzzifier "
+            f"{model.fuzzifier_:g} is too large: use 1.05 to 1.25, or fuzzifier='auto'.",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
+    elif labels and 0 < used < n_clusters:
+        warnings.warn(
+            f"{name} found {used} clusters that have rows, n_clusters={n_clusters} were asked for: rows may be alike, "
+            "or fewer clusters suit them.",
             ConvergenceWarning,
             stacklevel=3,
         )

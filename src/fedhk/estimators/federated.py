@@ -109,6 +109,7 @@ class FederatedModel(ModelParameters, HeatKernelModel):
         "aggregator": [StrOptions(set(AGGREGATIONS)), Aggregator],
         "engine": [None, HasMethods(["sites", "exchange", "close", "describe", "begin"])],
     }
+    _stored: ClassVar[tuple[str, ...]] = (*HeatKernelModel._stored, "privacy_spent_")
 
     _: KW_ONLY
     max_rounds: int = 100
@@ -174,6 +175,7 @@ class FederatedModel(ModelParameters, HeatKernelModel):
             self._keep_model(run, np.dtype(np.float32 if single else np.float64))
             self.privacy_spent_ = terms.spent(run.board)
             self._keep_outcomes(run.board, _outcomes(engine))
+        warn_of_doubts(self, list(self.labels_.values()), list(self.memberships_.values()))
         return self
 
     # ------------------------------------------------------------------------------------------------- before the run
@@ -259,7 +261,6 @@ class FederatedModel(ModelParameters, HeatKernelModel):
             for site, outcome in outcomes.items()
         }
         self.site_reports_ = dict(board.get(Reports).reports)
-        warn_of_doubts(self, list(self.labels_.values()), list(self.memberships_.values()))
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """How well apart the clusters are: the mean simplified silhouette of the rows of one site, or of all sites.
