@@ -111,9 +111,9 @@ def listed(names: Iterable[Any]) -> str:
 
 def _read_parquet(path: Path) -> list[Table]:
     with path.open("rb") as file:  # a path would be read as a pattern, a folder or an address
-        frame = pl.read_parquet(file)
-    ids = check_ids(frame[ID], path) if ID in frame.columns else None
-    return [_frame_table(frame, ids, path, text_may_be_numbers=False)]
+        data = pl.read_parquet(file)
+    ids = check_ids(data[ID], path) if ID in data.columns else None
+    return [_frame_table(data, ids, path, text_may_be_numbers=False)]
 
 
 def _read_csv(path: Path) -> list[Table]:
@@ -132,14 +132,14 @@ def _read_csv(path: Path) -> list[Table]:
         content = content.rstrip(b"\r\n")  # an empty line at the end is no row
         if short := _short_line(content, len(header)):
             raise file_error(path, f"line {short} has fewer than {len(header)} cells; is it damaged or half-written?")
-    frame = pl.read_csv(content, infer_schema=False)  # text: to guess types from every row takes four times as long
+    data = pl.read_csv(content, infer_schema=False)  # text: to guess types from every row takes four times as long
     ids = None
-    if ID in frame.columns:
-        ids = check_ids(frame[ID], path)
-        numbers = frame[ID].cast(pl.Int64, strict=False)
-        if len(ids) and (numbers.cast(pl.String) == frame[ID]).fill_null(False).all():  # "007" stays text
+    if ID in data.columns:
+        ids = check_ids(data[ID], path)
+        numbers = data[ID].cast(pl.Int64, strict=False)
+        if len(ids) and (numbers.cast(pl.String) == data[ID]).fill_null(False).all():  # "007" stays text
             ids = numbers.to_numpy(writable=True)
-    return [_frame_table(frame, ids, path, text_may_be_numbers=True)]
+    return [_frame_table(data, ids, path, text_may_be_numbers=True)]
 
 
 def _short_line(content: bytes, n_columns: int) -> int | None:
@@ -233,15 +233,15 @@ def check_numbers(array: NDArray[Any], path: Path, what: str = "") -> FloatArray
     return np.ascontiguousarray(array, dtype=np.float32 if array.dtype == np.float32 else np.float64)
 
 
-def _frame_table(frame: pl.DataFrame, ids: NDArray[Any] | None, path: Path, *, text_may_be_numbers: bool) -> Table:
-    names = [name for name in frame.columns if name != ID]
+def _frame_table(data: pl.DataFrame, ids: NDArray[Any] | None, path: Path, *, text_may_be_numbers: bool) -> Table:
+    names = [name for name in data.columns if name != ID]
     for name in names:
         if name.strip().lower() in ("", ID) or name.startswith("__index_level_"):  # as pandas and R write row names
             fault = f"column {name!r}: name it {ID!r} if it says whose a row is, else rename or remove it."
             raise file_error(path, fault)
     if not names:
         raise file_error(path, f"has no columns beside {ID!r}; at least one is needed.")
-    columns = [_number_column(frame[name], path, text_may_be_numbers) for name in names]
+    columns = [_number_column(data[name], path, text_may_be_numbers) for name in names]
     if ids is None and (named := next(filter(_says_whose, columns), None)) is not None:
         raise file_error(
             path,
@@ -323,7 +323,7 @@ def file_content(path: Path, view: ArrayLike, ids: ArrayLike | None, columns: Se
         arrays: dict[str, Any] = {"data": values, ID: owners, "columns": None if columns is None else np.array(names)}
         np.savez(buffer, **{name: array for name, array in arrays.items() if array is not None})
     else:
-        frame = pl.DataFrame(values, schema=names, orient="row")
-        frame = frame if owners is None else frame.insert_column(0, pl.Series(ID, owners))
-        (frame.write_csv if path.suffix == ".csv" else frame.write_parquet)(buffer)
+        data = pl.DataFrame(values, schema=names, orient="row")
+        data = data if owners is None else data.insert_column(0, pl.Series(ID, owners))
+        (data.write_csv if path.suffix == ".csv" else data.write_parquet)(buffer)
     return buffer.getvalue()
