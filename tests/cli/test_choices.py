@@ -115,10 +115,7 @@ RUNS = {
 }
 
 
-NOT_SAVED = pytest.mark.xfail(reason="estimators.persistence takes a dict of shares with 'auto' for arrays")
-
-
-@pytest.mark.parametrize("kind", [pytest.param(k, marks=NOT_SAVED) if k == "shares" else k for k in RUNS])
+@pytest.mark.parametrize("kind", RUNS)
 def test_a_run_with_tables_repeats_from_its_configuration(hospitals, tmp_path, kind):
     algorithm, settings = RUNS[kind]
     words = [word for setting in settings for word in ("--set", setting)]
