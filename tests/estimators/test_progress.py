@@ -1,0 +1,68 @@
+"""Progress is said on standard error: one line for each phase before the rounds, one for each round, none twice."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+
+from federations import make_phases, run_sites
+from fedhk import EFKMVC, FedHKDiffusion, FedHKParafac2, FedHKPerson, FedHKTucker, datasets
+from fedhk.estimators.progress import show_progress
+
+QUICK = {"n_init": 2, "random_state": 0}
+# fits of few rounds on purpose
+pytestmark = pytest.mark.filterwarnings("ignore:.* did not converge:sklearn.exceptions.ConvergenceWarning")
+
+
+@pytest.fixture(scope="module")
+def data():
+    return datasets.make_sites(3, 40, n_clusters=3, n_features=(3, 5), separation=6, random_state=2)
+
+
+def lines(data, **changes):
+    phases, stream = make_phases(**changes), io.StringIO()
+    names = [phase.name for phase in phases]
+    run, _ = run_sites(phases, data.sites, after=[show_progress(names, changes["max_rounds"], stream)])
+    return run, stream.getvalue().splitlines()
+
+
+def test_every_round_has_its_line_with_objective_change_and_bytes(data):
+    run, said = lines(data, max_rounds=4)
+    rounds = [line for line in said if line.startswith("round")]
+    assert len(rounds) == 4
+    assert len(set(said)) == len(said)
+    pattern = r"round (\d) of at most 4: objective ([\d.e+-]+)( \([+-][\d.e+-]+\))?, [\d.]+ MB"
+    for number, (line, record) in enumerate(zip(rounds, run.history, strict=True), start=1):
+        found = re.fullmatch(pattern, line)
+        assert found, line
+        assert int(found[1]) == number
+        assert float(found[2]) == pytest.approx(record["objective"], rel=1e-4)
+        assert (found[3] is None) == (number == 1)
+
+
+def test_phases_before_the_rounds_are_named(data):
+    _, said = lines(data, max_rounds=1, heat_coef="absdev")
+    setup = [line for line in said if line.startswith("set-up")]
+    assert setup
+    assert all("MB" in line for line in setup)
+
+
+def test_bytes_only_grow_and_end_with_those_of_the_history(data):
+    run, said = lines(data, max_rounds=3)
+    sizes = [float(line.split(", ")[-1].removesuffix(" MB")) for line in said]
+    assert sizes == sorted(sizes)
+    total = sum(record["bytes_up"] + record["bytes_down"] for record in run.history) / 1e6
+    assert sizes[-1] <= total + 0.005
+
+
+@pytest.mark.parametrize("estimator", [EFKMVC, FedHKTucker, FedHKParafac2, FedHKPerson, FedHKDiffusion])
+def test_verbose_writes_to_standard_error_only(data, capfd, estimator):
+    estimator(3, verbose=1, max_rounds=2, **QUICK).fit(data.sites)
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "round" in err
+    assert "objective" in err
+    estimator(3, max_rounds=2, **QUICK).fit(data.sites)
+    assert capfd.readouterr() == ("", "")
