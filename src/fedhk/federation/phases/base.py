@@ -1,4 +1,4 @@
-"""What a phase is: one exchange between the server and its sites, both ends in one file."""
+"""The interface of all phases: one exchange between the server and its sites, both ends in one file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a round sends: a protocol is a value with its own options, and both ends of a round in one file."""
+"""The interface of all protocols: values that say what a round sends, with both ends of a round in one file."""
 
 from __future__ import annotations
 
