@@ -101,7 +101,7 @@ class _Writer:
         self.parts: dict[str, list[NDArray[Any]]] = {}
 
     def write(self, value: Any, kind: Any) -> Tree:  # noqa: PLR0911 - one return per kind
-        origin, arguments = get_origin(kind), get_args(kind)
+        origin, arguments = _parts_of(kind)
         if kind is float:
             self._keep(np.array([value], np.float64))
             return None
@@ -164,7 +164,7 @@ class _Reader:
         self._repeated = 0
 
     def read(self, tree: Tree, kind: Any) -> Any:  # noqa: PLR0911 - one return per kind
-        origin, arguments = get_origin(kind), get_args(kind)
+        origin, arguments = _parts_of(kind)
         if kind is float:
             return float(self._take(FLOATS, 1)[0])
         if dataclasses.is_dataclass(kind):
@@ -244,6 +244,12 @@ class _Reader:
 
 
 @cache
+def _parts_of(kind: Any) -> tuple[Any, tuple[Any, ...]]:
+    """What an annotation is made of: tuple and (float, ...) of ``tuple[float, ...]``."""
+    return get_origin(kind), get_args(kind)
+
+
+@cache
 def field_kinds(kind: Any) -> dict[str, Any]:
     """The fields that a dataclass is made from, with their types."""
     hints = get_type_hints(kind)
@@ -255,6 +261,7 @@ def _listed_fields(kinds: Mapping[str, Any]) -> list[str]:
     return [name for name, kind in kinds.items() if kind is not float]
 
 
+@cache
 def subclass_named(kind: type, name: Any) -> type:
     """The class of a name among a class and its subclasses, which must have been imported."""
     for found in subclasses(kind):
@@ -286,7 +293,7 @@ def _member(value: Any, arguments: tuple[Any, ...]) -> int:
 
 
 def _fits(value: Any, kind: Any) -> bool:  # noqa: PLR0911 - one return per kind
-    origin, arguments = get_origin(kind), get_args(kind)
+    origin, arguments = _parts_of(kind)
     if kind is Json or kind is Any:
         return True
     if origin is Literal:

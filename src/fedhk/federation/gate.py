@@ -6,11 +6,12 @@ holds to (policy, limits, ledger) is the site's own and never the server's word.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import GenericAlias
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedhk.errors import MessageError
 from fedhk.federation.board import Shared, entry_type
@@ -24,6 +25,8 @@ from fedhk.federation.site import Site
 SEALED = "sealed."
 
 ENTRIES = "entries"
+
+Reader = Callable[[Mapping[str, Any], Mapping[str, NDArray[Any]], Any], Any]
 
 
 class SiteEnd(Protocol):
@@ -63,7 +66,7 @@ def write_request(kind: str, exchange: int, request: Any, request_type: Any, ent
     return Message(kind, "*", exchange, arrays, values)
 
 
-def answer_message(site: Site, guard: Guard, message: Message) -> tuple[Site, Message]:
+def answer_message(site: Site, guard: Guard, message: Message, read: Reader = unpack) -> tuple[Site, Message]:
     """Answer one message of the server.
 
     Parameters
@@ -74,6 +77,8 @@ def answer_message(site: Site, guard: Guard, message: Message) -> tuple[Site, Me
         What it lets pass.
     message : Message
         What the server asks, and what it has published since.
+    read : callable
+        Reads the message; sites of one process need not each read the same one.
 
     Returns
     -------
@@ -92,7 +97,7 @@ def answer_message(site: Site, guard: Guard, message: Message) -> tuple[Site, Me
         phase = guard.phase(message.kind)
         types = [entry_type(name) for name in _listed_entries(message)]
         kinds: Any = GenericAlias(tuple, (phase.request_type, *types))
-        request, *entries = unpack(message.values, message.arrays, kinds)
+        request, *entries = read(message.values, message.arrays, kinds)
         guard.admit(site, request, entries)
         for entry in entries:
             _publish(site, entry)

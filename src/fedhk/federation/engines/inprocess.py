@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
+from fedhk.federation.codec import unpack
 from fedhk.federation.gate import Guard, answer_message
 from fedhk.federation.messages import Message, decode, encode
 from fedhk.federation.site import Site
@@ -51,6 +53,7 @@ class InProcessEngine:
         self._pool = ThreadPoolExecutor(max(threads, 1)) if parallel else None
         self._timeout = timeout
         self._request: tuple[bytes, Message] | None = None
+        self._content: tuple[Mapping[str, Any], Any, Any] | None = None
 
     def sites(self) -> Sequence[str]:
         return list(self.states)
@@ -72,7 +75,7 @@ class InProcessEngine:
     def _answer(self, site: str, payload: bytes) -> Answer:
         """One site's answer; whatever goes wrong at a site stays its own trouble."""
         try:
-            after, reply = answer_message(self.states[site], self._guards[site], self._decoded(payload))
+            after, reply = answer_message(self.states[site], self._guards[site], self._decoded(payload), self._read)
             return after, encode(reply)
         except Exception as error:
             return error
@@ -91,3 +94,11 @@ class InProcessEngine:
             known = (payload, decode(payload))
             self._request = known
         return known[1]
+
+    def _read(self, values: Mapping[str, Any], arrays: Mapping[str, Any], kind: Any) -> Any:
+        """What a request holds; most sites get the same one, which nobody changes."""
+        known = self._content
+        if known is None or known[0] is not values or known[1] != kind:
+            known = (values, kind, unpack(values, arrays, kind))
+            self._content = known
+        return known[2]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cache, reduce
 from operator import add
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -195,6 +195,7 @@ class SumPhase(Phase[Request, Sum]):
         return self.take(self.note_sites(board, list(replies)), np.asarray(total, np.float64), 0.0)
 
 
+@cache
 def phase_named(name: str) -> type[Phase[Any, Any]]:
     """The phase that a message is of."""
     for phase in subclasses(Phase):
