@@ -174,7 +174,18 @@ class HeatKernelModel(ClusterMixin, BaseEstimator):  # type: ignore[misc]
                 setattr(model, name, cls._read_fitted(name, file.fitted[name]))
         if file.feature_names:
             model.feature_names_in_ = np.array(file.feature_names, dtype=object)
+        model._validate_params()
+        model._check_parts()
         return model
+
+    def _check_parts(self) -> None:
+        """Refuse a model whose parts do not fit together: it must be able to place a row."""
+        model = self._model
+        tables = {name: np.zeros((1, *shape)) for name, shape in zip(model.view_names, model.shapes, strict=True)}
+        views = check_views(tables, names=model.view_names, widths=model.widths, columns=model.columns)
+        with np.errstate(all="ignore"), Passes(model.rows(views), self.n_clusters_) as scan:
+            scan.assign(model.parameters)
+            model.centers()
 
     @classmethod
     def _read_fitted(cls, name: str, value: Any) -> Any:

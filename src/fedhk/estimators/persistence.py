@@ -163,7 +163,7 @@ def load_model(path: str | os.PathLike[str], classes: Mapping[str, type[Storable
         raise ValueError(f"{os.fspath(path)!r} holds a {file.name!r}; known are {sorted(classes)}.")
     try:
         return known.from_file(file)
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
         raise ValueError(f"{os.fspath(path)!r} lacks a part of a {file.name}: {error}") from error
 
 
