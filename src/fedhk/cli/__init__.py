@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
@@ -25,6 +26,4 @@ def main() -> None:
 def __getattr__(name: str) -> Any:
     if name != "app":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from fedhk.cli.commands import app  # typer and rich may be missing before `main` has looked for them
-
-    return app
+    return import_module("fedhk.cli.commands").app  # typer and rich may be missing before `main` has looked for them

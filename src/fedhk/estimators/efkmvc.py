@@ -35,9 +35,9 @@ class EFKMVC(FederatedModel):
         Most rounds.
     protocol : {"statistics", "auto", "cores", "centers"} or Protocol, default="statistics"
         What a round sends. "statistics": sums in all features, exact, and the default because it loses nothing.
-        "cores": sums in a basis of few directions that sites get once, in few bytes;
-        "auto" is that where views are wide for the number of clusters. "centers": each site's own centres after some
-        passes, averaged (`fedhk.protocols.Averaging`). An object of `fedhk.protocols` has options.
+        "cores": sums in a basis of few directions that sites get once, in few bytes. "auto": "cores" where views are
+        wide for the number of clusters, else "statistics". "centers": each site's own centres after some passes,
+        averaged. An object of `fedhk.protocols` has options.
     participation : fedhk.Participation or None, default=None
         Share of the sites asked in a round, fewest answers for a round to count, and how long to wait; None asks all
         sites, is content with one answer and waits.
@@ -45,13 +45,14 @@ class EFKMVC(FederatedModel):
         beta in [0, 1]: how far each site's own model goes from the global one along its own descent (phase 4 of
         Algorithm 1). 0 gives every site the global model.
     checkpoint : path or None, default=None
-        Folder that holds the state of the run after every exchange; `fit(sites, resume=True)` goes on from there to the
-        same result.
+        Folder that holds the state of the run after every exchange; `fit(sites, resume=True)` goes on from there. The
+        result is that of a run without a stop, but for offsets of sites in this process (`FedHKPerson`), which begin
+        anew.
     privacy : fedhk.privacy.DifferentialPrivacy or None, default=None
         A privacy budget for the whole run: sites add noise to all that they send.
     secure : bool or fedhk.privacy.SecureSummation, default=False
         Whether the server sees sums over all sites only. With `privacy`, sites then share one noise.
-    aggregator : {"sum", "robust", "median", "trimmed"}, default="sum"
+    aggregator : {"sum", "robust", "median", "trimmed"} or Aggregator, default="sum"
         How the statistics of sites are brought together. "robust" holds against sites that lie, if they are fewer than
         a quarter; "sum" is exact, and the default because it loses nothing where sites are honest.
     engine : fedhk.federation.engines.RemoteEngine or None, default=None
@@ -100,7 +101,7 @@ class EFKMVC(FederatedModel):
 
 
 def finish_phases(run: RunChoices) -> list[Phase[Any, Any]]:
-    """How a run ends: own models that are compared with all sites wait for what these have summed up."""
+    """Finish and deliver in one exchange, or one after the other where own models need the summary of all sites."""
     finish = Finish(summary=run.personal.uses_summary)
     deliver = Deliver(run.personal, run.settings.learn_weights)
     return [finish, deliver] if run.personal.uses_summary else [Together((finish, deliver))]

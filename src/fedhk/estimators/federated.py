@@ -61,7 +61,7 @@ SHARED = (
     "tol",
 )
 
-# Parameters that change nothing of what a run gives: a checkpoint may be gone on with under others.
+# Parameters that change nothing of what a run gives: a run may be resumed with other values of these.
 NOT_COMPARED = ("engine", "checkpoint", "participation", "verbose", "random_state")
 
 
@@ -227,7 +227,7 @@ class FederatedModel(ModelParameters, HeatKernelModel):
             folder, plan = Path(self.checkpoint), self._plan(choices)
 
             def save(run: Run) -> None:
-                if run.phase < len(phases):  # own models stay at the sites: after the end, new sites make them again
+                if run.phase < len(phases):  # own models are in no checkpoint: a resumed run must deliver again
                     save_run(folder, run, plan)
 
             hooks.append(save)

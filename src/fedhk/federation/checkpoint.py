@@ -33,7 +33,7 @@ class Checkpoint:
     phase, exchanges, exchange : int
         Where the run stands, as in `Run`.
     board : bytes
-        All entries of the server's board.
+        The entries of the server's board, but for those that end with the process.
     history : tuple of dict
         One record a round.
     pending : dict

@@ -24,7 +24,7 @@ LONGEST_REASON = 300
 
 @dataclass(frozen=True)
 class Run:
-    """Where a run stands between two exchanges: everything that a checkpoint holds.
+    """Where a run stands between two exchanges. A checkpoint holds all of it but `known`.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def conduct(
 
 
 def _advance(phases: Sequence[Phase[Any, Any]], run: Run) -> Run:
-    """Go on to the first phase that is not done; a checkpoint stands where sites are asked next."""
+    """Skip phases that are done, so that a saved run always points to the next phase that asks sites."""
     while run.phase < len(phases) and phases[run.phase].is_done(run.board, run.exchanges):
         run = replace(run, phase=run.phase + 1, exchanges=0)
         if run.phase < len(phases):
@@ -192,8 +192,8 @@ def _record(run: Run, is_round: bool, clients: int, cost: Record) -> Run:
         objective = run.board.get(Minimisation).progress.objective
         record = {"round": len(run.history) + 1, "objective": objective, "clients": clients}
         return replace(run, history=(*run.history, record | _merged(run.pending, cost)), pending=Run().pending)
-    ended = run.history and run.board.get(Minimisation).progress.stop_reason
-    if ended:
+    rounds_over = bool(run.history) and bool(run.board.get(Minimisation).progress.stop_reason)
+    if rounds_over:  # what exchanges after the rounds cost is added to the last record
         return replace(run, history=(*run.history[:-1], run.history[-1] | _merged(run.history[-1], cost)))
     return replace(run, pending=_merged(run.pending, cost))
 

@@ -115,7 +115,7 @@ class DifferentialPrivacy(Option):
         Parameters
         ----------
         phase : str
-            What is released: "ranges", "directions", "cells" or "round".
+            What is released: "ranges", "directions" or "cells"; any other name is that of a round.
         rounds : int, optional
             Rounds of the run; `rounds` of this object by default.
         """

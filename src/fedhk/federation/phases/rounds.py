@@ -60,9 +60,11 @@ class Rounds(Phase[RoundRequest, RoundReply]):
     def combine(self, board: Board, replies: Mapping[str, RoundReply]) -> Board:
         protocol = self._resolved(board)
         board, better, objective = protocol.combine(board, self.context, replies)
-        stand, answered = board.get(Minimisation), digest_names(replies)
-        progress = stand.progress
-        if answered != stand.answered:  # objectives of different rows say nothing about convergence
+        state, answered = board.get(Minimisation), digest_names(replies)
+        progress = state.progress
+        # other sites answered than in the last round: objectives of different rows cannot be compared, so the old one
+        # is set so high that this round does not count as converged
+        if answered != state.answered:
             progress = replace(progress, objective=sys.float_info.max)
         progress = progress.advance(better, objective, max_iter=self.max_rounds, tol=self.tol)
         board = board.put(Minimisation(progress, answered))
@@ -72,7 +74,7 @@ class Rounds(Phase[RoundRequest, RoundReply]):
         return bool(board.get(Minimisation).progress.stop_reason)
 
     def sealed(self, terms: SealedTerms) -> list[Phase[Any, Any]]:
-        self.protocol.as_sums(terms.reason)
+        self.protocol.as_sums(terms.reason)  # raises where this protocol cannot be sent as sums
         learn = self.context.settings.learn_weights
         if terms.noise is not None:
             return [terms.seal(NoisyRounds(learn, terms.noise))]

@@ -45,8 +45,9 @@ class StatisticsReply(RoundReply):
     Parameters
     ----------
     sums : Table of shape (c, features) or (c, directions)
-        Numerators of all views side by side; with fewer bytes means instead, whose size is known; in a basis the moves
-        of the centres that the rows ask for.
+        Of all views side by side. In double precision sums over rows, the numerators. In lower precision means, that
+        is sums divided by weights: their size is that of the rows, so that they can be rounded. In a basis, how far
+        rows pull each centre, divided by its weight.
     weights : tuple of array of shape (c, 1) or (c, d_h)
         As in `fedhk.model.statistics.Statistics`; in a basis their largest.
     costs, masses, objective, rows
@@ -142,16 +143,16 @@ class Statistics(Protocol):
     ----------
     basis : bool or "auto", default=False
         Whether sums are sent in a basis of few directions that sites get once: fewer bytes, and centres stay in the
-        span of the basis. "auto" is where views are wide for the number of clusters, unless a rank is given that
-        constrains nothing: then the exact model is asked for.
+        span of the basis. "auto" uses a basis where it at least halves the numbers that are sent, and never where a
+        rank was given that is too high to constrain the centres.
     precision : {"auto", "double", "single", "half", "byte"}, default="auto"
         What numbers are rounded to on the wire. "byte" has 127 steps to either side for what is sent once (candidates,
         the basis) and for how sites want centres to move, where rounding shrinks with the moves; centres themselves go
         in half precision. "auto" is "byte" in a basis, else "double".
     refresh_every : int or None, default=None
-        In a basis: rounds after which sites send full sums once and the server makes a new basis; 0 is never. None is
-        never where the start was chosen on the sites' candidates, which span the basis, and 5 where `init` gives
-        centres, which do not.
+        In a basis: rounds after which sites send full sums once and the server makes a new basis; 0 is never. The
+        default, None, is 0 where the sites' candidates gave the start, because they give a good basis too, and 5 where
+        `init` gives centres.
 
     Examples
     --------
@@ -301,7 +302,7 @@ class BasisStatistics(Statistics):
         return board, improve(inner, total, learn_weights=context.settings.learn_weights), total.objective
 
     def _refreshes(self, board: Board, context: RoundContext) -> bool:
-        """Whether this round asks for full statistics: at once where no candidates could give a basis."""
+        """Whether this round asks for full statistics: already the first one where centres were given."""
         done, every = board.get(Minimisation).progress.iteration, self.refresh_every or 0
         given = not isinstance(context.settings.init, str)
         return every > 0 and done % every == 0 and (done > 0 or given)
