@@ -145,6 +145,11 @@ class FedHKDiffusion(EFKMVC):
     def _choose(self, clients: dict[str, Views], workers: int) -> RunChoices:
         """What is chosen before any site is asked; refuses what would protect the rounds, and not the anchors."""
         run = super()._choose(clients, workers)
+        if self.view_exponent != EFKMVC.view_exponent:
+            raise ValueError(
+                f"view_exponent={self.view_exponent} has no effect with {type(self).__name__}: views weigh alike in "
+                "the embedding, and rows have one view afterwards. Leave it out."
+            )
         refused = []
         if not isinstance(run.aggregator, SumAggregator):
             refused.append((f"aggregator={self.aggregator!r}", "aggregator='sum'"))

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import numpy as np
 
+from fedhk.data.scaling import MinMaxScaling
 from fedhk.data.views import Views
 from fedhk.federation.aggregators import Aggregator, SumAggregator
 from fedhk.federation.participation import Participation
@@ -97,6 +98,11 @@ def _check_together(
     if terms.noise is not None and settings.heat_coef == "absdev":
         raise ValueError(
             "privacy works with heat_coef='uniform' or 'minmax': with 'absdev' a row far out weighs without bound."
+        )
+    if terms.noise is not None and isinstance(settings.scaling, MinMaxScaling):
+        raise ValueError(
+            "scaling='minmax' has no effect with privacy: before any noise, bounds are all that is known of features, "
+            "and 'standard' divides by them. Use scaling='standard', 'l2' or 'none'."
         )
     if participation.fraction < 1:
         raise ValueError(
