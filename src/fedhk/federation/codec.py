@@ -262,7 +262,7 @@ def _listed_fields(kinds: Mapping[str, Any]) -> list[str]:
 
 
 @cache
-def subclass_named(kind: type, name: Any) -> type:
+def subclass_named(kind: Any, name: Any) -> type:
     """The class of a name among a class and its subclasses, which must have been imported."""
     for found in subclasses(kind):
         if found.__name__ == name:

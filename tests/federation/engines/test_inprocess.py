@@ -86,10 +86,10 @@ def slow_answers(monkeypatch, is_slow, seconds, *, before=True):
     """Make some sites slow, before or after they have computed their answer."""
     answer = inprocess.answer_message
 
-    def slow(site, guard, message):
+    def slow(site, guard, message, *read):
         if before and is_slow(site.name, message):
             time.sleep(seconds)
-        found = answer(site, guard, message)
+        found = answer(site, guard, message, *read)
         if not before and is_slow(site.name, message):
             time.sleep(seconds)
         return found
