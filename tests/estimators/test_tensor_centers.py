@@ -12,8 +12,9 @@ from sklearn.exceptions import NotFittedError
 from sklearn.metrics import adjusted_rand_score
 
 import fedhk
+from federations import resumed_after
 from fedhk import EFKMVC, FedHKParafac2, FedHKTucker, HeatKernelMVC, datasets
-from fedhk.errors import DataError
+from fedhk.errors import CheckpointError, DataError
 from fedhk.protocols import FactorAveraging, Statistics
 from fedhk.tensors import DECOMPOSITIONS
 
@@ -475,3 +476,77 @@ class TestAtOneSite:
         model = HeatKernelMVC(3, decomposition=name, rank=rank, n_init=1, max_iter=3, random_state=0).fit(views)
         assert model.rank_ == (rank if isinstance(rank, tuple) else (rank,))
         assert 0 < model.reconstruction_error_ < 1
+
+
+# -------------------------------------------------------------------------------------------------------- checkpoints
+
+
+def assert_same_fit(one, other):
+    for a, b in zip(one.cluster_centers_, other.cluster_centers_, strict=True):
+        assert_array_equal(a, b)
+    assert (one.objective_, one.n_iter_, one.rank_) == (other.objective_, other.n_iter_, other.rank_)
+    assert one.reconstruction_error_ == other.reconstruction_error_
+    for name in ("round", "objective", "clients", "bytes_up", "refused"):
+        assert [r[name] for r in one.history_] == [r[name] for r in other.history_]
+    for name in ("cluster_factor_", "view_factor_", "core_"):
+        assert_array_equal(getattr(one, name), getattr(other, name))
+    for a, b in zip(one.feature_factors_, other.feature_factors_, strict=True):
+        assert_array_equal(a, b)
+    for site, labels in one.labels_.items():
+        assert_array_equal(labels, other.labels_[site])
+
+
+def basis(**options):
+    return Statistics(basis=True, **options)
+
+
+class TestCheckpoints:
+    @pytest.fixture
+    def sites(self):
+        return datasets.make_sites(
+            2, 40, n_clusters=3, n_features=(14, 9, 11), shift=0.3, separation=5, random_state=5
+        ).sites
+
+    @pytest.mark.parametrize(
+        ("estimator", "options"),
+        [
+            (FedHKTucker, {"rank": (3, 3, 2), "protocol": basis()}),
+            (FedHKTucker, {"rank": (3, 3, 2), "protocol": basis(refresh_every=1, precision="double")}),
+            # a form that is made at the end
+            (FedHKTucker, {"rank": (3, 14, 3), "protocol": basis(precision="half")}),
+            (FedHKTucker, {"rank": "auto", "protocol": FactorAveraging(passes=1)}),
+            (FedHKParafac2, {"rank": 3, "protocol": basis(refresh_every=1)}),
+            (
+                FedHKParafac2,
+                {"rank": 3, "protocol": FactorAveraging(passes=1, precision="half", aggregation="factors")},
+            ),
+        ],
+        ids=str,
+    )
+    def test_a_fit_that_stops_after_any_exchange_goes_on_to_the_same_bits(
+        self, sites, tmp_path, monkeypatch, estimator, options
+    ):
+        options = options | {"n_init": 1, "max_rounds": 2, "tol": 0, "random_state": 0}
+        if estimator is FedHKParafac2:
+            options |= {"init": [view[:3] for view in sites["site-00"]]}
+        expected = estimator(3, **options, checkpoint=tmp_path / "whole").fit(sites)
+        for last in range(1, 4 if "init" in options else 5):
+            model = estimator(3, **options, checkpoint=tmp_path / f"stopped-{last}")
+            assert_same_fit(resumed_after(last, model, sites, monkeypatch), expected)
+
+    @stops_early
+    @pytest.mark.parametrize(
+        ("change", "said"),
+        [
+            ({"rank": (3, 2, 2)}, r"rank=\[3, 3, 2\] there, \[3, 2, 2\] here"),
+            ({"protocol": basis(precision="half")}, r"protocol.precision='auto' there, 'half' here"),
+            ({"protocol": basis(refresh_every=4)}, r"protocol.refresh_every=None there, 4 here"),
+            ({"protocol": FactorAveraging()}, r"protocol.option='Statistics' there, 'FactorAveraging' here"),
+        ],
+        ids=str,
+    )
+    def test_a_checkpoint_of_other_choices_is_refused(self, sites, tmp_path, change, said):
+        options = {"rank": (3, 3, 2), "protocol": basis(), "n_init": 1, "max_rounds": 1, "random_state": 0}
+        FedHKTucker(3, **options, checkpoint=tmp_path / "run").fit(sites)
+        with pytest.raises(CheckpointError, match=f"other settings: .*{said}"):
+            FedHKTucker(3, **options | change, checkpoint=tmp_path / "run").fit(sites, resume=True)

@@ -8,8 +8,8 @@ A message on the wire is 24 bytes of frame and a safetensors body::
     rest      safetensors: arrays, and the metadata {"fedhk": '["<kind>","<site>",<round>,{<values>}]'}
 
 Equal messages have equal bytes, and any flipped bit, cut or addition is refused. The digest finds damage, not forgery:
-it has no key. So what a site claims is checked after it (`expect`, `check_arrays`); secrecy and origin are the
-transport's.
+it has no key. So what a site claims is checked after it, by `expect`, by the codec and by its phase; secrecy and
+origin are the transport's.
 
 Beyond the arrays, a message costs about 80 bytes plus its kind, site name and values, and about 60 bytes plus a name
 for each array: a message "statistics" of site "oslo" with 3 arrays of 10 x 50 numbers 288 bytes, with 9 arrays 680
@@ -22,8 +22,7 @@ header, however it is made: sizes that a header claims are compared with the pay
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
@@ -36,7 +35,7 @@ from safetensors.numpy import save as to_body
 
 from fedhk.errors import MessageError
 
-__all__ = ["DTYPES", "MAX_BYTES", "VERSION", "ArraySpec", "Message", "check_arrays", "decode", "encode", "expect"]
+__all__ = ["DTYPES", "MAX_BYTES", "VERSION", "Message", "decode", "encode", "expect"]
 
 VERSION = 1
 MAX_BYTES = 2**28
@@ -80,28 +79,6 @@ class Message:
     values: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class ArraySpec:
-    """What the receiver expects of one array.
-
-    Parameters
-    ----------
-    shape : tuple of int or None
-        The size along each axis; None is any size.
-    dtypes : tuple of str
-        The allowed data types.
-    finite : bool
-        Whether NaN and infinity are refused.
-    non_negative : bool
-        Whether numbers below zero are refused.
-    """
-
-    shape: tuple[int | None, ...]
-    dtypes: tuple[str, ...] = ("float16", "float32", "float64")
-    finite: bool = True
-    non_negative: bool = False
-
-
 def encode(message: Message) -> bytes:
     """Turn a message into the bytes that `decode` reads; equal messages give equal bytes.
 
@@ -142,7 +119,7 @@ def decode(payload: bytes, *, site: str | None = None, max_bytes: int = MAX_BYTE
     Returns
     -------
     Message
-        Well formed; whether it is what was asked for is for `expect` and `check_arrays`. Its arrays can be written to.
+        Well formed; whether it is what was asked for is for `expect` and the codec. Its arrays can be written to.
 
     Raises
     ------
@@ -183,43 +160,6 @@ def expect(message: Message, *, kind: str | None = None, round: int | None = Non
         if wanted is not None and found != wanted:
             reason = f"message has {name} {found!r}, expected {wanted!r}"
             raise MessageError(reason, message.site if site is None else site)
-
-
-def check_arrays(message: Message, spec: Mapping[str, ArraySpec]) -> None:
-    """Refuse a message whose arrays are not exactly those of ``spec``, by name.
-
-    Raises
-    ------
-    MessageError
-        Naming the site, the array, what was found and what was expected.
-    """
-    missing, unexpected = spec.keys() - message.arrays.keys(), message.arrays.keys() - spec.keys()
-    if missing or unexpected:
-        faults = [f"lacks {_listed(missing)}"] if missing else []
-        faults += [f"has unexpected {_listed(unexpected)}"] if unexpected else []
-        raise MessageError(f"message {message.kind!r} {' and '.join(faults)} among its arrays", message.site)
-    for name, expected in spec.items():
-        fault = _fault(message.arrays[name], expected)
-        if fault:
-            raise MessageError(f"array {name!r} of message {message.kind!r} {fault}", message.site)
-
-
-def _fault(array: NDArray[Any], expected: ArraySpec) -> str | None:
-    """What is wrong with an array, or None."""
-    if array.dtype.name not in expected.dtypes:
-        return f"has dtype {array.dtype.name}, expected {' or '.join(expected.dtypes)}"
-    same_ndim = array.ndim == len(expected.shape)
-    if not same_ndim or any(want not in (None, got) for got, want in zip(array.shape, expected.shape, strict=True)):
-        wanted = ", ".join("any" if size is None else str(size) for size in expected.shape)
-        return f"has shape {array.shape}, expected ({wanted})"
-    if array.size == 0:
-        return None
-    least, most = float(array.min()), float(array.max())  # NaN if any value is
-    if expected.finite and not (math.isfinite(least) and math.isfinite(most)):
-        return f"has {int((~np.isfinite(array)).sum())} of {array.size} values that are NaN or infinite"
-    if expected.non_negative and (least < 0 or (math.isnan(least) and (array < 0).any())):
-        return f"has {int((array < 0).sum())} of {array.size} values below zero"
-    return None
 
 
 def _check_frame(payload: bytes, site: str | None) -> None:
@@ -285,13 +225,6 @@ def _check_booleans(arrays: Mapping[str, NDArray[Any]]) -> None:
 
 def _name_or_none(value: Any) -> str | None:
     return value if isinstance(value, str) and 0 < len(value) <= MAX_NAME and value.isprintable() else None
-
-
-def _listed(names: Iterable[str]) -> str:
-    """The first few names, cut to a length that a log can bear: they may come from anybody."""
-    ordered = sorted(names)
-    shown = ", ".join(repr(name[:60]) for name in ordered[:5])
-    return shown if len(ordered) <= 5 else f"{shown} and {len(ordered) - 5} more"
 
 
 def _short(error: BaseException) -> str:

@@ -13,6 +13,7 @@ from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 
 from federations import (
+    Stop,
     TestEngine,
     assert_same_model,
     fit_recorded,
@@ -26,9 +27,11 @@ from federations import (
     with_field,
 )
 from fedhk import EFKMVC, FedHKParafac2, FedHKTucker, HeatKernelMVC, datasets
+from fedhk.federation.checkpoint import load_run, resume_phase, save_run
 from fedhk.federation.engines import inprocess
 from fedhk.federation.entries import Basis, Result, Space
 from fedhk.federation.protocols.statistics import MovesRequest, StatisticsRequest, _reply
+from fedhk.federation.run import Run
 from fedhk.federation.table import PRECISIONS, Table
 from fedhk.model import rows as model_rows
 from fedhk.model.statistics import Statistics as RowStatistics
@@ -427,6 +430,22 @@ class TestAbsences:
         assert all(record["refused"] == {} for record in run.history)
         assert "References" in published(engine.sent[4][LIAR])
         assert np.isfinite(np.hstack(parameters_of(run).centers)).all()
+
+
+def test_a_run_that_stops_again_and_again_goes_on_to_the_same_bits(sites, tmp_path):
+    plan = tensor_plan(precision="byte", refresh_every=2, max_rounds=6, heat_coef="minmax", view_weights="learned")
+    expected, _ = run_sites(plan, sites, fraction=0.7)
+    run, stored = Run(), {"seed": plan.seed}
+
+    def save_then_stop(current):
+        save_run(tmp_path, current, stored)
+        raise Stop
+
+    for _ in range(9):  # as many exchanges as there are
+        with pytest.raises(Stop):
+            run_sites(plan, sites, fraction=0.7, run=resume_phase(run, plan.phases()), after=[save_then_stop])
+        run, _ = load_run(tmp_path, stored)
+    assert_same_model(run_sites(plan, sites, fraction=0.7, run=run)[0], expected)
 
 
 # ----------------------------------------------------------------------------------------------------------------- lies
