@@ -96,7 +96,7 @@ class Board:
         }
 
 
-def entry_type(name: str, base: type[Entry] = Shared) -> type[Entry]:
+def entry_type(name: str, base: Any = Shared) -> type[Entry]:
     """The type of an entry that was sent under this name; types that others are derived from are not sent."""
     try:
         found = subclass_named(base, name)
