@@ -14,6 +14,8 @@ from fedhk.data.folders import read_federation
 
 NAMES = ("oslo", "pisa", "rome")
 
+pytestmark = pytest.mark.slow
+
 
 def groups(running):
     return [process.pid for process, _ in running.processes.values()]
