@@ -136,10 +136,10 @@ class TestSites:
             assert (message.kind, message.site, message.round) == ("describe", site, 0)
 
     def test_whatever_goes_wrong_at_a_site_stays_its_own_trouble(self, sites, monkeypatch):
-        def broken(site, guard, message):
+        def broken(site, guard, message, *known):
             if site.name == LIAR:
                 raise ZeroDivisionError("at home")
-            return answer(site, guard, message)
+            return answer(site, guard, message, *known)
 
         answer = inprocess.answer_message
         monkeypatch.setattr(inprocess, "answer_message", broken)
