@@ -28,7 +28,7 @@ class TestWarnings:
     def test_a_fit_that_did_not_converge_is_one_plain_note(self, hospitals, tmp_path):
         result = call("fit", hospitals, "-k", 3, "--max-rounds", 1, "--out", tmp_path / "run", "--json")
         (line,) = result.stderr.strip().splitlines()
-        assert line.startswith("Note: EFKMVC did not converge. ")
+        assert line.startswith("Note: EFKMVC did not converge within max_rounds=1. ")
         assert "Warning" not in line
         assert ".py" not in line
         assert json.loads(result.stdout)["converged"] is False

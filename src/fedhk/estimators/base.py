@@ -143,12 +143,17 @@ class HeatKernelModel(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return ModelFile(
             name=type(self).__name__,
             params=storable_params(params),
-            fitted={name: getattr(self, name) for name in self._stored if hasattr(self, name)},
+            fitted=self._fitted_values(),
             feature_names=tuple(str(name) for name in getattr(self, "feature_names_in_", ())),
             dtype=self._dtype.name,
             single_table=self._single_table,
             model=self._model,
         )
+
+    def _fitted_values(self) -> dict[str, Any]:
+        """Fitted attributes that a file keeps, but for those that are empty: sites that tell nothing leave nothing."""
+        known = {name: getattr(self, name) for name in self._stored if hasattr(self, name)}
+        return {name: value for name, value in known.items() if not (isinstance(value, list | dict) and not value)}
 
     def _repr_html_inner(self) -> str:
         """What a notebook shows: once fitted what was found, and the parameters."""
