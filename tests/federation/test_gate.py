@@ -63,7 +63,7 @@ class Noted(Guard):
     def __init__(self):
         self.asked = []
 
-    def admit(self, site, request, entries):  # noqa: ARG002
+    def admit(self, site, request, entries):
         self.asked.append((request, [type(entry).__name__ for entry in entries]))
 
 

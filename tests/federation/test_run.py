@@ -344,14 +344,14 @@ def test_a_phase_of_ones_own_is_one_class(sites):
     class CountRows(Phase):
         name, request_type, reply_type = "count rows of a test", Count, Count
 
-        def request(self, board):  # noqa: ARG002
+        def request(self, board):
             return Count(0)
 
         @staticmethod
         def answer(site, request):
             return Count(site.views.n_rows + request.rows)
 
-        def check(self, board, reply, site):  # noqa: ARG002
+        def check(self, board, reply, site):
             if reply.rows < 0:
                 raise MessageError("fewer rows than none", site)
 

@@ -44,7 +44,7 @@ class Capped(Aggregator):
 
     rows: float = 100.0
 
-    def statistics(self, sites, parameters):  # noqa: ARG002
+    def statistics(self, sites, parameters):
         return reduce(add, (site.scaled(min(1.0, self.rows / max(site.rows, 1.0))) for site in sites))
 
     def candidates(self, sites):
@@ -59,12 +59,12 @@ class TestCapped(AggregatorChecks):
 
 
 class First(Capped):
-    def statistics(self, sites, parameters):  # noqa: ARG002
+    def statistics(self, sites, parameters):
         return sites[0]
 
 
 class Negative(Capped):
-    def statistics(self, sites, parameters):  # noqa: ARG002
+    def statistics(self, sites, parameters):
         return sites[0].scaled(-1.0)
 
 

@@ -39,17 +39,17 @@ class TestFirstCluster(ComponentChecks):
 
 
 class Sure(FirstCluster):
-    def confirm(self, own, first, second):  # noqa: ARG002
+    def confirm(self, own, first, second):
         return {self.name: 1.0}
 
 
 class Unnamed(FirstCluster):
-    def confirm(self, own, first, second):  # noqa: ARG002
+    def confirm(self, own, first, second):
         return {"other": 0.0}
 
 
 class OneSided(FirstCluster):
-    def confirm(self, own, first, second):  # noqa: ARG002
+    def confirm(self, own, first, second):
         return {
             self.name: float(np.clip(np.abs(first.step).sum(), 0, 1)),
         }

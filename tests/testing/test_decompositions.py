@@ -41,7 +41,7 @@ class Separate(Decomposition[SeparateFactors]):
     name: ClassVar[str] = "separate"
     factors_class: ClassVar[type[Factors]] = SeparateFactors
 
-    def limits(self, n_clusters, widths, names=None):  # noqa: ARG002
+    def limits(self, n_clusters, widths, names=None):
         return (Limit("", min(widths), "the narrowest view"),)
 
     def start(self, centers, rank, generator):
@@ -73,7 +73,7 @@ class TestSeparate(DecompositionChecks):
 
 
 class Overshoots(Separate):
-    def fit_core(self, factors, targets, weights):  # noqa: ARG002
+    def fit_core(self, factors, targets, weights):
         return replace(factors, table=3 * targets - 2 * factors.table)
 
 

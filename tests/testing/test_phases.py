@@ -132,18 +132,18 @@ class CountObserved(SumPhase[Nothing]):
     name: ClassVar[str] = "count observed"
     request_type: ClassVar[Any] = Nothing
 
-    def request(self, board):  # noqa: ARG002
+    def request(self, board):
         return Nothing()
 
     def size(self, board):
         return len(board.get(Schema).names)
 
     @staticmethod
-    def vector(site, request):  # noqa: ARG004
+    def vector(site, request):
         tables = site.aligned_views().tables
         return np.array([0.0 if table is None else float(np.isfinite(table).sum()) for table in tables])
 
-    def take(self, board, total, noise):  # noqa: ARG002
+    def take(self, board, total, noise):
         return board.put(ObservedCells(tuple(total.tolist())))
 
 
@@ -156,7 +156,7 @@ class Loose(CountObserved):
     name = "loose"
 
     @staticmethod
-    def sensitivity(request, neighbours):  # noqa: ARG004
+    def sensitivity(request, neighbours):
         return 0.5
 
 
@@ -186,7 +186,7 @@ class Trusting(CountObserved):
 class Brittle(CountObserved):
     name = "brittle"
 
-    def check_vector(self, board, values, site):  # noqa: ARG002
+    def check_vector(self, board, values, site):
         if values[0] < 0:
             raise KeyError(site)
 
@@ -194,7 +194,7 @@ class Brittle(CountObserved):
 class Endless(CountObserved):
     name = "endless"
 
-    def is_done(self, board, exchanges):  # noqa: ARG002
+    def is_done(self, board, exchanges):
         return False
 
 
