@@ -37,7 +37,7 @@ class Wire:
     def nodes(self) -> Collection[int]:
         return [node for node in self.sites if node not in self.gone]
 
-    def send(self, payloads: Mapping[int, bytes], timeout: float) -> dict[int, bytes | Exception]:  # noqa: ARG002
+    def send(self, payloads: Mapping[int, bytes], timeout: float) -> dict[int, bytes | Exception]:
         self.sent.append(payloads)
         return {node: self._answer(node, payload) for node, payload in payloads.items()}
 
