@@ -29,8 +29,8 @@ from fedhk.federation.phases import load_phases
 from fedhk.federation.phases.deliver import Outcome
 from fedhk.federation.remote.delivery import WriteModel, write_outcome
 from fedhk.federation.remote.greet import Greet
-from fedhk.federation.remote.guard import PolicyGuard
 from fedhk.federation.remote.policy import Policy
+from fedhk.federation.remote.policy_guard import PolicyGuard
 from fedhk.federation.site import Site
 from fedhk.federation.stored import pack_entries, read_file, unpack_board, write_file
 

@@ -16,8 +16,8 @@ from fedhk.federation.phases.deliver import DeliverRequest
 from fedhk.federation.phases.describe import DescribeRequest
 from fedhk.federation.phases.frame import Offset
 from fedhk.federation.remote.greet import Greet
-from fedhk.federation.remote.guard import PolicyGuard
 from fedhk.federation.remote.policy import Policy
+from fedhk.federation.remote.policy_guard import PolicyGuard
 from fedhk.federation.remote.site import NO_VIEWS
 from fedhk.federation.site import Site
 from fedhk.personal.options import GradientStep
