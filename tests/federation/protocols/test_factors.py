@@ -321,6 +321,11 @@ def test_lower_precision_finds_the_same_clusters_in_smaller_messages(monkeypatch
         model, engine = fit_recorded(model, data.sites, monkeypatch)
         scores.append(adjusted_rand_score(truth, np.concatenate([model.labels_[s] for s in data.site_labels])))
         first = engine.phases.index("round")
+        for direction, messages in (("bytes_up", engine.received), ("bytes_down", engine.sent)):
+            lengths = [sum(map(len, exchange.values())) for exchange in messages]
+            expected = [sum(lengths[: first + 1]), *lengths[first + 1 : -2], sum(lengths[-2:])]
+            assert [record[direction] for record in model.history_] == expected
+        assert all(np.isfinite(record["objective"]) for record in model.history_)
         sizes.append(
             [
                 sum(len(m) for exchange in messages[first + 1 : first + 4] for m in exchange.values())

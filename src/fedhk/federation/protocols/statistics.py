@@ -170,6 +170,8 @@ class Statistics(Protocol):
     def __post_init__(self) -> None:
         if self.basis not in (True, False, "auto"):
             raise ValueError(f"basis={self.basis!r} must be True, False or 'auto'.")
+        if not isinstance(self.basis, str):
+            object.__setattr__(self, "basis", bool(self.basis))
         if self.precision not in ("auto", *PRECISIONS):
             raise ValueError(f"precision={self.precision!r} must be one of {('auto', *PRECISIONS)}.")
         if self.refresh_every is not None:
