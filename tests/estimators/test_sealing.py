@@ -137,6 +137,7 @@ def sealed_terms(model, sites):
         aggregator=make_aggregator("sum"),
         participation=Participation(),
         max_rounds=model.max_rounds,
+        tol=1e-5,
     )
 
 

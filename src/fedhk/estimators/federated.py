@@ -157,6 +157,7 @@ class FederatedModel(ModelParameters, HeatKernelModel):
                 aggregator=choices.aggregator,
                 participation=self.participation or Participation(),
                 max_rounds=int(self.max_rounds),
+                tol=float(self.tol),
             )
             run, choices = self._open(choices, resume=resume)
             phases = terms.compose(self.phases(choices))
@@ -189,25 +190,8 @@ class FederatedModel(ModelParameters, HeatKernelModel):
         personal.check_sites(list(clients))
         protocol, aggregator = make_protocol(self.protocol), make_aggregator(self.aggregator)
         check_together(protocol, aggregator, settings)
-        self._check_noisy_rounds()
         seed = int(check_generator(self.random_state).integers(2**31))
         return RunChoices(settings, protocol, aggregator, personal, seed, workers)
-
-    def _check_noisy_rounds(self) -> None:
-        """Refuse settings of the rounds that have no effect where a number of noisy rounds shares a budget."""
-        if self.privacy is None:
-            return
-        rounds = self.privacy.rounds
-        if rounds < self.max_rounds != FederatedModel.max_rounds:
-            raise ValueError(
-                f"max_rounds={self.max_rounds} is above the rounds={rounds} that share the privacy budget: give "
-                f"DifferentialPrivacy(rounds={self.max_rounds}), or leave max_rounds out."
-            )
-        if self.tol not in (0, ModelParameters.tol):
-            raise ValueError(
-                f"tol={self.tol} has no effect with privacy: noise hides when the objective settles, and all rounds "
-                "that share the budget are run. Leave tol out."
-            )
 
     def _personal(self) -> Personal:
         """What a site's own model may take from its rows."""

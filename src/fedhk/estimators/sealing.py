@@ -13,6 +13,7 @@ import numpy as np
 
 from fedhk.data.scaling import MinMaxScaling
 from fedhk.data.views import Views
+from fedhk.estimators.choices import ModelParameters
 from fedhk.federation.aggregators import Aggregator, SumAggregator
 from fedhk.federation.participation import Participation
 from fedhk.federation.phases.scales import MOST_POWER, largest_values
@@ -37,6 +38,7 @@ def make_sealed_terms(
     aggregator: Aggregator,
     participation: Participation,
     max_rounds: int,
+    tol: float,
 ) -> SealedTerms:
     """Check what privacy and secure sums ask of the other parameters, and say how sums are sealed.
 
@@ -56,6 +58,8 @@ def make_sealed_terms(
         Who takes part in a round.
     max_rounds : int
         Most rounds.
+    tol : float
+        When rounds without noise end.
 
     Returns
     -------
@@ -80,6 +84,11 @@ def make_sealed_terms(
     if masks is not None:
         _check_masks(masks, privacy, clients, settings)
     if noise is not None:
+        if tol not in (0, ModelParameters.tol):
+            raise ValueError(
+                f"tol={tol} has no effect with privacy: noise hides when the objective settles, and all rounds that "
+                "share the budget are run. Leave tol out."
+            )
         _check_budget(noise.privacy, masks, clients)
         if any(views.n_rows for views in clients.values()):  # sites elsewhere do not say how many rows they have
             _warn_of_noise(noise, masks, clients, settings)
