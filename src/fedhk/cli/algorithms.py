@@ -182,7 +182,3 @@ def drop_costs(outcome: Outcome) -> Outcome:
     known = model.get_params(deep=False)
     model.set_params(**{k: v for k, v in {"verbose": 0, "checkpoint": None, "engine": None}.items() if k in known})
     return outcome
-
-
-# until cli/flower says collect_models and drop_costs
-federated, forgetting = collect_models, drop_costs

@@ -4,10 +4,3 @@
 `maps`, `features`, `tables` and `noise` show it and `page` puts it together. Words, charts and the plain data that
 all of it is made of are in `fedhk.summary`.
 """
-
-import importlib
-from typing import Any
-
-
-def __getattr__(name: str) -> Any:  # until the CLI imports fedhk.report.run
-    return getattr(importlib.import_module("fedhk.report.run"), name)

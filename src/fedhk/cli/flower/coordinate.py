@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedhk._files import replacing, write_atomically
-from fedhk.cli.algorithms import ALGORITHMS, Outcome, SiteFacts, federated, forgetting
+from fedhk.cli.algorithms import ALGORITHMS, Outcome, SiteFacts, collect_models, drop_costs
 from fedhk.cli.config import Config, read_config
 from fedhk.cli.console import exit_code, to_json
 from fedhk.cli.fit import check_same
@@ -61,7 +61,7 @@ def fit_remote(
 ) -> dict[str, Any]:
     """Run a configuration over sites that are elsewhere and write its run folder; returns the summary."""
     from fedhk.federation.engines.remote import RemoteSites
-    from fedhk.report import write_report
+    from fedhk.report.run import write_report
 
     check_free(out, force=force, resume=resume)
     if resume and is_under_way(out):
@@ -72,10 +72,10 @@ def fit_remote(
         engine = RemoteSites(transport, expected=sites, wait_for=wait_for, wait=wait)
         own = {"random_state": config.seed, "checkpoint": checkpoint, "engine": engine, "verbose": 0}
         model = ALGORITHMS[config.algorithm].make(parameters | own).fit(resume=resume)
-        outcome = federated(model)
+        outcome = collect_models(model)
         outcome.sites = _facts(engine, outcome)
         with replacing(out) as draft:
-            summary = write_run(draft, forgetting(outcome), config)
+            summary = write_run(draft, drop_costs(outcome), config)
             write_report(draft, title=out.name)
             return summary
 

@@ -76,7 +76,7 @@ def run_local(config: Config, out: Path, *, force: bool = False) -> dict[str, An
     """Start everything, run, gather, end everything; returns the summary."""
     from fedhk.data.folders import read_federation
     from fedhk.errors import DataError
-    from fedhk.report import write_report
+    from fedhk.report.run import write_report
 
     if config.data is None:
         raise DataError("a folder with one sub-folder per site is needed.")
