@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 
 from fedhk.data.clients import check_clients
 from fedhk.data.scaling import make_scaling
@@ -281,3 +281,16 @@ def resumed_after(last, model, sites, monkeypatch):
         with pytest.raises(Stop):
             model.fit(sites)
     return model.fit(sites, resume=True)
+
+
+def objectives(run):
+    """The objective of every round, and at the end."""
+    return [record["objective"] for record in run.history] + [run.board.get(Result).objective]
+
+
+def assert_near(one, other, atol):
+    """Two runs ended with nearly the same model, by nearly the same way."""
+    for a, b in zip(parameters_of(one).centers, parameters_of(other).centers, strict=True):
+        assert_allclose(a, b, rtol=0, atol=atol)
+    assert_allclose(parameters_of(one).view_weights, parameters_of(other).view_weights, rtol=0, atol=atol)
+    assert_allclose(objectives(one), objectives(other), rtol=atol)

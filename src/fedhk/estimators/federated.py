@@ -200,6 +200,8 @@ class FederatedModel(ModelParameters, HeatKernelModel):
 
     def _open(self, choices: RunChoices, *, resume: bool) -> tuple[Run, RunChoices]:
         """A new run, or the one that the checkpoint holds, with its seed."""
+        if self.checkpoint is None and not resume:
+            return Run(), choices
         folder = None if self.checkpoint is None else Path(self.checkpoint)
         run, plan = open_checkpoint(folder, self._plan(choices), resume=resume)
         return run, replace(choices, seed=int(plan["seed"]))

@@ -16,7 +16,6 @@ from fedhk.data.scaling import Reference
 from fedhk.data.views import Views
 from fedhk.model.preparation import site_moments
 from fedhk.model.rows import Rows
-from fedhk.model.transforms import RowTransform
 from fedhk.personal.shares import PRIOR_ROWS
 
 # A site's spread is believed within these factors of the common one; beyond them a feature is nearly constant there.
@@ -24,7 +23,7 @@ LEAST_RATIO, MOST_RATIO = 0.2, 5.0
 
 
 @dataclass(frozen=True)
-class Calibration(RowTransform):
+class Calibration:
     """How rows of all sites are brought to one space.
 
     Parameters

@@ -12,10 +12,12 @@ from sklearn.metrics import adjusted_rand_score
 
 from federations import (
     TestEngine,
+    assert_near,
     assert_same_model,
     fit_recorded,
     make_plan,
     make_sites,
+    objectives,
     parameters_of,
     published,
     read_reply,
@@ -25,7 +27,6 @@ from federations import (
 )
 from fedhk import FedHKParafac2, FedHKTucker, datasets
 from fedhk.federation.engines import inprocess
-from fedhk.federation.entries import Result
 from fedhk.federation.protocols.averaging import LocalCenters
 from fedhk.federation.protocols.factors import OwnFactors, read_form
 from fedhk.federation.table import PRECISIONS
@@ -67,17 +68,6 @@ def sites(data):
 @pytest.fixture(scope="module")
 def start(data):
     return [view[[0, 40, 100]] for view in data.views]
-
-
-def objectives(run):
-    return [record["objective"] for record in run.history] + [run.board.get(Result).objective]
-
-
-def assert_near(one, other, atol):
-    for a, b in zip(parameters_of(one).centers, parameters_of(other).centers, strict=True):
-        assert_allclose(a, b, rtol=0, atol=atol)
-    assert_allclose(parameters_of(one).view_weights, parameters_of(other).view_weights, rtol=0, atol=atol)
-    assert_allclose(objectives(one), objectives(other), rtol=atol)
 
 
 FORMS = [("tucker", (3, 3, 2)), ("tucker", (2, 2, 3)), ("parafac2", 3)]

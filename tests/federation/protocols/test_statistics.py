@@ -15,6 +15,7 @@ from sklearn.metrics import adjusted_rand_score
 from federations import (
     Stop,
     TestEngine,
+    assert_near,
     assert_same_model,
     fit_recorded,
     make_plan,
@@ -29,7 +30,7 @@ from federations import (
 from fedhk import EFKMVC, FedHKParafac2, FedHKTucker, HeatKernelMVC, datasets
 from fedhk.federation.checkpoint import load_run, resume_phase, save_run
 from fedhk.federation.engines import inprocess
-from fedhk.federation.entries import Basis, Result, Space
+from fedhk.federation.entries import Basis, Space
 from fedhk.federation.protocols.statistics import MovesRequest, StatisticsRequest, _reply
 from fedhk.federation.run import Run
 from fedhk.federation.table import PRECISIONS, Table
@@ -212,17 +213,6 @@ def sites(wide):
 @pytest.fixture(scope="module")
 def start(wide):
     return [view[[0, 40, 100]] for view in wide.views]
-
-
-def objectives(run):
-    return [record["objective"] for record in run.history] + [run.board.get(Result).objective]
-
-
-def assert_near(one, other, atol):
-    for a, b in zip(parameters_of(one).centers, parameters_of(other).centers, strict=True):
-        assert_allclose(a, b, rtol=0, atol=atol)
-    assert_allclose(parameters_of(one).view_weights, parameters_of(other).view_weights, rtol=0, atol=atol)
-    assert_allclose(objectives(one), objectives(other), rtol=atol)
 
 
 FORMS = [("tucker", (3, 3, 2)), ("tucker", (2, 2, 3)), ("parafac2", 3)]
