@@ -15,9 +15,9 @@ from fedhk.model.parameters import Parameters
 from fedhk.model.passes import Passes
 from fedhk.model.preparation import prepare
 from fedhk.model.rows import Rows
+from fedhk.personal.component import PASSES, OwnModel, fit_components
 from fedhk.personal.factors import choose_centers
 from fedhk.personal.offset import Shift
-from fedhk.personal.own_model import PASSES, fit_own_model
 from fedhk.personal.sizes import Sizes
 from fedhk.personal.spread import Spread
 from fedhk.personal.view_weights import ViewWeights
@@ -92,8 +92,10 @@ def own_model(
     if learn_weights:
         share, pull = (view_weights, 0.0) if view_pull is None else (1.0, view_pull)
         components.append(ViewWeights(share=share, pull=pull))
-    spreads = [Spread(summary=summary)] if summary is not None and spread == "auto" else []
-    return fit_own_model(rows, common, components, spreads, passes=passes)
+    own = OwnModel.start(rows, common)
+    if summary is not None and spread == "auto":
+        own = Spread(summary=summary).fit_rows(own)
+    return fit_components(own, components, passes=passes)
 
 
 def own_of(model, views, **given):

@@ -22,6 +22,7 @@ from fedhk.personal.calibration import measure_frame
 from fedhk.personal.frame import (
     EMBEDDING_SHARES,
     MOST_SITE_INFORMATION,
+    Search,
     choose_calibration,
     choose_embedding_calibration,
     hold_much,
@@ -38,7 +39,7 @@ class Federation:
     """Sites and a server in one process: what a federated run does with the functions of `fedhk.personal`."""
 
     def __init__(self, data, n_clusters, seed=0, **changes):
-        self.data, self.seed = data, seed
+        self.data = data
         self.settings = settings(n_clusters, n_init=5, **changes)
         self.views = {site: check_views(list(views)) for site, views in data.sites.items()}
         first = next(iter(self.views.values()))
@@ -51,10 +52,10 @@ class Federation:
         count = candidates_per_site(n_clusters, len(rows))
         found = [site_candidates(r, count, np.random.RandomState(seed + i)) for i, r in enumerate(rows)]
         frames = [measure_frame(views, self.references) for views in self.views.values()]
-        self.inputs = (found, frames, self.references, self.names, self.settings)
+        self.search = Search(found, frames, self.references, self.names, self.settings, seed)
 
     def choose(self, shares=None):
-        return choose_calibration(*self.inputs, shares=shares, seed=self.seed)
+        return choose_calibration(self.search, shares)
 
     def fit(self, rounds=20):
         """The calibration, and the labels of each site's own model."""
@@ -114,20 +115,20 @@ def test_given_shares_are_kept(shifted):
 
 
 def test_the_start_is_free_and_candidates_have_spread_1(shifted):
-    found, frames, references, names, chosen = shifted.inputs
-    formed = replace(chosen, form=LowRankForm("tucker", "auto"))
-    calibration, start, rows = choose_calibration(found, frames, references, names, formed, shares=None, seed=0)
+    formed = replace(shifted.settings, form=LowRankForm("tucker", "auto"))
+    calibration, start, rows = choose_calibration(replace(shifted.search, settings=formed), None)
     assert not isinstance(start, LowRankParameters)
     for view, table in enumerate(rows.views.tables):
         square = np.square(table).sum(axis=1) + rows.spread[:, view]
         assert np.average(square, weights=rows.sample_weight) == pytest.approx(1.0)
-    assert len(calibration.factors) == len(names)
+    assert len(calibration.factors) == len(shifted.names)
 
 
 def test_a_site_without_candidates_changes_nothing(shifted):
-    found, frames, *rest = shifted.inputs
+    found, frames = shifted.search.candidates, shifted.search.frames
     nothing = replace(found[0], points=found[0].points[:0], sizes=np.zeros(0), spreads=found[0].spreads[:0])
-    calibration, start, _ = choose_calibration([*found, nothing], [*frames, frames[0]], *rest, shares=None, seed=0)
+    search = replace(shifted.search, candidates=[nothing, *found], frames=[frames[0], *frames])
+    calibration, start, _ = choose_calibration(search, None)
     expected, plain, _ = shifted.choose()
     assert calibration == expected
     assert_array_equal(start.centers[0], plain.centers[0])
@@ -135,20 +136,22 @@ def test_a_site_without_candidates_changes_nothing(shifted):
 
 class TestEmbedding:
     def choose(self, federation, shares=None):
-        return choose_embedding_calibration(*federation.inputs, shares=shares, seed=federation.seed)
+        return choose_embedding_calibration(federation.search, shares)
 
     def test_sites_that_measure_differently_lose_a_part_of_their_means(self, shifted):
         (calibration,), rows = self.choose(shifted)
         assert (calibration.shift, calibration.spread) == EMBEDDING_SHARES
         assert not calibration.offsets  # they follow round clusters
-        assert rows.n_rows == sum(len(found.sizes) for found in shifted.inputs[0])
+        assert rows.n_rows == sum(len(found.sizes) for found in shifted.search.candidates)
 
     def test_sites_that_measure_alike_keep_them(self):
         data = datasets.make_sites(5, 400, n_clusters=4, shift=0, scale=0, class_mix=0.5, random_state=0)
         federation = Federation(data, 4)
         calibrations, rows = self.choose(federation)
         assert calibrations == ()
-        assert_allclose(np.hstack(rows.views.tables), np.vstack([found.points for found in federation.inputs[0]]))
+        assert_allclose(
+            np.hstack(rows.views.tables), np.vstack([found.points for found in federation.search.candidates])
+        )
 
     def test_given_shares_are_kept(self, shifted):
         assert self.choose(shifted, (0.3, 0.1))[0][0].shift == 0.3

@@ -9,11 +9,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 from fedhk.data.views import check_views
 from fedhk.federation.codec import pack, unpack
 from fedhk.model.cluster_summary import summarise_clusters
+from fedhk.model.descent import improve
 from fedhk.model.rows import Rows
 from fedhk.personal.calibration import Calibration
 from fedhk.personal.component import REPORTED
-from fedhk.personal.options import GradientStep, Personal, Personalization
-from personal_sites import assign, moved_site
+from fedhk.personal.options import GradientStep, Personal, Personalization, SiteInputs
+from fedhk.tensors.low_rank import LowRankForm, LowRankParameters
+from personal_sites import assign, moved_site, scan
 
 
 class TestRefusals:
@@ -85,6 +87,15 @@ def summary(model):
     return summarise_clusters(rows, model.parameters, assign(rows, model.parameters)[1])
 
 
+def rows_of(model, n=200):
+    return Rows(check_views(moved_site(1, n, shift=0.8), min_rows=0), model.references)
+
+
+def take_step(model, rows, step, learn_weights=False):
+    """The parameters of a site after one gradient step."""
+    return GradientStep(step).fit_rows(SiteInputs(model, rows, (), (), "rome", learn_weights, 1)).parameters
+
+
 class TestGradientStep:
     def test_0_gives_the_global_model(self, model):
         found = fit(GradientStep(), model, moved_site(1, shift=0.5))
@@ -97,6 +108,36 @@ class TestGradientStep:
         found = [fit(GradientStep(step), model, moved_site(1, shift=0.5)) for step in (0.0, 0.5, 1.0)]
         objectives = [outcome.objective for outcome in found]
         assert objectives == sorted(objectives, reverse=True)
+
+    def test_0_is_the_global_model_and_1_the_full_update(self, model):
+        rows = rows_of(model)
+        assert take_step(model, rows, 0.0, learn_weights=True) is model.parameters
+        full = take_step(model, rows, 1.0, learn_weights=True)
+        expected = improve(model.parameters, scan(rows, model.parameters), learn_weights=True)
+        for one, other in zip(full.centers, expected.centers, strict=True):
+            assert_allclose(one, other, atol=1e-12)
+        assert_allclose(full.view_weights, expected.view_weights)
+
+    def test_a_longer_step_never_has_a_higher_objective(self, model):
+        rows = rows_of(model)
+        found = [scan(rows, take_step(model, rows, step)).objective for step in np.linspace(0, 1, 6)]
+        assert found == sorted(found, reverse=True)
+
+    @pytest.mark.parametrize("step", [0.3, 1.0])
+    def test_view_weights_stay_weights(self, model, step):
+        own = take_step(model, rows_of(model), step, learn_weights=True)
+        assert own.view_weights.sum() == pytest.approx(1.0)
+        assert own.view_weights.min() >= 0
+        fixed = take_step(model, rows_of(model), step)
+        assert_array_equal(fixed.view_weights, model.parameters.view_weights)
+
+    def test_a_site_without_rows_has_the_global_model(self, model):
+        assert take_step(model, rows_of(model, 0), 1.0, learn_weights=True) is model.parameters
+
+    def test_centres_of_low_rank_become_free(self, model):
+        formed = LowRankForm("tucker", (2, 3, 2)).constrain(model.parameters, model.view_names)
+        found = take_step(replace(model, parameters=formed), rows_of(model), 0.5)
+        assert not isinstance(found, LowRankParameters)
 
 
 class TestPersonalization:

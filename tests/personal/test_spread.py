@@ -32,12 +32,13 @@ class TestSpread(ComponentChecks):
     def collect(self, own):
         labels = assign(own.rows, own.common)[1]
         whole = LabelledRows(joint_rows(own.rows), np.hstack(own.common.centers)[labels])
-        return Evidence(own, [whole.take(half) for half in split_by_clusters(labels)], whole)
+        halves = [LabelledRows(*(part[half] for part in whole)) for half in split_by_clusters(labels)]
+        return Evidence(own, halves, whole)
 
 
-def found_factors(pool, rows, seed=0):
+def found_factors(pool, rows):
     """By how much the site's references are wider than the common ones, and the share."""
-    own = Spread(summary=pool[3]).fit_rows(OwnModel.start(rows, pool[1].parameters), seed)
+    own = Spread(summary=pool[3]).fit_rows(OwnModel.start(rows, pool[1].parameters))
     pairs = zip(own.rows.references, rows.references, strict=True)
     return np.concatenate([a.scale / b.scale for a, b in pairs]), own.shares["spread"]
 
@@ -95,7 +96,7 @@ class TestScales:
         model, labels = fit_model(views, 2)
         rows = Rows(check_views(views), model.references)
         summary = summarise_clusters(rows, model.parameters, labels)
-        scaled = Spread(summary=summary).fit_rows(OwnModel.start(rows, model.parameters), 0).rows
+        scaled = Spread(summary=summary).fit_rows(OwnModel.start(rows, model.parameters)).rows
         assert np.isinf(scaled.references[0].scale[3])
         assert np.isfinite(joint_rows(scaled)).all()
 
@@ -113,7 +114,7 @@ class TestScales:
         rows = site_rows(pool, 0, 300, self.FACTORS)
         rows = replace(rows, references=tuple(replace(r, unit_rows=True) for r in rows.references))
         own = OwnModel.start(rows, pool[1].parameters)
-        assert Spread(summary=pool[3]).fit_rows(own, 0) is own
+        assert Spread(summary=pool[3]).fit_rows(own) is own
 
 
 def test_the_most_likely_scale_by_search():

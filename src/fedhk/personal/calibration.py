@@ -14,6 +14,7 @@ import numpy as np
 from fedhk._typing import FloatArray
 from fedhk.data.scaling import Reference
 from fedhk.data.views import Views
+from fedhk.model.joint import split_joint
 from fedhk.model.preparation import site_moments
 from fedhk.model.rows import Rows
 from fedhk.personal.shares import PRIOR_ROWS
@@ -24,40 +25,18 @@ LEAST_RATIO, MOST_RATIO = 0.2, 5.0
 
 @dataclass(frozen=True)
 class Calibration:
-    """How rows of all sites are brought to one space.
-
-    Parameters
-    ----------
-    shift, spread : float
-        Shares of a site's own mean and spread that are taken out, from 0 to 1.
-    factors : tuple of float
-        What model units are then divided by, per view, so that all rows together have spread 1 again.
-    offsets : bool
-        Whether each site also keeps an offset of its own from the clusters' centres during the rounds, and a model of
-        its own at the end.
-    """
+    """How rows of all sites are brought to one space: shares of a site's own mean and spread, 0 to 1, are taken out."""
 
     shift: float
     spread: float
-    factors: tuple[float, ...]
-    offsets: bool
+    factors: tuple[float, ...]  # what units are then divided by, per view, so that all rows have spread 1 again
+    offsets: bool  # whether each site also has an offset from the centres in the rounds, and an own model at the end
 
     def apply(self, rows: Rows) -> Rows:
-        """Give a site's rows with references of its own: the common ones, with a share of its own mean and spread.
-
-        Parameters
-        ----------
-        rows : Rows
-            All rows of the site, with the common references.
-        """
+        """Give all rows of a site, which have the common references, with references of the site's own."""
         frame = measure_frame(rows.views, rows.references)
-        shift, divide = scale_frame(frame, float(rows.n_rows), self.shift, self.spread)
-        references, start = [], 0
-        for reference, factor in zip(rows.references, self.factors, strict=True):
-            own = slice(start, start + reference.width)
-            start = own.stop
-            references.append(reference.moved(shift[own], divide[own]).rescaled(factor))
-        return replace(rows, references=tuple(references))
+        moved = move_rows(rows, *scale_frame(frame, float(rows.n_rows), self.shift, self.spread))
+        return replace(moved, references=self.in_units(moved.references))
 
     def in_units(self, references: Sequence[Reference]) -> tuple[Reference, ...]:
         """Give common references in the units of the calibrated rows, in which the centres are."""
@@ -68,13 +47,16 @@ class Calibration:
         return tuple(reference.rescaled(1 / factor) for reference, factor in zip(references, self.factors, strict=True))
 
 
+def move_rows(rows: Rows, shift: FloatArray, divide: FloatArray) -> Rows:
+    """Give rows whose values x are read as (x - shift) / divide, in model units, all views side by side."""
+    parts = zip(rows.references, split_joint(shift, rows.widths), split_joint(divide, rows.widths), strict=True)
+    return replace(rows, references=tuple(reference.moved(*change) for reference, *change in parts))
+
+
 def measure_frame(views: Views, references: Sequence[Reference]) -> FloatArray:
     """Measure a site's own mean, and its spread as a multiple of the common one, per feature, in model units.
 
-    Returns
-    -------
-    array of shape (2, d)
-        Rounded to float32, as it is sent: the site and the server must work with the same numbers.
+    The two rows are rounded to float32, as they are sent: the site and the server must work with the same numbers.
     """
     unit_rows = any(reference.unit_rows for reference in references)
     moments = site_moments(views, [reference.width for reference in references], unit_rows=unit_rows)

@@ -22,15 +22,10 @@ class Centers(Component[Statistics]):
     """Centres that go towards the site's own rows, those of clusters with few rows less far.
 
     The share is lambda of `eqn:adaptive_lambda`.
-
-    Parameters
-    ----------
-    pull : float
-        gamma of R_person: rows by which the global centre pulls each own one.
     """
 
     name: ClassVar[str] = "centers"
-    pull: float = 0.0
+    pull: float = 0.0  # gamma of R_person: rows by which the global centre pulls each own one
 
     def learn(self, own: OwnModel, part: Statistics) -> Move:
         """Find where each cluster asks to go from the common centre with the site's offset."""

@@ -1,20 +1,28 @@
-"""The one interface of what a site may have of its own, and the model that such components make together."""
+"""A site's own model: the global one, to which components add what the site's own rows justify.
+
+The site's centres are s (A_k + b + d_k): the global ones on the site's own scale s, with an offset b that all clusters
+of the site share, and what is left per cluster, d_k. Besides, its clusters are as frequent as they are there.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
 from typing import ClassVar, Generic, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
 from fedhk._typing import FloatArray
-from fedhk.model.joint import split_joint
+from fedhk.model.joint import split_joint, take
 from fedhk.model.parameters import Parameters
+from fedhk.model.passes import Passes
 from fedhk.model.rows import Rows
 from fedhk.model.statistics import Statistics
-from fedhk.personal.shares import Move, agreement
+from fedhk.personal.shares import LEAST_ROWS, Move, agreement
 
 Share: TypeAlias = float | Literal["auto"]
 """A share from 0 (the global model) to 1 (the site's own rows alone), or "auto": learned on held-out rows."""
@@ -23,6 +31,9 @@ Shares: TypeAlias = dict[str, float]
 """Shares by name."""
 
 Part = TypeVar("Part")
+
+# Passes over the rows; memberships follow the centres, so that one is not enough.
+PASSES = 10
 
 # What every site reports a share of, in this order.
 REPORTED = ("shift", "spread", "sizes", "centers", "view_weights")
@@ -126,16 +137,9 @@ class Component(ABC, Generic[Part]):
         return own
 
     def fit(self, own: OwnModel, halves: Sequence[Part], whole: Part) -> OwnModel:
-        """Learn on each half of the rows, confirm on the other, and apply what all rows ask for.
+        """Learn on each of two halves of the rows, confirm on the other, and apply what all rows ask for.
 
-        Parameters
-        ----------
-        own : OwnModel
-            The site's model so far.
-        halves : sequence of two parts
-            Empty where the site has too few rows to hold out any; then nothing is learned.
-        whole : part
-            Of all rows.
+        A site with too few rows to hold out any has no halves; then nothing is learned.
         """
         shares = dict.fromkeys(self.parts, 0.0)
         if not isinstance(self.share, str):
@@ -144,6 +148,27 @@ class Component(ABC, Generic[Part]):
             first, second = (self.learn(own, half) for half in halves)
             shares = self.confirm(own, first, second)
         return self.apply(replace(own, shares=own.shares | shares), whole, shares)
+
+
+def fit_components(
+    own: OwnModel, components: Sequence[Component[Statistics]], *, passes: int = PASSES, workers: int = 1
+) -> OwnModel:
+    """Fit components of a site's own model in this order: what comes later explains what is left."""
+    n_rows = own.rows.n_rows
+    if n_rows == 0:
+        return own
+    order = np.random.default_rng(0).permutation(n_rows)
+    halves = [np.sort(half) for half in (order[::2], order[1::2]) if len(half)]
+    with ExitStack() as stack:
+        scans = [stack.enter_context(Passes(take(own.rows, half), own.common.n_clusters, workers)) for half in halves]
+        for _ in range(passes):
+            statistics = [scan.statistics(own.current) for scan in scans]
+            whole, held_out = reduce(add, statistics), statistics if n_rows >= LEAST_ROWS else []
+            for component in components:
+                own = component.fit(own, held_out, whole)
+    for component in components:
+        own = component.finish(own)
+    return own
 
 
 def join_sums(statistics: Statistics, common: Parameters) -> tuple[FloatArray, FloatArray]:

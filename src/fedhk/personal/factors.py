@@ -12,6 +12,7 @@ from fedhk._typing import FloatArray
 from fedhk.model.joint import split_joint
 from fedhk.model.parameters import Parameters
 from fedhk.model.statistics import Statistics
+from fedhk.personal.calibration import move_rows
 from fedhk.personal.centers import Centers
 from fedhk.personal.component import OwnModel, Share, Shares
 from fedhk.personal.shares import PRIOR_ROWS, Move, confirm_share, measure_share, share_of_all_rows
@@ -42,15 +43,9 @@ def choose_centers(common: Parameters, share: Share, pull: float) -> Centers:
 
 @dataclass(frozen=True, kw_only=True)
 class FullRankCenters(Centers):
-    """Centres whose form constrains nothing: they move freely, and the form is fitted to them at the end.
+    """Centres whose form constrains nothing: they move freely, and the form is fitted to them at the end."""
 
-    Parameters
-    ----------
-    form : LowRank
-        The form of the common centres.
-    """
-
-    form: LowRank
+    form: LowRank  # of the common centres
 
     def finish(self, own: OwnModel) -> OwnModel:
         own = super().finish(own)
@@ -60,15 +55,9 @@ class FullRankCenters(Centers):
 
 @dataclass(frozen=True, kw_only=True)
 class LowRankCenters(Centers):
-    """Centres that keep the form of the common ones: each part of the form moves, with a share of its own.
+    """Centres that keep the form of the common ones: each part of the form moves, with a share of its own."""
 
-    Parameters
-    ----------
-    form : LowRank
-        The form of the common centres.
-    """
-
-    form: LowRank
+    form: LowRank  # of the common centres
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -99,31 +88,23 @@ class LowRankCenters(Centers):
         uniform = all(reference.heat_coef == "uniform" for reference in own.rows.references)
         if not uniform and own.offset.any():
             return super().finish(own)
-        pairs = zip(own.rows.references, split_joint(own.offset, own.rows.widths), strict=True)
-        references = tuple(reference.moved(offset, np.ones_like(offset)) for reference, offset in pairs)
-        return replace(own, rows=replace(own.rows, references=references))
+        return replace(own, rows=move_rows(own.rows, own.offset, np.ones_like(own.offset)))
 
 
 def blend_form(common: LowRank, asked: Move, shares: FloatArray, pull: float) -> LowRank:
-    """Give the common form with shares of the parts that a site's rows ask for.
+    """Give the common form with shares of the `PARTS` that a site's rows ask for; gamma (`pull`) rows pull back.
 
-    Parameters
-    ----------
-    common : LowRank
-        The form of the common centres.
-    asked : Move
-        Where the rows ask the common centres to go, of shape (c, d).
-    shares : array of shape (4,)
-        One for each of `PARTS`.
-    pull : float
-        gamma: rows by which the common centres pull.
+    Its error is the share of the weighted squared size of the centres that the rows ask for, which the form loses.
     """
     if not shares.any():
         return common
     onto = common.decomposition.canonical(common.factors)
     found = _blend_factors(onto, _fit_factors(common, onto, asked, pull), shares)
-    form = replace(common, factors=found)
-    return replace(form, error=_measure_error(common, form, asked))
+    step, weight = asked
+    target = np.hstack(common.centers()) + step
+    whole = float(np.sum(weight * target**2))
+    lost = float(np.sum(weight * (target - np.hstack(found.centers())) ** 2))
+    return replace(common, factors=found, error=lost / whole if whole > 0 else 0.0)
 
 
 def learn_part_shares(common: LowRank, first: Move, second: Move) -> FloatArray:
@@ -192,11 +173,3 @@ def _blend_factors(onto: Factors, local: Factors, shares: FloatArray) -> Factors
         return blended
     pairs = zip(onto.basis_arrays, local.basis_arrays, strict=True)
     return blended.with_arrays(basis=[polar_factor(a + share * (b - a)) for a, b in pairs])
-
-
-def _measure_error(common: LowRank, form: LowRank, asked: Move) -> float:
-    """Share of the weighted squared size of the centres that the rows ask for, which the form loses."""
-    step, weight = asked
-    target = np.hstack(common.centers()) + step
-    whole = float(np.sum(weight * target**2))
-    return float(np.sum(weight * (target - np.hstack(form.centers())) ** 2)) / whole if whole > 0 else 0.0

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Self
 
 import numpy as np
+from scipy.special import entr
 
 from fedhk._typing import FloatArray, IntArray
 from fedhk.data.scaling import Reference
@@ -55,130 +55,17 @@ OFFSET_PASSES, TWO_WAY_PASSES, FINAL_PASSES = 10, 30, 50
 FINAL_TOL = 1e-4
 
 
-def choose_calibration(
-    candidates: Sequence[Candidates],
-    frames: Sequence[FloatArray],
-    references: tuple[Reference, ...],
-    view_names: tuple[str, ...],
-    settings: Settings,
-    *,
-    shares: tuple[float, float] | None,
-    seed: int,
-    workers: int = 1,
-) -> tuple[Calibration, Parameters, Rows]:
-    """Choose the calibration under which clusters explain most.
-
-    Parameters
-    ----------
-    candidates : sequence of Candidates
-        Per site; a site without any is left out.
-    frames : sequence of array of shape (2, d)
-        Per site, its own mean and spread as `measure_frame` gives them.
-    references : tuple of Reference
-        The common ones.
-    view_names : tuple of str
-        Names of the views.
-    settings : Settings
-        The model.
-    shares : (float, float) or None
-        Shares of mean and spread that were given; None chooses.
-    seed : int
-        Seed of the starts.
-    workers : int
-        Threads.
-
-    Returns
-    -------
-    calibration : Calibration
-        The choice.
-    start : Parameters
-        The start that goes with it; its centres are free.
-    rows : Rows
-        The candidates of all sites, calibrated.
-
-    Notes
-    -----
-    Where sites differ by more than clusters do, clusters become sites: they explain much and mean nothing. Such a
-    solution is recognised by how well its clusters tell the sites apart, and left out.
-    """
-    sites = _Sites.collect(candidates, frames, references, view_names)
-    trials = _try_shares(sites, settings, SHARES if shares is None else (shares,), seed, workers)
-    kept = [trial for trial in trials if trial.site_information < MOST_SITE_INFORMATION] or trials[-1:]
-    best = min(kept, key=lambda trial: trial.objective)
-    if best.objective > (1 - LEAST_GAIN) * kept[0].objective:
-        best = kept[0]
-    nothing: FloatArray = np.zeros((len(sites.candidates), sum(best.rows.widths)))
-    found = _add_offsets(sites, best, best.parameters, nothing, accept=_take_spread_away, workers=workers)
-    if len(trials) > 1:  # offsets given the clusters that calibrated rows show
-        plain = replace(trials[0], objective=kept[0].objective)
-        centers, offsets = _fit_two_way(sites, plain, trials[-1], workers)
-        together = _add_offsets(sites, plain, centers, offsets, accept=hold_much, workers=workers)
-        found = min(found, together, key=lambda trial: trial.objective)
-    return found.calibration, found.parameters, found.rows
-
-
-def choose_embedding_calibration(
-    candidates: Sequence[Candidates],
-    frames: Sequence[FloatArray],
-    references: tuple[Reference, ...],
-    view_names: tuple[str, ...],
-    settings: Settings,
-    *,
-    shares: tuple[float, float] | None,
-    seed: int,
-    workers: int = 1,
-) -> tuple[tuple[Calibration, ...], Rows]:
-    """Choose how sites bring their rows to one space before they are embedded.
-
-    Whether sites measure differently is decided by `choose_calibration`; what is then taken out is `EMBEDDING_SHARES`.
-
-    Parameters
-    ----------
-    candidates, frames, references, view_names, settings, shares, seed, workers
-        As in `choose_calibration`.
-
-    Returns
-    -------
-    calibrations : tuple of Calibration
-        The choice; () where sites measure alike.
-    rows : Rows
-        The candidates of all sites, calibrated.
-    """
-    sites = _Sites.collect(candidates, frames, references, view_names)
-    if shares is None:
-        inputs = (sites.candidates, sites.frames, references, view_names, settings)
-        found, _, _ = choose_calibration(*inputs, shares=None, seed=seed, workers=workers)
-        different = found.shift > 0 or found.spread > 0 or (found.offsets and hold_much(found.factors))
-        shares = EMBEDDING_SHARES if different else (0.0, 0.0)
-    shift, spread = shares
-    if not settings.scaling.unit_variance:  # units are not those of a spread
-        spread = 0.0
-    if shift == spread == 0:
-        return (), candidate_rows(sites.candidates, references, view_names)
-    rows, factors = calibrate_candidates(sites, (shift, spread))
-    return (Calibration(shift, spread, tuple(factors.tolist()), offsets=False),), rows
-
-
 @dataclass(frozen=True)
-class _Sites:
-    """What sites with candidates sent, as `choose_calibration` takes it."""
+class Search:
+    """What sites sent, one after the other, and how a start is sought in it."""
 
-    candidates: tuple[Candidates, ...]
-    frames: tuple[FloatArray, ...]
-    references: tuple[Reference, ...]
+    candidates: Sequence[Candidates]
+    frames: Sequence[FloatArray]  # each site's own mean and spread, as `measure_frame` gives them
+    references: tuple[Reference, ...]  # the common ones
     view_names: tuple[str, ...]
-
-    @classmethod
-    def collect(
-        cls,
-        candidates: Sequence[Candidates],
-        frames: Sequence[FloatArray],
-        references: tuple[Reference, ...],
-        view_names: tuple[str, ...],
-    ) -> Self:
-        """Put sites together, without those that have no candidate."""
-        pairs = [pair for pair in zip(candidates, frames, strict=True) if len(pair[0].sizes)]
-        return cls(tuple(c for c, _ in pairs), tuple(np.asarray(f) for _, f in pairs), references, view_names)
+    settings: Settings
+    seed: int
+    workers: int = 1
 
     @property
     def site(self) -> IntArray:
@@ -188,48 +75,79 @@ class _Sites:
 
 @dataclass(frozen=True)
 class _Trial:
-    """One way to calibrate, and what came of it on the candidates.
-
-    Parameters
-    ----------
-    calibration : Calibration
-        The way.
-    rows : Rows
-        The candidates, calibrated.
-    parameters : Parameters
-        The best centres.
-    objective : float
-        What they leave unexplained.
-    site_information : float
-        How well clusters tell the sites apart.
-    """
+    """One way to calibrate, and what came of it on the candidates."""
 
     calibration: Calibration
-    rows: Rows
+    rows: Rows  # the candidates, calibrated
     parameters: Parameters
-    objective: float
-    site_information: float
+    objective: float  # what the best centres leave unexplained
+    site_information: float  # how well clusters tell the sites apart
+
+    @property
+    def joint(self) -> FloatArray:
+        """The candidates with all views side by side."""
+        return np.hstack([np.asarray(table) for table in self.rows.views.tables])
 
 
-def _try_shares(
-    sites: _Sites, settings: Settings, options: tuple[tuple[float, float], ...], seed: int, workers: int
-) -> list[_Trial]:
-    """Fit the candidates with each pair of shares; rows of length 1 and other given units keep their spread."""
-    if not settings.scaling.unit_variance:
+def choose_calibration(search: Search, shares: tuple[float, float] | None) -> tuple[Calibration, Parameters, Rows]:
+    """Choose the calibration under which clusters explain most; with given shares of mean and spread, its offsets.
+
+    Besides gives the start that goes with it, whose centres are free, and the candidates of all sites, calibrated.
+
+    Where sites differ by more than clusters do, clusters become sites: they explain much and mean nothing. Such a
+    solution is recognised by how well its clusters tell the sites apart, and left out.
+    """
+    options: tuple[tuple[float, float], ...] = SHARES if shares is None else (shares,)
+    if not search.settings.scaling.unit_variance:  # rows of length 1, and other given units, keep their spread
         options = tuple(dict.fromkeys((shift, 0.0) for shift, _ in options))
-    return [_fit_trial(sites, replace(settings, form=CenterForm()), option, seed, workers) for option in options]
+    trials = [_fit_trial(search, option) for option in options]
+    kept = [trial for trial in trials if trial.site_information < MOST_SITE_INFORMATION] or trials[-1:]
+    best = min(kept, key=lambda trial: trial.objective)
+    if best.objective > (1 - LEAST_GAIN) * kept[0].objective:
+        best = kept[0]
+    nothing: FloatArray = np.zeros((len(search.candidates), sum(best.rows.widths)))
+    found = _add_offsets(search, best, best.parameters, nothing, accept=_take_spread_away)
+    if len(trials) > 1:  # offsets given the clusters that calibrated rows show
+        plain = replace(trials[0], objective=kept[0].objective)
+        together = _add_offsets(search, plain, *_fit_two_way(search, plain, trials[-1]), accept=hold_much)
+        found = min(found, together, key=lambda trial: trial.objective)
+    return found.calibration, found.parameters, found.rows
 
 
-def _fit_trial(sites: _Sites, settings: Settings, shares: tuple[float, float], seed: int, workers: int) -> _Trial:
-    rows, factors = calibrate_candidates(sites, shares)
-    n_clusters = settings.n_clusters
-    starts = candidate_starts(settings.n_init, len(SHARES) * rows.n_rows, sum(rows.widths), n_clusters)
-    judge = partial(personal_objective, _split_by_site(rows, sites.site)) if any(shares) else None
-    start = settings.start(rows, np.random.RandomState(seed), workers, n_init=starts, judge=judge)
-    parameters, objective, labels = _descend(rows, start, workers)
-    table = np.zeros((len(sites.candidates), n_clusters))
-    np.add.at(table, (sites.site, labels), np.asarray(rows.sample_weight))
-    calibration = Calibration(*shares, tuple(factors.tolist()), offsets=any(shares))
+def choose_embedding_calibration(
+    search: Search, shares: tuple[float, float] | None
+) -> tuple[tuple[Calibration, ...], Rows]:
+    """Choose how sites bring their rows to one space before they are embedded; () where they measure alike.
+
+    Whether they do is decided by `choose_calibration`; what is then taken out is `EMBEDDING_SHARES`. Besides gives the
+    candidates of all sites, calibrated.
+    """
+    if shares is None:
+        found, _, _ = choose_calibration(search, None)
+        different = found.shift > 0 or found.spread > 0 or (found.offsets and hold_much(found.factors))
+        shares = EMBEDDING_SHARES if different else (0.0, 0.0)
+    shift, spread = shares
+    if not search.settings.scaling.unit_variance:  # units are not those of a spread
+        spread = 0.0
+    if shift == spread == 0:
+        return (), candidate_rows(search.candidates, search.references, search.view_names)
+    rows, factors = _calibrate_candidates(search, (shift, spread))
+    return (Calibration(shift, spread, factors, offsets=False),), rows
+
+
+def _fit_trial(search: Search, shares: tuple[float, float]) -> _Trial:
+    """Fit free centres to the candidates without such shares of their sites' means and spreads."""
+    rows, factors = _calibrate_candidates(search, shares)
+    settings, site = replace(search.settings, form=CenterForm()), search.site
+    starts = candidate_starts(settings.n_init, len(SHARES) * rows.n_rows, sum(rows.widths), settings.n_clusters)
+    judge = None
+    if any(shares):
+        judge = partial(personal_objective, [take(rows, np.flatnonzero(site == number)) for number in np.unique(site)])
+    start = settings.start(rows, np.random.RandomState(search.seed), search.workers, n_init=starts, judge=judge)
+    parameters, objective, labels = _descend(rows, start, search.workers)
+    table = np.zeros((len(search.candidates), settings.n_clusters))
+    np.add.at(table, (site, labels), np.asarray(rows.sample_weight))
+    calibration = Calibration(*shares, factors, offsets=any(shares))
     return _Trial(calibration, rows, parameters, objective, measure_information(table))
 
 
@@ -242,106 +160,88 @@ def _descend(rows: Rows, start: Parameters, workers: int) -> tuple[Parameters, f
     return progress.parameters, float(costs.mean() / np.asarray(rows.sample_weight).sum()), labels
 
 
-def calibrate_candidates(sites: _Sites, shares: tuple[float, float]) -> tuple[Rows, FloatArray]:
+def _calibrate_candidates(search: Search, shares: tuple[float, float]) -> tuple[Rows, tuple[float, ...]]:
     """Take such shares of their sites' means and spreads out of candidates; also what units were divided by."""
-    points, spreads, widths = [], [], [reference.width for reference in sites.references]
-    for found, frame in zip(sites.candidates, sites.frames, strict=True):
+    points, spreads, widths = [], [], [reference.width for reference in search.references]
+    for found, frame in zip(search.candidates, search.frames, strict=True):
         shift, divide = scale_frame(frame, float(found.sizes.sum()), *shares)
         points.append((found.points - shift) / divide)
         # how much of a group's spread is left: that of the site's rows as a whole
         before, after = view_sums(np.stack([frame[1] ** 2, (frame[1] / divide) ** 2]), widths)
         spreads.append(found.spreads * after / before)
-    return _normalise(sites, np.vstack(points), np.vstack(spreads))
+    return _normalise(search, np.vstack(points), np.vstack(spreads))
 
 
-def _normalise(sites: _Sites, points: FloatArray, spreads: FloatArray) -> tuple[Rows, FloatArray]:
+def _normalise(search: Search, points: FloatArray, spreads: FloatArray) -> tuple[Rows, tuple[float, ...]]:
     """Give candidates as rows in units in which each view has spread 1, and what they were divided by."""
-    widths = [reference.width for reference in sites.references]
-    sizes = np.concatenate([found.sizes for found in sites.candidates])
+    widths = [reference.width for reference in search.references]
+    sizes = np.concatenate([found.sizes for found in search.candidates])
     per_view = view_sums(np.nan_to_num(np.square(points), nan=0.0), widths) + spreads
     factors = np.sqrt(np.maximum(sizes @ per_view / sizes.sum(), 1e-300))
     whole = Candidates(points / np.repeat(factors, widths), sizes, spreads / factors**2)
-    return candidate_rows([whole], sites.references, sites.view_names), factors
+    return candidate_rows([whole], search.references, search.view_names), tuple(factors.tolist())
 
 
 def measure_information(table: FloatArray) -> float:
-    """Measure how well clusters tell the sites apart: mutual information as a share of the largest possible.
+    """Measure how well clusters tell the sites apart, from the number of rows by site and cluster.
 
-    Parameters
-    ----------
-    table : array of shape (n_sites, n_clusters)
-        Rows by site and cluster.
+    It is the mutual information as a share of the largest possible.
     """
     table = table / table.sum()
-    margins = [_entropy(table.sum(axis=axis)) for axis in (0, 1)]
-    return (sum(margins) - _entropy(table)) / min(margins) if min(margins) > 0 else 0.0
-
-
-def _entropy(shares: FloatArray) -> float:
-    filled = shares[shares > 0]
-    return float(-np.sum(filled * np.log(filled)))
+    margins = [float(entr(table.sum(axis=axis)).sum()) for axis in (0, 1)]
+    return (sum(margins) - float(entr(table).sum())) / min(margins) if min(margins) > 0 else 0.0
 
 
 def _add_offsets(
-    sites: _Sites,
+    search: Search,
     trial: _Trial,
     parameters: Parameters,
     offsets: FloatArray,
     *,
-    accept: Callable[[FloatArray], bool],
-    workers: int,
+    accept: Callable[[Sequence[float]], bool],
 ) -> _Trial:
-    """Fit offsets and centres in turn on the candidates; keep them where clusters then explain more of what is left.
+    """Fit centres and offsets of sites in turn on the candidates, beginning with given ones.
 
-    Parameters
-    ----------
-    sites : _Sites
-        What sites sent.
-    trial : _Trial
-        The calibration without offsets, which is given back if they do not help.
-    parameters, offsets : Parameters, array of shape (n_sites, d)
-        Where to begin.
-    accept : callable
-        Whether offsets after which units are divided by such factors are believed.
-    workers : int
-        Threads.
+    They are kept where clusters then explain more of what is left, and where `accept` believes offsets after which
+    units are divided by such factors. Else the trial is given back as it is.
     """
-    site, weight = sites.site, np.asarray(trial.rows.sample_weight)
-    joint: FloatArray = np.hstack([np.asarray(table) for table in trial.rows.views.tables])
+    rows, joint, site = trial.rows, trial.joint, search.site
+    weight = np.asarray(rows.sample_weight)
     for _ in range(OFFSET_PASSES):
-        with Passes(_replace_tables(trial.rows, joint - offsets[site]), parameters.n_clusters, workers) as scan:
+        tables = tuple(np.ascontiguousarray(part) for part in split_joint(joint - offsets[site], rows.widths))
+        moved = replace(rows, views=replace(rows.views, tables=tables))
+        with Passes(moved, parameters.n_clusters, search.workers) as scan:
             parameters = improve(parameters, scan.statistics(parameters), learn_weights=False)
             memberships = scan.assign(parameters)[0]
         offsets = _average_by_site(joint - memberships @ np.hstack(parameters.centers), weight, site, len(offsets))
-    rows, factors = _normalise(sites, joint - offsets[site], np.asarray(trial.rows.spread))
+    rows, factors = _normalise(search, joint - offsets[site], np.asarray(rows.spread))
     scaled = tuple(values / factor for values, factor in zip(parameters.centers, factors, strict=True))
-    parameters, objective, _ = _descend(rows, replace(parameters, centers=scaled), workers)
+    parameters, objective, _ = _descend(rows, replace(parameters, centers=scaled), search.workers)
     if objective >= trial.objective or not accept(factors):
         return trial
-    factors = np.array(trial.calibration.factors) * factors
-    calibration = replace(trial.calibration, factors=tuple(factors.tolist()), offsets=True)
+    both = tuple(before * factor for before, factor in zip(trial.calibration.factors, factors, strict=True))
+    calibration = replace(trial.calibration, factors=both, offsets=True)
     return replace(trial, calibration=calibration, rows=rows, parameters=parameters, objective=objective)
 
 
-def _take_spread_away(factors: FloatArray) -> bool:
+def _take_spread_away(factors: Sequence[float]) -> bool:
     """Whether offsets, after which units were divided by `factors`, leave no more spread than there was."""
-    return float(np.prod(factors)) <= MOST_GROWTH
+    return bool(np.prod(factors) <= MOST_GROWTH)
 
 
-def hold_much(factors: Sequence[float] | FloatArray) -> bool:
+def hold_much(factors: Sequence[float]) -> bool:
     """Whether offsets, after which units were divided by `factors`, hold so much that sites surely differ by them."""
     return bool(np.prod(factors) <= (1 - LEAST_OFFSETS) ** (len(factors) / 2))
 
 
-def _fit_two_way(sites: _Sites, trial: _Trial, clusters: _Trial, workers: int) -> tuple[Parameters, FloatArray]:
+def _fit_two_way(search: Search, trial: _Trial, clusters: _Trial) -> tuple[Parameters, FloatArray]:
     """Fit centres and offsets together, given the clusters of another trial: a row is centre plus offset."""
-    parameters, site = trial.parameters, sites.site
-    with Passes(clusters.rows, parameters.n_clusters, workers) as scan:
+    parameters, joint, site = trial.parameters, trial.joint, search.site
+    with Passes(clusters.rows, parameters.n_clusters, search.workers) as scan:
         memberships = scan.assign(clusters.parameters)[0]
-    joint: FloatArray = np.hstack([np.asarray(table) for table in trial.rows.views.tables])
     weight, seen = np.asarray(clusters.rows.sample_weight), ~np.isnan(joint)
     weighted = memberships * weight[:, None]
-    offsets: FloatArray = np.zeros((len(sites.candidates), joint.shape[1]))
+    offsets: FloatArray = np.zeros((len(search.candidates), joint.shape[1]))
     centers = np.zeros((parameters.n_clusters, joint.shape[1]))
     for _ in range(TWO_WAY_PASSES):
         centers = weighted.T @ np.nan_to_num(joint - offsets[site], nan=0.0) / np.maximum(weighted.T @ seen, 1e-300)
@@ -354,12 +254,3 @@ def _average_by_site(left: FloatArray, weight: FloatArray, site: IntArray, n_sit
     sums = np.zeros((n_sites, left.shape[1]))
     np.add.at(sums, site, np.nan_to_num(left, nan=0.0) * weight[:, None])
     return sums / (np.bincount(site, weight, minlength=n_sites) + PRIOR_ROWS)[:, None]
-
-
-def _replace_tables(rows: Rows, joint: FloatArray) -> Rows:
-    tables = tuple(np.ascontiguousarray(part) for part in split_joint(joint, rows.widths))
-    return replace(rows, views=replace(rows.views, tables=tables))
-
-
-def _split_by_site(rows: Rows, site: IntArray) -> list[Rows]:
-    return [take(rows, np.flatnonzero(site == number)) for number in range(int(site.max(initial=-1)) + 1)]

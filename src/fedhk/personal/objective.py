@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedhk._typing import FloatArray
 from fedhk.model.parameters import Parameters
 from fedhk.model.rows import Rows
 from fedhk.personal.outcome import SiteTerms
@@ -21,23 +20,10 @@ def global_objective(
 ) -> dict[str, float]:
     """Compute the global objective with personalization (`eqn:fed_global_obj_personalization`) and its terms, per row.
 
-    Parameters
-    ----------
-    sites : sequence of SiteTerms
-        The sites.
-    temperature : float or None
-        tau of `eqn:client_weights`; None weighs sites by their rows.
-    center_pull, view_pull : float
-        gamma and eta.
+    "objective" is sum_l omega_l J_l / n_l, "center_distance" and "view_distance" are the same of R_person and R_view,
+    and "total" is the objective with gamma (`center_pull`) and eta (`view_pull`) times the two. omega_l is the share of
+    the rows, or softmax(-tau J / n) with a `temperature` tau (`eqn:client_weights`).
 
-    Returns
-    -------
-    dict of str to float
-        "objective", sum_l omega_l J_l / n_l; "center_distance" and "view_distance", the same of R_person and R_view;
-        "total", the objective and gamma and eta times the two.
-
-    Notes
-    -----
     The paper adds sums over rows of sites of any size. Here all three terms of a site are divided by its rows, so that
     omega_l weighs sites by what it says, and gamma and eta count rows.
     """
@@ -45,32 +31,20 @@ def global_objective(
     terms = np.array([[s.objective, s.center_distance, s.view_distance] for s in filled]).reshape(-1, 3)
     rows = np.array([site.rows for site in filled], dtype=np.float64)
     means = terms / rows[:, None]
-    objective, centers, views = (_client_weights(means[:, 0], rows, temperature) @ means).tolist()
+    weights = rows if temperature is None else np.exp(-temperature * (means[:, 0] - means[:, 0].min(initial=np.inf)))
+    weights = np.asarray(weights / max(float(weights.sum()), 1e-300))
+    objective, centers, views = (weights @ means).tolist()
     total = objective + center_pull * centers + view_pull * views
     return {"objective": objective, "center_distance": centers, "view_distance": views, "total": total}
-
-
-def _client_weights(means: FloatArray, rows: FloatArray, temperature: float | None) -> FloatArray:
-    """omega_l: by rows, or softmax(-tau J / n) (`eqn:client_weights`)."""
-    weights = rows if temperature is None else np.exp(-temperature * (means - means.min(initial=np.inf)))
-    return np.asarray(weights / max(float(weights.sum()), 1e-300))
 
 
 def personal_objective(sites: Sequence[Rows], common: Parameters) -> float:
     """Compute the objective of all sites with centres of their own, and a price for moving them from the common ones.
 
-    Parameters
-    ----------
-    sites : sequence of Rows
-        The candidates of each site, all in one space, as `candidate_rows` makes them.
-    common : Parameters
-        Centres that all sites begin with.
-
-    Notes
-    -----
-    This is `eqn:fed_global_obj_personalization` with an R_person of `PRIOR_ROWS` rows. Starts that explain all rows
-    together alike well differ by how well sites can make them their own: that tells clusters that are the same thing at
-    every site from clusters that are not.
+    `sites` are the candidates of each site, all in one space, as `candidate_rows` makes them. This is
+    `eqn:fed_global_obj_personalization` with an R_person of `PRIOR_ROWS` rows. Starts that explain all rows together
+    alike well differ by how well sites can make them their own: that tells clusters that are the same thing at every
+    site from clusters that are not.
     """
     return sum(_fit_site(rows, common) for rows in sites)
 

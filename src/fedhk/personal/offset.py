@@ -36,19 +36,7 @@ def shift_centers(parameters: Parameters, offset: Sequence[FloatArray]) -> Param
 def collect_statistics(
     rows: Rows, parameters: Parameters, offset: Sequence[FloatArray] = (), workers: int = 1
 ) -> Statistics:
-    """Collect the statistics of a site's rows as if they were without the site's offset.
-
-    Parameters
-    ----------
-    rows : Rows
-        The site's rows, with their offset.
-    parameters : Parameters
-        The common ones.
-    offset : sequence of array of shape (d_h,)
-        The site's offset; () is none.
-    workers : int
-        Threads.
-    """
+    """Collect the statistics of a site's rows at the common parameters, as if rows were without the site's offset."""
     shifted = shift_centers(parameters, offset)
     with Passes(rows, shifted.n_clusters, workers) as scan:
         statistics = scan.statistics(shifted)
@@ -77,23 +65,14 @@ def follow_centers(
     return found
 
 
-def measure_offset_share(rows: Rows, common: Parameters, labels: IntArray, seed: int = 0) -> float:
+def measure_offset_share(rows: Rows, common: Parameters, labels: IntArray) -> float:
     """Measure how much a site differs: the share of its offset from the common centres that held-out rows confirm.
 
-    Parameters
-    ----------
-    rows : Rows
-        The site's rows in the units of the common centres, without calibration.
-    common : Parameters
-        The global model.
-    labels : array of shape (n,)
-        Cluster of each row in the site's own model.
-    seed : int
-        Which rows are looked at, and which half of them is held out.
+    Rows are in the units of the common centres, without calibration; labels are those of the site's own model.
     """
     if rows.n_rows < LEAST_ROWS:
         return 0.0
-    order = np.random.default_rng(seed).permutation(rows.n_rows)[:SAMPLE_ROWS]
+    order = np.random.default_rng(0).permutation(rows.n_rows)[:SAMPLE_ROWS]
     away = joint_rows(take(rows, order), missing=np.nan) - np.hstack(common.centers)[labels[order]]
     return agreement(mean_move(away[::2]), mean_move(away[1::2]))
 

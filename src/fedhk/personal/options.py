@@ -12,17 +12,16 @@ from typing import Any, ClassVar
 from fedhk._options import Option
 from fedhk.data.views import Views
 from fedhk.model.cluster_summary import ClusterSummary
+from fedhk.model.descent import improve
 from fedhk.model.fitted import FittedModel
 from fedhk.model.passes import Passes
 from fedhk.model.rows import Rows
 from fedhk.model.statistics import Statistics
 from fedhk.personal.calibration import Calibration
-from fedhk.personal.component import Component, OwnModel, Share
+from fedhk.personal.component import Component, OwnModel, Share, fit_components
 from fedhk.personal.factors import choose_centers
-from fedhk.personal.gradient_step import take_gradient_step
 from fedhk.personal.offset import Shift, measure_offset_share
 from fedhk.personal.outcome import SiteOutcome
-from fedhk.personal.own_model import fit_own_model
 from fedhk.personal.sizes import Sizes
 from fedhk.personal.spread import Spread
 from fedhk.personal.view_weights import ViewWeights
@@ -30,12 +29,12 @@ from fedhk.personal.view_weights import ViewWeights
 
 @dataclass(frozen=True)
 class SiteInputs:
-    """What a site's own model is learned from; `Personal.fit` explains the fields. Model and rows are calibrated."""
+    """What a site's own model is learned from; model and rows are calibrated."""
 
-    model: FittedModel
+    model: FittedModel  # the global one
     rows: Rows
-    calibrations: Sequence[Calibration]
-    summaries: Sequence[ClusterSummary]
+    calibrations: Sequence[Calibration]  # that of the run; () where there is none
+    summaries: Sequence[ClusterSummary]  # clusters over all sites: how large, how far rows spread; () if not known
     site: str
     learn_weights: bool
     workers: int
@@ -71,26 +70,14 @@ class Personal(Option, ABC):
         learn_weights: bool,
         workers: int = 1,
     ) -> SiteOutcome:
-        """Fit a site's own model from the common one and the site's rows.
+        """Fit a site's own model from the global one and the site's rows; `SiteInputs` explains the arguments.
 
-        Parameters
-        ----------
-        model : FittedModel
-            The global model; where there is a calibration, its references are in the units of the calibrated rows.
-        calibrations : sequence of Calibration
-            The calibration of the run; () where there is none.
-        summaries : sequence of ClusterSummary
-            How large clusters are and how far rows spread in them, over all sites; () where that is not known.
-        views : Views
-            The site's rows, views in the order of the model.
-        site : str
-            Name of the site.
-        learn_weights : bool
-            Whether view weights are learned.
-        workers : int
-            Threads.
+        Where there is a calibration, the references of the model are in the units of the calibrated rows.
         """
-        common, local = model.parameters, calibrate_model(model, calibrations, views)
+        common, local = model.parameters, model
+        for calibration in calibrations:
+            calibrated = calibration.apply(Rows(views, calibration.before(local.references)))
+            local = replace(local, references=calibrated.references)
         rows = local.rows(views)
         own = self.fit_rows(SiteInputs(local, rows, calibrations, summaries, site, learn_weights, workers))
         if own.rows is not rows:  # the site reads its rows on a scale of its own
@@ -124,6 +111,13 @@ class GradientStep(Personal):
     ----------
     step : float, default=0.0
         beta: how far the site's model goes from the global one (0) to the full update of its own rows (1).
+
+    Notes
+    -----
+    The gradient 2 t v^alpha (W a - N) is divided by its curvature 2 t v^alpha W: the paper's bare gradient grows with
+    the rows and the heat time, so that no one step size suits two sites. In this form the site's own objective cannot
+    rise for any step in [0, 1], and view weights stay on the simplex without a projection. Centres of low rank lose
+    their form: a site's own are as free as its rows ask.
     """
 
     uses_summary: ClassVar[bool] = False
@@ -134,9 +128,16 @@ class GradientStep(Personal):
         object.__setattr__(self, "step", _check_number("step", self.step, most=1.0))
 
     def fit_rows(self, inputs: SiteInputs) -> OwnModel:
-        rows, common, learn = inputs.rows, inputs.model.parameters, inputs.learn_weights
-        own = take_gradient_step(rows, common, self.step, learn_weights=learn, workers=inputs.workers)
-        return replace(OwnModel.start(rows, common), parameters=own, shares={})
+        """Take the step in centres (`eqn:personalized_A_EFKMVFC`) and view weights (`eqn:personalized_V_EFKMVFC`)."""
+        own = replace(OwnModel.start(inputs.rows, inputs.model.parameters), shares={})
+        if self.step == 0 or inputs.rows.n_rows == 0:
+            return own
+        common = own.common.free()
+        with Passes(inputs.rows, common.n_clusters, inputs.workers) as scan:
+            local = improve(common, scan.statistics(common), learn_weights=inputs.learn_weights)
+        centers = tuple(a + self.step * (b - a) for a, b in zip(common.centers, local.centers, strict=True))
+        weights = common.view_weights + self.step * (local.view_weights - common.view_weights)
+        return replace(own, parameters=replace(common, centers=centers, view_weights=weights))
 
 
 @dataclass(frozen=True)
@@ -180,7 +181,11 @@ class Personalization(Personal):
     def __post_init__(self) -> None:
         for name, instead in (("centers", "center_pull"), ("view_weights", "view_pull")):
             given, pull = getattr(self, name), getattr(self, instead)
-            object.__setattr__(self, name, _check_shares(name, given))
+            if isinstance(given, Mapping):
+                checked = {str(site): _check_share(f"{name}[{site!r}]", share) for site, share in given.items()}
+                object.__setattr__(self, name, checked)
+            else:
+                object.__setattr__(self, name, _check_share(name, given))
             if pull is None:
                 continue
             object.__setattr__(self, instead, _check_number(instead, pull))
@@ -210,10 +215,13 @@ class Personalization(Personal):
                 )
 
     def fit_rows(self, inputs: SiteInputs) -> OwnModel:
-        rows, model = inputs.rows, inputs.model
-        if rows.references is not model.references:
+        if inputs.rows.references is not inputs.model.references:
             raise TypeError("Personalization() cannot be used with embedded rows: use GradientStep().")
-        return fit_own_model(rows, model.parameters, *self.components(inputs), workers=inputs.workers)
+        components, spreads = self.components(inputs)
+        own = OwnModel.start(inputs.rows, inputs.model.parameters)
+        for spread in spreads:
+            own = spread.fit_rows(own)
+        return fit_components(own, components, workers=inputs.workers)
 
     def components(self, inputs: SiteInputs) -> tuple[list[Component[Statistics]], list[Spread]]:
         """List what a site may have of its own, in the order in which it is learned; its scale stands apart.
@@ -221,7 +229,7 @@ class Personalization(Personal):
         Without a summary the site's own scale and cluster sizes are not looked at. Where the calibration says that
         sites do not differ by how they measure, they have the common centres.
         """
-        share, pull = _pulled(_share_at(self.centers, inputs.site), self.center_pull)
+        share, pull = _share_at(inputs.site, self.centers, self.center_pull)
         others: Share = "auto" if share == "auto" or self.center_pull is not None else 0.0
         shift = others
         if not all(calibration.offsets for calibration in inputs.calibrations):
@@ -232,32 +240,16 @@ class Personalization(Personal):
             *(Sizes(share=others, summary=summary) for summary in inputs.summaries),
         ]
         if inputs.learn_weights:
-            share, pull = _pulled(_share_at(self.view_weights, inputs.site), self.view_pull)
+            share, pull = _share_at(inputs.site, self.view_weights, self.view_pull)
             components.append(ViewWeights(share=share, pull=pull))
         return components, [Spread(summary=summary) for summary in inputs.summaries if others == "auto"]
 
 
-def calibrate_model(model: FittedModel, calibrations: Sequence[Calibration], views: Views) -> FittedModel:
-    """Give the global model as a site with these rows has it: with the references of the site's calibrated rows."""
-    for calibration in calibrations:
-        rows = calibration.apply(Rows(views, calibration.before(model.references)))
-        model = replace(model, references=rows.references)
-    return model
-
-
-def _share_at(given: Share | Mapping[str, Share], site: str) -> Share:
-    return given.get(site, "auto") if isinstance(given, Mapping) else given
-
-
-def _pulled(share: Share, pull: float | None) -> tuple[Share, float]:
+def _share_at(site: str, given: Share | Mapping[str, Share], pull: float | None) -> tuple[Share, float]:
     """The share and the pull of a component: all of what is pulled, or a share of what is not."""
-    return (share, 0.0) if pull is None else (1.0, pull)
-
-
-def _check_shares(name: str, given: Any) -> Share | dict[str, Share]:
-    if isinstance(given, Mapping):
-        return {str(site): _check_share(f"{name}[{site!r}]", value) for site, value in given.items()}
-    return _check_share(name, given)
+    if pull is not None:
+        return 1.0, pull
+    return given.get(site, "auto") if isinstance(given, Mapping) else given, 0.0
 
 
 def _check_share(name: str, value: Any) -> Share:

@@ -31,8 +31,6 @@ class Move(NamedTuple):
 def agreement(first: Move, second: Move) -> float:
     """Find the share of what one half of the rows asks for that the other half confirms, for all rows.
 
-    Notes
-    -----
     With t_1, t_2 what two halves of the rows ask for, the share that minimises the held-out error
     sum W_2 (t_2 - lambda t_1)^2 is sum W_2 t_2 t_1 / sum W_2 t_1^2: where gradient steps of `eqn:adaptive_lambda` on
     held-out rows end, clipped to [0, 1]. Learned on the rows themselves it always ends at 1. The standard error is that
@@ -47,18 +45,10 @@ def agreement(first: Move, second: Move) -> float:
 
 
 def confirm_share(pairs: Sequence[tuple[FloatArray, FloatArray, FloatArray]], standard_errors: float) -> float:
-    """Find the share of a move, from 0 to 1, that held-out rows surely ask for.
+    """Find the share of a move, from 0 to 1, that held-out rows surely ask for, by so many standard errors.
 
-    Parameters
-    ----------
-    pairs : sequence of (array, array, array)
-        A move, where the rows that were held out from it ask to go, and with how much weight; all of one shape.
-    standard_errors : float
-        How sure it must be.
-
-    Notes
-    -----
-    A move that few factors make is not as large in all cells. Only what the share leaves over counts as error, and not
+    Each of `pairs` is a move, where the rows that were held out from it ask to go, and with how much weight. A move
+    that few factors make is not as large in all cells. Only what the share leaves over counts as error, and not
     that cells differ. Both halves tell of the same rows, so that their errors add.
     """
     size = sum(float(np.sum(weight * move**2)) for move, _, weight in pairs)

@@ -19,16 +19,10 @@ LEAST_SIZE = 1e-2
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes(Component[Statistics]):
-    """Clusters as frequent as they are at the site: a row between two of them goes to the frequent one.
-
-    Parameters
-    ----------
-    summary : ClusterSummary
-        How large clusters are over all sites.
-    """
+    """Clusters as frequent as they are at the site: a row between two of them goes to the frequent one."""
 
     name: ClassVar[str] = "sizes"
-    summary: ClusterSummary
+    summary: ClusterSummary  # how large clusters are over all sites
 
     def learn(self, own: OwnModel, part: Statistics) -> Move:
         """Find how much more frequent each cluster is than everywhere: 0 is alike."""

@@ -10,16 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from fedhk._typing import FloatArray, IntArray
 from fedhk.model.cluster_summary import ClusterSummary
-from fedhk.model.joint import SAMPLE_ROWS, joint_rows, split_joint, take
-from fedhk.model.parameters import Parameters
+from fedhk.model.joint import SAMPLE_ROWS, joint_rows, take
 from fedhk.model.passes import Passes
-from fedhk.model.rows import Rows
+from fedhk.personal.calibration import move_rows
 from fedhk.personal.component import Component, OwnModel
 from fedhk.personal.shares import LEAST_ROWS, Move, agreement, mean_move
 
@@ -33,24 +32,11 @@ LEAST_SEEN, MOST_FACTOR = 5, 5.0
 LEAST_VARIANCE = 1e-10
 
 
-@dataclass(frozen=True)
-class LabelledRows:
-    """Rows and the centres of their clusters.
-
-    Parameters
-    ----------
-    rows : array of shape (n, d)
-        In model units, all views side by side; NaN where a cell is missing.
-    centers : array of shape (n, d)
-        The centre of the cluster of each row.
-    """
+class LabelledRows(NamedTuple):
+    """Rows in model units, views side by side, NaN where a cell is missing, and the centre of each row's cluster."""
 
     rows: FloatArray
     centers: FloatArray
-
-    def take(self, indices: IntArray) -> LabelledRows:
-        """Give some of the rows."""
-        return LabelledRows(self.rows[indices], self.centers[indices])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,15 +44,10 @@ class Spread(Component[LabelledRows]):
     """The site's own scale of each feature, by which its rows are divided.
 
     Unlike other components it changes how rows are read, and so comes before the passes over them.
-
-    Parameters
-    ----------
-    summary : ClusterSummary
-        How far rows spread in clusters, over all sites.
     """
 
     name: ClassVar[str] = "spread"
-    summary: ClusterSummary
+    summary: ClusterSummary  # how far rows spread in clusters, over all sites
 
     def learn(self, own: OwnModel, part: LabelledRows) -> Move:  # noqa: ARG002
         """Find the logarithm of the scale that rows show; features count alike."""
@@ -77,32 +58,27 @@ class Spread(Component[LabelledRows]):
         logs = shares[self.name] * self.learn(own, part).step
         if not logs.any():
             return own
-        return replace(own, rows=_rescale_rows(own.rows, np.zeros_like(logs), np.exp(logs)))
+        return replace(own, rows=move_rows(own.rows, np.zeros_like(logs), np.exp(logs)))
 
-    def fit_rows(self, own: OwnModel, seed: int) -> OwnModel:
+    def fit_rows(self, own: OwnModel) -> OwnModel:
         """Give the model with the site's rows on the common scale, as far as other clusters confirm theirs.
 
         Small sites, and rows of length 1, which have no scale, stay as they are.
-
-        Parameters
-        ----------
-        own : OwnModel
-            The model before any pass.
-        seed : int
-            Which rows are looked at, and by which half of them an offset is confirmed.
         """
         rows, common = own.rows, own.common
         if rows.n_rows < LEAST_ROWS or any(reference.unit_rows for reference in rows.references):
             return own
-        sample = take(rows, np.random.default_rng(seed).permutation(rows.n_rows)[:SAMPLE_ROWS])
+        sample = take(rows, np.random.default_rng(0).permutation(rows.n_rows)[:SAMPLE_ROWS])
         joint = joint_rows(sample, missing=np.nan).astype(np.float64)
         centers: FloatArray = np.hstack(common.centers)
         scale, offset = np.ones(joint.shape[1]), np.zeros(joint.shape[1])
         found = own
         for _ in range(SPREAD_PASSES):
-            labels = _assign(_rescale_rows(sample, offset, scale), common)
+            with Passes(move_rows(sample, offset, scale), common.n_clusters) as scan:
+                labels = scan.assign(common)[1]
             whole = LabelledRows(joint, centers[labels])
-            found = self.fit(own, [whole.take(half) for half in split_by_clusters(labels)], whole)
+            halves = [LabelledRows(joint[half], whole.centers[half]) for half in split_by_clusters(labels)]
+            found = self.fit(own, halves, whole)
             scale = np.exp(found.shares[self.name] * self.learn(own, whole).step)
             away = joint / scale - whole.centers
             offset = agreement(mean_move(away[::2]), mean_move(away[1::2])) * mean_move(away).step * scale
@@ -125,8 +101,6 @@ def split_by_clusters(labels: IntArray) -> tuple[IntArray, IntArray]:
 def find_log_scale(rows: FloatArray, centers: FloatArray, variance: FloatArray) -> FloatArray:
     """Find the most likely logarithm of s per feature, of x = b + s (a + e) with e of the given variance.
 
-    Notes
-    -----
     With x and a less their means, the likelihood -n log s - sum (x / s - a)^2 / (2 variance) is largest where t = 1 / s
     solves P t^2 - Q t - n = 0, P = sum x^2 / variance and Q = sum x a / variance.
     """
@@ -142,14 +116,3 @@ def find_log_scale(rows: FloatArray, centers: FloatArray, variance: FloatArray) 
     inverse = (q + np.sqrt(q**2 + 4 * p * count)) / (2 * np.where(usable, p, 1.0))
     logs = -np.log(np.where(usable, np.maximum(inverse, 1e-300), 1.0))
     return np.clip(logs, -np.log(MOST_FACTOR), np.log(MOST_FACTOR))
-
-
-def _assign(rows: Rows, common: Parameters) -> IntArray:
-    with Passes(rows, common.n_clusters) as scan:
-        return scan.assign(common)[1]
-
-
-def _rescale_rows(rows: Rows, offset: FloatArray, scale: FloatArray) -> Rows:
-    """Give rows whose values x are read as (x - offset) / scale, in model units."""
-    parts = zip(rows.references, split_joint(offset, rows.widths), split_joint(scale, rows.widths), strict=True)
-    return replace(rows, references=tuple(reference.moved(shift, divide) for reference, shift, divide in parts))

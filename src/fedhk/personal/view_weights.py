@@ -21,16 +21,10 @@ TRIED_SHARES = np.linspace(0.0, 1.0, 11)
 
 @dataclass(frozen=True, kw_only=True)
 class ViewWeights(Component[Statistics]):
-    """View weights that suit the site's rows; the share is rho.
-
-    Parameters
-    ----------
-    pull : float
-        eta of R_view: rows by which the global view weights pull the own ones.
-    """
+    """View weights that suit the site's rows; the share is rho."""
 
     name: ClassVar[str] = "view_weights"
-    pull: float = 0.0
+    pull: float = 0.0  # eta of R_view: rows by which the global view weights pull the own ones
 
     def learn(self, own: OwnModel, part: Statistics) -> Move:
         """Find how the weights that suit some rows differ from the common ones; the weight of a view is its cost."""
@@ -63,19 +57,9 @@ class ViewWeights(Component[Statistics]):
 def fit_view_weights(common: Parameters, statistics: Statistics, pull: float = 0.0) -> FloatArray:
     """Find the view weights that suit a site's rows best; a view that the site does not have keeps its weight.
 
-    Parameters
-    ----------
-    common : Parameters
-        The global model.
-    statistics : Statistics
-        Of the site's rows.
-    pull : float
-        eta of R_view: rows at which the global weights are best, counted beside the site's own.
-
-    Notes
-    -----
-    A row at which the weights v' are best has costs in the proportion of v'^(1-alpha); its size is that of the site's
-    rows. So eta counts rows as gamma does. The exact minimiser with the paper's ||v - v'||^2 has no closed form; see
+    With a pull eta of R_view, so many rows at which the global weights v' are best count beside the site's own. Such a
+    row has costs in the proportion of v'^(1-alpha), and the size of the site's rows: eta counts rows as gamma does. The
+    exact minimiser with the paper's ||v - v'||^2 has no closed form; see
     `measure_view_distance` for what stands in its place.
     """
     seen = statistics.costs > 0
@@ -95,8 +79,6 @@ def fit_view_weights(common: Parameters, statistics: Statistics, pull: float = 0
 def measure_view_distance(common: Parameters, weights: FloatArray, statistics: Statistics) -> float:
     """Measure R_view in units of the objective: what a row costs more, at which the global weights are best.
 
-    Notes
-    -----
     With view weights v, global ones v' and a row's mean cost q it is q (sum_h v_h^alpha v'_h^(1-alpha) - 1), 0 where
     the two are the same and above 0 elsewhere. For alpha = 2 that is q sum_h (v_h - v'_h)^2 / v'_h: the paper's squared
     distance, each view in proportion to its weight.

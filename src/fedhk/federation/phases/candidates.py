@@ -29,7 +29,7 @@ from fedhk.model.parameters import Parameters
 from fedhk.model.passes import Passes
 from fedhk.model.rows import Rows
 from fedhk.personal.calibration import LEAST_RATIO, MOST_RATIO, measure_frame
-from fedhk.personal.frame import choose_calibration
+from fedhk.personal.frame import Search, choose_calibration
 from fedhk.starts.candidates import (
     Candidates,
     candidate_rows,
@@ -223,11 +223,10 @@ class ChooseFrame(AskCandidates):
         return super().sealed(terms)
 
     def start(self, board: Board, found: list[Candidates], frames: list[FloatArray]) -> Board:
-        references, names, workers = board.get(References).references, board.get(Schema).names, self.workers
-        calibration, start, rows = choose_calibration(
-            found, frames, references, names, self.settings, shares=self.shares, seed=self.seed, workers=workers
-        )
-        with Passes(rows, self.settings.n_clusters, workers) as scan:
+        references, names = board.get(References).references, board.get(Schema).names
+        search = Search(found, frames, references, names, self.settings, self.seed, self.workers)
+        calibration, start, rows = choose_calibration(search, self.shares)
+        with Passes(rows, self.settings.n_clusters, self.workers) as scan:
             constrained = self.settings.form.constrain(start, names, lambda: scan.statistics(start))
         return begin_rounds(board.put(Frame(calibration)), self.resolved(board), constrained, rows)
 

@@ -15,7 +15,7 @@ from fedhk.federation.phases.anchors import MOST_CLUSTERS, PRECISION, anchors_wa
 from fedhk.federation.phases.base import Phase
 from fedhk.federation.phases.candidates import AskCandidates, CandidatesRequest
 from fedhk.federation.phases.frame import Frame
-from fedhk.personal.frame import choose_embedding_calibration
+from fedhk.personal.frame import Search, choose_embedding_calibration
 from fedhk.starts.candidates import Candidates, candidate_rows, count_by_share
 
 
@@ -72,9 +72,8 @@ class ChooseCalibratedAnchors(ChooseAnchors):
         if self.n_clusters is None:
             settings = settings.with_clusters(min(MOST_CLUSTERS, sum(len(candidates.sizes) for candidates in found)))
         references, names = board.get(References).references, board.get(Schema).names
-        calibrations, rows = choose_embedding_calibration(
-            found, frames, references, names, settings, shares=self.shares, seed=self.seed, workers=self.workers
-        )
+        search = Search(found, frames, references, names, settings, self.seed, self.workers)
+        calibrations, rows = choose_embedding_calibration(search, self.shares)
         board = board.put(*(Frame(calibration) for calibration in calibrations))
         return put_anchors(board, rows, self.diffusion, self.n_clusters, self.seed)
 
