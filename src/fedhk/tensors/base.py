@@ -81,8 +81,13 @@ class Decomposition(ABC, Generic[F]):
 
     def fit_bases(self, factors: F, problem: WeightedCenters) -> F:
         """Find a better basis for the coordinates as they are."""
-        pairs = zip(self._cross(factors, problem), factors.basis_arrays, strict=True)
-        return factors.with_arrays(basis=[polar_step(cross, gram, old) for (cross, gram), old in pairs])
+        coordinates, centers, bases = factors.coordinates, factors.centers(), []
+        parts = zip(problem.residuals(centers), problem.row_weights.T, factors.basis_arrays, strict=True)
+        for h, (residual, row_weights, old) in enumerate(parts):
+            x, w = coordinates[:, h], row_weights[:, None]
+            # sum_k w_k t~_k x_k^T and sum_k w_k x_k x_k^T of the majoriser
+            bases.append(polar_step((residual + w * centers[h]).T @ x, (w * x).T @ x, old))
+        return factors.with_arrays(basis=bases)
 
     def extrapolate(self, before: F, after: F, stride: float) -> F:
         """Give factors beyond `after`, as seen from `before`; the bases are the nearest orthonormal ones."""
@@ -108,9 +113,7 @@ class Decomposition(ABC, Generic[F]):
 
         Parameters
         ----------
-        centers : sequence of array of shape (c, d_h)
-        weights : sequence of array of shape (c, d_h) or (c, 1), optional
-            All 1 if omitted.
+        centers, weights : sequences of array of shape (c, d_h); weights also (c, 1), and all 1 if omitted
         rank : int or sequence of int
             See `check_rank`.
         sweeps : int
@@ -121,13 +124,9 @@ class Decomposition(ABC, Generic[F]):
             Read only for further starts.
         names : sequence of str, optional
             Names of the views, for errors.
-
-        Returns
-        -------
-        Factors
         """
         problem = WeightedCenters.of(centers, weights)
-        n_clusters, widths = len(problem.targets[0]), [target.shape[1] for target in problem.targets]
+        n_clusters, widths = problem.shape
         ranks = check_rank(rank, self.limits(n_clusters, widths, names), self.name)
         if self.is_full(ranks, n_clusters, widths):
             return self.fit_exactly(problem.targets, ranks, None)
@@ -152,14 +151,10 @@ class Decomposition(ABC, Generic[F]):
         targets : sequence of array of shape (c, d_h)
             t_khj = N / W; anything, also NaN, where the weight is zero.
         weights : sequence of array of shape (c, d_h) or (c, 1), optional
-            w_khj = g_h v_h^alpha W_khj, at least 0; all 1 if omitted.
+            w_khj = g_h v_h^alpha W_khj, at least 0; all 1 if omitted. A cluster or a view without weight keeps its
+            previous values.
         sweeps : int
             Sweeps over basis and core.
-
-        Returns
-        -------
-        Factors
-            A cluster or a view without weight keeps its previous values.
         """
         problem = WeightedCenters.of(targets, weights)
         centers = factors.centers()
@@ -171,7 +166,7 @@ class Decomposition(ABC, Generic[F]):
         return self._sweep(factors, problem, sweeps)
 
     def core_step(self, factors: F, gradients: FloatArray, row_weights: FloatArray, sweeps: int = 1) -> F:
-        """Make sweeps over the core alone, from numbers that add over sites.
+        """Make sweeps over the core alone, from numbers that add over sites; the basis stays.
 
         Parameters
         ----------
@@ -183,11 +178,6 @@ class Decomposition(ABC, Generic[F]):
             max_j w_khj, or any upper bound of w_khj, such as the sum over sites of theirs.
         sweeps : int
             Sweeps on the same numbers.
-
-        Returns
-        -------
-        Factors
-            With the same basis.
         """
         largest = float(np.max(row_weights, initial=0.0))
         if largest <= 0:
@@ -220,11 +210,12 @@ class Decomposition(ABC, Generic[F]):
         """Average factors after turning all to one gauge, the canonical one of `onto`; shares sum to 1."""
         onto = self.canonical(onto)
         aligned = [self.align(self.canonical(factors), onto) for factors in several]
-        bases, cores = (
-            [np.tensordot(shares, np.stack(parts), 1) for parts in zip(*arrays, strict=True)]
-            for arrays in ([f.basis_arrays for f in aligned], [f.core_arrays for f in aligned])
+        bases = zip(*(factors.basis_arrays for factors in aligned), strict=True)
+        cores = zip(*(factors.core_arrays for factors in aligned), strict=True)
+        return onto.with_arrays(
+            basis=[polar_factor(np.tensordot(shares, np.stack(parts), 1)) for parts in bases],
+            core=[np.tensordot(shares, np.stack(parts), 1) for parts in cores],
         )
-        return onto.with_arrays(basis=[polar_factor(basis) for basis in bases], core=cores)
 
     def _sweep(self, factors: F, problem: WeightedCenters, sweeps: int) -> F:
         """Make sweeps, each followed by a longer stride in the same direction if that is better still."""
@@ -236,16 +227,6 @@ class Decomposition(ABC, Generic[F]):
             gains = problem.error(ahead.centers()) < problem.error(better.centers())
             factors, stride = (ahead, 1.5 * stride) if gains else (better, max(0.5 * stride, 0.5))
         return factors
-
-    def _cross(self, factors: F, problem: WeightedCenters) -> list[tuple[FloatArray, FloatArray]]:
-        """Compute sum_k w_k t~_k x_k^T and sum_k w_k x_k x_k^T per view, of the majoriser."""
-        coordinates, rows = factors.coordinates, problem.row_weights
-        centers = factors.centers()
-        pairs: list[tuple[FloatArray, FloatArray]] = []
-        for h, residual in enumerate(problem.residuals(centers)):
-            x, w = coordinates[:, h], rows[:, h, None]
-            pairs.append(((residual + w * centers[h]).T @ x, (w * x).T @ x))
-        return pairs
 
 
 def _project(factors: Factors, problem: WeightedCenters) -> FloatArray:

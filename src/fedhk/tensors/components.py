@@ -17,21 +17,11 @@ from fedhk.tensors.solves import polar_factor, procrustes, solve_rows
 
 @dataclass(frozen=True)
 class ComponentFactors(Factors):
-    """Factors of the centres A^h = P diag(R_h) (B_h Q)^T; a subclass says what the bases B_h are.
+    """Factors of the centres A^h = P diag(R_h) (B_h Q)^T; a subclass says what the bases B_h are."""
 
-    Parameters
-    ----------
-    cluster_factor : array of shape (c, r)
-        P in the paper.
-    feature_factor : array of shape (q, r)
-        Q, in the coordinates of the bases.
-    view_factor : array of shape (s, r)
-        R.
-    """
-
-    cluster_factor: FloatArray
-    feature_factor: FloatArray
-    view_factor: FloatArray
+    cluster_factor: FloatArray  # P, (c, r)
+    feature_factor: FloatArray  # Q, (q, r), in the coordinates of the bases
+    view_factor: FloatArray  # R, (s, r)
 
     @property
     def rank(self) -> tuple[int, ...]:
@@ -69,11 +59,7 @@ class Components(Decomposition[C]):
         scaled = _rescale(factors, 1 / p_scale, 1 / q_scale)
         order = np.argsort(-np.linalg.norm(scaled.view_factor, axis=0), kind="stable")
         ordered = _permute(scaled, order)
-        columns = np.where(ordered.view_factor.sum(axis=0) < 0, -1.0, 1.0)
-        if self.views_have_signs:
-            rows, columns = best_signs(ordered.view_factor)
-            ordered = _flip(ordered, rows)
-        ordered = _rescale(ordered, np.ones_like(columns), columns)
+        ordered = self._fix_signs(ordered, ordered.view_factor)
         square = q.shape[0] == q.shape[1]
         return _turn(ordered, polar_factor(ordered.feature_factor) if square else max(factors.view_bases, key=len).T)
 
@@ -86,13 +72,7 @@ class Components(Decomposition[C]):
         p_scale = signs * ratio(np.linalg.norm(to.cluster_factor, axis=0), np.linalg.norm(p, axis=0))
         q_scale = ratio(np.linalg.norm(to.feature_factor, axis=0), np.linalg.norm(q, axis=0))
         aligned = _rescale(aligned, p_scale, q_scale)
-        products = aligned.view_factor * to.view_factor
-        rows, columns = best_signs(products)
-        if self.views_have_signs:
-            aligned = _flip(aligned, rows)
-        else:
-            columns = np.where(products.sum(axis=0) < 0, -1.0, 1.0)
-        aligned = _rescale(aligned, np.ones_like(columns), columns)
+        aligned = self._fix_signs(aligned, aligned.view_factor * to.view_factor)
         return _turn(aligned, procrustes(np.vstack(aligned.view_bases), np.vstack(to.view_bases)))
 
     def fit_core(self, factors: C, targets: FloatArray, weights: FloatArray) -> C:
@@ -103,6 +83,16 @@ class Components(Decomposition[C]):
         r = solve_rows(khatri_rao([p, q]), by_view, np.repeat(weights.T, width, axis=1), r)
         q = solve_rows(khatri_rao([p, r]), targets.reshape(-1, width).T, weights.reshape(1, -1), q)
         return factors.with_arrays(core=(p, q, r))
+
+    def _fix_signs(self, factors: C, products: FloatArray) -> C:
+        """Change signs of components, and of views where they have signs, so that `products` become most positive."""
+        columns = np.where(products.sum(axis=0) < 0, -1.0, 1.0)
+        if self.views_have_signs:
+            rows, columns = best_signs(products)
+            p, q, r = factors.core_arrays
+            bases = [basis * sign for basis, sign in zip(factors.basis_arrays, rows, strict=True)]
+            factors = factors.with_arrays(basis=bases, core=(p, q, r * rows[:, None]))
+        return _rescale(factors, np.ones_like(columns), columns)
 
 
 def _weighted_loadings(factors: C) -> FloatArray:
@@ -119,13 +109,6 @@ def _rescale(factors: C, clusters: FloatArray, features: FloatArray) -> C:
     """Multiply the columns of P and of Q, and divide those of R."""
     p, q, r = factors.core_arrays
     return factors.with_arrays(core=(p * clusters, q * features, r / (clusters * features)))
-
-
-def _flip(factors: C, signs: FloatArray) -> C:
-    """Change the sign of B_h and R_h together."""
-    p, q, r = factors.core_arrays
-    bases = [basis * sign for basis, sign in zip(factors.basis_arrays, signs, strict=True)]
-    return factors.with_arrays(basis=bases, core=(p, q, r * signs[:, None]))
 
 
 def _turn(factors: C, rotation: FloatArray) -> C:

@@ -18,30 +18,16 @@ def peak_signs(matrix: FloatArray) -> FloatArray:
 
 
 def core_rotations(core: FloatArray, factors: Sequence[FloatArray]) -> list[FloatArray]:
-    """Orthogonal O_n that make the core all-orthogonal with slices of falling size (`eqn:hosvd`), largest entries > 0.
+    """Orthogonal O_n that make the core all-orthogonal with slices of falling size (`eqn:hosvd`).
 
-    Parameters
-    ----------
-    core : array of shape (r1, r2, r3)
-    factors : sequence of 3 arrays of shape (G_n, r_n)
-        The signs make the largest entry of every column of factor @ O_n positive.
+    The signs make the largest entry of every column of factor @ O_n positive.
     """
     rotations = [np.linalg.svd(unfold(core, mode))[0] for mode in range(core.ndim)]
     return [turn * peak_signs(factor @ turn) for turn, factor in zip(rotations, factors, strict=True)]
 
 
 def match_columns(parts: Sequence[FloatArray], onto: Sequence[FloatArray]) -> IntArray:
-    """The order of columns that is most like another's: the assignment of the largest products of |cosines|.
-
-    Parameters
-    ----------
-    parts, onto : sequences of arrays with the same number of columns
-
-    Returns
-    -------
-    array of int
-        Which column of `parts` comes first, second, ...
-    """
+    """The order of columns that is most like another's: the assignment of the largest products of |cosines|."""
     likeness: FloatArray = np.ones((1, 1))
     for matrix, other in zip(parts, onto, strict=True):
         likeness = likeness * np.abs(_unit(other).T @ _unit(matrix))

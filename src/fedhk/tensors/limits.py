@@ -35,10 +35,18 @@ def view_label(h: int, widths: Sequence[int], names: Sequence[str] | None) -> st
     return f"{name} with {widths[h]} feature{'' if widths[h] == 1 else 's'}"
 
 
+def tightest_limits(limits: Sequence[Limit]) -> dict[str, Limit]:
+    """Give the limit of every mode; where several hold for a mode, the least of them."""
+    tightest: dict[str, Limit] = {}
+    for limit in limits:
+        if limit.mode not in tightest or limit.largest < tightest[limit.mode].largest:
+            tightest[limit.mode] = limit
+    return tightest
+
+
 def largest_ranks(limits: Sequence[Limit]) -> dict[str, int]:
-    """Give the largest rank of every mode; where several limits hold for a mode, the least of them."""
-    modes = dict.fromkeys(limit.mode for limit in limits)
-    return {mode: min(limit.largest for limit in limits if limit.mode == mode) for mode in modes}
+    """Give the largest rank of every mode."""
+    return {mode: limit.largest for mode, limit in tightest_limits(limits).items()}
 
 
 def check_rank(rank: int | Sequence[int], limits: Sequence[Limit], name: str) -> tuple[int, ...]:
@@ -53,35 +61,19 @@ def check_rank(rank: int | Sequence[int], limits: Sequence[Limit], name: str) ->
         What `Decomposition.limits` gives; several with one mode name are all checked.
     name : str
         Name of the decomposition.
-
-    Returns
-    -------
-    tuple of int
     """
-    modes = list(dict.fromkeys(limit.mode for limit in limits))
-    largest = {mode: min((limit for limit in limits if limit.mode == mode), key=_largest) for mode in modes}
+    tightest = tightest_limits(limits)
     single = not isinstance(rank, Sequence | np.ndarray)
-    ranks: list[Any] = [rank] * len(modes) if single else list(rank)  # type: ignore[arg-type]
-    if len(ranks) != len(modes):
-        wanted = "one number" if len(modes) == 1 else f"one number or {len(modes)} ({', '.join(modes)})"
+    ranks: list[Any] = [rank] * len(tightest) if single else list(rank)  # type: ignore[arg-type]
+    if len(ranks) != len(tightest):
+        wanted = "one number" if len(tightest) == 1 else f"one number or {len(tightest)} ({', '.join(tightest)})"
         raise ValueError(f"rank for {name} must be {wanted}, got {len(ranks)}: {tuple(ranks)!r}.")
     for value in ranks:
         if isinstance(value, bool | np.bool_) or not isinstance(value, Integral) or value < 1:
             raise ValueError(f"rank for {name} must be made of whole numbers of at least 1, got {rank!r}.")
-    if single and len(modes) > 1:
-        widest = max(largest.values(), key=_largest)
-        _check_one(int(ranks[0]), widest, name)
-        return tuple(min(int(ranks[0]), largest[mode].largest) for mode in modes)
-    for mode, value in zip(modes, ranks, strict=True):
-        _check_one(int(value), largest[mode], name)
-    return tuple(int(value) for value in ranks)
-
-
-def _largest(limit: Limit) -> int:
-    return limit.largest
-
-
-def _check_one(value: int, limit: Limit, name: str) -> None:
-    if value > limit.largest:
-        mode = f" of the {limit.mode} mode" if limit.mode else ""
-        raise ValueError(f"rank {value}{mode} for {name} is above {limit.because}; at most {limit.largest}.")
+    pairs = list(zip(map(int, ranks), tightest.values(), strict=True))
+    for value, limit in [max(pairs, key=lambda pair: pair[1].largest)] if single else pairs:
+        if value > limit.largest:
+            mode = f" of the {limit.mode} mode" if limit.mode else ""
+            raise ValueError(f"rank {value}{mode} for {name} is above {limit.because}; at most {limit.largest}.")
+    return tuple(min(value, limit.largest) for value, limit in pairs)

@@ -18,7 +18,7 @@ from fedhk.tensors.cp import CP
 from fedhk.tensors.factors import Factors
 from fedhk.tensors.limits import check_rank
 from fedhk.tensors.parafac2 import Parafac2
-from fedhk.tensors.problem import weighted_error
+from fedhk.tensors.problem import WeightedCenters
 from fedhk.tensors.ranks import choose_rank
 from fedhk.tensors.solves import orthonormal_columns
 from fedhk.tensors.tucker import Tucker
@@ -87,24 +87,14 @@ class LowRank:
         return self._with_bases([e @ b for e, b in zip(basis, self.bases, strict=True)])
 
     def step(self, statistics: Statistics, previous: Sequence[FloatArray], factors: FloatArray) -> LowRank:
-        """Take the centre step that keeps the form; J does not rise.
+        """Take the centre step that keeps the form, from its centres and the statistics at them; J does not rise.
 
-        Parameters
-        ----------
-        statistics : Statistics
-            At the centres of this form.
-        previous : sequence of array of shape (c, d_h)
-            The centres of this form.
-        factors : array of shape (s,)
-            `Parameters.view_factors`: what a view's distances are multiplied by.
-
-        Notes
-        -----
-        The step lowers sum_khj v_h^alpha W_khj (N_khj / W_khj - A_khj)^2, a majoriser of J in A up to constants.
+        `factors` are `Parameters.view_factors`: what a view's distances are multiplied by. The step lowers
+        sum_khj v_h^alpha W_khj (N_khj / W_khj - A_khj)^2, a majoriser of J in A up to constants.
         """
         targets, weights = _targets(statistics, previous, factors)
         found = self.decomposition.step(self.factors, targets, weights, sweeps=STEP_SWEEPS)
-        return replace(self, factors=found, error=_relative_error(found, targets, weights))
+        return replace(self, factors=found, error=WeightedCenters.of(targets, weights).lost(found.centers()))
 
     def refit(self, centers: Sequence[FloatArray]) -> LowRank:
         """Find the form of other centres, where the rank constrains nothing."""
@@ -121,13 +111,7 @@ class LowRank:
 
 @dataclass(frozen=True)
 class LowRankParameters(Parameters):
-    """Parameters whose centres have a low-rank form, and keep it when they move.
-
-    Parameters
-    ----------
-    form : LowRank
-        The form of the centres.
-    """
+    """Parameters whose centres have a low-rank form, and keep it when they move."""
 
     form: LowRank = field(kw_only=True)
 
@@ -164,15 +148,7 @@ class LowRankParameters(Parameters):
 
 @dataclass(frozen=True)
 class UnconstrainedInBasis(Parameters):
-    """Parameters in a basis, whose centres have in features a low-rank form that constrains nothing.
-
-    Parameters
-    ----------
-    decomposition : str
-        One of `DECOMPOSITIONS`.
-    rank : tuple of int
-        The rank of the form, which all centres have.
-    """
+    """Parameters in a basis, whose centres have in features a low-rank form that constrains nothing."""
 
     decomposition: str = field(kw_only=True)
     rank: tuple[int, ...] = field(kw_only=True)
@@ -255,7 +231,7 @@ class LowRankForm(CenterForm):
         found = kind.fit(
             targets, weights, rank=chosen, sweeps=FIRST_SWEEPS, n_starts=FIRST_STARTS, random_state=0, names=view_names
         )
-        nearest = LowRank(self.decomposition, found, _relative_error(found, targets, weights))
+        nearest = LowRank(self.decomposition, found, WeightedCenters.of(targets, weights).lost(found.centers()))
         return nearest if basis is None else nearest.from_basis(basis)
 
 
@@ -276,8 +252,3 @@ def _targets(
     pairs = zip(statistics.weights, factors, strict=True)
     weights = [np.where(weight > LEAST_SHARE * weight.max(), factor * weight, 0.0) for weight, factor in pairs]
     return update_centers(statistics, previous), weights
-
-
-def _relative_error(factors: Factors, targets: Sequence[FloatArray], weights: Sequence[FloatArray]) -> float:
-    whole = weighted_error([np.zeros_like(target) for target in targets], targets, weights)
-    return weighted_error(factors.centers(), targets, weights) / whole if whole > 0 else 0.0

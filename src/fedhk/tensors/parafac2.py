@@ -17,15 +17,7 @@ from fedhk.tensors.solves import orthonormal_columns, polar_factor
 
 @dataclass(frozen=True)
 class Parafac2Factors(ComponentFactors):
-    """Factors of the centres A^h = P diag(R_h) (B_h Q)^T.
-
-    Parameters
-    ----------
-    cluster_factor, feature_factor, view_factor : array of shape (c, r), (r, r), (s, r)
-        P, Q and R in the paper.
-    bases : tuple of array of shape (d_h, r)
-        B_h: orthonormal columns of its own for each view.
-    """
+    """Factors of the centres A^h = P diag(R_h) (B_h Q)^T, with orthonormal columns B_h for each view."""
 
     bases: tuple[FloatArray, ...] = field(metadata=BASIS)
 

@@ -12,21 +12,11 @@ from fedhk._typing import FloatArray
 
 @dataclass(frozen=True)
 class WeightedCenters:
-    """Targets t_khj = N / W and weights w_khj = g_h v_h^alpha W of the centre step.
+    """Targets t_khj = N / W and weights w_khj = g_h v_h^alpha W of the centre step."""
 
-    Parameters
-    ----------
-    targets : tuple of array of shape (c, d_h)
-        Zero where the weight is zero, whatever was given there.
-    weights : tuple of array of shape (c, d_h) or (c, 1)
-        Divided by `scale`.
-    scale : float
-        The largest weight given.
-    """
-
-    targets: tuple[FloatArray, ...]
-    weights: tuple[FloatArray, ...]
-    scale: float
+    targets: tuple[FloatArray, ...]  # of shape (c, d_h); zero where the weight is zero, whatever was given there
+    weights: tuple[FloatArray, ...]  # of shape (c, d_h) or (c, 1), divided by `scale`
+    scale: float  # the largest weight given
 
     @classmethod
     def of(cls, targets: Sequence[FloatArray], weights: Sequence[FloatArray] | None = None) -> WeightedCenters:
@@ -48,6 +38,11 @@ class WeightedCenters:
         return cls(tuple(cleaned), tuple(scaled), scale)
 
     @property
+    def shape(self) -> tuple[int, list[int]]:
+        """The number of clusters, and the width of each view."""
+        return len(self.targets[0]), [target.shape[1] for target in self.targets]
+
+    @property
     def row_weights(self) -> FloatArray:
         """max_j w_khj, of shape (c, s): the weights of the majoriser."""
         return np.column_stack([weight.max(axis=1) for weight in self.weights])
@@ -64,6 +59,11 @@ class WeightedCenters:
         """sum_khj w (t - A)^2, in the scale of the weights given."""
         parts = [np.sum(w * (t - a) ** 2) for t, w, a in zip(self.targets, self.weights, centers, strict=True)]
         return self.scale * float(np.sum(parts))
+
+    def lost(self, centers: Sequence[FloatArray]) -> float:
+        """The error as a share of the weighted squared size of the targets."""
+        whole = self.error([np.zeros_like(target) for target in self.targets])
+        return self.error(centers) / whole if whole > 0 else 0.0
 
 
 def weighted_error(

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any
-
-import numpy as np
 
 from fedhk._typing import FloatArray
 from fedhk.tensors.base import Decomposition
@@ -60,13 +59,7 @@ def choose_rank(
     rank : float or "auto"
         A number between 0 and 1 asks for the smallest rank that keeps this fraction of the energy sum w t^2; if no
         possible rank does, the largest is taken and `energy` tells. ``"auto"`` weighs bytes and loss, see Notes.
-    centers : sequence of array of shape (c, d_h)
-    weights : sequence of array of shape (c, d_h) or (c, 1), optional
-        All 1 if omitted.
-
-    Returns
-    -------
-    RankChoice
+    centers, weights : sequences of array of shape (c, d_h); weights also (c, 1), and all 1 if omitted
 
     Notes
     -----
@@ -78,16 +71,43 @@ def choose_rank(
     directions than there are clusters are not counted, as the centres of a view span no more.
     """
     problem = WeightedCenters.of(centers, weights)
-    fits = _Fits(decomposition, problem)
+    choice = cache(partial(_fit_rank, decomposition, problem))
     if isinstance(rank, float):
         if not 0.0 < rank < 1.0:
             raise ValueError(f"rank as a fraction of energy must be between 0 and 1, got {rank!r}.")
-        return fits.smallest(rank)
+        return _find_smallest(decomposition.rank_path(problem.targets, rank), rank, choice)
     if rank != "auto":
         raise ValueError(f"rank must be whole numbers, a number between 0 and 1, or 'auto', got {rank!r}.")
-    choices = [fits.enlarged(fits.smallest(fraction)) for fraction in _FRACTIONS] + [fits.largest()]
-    n_clusters, widths = len(problem.targets[0]), [target.shape[1] for target in problem.targets]
-    return min(choices, key=lambda choice: _price(choice, n_clusters, widths))
+    n_clusters, widths = problem.shape
+    largest = largest_ranks(decomposition.limits(n_clusters, widths))
+    if "feature" in largest:  # more directions than a view's centres span are of no use
+        largest["feature"] = min(largest["feature"], n_clusters)
+    choices = []
+    for energy in _FRACTIONS:
+        smallest = _find_smallest(decomposition.rank_path(problem.targets, energy), energy, choice).rank
+        more = [size + max(1, round(_SLACK * size)) for size in smallest]
+        pairs = zip(more, largest.values(), strict=True)
+        choices.append(choice(tuple(most if size > _NEAR_FULL * most else size for size, most in pairs)))
+    choices.append(choice(tuple(largest.values())))
+    return min(choices, key=lambda found: _price(found, n_clusters, widths))
+
+
+def _fit_rank(decomposition: Decomposition[Any], problem: WeightedCenters, rank: tuple[int, ...]) -> RankChoice:
+    """Find by a short fit what a rank keeps and costs."""
+    factors = decomposition.fit(problem.targets, problem.weights, rank=rank, sweeps=_SWEEPS)
+    energy = 1.0 - problem.lost(factors.centers())
+    return RankChoice(rank, energy, factors.coordinates.shape[2], *factors.n_numbers)
+
+
+def _find_smallest(
+    path: Sequence[tuple[int, ...]], energy: float, choice: Callable[[tuple[int, ...]], RankChoice]
+) -> RankChoice:
+    """Find the first rank on a path that keeps so much energy, or the last."""
+    end = 1
+    while end < len(path) and choice(path[end - 1]).energy < energy:
+        end = min(2 * end, len(path))
+    place = bisect_left(path, energy, hi=end, key=lambda rank: choice(rank).energy)
+    return choice(path[min(place, len(path) - 1)])
 
 
 def _price(choice: RankChoice, n_clusters: int, widths: Sequence[int]) -> float:
@@ -96,50 +116,3 @@ def _price(choice: RankChoice, n_clusters: int, widths: Sequence[int]) -> float:
     basis = sum(width * count for width, count in zip(widths, directions, strict=True))
     numbers = (n_clusters * sum(directions) + basis / _BASIS_ROUNDS) / (n_clusters * sum(widths))
     return numbers + _LOSS_PRICE * (1.0 - choice.energy)
-
-
-class _Fits:
-    """Short fits at several ranks, each done once."""
-
-    def __init__(self, decomposition: Decomposition[Any], problem: WeightedCenters) -> None:
-        self._decomposition, self._problem = decomposition, problem
-        self._known: dict[tuple[int, ...], RankChoice] = {}
-
-    def choice(self, rank: tuple[int, ...]) -> RankChoice:
-        if rank not in self._known:
-            form, problem = self._decomposition, self._problem
-            factors = form.fit(problem.targets, problem.weights, rank=rank, sweeps=_SWEEPS)
-            total = problem.error([np.zeros_like(target) for target in problem.targets])
-            lost = problem.error(factors.centers()) / total if total > 0 else 0.0
-            self._known[rank] = RankChoice(rank, 1.0 - lost, factors.coordinates.shape[2], *factors.n_numbers)
-        return self._known[rank]
-
-    def largest(self) -> RankChoice:
-        """The largest rank of every mode."""
-        return self.choice(tuple(self._limits().values()))
-
-    def enlarged(self, choice: RankChoice) -> RankChoice:
-        """A choice with a tenth more in every mode, and at least one more; the largest rank where that is near."""
-        limits = self._limits().values()
-        more = [rank + max(1, round(_SLACK * rank)) for rank in choice.rank]
-        return self.choice(
-            tuple(most if rank > _NEAR_FULL * most else rank for rank, most in zip(more, limits, strict=True))
-        )
-
-    def _limits(self) -> dict[str, int]:
-        """The largest useful rank of every mode: more directions than a view's centres span are of no use."""
-        n_clusters = len(self._problem.targets[0])
-        widths = [target.shape[1] for target in self._problem.targets]
-        largest = largest_ranks(self._decomposition.limits(n_clusters, widths))
-        if "feature" in largest:
-            largest["feature"] = min(largest["feature"], n_clusters)
-        return largest
-
-    def smallest(self, energy: float) -> RankChoice:
-        """The first rank on the decomposition's path that keeps so much energy, or the last."""
-        path = self._decomposition.rank_path(self._problem.targets, energy)
-        end = 1
-        while end < len(path) and self.choice(path[end - 1]).energy < energy:
-            end = min(2 * end, len(path))
-        place = bisect_left(path, energy, hi=end, key=lambda rank: self.choice(rank).energy)
-        return self.choice(path[min(place, len(path) - 1)])

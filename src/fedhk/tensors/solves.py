@@ -13,20 +13,8 @@ _INERTIA = 1e-9
 def solve_rows(design: FloatArray, targets: FloatArray, weights: FloatArray, previous: FloatArray) -> FloatArray:
     """For every row i the x_i that minimises sum_m weights_im (targets_im - design_m . x_i)^2.
 
-    Parameters
-    ----------
-    design : array of shape (m, r)
-    targets : array of shape (n, m)
-        Finite, also where the weight is zero.
-    weights : array of shape (n, m) or (1, m)
-        Non-negative; one row where it is the same for all.
-    previous : array of shape (n, r)
-        Where the rows were.
-
-    Returns
-    -------
-    array of shape (n, r)
-        Of all minimisers the one nearest to `previous`: a row without weight stays where it was.
+    Of all minimisers it is the one nearest to `previous`: a row without weight stays where it was. Targets are finite,
+    also where the weight is zero; weights that are the same for all rows may be one row.
     """
     residuals = targets - previous @ design.T
     right = (weights * residuals) @ design
@@ -48,33 +36,17 @@ def polar_factor(matrix: FloatArray) -> FloatArray:
 
 
 def polar_step(cross: FloatArray, gram: FloatArray, previous: FloatArray) -> FloatArray:
-    """A better basis B_h, of orthonormal columns, for sum_k w_k ||t_k - B_h x_k||^2.
+    """A better basis B_h (d, r), of orthonormal columns, or rows where d < r, for sum_k w_k ||t_k - B_h x_k||^2.
 
-    Parameters
-    ----------
-    cross : array of shape (d, r)
-        sum_k w_k t_k x_k^T.
-    gram : array of shape (r, r)
-        sum_k w_k x_k x_k^T.
-    previous : array of shape (d, r)
-        The basis so far, with orthonormal columns, or orthonormal rows where d < r.
-
-    Returns
-    -------
-    array of shape (d, r)
-
-    Notes
-    -----
-    With d >= r it is the exact minimiser (orthogonal Procrustes). With d < r the quadratic term is not constant on the
-    orthonormal matrices and is majorised by its largest eigenvalue. A trace of the previous basis decides the
-    directions that the data leave open; it takes nothing from the descent.
+    `cross` is sum_k w_k t_k x_k^T and `gram` is sum_k w_k x_k x_k^T. With d >= r it is the exact minimiser (orthogonal
+    Procrustes). With d < r the quadratic term is not constant on the orthonormal matrices and is majorised by its
+    largest eigenvalue. A trace of the previous basis decides the directions that the data leave open; it takes nothing
+    from the descent.
     """
-    size = float(np.linalg.norm(cross))
-    pull = _INERTIA * size
+    pull = _INERTIA * float(np.linalg.norm(cross))
     if len(previous) < previous.shape[1]:
-        largest = float(np.linalg.eigvalsh(gram)[-1])
         cross = cross - previous @ gram
-        pull = max(largest, 0.0)
+        pull = max(float(np.linalg.eigvalsh(gram)[-1]), 0.0)
     if pull <= 0.0:
         return previous
     return polar_factor(cross + pull * previous)
