@@ -11,9 +11,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from fedhk.data.views import check_views
 from fedhk.embedding import cluster_sums as module
 from fedhk.embedding.cluster_sums import ClusterSums, sum_clusters, sums_size
-from fedhk.model.joint import take
 from fedhk.model.preparation import prepare
-from fedhk.model.rows import Rows
+from fedhk.model.rows import Rows, take
 
 
 def make_rows(views):

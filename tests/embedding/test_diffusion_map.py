@@ -12,7 +12,7 @@ from embedding.graphs import SEED, make_rows, random_rows
 from fedhk.embedding.diffusion import Diffusion
 from fedhk.embedding.diffusion_map import DiffusionMap, fit_diffusion, make_embedded_rows
 from fedhk.federation.codec import pack, unpack
-from fedhk.model.joint import take
+from fedhk.model.rows import take
 
 
 def test_groups_that_heat_does_not_leave_are_at_right_angles():

@@ -24,7 +24,7 @@ from fedhk.embedding.spectrum import (
     products,
     solve_gram,
 )
-from fedhk.model.joint import take
+from fedhk.model.rows import take
 
 
 @given(parts=st.integers(1, 6), seed=st.integers(0, 1000))

@@ -11,9 +11,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from fedhk.data.views import check_views
 from fedhk.embedding.cluster_sums import ClusterSums, sums_size
 from fedhk.embedding.splitting import groups_size, read_groups, split_groups, sum_groups
-from fedhk.model.joint import take
 from fedhk.model.preparation import prepare
-from fedhk.model.rows import Rows
+from fedhk.model.rows import Rows, take
 from fedhk.starts.candidates import LEAST_ROWS, Candidates
 
 WIDTHS, INCOMPLETE = (3, 2), [0]

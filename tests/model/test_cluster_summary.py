@@ -15,7 +15,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from cases import cases
 from fedhk.federation.codec import pack, unpack
 from fedhk.model.cluster_summary import ClusterSummary, summarise_clusters
-from fedhk.model.joint import SAMPLE_ROWS, take
+from fedhk.model.rows import SAMPLE_ROWS, take
 from personal_sites import plain_rows, two_clusters
 
 

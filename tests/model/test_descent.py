@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fedhk.model.descent import improve
+from fedhk.model.descent import improve, learned_view_weights
 from fedhk.model.parameters import Parameters
 from fedhk.model.statistics import Statistics
-from fedhk.model.updates import learned_view_weights
 
 
 def parameters(centers, view_weights=(1.0,)):

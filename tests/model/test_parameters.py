@@ -1,4 +1,4 @@
-"""Parameters with free centres: the centre step, and the coordinates of a basis."""
+"""Parameters with free centres: the centre step, the coordinates of a basis, and the form that changes nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from numpy.testing import assert_allclose, assert_array_equal
 
 from cases import cases
-from fedhk.model.parameters import Parameters
+from fedhk.model.parameters import CenterForm, Parameters
 from fedhk.model.passes import Passes
 from fedhk.model.statistics import Statistics
 
@@ -54,3 +54,12 @@ def test_rare_views_count_more_and_rare_clusters_less(parameters):
     assert_allclose(parameters.view_factors, [0.0625, 0.5625])
     assert_allclose(replace(parameters, view_shares=np.array([0.5, 1.0])).view_factors, [0.125, 0.5625])
     assert_allclose(parameters.cluster_factors, [1.0, 2.0**-0.1, 2.0**0.1])
+
+
+def test_free_centres_stay_as_they_are_and_need_no_statistics():
+    def collect():
+        raise AssertionError("a pass was made")
+
+    start = Parameters((np.ones((2, 3)),), np.ones(1), 0.3, 1.1, 2.0, np.ones(1))
+    assert CenterForm().constrain(start, ["only"], collect) is start
+    assert not CenterForm().is_exact(2, [3], ["only"])

@@ -16,11 +16,10 @@ from cases import cases
 from fedhk.data.moments import row_lengths
 from fedhk.data.views import check_views
 from fedhk.model.descent import improve
-from fedhk.model.joint import take
 from fedhk.model.parameters import Parameters
 from fedhk.model.passes import Passes
 from fedhk.model.preparation import prepare
-from fedhk.model.rows import Rows
+from fedhk.model.rows import Rows, take
 from fedhk.reference import model as reference
 
 

@@ -8,8 +8,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from fedhk.model.joint import take
 from fedhk.model.parameters import Parameters
+from fedhk.model.rows import take
 from fedhk.personal import objective as judges
 from fedhk.personal.objective import global_objective, personal_objective
 from fedhk.personal.outcome import SiteTerms

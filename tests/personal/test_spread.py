@@ -10,8 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from fedhk.data.views import check_views
 from fedhk.model.cluster_summary import summarise_clusters
-from fedhk.model.joint import joint_rows
-from fedhk.model.rows import Rows
+from fedhk.model.rows import Rows, joint_rows
 from fedhk.personal.component import OwnModel
 from fedhk.personal.spread import (
     LEAST_SEEN,

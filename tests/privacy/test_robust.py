@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from fedhk.model.parameters import Parameters
+from fedhk.model.parameters import Parameters, update_centers
 from fedhk.model.statistics import Statistics
-from fedhk.model.updates import update_centers
 from fedhk.privacy.robust import (
     AGGREGATIONS,
     MOST_PULL,

@@ -1,9 +1,20 @@
-"""Plain k-means on small tables: groups, and the directions in which good centres lie."""
+"""Plain k-means on small tables: groups, the directions in which good centres lie, and distances in fewer coordinates."""
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
 
-from fedhk.starts.kmeans import group_means, leading_directions
+from fedhk.data.views import check_views
+from fedhk.model.preparation import prepare
+from fedhk.model.rows import Rows, joint_rows, split_joint
+from fedhk.starts.kmeans import compress, group_means, leading_directions
+
+
+def rows_of(views, heat_coef="uniform"):
+    checked = check_views(views)
+    return Rows(checked, prepare(checked, "standard", heat_coef, None))
 
 
 @pytest.mark.parametrize("shape", [(40, 6), (12, 50)])
@@ -21,3 +32,33 @@ def test_a_group_without_points_has_the_mean_of_all():
     points, weight = np.array([[0.0], [2.0], [5.0]]), np.array([1.0, 1.0, 2.0])
     means = group_means(points, weight, np.array([0, 0, 2]), 3)
     np.testing.assert_allclose(means[:, 0], [1.0, 3.0, 5.0])
+
+
+def distances(part):
+    return ((part[:, None] - part[None]) ** 2).sum(axis=2)
+
+
+@given(st.integers(0, 10**6), st.integers(2, 15), st.integers(1, 40))
+@settings(max_examples=50)
+def test_compression_keeps_distances_and_expands_means_exactly(seed, n_rows, width):
+    rng = np.random.default_rng(seed)
+    rows = rows_of([rng.normal(size=(n_rows, width)), rng.normal(size=(n_rows, 3))])
+    parts = split_joint(joint_rows(rows), rows.widths)
+    small, axes = compress(rows, parts)
+    compressed = split_joint(joint_rows(small), small.widths)
+    assert all(w <= max(n_rows, 3) for w in small.widths)
+    share = rng.dirichlet(np.ones(n_rows), size=2)
+    for view, (part, reduced) in enumerate(zip(parts, compressed, strict=True)):
+        assert_allclose(distances(reduced), distances(part), atol=1e-9)
+        found = axes[view].expand(share @ reduced) if view in axes else share @ reduced
+        assert_allclose(found, share @ part, atol=1e-9)
+
+
+def test_views_with_missing_cells_or_coefficients_are_not_compressed():
+    rng = np.random.default_rng(0)
+    wide = rng.normal(size=(5, 30))
+    holes = wide.copy()
+    holes[0, 0] = np.nan
+    for rows in (rows_of([holes]), rows_of([wide], "absdev")):
+        small, _ = compress(rows, split_joint(joint_rows(rows), rows.widths))
+        assert small.widths == (30,)

@@ -1,4 +1,4 @@
-"""Seeding sees the same distances in fewer coordinates, and candidates stand for rows without being rows."""
+"""Candidates stand for rows without being rows, and draws do not depend on the order of rows."""
 
 from __future__ import annotations
 
@@ -9,48 +9,17 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from fedhk.data.views import check_views
-from fedhk.model.joint import joint_rows, split_joint
 from fedhk.model.parameters import Parameters
 from fedhk.model.passes import Passes
 from fedhk.model.preparation import prepare
-from fedhk.model.rows import Rows
+from fedhk.model.rows import Rows, joint_rows
 from fedhk.starts.candidates import candidate_rows, site_candidates
-from fedhk.starts.compression import compress
 from fedhk.starts.seeding import distinct_rows
 
 
-def rows_of(views, heat_coef="uniform"):
+def rows_of(views):
     checked = check_views(views)
-    return Rows(checked, prepare(checked, "standard", heat_coef, None))
-
-
-def distances(part):
-    return ((part[:, None] - part[None]) ** 2).sum(axis=2)
-
-
-@given(st.integers(0, 10**6), st.integers(2, 15), st.integers(1, 40))
-@settings(max_examples=50)
-def test_compression_keeps_distances_and_expands_means_exactly(seed, n_rows, width):
-    rng = np.random.default_rng(seed)
-    rows = rows_of([rng.normal(size=(n_rows, width)), rng.normal(size=(n_rows, 3))])
-    parts = split_joint(joint_rows(rows), rows.widths)
-    small, axes = compress(rows, parts)
-    compressed = split_joint(joint_rows(small), small.widths)
-    assert all(w <= max(n_rows, 3) for w in small.widths)
-    share = rng.dirichlet(np.ones(n_rows), size=2)
-    for part, reduced, own in zip(parts, compressed, axes, strict=True):
-        assert_allclose(distances(reduced), distances(part), atol=1e-9)
-        assert_allclose(own.expand(share @ reduced), share @ part, atol=1e-9)
-
-
-def test_views_with_missing_cells_or_coefficients_are_not_compressed():
-    rng = np.random.default_rng(0)
-    wide = rng.normal(size=(5, 30))
-    holes = wide.copy()
-    holes[0, 0] = np.nan
-    for rows in (rows_of([holes]), rows_of([wide], "absdev")):
-        small, _ = compress(rows, split_joint(joint_rows(rows), rows.widths))
-        assert small.widths == (30,)
+    return Rows(checked, prepare(checked, "standard", "uniform", None))
 
 
 @given(st.integers(0, 10**6), st.integers(2, 60), st.integers(1, 30))

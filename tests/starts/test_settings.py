@@ -59,7 +59,3 @@ def test_given_centres_of_other_views_are_refused(rows):
     given = replace(SETTINGS, init=(np.zeros((3, 5)), np.zeros((3, 9))))
     with pytest.raises(DataError, match=r"init has centres with \[5, 9\] features"):
         given.given_start(rows.references, rows.views.names)
-
-
-def test_another_number_of_clusters_keeps_the_form():
-    assert replace(SETTINGS, form=FORM).with_clusters(4).form is FORM

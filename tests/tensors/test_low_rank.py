@@ -17,8 +17,7 @@ from fedhk.data.scaling import make_scaling
 from fedhk.data.views import check_views
 from fedhk.federation.codec import pack, unpack
 from fedhk.model.descent import improve, minimise
-from fedhk.model.forms import CenterForm
-from fedhk.model.parameters import Parameters
+from fedhk.model.parameters import CenterForm, Parameters
 from fedhk.model.passes import Passes
 from fedhk.model.preparation import prepare
 from fedhk.model.rows import Rows

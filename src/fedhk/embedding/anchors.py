@@ -11,8 +11,7 @@ import scipy.sparse as sp
 from fedhk._typing import BoolArray, FloatArray
 from fedhk.data.scaling import Reference
 from fedhk.data.views import Views
-from fedhk.model.joint import joint_rows, split_joint
-from fedhk.model.rows import Rows
+from fedhk.model.rows import Rows, joint_rows, split_joint
 from fedhk.starts.candidates import KMEANS_PASSES
 from fedhk.starts.kmeans import lloyd, plus_plus
 from fedhk.starts.seeding import distinct_rows

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedhk._typing import FloatArray
-from fedhk.model.joint import joint_rows, split_joint, take
-from fedhk.model.rows import Rows
+from fedhk.model.rows import Rows, joint_rows, split_joint, take
 
 # Rows that are brought to model units at a time, in bytes: large enough for matrix products, small beside the rows.
 BLOCK_BYTES = 2**25

@@ -16,8 +16,7 @@ import scipy.sparse as sp
 from fedhk._typing import FloatArray, IntArray
 from fedhk.embedding.anchors import scale_moves
 from fedhk.embedding.cluster_sums import ClusterSums, iterate_rows, sum_clusters, sums_size
-from fedhk.model.joint import take, view_sums
-from fedhk.model.rows import Rows
+from fedhk.model.rows import Rows, take, view_sums
 from fedhk.starts.candidates import LEAST_ROWS, Candidates
 
 # A group is split if both halves can be groups of two rows at a site.

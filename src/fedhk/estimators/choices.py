@@ -14,7 +14,7 @@ from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
 from fedhk._typing import FloatArray
 from fedhk.data.scaling import HEAT_COEFS, SCALINGS, HeatCoef, Scaling, make_scaling
 from fedhk.data.views import is_view_collection
-from fedhk.model.forms import CenterForm
+from fedhk.model.parameters import CenterForm
 from fedhk.starts.seeding import SEEDERS
 from fedhk.starts.settings import Settings
 from fedhk.tensors.low_rank import LowRankForm

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral
 from typing import Any, ClassVar, Self
 
@@ -184,7 +184,7 @@ class HeatKernelMVC(
         rows = Rows(views, prepare(views, self.scaling, self.heat_coef, weights), weights)
         generator = check_generator(self.random_state)
         with own_threads() as workers:
-            results = [self._fit_rows(rows, settings.with_clusters(c), generator, workers) for c in choices]
+            results = [self._fit_rows(rows, replace(settings, n_clusters=c), generator, workers) for c in choices]
             progress, history, _ = max(results, key=lambda result: result[2])
             self.history_ = Records(history)
             with Passes(rows, progress.parameters.n_clusters, workers) as scan:

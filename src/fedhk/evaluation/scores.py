@@ -17,9 +17,8 @@ from fedhk.data.views import Views
 from fedhk.estimators.heat_kernel_mvc import HeatKernelMVC
 from fedhk.federation.board import align_views
 from fedhk.metrics import matched_accuracy
-from fedhk.model.joint import take
 from fedhk.model.passes import Passes
-from fedhk.model.rows import Rows
+from fedhk.model.rows import Rows, take
 
 # Fewest rows of a site that models are fitted to.
 LEAST_TRAINED = 2

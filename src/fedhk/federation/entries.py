@@ -21,8 +21,8 @@ from fedhk.federation.table import Table
 from fedhk.model.cluster_summary import ClusterSummary
 from fedhk.model.descent import Progress
 from fedhk.model.fitted import FittedModel
-from fedhk.model.joint import split_joint
 from fedhk.model.parameters import Parameters
+from fedhk.model.rows import split_joint
 
 # Columns in few bytes: a checksum of names, which may be many; the shape of a row of a tensor.
 ColumnsCode = int | tuple[int, ...] | None

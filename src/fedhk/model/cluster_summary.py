@@ -11,28 +11,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedhk._typing import FloatArray, IntArray
-from fedhk.model.joint import SAMPLE_ROWS, joint_rows, take
 from fedhk.model.parameters import Parameters
-from fedhk.model.rows import Rows
+from fedhk.model.rows import SAMPLE_ROWS, Rows, joint_rows, take
 
 
 @dataclass(frozen=True)
 class ClusterSummary:
-    """Sums over rows given the cluster of each; those of a union of rows are the sum.
+    """Sums over rows given the cluster of each; those of a union of rows are the sum."""
 
-    Parameters
-    ----------
-    counts : array of shape (c,)
-        Rows in each cluster.
-    squares : array of shape (d,)
-        Squared distance of rows to the centre of their cluster, per feature of all views, in model units.
-    seen : array of shape (d,)
-        Rows that have the feature.
-    """
-
-    counts: FloatArray
-    squares: FloatArray
-    seen: FloatArray
+    counts: FloatArray  # rows in each cluster, (c,)
+    squares: FloatArray  # squared distance of rows to the centre of their cluster per feature, (d,), in model units
+    seen: FloatArray  # rows that have the feature, (d,)
 
     @property
     def shares(self) -> FloatArray:

@@ -9,34 +9,20 @@ from typing import Any
 
 import numpy as np
 
+from fedhk._typing import FloatArray
 from fedhk.model.parameters import Parameters
 from fedhk.model.statistics import Statistics
-from fedhk.model.updates import learned_view_weights
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a minimisation stands; at one site and over many.
+    """Where a minimisation stands; at one site and over many."""
 
-    Parameters
-    ----------
-    parameters : Parameters
-        The best parameters so far, which are also the last.
-    iteration : int
-        Iterations done.
-    objective : float
-        J at the parameters that the last iteration started from.
-    converged : bool
-        Whether the tolerance was reached.
-    stop_reason : str
-        Why it stopped, and what to try; empty while it goes on.
-    """
-
-    parameters: Parameters
-    iteration: int = 0
-    objective: float = float("inf")
-    converged: bool = False
-    stop_reason: str = ""
+    parameters: Parameters  # the best so far, which are also the last
+    iteration: int = 0  # how many are done
+    objective: float = float("inf")  # J at the parameters that the last iteration started from
+    converged: bool = False  # whether the tolerance was reached
+    stop_reason: str = ""  # why it stopped, and what to try; empty while it goes on
 
     def advance(self, parameters: Parameters, objective: float, *, max_iter: int, tol: float) -> Progress:
         """The state after one more iteration that found `objective` at the old parameters and made new ones."""
@@ -52,23 +38,6 @@ class Progress:
         return Progress(parameters, iteration, objective, converged, reason)
 
 
-def improve(parameters: Parameters, statistics: Statistics, *, learn_weights: bool) -> Parameters:
-    """Descend one step in view weights and in centres, from the statistics at `parameters`.
-
-    Notes
-    -----
-    A view that the rows do not have costs nothing, so `eqn:diff_V_EFKMVFC` would give it all the weight. It keeps the
-    weight it had and the others share the rest: the exact minimiser of J over their weights.
-    """
-    weights = parameters.view_weights
-    seen = np.array([bool(view.any()) for view in statistics.weights]) | (statistics.costs != 0)
-    if learn_weights and seen.any():
-        learned = learned_view_weights(statistics.costs[seen], parameters.view_shares[seen], parameters.view_exponent)
-        weights = weights.copy()
-        weights[seen] = learned if seen.all() else learned * weights[seen].sum()
-    return replace(parameters, view_weights=weights).move_centers(statistics)
-
-
 def minimise(
     collect: Callable[[Parameters], Statistics],
     start: Parameters,
@@ -78,29 +47,11 @@ def minimise(
     tol: float,
     callback: Callable[[dict[str, Any]], None] | None = None,
 ) -> tuple[Progress, list[dict[str, Any]]]:
-    """Alternate until the objective falls by less than `tol` of itself.
+    """Alternate until the objective falls by less than `tol` of itself; `tol=0` runs all `max_iter` iterations.
 
-    Parameters
-    ----------
-    collect : callable
-        Gives the statistics of all rows at given parameters, with the best memberships for them.
-    start : Parameters
-        Where to start.
-    learn_weights : bool
-        Whether view weights follow `eqn:diff_V_EFKMVFC` or stay.
-    max_iter : int
-        Most iterations.
-    tol : float
-        Relative fall of the objective below which the loop ends; 0 runs all iterations.
-    callback : callable, optional
-        Called with every record of the history.
-
-    Returns
-    -------
-    progress : Progress
-        How it ended.
-    history : list of dict
-        One record an iteration; `objective` is J at the parameters the iteration started from.
+    `collect` gives the statistics of all rows at given parameters, with the best memberships for them. The history has
+    one record an iteration, which also goes to `callback`; `objective` is J at the parameters the iteration started
+    from.
     """
     progress, history = Progress(start), []
     while not progress.stop_reason:
@@ -117,3 +68,34 @@ def minimise(
         if callback is not None:
             callback(record)
     return progress, history
+
+
+def improve(parameters: Parameters, statistics: Statistics, *, learn_weights: bool) -> Parameters:
+    """Descend one step in view weights and in centres, from the statistics at `parameters`.
+
+    A view that the rows do not have costs nothing, so `eqn:diff_V_EFKMVFC` would give it all the weight. It keeps the
+    weight it had and the others share the rest: the exact minimiser of J over their weights.
+    """
+    if learn_weights:
+        weights = parameters.view_weights.copy()
+        seen = np.array([bool(view.any()) for view in statistics.weights]) | (statistics.costs != 0)
+        if seen.any():
+            shares, exponent = parameters.view_shares[seen], parameters.view_exponent
+            learned = learned_view_weights(statistics.costs[seen], shares, exponent)
+            weights[seen] = learned if seen.all() else learned * weights[seen].sum()
+        parameters = replace(parameters, view_weights=weights)
+    return parameters.move_centers(statistics)
+
+
+def learned_view_weights(costs: FloatArray, shares: FloatArray, view_exponent: float) -> FloatArray:
+    """View weights v_h proportional to cost_h^(-1/(alpha-1)) (`eqn:diff_V_EFKMVFC`): the exact minimiser of J in v.
+
+    A view without cost takes all the weight; several such views share it.
+    """
+    per_row = costs / np.maximum(shares, 1e-12)
+    free = per_row <= np.finfo(np.float64).tiny
+    if free.any():
+        return np.asarray(free / free.sum())
+    logs = -np.log(per_row) / (view_exponent - 1.0)
+    weights = np.exp(logs - logs.max())
+    return np.asarray(weights / weights.sum())

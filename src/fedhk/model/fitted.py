@@ -15,24 +15,12 @@ from fedhk.model.rows import Rows
 
 @dataclass(frozen=True)
 class FittedModel:
-    """Everything that is needed to place new rows.
-
-    Parameters
-    ----------
-    parameters : Parameters
-        Centres and view weights, in model units.
-    references : tuple of Reference
-        How each view is brought to model units.
-    view_names : tuple of str
-        Name of each view.
-    columns : tuple of (tuple of str, tuple of int or None)
-        Column names of each view, where it came as a data frame; the shape of a row, where it came as a tensor.
-    """
+    """Everything that is needed to place new rows."""
 
     parameters: Parameters
-    references: tuple[Reference, ...]
+    references: tuple[Reference, ...]  # how each view is brought to model units
     view_names: tuple[str, ...]
-    columns: tuple[Columns, ...]
+    columns: tuple[Columns, ...]  # names of a data frame's columns, the shape of a tensor's row, or None; per view
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -63,18 +51,13 @@ class FittedModel:
     def seen(self, own: FittedModel, views: Views) -> tuple[Rows, Parameters]:
         """Rows, and the parameters of another model in the units of this one: objectives of several then compare.
 
-        Parameters
-        ----------
-        own : FittedModel
-            The other model; it may lack views.
-        views : Views
-            The rows, in the order of this model.
+        The other model may lack views; `views` are in the order of this model.
         """
         centers = dict(zip(own.view_names, own.centers(), strict=True))
-        inner: list[FloatArray] = []
-        for name, reference, shared in zip(self.view_names, self.references, self.parameters.centers, strict=True):
-            flat = centers[name].reshape(len(centers[name]), -1) if name in centers else None
-            varies = np.isfinite(reference.scale)
-            inner.append(shared if flat is None else np.where(varies, reference.to_model(flat), 0.0))
+        inner = list(self.parameters.centers)
+        for view, (name, reference) in enumerate(zip(self.view_names, self.references, strict=True)):
+            if name in centers:
+                flat = centers[name].reshape(-1, reference.width)
+                inner[view] = np.where(np.isfinite(reference.scale), reference.to_model(flat), 0.0)
         parameters = replace(self.parameters.free(), centers=tuple(inner), sizes=own.parameters.sizes)
         return self.rows(views), parameters

@@ -1,8 +1,8 @@
-"""The parameters of the model: what a server broadcasts and what a fitted model keeps."""
+"""The parameters of the model: what a server broadcasts, what a fitted model keeps, and how centres are updated."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -10,7 +10,9 @@ import numpy as np
 
 from fedhk._typing import FloatArray
 from fedhk.model.statistics import Statistics
-from fedhk.model.updates import update_centers
+
+# A weight below this share of the view's largest is what rounding leaves of nothing: the kernel of a far centre.
+LEAST_SHARE = 1e-13
 
 
 @dataclass(frozen=True)
@@ -19,33 +21,17 @@ class Parameters:
 
     The centres here are free. A subclass that constrains them overrides how they move and how they change coordinates;
     `fedhk.tensors.low_rank.LowRankParameters` does.
-
-    Parameters
-    ----------
-    centers : tuple of array of shape (c, d_h)
-        A in the paper, one array per view.
-    view_weights : array of shape (s,)
-        v in the paper; sums to 1.
-    heat_time : float
-        t: the bandwidth of the heat kernel in model units.
-    fuzzifier : float
-        m > 1.
-    view_exponent : float
-        alpha > 1.
-    view_shares : array of shape (s,)
-        Share of the rows that have each view: a view's cost is divided by it, so that a view is not thought good
-        because it is rare.
-    sizes : array of shape (c,) or None
-        In a site's own model: how many times more frequent each cluster is there than everywhere. Memberships are
-        multiplied by it, so that a row between two clusters goes to the one that is frequent at its site.
     """
 
-    centers: tuple[FloatArray, ...]
-    view_weights: FloatArray
-    heat_time: float
-    fuzzifier: float
-    view_exponent: float
+    centers: tuple[FloatArray, ...]  # A in the paper, (c, d_h) per view
+    view_weights: FloatArray  # v in the paper, (s,); sums to 1
+    heat_time: float  # t: the bandwidth of the heat kernel in model units
+    fuzzifier: float  # m > 1
+    view_exponent: float  # alpha > 1
+    # Share of the rows that have each view, (s,). A view's cost is divided by it: a rare view is not good for being rare.
     view_shares: FloatArray
+    # In a site's own model: how many times more frequent each cluster is there than everywhere, (c,). Memberships are
+    # multiplied by it, so that a row between two clusters goes to the one that is frequent at its site.
     sizes: FloatArray | None = None
 
     @property
@@ -83,3 +69,40 @@ class Parameters:
     def spans(self) -> tuple[FloatArray, ...]:
         """Give, per view, rows that span all places where the centres are: here the centres themselves."""
         return self.centers
+
+
+@dataclass(frozen=True)
+class CenterForm:
+    """The form that centres are constrained to: none here, any centres will do.
+
+    A subclass constrains them; `fedhk.tensors.low_rank.LowRankForm` does.
+    """
+
+    def constrain(
+        self,
+        start: Parameters,
+        view_names: Sequence[str],  # noqa: ARG002
+        statistics: Callable[[], Statistics] | None = None,  # noqa: ARG002
+    ) -> Parameters:
+        """Give parameters whose centres have this form, as near to a start with free centres as possible.
+
+        `statistics` makes a pass over the rows at `start` and says how much each centre matters. It is called only if
+        the form needs it; without it all centres matter alike. The names of the views are for errors.
+        """
+        return start
+
+    def is_exact(self, n_clusters: int, widths: Sequence[int], view_names: Sequence[str]) -> bool:  # noqa: ARG002
+        """Whether the user gave a rank that constrains nothing, because any centres have it."""
+        return False
+
+
+def update_centers(statistics: Statistics, previous: Sequence[FloatArray]) -> tuple[FloatArray, ...]:
+    """Centres a_kj = N_kj / W_kj; a centre without weight, or with no more than rounding, stays where it was.
+
+    `eqn:diff_A_EFKMVFC` with delta_ij inside the weight: the exact minimiser of a majoriser of J, because 1 - exp(-phi)
+    is concave in phi. The update as printed divides by a quantity that depends on the summation index and raises J.
+    """
+    return tuple(
+        np.divide(numerator, weight, out=np.array(old, dtype=np.float64), where=weight > LEAST_SHARE * weight.max())
+        for numerator, weight, old in zip(statistics.numerators, statistics.weights, previous, strict=True)
+    )

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import reduce
+from contextlib import AbstractContextManager, contextmanager
+from functools import cache, reduce
 from operator import add
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
@@ -55,6 +54,9 @@ class Workspace:
         self._clusters = None if clusters is None else clusters.astype(dtype)[:, None]
         self._fuzzifier = parameters.fuzzifier
         self._power = dtype.type(1.0 / (parameters.fuzzifier - 1.0))
+        # a power of two is raised to by squaring, any other by logarithms
+        squarings = np.log2(self._power)
+        self._squarings = int(squarings) if squarings in range(1, 9) else 0
 
     def kernel_distances(self, block: slice) -> tuple[FloatArray, FloatArray]:
         """Load rows; their kernels per view (s, c, b) and their distances summed over views (c, b).
@@ -91,106 +93,59 @@ class Workspace:
         raised = self._buffers[1, : distances.size].reshape(distances.shape)
         nearest = distances.min(axis=0)
         ratio = np.divide(nearest, distances, out=distances)
-        raise_to(ratio, self._power, raised)
+        if self._squarings:
+            np.multiply(ratio, ratio, out=raised)
+            for _ in range(self._squarings - 1):
+                np.multiply(raised, raised, out=raised)
+        else:
+            np.log(ratio, out=raised)
+            np.multiply(raised, self._power, out=raised)
+            np.exp(raised, out=raised)
         return raised, raised.sum(axis=0), ratio, nearest
 
-    def add(self, block: slice, sums: Sums) -> Sums:
-        """Add one block of rows to sums."""
-        kernels, distances = self.kernel_distances(block)
-        raised, totals, ratio, nearest = self.memberships(distances)
-        # mu^m = (raised / totals)^m, and raised^m = raised * ratio because m / (m-1) = 1 / (m-1) + 1
-        power = totals**-self._fuzzifier
-        if self._rows.sample_weight is not None:
-            power *= self._rows.sample_weight[block].astype(power.dtype)
-        weights = np.multiply(raised, ratio, out=raised)
-        np.multiply(weights, power, out=weights)
-        if self._clusters is not None:
-            np.multiply(weights, self._clusters, out=weights)
-        sums.masses += weights.sum(axis=1)
-        for view, (reader, kernel) in enumerate(zip(self._readers, kernels, strict=True)):
-            if self._precise:
-                sums.costs[view] -= np.vdot(weights, kernel)
-                np.add(kernel, 1, out=kernel)
-            np.multiply(kernel, weights, out=kernel)
-            sums.totals[view] += kernel.sum(axis=1)
-            sums.lifted[view] += reader.sums(kernel)
-        # sum_k mu^m d = d_min * totals^(1-m): no further product
-        sums.objective += float(np.dot(nearest, power * totals))
-        return sums
+    def sums(self, blocks: list[slice]) -> Statistics:
+        """Add up blocks of rows; numerators and weights are in the form in which each reader adds them."""
+        n_views, n_clusters = len(self._readers), self._n_clusters
+        lifted = [np.zeros((n_clusters, reader.sum_width)) for reader in self._readers]
+        totals, costs = np.zeros((n_views, n_clusters)), np.zeros(n_views)
+        masses, objective = np.zeros(n_clusters), 0.0
+        for block in blocks:
+            kernels, distances = self.kernel_distances(block)
+            raised, summed, ratio, nearest = self.memberships(distances)
+            # mu^m = (raised / summed)^m, and raised^m = raised * ratio because m / (m-1) = 1 / (m-1) + 1
+            power = summed**-self._fuzzifier
+            if self._rows.sample_weight is not None:
+                power *= self._rows.sample_weight[block].astype(power.dtype)
+            weights = np.multiply(raised, ratio, out=raised)
+            np.multiply(weights, power, out=weights)
+            if self._clusters is not None:
+                np.multiply(weights, self._clusters, out=weights)
+            masses += weights.sum(axis=1)
+            for view, (reader, kernel) in enumerate(zip(self._readers, kernels, strict=True)):
+                if self._precise:
+                    costs[view] -= np.vdot(weights, kernel)
+                    np.add(kernel, 1, out=kernel)
+                np.multiply(kernel, weights, out=kernel)
+                totals[view] += kernel.sum(axis=1)
+                lifted[view] += reader.sums(kernel)
+            # sum_k mu^m d = d_min * summed^(1-m): no further product
+            objective += float(np.dot(nearest, power * summed))
+        return Statistics(tuple(lifted), tuple(totals), costs, masses, objective, 0.0)
 
-    def empty_sums(self) -> Sums:
-        """Sums of no rows."""
-        n_views = len(self._readers)
-        return Sums(
-            [np.zeros((self._n_clusters, reader.sum_width)) for reader in self._readers],
-            np.zeros((n_views, self._n_clusters)),
-            np.zeros(n_views),
-            np.zeros(self._n_clusters),
-        )
-
-    def finish(self, sums: Sums) -> Statistics:
+    def finish(self, sums: Statistics) -> Statistics:
         """Statistics from the sums of all rows."""
-        parts = [
-            reader.unlift(lifted, totals)
-            for reader, lifted, totals in zip(self._readers, sums.lifted, sums.totals, strict=True)
-        ]
-        costs = sums.costs if self._precise else sums.masses.sum() - sums.totals.sum(axis=1)
-        weight = self._rows.sample_weight
-        return Statistics(
-            tuple(numerator for numerator, _ in parts),
-            tuple(weights for _, weights in parts),
-            costs,
-            sums.masses,
-            sums.objective,
-            float(self._rows.n_rows if weight is None else weight.sum()),
-        )
+        numerators, weights = [], []
+        for reader, lifted, totals in zip(self._readers, sums.numerators, sums.weights, strict=True):
+            numerator, weight = reader.unlift(lifted, totals)
+            numerators.append(numerator)
+            weights.append(weight)
+        costs = sums.costs if self._precise else sums.masses.sum() - np.stack(sums.weights).sum(axis=1)
+        rows = self._rows.n_rows if self._rows.sample_weight is None else self._rows.sample_weight.sum()
+        return Statistics(tuple(numerators), tuple(weights), costs, sums.masses, sums.objective, float(rows))
 
 
-@dataclass
-class Sums:
-    """What blocks of rows add to, in float64: lifted rows and kernels per view, costs, masses, objective."""
-
-    lifted: list[FloatArray]
-    totals: FloatArray
-    costs: FloatArray
-    masses: FloatArray
-    objective: float = 0.0
-
-    def __add__(self, other: Sums) -> Sums:
-        return Sums(
-            [a + b for a, b in zip(self.lifted, other.lifted, strict=True)],
-            self.totals + other.totals,
-            self.costs + other.costs,
-            self.masses + other.masses,
-            self.objective + other.objective,
-        )
-
-
-def raise_to(base: FloatArray, power: float, out: FloatArray) -> None:
-    """Write base^power for a base in (0, 1]: by squaring where the power is a power of two, else by logarithms."""
-    squarings = np.log2(power)
-    if squarings == int(squarings) and 1 <= squarings <= 8:
-        np.multiply(base, base, out=out)
-        for _ in range(int(squarings) - 1):
-            np.multiply(out, out, out=out)
-        return
-    np.log(base, out=out)
-    np.multiply(out, power, out=out)
-    np.exp(out, out=out)
-
-
-class Passes:
-    """Passes over one site's rows; threads and buffers live as long as the object.
-
-    Parameters
-    ----------
-    rows : Rows
-        The rows.
-    n_clusters : int
-        Number of clusters of the parameters that will be given.
-    workers : int, default=1
-        Threads to use.
-    """
+class Passes(AbstractContextManager["Passes"]):
+    """Passes over one site's rows with some threads; threads and buffers live as long as the object."""
 
     def __init__(self, rows: Rows, n_clusters: int, workers: int = 1) -> None:
         self.rows = rows
@@ -202,20 +157,13 @@ class Passes:
         self._spaces = [Workspace(rows, n_clusters, min(size, rows.n_rows)) for _ in range(workers)]
         self._pool = ThreadPoolExecutor(workers) if workers > 1 else None
 
-    def __enter__(self) -> Passes:
-        return self
-
     def __exit__(self, *_: object) -> None:
         if self._pool is not None:
             self._pool.shutdown()
 
     def statistics(self, parameters: Parameters) -> Statistics:
         """Statistics of all rows at the given parameters, with the best memberships for them."""
-
-        def of_group(space: Workspace, group: list[slice]) -> Sums:
-            return reduce(lambda sums, block: space.add(block, sums), group, space.empty_sums())
-
-        groups = list(self._map(parameters, of_group))
+        groups = self._map(parameters, Workspace.sums)
         if not groups:
             return Statistics.zero(parameters.n_clusters, self.rows.widths)
         return self._spaces[0].finish(reduce(add, groups))
@@ -247,7 +195,7 @@ class Passes:
             for block in group:
                 result[block] = space.kernel_distances(block)[1].T
 
-        list(self._map(parameters, of_group))
+        self._map(parameters, of_group)
         return result
 
     def row_mean(self, parameters: Parameters, measure: Callable[[FloatArray, FloatArray], FloatArray]) -> float:
@@ -268,13 +216,10 @@ class Passes:
         """Simplified silhouette of Hruschka, mean of 1 - d_1 / d_2: 1 where rows are on centres, 0 between two."""
         return self.row_mean(parameters, lambda nearest, second: 1.0 - nearest / second)
 
-    def _map(self, parameters: Parameters, function: Callable[[Workspace, list[slice]], T]) -> Iterator[T]:
+    def _map(self, parameters: Parameters, function: Callable[[Workspace, list[slice]], T]) -> list[T]:
         """Results of a function for every group of blocks, in the order of the rows."""
         for space in self._spaces:
             space.use(parameters)
-        if self._pool is None:
-            yield from (function(self._spaces[0], group) for group in self._groups)
-            return
 
         def run(group: list[slice]) -> T:
             space = self._spaces.pop()
@@ -283,10 +228,11 @@ class Passes:
             finally:
                 self._spaces.append(space)
 
-        yield from self._pool.map(run, self._groups)
+        return list(map(run, self._groups) if self._pool is None else self._pool.map(run, self._groups))
 
 
-_CONTROLLER: list[Any] = []
+# Looking for the libraries takes time: it is done once, and not at import.
+_find_libraries = cache(ThreadpoolController)
 
 
 @contextmanager
@@ -295,9 +241,7 @@ def own_threads() -> Iterator[int]:
 
     The number is what BLAS would have used, so that `OMP_NUM_THREADS` and `threadpoolctl` are respected.
     """
-    if not _CONTROLLER:
-        _CONTROLLER.append(ThreadpoolController())
-    controller = _CONTROLLER[0].select(user_api="blas")
+    controller = _find_libraries().select(user_api="blas")
     workers = max((library["num_threads"] for library in controller.info()), default=1)
     with controller.limit(limits=1):
         yield workers

@@ -50,7 +50,7 @@ class PlainView:
     """Rows used as they are stored, dense or sparse, with uniform coefficients and no missing cell: nothing is copied.
 
     Squared distances do not change when rows and centres move together, so shift and scale go to the centres and the
-    numerators are moved back. That costs digits where means are many spreads away from zero: see `plain_is_exact`.
+    numerators are moved back. That costs digits where means are many spreads away from zero: `Rows` knows when.
     """
 
     def __init__(self, table: Any, norms: FloatArray, reference: Reference) -> None:
@@ -68,8 +68,9 @@ class PlainView:
         if sp.issparse(self._table):  # rows are not moved to the mean, so the centres are moved from it
             centers = centers + self._offset
             constant = -np.square(centers).sum(axis=1)
-        parts = (2 * centers * self._inverse, constant[:, None], np.ones(1))
-        return tuple((heat_time * part).astype(self._dtype) for part in parts)
+        slopes = heat_time * (2 * centers * self._inverse)
+        constants = heat_time * constant[:, None]
+        return slopes.astype(self._dtype), constants.astype(self._dtype), self._dtype.type(heat_time)
 
     def exponents(self, lifted: Lifted, out: FloatArray) -> None:
         slopes, constants, scale = lifted

@@ -1,17 +1,21 @@
-"""Rows made ready for passes: one site's tables with the references that bring them to model units."""
+"""Rows made ready for passes: one site's tables with the references that bring them to model units.
+
+Here is also the joint space: all views side by side in one table, and the way back.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from fedhk._typing import FloatArray
+from fedhk._typing import FloatArray, IntArray
 from fedhk.data.scaling import Reference
-from fedhk.data.views import BLOCK_BYTES, Views
+from fedhk.data.views import Views, row_blocks
 from fedhk.model.readers import AbsentView, CompleteView, PlainView, ScaledRows, ViewReader, WeightedView
 
 # What a thread of a pass works on at a time: larger than a cache, because every call costs a hand-over between threads.
@@ -23,27 +27,19 @@ WORTH_SPLITTING = 10**7
 # Beyond these a float32 cannot hold a shift or a scale with room for arithmetic; such views are worked on in float64.
 SINGLE_RANGE = (1e-30, 1e30)
 
+# Rows that are looked at where a sample of them tells enough.
+SAMPLE_ROWS = 4096
+
 
 @dataclass(frozen=True)
 class Rows:
-    """One site's rows with the references that bring them to model units.
+    """One site's rows with the references that bring them to model units."""
 
-    Parameters
-    ----------
-    views : Views
-        The site's tables, as they came.
-    references : tuple of Reference
-        One per view of the model.
-    sample_weight : array of shape (n,) or None
-        Weight of each row.
-    spread : array of shape (n, s) or None
-        For rows that are means of other rows: the mean squared distance of those to it, per view, in model units. It is
-        added to every squared distance, because that is how far the rows behind it are.
-    """
-
-    views: Views
-    references: tuple[Reference, ...]
-    sample_weight: FloatArray | None = None
+    views: Views  # the site's tables, as they came
+    references: tuple[Reference, ...]  # one per view of the model
+    sample_weight: FloatArray | None = None  # weight of each row, (n,)
+    # For rows that are means of other rows: the mean squared distance of those to it, (n, s), in model units. It is
+    # added to every squared distance, because that is how far the rows behind it are.
     spread: FloatArray | None = None
 
     @property
@@ -68,8 +64,10 @@ class Rows:
 
     def block_rows(self, n_clusters: int) -> int:
         """Rows per block: a function of shapes only, so that results do not depend on the machine."""
-        copied = [w for view, w in enumerate(self.widths) if view not in self._plain and self._has(view)]
-        row = sum(copied) + (len(self.widths) + 2) * n_clusters
+        row = (len(self.widths) + 2) * n_clusters
+        for view, (table, width) in enumerate(zip(self.views.tables, self.widths, strict=True)):
+            if table is not None and view not in self._plain:  # copied into a buffer
+                row += width
         most = int(np.clip(PASS_BYTES // (row * self.dtype.itemsize), 64, 16384))
         if self.n_rows * sum(self.widths) * n_clusters < WORTH_SPLITTING:
             return most
@@ -77,74 +75,96 @@ class Rows:
 
     def readers(self, block_rows: int) -> list[ViewReader]:
         """Fresh readers, one per view."""
-        return [self._reader(view, block_rows) for view in range(len(self.references))]
+        readers: list[ViewReader] = []
+        for view, (table, reference) in enumerate(zip(self.views.tables, self.references, strict=True)):
+            if table is None:
+                readers.append(AbsentView(reference.width))
+            elif view in self._plain:
+                readers.append(PlainView(*self._plain[view], reference))
+            elif self.is_uniform(view):
+                readers.append(CompleteView(table, reference, self.dtype, block_rows))
+            else:
+                spread = None if self.spread is None else self.spread[:, view].astype(self.dtype)
+                missing = self.views.missing[view]
+                readers.append(WeightedView(table, reference, self.dtype, block_rows, missing=missing, spread=spread))
+        return readers
 
-    def _reader(self, view: int, block_rows: int) -> ViewReader:
-        table, reference = self.views.tables[view], self.references[view]
-        if table is None:
-            return AbsentView(reference.width)
-        if view in self._plain:
-            return PlainView(*self._plain[view], reference)
-        if self._is_uniform(view):
-            return CompleteView(table, reference, self.dtype, block_rows)
-        spread = None if self.spread is None else self.spread[:, view].astype(self.dtype)
-        missing = self.views.missing[view]
-        return WeightedView(table, reference, self.dtype, block_rows, missing=missing, spread=spread)
-
-    def _has(self, view: int) -> bool:
-        return self.views.tables[view] is not None
-
-    def _is_uniform(self, view: int) -> bool:
-        """Whether all coefficients of a view are 1."""
-        return self.references[view].heat_coef == "uniform" and not self.views.missing[view]
+    def is_uniform(self, view: int) -> bool:
+        """Whether the site has the view and all its coefficients are 1: no cell is missing."""
+        uniform = self.references[view].heat_coef == "uniform" and not self.views.missing[view]
+        return uniform and self.views.tables[view] is not None
 
     @cached_property
     def _plain(self) -> dict[int, tuple[Any, FloatArray]]:
         """The views that can be used as they are stored, and the squared length of their rows in model units.
 
         Sparse tables are always among them, after their stored cells have been brought to the precision and row length
-        of the model; they are never made dense.
+        of the model; they are never made dense. A dense table is among them where features are near enough to zero, in
+        spreads, that moving rows by matrix algebra loses no digits.
         """
-        plain = {}
-        for view, (table, reference) in enumerate(zip(self.views.tables, self.references, strict=True)):
-            if table is None or not self._is_uniform(view):
+        plain, dtype = {}, self.dtype
+        digits = 1e-6 if dtype == np.float32 else 1e-13
+        for view, reference in enumerate(self.references):
+            table = self.views.tables[view]
+            if not self.is_uniform(view):
                 continue
             if sp.issparse(table):
-                table = unit_rows(table) if reference.unit_rows else table  # noqa: PLW2901
-                table = table.astype(self.dtype)  # noqa: PLW2901
-            elif reference.unit_rows or table.dtype != self.dtype or not plain_is_exact(reference, self.dtype):
+                table = (_unit_rows(table) if reference.unit_rows else table).astype(dtype)
+            elif reference.unit_rows or table.dtype != dtype:
                 continue
-            norms = row_norms(table, reference, self.dtype)
+            elif not np.square(reference.known_shift / reference.scale).sum() * np.finfo(dtype).eps < digits:
+                continue
+            norms = _row_norms(table, reference, dtype)
             if self.spread is not None:
-                norms += self.spread[:, view].astype(self.dtype)
+                norms += self.spread[:, view].astype(dtype)
             plain[view] = table, norms
         return plain
 
 
-def unit_rows(table: Any) -> Any:
+def take(rows: Rows, indices: IntArray) -> Rows:
+    """A subset of the rows."""
+    tables = tuple(None if table is None else table[indices] for table in rows.views.tables)
+    weight = None if rows.sample_weight is None else rows.sample_weight[indices]
+    spread = None if rows.spread is None else rows.spread[indices]
+    return Rows(replace(rows.views, tables=tables, n_rows=len(indices)), rows.references, weight, spread)
+
+
+def joint_rows(rows: Rows, missing: float = 0.0) -> FloatArray:
+    """All views side by side in model units, where every view weighs alike; a missing cell is at the grand mean, 0."""
+    joint = np.full((rows.n_rows, sum(rows.widths)), missing, rows.dtype)
+    parts = np.split(joint, np.cumsum(rows.widths)[:-1], axis=1)
+    for table, reference, part in zip(rows.views.tables, rows.references, parts, strict=True):
+        if table is not None:
+            ScaledRows(table, reference, rows.dtype).read(slice(0, rows.n_rows), part)
+            np.nan_to_num(part, copy=False, nan=missing)
+    return joint
+
+
+def split_joint(joint: FloatArray, widths: Sequence[int]) -> tuple[FloatArray, ...]:
+    """Features of each view, of shape (n, d_h) or (d_h,), in double precision."""
+    return tuple(np.split(np.asarray(joint, dtype=np.float64), np.cumsum(widths)[:-1], axis=-1))
+
+
+def view_sums(joint: FloatArray, widths: Sequence[int]) -> FloatArray:
+    """Sums over the features of each view, of shape (n, s)."""
+    return np.asarray(np.add.reduceat(joint, np.concatenate([[0], np.cumsum(widths)[:-1]]), axis=-1))
+
+
+def _unit_rows(table: Any) -> Any:
     """A sparse table with rows of length 1; rows of zeros stay."""
     squares = np.asarray(table.multiply(table).sum(axis=1), dtype=np.float64).ravel()
     return sp.csr_array(sp.diags_array(np.where(squares > 0, squares, 1.0) ** -0.5) @ table)
 
 
-def plain_is_exact(reference: Reference, dtype: np.dtype[Any]) -> bool:
-    """Whether features are near enough to zero, in spreads, that moving rows by matrix algebra loses no digits."""
-    digits = 1e-6 if dtype == np.float32 else 1e-13
-    return bool(np.square(reference.known_shift / reference.scale).sum() * np.finfo(dtype).eps < digits)
-
-
-def row_norms(table: Any, reference: Reference, dtype: np.dtype[Any]) -> FloatArray:
+def _row_norms(table: Any, reference: Reference, dtype: np.dtype[Any]) -> FloatArray:
     """Squared length of each row in model units; of sparse rows, before they are moved to the mean."""
     if sp.issparse(table):
         scaled = table @ sp.diags_array(1.0 / reference.scale)
         return np.asarray(scaled.multiply(scaled).sum(axis=1)).ravel().astype(dtype)
     norms = np.empty(table.shape[0], dtype)
     source = ScaledRows(table, reference, dtype)
-    size = int(np.clip(BLOCK_BYTES // (reference.width * dtype.itemsize), 64, 4096))
-    buffer = np.empty((size, reference.width), dtype)
-    for start in range(0, len(norms), size):
-        block = slice(start, min(start + size, len(norms)))
-        values = buffer[: block.stop - start]
+    for block in row_blocks(len(norms), reference.width * dtype.itemsize):
+        values = np.empty((block.stop - block.start, reference.width), dtype)
         source.read(block, values)
         np.einsum("nd,nd->n", values, values, out=norms[block])
     return norms

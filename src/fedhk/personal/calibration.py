@@ -14,9 +14,8 @@ import numpy as np
 from fedhk._typing import FloatArray
 from fedhk.data.scaling import Reference
 from fedhk.data.views import Views
-from fedhk.model.joint import split_joint
 from fedhk.model.preparation import site_moments
-from fedhk.model.rows import Rows
+from fedhk.model.rows import Rows, split_joint
 from fedhk.personal.shares import PRIOR_ROWS
 
 # A site's spread is believed within these factors of the common one; beyond them a feature is nearly constant there.

@@ -17,10 +17,9 @@ from typing import ClassVar, Generic, Literal, TypeAlias, TypeVar
 import numpy as np
 
 from fedhk._typing import FloatArray
-from fedhk.model.joint import split_joint, take
 from fedhk.model.parameters import Parameters
 from fedhk.model.passes import Passes
-from fedhk.model.rows import Rows
+from fedhk.model.rows import Rows, split_joint, take
 from fedhk.model.statistics import Statistics
 from fedhk.personal.shares import LEAST_ROWS, Move, agreement
 

@@ -9,8 +9,8 @@ import numpy as np
 from scipy.optimize import minimize
 
 from fedhk._typing import FloatArray
-from fedhk.model.joint import split_joint
 from fedhk.model.parameters import Parameters
+from fedhk.model.rows import split_joint
 from fedhk.model.statistics import Statistics
 from fedhk.personal.calibration import move_rows
 from fedhk.personal.centers import Centers

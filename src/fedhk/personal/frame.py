@@ -18,11 +18,9 @@ from scipy.special import entr
 from fedhk._typing import FloatArray, IntArray
 from fedhk.data.scaling import Reference
 from fedhk.model.descent import improve, minimise
-from fedhk.model.forms import CenterForm
-from fedhk.model.joint import split_joint, take, view_sums
-from fedhk.model.parameters import Parameters
+from fedhk.model.parameters import CenterForm, Parameters
 from fedhk.model.passes import Passes
-from fedhk.model.rows import Rows
+from fedhk.model.rows import Rows, split_joint, take, view_sums
 from fedhk.personal.calibration import Calibration, scale_frame
 from fedhk.personal.objective import personal_objective
 from fedhk.personal.shares import PRIOR_ROWS

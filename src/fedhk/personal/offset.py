@@ -13,10 +13,9 @@ from typing import ClassVar
 import numpy as np
 
 from fedhk._typing import FloatArray, IntArray
-from fedhk.model.joint import SAMPLE_ROWS, joint_rows, take
 from fedhk.model.parameters import Parameters
 from fedhk.model.passes import Passes
-from fedhk.model.rows import Rows
+from fedhk.model.rows import SAMPLE_ROWS, Rows, joint_rows, take
 from fedhk.model.statistics import Statistics
 from fedhk.personal.component import Component, OwnModel, join_sums
 from fedhk.personal.shares import LEAST_ROWS, PRIOR_ROWS, Move, agreement, mean_move

@@ -16,8 +16,8 @@ import numpy as np
 
 from fedhk._typing import FloatArray, IntArray
 from fedhk.model.cluster_summary import ClusterSummary
-from fedhk.model.joint import SAMPLE_ROWS, joint_rows, take
 from fedhk.model.passes import Passes
+from fedhk.model.rows import SAMPLE_ROWS, joint_rows, take
 from fedhk.personal.calibration import move_rows
 from fedhk.personal.component import Component, OwnModel
 from fedhk.personal.shares import LEAST_ROWS, Move, agreement, mean_move

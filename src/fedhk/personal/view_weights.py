@@ -9,9 +9,9 @@ from typing import ClassVar
 import numpy as np
 
 from fedhk._typing import FloatArray
+from fedhk.model.descent import learned_view_weights
 from fedhk.model.parameters import Parameters
 from fedhk.model.statistics import Statistics
-from fedhk.model.updates import learned_view_weights
 from fedhk.personal.component import Component, OwnModel, Shares
 from fedhk.personal.shares import Move, measure_share
 

@@ -11,8 +11,7 @@ import numpy as np
 from fedhk._typing import FloatArray, IntArray
 from fedhk.data.scaling import Reference
 from fedhk.data.views import Views
-from fedhk.model.joint import joint_rows, view_sums
-from fedhk.model.rows import Rows
+from fedhk.model.rows import Rows, joint_rows, view_sums
 from fedhk.starts.kmeans import group_sums, lloyd, plus_plus
 from fedhk.starts.seeding import sample_rows
 
@@ -34,21 +33,11 @@ STARTS_WORK, MOST_STARTS = 10**8, 5
 
 @dataclass(frozen=True)
 class Candidates:
-    """Means of groups of rows, and what is lost by taking means.
+    """Means of groups of rows, and what is lost by taking means."""
 
-    Parameters
-    ----------
-    points : array of shape (k, sum of widths)
-        In model units; NaN where no row of the group has the feature.
-    sizes : array of shape (k,)
-        Weight of the rows of each group; scaled up where the site looked at a sample of its rows.
-    spreads : array of shape (k, s)
-        Mean squared distance of the rows of each group to its mean, per view.
-    """
-
-    points: FloatArray
-    sizes: FloatArray
-    spreads: FloatArray
+    points: FloatArray  # (k, sum of widths), in model units; NaN where no row of the group has the feature
+    sizes: FloatArray  # weight of the rows of each group, (k,); scaled up where the site looked at a sample of its rows
+    spreads: FloatArray  # mean squared distance of the rows of each group to its mean per view, (k, s)
 
 
 def candidates_per_site(n_clusters: int, n_sites: int, *, few: bool = False) -> int:
@@ -72,14 +61,7 @@ def candidate_starts(n_init: int, n_candidates: int, width: int, n_clusters: int
 def site_candidates(rows: Rows, n_candidates: int, random_state: np.random.RandomState) -> Candidates:
     """Means of groups of a site's rows in the joint space of all views.
 
-    Parameters
-    ----------
-    rows : Rows
-        The site's rows.
-    n_candidates : int
-        How many are wanted; a small site gives fewer, at most one for three rows.
-    random_state : RandomState
-        Source of randomness.
+    A small site gives fewer than `n_candidates`: at most one for three rows, and none if it has one row.
     """
     total = float(rows.n_rows if rows.sample_weight is None else rows.sample_weight.sum())
     sample = sample_rows(rows, n_candidates, random_state)

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedhk._typing import FloatArray
-from fedhk.model.joint import joint_rows, take
-from fedhk.model.rows import Rows
+from fedhk.model.rows import Rows, joint_rows, take
 from fedhk.starts.candidates import Candidates
 
 # Rows that are brought to model units at a time.
@@ -32,24 +31,12 @@ MOST_FEATURES = 128
 
 @dataclass(frozen=True)
 class Grid:
-    """Cells along a few orthonormal directions.
+    """Cells along a few orthonormal directions."""
 
-    Parameters
-    ----------
-    mean : array of shape (d,)
-        Where the grid has its middle, in model units.
-    axes : array of shape (d, q)
-        The directions.
-    deviations : array of shape (q,)
-        Standard deviation of all rows along each.
-    bins : int
-        Cells along each.
-    """
-
-    mean: FloatArray
-    axes: FloatArray
-    deviations: FloatArray
-    bins: int
+    mean: FloatArray  # where the grid has its middle, (d,), in model units
+    axes: FloatArray  # the directions, (d, q)
+    deviations: FloatArray  # standard deviation of all rows along each, (q,)
+    bins: int  # cells along each
 
     @property
     def n_cells(self) -> int:
@@ -68,17 +55,7 @@ class Grid:
         return total
 
     def candidates(self, counts: FloatArray, noise: float, n_views: int) -> Candidates:
-        """The cells that surely have rows, as candidates.
-
-        Parameters
-        ----------
-        counts : array of shape (n_cells,)
-            Rows in each cell.
-        noise : float
-            Standard deviation of the noise in them.
-        n_views : int
-            Number of views.
-        """
+        """The cells that surely have rows, as candidates; `noise` is the standard deviation of the noise in `counts`."""
         weight = counts - np.where(noise > 0, noise * np.sqrt(2 * np.log(max(self.n_cells, 2))), 0.0) / 2
         held = np.flatnonzero(weight > 0)
         if len(held) == 0:

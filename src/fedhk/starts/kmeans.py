@@ -1,15 +1,20 @@
-"""Plain weighted k-means on a small dense table: the same bits whatever the threads, and quiet about duplicates.
+"""Plain weighted k-means on a small dense table, and the few directions in which such a table is looked at.
 
-scikit-learn's KMeans adds in the order its threads finish, and warns where rows coincide; seeding needs neither.
+scikit-learn's KMeans adds in the order its threads finish, and warns where rows coincide. This one gives the same bits
+whatever the threads, and is quiet about duplicates.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 
 from fedhk._typing import FloatArray, IntArray
+from fedhk.model.rows import Rows
 
 # Directions that hold less than this share of the squares are what rounding leaves.
 SPAN_SHARE = 1e-20
@@ -82,12 +87,7 @@ def leading_directions(points: FloatArray, weight: FloatArray, count: int) -> Fl
 def leading_axes(points: FloatArray, share: float) -> FloatArray:
     """Orthonormal columns along which points around 0 reach furthest.
 
-    Parameters
-    ----------
-    points : array of shape (n, d)
-        The points.
-    share : float
-        Least share of the summed squares that a direction must hold; 1 keeps all that the points span.
+    A direction is left out if it holds less than `share` of the summed squares; 1 keeps all that the points span.
     """
     try:
         _, values, axes = np.linalg.svd(points, full_matrices=False)
@@ -96,3 +96,42 @@ def leading_axes(points: FloatArray, share: float) -> FloatArray:
     squares = np.square(values)
     least = SPAN_SHARE if share >= 1 else share
     return np.asarray(axes[squares > least * max(float(squares.sum()), 1e-300)].T)
+
+
+@dataclass(frozen=True)
+class Axes:
+    """Where a view's rows lie: values are mean + coordinates @ basis."""
+
+    mean: FloatArray  # a point of the space that the rows span, (d,)
+    basis: FloatArray  # orthonormal axes, (r, d)
+
+    def expand(self, centers: FloatArray) -> FloatArray:
+        """Centres in the view's own coordinates."""
+        return self.mean + centers @ self.basis
+
+
+def compress(rows: Rows, parts: Sequence[FloatArray]) -> tuple[Rows, dict[int, Axes]]:
+    """Give each view that is wider than the rows are many as many coordinates as there are rows, at most.
+
+    `parts` are the views in model units. The axes are those of the views that were changed.
+
+    Seeding compares many starts on few rows; on text the features are ten times as many as the rows. Squared distances
+    between rows, and to any mean of rows, are the same in both coordinates. A view with missing cells or with
+    coefficients stays as it is: its distances are no longer plain ones.
+    """
+    tables, references, axes = list(rows.views.tables), list(rows.references), {}
+    for view, (part, reference) in enumerate(zip(parts, rows.references, strict=True)):
+        if not rows.is_uniform(view) or reference.width <= len(part):
+            continue
+        mean = part.mean(axis=0)
+        values, vectors = np.linalg.eigh((part - mean) @ (part - mean).T)
+        kept = values > 1e-12 * max(values.max(initial=0.0), 1e-300)
+        if not kept.any():  # all rows alike
+            continue
+        lengths = np.sqrt(values[kept])
+        axes[view] = Axes(mean, (vectors[:, kept] / lengths).T @ (part - mean))
+        tables[view] = np.ascontiguousarray(vectors[:, kept] * lengths, dtype=rows.dtype)
+        zeros, ones = np.zeros(len(lengths)), np.ones(len(lengths))
+        references[view] = replace(reference, unit_rows=False, shift=zeros, scale=ones, low=zeros, span=ones)
+    views = replace(rows.views, tables=tuple(tables))
+    return Rows(views, tuple(references), rows.sample_weight, rows.spread), axes

@@ -1,25 +1,24 @@
 """Where to start: k-means++ in the joint space of all views, many times, judged by the model's own objective.
 
-The rows may be a site's own, or weighted candidates that sites have sent: both are rows with weights.
+The rows may be a site's own, or weighted candidates that sites have sent: both are rows with weights. Where the user
+leaves them open, view weights and fuzzifier are chosen here too, from the same rows.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from fedhk._typing import FloatArray, IntArray
 from fedhk.model.descent import improve, minimise
-from fedhk.model.joint import SAMPLE_ROWS, joint_rows, split_joint, take
 from fedhk.model.parameters import Parameters
 from fedhk.model.passes import Passes
-from fedhk.model.rows import Rows
-from fedhk.starts.clusterability import view_factors
-from fedhk.starts.compression import compress
-from fedhk.starts.kmeans import group_means, leading_directions, lloyd, plus_plus
+from fedhk.model.rows import SAMPLE_ROWS, Rows, joint_rows, split_joint, take
+from fedhk.starts.kmeans import compress, group_means, leading_directions, lloyd, plus_plus
 
 # Starts are drawn from, and compared on, at most this many rows: enough to see the clusters, few enough to be quick.
 SEED_CELLS = 2**24
@@ -39,8 +38,22 @@ SAME_OBJECTIVE = 1e-6
 # membership outside its cluster, and is never more than 1.0625: more blurs clusters together.
 BLUR, LEAST_POWER = 5.0, 16.0
 
+# A view with this share of the clearest view's excess, or more, counts fully: factors find poor views, not the best.
+FULL_SHARE = 1 / 1.5
+# No view is silenced.
+LEAST_FACTOR = 1 / 3
+# Where not even the clearest view shows this much, there is nothing to compare.
+LEAST_EXCESS = 0.05
+
+# Starts and passes of k-means on a view's points and on clouds without clusters, and how many clouds.
+OWN_STARTS, NULL_STARTS, MAX_PASSES, NULL_CLOUDS = 4, 2, 20, 6
+
+# Points to look at: enough to tell clusters from a cloud, few enough that wide views cost seconds at most.
+CLOUD_POINTS, CLOUD_POINTS_PER_CLUSTER = 2000, 20
+
 Seeder = Callable[[FloatArray, FloatArray, int, np.random.RandomState], FloatArray]
 Judge = Callable[[Parameters], float]
+Trial = tuple[Parameters, float]  # parameters and the objective there
 
 
 def best_start(
@@ -55,58 +68,45 @@ def best_start(
     workers: int,
     judge: Judge | None = None,
 ) -> Parameters:
-    """The start whose objective is lowest on a sample of the rows.
+    """Give the best of `n_init` starts: the one whose objective is lowest on a sample of the rows.
 
-    Parameters
-    ----------
-    rows : Rows
-        All rows.
-    template : Parameters
-        Everything but the centres.
-    seeder : callable
-        How one start is drawn.
-    n_init : int
-        Starts to compare.
-    choose_weights, choose_fuzzifier : bool
-        Whether to replace the template's view weights and fuzzifier by what suits the rows.
-    random_state : RandomState
-        Source of randomness.
-    workers : int
-        Threads.
-    judge : callable, optional
-        By what starts that have run to the end are compared, instead of the objective.
+    The template has everything but the centres; its view weights and its fuzzifier are replaced by what suits the rows
+    where that is asked for. With a `judge`, starts are compared by what it says of them instead of the objective.
     """
-    sample = sample_rows(rows, template.n_clusters, random_state)
+    n_clusters = template.n_clusters
+    sample = sample_rows(rows, n_clusters, random_state)
     joint = joint_rows(sample)
     first, weight = distinct_rows(joint, sample.sample_weight)
     sample, axes = compress(sample, split_joint(joint, sample.widths))
-    template = replace(template, centers=tuple(np.zeros((template.n_clusters, width)) for width in sample.widths))
     points = joint_rows(sample)[first]
     if choose_weights:
-        factors = view_factors(split_joint(points, sample.widths), weight, template.n_clusters, random_state)
-        template = replace(template, view_weights=weights_from_factors(factors, template.view_exponent))
+        weights = view_factors(split_joint(points, sample.widths), weight, n_clusters, random_state)
+        weights = weights ** (1.0 / template.view_exponent)
+        template = replace(template, view_weights=weights / weights.sum())
 
-    def expanded(start: Parameters) -> Parameters:
-        return replace(start, centers=tuple(a.expand(values) for a, values in zip(axes, start.centers, strict=True)))
+    def expand(start: Parameters) -> Parameters:
+        centers = list(start.centers)
+        for view, own in axes.items():
+            centers[view] = own.expand(centers[view])
+        return replace(start, centers=tuple(centers))
 
-    if len(points) <= template.n_clusters:  # every row its own centre; the rest coincide
-        seeds = np.resize(points, (template.n_clusters, points.shape[1]))
-        return expanded(replace(template, centers=split_joint(seeds, sample.widths)))
-    with Passes(sample, template.n_clusters, workers) as scan:
-        starts = _starts(scan, points, weight, template, seeder=seeder, count=n_init, random_state=random_state)
-        judged = None if judge is None else (lambda start: judge(expanded(start)))
-        return expanded(_compare(scan, template, starts, choose_fuzzifier=choose_fuzzifier, judge=judged))
+    if len(points) <= n_clusters:  # every row its own centre; the rest coincide
+        seeds = np.resize(points, (n_clusters, points.shape[1]))
+        return expand(replace(template, centers=split_joint(seeds, sample.widths)))
+    with Passes(sample, n_clusters, workers) as scan:
+        starts = _draw_starts(scan, points, weight, template, seeder, n_init, random_state)
+        if choose_fuzzifier:
+            tightest, _ = min(starts, key=_rank)
+            template = replace(template, fuzzifier=_fuzzifier(scan, replace(template, centers=tightest.centers)))
+        rank = partial(_rank, judge=None if judge is None else lambda start: judge(expand(start)))
+        return expand(_compare(scan, template, starts, rank))
 
 
-Trial = tuple[Parameters, float]
-
-
-def _starts(
+def _draw_starts(
     scan: Passes,
     points: FloatArray,
     weight: FloatArray,
     template: Parameters,
-    *,
     seeder: Seeder,
     count: int,
     random_state: np.random.RandomState,
@@ -134,27 +134,15 @@ def _starts(
     return starts
 
 
-def _compare(
-    scan: Passes, template: Parameters, starts: list[Trial], *, choose_fuzzifier: bool, judge: Judge | None
-) -> Parameters:
-    """The best of the starts by the objective, or a judge's: all get some passes, the best few run to the end."""
-    if choose_fuzzifier:
-        tightest, _ = min(starts, key=lambda start: _rank(start[1]))
-        template = replace(template, fuzzifier=_fuzzifier(scan, replace(template, centers=tightest.centers)))
-
-    def rank(trial: Trial) -> int:
-        return _rank(trial[1] if judge is None else judge(trial[0]))
-
+def _compare(scan: Passes, template: Parameters, starts: list[Trial], rank: Callable[[Trial], int]) -> Parameters:
+    """The best of the starts: all get some passes, the best few run to the end."""
     trials = [_run(scan, replace(template, centers=start.centers), TRIAL_PASSES) for start, _ in starts]
     most = max(FINALISTS, len(trials) // STARTS_PER_FINALIST)
-    finalists = sorted(trials, key=rank)[:most]
-    return min((_finish(scan, start) for start, _ in finalists), key=rank)[0]
-
-
-def weights_from_factors(factors: FloatArray, view_exponent: float) -> FloatArray:
-    """View weights v with v_h^alpha in the proportion of the factors."""
-    weights = factors ** (1.0 / view_exponent)
-    return np.asarray(weights / weights.sum())
+    finals = []
+    for start, _ in sorted(trials, key=rank)[:most]:
+        progress, _ = minimise(scan.statistics, start, learn_weights=False, max_iter=FINAL_PASSES, tol=FINAL_TOL)
+        finals.append((progress.parameters, progress.objective))
+    return min(finals, key=rank)[0]
 
 
 def _run(scan: Passes, parameters: Parameters, passes: int) -> Trial:
@@ -164,16 +152,13 @@ def _run(scan: Passes, parameters: Parameters, passes: int) -> Trial:
     return parameters, scan.statistics(parameters).objective
 
 
-def _finish(scan: Passes, parameters: Parameters) -> Trial:
-    progress, _ = minimise(scan.statistics, parameters, learn_weights=False, max_iter=FINAL_PASSES, tol=FINAL_TOL)
-    return progress.parameters, progress.objective
+def _rank(trial: Trial, judge: Judge | None = None) -> int:
+    """By what starts are compared: equal for the same solution with clusters in another order.
 
-
-def _rank(objective: float) -> int:
-    """Objectives by which starts are compared: equal for the same solution with clusters in another order.
-
-    Such objectives differ by rounding only. With equal ranks the earlier start wins, so that rounding decides nothing.
+    Objectives of such starts differ by rounding only. With equal ranks the earlier start wins, so that rounding decides
+    nothing.
     """
+    objective = trial[1] if judge is None else judge(trial[0])
     return round(math.log(max(objective, 1e-300)) / SAME_OBJECTIVE)
 
 
@@ -205,6 +190,66 @@ def distinct_rows(joint: FloatArray, weight: FloatArray | None) -> tuple[IntArra
     total: FloatArray = np.zeros(len(first))
     np.add.at(total, which, 1.0 if weight is None else weight)
     return first[total > 0], total[total > 0]
+
+
+def view_factors(
+    views: Sequence[FloatArray], weight: FloatArray, n_clusters: int, random_state: np.random.RandomState
+) -> FloatArray:
+    """Factor of each view in the objective, from `LEAST_FACTOR` to 1: less for a view that has little to say.
+
+    k-means explains part of the variance of any cloud. A view has clusters as far as it explains more than of a
+    Gaussian cloud with the same covariance and as many points. The views are rows in model units, or candidates.
+    """
+    if len(views) == 1 or n_clusters == 1:
+        return np.ones(len(views))
+    most = max(CLOUD_POINTS, CLOUD_POINTS_PER_CLUSTER * n_clusters)
+    if len(weight) > most:
+        chosen = random_state.choice(len(weight), most, replace=False)
+        views, weight = [view[chosen] for view in views], weight[chosen]
+    excess = np.array([_excess_variance(view, weight, n_clusters, random_state) for view in views])
+    if excess.max() < LEAST_EXCESS:
+        return np.ones(len(views))
+    return np.asarray(np.clip(excess / (FULL_SHARE * excess.max()), LEAST_FACTOR, 1.0))
+
+
+def _excess_variance(
+    view: FloatArray, weight: FloatArray, n_clusters: int, random_state: np.random.RandomState
+) -> float:
+    """Share of the variance that k-means explains beyond what it explains of a Gaussian cloud; 0 if none."""
+    scores, spreads = _principal(view, weight)
+    if len(spreads) == 0 or len(scores) <= n_clusters:
+        return 0.0
+    own = _explained(scores, weight, n_clusters, OWN_STARTS, random_state)
+    clouds = random_state.standard_normal((NULL_CLOUDS, *scores.shape)) * spreads
+    null = sum(_explained(cloud, weight, n_clusters, NULL_STARTS, random_state) for cloud in clouds) / NULL_CLOUDS
+    return max(0.0, 1.0 - null / own) if own > 0 else 0.0
+
+
+def _principal(view: FloatArray, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Rows in their principal axes, where distances are the same and axes are few, and the spread along each."""
+    share = weight / weight.sum()
+    centred = np.asarray(view - share @ view, dtype=np.float64)
+    root = np.sqrt(share)[:, None]
+    wide = centred.shape[1] > centred.shape[0]  # the smaller of the two Gram matrices has the same eigenvalues
+    scaled = centred * root
+    values, vectors = np.linalg.eigh(scaled @ scaled.T if wide else scaled.T @ scaled)
+    kept = values > 1e-12 * max(values.max(initial=0.0), 1e-300)
+    spreads = np.sqrt(values[kept])
+    scores = vectors[:, kept] * spreads / root if wide else centred @ vectors[:, kept]
+    return np.ascontiguousarray(scores), spreads
+
+
+def _explained(
+    points: FloatArray, weight: FloatArray, n_clusters: int, n_init: int, random_state: np.random.RandomState
+) -> float:
+    """Share of the weighted variance that k-means explains."""
+    inertia = math.inf
+    for _ in range(n_init):
+        seeds = plus_plus(points, weight, n_clusters, random_state)
+        inertia = min(inertia, lloyd(points, weight, seeds, MAX_PASSES)[2])
+    mean = weight @ points / weight.sum()
+    total = float(weight @ np.square(points - mean).sum(axis=1))
+    return 1.0 - inertia / total if total > 0 else 0.0
 
 
 def at_random(

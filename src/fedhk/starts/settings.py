@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from fedhk._typing import FloatArray
 from fedhk.data.scaling import HeatCoef, Reference, Scaling
 from fedhk.errors import DataError
-from fedhk.model.forms import CenterForm
-from fedhk.model.parameters import Parameters
+from fedhk.model.parameters import CenterForm, Parameters
 from fedhk.model.passes import Passes
 from fedhk.model.rows import Rows
 from fedhk.model.statistics import Statistics
@@ -20,42 +19,19 @@ from fedhk.starts.seeding import LEAST_POWER, SEEDERS, Judge, best_start
 
 @dataclass(frozen=True)
 class Settings:
-    """The choices that define the objective and the start; the same at one site and at many.
+    """The choices that define the objective and the start; the same at one site and at many."""
 
-    Parameters
-    ----------
-    n_clusters : int
-        Number of clusters c.
-    heat_coef : {"uniform", "minmax", "absdev"}
-        Rule for the heat-kernel coefficients.
-    scaling : Scaling
-        What features are divided by.
-    heat_time : float
-        Bandwidth t.
-    fuzzifier : float or None
-        m; None chooses it by how far apart the clusters of the start are.
-    view_weights : {"auto", "uniform", "learned"} or tuple of float
-        Weights chosen by clusterability, equal, learned with the centres (`eqn:diff_V_EFKMVFC`), or given.
-    view_exponent : float
-        alpha.
-    init : str or tuple of array of shape (c, d_h)
-        How starts are drawn, or centres in input units.
-    n_init : int
-        Starts to compare.
-    form : CenterForm
-        What the centres are constrained to; free unless said otherwise.
-    """
-
-    n_clusters: int
-    heat_coef: HeatCoef
-    scaling: Scaling
-    heat_time: float
-    fuzzifier: float | None
+    n_clusters: int  # c
+    heat_coef: HeatCoef  # rule for the heat-kernel coefficients
+    scaling: Scaling  # what features are divided by
+    heat_time: float  # bandwidth t
+    fuzzifier: float | None  # m; None chooses it by how far apart the clusters of the start are
+    # "auto" (chosen by how clear a view's clusters are), "uniform", "learned" (`eqn:diff_V_EFKMVFC`), or given
     view_weights: str | tuple[float, ...]
-    view_exponent: float
-    init: str | tuple[FloatArray, ...]
-    n_init: int
-    form: CenterForm = field(default_factory=CenterForm)
+    view_exponent: float  # alpha
+    init: str | tuple[FloatArray, ...]  # how starts are drawn, or centres in input units
+    n_init: int  # starts to compare
+    form: CenterForm = field(default_factory=CenterForm)  # what the centres are constrained to
 
     @property
     def learn_weights(self) -> bool:
@@ -110,12 +86,11 @@ class Settings:
         judge: Judge | None = None,
     ) -> Parameters:
         """The parameters of the first iteration, chosen on a site's rows or on the candidates that sites sent."""
-        template = self.template(rows.references)
         if not isinstance(self.init, str):
-            return self.form.constrain(template, rows.views.names)
+            return self.given_start(rows.references, rows.views.names)
         start = best_start(
             rows,
-            template,
+            self.template(rows.references),
             SEEDERS[self.init],
             n_init=self.n_init if n_init is None else n_init,
             choose_weights=self.view_weights == "auto",
@@ -130,7 +105,3 @@ class Settings:
                 return scan.statistics(start)
 
         return self.form.constrain(start, rows.views.names, collect)
-
-    def with_clusters(self, n_clusters: int) -> Settings:
-        """The same with another number of clusters."""
-        return replace(self, n_clusters=n_clusters)

@@ -9,10 +9,8 @@ from typing import Any, Self
 import numpy as np
 
 from fedhk._typing import FloatArray
-from fedhk.model.forms import CenterForm
-from fedhk.model.parameters import Parameters
+from fedhk.model.parameters import LEAST_SHARE, CenterForm, Parameters, update_centers
 from fedhk.model.statistics import Statistics
-from fedhk.model.updates import LEAST_SHARE, update_centers
 from fedhk.tensors.base import Decomposition
 from fedhk.tensors.cp import CP
 from fedhk.tensors.factors import Factors

@@ -25,10 +25,9 @@ from fedhk._options import Option
 from fedhk._typing import FloatArray
 from fedhk.federation.aggregators import Aggregator
 from fedhk.federation.codec import pack, unpack
-from fedhk.model.joint import joint_rows, take
 from fedhk.model.parameters import Parameters
 from fedhk.model.passes import Passes
-from fedhk.model.rows import Rows
+from fedhk.model.rows import Rows, joint_rows, take
 from fedhk.model.statistics import Statistics
 from fedhk.starts.candidates import Candidates, site_candidates
 from fedhk.testing._values import assert_same, check

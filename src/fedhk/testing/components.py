@@ -23,12 +23,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 from fedhk._typing import FloatArray
 from fedhk.data.views import check_views
 from fedhk.model.cluster_summary import ClusterSummary, summarise_clusters
-from fedhk.model.joint import joint_rows, split_joint, take
+from fedhk.model.descent import learned_view_weights
 from fedhk.model.parameters import Parameters
 from fedhk.model.passes import Passes
 from fedhk.model.preparation import prepare
-from fedhk.model.rows import Rows
-from fedhk.model.updates import learned_view_weights
+from fedhk.model.rows import Rows, joint_rows, split_joint, take
 from fedhk.personal.component import Component, OwnModel
 
 WIDTHS = (4, 3)

@@ -15,8 +15,8 @@ from federations import assert_same_model, make_plan, progress_of, run_sites, wi
 from fedhk import EFKMVC, datasets
 from fedhk.federation.entries import Result
 from fedhk.federation.protocols.averaging import LocalCenters, average_centers
-from fedhk.model.joint import split_joint
 from fedhk.model.parameters import Parameters
+from fedhk.model.rows import split_joint
 from fedhk.protocols import Averaging
 
 

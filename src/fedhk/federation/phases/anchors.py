@@ -21,8 +21,7 @@ from fedhk.federation.entries import Population, References
 from fedhk.federation.phases.frame import Frame
 from fedhk.federation.table import Table, round_as_sent
 from fedhk.model.fitted import FittedModel
-from fedhk.model.joint import split_joint
-from fedhk.model.rows import Rows
+from fedhk.model.rows import Rows, split_joint
 
 # Precision of anchors, directions and the embedding on their way to sites: everybody uses them as they are read, so
 # that rounding them loses nothing that is exact. Sums from sites are in double precision.

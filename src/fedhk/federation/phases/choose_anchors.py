@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from fedhk._typing import FloatArray
@@ -70,7 +70,8 @@ class ChooseCalibratedAnchors(ChooseAnchors):
     def start(self, board: Board, found: list[Candidates], frames: list[FloatArray]) -> Board:
         settings = self.settings
         if self.n_clusters is None:
-            settings = settings.with_clusters(min(MOST_CLUSTERS, sum(len(candidates.sizes) for candidates in found)))
+            count = min(MOST_CLUSTERS, sum(len(candidates.sizes) for candidates in found))
+            settings = replace(settings, n_clusters=count)
         references, names = board.get(References).references, board.get(Schema).names
         search = Search(found, frames, references, names, settings, self.seed, self.workers)
         calibrations, rows = choose_embedding_calibration(search, self.shares)

@@ -257,7 +257,7 @@ class Diffuse(SumPhase[DiffuseRequest]):
         largest = max(float(np.abs(projection).max(initial=0.0)), 1e-300)
         embedding = Embedding(Table.of(projection / largest, PRECISION), values)
         rows = make_embedded_rows(embed_affinities(board.get(StandIns).affinities, embedding.projection.read()))
-        settings = self.settings.with_clusters(self.n_clusters or count)
+        settings = replace(self.settings, n_clusters=self.n_clusters or count)
         start = settings.start(rows, np.random.RandomState(self.seed), self.workers)
         space = Space((np.full(count, 1.0 + ROUNDING),))  # embedded rows have length 1
         protocol = self.protocol.resolve(settings, space.widths, board.get(Schema).names)

@@ -23,8 +23,8 @@ from fedhk.federation.phases.base import Phase, ServerPhase, SumPhase
 from fedhk.federation.plausible import limits_from_moments
 from fedhk.federation.sealed import SealedTerms, grid_step
 from fedhk.federation.site import Site
-from fedhk.model.joint import split_joint
 from fedhk.model.preparation import references_from_moments, site_moments
+from fedhk.model.rows import split_joint
 from fedhk.privacy.mechanism import read_bounds
 from fedhk.privacy.sensitivity import Neighbours, sum_sensitivity
 from fedhk.starts.settings import Settings

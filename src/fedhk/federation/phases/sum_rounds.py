@@ -31,8 +31,8 @@ from fedhk.federation.phases.scales import FullWeights
 from fedhk.federation.sealed import Noise, grid_step
 from fedhk.federation.site import Site
 from fedhk.model.descent import Progress, improve
-from fedhk.model.joint import split_joint
 from fedhk.model.parameters import Parameters
+from fedhk.model.rows import split_joint
 from fedhk.model.statistics import Statistics
 from fedhk.privacy.kernel_sensitivity import best_kernel_scale, kernel_reach, kernel_sensitivity
 from fedhk.privacy.sensitivity import Neighbours

@@ -17,7 +17,7 @@ from fedhk.federation.phases.base import SumPhase
 from fedhk.federation.phases.scales import MINMAX_UNIT
 from fedhk.federation.site import Site
 from fedhk.model.descent import Progress
-from fedhk.model.joint import split_joint
+from fedhk.model.rows import split_joint
 from fedhk.privacy.sensitivity import Neighbours, sum_sensitivity
 from fedhk.starts.candidates import candidate_rows
 from fedhk.starts.cells import MOST_FEATURES, Grid, leading_grid, read_second_moments, second_moments, sketch

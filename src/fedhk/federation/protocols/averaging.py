@@ -18,9 +18,9 @@ from fedhk.federation.protocols.base import Protocol, RoundContext, RoundReply, 
 from fedhk.federation.site import Site
 from fedhk.federation.table import check_array
 from fedhk.model.descent import improve
-from fedhk.model.joint import split_joint
 from fedhk.model.parameters import Parameters
 from fedhk.model.passes import Passes
+from fedhk.model.rows import split_joint
 from fedhk.model.statistics import Statistics
 
 WEIGHTS = ("mass", "rows", "quality")

@@ -22,10 +22,9 @@ from fedhk.federation.protocols.base import Protocol, RoundContext, RoundReply, 
 from fedhk.federation.site import Site
 from fedhk.federation.table import PRECISIONS, Table, at_least_half, check_array, round_as_sent
 from fedhk.model.descent import improve
-from fedhk.model.joint import joint_rows, split_joint
 from fedhk.model.parameters import Parameters
 from fedhk.model.passes import Passes
-from fedhk.model.rows import Rows
+from fedhk.model.rows import Rows, joint_rows, split_joint
 from fedhk.model.statistics import Statistics as RowStatistics
 from fedhk.starts.kmeans import leading_axes
 from fedhk.starts.settings import Settings
