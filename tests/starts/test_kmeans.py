@@ -1,4 +1,4 @@
-"""Plain k-means on small tables: groups, the directions in which good centres lie, and distances in fewer coordinates."""
+"""Plain k-means on small tables: groups, directions in which good centres lie, distances in fewer coordinates."""
 
 import numpy as np
 import pytest
@@ -50,8 +50,8 @@ def test_compression_keeps_distances_and_expands_means_exactly(seed, n_rows, wid
     share = rng.dirichlet(np.ones(n_rows), size=2)
     for view, (part, reduced) in enumerate(zip(parts, compressed, strict=True)):
         assert_allclose(distances(reduced), distances(part), atol=1e-9)
-        found = axes[view].expand(share @ reduced) if view in axes else share @ reduced
-        assert_allclose(found, share @ part, atol=1e-9)
+        mean, basis = axes.get(view, (0.0, np.eye(reduced.shape[1])))
+        assert_allclose(mean + share @ reduced @ basis, share @ part, atol=1e-9)
 
 
 def test_views_with_missing_cells_or_coefficients_are_not_compressed():

@@ -78,14 +78,14 @@ class AnchorGraph:
         """Ranges of rows that cover them once, each with the affinities of its rows, CSR of shape (b, columns)."""
         size = self._chunk_rows(rows) if chunk_rows is None else chunk_rows
         readers = rows.readers(size)
-        lifted = [reader.lift(centers, 1.0) for reader, centers in zip(readers, self.anchors, strict=True)]
+        for reader, anchors in zip(readers, self.anchors, strict=True):
+            reader.use(anchors, 1.0)
         for start in range(0, rows.n_rows, size):
             part = slice(start, min(start + size, rows.n_rows))
             distances, observed = [], []
-            for view, (reader, centers) in enumerate(zip(readers, lifted, strict=True)):
+            for view, reader in enumerate(readers):
                 exponents = np.empty((self.n_anchors, part.stop - part.start), rows.dtype)
-                reader.load(part)
-                reader.exponents(centers, exponents)
+                reader.exponents(part, exponents)
                 distances.append(np.maximum(-exponents.T, 0.0))
                 observed.append(_observed(rows, view, part))
             yield part, self._affinities(distances, observed)

@@ -28,7 +28,7 @@ class Parameters:
     heat_time: float  # t: the bandwidth of the heat kernel in model units
     fuzzifier: float  # m > 1
     view_exponent: float  # alpha > 1
-    # Share of the rows that have each view, (s,). A view's cost is divided by it: a rare view is not good for being rare.
+    # Share of the rows that have each view, (s,). A view's cost is divided by it: a view is not good for being rare.
     view_shares: FloatArray
     # In a site's own model: how many times more frequent each cluster is there than everywhere, (c,). Memberships are
     # multiplied by it, so that a row between two clusters goes to the one that is frequent at its site.

@@ -43,10 +43,8 @@ class Workspace:
         """Take the parameters of the next pass."""
         dtype = self._rows.dtype
         self._precise = dtype == np.float64 or parameters.heat_time < FINE_HEAT_TIME
-        self._lifted = [
-            reader.lift(centers, parameters.heat_time)
-            for reader, centers in zip(self._readers, parameters.centers, strict=True)
-        ]
+        for reader, centers in zip(self._readers, parameters.centers, strict=True):
+            reader.use(centers, parameters.heat_time)
         self._factors = parameters.view_factors.astype(dtype)
         self._total = self._factors.sum()
         self._floor = dtype.type(np.finfo(dtype).tiny * 1e3) * self._total
@@ -67,9 +65,8 @@ class Workspace:
         kernels = self._kernels[:, : self._n_clusters * count]
         distances = self._buffers[0, : self._n_clusters * count]
         shape = (self._n_clusters, count)
-        for view, (reader, lifted) in enumerate(zip(self._readers, self._lifted, strict=True)):
-            reader.load(block)
-            reader.exponents(lifted, kernels[view].reshape(shape))
+        for reader, kernel in zip(self._readers, kernels, strict=True):
+            reader.exponents(block, kernel.reshape(shape))
         if self._precise:
             np.minimum(kernels, 0, out=kernels)
         (np.expm1 if self._precise else np.exp)(kernels, out=kernels)
@@ -149,12 +146,11 @@ class Passes(AbstractContextManager["Passes"]):
 
     def __init__(self, rows: Rows, n_clusters: int, workers: int = 1) -> None:
         self.rows = rows
-        size = rows.block_rows(n_clusters)
-        blocks = [slice(start, min(start + size, rows.n_rows)) for start in range(0, rows.n_rows, size)]
+        blocks = rows.blocks(n_clusters)
         per_group = max(1, -(-len(blocks) // GROUPS))
         self._groups = [blocks[i : i + per_group] for i in range(0, len(blocks), per_group)]
         workers = max(1, min(workers, len(self._groups)))
-        self._spaces = [Workspace(rows, n_clusters, min(size, rows.n_rows)) for _ in range(workers)]
+        self._spaces = [Workspace(rows, n_clusters, blocks[0].stop if blocks else 0) for _ in range(workers)]
         self._pool = ThreadPoolExecutor(workers) if workers > 1 else None
 
     def __exit__(self, *_: object) -> None:

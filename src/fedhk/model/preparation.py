@@ -52,16 +52,13 @@ def references_from_moments(
 
 def heat_energy(rows: Rows) -> FloatArray:
     """Per view, the sum over rows of their heat-weighted squared distance to the grand mean, shape (s,)."""
-    size = rows.block_rows(1)
+    blocks = rows.blocks(1)
     energy = np.zeros(len(rows.references))
-    for view, reader in enumerate(rows.readers(size)):
-        centre = np.zeros((1, rows.references[view].width))
-        lifted = reader.lift(centre, 1.0)
-        for start in range(0, rows.n_rows, size):
-            block = slice(start, min(start + size, rows.n_rows))
+    for view, reader in enumerate(rows.readers(blocks[0].stop if blocks else 0)):
+        reader.use(np.zeros((1, rows.widths[view])), 1.0)
+        for block in blocks:
             out = np.empty((1, block.stop - block.start), rows.dtype)
-            reader.load(block)
-            reader.exponents(lifted, out)
+            reader.exponents(block, out)
             weight = 1.0 if rows.sample_weight is None else rows.sample_weight[block]
             energy[view] -= float(np.sum(weight * out, dtype=np.float64))
     return energy

@@ -11,7 +11,7 @@ a pass give the numerators and the weights of the centre update: the second prod
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,9 +20,6 @@ from fedhk._typing import FloatArray
 from fedhk.data.moments import row_lengths
 from fedhk.data.scaling import Reference
 
-# Centres as a reader takes them.
-Lifted: TypeAlias = tuple[FloatArray, ...]
-
 
 class ViewReader(Protocol):
     """Reads blocks of one view's rows; each thread has its own."""
@@ -30,14 +27,11 @@ class ViewReader(Protocol):
     # Columns of what `sums` gives.
     sum_width: int
 
-    def load(self, rows: slice) -> None:
-        """Make a block of rows ready."""
+    def use(self, centers: FloatArray, heat_time: float) -> None:
+        """Take the centres of the next pass."""
 
-    def lift(self, centers: FloatArray, heat_time: float) -> Lifted:
-        """Centres in the form that `exponents` takes."""
-
-    def exponents(self, lifted: Lifted, out: FloatArray) -> None:
-        """Write -phi of the loaded rows, shape (c, rows)."""
+    def exponents(self, block: slice, out: FloatArray) -> None:
+        """Load a block of rows and write their -phi, shape (c, rows)."""
 
     def sums(self, kernel: FloatArray) -> FloatArray:
         """Sums of the loaded rows with weights of shape (c, rows), in whatever form they add in."""
@@ -54,32 +48,29 @@ class PlainView:
     """
 
     def __init__(self, table: Any, norms: FloatArray, reference: Reference) -> None:
-        self._table, self._dtype, self._norms = table, norms.dtype, norms
+        self._table, self._norms = table, norms
         self.sum_width = reference.width
         self._inverse = 1.0 / reference.scale
         self._offset = reference.known_shift * self._inverse
-        self._block, self._block_norms = table[:0], norms[:0]
 
-    def load(self, rows: slice) -> None:
-        self._block, self._block_norms = self._table[rows], self._norms[rows]
-
-    def lift(self, centers: FloatArray, heat_time: float) -> Lifted:
-        constant = -np.square(centers).sum(axis=1) - 2 * centers @ self._offset
+    def use(self, centers: FloatArray, heat_time: float) -> None:
+        constants = -np.square(centers).sum(axis=1) - 2 * centers @ self._offset
         if sp.issparse(self._table):  # rows are not moved to the mean, so the centres are moved from it
             centers = centers + self._offset
-            constant = -np.square(centers).sum(axis=1)
-        slopes = heat_time * (2 * centers * self._inverse)
-        constants = heat_time * constant[:, None]
-        return slopes.astype(self._dtype), constants.astype(self._dtype), self._dtype.type(heat_time)
+            constants = -np.square(centers).sum(axis=1)
+        dtype = self._norms.dtype
+        self._slopes = (heat_time * (2 * centers * self._inverse)).astype(dtype)
+        self._constants = (heat_time * constants[:, None]).astype(dtype)
+        self._heat_time = dtype.type(heat_time)
 
-    def exponents(self, lifted: Lifted, out: FloatArray) -> None:
-        slopes, constants, scale = lifted
+    def exponents(self, block: slice, out: FloatArray) -> None:
+        self._block = self._table[block]
         if sp.issparse(self._block):
-            out[...] = (self._block @ slopes.T).T
+            out[...] = (self._block @ self._slopes.T).T
         else:
-            np.matmul(slopes, self._block.T, out=out)
-        out += constants
-        out -= scale * self._block_norms
+            np.matmul(self._slopes, self._block.T, out=out)
+        out += self._constants
+        out -= self._heat_time * self._norms[block]
 
     def sums(self, kernel: FloatArray) -> FloatArray:
         if sp.issparse(self._block):
@@ -99,21 +90,18 @@ class CompleteView:
         self._width = reference.width
         self.sum_width = self._width + 2
         self._buffer = np.ones((block_rows, self.sum_width), dtype)
-        self._lifted = self._buffer
 
-    def load(self, rows: slice) -> None:
-        self._lifted = self._buffer[: rows.stop - rows.start]
-        values = self._lifted[:, : self._width]
-        self._source.read(rows, values)
-        np.einsum("nd,nd->n", values, values, out=self._lifted[:, self._width])
-
-    def lift(self, centers: FloatArray, heat_time: float) -> Lifted:
+    def use(self, centers: FloatArray, heat_time: float) -> None:
         norms = np.einsum("kd,kd->k", centers, centers)
         lifted = np.column_stack([2 * centers, np.full(len(centers), -1.0), -norms]) * heat_time
-        return (lifted.astype(self._buffer.dtype),)
+        self._centers = lifted.astype(self._buffer.dtype)
 
-    def exponents(self, lifted: Lifted, out: FloatArray) -> None:
-        np.matmul(lifted[0], self._lifted.T, out=out)
+    def exponents(self, block: slice, out: FloatArray) -> None:
+        self._lifted = self._buffer[: block.stop - block.start]
+        values = self._lifted[:, : self._width]
+        self._source.read(block, values)
+        np.einsum("nd,nd->n", values, values, out=self._lifted[:, self._width])
+        np.matmul(self._centers, self._lifted.T, out=out)
 
     def sums(self, kernel: FloatArray) -> FloatArray:
         return np.asarray(kernel @ self._lifted)
@@ -141,13 +129,16 @@ class WeightedView:
         self.sum_width = 2 * self._width + 1
         self._buffer = np.empty((block_rows, self.sum_width), dtype)
         self._values = np.empty((2, block_rows, self._width), dtype)
-        self._lifted = self._buffer
 
-    def load(self, rows: slice) -> None:
-        count, width = rows.stop - rows.start, self._width
+    def use(self, centers: FloatArray, heat_time: float) -> None:
+        lifted = np.column_stack([2 * centers, -np.square(centers), np.full(len(centers), -1.0)]) * heat_time
+        self._centers = lifted.astype(self._buffer.dtype)
+
+    def exponents(self, block: slice, out: FloatArray) -> None:
+        count, width = block.stop - block.start, self._width
         self._lifted, (values, coef) = self._buffer[:count], self._values[:, :count]
         weighted = self._lifted[:, :width]
-        self._source.read(rows, values)
+        self._source.read(block, values)
         self._reference.coefficients(values, out=coef)
         if self._missing:
             absent = np.isnan(values)
@@ -157,14 +148,8 @@ class WeightedView:
         np.multiply(coef, values, out=weighted)
         np.einsum("nd,nd->n", weighted, values, out=self._lifted[:, -1])
         if self._spread is not None:
-            self._lifted[:, -1] += self._spread[rows]
-
-    def lift(self, centers: FloatArray, heat_time: float) -> Lifted:
-        lifted = np.column_stack([2 * centers, -np.square(centers), np.full(len(centers), -1.0)]) * heat_time
-        return (lifted.astype(self._buffer.dtype),)
-
-    def exponents(self, lifted: Lifted, out: FloatArray) -> None:
-        np.matmul(lifted[0], self._lifted.T, out=out)
+            self._lifted[:, -1] += self._spread[block]
+        np.matmul(self._centers, self._lifted.T, out=out)
 
     def sums(self, kernel: FloatArray) -> FloatArray:
         return np.asarray(kernel @ self._lifted)
@@ -179,13 +164,10 @@ class AbsentView:
     def __init__(self, width: int) -> None:
         self.sum_width = width
 
-    def load(self, rows: slice) -> None:
+    def use(self, centers: FloatArray, heat_time: float) -> None:
         pass
 
-    def lift(self, centers: FloatArray, heat_time: float) -> Lifted:  # noqa: ARG002
-        return ()
-
-    def exponents(self, lifted: Lifted, out: FloatArray) -> None:  # noqa: ARG002
+    def exponents(self, block: slice, out: FloatArray) -> None:  # noqa: ARG002
         out[...] = 0.0
 
     def sums(self, kernel: FloatArray) -> FloatArray:

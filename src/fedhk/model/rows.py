@@ -62,16 +62,16 @@ class Rows:
                 return np.dtype(np.float64)
         return self.views.dtype
 
-    def block_rows(self, n_clusters: int) -> int:
-        """Rows per block: a function of shapes only, so that results do not depend on the machine."""
+    def blocks(self, n_clusters: int) -> list[slice]:
+        """Blocks of rows, the first one largest: by shapes only, so that results do not depend on the machine."""
         row = (len(self.widths) + 2) * n_clusters
         for view, (table, width) in enumerate(zip(self.views.tables, self.widths, strict=True)):
             if table is not None and view not in self._plain:  # copied into a buffer
                 row += width
-        most = int(np.clip(PASS_BYTES // (row * self.dtype.itemsize), 64, 16384))
-        if self.n_rows * sum(self.widths) * n_clusters < WORTH_SPLITTING:
-            return most
-        return max(64, min(most, -(-self.n_rows // 4)))
+        size = int(np.clip(PASS_BYTES // (row * self.dtype.itemsize), 64, 16384))
+        if self.n_rows * sum(self.widths) * n_clusters >= WORTH_SPLITTING:
+            size = max(64, min(size, -(-self.n_rows // 4)))
+        return [slice(start, min(start + size, self.n_rows)) for start in range(0, self.n_rows, size)]
 
     def readers(self, block_rows: int) -> list[ViewReader]:
         """Fresh readers, one per view."""
@@ -99,20 +99,16 @@ class Rows:
         """The views that can be used as they are stored, and the squared length of their rows in model units.
 
         Sparse tables are always among them, after their stored cells have been brought to the precision and row length
-        of the model; they are never made dense. A dense table is among them where features are near enough to zero, in
-        spreads, that moving rows by matrix algebra loses no digits.
+        of the model; they are never made dense.
         """
         plain, dtype = {}, self.dtype
-        digits = 1e-6 if dtype == np.float32 else 1e-13
         for view, reference in enumerate(self.references):
             table = self.views.tables[view]
             if not self.is_uniform(view):
                 continue
             if sp.issparse(table):
                 table = (_unit_rows(table) if reference.unit_rows else table).astype(dtype)
-            elif reference.unit_rows or table.dtype != dtype:
-                continue
-            elif not np.square(reference.known_shift / reference.scale).sum() * np.finfo(dtype).eps < digits:
+            elif reference.unit_rows or table.dtype != dtype or not _is_near_zero(reference, dtype):
                 continue
             norms = _row_norms(table, reference, dtype)
             if self.spread is not None:
@@ -154,6 +150,12 @@ def _unit_rows(table: Any) -> Any:
     """A sparse table with rows of length 1; rows of zeros stay."""
     squares = np.asarray(table.multiply(table).sum(axis=1), dtype=np.float64).ravel()
     return sp.csr_array(sp.diags_array(np.where(squares > 0, squares, 1.0) ** -0.5) @ table)
+
+
+def _is_near_zero(reference: Reference, dtype: np.dtype[Any]) -> bool:
+    """Whether features are near enough to zero, in spreads, that moving rows by matrix algebra loses no digits."""
+    digits = 1e-6 if dtype == np.float32 else 1e-13
+    return bool(np.square(reference.known_shift / reference.scale).sum() * np.finfo(dtype).eps < digits)
 
 
 def _row_norms(table: Any, reference: Reference, dtype: np.dtype[Any]) -> FloatArray:

@@ -55,7 +55,7 @@ class Grid:
         return total
 
     def candidates(self, counts: FloatArray, noise: float, n_views: int) -> Candidates:
-        """The cells that surely have rows, as candidates; `noise` is the standard deviation of the noise in `counts`."""
+        """The cells that surely have rows, as candidates; the counts have noise of this standard deviation."""
         weight = counts - np.where(noise > 0, noise * np.sqrt(2 * np.log(max(self.n_cells, 2))), 0.0) / 2
         held = np.flatnonzero(weight > 0)
         if len(held) == 0:

@@ -7,7 +7,7 @@ whatever the threads, and is quiet about duplicates.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import scipy.linalg
@@ -98,22 +98,11 @@ def leading_axes(points: FloatArray, share: float) -> FloatArray:
     return np.asarray(axes[squares > least * max(float(squares.sum()), 1e-300)].T)
 
 
-@dataclass(frozen=True)
-class Axes:
-    """Where a view's rows lie: values are mean + coordinates @ basis."""
-
-    mean: FloatArray  # a point of the space that the rows span, (d,)
-    basis: FloatArray  # orthonormal axes, (r, d)
-
-    def expand(self, centers: FloatArray) -> FloatArray:
-        """Centres in the view's own coordinates."""
-        return self.mean + centers @ self.basis
-
-
-def compress(rows: Rows, parts: Sequence[FloatArray]) -> tuple[Rows, dict[int, Axes]]:
+def compress(rows: Rows, parts: Sequence[FloatArray]) -> tuple[Rows, dict[int, tuple[FloatArray, FloatArray]]]:
     """Give each view that is wider than the rows are many as many coordinates as there are rows, at most.
 
-    `parts` are the views in model units. The axes are those of the views that were changed.
+    `parts` are the views in model units. Of every view that was changed the mean and the orthonormal axes are given,
+    too: its values are mean + coordinates @ axes.
 
     Seeding compares many starts on few rows; on text the features are ten times as many as the rows. Squared distances
     between rows, and to any mean of rows, are the same in both coordinates. A view with missing cells or with
@@ -129,7 +118,7 @@ def compress(rows: Rows, parts: Sequence[FloatArray]) -> tuple[Rows, dict[int, A
         if not kept.any():  # all rows alike
             continue
         lengths = np.sqrt(values[kept])
-        axes[view] = Axes(mean, (vectors[:, kept] / lengths).T @ (part - mean))
+        axes[view] = mean, (vectors[:, kept] / lengths).T @ (part - mean)
         tables[view] = np.ascontiguousarray(vectors[:, kept] * lengths, dtype=rows.dtype)
         zeros, ones = np.zeros(len(lengths)), np.ones(len(lengths))
         references[view] = replace(reference, unit_rows=False, shift=zeros, scale=ones, low=zeros, span=ones)

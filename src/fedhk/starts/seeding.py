@@ -86,15 +86,15 @@ def best_start(
 
     def expand(start: Parameters) -> Parameters:
         centers = list(start.centers)
-        for view, own in axes.items():
-            centers[view] = own.expand(centers[view])
+        for view, (mean, basis) in axes.items():
+            centers[view] = mean + centers[view] @ basis
         return replace(start, centers=tuple(centers))
 
     if len(points) <= n_clusters:  # every row its own centre; the rest coincide
         seeds = np.resize(points, (n_clusters, points.shape[1]))
         return expand(replace(template, centers=split_joint(seeds, sample.widths)))
     with Passes(sample, n_clusters, workers) as scan:
-        starts = _draw_starts(scan, points, weight, template, seeder, n_init, random_state)
+        starts = _draw_starts(scan, points, weight, template, seeder=seeder, count=n_init, random_state=random_state)
         if choose_fuzzifier:
             tightest, _ = min(starts, key=_rank)
             template = replace(template, fuzzifier=_fuzzifier(scan, replace(template, centers=tightest.centers)))
@@ -107,6 +107,7 @@ def _draw_starts(
     points: FloatArray,
     weight: FloatArray,
     template: Parameters,
+    *,
     seeder: Seeder,
     count: int,
     random_state: np.random.RandomState,
