@@ -18,12 +18,12 @@ from sklearn.utils.validation import check_is_fitted
 from fedhk._files import write_atomically
 from fedhk._version import __version__
 from fedhk.report import features, maps, page, tables
-from fedhk.report.fitted import read_fitted
+from fedhk.report.rows import read_fitted
 from fedhk.summary import charts
 from fedhk.summary.drawing import Figure
 from fedhk.summary.facts import Facts
 from fedhk.summary.html import Markup, document, frame, tag
-from fedhk.summary.notebook import headline
+from fedhk.summary.narrative import headline
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
 
-from fedhk.report.projection import project_rows
-from fedhk.report.rows import Rows
 from fedhk.report.run import write_report
-from fedhk.summary.facts import Assignment, Facts, Round, Site, View
+from fedhk.summary.facts import Assignment, Facts, Round, Rows, Site, View
 
 HOSTILE = "<script>alert(1)</script>'\"&`${x}"
 
@@ -77,7 +74,7 @@ def made_up(*, n_sites=3, n_clusters=4, widths=(6, 5), n_rows=30, rounds=5, seed
         )
         for h, width in enumerate(widths)
     )
-    sites, rows = [], {}
+    sites = []
     for s in range(n_sites):
         labels = rng.integers(n_clusters, size=n_rows)
         certainty = rng.uniform(1 / n_clusters, 1, n_rows)
@@ -89,13 +86,12 @@ def made_up(*, n_sites=3, n_clusters=4, widths=(6, 5), n_rows=30, rounds=5, seed
                 Assignment(labels, labels, certainty),
                 own,
                 {view.name: view.weight for view in views},
-                cluster_means=own,
+                rows=Rows({v.name: v.centers[labels] + rng.normal(0, 1, (n_rows, len(v.mean))) for v in views}, labels),
                 separation=0.4,
             )
         )
-        rows[s] = Rows({v.name: v.centers[labels] + rng.normal(0, 1, (n_rows, len(v.mean))) for v in views}, labels)
     refused = {sites[0].name: named.get("reason", "its counts are negative")}
-    facts = Facts(
+    return Facts(
         title=named.get("title", "run"),
         algorithm=named.get("algorithm", "e-fkmvc"),
         views=views,
@@ -113,4 +109,3 @@ def made_up(*, n_sites=3, n_clusters=4, widths=(6, 5), n_rows=30, rounds=5, seed
         command="fedhk fit --config config.toml --out again/",
         version="0",
     )
-    return replace(facts, maps={view.name: project_rows(facts, view, rows) for view in views})

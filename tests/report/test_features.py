@@ -8,8 +8,8 @@ import numpy as np
 
 import fedhk
 from fedhk.report.features import choose_features
-from fedhk.report.fitted import read_fitted
 from fedhk.report.page import render
+from fedhk.report.rows import read_fitted
 from report.pages import Page
 
 

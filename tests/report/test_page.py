@@ -10,8 +10,8 @@ import numpy as np
 import polars as pl
 
 import fedhk
+from fedhk.report.maps import MOST_POINTS, project
 from fedhk.report.page import _to_safe_json, render
-from fedhk.report.projection import MOST_POINTS
 from fedhk.report.run import write_report
 from report.pages import HOSTILE, Page, made_up, page_of
 
@@ -87,7 +87,7 @@ def test_many_sites_and_clusters_make_a_readable_small_page():
     text = render(facts)
     page = Page(text)
     assert len(text) < 1_500_000
-    for found in facts.maps.values():
-        assert len(found.points) <= MOST_POINTS
+    for view in facts.views:
+        assert len(project(facts, view).points) <= MOST_POINTS
     folded = [attributes["id"] for tag, attributes in page.tags if tag == "details" and "id" in attributes]
     assert {"sizes", "models", "weights"} <= set(folded)

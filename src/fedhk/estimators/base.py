@@ -21,7 +21,7 @@ from fedhk.estimators.persistence import NOT_STORED, ModelFile, readable_params,
 from fedhk.model.fitted import FittedModel
 from fedhk.model.passes import Passes, own_threads
 from fedhk.model.rows import Rows
-from fedhk.summary.notebook import model_html
+from fedhk.summary.model import model_html
 from fedhk.tensors.low_rank import LowRank, LowRankParameters
 
 # Largest memberships that are on average no more than this above 1 over the number of clusters are all alike.

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedhk._typing import IntArray
-from fedhk.summary.drawing import CLUSTER_COLOURS
-from fedhk.summary.facts import Facts, View
+from fedhk._typing import FloatArray, IntArray
+from fedhk.report.rows import MOST_ROWS
+from fedhk.summary.drawing import cluster_colour
+from fedhk.summary.facts import Facts, Rows, View
 from fedhk.summary.html import Markup, tag
 from fedhk.summary.words import join_names, number, percent, plural, shorten
 
@@ -56,7 +57,8 @@ def site_values(facts: Facts, shown: Highlights, site: int) -> list[list[int | N
 
     Means of its rows in the cluster where rows are there, else the centres of its own model; None where it has neither.
     """
-    means = facts.sites[site].cluster_means if facts.has_rows else facts.sites[site].centers
+    rows = facts.sites[site].rows
+    means = facts.sites[site].centers if rows is None else _cluster_means(rows.sample(MOST_ROWS), facts.n_clusters)
     values: list[list[int | None] | None] = []
     for k in range(facts.n_clusters):
         found: list[int | None] = []
@@ -66,6 +68,17 @@ def site_values(facts: Facts, shown: Highlights, site: int) -> list[list[int | N
             found += [round(100 * float(z)) if math.isfinite(z) else None for z in away]
         values.append(found if any(value is not None for value in found) else None)
     return values
+
+
+def _cluster_means(rows: Rows, n_clusters: int) -> dict[str, FloatArray]:
+    """Average the rows in each cluster, by view; NaN where there are none."""
+    means = {}
+    one_hot = np.arange(n_clusters)[:, None] == rows.labels
+    for name, table in rows.tables.items():
+        if table is not None:
+            counts = one_hot @ (~np.isnan(table)).astype(np.float64)
+            means[name] = np.where(counts > 0, one_hot @ np.nan_to_num(table) / np.maximum(counts, 1), np.nan)
+    return means
 
 
 def cluster_card(facts: Facts, shown: Highlights, cluster: int, *, unfolded: bool) -> Markup:
@@ -85,13 +98,13 @@ def cluster_card(facts: Facts, shown: Highlights, cluster: int, *, unfolded: boo
 
 
 def _paint(cluster: int) -> str:
-    return f"background:{CLUSTER_COLOURS[cluster % len(CLUSTER_COLOURS)]}"
+    return f"background:{cluster_colour(cluster)}"
 
 
 def _show_size(facts: Facts, cluster: int) -> list[Markup]:
     """Show how many rows the cluster has, in words and as a bar; nothing where that is not known."""
-    sizes = sum(facts.sizes.values(), start=np.zeros(facts.n_clusters, np.int64))
-    if not sizes.sum():
+    sizes = facts.total_sizes
+    if not sizes.any():
         return []
     text = f"{plural(int(sizes[cluster]), 'row')}, {percent(sizes[cluster] / sizes.sum())}"
     bar = tag("b", style=f"width:{100 * sizes[cluster] / sizes.max():.1f}%;{_paint(cluster)}")

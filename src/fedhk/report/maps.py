@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedhk._typing import FloatArray
-from fedhk.report.projection import find_map
+from fedhk._typing import FloatArray, IntArray
 from fedhk.summary.drawing import (
-    CLUSTER_COLOURS,
     DOTS,
     INK,
     PAPER,
     RULE,
     Figure,
+    cluster_colour,
     describe,
     page_axes,
     require_matplotlib,
 )
-from fedhk.summary.facts import Facts, MapPoints
+from fedhk.summary.facts import Facts, View
 from fedhk.summary.words import number, percent, plural
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+# Points of a map, and of all maps of a page: more of them hide each other, and make the page large.
+MOST_POINTS, MOST_ON_PAGE = 2000, 16_000
+
+# Fewest points of a site in a map, so that small sites can be found.
+LEAST_POINTS = 5
+
+# Own centres are drawn up to so many of all sites, clusters and views: more make the page large.
+MOST_MOVES = 3200
 
 HEIGHT, MARGINS = 304.0, (38.0, 8.0, 8.0, 36.0)
 
@@ -41,10 +50,77 @@ NEAR = 1 / 320
 FEW_CLUSTERS = 20
 
 
+@dataclass(frozen=True, eq=False)
+class MapPoints:
+    """A view in two dimensions, in spreads."""
+
+    centers: FloatArray  # (c, 2), of the global model
+    points: FloatArray  # (n, 2), a sample of the rows; none where rows are not shown
+    sites: IntArray  # (n,), number of the site of each point
+    labels: IntArray  # (n,), cluster of each point
+    own_centers: Mapping[int, FloatArray]  # (c, 2) by number of the site
+    shares: FloatArray  # (2,), share of the variation that each axis shows
+    flat: bool  # whether the view has one feature, so that the second axis means nothing
+    n_rows: int  # that have the view
+
+
+def project(facts: Facts, view: View) -> MapPoints:
+    """Project a view on its first two principal directions: a sample of its rows, or without rows its centres."""
+    cloud, sites, labels, n_rows = _sample_rows(facts, view)
+    drawn = cloud if len(cloud) else view.deviations(view.centers)
+    middle = drawn.mean(axis=0)
+    _, values, directions = np.linalg.svd(drawn - middle, full_matrices=False)
+    kept = min(2, len(directions))
+    axes, shares = np.zeros((2, drawn.shape[1])), np.zeros(2)
+    axes[:kept] = directions[:kept]
+    shares[:kept] = np.square(values[:kept]) / max(float(np.square(values).sum()), 1e-300)
+    # the sign of a direction is arbitrary: the largest part is positive, so that the same rows give the same map
+    axes *= np.where(axes[np.arange(2), np.argmax(np.abs(axes), axis=1)] < 0, -1.0, 1.0)[:, None]
+    centers, points = (view.deviations(view.centers) - middle) @ axes.T, (cloud - middle) @ axes.T
+    own = {s: (view.deviations(found) - middle) @ axes.T for s, found in own_centers(facts, view).items()}
+    flat = drawn.shape[1] == 1
+    if flat:  # random heights, so that dots do not hide each other
+        points[:, 1] = np.random.default_rng(0).uniform(-1, 1, len(points)) * np.ptp(centers[:, 0]) / 3
+    return MapPoints(centers, points, sites, labels, own, shares, flat, n_rows)
+
+
+def _sample_rows(facts: Facts, view: View) -> tuple[FloatArray, IntArray, IntArray, int]:
+    """Draw rows that have the view, in spreads, with their sites and clusters; and count all that have it."""
+    total = sum(len(site.rows.labels) for site in facts.sites if site.rows is not None)
+    most = min(MOST_POINTS, MOST_ON_PAGE // len(facts.views))
+    points, sites, labels = [np.zeros((0, len(view.mean)))], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    n_rows = 0
+    for s, site in enumerate(facts.sites):
+        if site.rows is None or site.rows.tables.get(view.name) is None:
+            continue
+        n_site = len(site.rows.labels)
+        some = site.rows.sample(max(LEAST_POINTS, most * n_site // max(total, 1)), seed=s)
+        table = np.asarray(some.tables[view.name])
+        seen = ~np.all(np.isnan(table), axis=1)
+        points.append(np.nan_to_num(view.deviations(table[seen])))
+        sites.append(np.full(int(seen.sum()), s))
+        labels.append(some.labels[seen])
+        n_rows += n_site
+    return np.concatenate(points), np.concatenate(sites), np.concatenate(labels), n_rows
+
+
+def own_centers(facts: Facts, view: View) -> dict[int, FloatArray]:
+    """Find the centres of own models that differ from the global ones, by number of the site."""
+    if len(facts.sites) * facts.n_clusters * len(facts.views) > MOST_MOVES:
+        return {}
+    return {
+        s: site.centers[view.name]
+        for s, site in enumerate(facts.sites)
+        if view.name in site.centers
+        and view.name in site.views
+        and not np.array_equal(site.centers[view.name], view.centers)
+    }
+
+
 def view_map(facts: Facts, h: int, ax: Axes | None = None) -> Figure:
     """Draw the map of a view by its number."""
     view = facts.views[h]
-    found = find_map(facts, view)
+    found = project(facts, view)
     with page_axes(ax, HEIGHT, MARGINS) as axes:
         _draw_frame(axes, found)
         cut = _set_limits(axes, found)
@@ -58,7 +134,7 @@ def view_map(facts: Facts, h: int, ax: Axes | None = None) -> Figure:
 
 
 def _write_note(facts: Facts, found: MapPoints, cut: bool) -> str:
-    shown = percent(sum(found.shares))
+    shown = percent(found.shares.sum())
     if not len(found.points):
         return f"Centres only; the two directions show {shown} of how they differ."
     sample = plural(len(found.points), "row")
@@ -74,7 +150,7 @@ def _write_note(facts: Facts, found: MapPoints, cut: bool) -> str:
 
 def _set_limits(ax: Axes, found: MapPoints) -> bool:
     """Show all centres, and all rows unless few are far out; the same units both ways. Returns whether some are."""
-    everything = np.vstack([_spread_out(found).points, found.centers])
+    everything = np.vstack([found.points, found.centers])
     inner = np.vstack([np.percentile(everything, [0.5, 99.5], axis=0), found.centers])
     cut = bool(np.any(np.ptp(everything, axis=0) > FAR * np.ptp(inner, axis=0)))
     shown = inner if cut else everything
@@ -84,14 +160,6 @@ def _set_limits(ax: Axes, found: MapPoints) -> bool:
     left, bottom = (low + high - size * per_pixel) / 2
     ax.set(xlim=(left, left + size[0] * per_pixel), ylim=(bottom, bottom + size[1] * per_pixel))
     return cut
-
-
-def _spread_out(found: MapPoints) -> MapPoints:
-    """Give dots of a view with one feature random heights, so that they do not hide each other."""
-    if not found.flat:
-        return found
-    heights = np.random.default_rng(0).uniform(-1, 1, len(found.points)) * np.ptp(found.centers[:, 0]) / 3
-    return replace(found, points=np.column_stack([found.points[:, 0], heights]))
 
 
 def _draw_frame(ax: Axes, found: MapPoints) -> None:
@@ -114,9 +182,8 @@ def _draw_frame(ax: Axes, found: MapPoints) -> None:
 def _draw_rows(ax: Axes, found: MapPoints) -> None:
     if not len(found.points):
         return
-    points = _keep_inside(ax, _spread_out(found).points)
-    colours = [CLUSTER_COLOURS[k % len(CLUSTER_COLOURS)] for k in found.labels]
-    dots = ax.scatter(points[:, 0], points[:, 1], s=11.5, c=colours, alpha=0.6, linewidth=0)
+    x, y = _keep_inside(ax, found.points).T
+    dots = ax.scatter(x, y, s=11.5, c=[cluster_colour(k) for k in found.labels], alpha=0.6, linewidth=0)
     each = [{"data-s": int(s), "data-k": int(k)} for s, k in zip(found.sites, found.labels, strict=True)]
     describe(dots, DOTS, each)
 
@@ -146,9 +213,8 @@ def _draw_own_centers(ax: Axes, found: MapPoints, *, hidden: bool) -> None:
 def _draw_centers(ax: Axes, found: MapPoints) -> None:
     few = len(found.centers) <= FEW_CLUSTERS
     centers = _keep_inside(ax, found.centers)
-    colours = [CLUSTER_COLOURS[k % len(CLUSTER_COLOURS)] for k in range(len(centers))]
-    size = 289 if few else 169
-    circles = ax.scatter(centers[:, 0], centers[:, 1], s=size, c=colours, linewidth=0, zorder=4)
+    colours = [cluster_colour(k) for k in range(len(centers))]
+    circles = ax.scatter(*centers.T, s=289 if few else 169, c=colours, linewidth=0, zorder=4)
     describe(circles, "centers", [{"data-k": k, "title": f"cluster {k}"} for k in range(len(centers))])
     for k, (x, y) in enumerate(centers):
         text = ax.text(x, y, str(k), ha="center", va="center_baseline", color=PAPER, weight="bold", zorder=4)

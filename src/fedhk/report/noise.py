@@ -12,7 +12,7 @@ from fedhk.report.maps import view_map
 from fedhk.summary.drawing import Figure
 from fedhk.summary.facts import Facts
 from fedhk.summary.html import Markup, join, table, tag
-from fedhk.summary.privacy import tell_privacy
+from fedhk.summary.narrative import tell_privacy
 from fedhk.summary.words import brief, number, two_digits
 
 WORDS = (

@@ -11,15 +11,13 @@ from string import Template
 from typing import Any
 
 from fedhk.report.features import choose_features, cluster_card, site_values
-from fedhk.report.maps import view_map
+from fedhk.report.maps import own_centers, view_map
 from fedhk.report.noise import WORDS, show_noise, show_releases
-from fedhk.report.projection import find_map
 from fedhk.report.tables import models_table, refusals_table, sizes_table, weights_table
 from fedhk.summary.charts import WORTH_A_LABEL, certainty, convergence, count_certainty, gains, traffic
 from fedhk.summary.facts import Facts
 from fedhk.summary.html import Markup, escape, join, style_sheet, table, tag
-from fedhk.summary.narrative import ALGORITHMS, banner
-from fedhk.summary.notebook import headline
+from fedhk.summary.narrative import ALGORITHMS, banner, headline
 from fedhk.summary.words import brief
 
 # Up to so many clusters, cards are open on paper.
@@ -104,11 +102,11 @@ def _sections(facts: Facts) -> Iterator[Markup]:
     yield _section("view-weights", "View weights", _weight_words(facts), weights_table(facts))
     if facts.rounds:
         figures = [convergence(facts.rounds, unit=facts.step_name).to_html()]
-        if facts.has_traffic:
+        if facts.traffic:
             figures.append(traffic(facts.rounds).to_html())
         title = "Rounds and bytes" if facts.step_name == "round" else "Iterations"
         yield _section("rounds", title, "", tag("div", *figures, class_="figures wide"))
-    if facts.has_traffic:
+    if facts.traffic:
         words = "Messages are checked; one that cannot be right is left out, and the round goes on."
         yield _section("refused", "Refusals", words, refusals_table(facts))
     if facts.privacy is not None:
@@ -141,11 +139,12 @@ def _clusters(facts: Facts) -> Markup:
 
 
 def _map_words(facts: Facts) -> str:
-    maps = [find_map(facts, view) for view in facts.views]
-    rows = any(len(found.points) for found in maps)
-    words = f"The two directions in which {'rows' if rows else 'centres'} of a view differ most, in spreads."
-    words += " Numbers are the centres of clusters." + (" Dots are rows." if rows else "")
-    if any(found.own_centers for found in maps):
+    what = "rows" if facts.has_rows else "centres"
+    words = (
+        f"The two directions in which {what} of a view differ most, in spreads. Numbers are the centres of clusters."
+    )
+    words += " Dots are rows." if facts.has_rows else ""
+    if any(own_centers(facts, view) for view in facts.views):
         own = facts.own_page_of is not None
         words += " Rings are" if own else " Choose a site to see, as rings, where"
         words += " the centres of the site's own model." if own else " the centres of its own model are."

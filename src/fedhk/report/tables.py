@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from fedhk.summary.facts import Assignment, Facts, Site
+from fedhk.summary.facts import Facts
 from fedhk.summary.html import Cell, Markup, join, table, tag
 from fedhk.summary.words import number, percent, plural, two_digits
 
@@ -38,8 +37,7 @@ def sizes_table(facts: Facts) -> Markup:
         (facts.sites[s].name, f"{facts.sizes[s].sum():,}", *(Cell(_in_percent(n), n / most) for n in share))
         for s, share in shares.items()
     ]
-    columns = ("site", "rows", *range(facts.n_clusters))
-    return _fold("sizes", f"{plural(len(rows), 'row')} by site", columns, rows, list(shares))
+    return _fold("sizes", ("site", "rows", *range(facts.n_clusters)), rows, list(shares))
 
 
 def _in_percent(share: float) -> str:
@@ -57,56 +55,43 @@ def weights_table(facts: Facts) -> Markup:
             cells = (Cell(number(w), w) if v in site.views else Cell("no data", css="none") for v, w in weights.items())
             rows.append((site.name, *cells))
             sites.append(s)
-    columns = ("", *(view.name for view in facts.views))
-    return _fold("weights", f"{plural(len(rows), 'row')} by site", columns, rows, sites)
+    return _fold("weights", ("", *(view.name for view in facts.views)), rows, sites)
 
 
 def models_table(facts: Facts) -> Markup:
-    """Show rows, clusters, certainty and separation of each site, and how far its own model is from the global one."""
-    columns = _model_columns(facts)
-    rows = [
-        (facts.sites[s].name, *(show(facts.sites[s], found) for show in columns.values()))
-        for s, found in facts.assigned.items()
-    ]
-    return _fold("models", f"{plural(len(rows), 'row')} by site", ("site", *columns), rows, list(facts.assigned))
+    """Show rows, clusters, certainty and separation of each site, and how far its own model is from the global one.
 
-
-def _model_columns(facts: Facts) -> dict[str, Callable[[Site, Assignment], Any]]:
-    """Choose the columns that this run has something for, each with what it shows of a site."""
-    columns: dict[str, Callable[[Site, Assignment], Any]] = {"rows": lambda _, a: f"{len(a.labels):,}"}
-    if any(_lacking(facts, site) for site in facts.sites):
-        columns["lacks"] = lambda site, _: _lacking(facts, site)
-    columns["clusters found"] = lambda _, a: f"{len(np.unique(a.labels))} of {facts.n_clusters}"
-    columns["certainty"] = lambda _, a: two_digits(_mean(a.certainty))
+    A column is there if this run has something for it.
+    """
+    sites, found = [facts.sites[s] for s in facts.assigned], facts.assigned.values()
+    columns: dict[str, list[Any]] = {
+        "site": [site.name for site in sites],
+        "rows": [f"{len(a.labels):,}" for a in found],
+        "lacks": [", ".join(v.name for v in facts.views if v.name not in site.views) for site in sites],
+        "clusters found": [f"{len(np.unique(a.labels))} of {facts.n_clusters}" for a in found],
+        "certainty": [two_digits(_mean(a.certainty)) for a in found],
+    }
+    if not any(columns["lacks"]):
+        del columns["lacks"]
     if facts.has_rows:
-        columns["separation"] = lambda site, _: two_digits(site.separation)
+        columns["separation"] = [two_digits(site.separation) for site in sites]
     if facts.n_moved:
-        columns["rows moved"] = lambda _, a: percent(_mean(a.labels != a.global_labels))
+        columns["rows moved"] = [percent(_mean(a.labels != a.global_labels)) for a in found]
     if facts.personal:
         for view in facts.views:
-            columns[f"Δ {view.name}"] = partial(_show_distance, facts, view.name)
+            columns[f"Δ {view.name}"] = _shade(facts.distances(site).get(view.name, math.nan) for site in sites)
     for component, name in COMPONENTS.items():
-        if any(site.shares.get(component, 0.0) > 0 for site in facts.sites):
-            columns[f"own {name}"] = partial(_show_share, component)
-    return columns
-
-
-def _lacking(facts: Facts, site: Site) -> str:
-    return ", ".join(view.name for view in facts.views if view.name not in site.views)
+        if any(site.shares.get(component, 0.0) > 0 for site in sites):
+            columns[f"own {name}"] = _shade(site.shares.get(component, 0.0) for site in sites)
+    return _fold("models", list(columns), list(zip(*columns.values(), strict=True)), list(facts.assigned))
 
 
 def _mean(values: Any) -> float:
     return float(np.mean(values)) if len(values) else math.nan
 
 
-def _show_distance(facts: Facts, view: str, site: Site, _: Assignment) -> Cell:
-    distance = facts.distances(site).get(view, math.nan)
-    return Cell(two_digits(distance), distance)
-
-
-def _show_share(component: str, site: Site, _: Assignment) -> Cell:
-    share = site.shares.get(component, 0.0)
-    return Cell(two_digits(share), share)
+def _shade(values: Iterable[float]) -> list[Cell]:
+    return [Cell(two_digits(value), value) for value in values]
 
 
 def refusals_table(facts: Facts) -> Markup:
@@ -124,14 +109,18 @@ def refusals_table(facts: Facts) -> Markup:
         text = tag("p", counted)
     if not rows:
         return join(text, tag("p", "No answer was refused.", id="refusals"))
-    return join(text, _fold("refusals", f"{len(rows):,} refusals", ("round", "site", "reason"), rows))
+    return join(text, _fold("refusals", ("round", "site", "reason"), rows, summary=f"{len(rows):,} refusals"))
 
 
 def _fold(
-    name: str, summary: str, columns: Sequence[Any], rows: Sequence[Sequence[Any]], sites: Sequence[int | None] = ()
+    name: str,
+    columns: Sequence[Any],
+    rows: Sequence[Sequence[Any]],
+    sites: Sequence[int | None] = (),
+    summary: str = "",
 ) -> Markup:
     """Make a table, folded below its summary if it is long."""
     made = table(columns, rows, sites)
     if len(rows) <= MOST_ROWS:
         return tag("div", made, id=name)
-    return tag("details", tag("summary", summary), made, id=name)
+    return tag("details", tag("summary", summary or f"{plural(len(rows), 'row')} by site"), made, id=name)

@@ -40,6 +40,12 @@ CLUSTER_COLOURS = (
     *("#d55e00", "#7a68c8", "#8a8a00", "#9a5a3c", "#6b7a8c"),
 )
 
+
+def cluster_colour(cluster: int) -> str:
+    """Give the colour of a cluster."""
+    return CLUSTER_COLOURS[cluster % len(CLUSTER_COLOURS)]
+
+
 # Class of the dots of rows. An element for every row would make pages large: those of a site and cluster become one.
 DOTS = "dots"
 

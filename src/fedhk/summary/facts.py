@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -13,28 +14,14 @@ from fedhk._typing import FloatArray, IntArray
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """One view of the global model.
-
-    Parameters
-    ----------
-    name : str
-        Its name.
-    features : tuple of str
-        Names of its columns; of a tensor, places such as "[2, 3]".
-    centers : array of shape (c, d)
-        Centres in input units.
-    weight : float
-        Its weight in the global model.
-    mean, spread : array of shape (d,)
-        Mean and standard deviation of each feature over all rows, in input units; the spread of a constant is 0.
-    """
+    """One view of the global model. Numbers of features are in input units."""
 
     name: str
-    features: tuple[str, ...]
-    centers: FloatArray
+    features: tuple[str, ...]  # names of columns; of a tensor, places such as "[2, 3]"
+    centers: FloatArray  # (c, d)
     weight: float
-    mean: FloatArray
-    spread: FloatArray
+    mean: FloatArray  # (d,), over all rows
+    spread: FloatArray  # (d,), standard deviation over all rows; 0 of a constant
 
     def deviations(self, values: FloatArray) -> FloatArray:
         """Express values in spreads from the mean of all rows; 0 for constants."""
@@ -45,15 +32,7 @@ class View:
 
 @dataclass(frozen=True, eq=False)
 class Assignment:
-    """The clusters of a site's rows.
-
-    Parameters
-    ----------
-    labels, global_labels : array of shape (n,)
-        Cluster in the site's own model, and in the global one.
-    certainty : array of shape (n,)
-        Largest membership.
-    """
+    """The clusters of a site's rows, in its own model and in the global one, and the largest membership of each row."""
 
     labels: IntArray
     global_labels: IntArray
@@ -61,35 +40,38 @@ class Assignment:
 
 
 @dataclass(frozen=True, eq=False)
-class Site:
-    """One site. Everybody knows its name and views; the rest is there only where the page may show it.
+class Rows:
+    """Rows of one site, and their clusters in its own model."""
 
-    Parameters
-    ----------
-    name : str
-        Its name.
-    views : tuple of str
-        The views that it has.
-    assignment : Assignment or None
-        Clusters of its rows.
-    centers, weights : dict of str to array of shape (c, d), and to float
-        Centres in input units and view weights of its own model, by view.
-    shares : dict of str to float
-        Share of its own that it uses, by component of the model.
-    cluster_means : dict of str to array of shape (c, d)
-        Mean of its rows in each cluster, by view, in input units; NaN where there are none. Empty without rows.
-    separation : float
-        Mean over rows of 1 - (distance to the own centre) / (distance to the next): 1 on the centres, 0 between two.
-    """
+    tables: Mapping[str, FloatArray | None]  # (n, d) by view, in input units; NaN is a missing cell
+    labels: IntArray
+
+    def sample(self, most: int, seed: int = 0) -> Rows:
+        """Draw at most so many rows with a fixed seed, in their order."""
+        if len(self.labels) <= most:
+            return self
+        chosen = np.sort(np.random.default_rng(seed).choice(len(self.labels), most, replace=False))
+        tables = {name: None if table is None else table[chosen] for name, table in self.tables.items()}
+        return Rows(tables, self.labels[chosen])
+
+    def views_of(self, model: Any) -> Any:
+        """Give the rows as a model takes them: views by name, or one table."""
+        tables = {name: self.tables.get(name) for name in model.view_names_}
+        return next(iter(tables.values())) if getattr(model, "_single_table", False) else tables
+
+
+@dataclass(frozen=True, eq=False)
+class Site:
+    """One site. Everybody knows its name and views; the rest is there only where the page may show it."""
 
     name: str
-    views: tuple[str, ...]
+    views: tuple[str, ...]  # the views that it has
     assignment: Assignment | None = None
-    centers: Mapping[str, FloatArray] = field(default_factory=dict)
-    weights: Mapping[str, float] = field(default_factory=dict)
-    shares: Mapping[str, float] = field(default_factory=dict)
-    cluster_means: Mapping[str, FloatArray] = field(default_factory=dict)
-    separation: float = math.nan
+    centers: Mapping[str, FloatArray] = field(default_factory=dict)  # (c, d) of its own model by view, in input units
+    weights: Mapping[str, float] = field(default_factory=dict)  # of its own model, by view
+    shares: Mapping[str, float] = field(default_factory=dict)  # share of its own that it uses, by component
+    rows: Rows | None = None
+    separation: float = math.nan  # mean of 1 - (distance to the own centre) / (distance to the next)
 
 
 @dataclass(frozen=True)
@@ -103,38 +85,6 @@ class Round:
     bytes_up: int | None = None
     bytes_down: int | None = None
     refused: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, eq=False)
-class MapPoints:
-    """A view in two dimensions.
-
-    Parameters
-    ----------
-    centers : array of shape (c, 2)
-        Where the global centres are.
-    points : array of shape (n, 2)
-        Rows, at most a few thousand of them; none where rows are not shown.
-    sites, labels : array of shape (n,)
-        Number of the site (as in the facts) and cluster of each point.
-    own_centers : dict of int to array of shape (c, 2)
-        Where the centres of a site's own model are.
-    shares : tuple of (float, float)
-        Share of the variation that each axis shows.
-    flat : bool
-        Whether the view has one feature, so that the second axis means nothing.
-    n_rows : int
-        Rows that have the view, of which points are a sample.
-    """
-
-    centers: FloatArray
-    points: FloatArray
-    sites: IntArray
-    labels: IntArray
-    own_centers: Mapping[int, FloatArray]
-    shares: tuple[float, float]
-    flat: bool = False
-    n_rows: int = 0
 
 
 @dataclass(frozen=True)
@@ -155,80 +105,35 @@ class Scores:
     rows: tuple[tuple[str, ...], ...]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Facts:
-    """All that a page is made of.
-
-    Parameters
-    ----------
-    title, algorithm, config, command, version : str
-        Name of the run, what was run, what repeats it, and the version of FedHK.
-    views : tuple of View
-        The views of the global model.
-    sites : tuple of Site
-        All sites; on the page of a site that one alone.
-    n_sites, n_rows : int
-        Sites that took part, and rows of all of them; None where that is not released.
-    rounds : tuple of Round
-        The history.
-    converged, stop_reason : bool or None, str
-        Whether the run stopped because nothing changed any more, where that is known, and why it stopped.
-    fuzzifier : float
-        How much clusters share rows; close to 1, hardly.
-    maps : dict of str to MapPoints
-        Maps of rows by view, where rows may be shown.
-    gains, held_out : tuple of Gain, bool
-        What personalization gained, and whether that is measured on rows that no model saw.
-    privacy : tuple of (float, float) or None
-        (epsilon, delta) that was spent.
-    secure : bool
-        Whether the server saw sums over all sites only.
-    releases : tuple of (str, int, float)
-        What one site released under noise: phase, how often, and noise over sensitivity.
-    spent : dict of str to float
-        Epsilon that each site's ledger says was spent, at the delta of the run.
-    private : Facts or None
-        A run of the same sites under noise, of which only what was released is known; for a page that shows both.
-    scores : Scores or None
-        What other ways to cluster these rows came to.
-    released_only : bool
-        Whether the page keeps to what left the sites.
-    own_page_of : str or None
-        The site whose page this is.
-    spread_of_rows : bool
-        Whether spreads were measured on rows; otherwise they are those of the model's units.
-    unit_rows : bool
-        Whether rows were divided by their length, so that centres are not in input units.
-    notes : tuple of str
-        What is missing on the page, and why.
-    """
+    """All that a page is made of."""
 
     title: str
     algorithm: str
     views: tuple[View, ...]
-    sites: tuple[Site, ...]
-    n_sites: int
+    sites: tuple[Site, ...] = ()  # all sites; on the page of a site that one alone
+    n_sites: int  # that took part
+    n_rows: int | None = None  # of all sites; None where that is not released
     rounds: tuple[Round, ...]
-    converged: bool | None
+    converged: bool | None  # None where that is not known
     stop_reason: str
     fuzzifier: float
-    n_rows: int | None = None
-    maps: Mapping[str, MapPoints] = field(default_factory=dict)
     gains: tuple[Gain, ...] = ()
-    held_out: bool = False
-    privacy: tuple[float, float] | None = None
-    secure: bool = False
-    releases: tuple[tuple[str, int, float], ...] = ()
-    spent: Mapping[str, float] = field(default_factory=dict)
-    private: Facts | None = None
+    held_out: bool = False  # whether gains are measured on rows that no model saw
+    privacy: tuple[float, float] | None = None  # (epsilon, delta) that was spent
+    secure: bool = False  # whether the server saw sums over all sites only
+    releases: tuple[tuple[str, int, float], ...] = ()  # of one site: phase, how often, noise over sensitivity
+    spent: Mapping[str, float] = field(default_factory=dict)  # epsilon by the ledger of each site
+    private: Facts | None = None  # a run of the same sites under noise, for a page that shows both
     scores: Scores | None = None
-    released_only: bool = False
-    own_page_of: str | None = None
-    spread_of_rows: bool = False
-    unit_rows: bool = False
-    notes: tuple[str, ...] = ()
+    released_only: bool = False  # whether the page keeps to what left the sites
+    own_page_of: str | None = None  # the site whose page this is
+    spread_of_rows: bool = False  # whether spreads were measured on rows; otherwise they are those of the model's units
+    unit_rows: bool = False  # whether rows were divided by their length, so that centres are not in input units
+    notes: tuple[str, ...] = ()  # what is missing on the page, and why
     config: str = ""
-    command: str = ""
+    command: str = ""  # what repeats the run
     version: str = ""
 
     @property
@@ -247,9 +152,14 @@ class Facts:
         return {s: np.bincount(a.labels, minlength=self.n_clusters) for s, a in self.assigned.items()}
 
     @property
+    def total_sizes(self) -> IntArray:
+        """Rows in each cluster, at all sites."""
+        return sum(self.sizes.values(), start=np.zeros(self.n_clusters, np.int64))
+
+    @property
     def has_rows(self) -> bool:
         """Whether rows were read."""
-        return any(site.cluster_means for site in self.sites)
+        return any(site.rows is not None for site in self.sites)
 
     @property
     def n_moved(self) -> int:
@@ -257,24 +167,16 @@ class Facts:
         return sum(int(np.sum(a.labels != a.global_labels)) for a in self.assigned.values())
 
     @property
-    def has_traffic(self) -> bool:
-        """Whether bytes were counted."""
-        return any(record.bytes_up is not None for record in self.rounds)
-
-    @property
-    def bytes_up(self) -> int:
-        """Bytes that sites sent."""
-        return sum(r.bytes_up or 0 for r in self.rounds)
-
-    @property
-    def bytes_down(self) -> int:
-        """Bytes that were sent to sites."""
-        return sum(r.bytes_down or 0 for r in self.rounds)
+    def traffic(self) -> tuple[int, int] | None:
+        """Bytes that sites sent and received; None where they were not counted."""
+        if all(r.bytes_up is None for r in self.rounds):
+            return None
+        return sum(r.bytes_up or 0 for r in self.rounds), sum(r.bytes_down or 0 for r in self.rounds)
 
     @property
     def step_name(self) -> str:
         """What a record of the history is: a round, or an iteration at one site."""
-        return "round" if self.has_traffic or self.n_sites > 1 else "iteration"
+        return "round" if self.traffic or self.n_sites > 1 else "iteration"
 
     @property
     def personal(self) -> bool:

@@ -1,4 +1,4 @@
-"""Facts from fitted estimators: what is known without any row."""
+"""Facts from fitted estimators, as far as they are known without any row, and what estimators show in notebooks."""
 
 from __future__ import annotations
 
@@ -9,24 +9,33 @@ from typing import Any
 
 import numpy as np
 
-from fedhk._typing import FloatArray
 from fedhk.data.views import Columns, is_tensor
 from fedhk.errors import DataError
+from fedhk.summary.charts import convergence
+from fedhk.summary.drawing import MissingMatplotlibError
 from fedhk.summary.facts import Assignment, Facts, Round, Site, View
+from fedhk.summary.html import frame, tag
+from fedhk.summary.narrative import headline
 
 # What the only site of an estimator for one site is called.
 ONLY_SITE = "this site"
 
 
-def read_model(model: Any, site: str | None = None) -> Facts:
-    """Read the facts of a fitted estimator.
+def model_html(model: Any) -> str:
+    """Describe a fitted estimator: the summary of its report and, with matplotlib installed, how it converged."""
+    facts, figure = read_model(model), ""
+    if len(facts.rounds) > 1:
+        try:
+            figure = convergence(facts.rounds, unit=facts.step_name).to_html()
+        except MissingMatplotlibError:
+            pass
+    return frame(tag("h3", facts.title), headline(facts), tag("div", figure, class_="figures"))
 
-    Parameters
-    ----------
-    model : estimator
-        Any fitted FedHK estimator. One that was loaded from a file has no labels, so that there is less to say.
-    site : str, optional
-        Show this site alone. With privacy or secure sums nothing of single sites is shown otherwise.
+
+def read_model(model: Any, site: str | None = None) -> Facts:
+    """Read the facts of a fitted estimator; one that was loaded from a file has no labels, so there is less to say.
+
+    `site` shows that site alone. With privacy or secure sums nothing of single sites is shown otherwise.
     """
     known = _read_sites(model)
     if site is not None and site not in known:
@@ -37,8 +46,9 @@ def read_model(model: Any, site: str | None = None) -> Facts:
     released_only = (private or secure) and site is None
     if released_only:
         shown = {name: Site(name, ()) for name in shown}
-    facts = replace(
-        read_global_model(model, getattr(model, "history_", [])),
+    facts = read_global_model(
+        model,
+        getattr(model, "history_", []),
         title=type(model).__name__,
         algorithm=type(model).__name__,
         sites=tuple(shown.values()),
@@ -52,19 +62,16 @@ def read_model(model: Any, site: str | None = None) -> Facts:
     return replace(facts, n_rows=sum(len(a.labels) for a in facts.assigned.values()) or None)
 
 
-def read_global_model(model: Any, history: Iterable[Mapping[str, Any]]) -> Facts:
-    """Read what the global model and a history say; title, algorithm and sites are left empty."""
+def read_global_model(model: Any, history: Iterable[Mapping[str, Any]], **others: Any) -> Facts:
+    """Read what the global model and a history say, and add other facts."""
     return Facts(
-        title="",
-        algorithm="",
-        views=read_views(model),
-        sites=(),
-        n_sites=0,
+        views=_read_views(model),
         rounds=tuple(_read_round(number, record) for number, record in enumerate(history, start=1)),
         converged=getattr(model, "converged_", None),
         stop_reason=str(getattr(model, "stop_reason_", "")),
         fuzzifier=float(model.fuzzifier_),
         unit_rows=any(reference.unit_rows for reference in model._model.references),
+        **others,
     )
 
 
@@ -82,32 +89,20 @@ def _read_round(number: int, record: Mapping[str, Any]) -> Round:
     )
 
 
-def read_views(model: Any) -> tuple[View, ...]:
+def _read_views(model: Any) -> tuple[View, ...]:
     """Read the views of a model, with centres in input units and spreads as its units have them."""
-    fitted = model._model
-    return tuple(
-        View(
-            name,
-            _name_features(name, columns, reference.width),
-            np.asarray(centers, np.float64).reshape(len(centers), -1),
-            float(weight),
-            reference.shift,
-            _model_spread(reference.scale),
-        )
-        for name, columns, centers, reference, weight in zip(
-            fitted.view_names, fitted.columns, fitted.centers(), fitted.references, model.view_weights_, strict=True
-        )
-    )
-
-
-def _model_spread(scale: FloatArray) -> FloatArray:
-    """Compute the spread of features from the units of a view: with scaling="standard", the standard deviation.
-
-    Units are such that all features of a view together have mean square 1.
-    """
-    finite = np.isfinite(scale)
-    spread: FloatArray = np.where(finite, scale, 0.0) / math.sqrt(max(int(finite.sum()), 1))
-    return spread
+    fitted, views = model._model, []
+    for name, columns, centers, reference, weight in zip(
+        fitted.view_names, fitted.columns, fitted.centers(), fitted.references, model.view_weights_, strict=True
+    ):
+        # units are such that all features of a view together have mean square 1; with scaling="standard" this makes
+        # the spread the standard deviation
+        finite = np.isfinite(reference.scale)
+        spread = np.where(finite, reference.scale, 0.0) / math.sqrt(max(int(finite.sum()), 1))
+        features = _name_features(name, columns, reference.width)
+        flat = np.asarray(centers, np.float64).reshape(len(centers), -1)
+        views.append(View(name, features, flat, float(weight), reference.shift, spread))
+    return tuple(views)
 
 
 def _name_features(view: str, columns: Columns, width: int) -> tuple[str, ...]:
@@ -125,22 +120,20 @@ def _read_sites(model: Any) -> dict[str, Site]:
     names = tuple(model._model.view_names)
     if not isinstance(model.labels_, Mapping):
         assignment = Assignment(model.labels_, model.labels_, model.memberships_.max(axis=1))
-        return {ONLY_SITE: read_site_model(ONLY_SITE, names, model, assignment, {})}
+        return {ONLY_SITE: add_own_model(Site(ONLY_SITE, names, assignment), model, {})}
     found, shares = {}, read_shares(model)
     for name, own in model.client_models_.items():
         certainty = model.memberships_[name].max(axis=1)
         assignment = Assignment(model.labels_[name], model.global_labels_[name], certainty)
-        found[name] = read_site_model(name, names, own, assignment, shares.get(name, {}))
+        found[name] = add_own_model(Site(name, names, assignment), own, shares)
     return found
 
 
-def read_site_model(
-    name: str, views: tuple[str, ...], model: Any, assignment: Assignment | None, shares: Mapping[str, float]
-) -> Site:
-    """Read a site's own model; `shares` are what `read_shares` says of it."""
-    own = read_views(model)
+def add_own_model(site: Site, model: Any, shares: Mapping[str, Mapping[str, float]]) -> Site:
+    """Add what a site's own model says; `shares` are those of `read_shares`."""
+    own = _read_views(model)
     centers, weights = {view.name: view.centers for view in own}, {view.name: view.weight for view in own}
-    return Site(name, views, assignment, centers, weights, shares)
+    return replace(site, centers=centers, weights=weights, shares=shares.get(site.name, {}))
 
 
 def read_shares(model: Any) -> dict[str, dict[str, float]]:

@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from fedhk.summary.facts import Facts
-from fedhk.summary.privacy import privacy_tiles, tell_privacy, tell_run_with_noise
-from fedhk.summary.words import join_names, number, percent, plural, seconds, size
+from fedhk.summary.html import Markup, join, tag
+from fedhk.summary.words import brief, join_names, number, percent, plural, seconds, size
 
 ALGORITHMS = {
     "e-fkmvc": "Federated heat-kernel multi-view clustering (E-FKMVC)",
@@ -23,32 +23,39 @@ ALGORITHMS = {
 UNSURE = 0.6
 
 
+def headline(facts: Facts) -> Markup:
+    """Write the numbers that people ask for first, and the summary in words."""
+    numbers = (tag("div", tag("b", value), tag("span", what)) for value, what in _list_numbers(facts) if value)
+    texts = (join(tag("dt", about), tag("dd", text)) for about, text in paragraphs(facts) if text)
+    return join(tag("div", *numbers, class_="tiles"), tag("dl", *texts, class_="summary"))
+
+
 def paragraphs(facts: Facts) -> list[tuple[str, str]]:
-    """Write the summary: what each paragraph is about, and its text. Plain text, not escaped."""
-    texts = [
+    """Write the summary: what each paragraph is about, and its text, which may be empty. It is not escaped."""
+    return [
         ("Found", _tell_clusters(facts)),
         ("How sure", _tell_certainty(facts)),
         ("Cost", _tell_cost(facts)),
-        ("Privacy", tell_privacy(facts) + tell_run_with_noise(facts)),
+        ("Privacy", tell_privacy(facts) + _tell_run_with_noise(facts)),
         ("Own models", _tell_own_models(facts)),
     ]
-    return [(about, text) for about, text in texts if text]
 
 
-def tiles(facts: Facts) -> list[tuple[str, str]]:
-    """List the numbers that people ask for first, and what each is."""
-    separation = mean_separation(facts)
-    found = [
+def _list_numbers(facts: Facts) -> list[tuple[str, str]]:
+    """List numbers, and what each is; the text of one that is not known is empty."""
+    separation = _mean_separation(facts)
+    spent, with_noise = (run.privacy if run else None for run in (facts, facts.private))
+    return [
         (f"{facts.n_clusters:,}", "cluster" if facts.n_clusters == 1 else "clusters"),
         (f"{facts.n_rows:,}" if facts.n_rows else "", "rows"),
         (f"{facts.n_sites:,}" if facts.n_sites > 1 else "", "sites"),
         (f"{len(facts.views):,}", "view" if len(facts.views) == 1 else "views"),
         ("" if separation is None else number(separation, 2), "separation, 0 to 1"),
         (f"{len(facts.rounds):,}" if facts.rounds else "", f"{facts.step_name}s"),
-        (size(facts.bytes_up + facts.bytes_down) if facts.has_traffic else "", "sent, both ways"),
-        *privacy_tiles(facts),
+        (size(sum(facts.traffic)) if facts.traffic else "", "sent, both ways"),
+        (f"ε {brief(spent[0])}" if spent else "", "privacy spent"),
+        (f"ε {brief(with_noise[0])}" if with_noise else "", "privacy, with noise"),
     ]
-    return [(value, what) for value, what in found if value]
 
 
 def banner(facts: Facts) -> str:
@@ -74,10 +81,10 @@ def _tell_clusters(facts: Facts) -> str:
         text = f"{plural(facts.n_clusters, 'cluster')} that mean the same{where}, {views}. This page shows {rows}."
     else:
         text = f"{plural(facts.n_clusters, 'cluster')}{' among ' if rows else ''}{rows}{where}, {views}."
-    sizes = np.sum(list(facts.sizes.values()), axis=0) if facts.sizes else None
-    if sizes is not None and sizes.sum():
-        filled = np.where(sizes > 0, sizes, sizes.max())
-        largest, smallest, total = int(np.argmax(sizes)), int(np.argmin(filled)), int(sizes.sum())
+    sizes = facts.total_sizes
+    if sizes.any():
+        largest, smallest = np.argmax(sizes), np.argmin(np.where(sizes > 0, sizes, sizes.max()))
+        total = sizes.sum()
         text += (
             f" The largest, cluster {largest}, has {percent(sizes[largest] / total)} of the rows; the smallest, "
             f"cluster {smallest}, has {percent(sizes[smallest] / total)}."
@@ -95,14 +102,14 @@ def _tell_certainty(facts: Facts) -> str:
             "says how well they fit there."
         )
     parts = [a.certainty for a in facts.assigned.values()]
-    if not parts or not sum(map(len, parts)):
+    if not sum(map(len, parts)):
         return ""
     certainty = np.concatenate(parts)
     text = (
         f"The mean certainty of a row is {number(float(certainty.mean()), 2)} of 1; "
         f"{percent(float(np.mean(certainty < UNSURE)))} of the rows are between clusters (below {UNSURE})."
     )
-    separation = mean_separation(facts)
+    separation = _mean_separation(facts)
     if separation is not None:
         apart = "hardly apart"
         if separation >= 0.25:
@@ -119,7 +126,7 @@ def _tell_certainty(facts: Facts) -> str:
     return text
 
 
-def mean_separation(facts: Facts) -> float | None:
+def _mean_separation(facts: Facts) -> float | None:
     """Average the separation over all rows that were read; None where there are none."""
     pairs = [
         (facts.sites[s].separation, len(assignment.labels))
@@ -135,8 +142,9 @@ def _tell_cost(facts: Facts) -> str:
         return ""
     total = sum(record.seconds for record in facts.rounds)
     text = plural(len(facts.rounds), facts.step_name) + (f", {seconds(total)}." if total > 0 else ".")
-    if facts.has_traffic:
-        text += f" Sites sent {size(facts.bytes_up)} and received {size(facts.bytes_down)}. No row left its site."
+    if facts.traffic:
+        sent, received = map(size, facts.traffic)
+        text += f" Sites sent {sent} and received {received}. No row left its site."
     refused = sorted({site for record in facts.rounds for site in record.refused})
     if refused:
         text += f" Answers of {join_names(refused)} were refused at least once."
@@ -145,6 +153,35 @@ def _tell_cost(facts: Facts) -> str:
     elif facts.converged is False and not facts.privacy:  # with a budget, the number of rounds is set before
         text += " The run did not converge."
     return f"{text} {facts.stop_reason}".strip()
+
+
+def tell_privacy(facts: Facts) -> str:
+    """Say what was promised about single rows, who added the noise, and what that means; nothing at one site."""
+    if facts.n_sites < 2 and facts.privacy is None:
+        return ""
+    masks = "The server saw sums over all sites only (secure sums). " if facts.secure else ""
+    if facts.privacy is None:
+        return (
+            f"{masks}No noise was added. What left the sites are sums and means over rows. They say something about "
+            "rows, and a cluster that has only one row at a site can give it away."
+        )
+    epsilon, delta = facts.privacy
+    odds = f"{number(math.exp(epsilon), 2)} times" if epsilon < 12 else "any factor"
+    weak = " That is a weak promise." if epsilon >= 3.5 else ""
+    shared = "the sites shared one noise" if facts.secure else "every site added the whole noise to its own numbers"
+    return (
+        f"{masks}Noise was added to all that left the sites ({shared}): epsilon {brief(epsilon)} at delta {delta:g} "
+        f"for one row in the whole run. Whatever the model is used for, nobody's odds of guessing right about a row "
+        f"grow by more than {odds}, but for a probability of {delta:g}.{weak}"
+    )
+
+
+def _tell_run_with_noise(facts: Facts) -> str:
+    """Say what the run with noise spent, where the page has one."""
+    if facts.private is None or facts.private.privacy is None:
+        return ""
+    epsilon, delta = facts.private.privacy
+    return f" Once more with noise, the sites spent epsilon {brief(epsilon)} at delta {delta:g}: see below."
 
 
 def _tell_own_models(facts: Facts) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 import fedhk
 from fedhk.datasets import make_sites
-from fedhk.summary.notebook import model_html
+from fedhk.summary.model import model_html
 
 
 @pytest.fixture(scope="module")
