@@ -39,17 +39,12 @@ class Records(list[Record]):
         names, rows = self._cells()
         if not names:
             return super().__repr__()
-        columns = list(zip(names, *rows, strict=True))
-        widths = [max(map(len, column)) for column in columns]
-        right = [self._is_number(name) for name in names]
-        lines = [
-            "  ".join(
-                cell.rjust(width) if to_right else cell.ljust(width)
-                for cell, width, to_right in zip(line, widths, right, strict=True)
-            ).rstrip()
-            for line in (names, *rows)
-        ]
-        return "\n".join(lines)
+        columns = []
+        for name, *cells in zip(names, *rows, strict=True):
+            side = ">" if any(isinstance(record.get(name), Real) for record in self) else "<"
+            width = max(map(len, (name, *cells)))
+            columns.append([f"{cell:{side}{width}}" for cell in (name, *cells)])
+        return "\n".join("  ".join(line).rstrip() for line in zip(*columns, strict=True))
 
     def _repr_html_(self) -> str:
         """The table for notebooks."""
@@ -63,9 +58,6 @@ class Records(list[Record]):
         left_out: Record = dict.fromkeys(names, "…")
         shown = self if len(self) <= MOST_SHOWN else [*self[:half], left_out, *self[-half:]]
         return names, [[_shown(record.get(name)) for name in names] for record in shown]
-
-    def _is_number(self, name: str) -> bool:
-        return any(isinstance(record.get(name), Real) for record in self)
 
 
 def _shown(value: Any) -> str:

@@ -95,7 +95,8 @@ def test_a_site_is_told_in_input_units(browser, tmp_path):
     browser.choose("s", "1")
     first = browser.run("document.querySelector('.card tbody tr .here').textContent")
     name = browser.run("document.querySelector('.card tbody tr th').textContent")
-    own = facts.sites[1].cluster_means[facts.views[0].name][0, facts.views[0].features.index(name)]
+    rows = facts.sites[1].rows
+    own = rows.tables[facts.views[0].name][rows.labels == 0, facts.views[0].features.index(name)].mean()
     assert float(first.replace("−", "-")) == pytest.approx(own, abs=0.005 * 3.5 + 0.05)
 
 

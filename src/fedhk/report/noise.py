@@ -9,7 +9,6 @@ from scipy.optimize import linear_sum_assignment
 
 from fedhk._typing import FloatArray
 from fedhk.report.maps import view_map
-from fedhk.summary.drawing import Figure
 from fedhk.summary.facts import Facts
 from fedhk.summary.html import Markup, join, table, tag
 from fedhk.summary.narrative import tell_privacy
@@ -29,14 +28,15 @@ def show_noise(facts: Facts, private: Facts) -> Markup:
     matched = replace(private, views=tuple(replace(v, centers=v.centers[order]) for v in private.views))
     apart = np.sqrt(np.diagonal(_distances(facts, matched), axis1=1, axis2=2))
     rows = [(f"cluster {k}", *map(two_digits, apart[:, k])) for k in range(facts.n_clusters)]
-    figures = [_rename(view_map(matched, h)) for h in range(len(matched.views))]
+    maps = (view_map(matched, h) for h in range(len(matched.views)))
+    figures = (replace(m, name=f"released-{m.name}", title=f"{m.title}, as released").to_html() for m in maps)
     why = "Beside the run above: how far released centres are from its global ones, in spreads."
     return join(
         tag("p", tell_privacy(private)),
         show_releases(private),
         tag("p", why, class_="why"),
         table(("", *(view.name for view in facts.views)), rows),
-        tag("div", *(figure.to_html() for figure in figures), class_="figures"),
+        tag("div", *figures, class_="figures"),
     )
 
 
@@ -64,8 +64,3 @@ def _distances(facts: Facts, private: Facts) -> FloatArray:
     other = {view.name: view.centers for view in private.views}
     pairs = [(view.deviations(view.centers), view.deviations(other[view.name])) for view in facts.views]
     return np.array([np.mean(np.square(a[:, None] - b[None]), axis=2) for a, b in pairs])
-
-
-def _rename(figure: Figure) -> Figure:
-    """Tell a figure from the same one of the run without noise."""
-    return replace(figure, name=f"released-{figure.name}", title=f"{figure.title}, as released")

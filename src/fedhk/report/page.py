@@ -10,7 +10,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from fedhk.report.features import choose_features, cluster_card, site_values
+from fedhk.report.features import Highlights, choose_features, cluster_card, site_values
 from fedhk.report.maps import own_centers, view_map
 from fedhk.report.noise import WORDS, show_noise, show_releases
 from fedhk.report.tables import models_table, refusals_table, sizes_table, weights_table
@@ -39,6 +39,7 @@ def render(facts: Facts) -> str:
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     # nothing is loaded from anywhere, and no script runs but our own: even where a name were not escaped
     policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'"
+    shown = choose_features(facts)
     title = facts.title if facts.own_page_of is None else f"{facts.title}, site {facts.own_page_of}"
     return Template(here.with_name("page.html").read_text("utf-8")).substitute(
         title=escape(title),
@@ -46,8 +47,8 @@ def render(facts: Facts) -> str:
         style=style_sheet(),
         head=_head(facts, title),
         choices=_choices(facts),
-        sections="".join(_sections(facts)),
-        data=_to_safe_json(_data(facts)),
+        sections="".join(_sections(facts, shown)),
+        data=_to_safe_json(_data(facts, shown)),
         script=script,
         foot=escape(f"FedHK {facts.version}".strip()),
     )
@@ -86,10 +87,10 @@ def _choices(facts: Facts) -> Markup:
     return join(*parts)
 
 
-def _sections(facts: Facts) -> Iterator[Markup]:
+def _sections(facts: Facts, shown: Highlights) -> Iterator[Markup]:
     if facts.scores is not None:
         yield _section("scores", "Beside other ways", facts.scores.note, table(facts.scores.columns, facts.scores.rows))
-    yield _clusters(facts)
+    yield _clusters(facts, shown)
     if len(facts.sizes) > 1:
         words = "Share of a site's rows in each cluster, in per cent; empty where it has none."
         yield _section("where", "Where the clusters are", words, sizes_table(facts))
@@ -120,7 +121,7 @@ def _section(name: str, title: str, words: str, *content: Any) -> Markup:
     return tag("section", tag("h2", title), why, *content, id=f"section-{name}")
 
 
-def _clusters(facts: Facts) -> Markup:
+def _clusters(facts: Facts, shown: Highlights) -> Markup:
     words = UNITS
     if facts.assigned and facts.n_sites > 1:
         mark = "mean of its rows in the cluster" if facts.has_rows else "centre of its own model"
@@ -131,8 +132,7 @@ def _clusters(facts: Facts) -> Markup:
         words += " Rows were divided by their length first, so that numbers are shares of it."
     elif not facts.spread_of_rows and facts.privacy is not None:
         words += " Means and spreads are those that were released, with noise."
-    shown, unfolded = choose_features(facts), facts.n_clusters == 1
-    cards = (cluster_card(facts, shown, k, unfolded=unfolded) for k in range(facts.n_clusters))
+    cards = (cluster_card(facts, shown, k, unfolded=facts.n_clusters == 1) for k in range(facts.n_clusters))
     printed = str(facts.n_clusters <= MOST_PRINTED).lower()
     content = tag("div", *cards, class_="cards", data_print=printed)
     return _section("clusters", "Clusters and what makes them", words, content)
@@ -166,13 +166,11 @@ def _site_models(facts: Facts) -> Markup:
     if facts.n_moved:
         words += " Rows moved: share that is in another cluster than in the global model."
     title = "The site and its model" if len(facts.assigned) == 1 else "Sites and their models"
-    figures = [certainty(facts).to_html()]
+    parts = [models_table(facts), certainty(facts).to_html()]
     if facts.gains:
-        figures.append(gains(facts.gains, held_out=facts.held_out).to_html())
-    parts = models_table(facts), *figures
-    if len(figures) == 1 and not facts.personal:  # a narrow table has room beside the figure
-        return _section("sites", title, words, tag("div", *parts, class_="figures wide"))
-    return _section("sites", title, words, parts[0], tag("div", *figures, class_="figures wide"))
+        parts.append(gains(facts.gains, held_out=facts.held_out).to_html())
+    above = 1 if facts.gains or facts.personal else 0  # a narrow table has room beside the figure
+    return _section("sites", title, words, *parts[:above], tag("div", *parts[above:], class_="figures wide"))
 
 
 def _weight_words(facts: Facts) -> str:
@@ -202,16 +200,15 @@ def _repeat(facts: Facts) -> Markup:
     return _section("again", "Run it again", words, tag("pre", facts.command), folded)
 
 
-def _data(facts: Facts) -> dict[str, Any]:
+def _data(facts: Facts, shown: Highlights) -> dict[str, Any]:
     """Collect what selectors need: per site, sizes, certainty and where it is in the features that are shown."""
-    shown, sizes = choose_features(facts), facts.sizes
     sites = {
         s: {
-            "sizes": sizes[s].tolist(),
-            "certainty": count_certainty(assignment.certainty).tolist(),
+            "sizes": sizes.tolist(),
+            "certainty": count_certainty(facts.assigned[s].certainty).tolist(),
             "features": site_values(facts, shown, s),
         }
-        for s, assignment in facts.assigned.items()
+        for s, sizes in facts.sizes.items()
     }
     site, view = "0" if facts.own_page_of is not None else "", "0" if len(facts.views) > MOST_VIEWS else ""
     return {"reach": shown.reach, "least": WORTH_A_LABEL, "site": site, "view": view, "sites": sites}

@@ -231,13 +231,12 @@ def _read_evaluation(path: Path, names: list[str]) -> tuple[Gain, ...]:
     """Objectives on held-out rows, by site, from `fedhk fit --evaluate`."""
     if not path.is_file():
         return ()
-    found: dict[str, Gain] = {}
-    for record in pl.read_csv(path, schema_overrides={"site": pl.String}).to_dicts():
-        if record["site"] in names and record.get("objective") is not None:
-            before = found.get(record["site"], Gain(record["site"], int(record["rows"]), {}))
-            objectives = {**before.objectives, record["model"]: float(record["objective"])}
-            found[record["site"]] = replace(before, objectives=objectives)
-    return tuple(found.values())
+    table = pl.read_csv(path, schema_overrides={"site": pl.String})
+    known = table.filter(pl.col("site").is_in(names), pl.col("objective").is_not_null())
+    return tuple(
+        Gain(str(site), part["rows"][0], dict(part.select("model", "objective").iter_rows()))
+        for (site,), part in known.group_by("site", maintain_order=True)
+    )
 
 
 def _read_ledger(folder: Path, site: str) -> list[tuple[str, float]]:

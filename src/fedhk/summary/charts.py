@@ -14,7 +14,7 @@ import numpy as np
 from fedhk._typing import FloatArray, IntArray
 from fedhk.summary.drawing import INK, KIND_COLOURS, PAPER, Figure, describe, draw_grid, draw_key, page_axes
 from fedhk.summary.facts import Facts, Gain, Round
-from fedhk.summary.words import number, percent, plural, seconds, shorten, size
+from fedhk.summary.words import byte_unit, number, percent, plural, seconds, shorten, size
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,14 +46,10 @@ def convergence(rounds: Sequence[Round], ax: Axes | None = None, unit: str = "ro
         describe(axes.plot([r.number for r in known], [r.objective for r in known], color=KIND_COLOURS[0])[0], "line")
         for css in ("mark", "mark missing"):
             some = [r for r in known if ((r.sites or 0) < most) == ("missing" in css)]
-            marks = axes.scatter(
-                [r.number for r in some],
-                [r.objective for r in some],
-                s=49 if len(known) <= MOST_BARS else 9,
-                facecolor=PAPER if "missing" in css else KIND_COLOURS[0],
-                edgecolor=KIND_COLOURS[0],
-                zorder=3,
-            )
+            places = [r.number for r in some], [r.objective for r in some]
+            area = 49 if len(known) <= MOST_BARS else 9
+            fill = PAPER if "missing" in css else KIND_COLOURS[0]
+            marks = axes.scatter(*places, s=area, facecolor=fill, edgecolor=KIND_COLOURS[0], zorder=3)
             describe(marks, css, [f"{unit} {r.number}: {number(r.objective, 6)}{_tell_answers(r)}" for r in some])
         axes.margins(x=0.03, y=0.08)
         draw_grid(axes, "y", "objective")
@@ -84,19 +80,16 @@ def _count_along(ax: Axes, unit: str) -> None:
 def traffic(rounds: Sequence[Round], ax: Axes | None = None) -> Figure:
     """Draw bytes by round and direction; of very many rounds, means over a few."""
     length = math.ceil(len(rounds) / MOST_BARS)
-    groups = [rounds[i : i + length] for i in range(0, len(rounds), length)]
+    starts = range(0, len(rounds), length)
+    groups = [rounds[i : i + length] for i in starts]
     numbers = np.array([(group[0].number + group[-1].number) / 2 for group in groups])
     sent = {"from sites": [r.bytes_up or 0 for r in rounds], "to sites": [r.bytes_down or 0 for r in rounds]}
-    means = {
-        name: [sum(v[i : i + length]) // len(v[i : i + length]) for i in range(0, len(v), length)]
-        for name, v in sent.items()
-    }
-    most = max(map(max, means.values()))
-    unit, factor = next(((u, f) for u, f in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)) if most >= f), ("B", 1.0))
+    means = {name: np.add.reduceat(values, starts) // list(map(len, groups)) for name, values in sent.items()}
+    unit, factor = byte_unit(max(map(max, means.values())))
     with page_axes(ax) as axes:
         for kind, (name, values) in enumerate(means.items()):
             places, width = numbers + (kind - 0.5) * 0.4 * length, 0.4 * length
-            bars = axes.bar(places, np.array(values) / factor, width, color=KIND_COLOURS[kind], label=name)
+            bars = axes.bar(places, values / factor, width, color=KIND_COLOURS[kind], label=name)
             for bar, group, value in zip(bars, groups, values, strict=True):
                 describe(bar, f"k{kind}", [f"{_name_rounds(group)}, {name}: {size(value)}"])
         axes.set_xlim(rounds[0].number - 0.6, rounds[-1].number + 0.6)
@@ -127,9 +120,8 @@ def certainty(facts: Facts, ax: Axes | None = None) -> Figure:
     shares = total / max(int(total.sum()), 1)
     middles = (np.arange(BINS) + 0.5) / BINS
     with page_axes(ax) as axes:
-        for bar, middle, share in zip(
-            axes.bar(middles, shares, 0.094, color=KIND_COLOURS[0]), middles, shares, strict=True
-        ):
+        bars = axes.bar(middles, shares, 0.094, color=KIND_COLOURS[0])
+        for bar, middle, share in zip(bars, middles, shares, strict=True):
             describe(bar, "k0 bin")
             text = percent(share) if share >= WORTH_A_LABEL else " "  # a place for the script to write in
             describe(axes.text(middle, share + 0.02, text, ha="center", fontsize=9, color=INK), "value")
@@ -159,17 +151,9 @@ def gains(gains: Sequence[Gain], ax: Axes | None = None, *, held_out: bool) -> F
         describe(lines, "join")
         for kind, (colour, shape, css, name) in kinds.items():
             there = np.flatnonzero(np.isfinite(values[kind]))
-            fill = PAPER if "ring" in css else KIND_COLOURS[colour]
-            marks = axes.scatter(
-                values[kind][there],
-                there,
-                s=64,
-                c=fill,
-                marker=shape,
-                edgecolor=KIND_COLOURS[colour],
-                label=name,
-                zorder=3,
-            )
+            edge = KIND_COLOURS[colour]
+            look = {"c": PAPER if "ring" in css else edge, "edgecolor": edge, "marker": shape}
+            marks = axes.scatter(values[kind][there], there, s=64, label=name, zorder=3, **look)
             describe(marks, css, [f"{shown[y].site}, {name}: {number(values[kind][y], 4)}" for y in there])
         axes.set_ylim(len(shown) - 0.4, -0.6)
         axes.margins(x=0.06)

@@ -40,12 +40,6 @@ CLUSTER_COLOURS = (
     *("#d55e00", "#7a68c8", "#8a8a00", "#9a5a3c", "#6b7a8c"),
 )
 
-
-def cluster_colour(cluster: int) -> str:
-    """Give the colour of a cluster."""
-    return CLUSTER_COLOURS[cluster % len(CLUSTER_COLOURS)]
-
-
 # Class of the dots of rows. An element for every row would make pages large: those of a site and cluster become one.
 DOTS = "dots"
 
@@ -93,11 +87,16 @@ def page_axes(
         ax.xaxis.label.set_color(INK)
         ax.set_axisbelow(True)
         yield ax
-        ticks = (*ax.xaxis.get_major_ticks(), *ax.yaxis.get_major_ticks())
-        for line in (line for tick in ticks for line in (tick.gridline, tick.tick1line)):
-            describe(line, "rule")
+        for tick in (*ax.xaxis.get_major_ticks(), *ax.yaxis.get_major_ticks()):
+            describe(tick.gridline, "rule")
+            describe(tick.tick1line, "rule")
         for artist, css in ((ax.figure.patch, "paper"), (ax.patch, "frame"), (ax.xaxis.label, "axis")):
             describe(artist, css)
+
+
+def cluster_colour(cluster: int) -> str:
+    """Give the colour of a cluster."""
+    return CLUSTER_COLOURS[cluster % len(CLUSTER_COLOURS)]
 
 
 def draw_grid(ax: Axes, axis: str, name: str = "") -> None:
@@ -110,34 +109,17 @@ def draw_grid(ax: Axes, axis: str, name: str = "") -> None:
 
 def draw_key(ax: Axes, classes: Sequence[str]) -> None:
     """Say above the axes what marks with labels mean; `classes` are theirs in the style sheet."""
-    key = ax.legend(
-        loc="lower right",
-        bbox_to_anchor=(1.0, 0.98),
-        ncols=len(classes),
-        frameon=False,
-        labelcolor=SOFT,
-        borderpad=0.2,
-        handlelength=1.0,
-        handletextpad=0.4,
-        columnspacing=1.2,
-    )
+    room = {"borderpad": 0.2, "handlelength": 1.0, "handletextpad": 0.4, "columnspacing": 1.2}
+    place = {"loc": "lower right", "bbox_to_anchor": (1.0, 0.98), "ncols": len(classes)}
+    key = ax.legend(**place, **room, frameon=False, labelcolor=SOFT)
     for handle, css in zip(key.legend_handles, classes, strict=True):
         describe(handle, css)
 
 
 def describe(artist: Any, css: str = "", each: Sequence[str | dict[str, Any]] = (), **attributes: Any) -> None:
-    """Say what an artist is on a page.
+    """Say what an artist is on a page: its class in the style sheet, and its attributes.
 
-    Parameters
-    ----------
-    artist : Artist
-        What is drawn.
-    css : str
-        Its class in the style sheet.
-    each : sequence of str or dict
-        Tooltip or attributes of each mark of the artist, in order.
-    **attributes : str or int
-        Attributes of all of it: `data_k` is data-k, `title` is a tooltip.
+    `each` has the tooltip or the attributes of each of its marks, in order. `data_k` is data-k, `title` is a tooltip.
     """
     own = {"class": css} | {key.replace("_", "-"): value for key, value in attributes.items()}
     artist.set_gid(json.dumps([own, [{"title": mark} if isinstance(mark, str) else mark for mark in each]]))
@@ -146,14 +128,7 @@ def describe(artist: Any, css: str = "", each: Sequence[str | dict[str, Any]] = 
 def to_svg(figure: Canvas, name: str, about: str) -> Markup:
     """Turn a figure into an SVG element; the same figure gives the same text.
 
-    Parameters
-    ----------
-    figure : matplotlib Figure
-        What was drawn.
-    name : str
-        Keeps ids of different drawings on a page apart.
-    about : str
-        Read aloud in its place.
+    `name` keeps ids of different drawings on a page apart; `about` is read aloud in place of the drawing.
     """
     matplotlib, file = require_matplotlib(), io.BytesIO()
     with matplotlib.style.context(["default", STYLE, {"svg.hashsalt": name}]), warnings.catch_warnings():
@@ -167,8 +142,6 @@ def to_svg(figure: Canvas, name: str, about: str) -> Markup:
     for element in root.iter():
         _simplify(element)
     _unwrap(root)
-    for group in root.iter(f"{SVG}g"):
-        _share_attributes(group)
     ET.register_namespace("", SVG[1:-1])
     return Markup(ET.tostring(root, encoding="unicode").replace(" />", "/>"))
 
@@ -213,16 +186,6 @@ def _unwrap(element: ET.Element) -> None:
     ]
 
 
-def _share_attributes(group: ET.Element) -> None:
-    """Move what all marks of a group have in common to the group."""
-    marks = [part for part in group if part.tag in MARKS]
-    for key in ("fill", "stroke", "stroke-width", "stroke-opacity", "opacity"):
-        if len(marks) > 1 and len({mark.get(key) for mark in marks}) == 1 and key in marks[0].attrib:
-            group.set(key, marks[0].attrib[key])
-            for mark in marks:
-                del mark.attrib[key]
-
-
 def _simplify(element: ET.Element) -> None:
     """Round coordinates to a tenth of a pixel, and turn inline styles into attributes, which the page can override."""
     own = element.attrib
@@ -245,32 +208,16 @@ def _simplify(element: ET.Element) -> None:
 
 @dataclass(frozen=True)
 class Figure:
-    """A drawing, what it shows in words, and its numbers as a table.
+    """A drawing, what it shows in words, and its numbers as a table."""
 
-    Parameters
-    ----------
-    name : str
-        Tells it from other figures on a page.
-    title, note : str
-        Above the drawing; the note says how to read it.
-    ax : Axes
-        Where it is drawn.
-    about : str
-        Read aloud in place of the drawing.
-    columns, rows : sequence
-        The numbers, as a table.
-    view : int or None
-        Number of the view it shows, for selectors.
-    """
-
-    name: str
+    name: str  # tells it from other figures on a page
     title: str
-    note: str
+    note: str  # how to read it
     ax: Axes
-    about: str
+    about: str  # read aloud in place of the drawing
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
-    view: int | None = None
+    view: int | None = None  # number of the view it shows, for selectors
 
     def to_svg(self) -> Markup:
         """Write the drawing alone."""
@@ -286,6 +233,5 @@ class Figure:
         """Make an SVG file: the style of pages inside, in a frame of the same size."""
         drawn = self.to_svg()
         box = drawn.split('viewBox="', 1)[1].split('"', 1)[0]
-        _, _, width, height = box.split()
-        size = {"viewBox": box, "width": width, "height": height}
-        return tag("svg", tag("style", style_sheet()), drawn, xmlns=SVG[1:-1], class_="fedhk", **size)
+        size = dict(zip(("width", "height"), box.split()[2:], strict=True))
+        return tag("svg", tag("style", style_sheet()), drawn, xmlns=SVG[1:-1], class_="fedhk", viewBox=box, **size)

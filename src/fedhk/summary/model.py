@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -25,10 +26,8 @@ def model_html(model: Any) -> str:
     """Describe a fitted estimator: the summary of its report and, with matplotlib installed, how it converged."""
     facts, figure = read_model(model), ""
     if len(facts.rounds) > 1:
-        try:
+        with suppress(MissingMatplotlibError):
             figure = convergence(facts.rounds, unit=facts.step_name).to_html()
-        except MissingMatplotlibError:
-            pass
     return frame(tag("h3", facts.title), headline(facts), tag("div", figure, class_="figures"))
 
 

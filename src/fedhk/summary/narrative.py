@@ -111,9 +111,8 @@ def _tell_certainty(facts: Facts) -> str:
     )
     separation = _mean_separation(facts)
     if separation is not None:
-        apart = "hardly apart"
-        if separation >= 0.25:
-            apart = "well apart" if separation >= 0.5 else "apart, with rows between them"
+        levels = {0.5: "well apart", 0.25: "apart, with rows between them"}
+        apart = next((words for least, words in levels.items() if separation >= least), "hardly apart")
         text += (
             f" Separation is {number(separation, 2)} (1: rows lie on their centres, 0: between two): clusters are "
             f"{apart}."
@@ -128,13 +127,10 @@ def _tell_certainty(facts: Facts) -> str:
 
 def _mean_separation(facts: Facts) -> float | None:
     """Average the separation over all rows that were read; None where there are none."""
-    pairs = [
-        (facts.sites[s].separation, len(assignment.labels))
-        for s, assignment in facts.assigned.items()
-        if math.isfinite(facts.sites[s].separation)
-    ]
-    total = sum(rows for _, rows in pairs)
-    return sum(value * rows for value, rows in pairs) / total if total else None
+    pairs = [(facts.sites[s].separation, len(a.labels)) for s, a in facts.assigned.items()]
+    known = [(value, rows) for value, rows in pairs if math.isfinite(value)]
+    total = sum(rows for _, rows in known)
+    return sum(value * rows for value, rows in known) / total if total else None
 
 
 def _tell_cost(facts: Facts) -> str:
@@ -197,9 +193,8 @@ def _tell_own_models(facts: Facts) -> str:
     if not pairs:
         return f"Sites have models of their own.{moved}"
     before, after = (float(np.mean(values)) for values in zip(*pairs, strict=True))
-    change = "the same"
-    if before > 0:
-        change = f"{percent(abs(after - before) / before)} {'lower' if after < before else 'higher'}"
+    side = "lower" if after < before else "higher"
+    change = f"{percent(abs(after - before) / before)} {side}" if before > 0 else "the same"
     where = "rows that no model saw" if facts.held_out else "the rows they were fitted to (which favours them)"
     return (
         f"Own models are better at {sum(own < common for common, own in pairs)} of {plural(len(pairs), 'site')}, on "

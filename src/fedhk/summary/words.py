@@ -45,19 +45,20 @@ def plural(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
+def byte_unit(n_bytes: float) -> tuple[str, float]:
+    """Find the unit in which a number of bytes is read best, and its bytes."""
+    return next((unit for unit in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)) if n_bytes >= unit[1]), ("B", 1.0))
+
+
 def size(n_bytes: float) -> str:
     """Write a number of bytes with a unit."""
-    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if n_bytes >= factor:
-            return f"{number(n_bytes / factor)} {unit}"
-    return f"{n_bytes:.0f} B"
+    unit, factor = byte_unit(n_bytes)
+    return f"{n_bytes:.0f} B" if unit == "B" else f"{number(n_bytes / factor)} {unit}"
 
 
 def seconds(value: float) -> str:
     """Write a time with a unit."""
-    if value >= 120:
-        return f"{number(value / 60)} minutes"
-    return f"{number(value, 2)} s"
+    return f"{number(value / 60)} minutes" if value >= 120 else f"{number(value, 2)} s"
 
 
 def join_names(parts: list[str], most: int = 4) -> str:
