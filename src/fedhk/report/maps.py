@@ -214,7 +214,8 @@ def _draw_centers(ax: Axes, found: MapPoints) -> None:
     few = len(found.centers) <= FEW_CLUSTERS
     centers = _keep_inside(ax, found.centers)
     colours = [cluster_colour(k) for k in range(len(centers))]
-    circles = ax.scatter(*centers.T, s=289 if few else 169, c=colours, linewidth=0, zorder=4)
+    size = 289 if few else 169
+    circles = ax.scatter(centers[:, 0], centers[:, 1], s=size, c=colours, linewidth=0, zorder=4)
     describe(circles, "centers", [{"data-k": k, "title": f"cluster {k}"} for k in range(len(centers))])
     for k, (x, y) in enumerate(centers):
         text = ax.text(x, y, str(k), ha="center", va="center_baseline", color=PAPER, weight="bold", zorder=4)

@@ -83,10 +83,10 @@ def _read_run(folder: Path) -> _Run:
         history = list(json.loads((folder / "history.json").read_text("utf-8")))
         text = (folder / "config.toml").read_text("utf-8")
         views = {name: tuple(site.get("views") or ()) for name, site in summary["sites"].items()}
-        epsilon, delta = summary.get("privacy_spent") or (None, None)
-        budget = None if epsilon is None else (float(epsilon), float(delta))
+        found = summary.get("privacy_spent")
+        budget = None if found is None else (float(found[0]), float(found[1]))
         run = _Run(folder, summary, tomllib.loads(text), history, text, views, budget)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise DataError(f"The run {str(folder)!r} is damaged: {error}") from error
     if not views:
         raise DataError(f"The run {str(folder)!r} is damaged: its summary has no site.")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -152,8 +152,9 @@ def gains(gains: Sequence[Gain], ax: Axes | None = None, *, held_out: bool) -> F
         for kind, (colour, shape, css, name) in kinds.items():
             there = np.flatnonzero(np.isfinite(values[kind]))
             edge = KIND_COLOURS[colour]
-            look = {"c": PAPER if "ring" in css else edge, "edgecolor": edge, "marker": shape}
-            marks = axes.scatter(values[kind][there], there, s=64, label=name, zorder=3, **look)
+            fill = PAPER if "ring" in css else edge
+            look: dict[str, Any] = {"s": 64, "c": fill, "edgecolor": edge, "marker": shape, "zorder": 3}
+            marks = axes.scatter(values[kind][there], there, label=name, **look)
             describe(marks, css, [f"{shown[y].site}, {name}: {number(values[kind][y], 4)}" for y in there])
         axes.set_ylim(len(shown) - 0.4, -0.6)
         axes.margins(x=0.06)

@@ -109,9 +109,9 @@ def draw_grid(ax: Axes, axis: str, name: str = "") -> None:
 
 def draw_key(ax: Axes, classes: Sequence[str]) -> None:
     """Say above the axes what marks with labels mean; `classes` are theirs in the style sheet."""
-    room = {"borderpad": 0.2, "handlelength": 1.0, "handletextpad": 0.4, "columnspacing": 1.2}
-    place = {"loc": "lower right", "bbox_to_anchor": (1.0, 0.98), "ncols": len(classes)}
-    key = ax.legend(**place, **room, frameon=False, labelcolor=SOFT)
+    room: dict[str, Any] = {"borderpad": 0.2, "handlelength": 1.0, "handletextpad": 0.4, "columnspacing": 1.2}
+    look: dict[str, Any] = {"ncols": len(classes), "frameon": False, "labelcolor": SOFT}
+    key = ax.legend(loc="lower right", bbox_to_anchor=(1.0, 0.98), **look, **room)
     for handle, css in zip(key.legend_handles, classes, strict=True):
         describe(handle, css)
 
