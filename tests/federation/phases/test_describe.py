@@ -337,7 +337,7 @@ def test_most_sites_decide_and_among_equals_the_first(order):
         "oslo": (ViewDescription("a", 3, ("x", "y", "z")),),
         "rome": (ViewDescription("a", 2, None), ViewDescription("b", 5, None)),
     }
-    agreed = agree_on_views({site: views[site] for site in order})
+    agreed = agree_on_views([views[site] for site in order])
     assert agreed == {"a": (3, ("x", "y", "z")), "b": (5, None)}
 
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -29,108 +30,24 @@ from fedhk.federation.table import check_array
 from fedhk.model.preparation import balance, check_spreads, heat_energy, references_from_moments, site_moments
 from fedhk.starts.settings import Settings
 
-T = TypeVar("T", bound="Description | ViewsReply")
-
 # Axes of a row; NumPy has no arrays with more than 64.
 MOST_AXES = 63
 
 
 @dataclass(frozen=True)
 class ViewDescription:
-    """One view of a site.
-
-    Parameters
-    ----------
-    name : str
-        Its name.
-    width : int or None
-        Its features; None for a view that the site does not have.
-    columns : tuple of str, tuple of int or None
-        Names of its columns, or the shape of a row of a tensor.
-    """
+    """One view of a site."""
 
     name: str
-    width: int | None
-    columns: Columns
-
-    def check(self, site: str) -> None:
-        """Refuse a description that no view can have."""
-        if not self.name or (self.width is not None and self.width < 1):
-            raise MessageError("its views are not described as name, width, and columns or shape", site)
-        if self.width is not None and self.width > MOST_NUMBERS:
-            raise MessageError(f"view {self.name[:50]!r} has {self.width} features, more than a message can hold", site)
-        if self.columns is None:
-            return
-        if self.width is None:
-            raise MessageError(f"view {self.name[:50]!r} has columns, but is said to be missing", site)
-        shape = self.columns
-        if is_tensor(shape):
-            few = 2 <= len(shape) <= MOST_AXES and all(0 < size <= self.width for size in shape)
-            if not few or math.prod(shape) != self.width:
-                raise MessageError(f"view {self.name[:50]!r} has a shape that is not its width", site)
-        elif len(self.columns) != self.width:
-            raise MessageError(f"view {self.name[:50]!r} has more or fewer names than columns", site)
+    width: int | None  # None for a view that the site does not have
+    columns: Columns  # names, or the shape of a row of a tensor
 
 
-def describe_views(views: Views) -> tuple[ViewDescription, ...]:
-    """What a site's views are called, how wide they are and what their columns are: no number of the rows."""
-    parts = zip(views.names, views.widths, views.columns, strict=True)
-    return tuple(ViewDescription(name, width, columns) for name, width, columns in parts)
+@dataclass(frozen=True)
+class ViewsReply:
+    """What a site says of its views, without any number of its rows."""
 
-
-def check_descriptions(views: tuple[ViewDescription, ...], site: str) -> None:
-    """Refuse descriptions that are malformed, or two of one name."""
-    for view in views:
-        view.check(site)
-    if len({view.name for view in views}) < len(views):
-        raise MessageError("two of its views have one name", site)
-
-
-Agreed = dict[str, tuple[int, Columns]]
-
-
-def agree_on_views(sites: Mapping[str, tuple[ViewDescription, ...]]) -> Agreed:
-    """Width and columns (names, or shape of a row) that most sites give each view; among equals, of the first site.
-
-    Views are in the order in which they are first named, whether or not that site has them.
-    """
-    widths: dict[str, Counter[int]] = {}
-    for views in sites.values():
-        for view in views:
-            widths.setdefault(view.name, Counter()).update([] if view.width is None else [view.width])
-    agreed: Agreed = {}
-    for name, votes in widths.items():
-        if votes:
-            width = votes.most_common(1)[0][0]
-            named = Counter(
-                view.columns
-                for views in sites.values()
-                for view in views
-                if view.name == name and view.width == width and view.columns is not None
-            )
-            agreed[name] = width, (named.most_common(1)[0][0] if named else None)
-    return agreed
-
-
-def find_differences(views: tuple[ViewDescription, ...], agreed: Agreed) -> str:
-    """How a site's views differ from what most sites have; empty if they do not.
-
-    A site may lack views, and may leave its columns unnamed or its tensors flat.
-    """
-    found = [_difference(view, *agreed[view.name]) for view in views if view.width is not None]
-    return "; ".join(difference for difference in found if difference)
-
-
-def _difference(view: ViewDescription, width: int, columns: Columns) -> str:
-    if view.width == width and (view.columns is None or view.columns == columns):
-        return ""
-    if view.width != width or is_tensor(view.columns) or is_tensor(columns):
-        here, there = size_text(view.columns, view.width or 0), size_text(columns, width)
-        return f"view {view.name!r} has {here}, other sites have {there}"
-    missing, extra = other_names(view.columns, columns)
-    if missing or extra:
-        return f"view {view.name!r} has other columns than other sites: missing {missing[:5]}, unexpected {extra[:5]}"
-    return f"view {view.name!r} has its columns in another order than other sites"
+    views: tuple[ViewDescription, ...]
 
 
 @dataclass(frozen=True)
@@ -149,20 +66,93 @@ class Description:
     moments: tuple[Moments, ...]
 
     @property
-    def by_view(self) -> dict[str, Moments]:
-        """Moments of the views that the site has, by name."""
-        return dict(zip((view.name for view in self.views if view.width is not None), self.moments, strict=True))
+    def present(self) -> list[ViewDescription]:
+        """The views that the site has, in the order of their moments."""
+        return [view for view in self.views if view.width is not None]
+
+
+T = TypeVar("T", Description, ViewsReply)
+
+
+def describe_views(views: Views) -> tuple[ViewDescription, ...]:
+    """What a site's views are called, how wide they are and what their columns are: no number of the rows."""
+    return tuple(map(ViewDescription, views.names, views.widths, views.columns))
+
+
+def check_descriptions(views: tuple[ViewDescription, ...], site: str) -> None:
+    """Refuse descriptions that no view can have, or two of one name."""
+    names = set()
+    for view in views:
+        names.add(view.name)
+        name, width, columns = view.name[:50], view.width, view.columns
+        if not name or (width is not None and width < 1):
+            raise MessageError("its views are not described as name, width, and columns or shape", site)
+        if width is not None and width > MOST_NUMBERS:
+            raise MessageError(f"view {name!r} has {width} features, more than a message can hold", site)
+        if columns is None:
+            continue
+        if width is None:
+            raise MessageError(f"view {name!r} has columns, but is said to be missing", site)
+        if is_tensor(columns):
+            few = 2 <= len(columns) <= MOST_AXES and all(0 < size <= width for size in columns)
+            if not few or math.prod(columns) != width:
+                raise MessageError(f"view {name!r} has a shape that is not its width", site)
+        elif len(columns) != width:
+            raise MessageError(f"view {name!r} has more or fewer names than columns", site)
+    if len(names) < len(views):
+        raise MessageError("two of its views have one name", site)
+
+
+def agree_on_views(sites: Iterable[tuple[ViewDescription, ...]]) -> dict[str, tuple[int, Columns]]:
+    """Width and columns (names, or shape of a row) that most sites give each view; among equals, of the first site.
+
+    Views are in the order in which they are first named, whether or not that site has them.
+    """
+    described: dict[str, list[ViewDescription]] = {}
+    for view in chain.from_iterable(sites):
+        described.setdefault(view.name, []).append(view)
+    agreed: dict[str, tuple[int, Columns]] = {}
+    for name, views in described.items():
+        widths = Counter([view.width for view in views if view.width is not None])
+        if widths:
+            width = widths.most_common(1)[0][0]
+            named = Counter([view.columns for view in views if view.width == width and view.columns is not None])
+            agreed[name] = width, (named.most_common(1)[0][0] if named else None)
+    return agreed
+
+
+def select_alike(replies: dict[str, T]) -> tuple[dict[str, T], dict[str, str]]:
+    """The sites whose views are those of most sites, and how the others differ.
+
+    A site may lack views, and may leave its columns unnamed or its tensors flat.
+    """
+    agreed = agree_on_views([reply.views for reply in replies.values()])
+    good, refused = {}, {}
+    for site, reply in replies.items():
+        found = [_difference(view, *agreed[view.name]) for view in reply.views if view.width is not None]
+        if any(found):
+            refused[site] = "; ".join(filter(None, found))
+        else:
+            good[site] = reply
+    return good, refused
+
+
+def _difference(view: ViewDescription, width: int, columns: Columns) -> str:
+    """How a view differs from what most sites have; empty if it does not."""
+    if view.width == width and (view.columns is None or view.columns == columns):
+        return ""
+    if view.width != width or is_tensor(view.columns) or is_tensor(columns):
+        here, there = size_text(view.columns, view.width or 0), size_text(columns, width)
+        return f"view {view.name!r} has {here}, other sites have {there}"
+    missing, extra = other_names(view.columns, columns)
+    if missing or extra:
+        return f"view {view.name!r} has other columns than other sites: missing {missing[:5]}, unexpected {extra[:5]}"
+    return f"view {view.name!r} has its columns in another order than other sites"
 
 
 @dataclass(frozen=True)
 class Describe(Phase[DescribeRequest, Description]):
-    """Moments of the features of all sites, and the references that follow.
-
-    Parameters
-    ----------
-    settings : Settings
-        The scaling, the coefficients, and the number of clusters.
-    """
+    """Moments of the features of all sites, and the references that follow."""
 
     name: ClassVar[str] = "describe"
     request_type: ClassVar[Any] = DescribeRequest
@@ -178,20 +168,20 @@ class Describe(Phase[DescribeRequest, Description]):
         views = site.views
         moments = site_moments(views, [int(width or 0) for width in views.widths], unit_rows=request.unit_rows)
         check_spreads(moments, views.names)
-        present = [view for view, table in zip(moments, views.tables, strict=True) if table is not None]
-        if not request.ranges:
-            present = [
-                replace(m, low=np.full(m.low.shape, np.nan), high=np.full(m.high.shape, np.nan)) for m in present
-            ]
+        present = []
+        for view, table in zip(moments, views.tables, strict=True):
+            unknown = np.full(view.low.shape, np.nan)
+            if table is not None:
+                present.append(view if request.ranges else replace(view, low=unknown, high=unknown))
         return Description(describe_views(views), tuple(present))
 
     def check(self, board: Board, reply: Description, site: str) -> None:  # noqa: ARG002
         check_descriptions(reply.views, site)
-        widths = [view.width for view in reply.views if view.width is not None]
-        if len(reply.moments) != len(widths):
-            raise MessageError(f"moments of {len(reply.moments)} views, expected {len(widths)}", site)
-        for moments, width in zip(reply.moments, widths, strict=True):
-            _check_moments(moments, width, site, ranges=self.settings.needs_ranges)
+        present = reply.present
+        if len(reply.moments) != len(present):
+            raise MessageError(f"moments of {len(reply.moments)} views, expected {len(present)}", site)
+        for view, moments in zip(present, reply.moments, strict=True):
+            _check_moments(moments, view.width, site, ranges=self.settings.needs_ranges)
 
     def select(self, board: Board, replies: dict[str, Description]) -> tuple[dict[str, Description], dict[str, str]]:  # noqa: ARG002
         return select_alike(replies)
@@ -200,105 +190,66 @@ class Describe(Phase[DescribeRequest, Description]):
         return [DescribeViews(self.settings), *scale_phases(self.settings, terms)]
 
     def combine(self, board: Board, replies: Mapping[str, Description]) -> Board:
-        names, columns, moments = _merge(replies)
-        settings = self.settings
-        if moments[0].total < settings.n_clusters:
+        settings, merged, total = self.settings, {}, 0.0
+        agreed = agree_on_views([reply.views for reply in replies.values()])
+        for reply in replies.values():
+            total += max([moments.total for moments in reply.moments], default=0.0)
+            for view, moments in zip(reply.present, reply.moments, strict=True):
+                merged[view.name] = merged.get(view.name, Moments.none(len(moments.mean))).merge(moments)
+        # a view without an observed value anywhere is left out
+        names = tuple([name for name in agreed if merged[name].rows > 0])
+        if not names:
+            raise DataError("No site has a view with an observed value: there is nothing to cluster.")
+        if total < settings.n_clusters:
             raise DataError(
-                f"All sites together have n_samples={moments[0].total:g}, which should be >= "
-                f"n_clusters={settings.n_clusters}."
+                f"All sites together have n_samples={total:g}, which should be >= n_clusters={settings.n_clusters}."
             )
+        moments = tuple([replace(merged[name], total=total) for name in names])
         references = references_from_moments(moments, names, settings.scaling, settings.heat_coef)
-        _check_weights(settings, names)
+        schema, columns = _make_schema(settings, {name: agreed[name] for name in names})
         return board.put(
-            Schema(names, tuple(columns_code(names_of) for names_of in columns)),
+            schema,
             References(references),
-            Population(len(replies), columns, moments, moments[0].total),
+            Population(len(replies), columns, moments, total),
             Space(limits_from_moments(references, moments)),
         )
 
 
-def _check_weights(settings: Settings, names: tuple[str, ...]) -> None:
-    """Refuse view weights that are not one per view."""
-    if not isinstance(settings.view_weights, str) and len(settings.view_weights) != len(names):
-        raise DataError(
-            f"view_weights has {len(settings.view_weights)} numbers, the sites have the views {list(names)}."
-        )
+def _make_schema(settings: Settings, agreed: dict[str, tuple[int, Columns]]) -> tuple[Schema, tuple[Columns, ...]]:
+    """The schema and the columns of the views; refuses view weights that are not one per view."""
+    weights, columns = settings.view_weights, tuple([columns for _, columns in agreed.values()])
+    if not isinstance(weights, str) and len(weights) != len(agreed):
+        raise DataError(f"view_weights has {len(weights)} numbers, the sites have the views {list(agreed)}.")
+    return Schema(tuple(agreed), tuple(map(columns_code, columns))), columns
 
 
-def _check_moments(moments: Moments, width: int, site: str, *, ranges: bool) -> None:
+def _check_moments(view: Moments, width: int | None, site: str, *, ranges: bool) -> None:
     """Refuse moments that no rows can have; an unobserved feature has the range from infinity to minus infinity."""
-    for name in ("weight", "mean", "squares"):
-        check_array(getattr(moments, name), (width,), site, f"moments ({name})")
-    for name in ("low", "high"):
-        check_array(getattr(moments, name), (width,), site, f"moments ({name})", finite=False)
-    told = not np.isnan(moments.low).any() and not np.isnan(moments.high).any()
-    untold = bool(np.isnan(moments.low).all() and np.isnan(moments.high).all())
-    if not (told if ranges else untold):
+    for name in ("weight", "mean", "squares", "low", "high"):
+        finite = name not in ("low", "high")
+        check_array(getattr(view, name), (width,), site, f"moments ({name})", finite=finite)
+    untold = np.isnan([view.low, view.high])
+    if untold.any() if ranges else not untold.all():
         raise MessageError("tells ranges of features without need, or does not where they are needed", site)
-    if not _possible(moments):
-        raise MessageError("moments that no rows can have: impossible counts or spreads, or a range inside out", site)
-
-
-def _possible(view: Moments) -> bool:
     most = min(view.total, MOST_ROWS) * (1 + 1e-9)
-    counted = 0 <= view.rows <= most and np.all((view.weight >= 0) & (view.weight <= most))
-    if not counted or np.any(view.squares < 0):
-        return False
     seen = view.weight > 0
-    low, high = (np.where(seen, end, 0.0) for end in (view.low, view.high))
-    if np.any(np.abs([view.mean, low, high]) > LARGEST_VALUE) or np.any(low > high):
-        return False
-    if np.any(~seen & ~np.isnan(view.low) & ((view.low != np.inf) | (view.high != -np.inf))):
-        return False
-    widest = np.square(high - low) + 1e-9 * np.square(np.maximum(np.abs(low), np.abs(high)))
+    low, high = np.where(seen, [view.low, view.high], 0.0)
+    unseen_in_range = ~seen & ~np.isnan(view.low) & ((view.low != np.inf) | (view.high != -np.inf))
+    with np.errstate(over="ignore", invalid="ignore"):
+        widest = np.square(high - low) + 1e-9 * np.square(np.maximum(np.abs(low), np.abs(high)))
     widest = np.where(np.isnan(widest), (2 * LARGEST_VALUE) ** 2, widest)
-    return not np.any(view.squares > view.weight * widest)
-
-
-def _merge(
-    replies: Mapping[str, Description],
-) -> tuple[tuple[str, ...], tuple[Columns, ...], tuple[Moments, ...]]:
-    """Names, columns and moments of the views of all sites; a view without an observed value anywhere is left out."""
-    agreed = agree_on_views({site: reply.views for site, reply in replies.items()})
-    described = [reply.by_view for reply in replies.values()]
-    total = sum(max((view.total for view in moments.values()), default=0.0) for moments in described)
-    merged: dict[str, Moments] = {}
-    for name, (width, _) in agreed.items():
-        whole = Moments.none(width)
-        for moments in described:
-            if name in moments:
-                whole = whole.merge(moments[name])
-        if whole.rows > 0:
-            merged[name] = replace(whole, total=total)
-    if not merged:
-        raise DataError("No site has a view with an observed value: there is nothing to cluster.")
-    return tuple(merged), tuple(agreed[name][1] for name in merged), tuple(merged.values())
-
-
-def select_alike(replies: dict[str, T]) -> tuple[dict[str, T], dict[str, str]]:
-    """The sites whose views are those of most sites, and how the others differ."""
-    agreed = agree_on_views({site: reply.views for site, reply in replies.items()})
-    differences = {site: find_differences(reply.views, agreed) for site, reply in replies.items()}
-    good = {site: reply for site, reply in replies.items() if not differences[site]}
-    return good, {site: difference for site, difference in differences.items() if difference}
-
-
-@dataclass(frozen=True)
-class ViewsReply:
-    """What a site says of its views, without any number of its rows."""
-
-    views: tuple[ViewDescription, ...]
+    if (
+        not 0 <= view.rows <= most
+        or np.any((view.weight < 0) | (view.weight > most) | (view.squares < 0) | (low > high) | unseen_in_range)
+        or np.any(np.abs([view.mean, low, high]) > LARGEST_VALUE)
+        or np.any(view.squares > view.weight * widest)
+    ):
+        raise MessageError("moments that no rows can have: impossible counts or spreads, or a range inside out", site)
 
 
 @dataclass(frozen=True)
 class DescribeViews(Phase[Nothing, ViewsReply]):
-    """Which views the sites have, and nothing of their rows: where runs with noise or masks begin.
-
-    Parameters
-    ----------
-    settings : Settings
-        The view weights.
-    """
+    """Which views the sites have, and nothing of their rows: where runs with noise or masks begin."""
 
     name: ClassVar[str] = "schema"
     request_type: ClassVar[Any] = Nothing
@@ -320,17 +271,12 @@ class DescribeViews(Phase[Nothing, ViewsReply]):
         return select_alike(replies)
 
     def combine(self, board: Board, replies: Mapping[str, ViewsReply]) -> Board:
-        agreed = agree_on_views({site: reply.views for site, reply in replies.items()})
+        agreed = agree_on_views([reply.views for reply in replies.values()])
         if not agreed:
             raise DataError("No site has a view: there is nothing to cluster.")
-        names, columns = tuple(agreed), tuple(names_of for _, names_of in agreed.values())
-        _check_weights(self.settings, names)
+        schema, columns = _make_schema(self.settings, agreed)
         unknown = tuple(Moments.none(width) for width, _ in agreed.values())
-        return board.put(
-            Schema(names, tuple(columns_code(names_of) for names_of in columns)),
-            Population(len(replies), columns, unknown, 0.0),
-            Members(tuple(sorted(replies))),
-        )
+        return board.put(schema, Population(len(replies), columns, unknown, 0.0), Members(tuple(sorted(replies))))
 
 
 @dataclass(frozen=True)
