@@ -10,8 +10,7 @@ from fedhk.embedding.diffusion import Diffusion
 from fedhk.embedding.diffusion_map import DiffusionMap
 from fedhk.federation.aggregators import SumAggregator
 from fedhk.federation.entries import References, Schema
-from fedhk.federation.phases.anchors import Anchors, put_anchors
-from fedhk.federation.phases.choose_anchors import ChooseAnchors, ChooseCalibratedAnchors
+from fedhk.federation.phases.anchors import Anchors, ChooseAnchors, ChooseCalibratedAnchors, put_anchors
 from fedhk.federation.phases.cluster_means import FinishEmbedded
 from fedhk.federation.phases.deliver import Deliver
 from fedhk.federation.phases.describe import Describe

@@ -16,7 +16,7 @@ from fedhk.data.clients import check_clients
 from fedhk.datasets import make_sites
 from fedhk.errors import CheckpointError, DataError, QuorumError
 from fedhk.federation.entries import Result
-from fedhk.federation.phases import choose_anchors
+from fedhk.federation.phases import anchors
 from fedhk.federation.phases.anchors import Anchors, StandIns
 from fedhk.federation.phases.cluster_means import ClusterMeans
 from fedhk.privacy import DifferentialPrivacy
@@ -154,13 +154,13 @@ class TestFederation:
     def test_any_split_gives_what_pooled_rows_give(self, monkeypatch):
         """Through real runs: anchors are made of what sites send, so those of the first run are kept for the others."""
         sites, _ = moons(240)
-        put, first_anchors = choose_anchors.put_anchors, []
+        put, first_anchors = anchors.put_anchors, []
 
         def keep_anchors(board, *candidates):
             first_anchors.append(put(board, *candidates))
             return board.put(*(first_anchors[0].get(kind) for kind in (Anchors, StandIns)))
 
-        monkeypatch.setattr(choose_anchors, "put_anchors", keep_anchors)
+        monkeypatch.setattr(anchors, "put_anchors", keep_anchors)
         phases = make_phases(2, max_rounds=4)
         views = [np.concatenate([part[view] for part in sites.values()]) for view in range(2)]
         owner = np.random.default_rng(0).integers(7, size=len(views[0]))

@@ -18,8 +18,8 @@ from fedhk.federation.board import entry_type
 from fedhk.federation.codec import unpack
 from fedhk.federation.gate import SEALED
 from fedhk.federation.messages import decode
-from fedhk.federation.phases import anchor_groups, choose_anchors
-from fedhk.federation.phases.anchor_groups import AnchorGroups
+from fedhk.federation.phases import anchors
+from fedhk.federation.phases.anchors import AnchorGroups
 from fedhk.federation.phases.base import phase_named
 from fedhk.federation.phases.cluster_means import FinishEmbedded
 from fedhk.federation.phases.diffuse import Diffuse
@@ -100,13 +100,12 @@ def test_with_the_same_anchors_masks_change_nothing(data, monkeypatch):
     views = check_views([np.vstack([sites[s][view] for s in sites]) for view in range(2)])
     rows = Rows(views, prepare(views, "standard", "uniform", None))
     found = site_candidates(rows, 80, np.random.RandomState(0))
-    put = choose_anchors.put_anchors
+    put = anchors.put_anchors
 
     def put_same(board, candidates, *options):
         return put(board, candidate_rows([found], candidates.references, candidates.views.names), *options)
 
-    for place in (choose_anchors, anchor_groups):
-        monkeypatch.setattr(place, "put_anchors", put_same)
+    monkeypatch.setattr(anchors, "put_anchors", put_same)
     masked = make_model().fit(sites)
     plain = fedhk.FedHKDiffusion(3, random_state=0, n_init=4, calibration=None).fit(sites)
     assert_allclose(masked.eigenvalues_, plain.eigenvalues_, atol=1e-8)

@@ -16,8 +16,8 @@ from fedhk.estimators.efkmvc import EFKMVC, describe_phases
 from fedhk.estimators.federated import RunChoices
 from fedhk.estimators.person import describe_calibration
 from fedhk.federation.aggregators import SumAggregator
+from fedhk.federation.phases.anchors import ChooseAnchors, ChooseCalibratedAnchors
 from fedhk.federation.phases.base import Phase
-from fedhk.federation.phases.choose_anchors import ChooseAnchors, ChooseCalibratedAnchors
 from fedhk.federation.phases.cluster_means import FinishEmbedded
 from fedhk.federation.phases.deliver import Deliver
 from fedhk.federation.phases.diffuse import Diffuse

@@ -22,30 +22,17 @@ _BYTE_LARGEST, _BYTE_MISSING = 127, -128
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A table of shape (n, m) in some precision.
+    """A table of shape (n, m) in some precision."""
 
-    Parameters
-    ----------
-    values : array of shape (n, m)
-        Numbers in double, single or half precision, or whole steps of one byte.
-    scale : array of shape (n,) or (0,)
-        Size of the steps of each row; empty where numbers stand for themselves.
-    """
-
-    values: npt.NDArray[Any]
-    scale: FloatArray
+    values: npt.NDArray[Any]  # in double, single or half precision, or whole steps of one byte
+    scale: FloatArray  # size of the steps of each row; empty where numbers stand for themselves
 
     @classmethod
     def of(cls, table: FloatArray, precision: str) -> Table:
-        """Round a table.
+        """Round a table of shape (n, m); NaN is kept.
 
-        Parameters
-        ----------
-        table : array of shape (n, m)
-            NaN is kept.
-        precision : {"double", "single", "half", "byte"}
-            Numbers that half precision cannot hold go in single precision, those that it cannot hold in double. In
-            bytes, every row is divided by its largest magnitude and rounded to 127 steps to either side.
+        Numbers that half precision cannot hold go in single precision, those that it cannot hold in double. In bytes,
+        every row is divided by its largest magnitude and rounded to 127 steps to either side.
         """
         largest = np.nanmax(np.abs(table), initial=0.0)
         if precision != "double" and largest > _SINGLE_LARGEST:
@@ -108,19 +95,7 @@ def check_array(
     non_negative: bool = False,
     finite: bool = True,
 ) -> None:
-    """Refuse an array that is not what the receiver expects.
-
-    Parameters
-    ----------
-    array : array
-        What came.
-    shape : tuple of int or None
-        Its size along each axis; None is any size.
-    site, name : str
-        Who sent it, and what it is, for the error.
-    non_negative, finite : bool
-        Whether numbers below zero, and NaN and infinity, are refused.
-    """
+    """Refuse an array of another shape (None is any size), that is no float, not `finite`, or not `non_negative`."""
     if array.dtype.kind != "f":
         raise MessageError(f"{name} have type {array.dtype}, expected floating-point numbers", site)
     check_shape(array, shape, site, name)

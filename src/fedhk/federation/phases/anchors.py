@@ -1,27 +1,36 @@
-"""Anchors: points that the rows of all sites are tied to, made of candidates or of groups of rows."""
+"""Anchors: points that the rows of all sites are tied to, made of candidates or, from sums alone, of groups of rows."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from fedhk._random import seeded
 from fedhk._typing import FloatArray
 from fedhk.embedding.affinity import AnchorGraph
-from fedhk.embedding.anchors import anchor_count, complete_candidates
+from fedhk.embedding.anchors import anchor_count, candidate_share, complete_candidates
 from fedhk.embedding.diffusion import Diffusion
 from fedhk.embedding.diffusion_map import make_affinity_rows, make_graph, tie_stand_ins
+from fedhk.embedding.splitting import groups_size, read_groups, split_groups, sum_groups
 from fedhk.errors import DataError, MessageError
 from fedhk.federation.board import Board, Entry, RowEntry
-from fedhk.federation.entries import Population, References
+from fedhk.federation.entries import Population, References, Schema
+from fedhk.federation.phases.base import Phase, SumPhase
+from fedhk.federation.phases.candidates import AskCandidates, CandidatesRequest
+from fedhk.federation.phases.cluster_means import incomplete_views
 from fedhk.federation.phases.frame import Frame
+from fedhk.federation.site import Site
 from fedhk.federation.table import Table, round_as_sent
 from fedhk.model.fitted import FittedModel
 from fedhk.model.rows import Rows, split_joint
+from fedhk.personal.frame import Search, choose_embedding_calibration
+from fedhk.starts.candidates import Candidates, candidate_rows, count_by_share
 
 # Precision of anchors, directions and the embedding on their way to sites: everybody uses them as they are read, so
 # that rounding them loses nothing that is exact. Sums from sites are in double precision.
@@ -30,20 +39,15 @@ PRECISION = "half"
 # Most clusters that "auto" looks for: as at one site.
 MOST_CLUSTERS = 10
 
+# Splits beyond those that would do if all groups were split each time, and passes of plain k-means after them.
+EXTRA_SPLITS, LAST_PASSES = 2, 2
+
 
 @dataclass(frozen=True, eq=False)
 class Anchors(RowEntry):
-    """The anchors: from here on a row is its affinities to them, a few numbers.
+    """The anchors: from here on a row is its affinities to them, a few numbers."""
 
-    Parameters
-    ----------
-    tables : tuple of Table of shape (p, d_h)
-        Centres of each anchor, in model units, rounded.
-    neighbours, scale, joint_weight
-        As in `AnchorGraph`.
-    """
-
-    tables: tuple[Table, ...]
+    tables: tuple[Table, ...]  # of shape (p, d_h): centres of each anchor, in model units, rounded
     neighbours: int
     scale: float
     joint_weight: float
@@ -119,3 +123,120 @@ def put_anchors(board: Board, candidates: Rows, diffusion: Diffusion, n_clusters
             f"{graph.n_columns} columns: there are too few different rows."
         )
     return board.put(anchors, StandIns.of(tie_stand_ins(graph, complete, seed)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChooseAnchors(AskCandidates):
+    """Candidates of all sites, as many for each row so that anchors lie where rows do, and the anchors made of them."""
+
+    diffusion: Diffusion
+    n_clusters: int | None  # None is found by the diffusion
+
+    def request(self, board: Board) -> CandidatesRequest:
+        return CandidatesRequest(0, self._share(board), self.seed, PRECISION, self.wants_frame)
+
+    def most_candidates(self, board: Board) -> int:
+        """As if one site had all rows."""
+        return count_by_share(int(board.get(Population).rows), self._share(board))
+
+    def start(self, board: Board, found: list[Candidates], frames: list[FloatArray]) -> Board:  # noqa: ARG002
+        rows = candidate_rows(found, board.get(References).references, board.get(Schema).names)
+        return put_anchors(board, rows, self.diffusion, self.n_clusters, self.seed)
+
+    def sealed(self, terms: Any) -> list[Phase[Any, Any]]:
+        return AnchorGroups(self.diffusion, self.n_clusters, self.seed).sealed(terms)
+
+    def _share(self, board: Board) -> float:
+        """Candidates that sites are asked for, for each of their rows."""
+        return candidate_share(anchors_wanted(board, self.diffusion, self.n_clusters), board.get(Population).rows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChooseCalibratedAnchors(ChooseAnchors):
+    """The same with each site's own mean and spread, of which a share is taken out where sites measure differently."""
+
+    shares: tuple[float, float] | None = None  # of mean and spread that were given; None chooses
+
+    wants_frame: ClassVar[bool] = True
+
+    def start(self, board: Board, found: list[Candidates], frames: list[FloatArray]) -> Board:
+        settings = self.settings
+        if self.n_clusters is None:
+            count = min(MOST_CLUSTERS, sum(len(candidates.sizes) for candidates in found))
+            settings = replace(settings, n_clusters=count)
+        references, names = board.get(References).references, board.get(Schema).names
+        search = Search(found, frames, references, names, settings, self.seed, self.workers)
+        calibrations, rows = choose_embedding_calibration(search, self.shares)
+        board = board.put(*(Frame(calibration) for calibration in calibrations))
+        return put_anchors(board, rows, self.diffusion, self.n_clusters, self.seed)
+
+    def sealed(self, terms: Any) -> list[Phase[Any, Any]]:
+        if self.shares is not None:
+            raise ValueError(
+                f"calibration={self.shares!r} has no effect with {terms.reason}: for it the server would see the mean "
+                "and spread of each site. Use calibration='auto' or None, with which sites are not calibrated then."
+            )
+        return super().sealed(terms)
+
+
+@dataclass(frozen=True, eq=False)
+class Groups(Entry):
+    """The points of the next pass, of shape (k, features), and the passes so far."""
+
+    points: FloatArray
+    passes: int
+
+
+@dataclass(frozen=True, eq=False)
+class AnchorGroupsRequest:
+    """Ask for sums of rows by the nearest of some points; `incomplete` numbers the views that lack cells."""
+
+    points: Table
+    incomplete: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class AnchorGroups(SumPhase[AnchorGroupsRequest]):
+    """Groups of the rows of all sites, and the anchors made of their means: what `ChooseAnchors` is from sums alone.
+
+    Every exchange is one pass of k-means over the rows of all sites, from one group to as many as there are anchors.
+    """
+
+    name: ClassVar[str] = "anchor groups"
+    request_type: ClassVar[Any] = AnchorGroupsRequest
+    unbounded: ClassVar[str] = "what one row can change in the means that anchors are made from has no bound."
+
+    diffusion: Diffusion
+    n_clusters: int | None  # None is found by the diffusion
+    seed: int
+
+    def begin(self, board: Board) -> Board:
+        """At first all rows are one group around the grand mean."""
+        return board.put(Groups(np.zeros((1, sum(board.get(References).widths))), 0))
+
+    def is_done(self, board: Board, exchanges: int) -> bool:  # noqa: ARG002
+        return board.has(Anchors)
+
+    def request(self, board: Board) -> AnchorGroupsRequest:
+        return AnchorGroupsRequest(Table.of(board.get(Groups).points, PRECISION), incomplete_views(board))
+
+    def size(self, board: Board) -> int:
+        return groups_size(len(board.get(Groups).points), board.get(References).widths, incomplete_views(board))
+
+    @staticmethod
+    def vector(site: Site, request: AnchorGroupsRequest) -> FloatArray:
+        rows = site.rows()
+        request.points.check((None, sum(rows.widths)), site.name, "points")
+        return sum_groups(rows, request.points.read(), request.incomplete)
+
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+        groups, references = board.get(Groups), board.get(References)
+        found = read_groups(total, len(groups.points), references.widths, incomplete_views(board))
+        wanted = anchors_wanted(board, self.diffusion, self.n_clusters)
+        splits = math.ceil(math.log2(wanted)) + EXTRA_SPLITS
+        if groups.passes >= splits + LAST_PASSES:
+            rows = candidate_rows([found], references.references, board.get(Schema).names)
+            return put_anchors(board.drop(Groups), rows, self.diffusion, self.n_clusters, self.seed)
+        count = wanted if groups.passes < splits else 0
+        points = split_groups(found, count, references.widths, seeded(self.seed, groups.passes))
+        return board.put(Groups(round_as_sent(points, PRECISION), groups.passes + 1))

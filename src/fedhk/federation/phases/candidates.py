@@ -15,7 +15,7 @@ from fedhk._typing import FloatArray
 from fedhk.errors import DataError, MessageError
 from fedhk.federation.aggregators import Aggregator
 from fedhk.federation.board import Board
-from fedhk.federation.entries import Minimisation, Population, References, Schema, Space
+from fedhk.federation.entries import Population, References, Schema, Space
 from fedhk.federation.phases.base import Phase, ServerPhase
 from fedhk.federation.phases.frame import Frame
 from fedhk.federation.phases.sum_start import Cells, Directions
@@ -24,10 +24,7 @@ from fedhk.federation.protocols.base import Protocol
 from fedhk.federation.sealed import SealedTerms
 from fedhk.federation.site import Site
 from fedhk.federation.table import Table, check_array
-from fedhk.model.descent import Progress
-from fedhk.model.parameters import Parameters
 from fedhk.model.passes import Passes
-from fedhk.model.rows import Rows
 from fedhk.personal.calibration import LEAST_RATIO, MOST_RATIO, measure_frame
 from fedhk.personal.frame import Search, choose_calibration
 from fedhk.starts.candidates import (
@@ -44,82 +41,38 @@ from fedhk.starts.settings import Settings
 
 @dataclass(frozen=True)
 class CandidatesRequest:
-    """Ask for candidates.
+    """Ask for candidates."""
 
-    Parameters
-    ----------
-    count : int
-        How many each site is asked for.
-    share : float
-        How many for each of its rows; where this is more than `count`, it counts.
-    seed : int
-        Of what is drawn.
-    precision : str
-        What candidates are rounded to on their way.
-    frame : bool
-        Whether the site's own mean and spread are asked for, too.
-    """
-
-    count: int
-    share: float
+    count: int  # how many each site is asked for
+    share: float  # how many for each of its rows; where this is more than `count`, it counts
     seed: int
-    precision: str
-    frame: bool
+    precision: str  # what candidates are rounded to on their way
+    frame: bool  # whether the site's own mean and spread are asked for, too
 
 
 @dataclass(frozen=True, eq=False)
 class CandidatesReply:
-    """Means of groups of at least two rows, their weights, and the site's own mean and spread where asked for.
+    """Means of groups of at least two rows, their weights, and the site's own mean and spread where asked for."""
 
-    Parameters
-    ----------
-    points : Table of shape (k, features)
-        In model units; NaN where no row of the group has the feature.
-    sizes : array of shape (k,)
-        Weight of the rows of each group.
-    spreads : array of shape (k, s)
-        Mean squared distance of the rows of each group to its mean, per view.
-    frame : array of shape (2, features) or (0, 0)
-        The site's own mean, and its spread as a multiple of the common one.
-    """
-
-    points: Table
-    sizes: FloatArray
-    spreads: FloatArray
-    frame: FloatArray
-
-    def read(self) -> Candidates:
-        """The candidates in double precision."""
-        return Candidates(self.points.read(), self.sizes, self.spreads)
+    points: Table  # of shape (k, features), in model units; NaN where no row of the group has the feature
+    sizes: FloatArray  # weight of the rows of each group
+    spreads: FloatArray  # mean squared distance of the rows of each group to its mean, per view
+    frame: FloatArray  # (2, features) or (0, 0): the site's own mean, and its spread as a multiple of the common one
 
 
 @dataclass(frozen=True)
 class AskCandidates(Phase[CandidatesRequest, CandidatesReply]):
-    """Candidates of all sites; a subclass says what the server makes of them.
-
-    Parameters
-    ----------
-    settings : Settings
-        The model.
-    protocol : Protocol
-        What the rounds after it send.
-    aggregator : Aggregator
-        How the answers of sites are brought together.
-    seed : int
-        Of what is drawn.
-    workers : int
-        Threads for the server's own work.
-    """
+    """Candidates of all sites; a subclass says what the server makes of them."""
 
     name: ClassVar[str] = "candidates"
     request_type: ClassVar[Any] = CandidatesRequest
     reply_type: ClassVar[Any] = CandidatesReply
 
     settings: Settings
-    protocol: Protocol
+    protocol: Protocol  # of the rounds after it
     aggregator: Aggregator
     seed: int
-    workers: int = 1
+    workers: int = 1  # threads for the server's own work
 
     wants_frame: ClassVar[bool] = False
 
@@ -155,16 +108,24 @@ class AskCandidates(Phase[CandidatesRequest, CandidatesReply]):
         check_points(points, space.reach, site)
         check_spreads(reply.spreads, space.reach, site)
         if self.wants_frame:
-            _check_frame(reply.frame, sum(space.widths), site)
+            frame, width = reply.frame, sum(space.widths)
+            if frame.shape != (2, width) or frame.dtype.kind != "f" or not np.isfinite(frame).all():
+                raise MessageError(f"its own mean and spread are missing, or are not 2 x {width} finite numbers", site)
+            if np.any(frame[1] < LEAST_RATIO * 0.99) or np.any(frame[1] > MOST_RATIO * 1.01):
+                raise MessageError(f"its spread is not between {LEAST_RATIO} and {MOST_RATIO} of the common one", site)
 
     def combine(self, board: Board, replies: Mapping[str, CandidatesReply]) -> Board:
-        found = self.aggregator.candidates([reply.read() for reply in replies.values()])
-        if not any(len(candidates.sizes) for candidates in found):
+        read, frames = [], list[FloatArray]()
+        for reply in replies.values():
+            read.append(Candidates(reply.points.read(), reply.sizes, reply.spreads))
+            frames.append(np.asarray(reply.frame, np.float64))
+        found = list(self.aggregator.candidates(read))
+        if not sum([len(candidates.sizes) for candidates in found]):
             raise DataError(
                 "No site could give candidates for a start: a candidate is a mean of at least 2 rows, and no site has "
                 "2. Give centres as init, or join sites."
             )
-        return self.start(board, list(found), [np.asarray(r.frame, np.float64) for r in replies.values()])
+        return self.start(board, found, frames)
 
     def most_candidates(self, board: Board) -> int:
         """The most that one site may send."""
@@ -197,20 +158,14 @@ class ChooseStart(AskCandidates):
         settings = self.settings
         starts = candidate_starts(settings.n_init, rows.n_rows, sum(rows.widths), settings.n_clusters)
         start = settings.start(rows, np.random.RandomState(self.seed), self.workers, n_init=starts)
-        return begin_rounds(board, self.resolved(board), start, rows)
+        return self.resolved(board).begin(board, start, rows)
 
 
 @dataclass(frozen=True)
 class ChooseFrame(AskCandidates):
-    """Candidates of all sites with their own means and spreads, and the calibration and start that they choose.
+    """Candidates of all sites with their own means and spreads, and the calibration and start that they choose."""
 
-    Parameters
-    ----------
-    shares : (float, float) or None
-        Shares of a site's own mean and spread that are taken out; None chooses.
-    """
-
-    shares: tuple[float, float] | None = None
+    shares: tuple[float, float] | None = None  # of a site's own mean and spread that are taken out; None chooses
 
     wants_frame: ClassVar[bool] = True
 
@@ -228,20 +183,12 @@ class ChooseFrame(AskCandidates):
         calibration, start, rows = choose_calibration(search, self.shares)
         with Passes(rows, self.settings.n_clusters, self.workers) as scan:
             constrained = self.settings.form.constrain(start, names, lambda: scan.statistics(start))
-        return begin_rounds(board.put(Frame(calibration)), self.resolved(board), constrained, rows)
+        return self.resolved(board).begin(board.put(Frame(calibration)), constrained, rows)
 
 
 @dataclass(frozen=True)
 class GivenStart(ServerPhase):
-    """Centres that were given: no exchange is needed.
-
-    Parameters
-    ----------
-    settings : Settings
-        With the centres.
-    protocol : Protocol
-        What the rounds after it send.
-    """
+    """Centres that were given: no exchange is needed."""
 
     name: ClassVar[str] = "given start"
 
@@ -251,20 +198,7 @@ class GivenStart(ServerPhase):
     def begin(self, board: Board) -> Board:
         references, names = board.get(References), board.get(Schema).names
         start = self.settings.given_start(references.references, names)
-        return begin_rounds(board, self.protocol.resolve(self.settings, references.widths, names), start, None)
+        return self.protocol.resolve(self.settings, references.widths, names).begin(board, start, None)
 
     def sealed(self, terms: SealedTerms) -> list[Phase[Any, Any]]:
         return [replace(self, protocol=self.protocol.as_sums(terms.reason))]
-
-
-def begin_rounds(board: Board, protocol: Protocol, start: Parameters, rows: Rows | None) -> Board:
-    """The board of the first round; `rows` are the candidates that the start was chosen on, if there are any."""
-    return protocol.begin(board.put(Minimisation(Progress(start))), rows)
-
-
-def _check_frame(frame: FloatArray, width: int, site: str) -> None:
-    """Refuse a mean and spread that are not finite numbers, or a spread that no site reports."""
-    if frame.shape != (2, width) or frame.dtype.kind != "f" or not np.isfinite(frame).all():
-        raise MessageError(f"its own mean and spread are missing, or are not 2 x {width} finite numbers", site)
-    if np.any(frame[1] < LEAST_RATIO * 0.99) or np.any(frame[1] > MOST_RATIO * 1.01):
-        raise MessageError(f"its spread is not between {LEAST_RATIO} and {MOST_RATIO} of the common one", site)

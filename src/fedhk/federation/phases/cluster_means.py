@@ -18,7 +18,6 @@ from fedhk.federation.phases.frame import Frame
 from fedhk.federation.plausible import ROUNDING, limits_from_moments
 from fedhk.federation.site import Site
 from fedhk.model.passes import Passes
-from fedhk.model.rows import Rows
 
 # The objective and the number of rows, without what own models are compared with: those of embedded rows need it not.
 OBJECTIVE = Finish(summary=False)
@@ -27,18 +26,12 @@ OBJECTIVE_SIZE = 2
 
 @dataclass(frozen=True, eq=False)
 class ClusterMeans(Shared):
-    """What clusters look like.
+    """What clusters look like."""
 
-    Parameters
-    ----------
-    means : tuple of array of shape (c, d_h)
-        Mean of the rows of each cluster, by membership, in the common units before any calibration.
-    sizes : array of shape (c,)
-        Rows of each cluster, by membership.
-    """
-
-    means: tuple[FloatArray, ...]
-    sizes: FloatArray
+    means: tuple[
+        FloatArray, ...
+    ]  # of the rows of each cluster, by membership, in the common units before any calibration
+    sizes: FloatArray  # rows of each cluster, by membership
 
     def in_units(self, board: Board) -> tuple[FloatArray, ...]:
         """The means in the units of the calibrated rows, where sites are calibrated."""
@@ -74,7 +67,9 @@ class FinishEmbedded(SumPhase[FinishEmbeddedRequest]):
         parameters = final_parameters(site)
         with Passes(site.rows(), parameters.n_clusters, site.workers) as scan:
             memberships = scan.assign(parameters)[0]
-        found = sum_clusters(rows_before_entries(site), memberships, request.incomplete)
+        # in the common model units, before rows are calibrated or embedded
+        rows = site.rows(upto=type(next(site.board.find(RowEntry))))
+        found = sum_clusters(rows, memberships, request.incomplete)
         return np.concatenate([Finish.vector(site, FinishRequest(summary=False)), found.to_array()])
 
     def check_vector(self, board: Board, values: FloatArray, site: str) -> None:
@@ -91,11 +86,6 @@ class FinishEmbedded(SumPhase[FinishEmbeddedRequest]):
         found = ClusterSums.from_array(sums, _n_clusters(board), widths)
         means = ClusterMeans(found.means(widths, incomplete_views(board)), found.sizes)
         return OBJECTIVE.take(board, objective, noise).put(means)
-
-
-def rows_before_entries(site: Site) -> Rows:
-    """The site's rows in the common model units, before they are calibrated or embedded."""
-    return site.rows(upto=type(next(site.board.find(RowEntry))))
 
 
 def incomplete_views(board: Board) -> tuple[int, ...]:

@@ -22,7 +22,6 @@ from fedhk.federation.phases.base import Phase
 from fedhk.federation.phases.finish import final_parameters
 from fedhk.federation.phases.frame import Frame
 from fedhk.federation.site import Site
-from fedhk.model.parameters import Parameters
 from fedhk.personal.options import Personal
 from fedhk.personal.outcome import SiteOutcome, SiteReport
 from fedhk.tensors.low_rank import LowRank, LowRankParameters
@@ -30,24 +29,15 @@ from fedhk.tensors.low_rank import LowRank, LowRankParameters
 
 @dataclass(frozen=True)
 class DeliverRequest:
-    """Ask every site to make its own model.
+    """Ask every site to make its own model and, with `report`, to say a few numbers of it.
 
-    Parameters
-    ----------
-    personal : Personal
-        What a site's own model may take from its rows.
-    learn_weights : bool
-        Whether view weights are learned.
-    report : bool
-        Whether the site says a few numbers of its own model; never where noise or masks hide single sites.
-    forms : tuple of LowRank
-        The low-rank form of the final centres, in the coordinates of the basis where there is one; () where they have
-        none, the site knows it, or its own model does not need it.
+    `forms` has the low-rank form of the final centres, in the coordinates of the basis where there is one. It is ()
+    where they have none, where the site knows it, or where its own model does not need it.
     """
 
-    personal: Personal
+    personal: Personal  # what a site's own model may take from its rows
     learn_weights: bool
-    report: bool
+    report: bool  # never where noise or masks hide single sites
     forms: tuple[LowRank, ...] = ()
 
 
@@ -74,17 +64,7 @@ class Reports(Entry):
 
 @dataclass(frozen=True)
 class Deliver(Phase[DeliverRequest, DeliverReply]):
-    """Own models at the sites.
-
-    Parameters
-    ----------
-    personal : Personal
-        What a site's own model may take from its rows.
-    learn_weights : bool
-        Whether view weights are learned.
-    report : bool
-        Whether sites report on their own models.
-    """
+    """Own models at the sites."""
 
     name: ClassVar[str] = "deliver"
     request_type: ClassVar[Any] = DeliverRequest
@@ -95,7 +75,15 @@ class Deliver(Phase[DeliverRequest, DeliverReply]):
     report: bool = True
 
     def request(self, board: Board) -> DeliverRequest:
-        forms = final_forms(board) if self.personal.uses_form else ()
+        forms: tuple[LowRank, ...] = ()
+        final = board.get(FinalParameters).parameters
+        # sites that were sent the factors know the form
+        sent_centers = type(board.get(FinalModel).model) is Broadcast
+        if self.personal.uses_form and isinstance(final, LowRankParameters) and sent_centers:
+            inner, form = board.get(Minimisation).parameters, final.form
+            for basis in board.find(Basis):
+                form = inner.form if isinstance(inner, LowRankParameters) else form.in_basis(basis.columns)
+            forms = (form,)
         return DeliverRequest(self.personal, self.learn_weights, self.report, forms)
 
     def sealed(self, terms: Any) -> list[Phase[Any, Any]]:  # noqa: ARG002
@@ -103,8 +91,12 @@ class Deliver(Phase[DeliverRequest, DeliverReply]):
 
     @staticmethod
     def answer(site: Site, request: DeliverRequest) -> DeliverReply:
-        board, views = site.board, site.aligned_views()
-        parameters = with_forms(final_parameters(site), request.forms, board)
+        board, views, parameters = site.board, site.aligned_views(), final_parameters(site)
+        for form in request.forms:
+            outer = form.from_basis(board.get(Basis).columns) if board.has(Basis) else form
+            if [part.shape for part in outer.centers()] != [part.shape for part in parameters.centers]:
+                raise MessageError("the server says a form that the final centres cannot have")
+            parameters = LowRankParameters.of(parameters, outer)
         model = fitted_model(board, parameters, board.get(Schema).columns_of(views))
         outcome = request.personal.fit(
             model,
@@ -124,24 +116,3 @@ class Deliver(Phase[DeliverRequest, DeliverReply]):
 
     def combine(self, board: Board, replies: Mapping[str, DeliverReply]) -> Board:
         return board.put(Reports({site: reply.reports[0] for site, reply in replies.items() if reply.reports}))
-
-
-def final_forms(board: Board) -> tuple[LowRank, ...]:
-    """Server: the form of the final centres, where sites were sent the centres alone."""
-    final, inner = board.get(FinalParameters).parameters, board.get(Minimisation).parameters
-    if not isinstance(final, LowRankParameters) or type(board.get(FinalModel).model) is not Broadcast:
-        return ()
-    if not board.has(Basis):
-        return (final.form,)
-    form = inner.form if isinstance(inner, LowRankParameters) else final.form.in_basis(board.get(Basis).columns)
-    return (form,)
-
-
-def with_forms(parameters: Parameters, forms: tuple[LowRank, ...], board: Board) -> Parameters:
-    """Site: the final parameters with the form that the server says."""
-    for form in forms:
-        outer = form.from_basis(board.get(Basis).columns) if board.has(Basis) else form
-        if [part.shape for part in outer.centers()] != [part.shape for part in parameters.centers]:
-            raise MessageError("the server says a form that the final centres cannot have")
-        parameters = LowRankParameters.of(parameters, outer)
-    return parameters

@@ -190,12 +190,13 @@ class Describe(Phase[DescribeRequest, Description]):
         return [DescribeViews(self.settings), *scale_phases(self.settings, terms)]
 
     def combine(self, board: Board, replies: Mapping[str, Description]) -> Board:
-        settings, merged, total = self.settings, {}, 0.0
+        settings, total = self.settings, 0.0
         agreed = agree_on_views([reply.views for reply in replies.values()])
+        merged = {name: Moments.none(width) for name, (width, _) in agreed.items()}
         for reply in replies.values():
-            total += max([moments.total for moments in reply.moments], default=0.0)
-            for view, moments in zip(reply.present, reply.moments, strict=True):
-                merged[view.name] = merged.get(view.name, Moments.none(len(moments.mean))).merge(moments)
+            total += max([own.total for own in reply.moments], default=0.0)
+            for view, own in zip(reply.present, reply.moments, strict=True):
+                merged[view.name] = merged[view.name].merge(own)
         # a view without an observed value anywhere is left out
         names = tuple([name for name in agreed if merged[name].rows > 0])
         if not names:

@@ -32,7 +32,6 @@ from fedhk.federation.board import Board, Entry, RowEntry
 from fedhk.federation.entries import Schema, Space
 from fedhk.federation.phases.anchors import MOST_CLUSTERS, PRECISION, Anchors, StandIns, vectors_wanted
 from fedhk.federation.phases.base import SumPhase
-from fedhk.federation.phases.candidates import begin_rounds
 from fedhk.federation.phases.cluster_means import ClusterMeans
 from fedhk.federation.phases.rounds import digest_names
 from fedhk.federation.plausible import MOST_ROWS, ROUNDING
@@ -57,18 +56,10 @@ SLACK = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class Embedding(RowEntry):
-    """The embedding: from here on a row is its place among the directions in which heat stays.
+    """The embedding: from here on a row is its place among the directions in which heat stays."""
 
-    Parameters
-    ----------
-    projection : Table of shape (m, k)
-        What affinities are multiplied by.
-    values : array of shape (n,)
-        Eigenvalues, largest first.
-    """
-
-    projection: Table
-    values: FloatArray
+    projection: Table  # of shape (m, k): what affinities are multiplied by
+    values: FloatArray  # eigenvalues, largest first
 
     def apply(self, rows: Rows) -> Rows:
         self.projection.check((sum(rows.widths), None), "", "directions of the embedding")
@@ -92,23 +83,15 @@ class Embedding(RowEntry):
 class Search(Entry):
     """Where the search for eigenvectors stands.
 
-    Parameters
-    ----------
-    directions : array of shape (m, q)
-        What sites are asked next, as they read it; with q = 0 the whole Gram matrix is asked for.
-    known : tuple of (directions, products)
-        What was asked and answered so far, by the same sites; the first direction of all is 1.
-    exchanges : int
-        How often sites were asked; more often than is `known` where sites came or went on the way.
-    answered, known_by : str
-        Digest of the names of the sites that answered last, and of those whose products are known.
+    `known` has the directions and products that were asked and answered so far, by the same sites; the first direction
+    of all is 1. `exchanges` may be more than that, where sites came or went on the way.
     """
 
-    directions: FloatArray
+    directions: FloatArray  # of shape (m, q): what sites are asked next; q = 0 asks for the whole Gram matrix
     known: tuple[tuple[FloatArray, FloatArray], ...] = ()
     exchanges: int = 0
-    answered: str = ""
-    known_by: str = ""
+    answered: str = ""  # digest of the names of the sites that answered last
+    known_by: str = ""  # digest of the names of those whose products are known
 
     @property
     def asks_gram(self) -> bool:
@@ -132,18 +115,10 @@ class Search(Entry):
 
 @dataclass(frozen=True, eq=False)
 class DiffuseRequest:
-    """Ask for products of affinities with directions, or for their whole Gram matrix where there are none.
+    """Ask for products of affinities with directions, or for their whole Gram matrix where there are none."""
 
-    Parameters
-    ----------
-    ones : bool
-        Whether the first direction is 1, which need not be sent: its product are the column sums.
-    directions : Table of shape (m, q)
-        The others.
-    """
-
-    ones: bool
-    directions: Table
+    ones: bool  # whether the first direction is 1, which need not be sent: its product are the column sums
+    directions: Table  # the others, of shape (m, q)
 
     def read(self) -> FloatArray:
         """All directions."""
@@ -153,35 +128,17 @@ class DiffuseRequest:
 
 @dataclass(frozen=True)
 class Diffuse(SumPhase[DiffuseRequest]):
-    """Eigenvectors of the diffusion, the embedding that they give, and the start of the rounds in it.
-
-    Parameters
-    ----------
-    settings : Settings
-        The model of embedded rows.
-    protocol : Protocol
-        What the rounds after it send.
-    n_clusters : int or None
-        Number of clusters; None is the number after which eigenvalues fall most.
-    seed : int
-        Of what is drawn.
-    workers : int
-        Threads for the server's own work.
-    tol : float
-        Error of the eigenvectors at which no further exchange is spent on them.
-    max_exchanges : int
-        Most exchanges for the eigenvectors.
-    """
+    """Eigenvectors of the diffusion, the embedding that they give, and the start of the rounds in it."""
 
     name: ClassVar[str] = "diffuse"
     request_type: ClassVar[Any] = DiffuseRequest
 
     settings: Settings
     protocol: Protocol
-    n_clusters: int | None
+    n_clusters: int | None  # None is the number after which eigenvalues fall most
     seed: int
     workers: int = 1
-    tol: float = TOL
+    tol: float = TOL  # error of the eigenvectors at which no further exchange is spent on them
     max_exchanges: int = MOST_EXCHANGES
 
     def begin(self, board: Board) -> Board:
@@ -237,7 +194,10 @@ class Diffuse(SumPhase[DiffuseRequest]):
         search = board.get(Search)
         search, wanted = replace(search, exchanges=search.exchanges + 1), self._wanted(board)
         if search.known and search.answered != search.known_by:
-            return board.put(_begin_again(search, wanted))
+            # products of other sites than before do not go together: ask again for what was found of the eigenvectors
+            found, ones = approximate_eigenvectors(search.known, wanted), np.ones((len(search.directions), 1))
+            directions = normalise_columns(np.hstack([ones, found.scales[:, None] * found.vectors[:, 1:]]))
+            return board.put(replace(search, known=(), directions=round_as_sent(directions, PRECISION)))
         if search.asks_gram:
             return self._embed(board, solve_gram(search.as_matrix(total), wanted))
         known = (*search.known, (search.directions, search.as_matrix(total)))
@@ -261,7 +221,7 @@ class Diffuse(SumPhase[DiffuseRequest]):
         start = settings.start(rows, np.random.RandomState(self.seed), self.workers)
         space = Space((np.full(count, 1.0 + ROUNDING),))  # embedded rows have length 1
         protocol = self.protocol.resolve(settings, space.widths, board.get(Schema).names)
-        return begin_rounds(board.drop(StandIns, Search).put(embedding, space), protocol, start, rows)
+        return protocol.begin(board.drop(StandIns, Search).put(embedding, space), start, rows)
 
     def _wanted(self, board: Board) -> int:
         """Eigenvectors that must be good."""
@@ -272,11 +232,3 @@ def gram_is_smaller(columns: int, directions: int) -> bool:
     """Whether the whole Gram matrix costs a site fewer bytes than products with so many directions do."""
     one = columns * directions * (SENT_BYTES + RECEIVED_BYTES)
     return columns * (columns + 1) // 2 * SENT_BYTES < USUAL_EXCHANGES * one
-
-
-def _begin_again(search: Search, wanted: int) -> Search:
-    """Ask again for what was found of the eigenvectors: products of other sites than before do not go together."""
-    found = approximate_eigenvectors(search.known, wanted)
-    ones = np.ones((len(search.directions), 1))
-    directions = normalise_columns(np.hstack([ones, found.scales[:, None] * found.vectors[:, 1:]]))
-    return replace(search, known=(), directions=round_as_sent(directions, PRECISION))

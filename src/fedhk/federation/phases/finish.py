@@ -34,18 +34,12 @@ def final_parameters(site: Site) -> Parameters:
 
 @dataclass(frozen=True)
 class Finish(SumPhase[FinishRequest]):
-    """The objective at the final parameters.
-
-    Parameters
-    ----------
-    summary : bool
-        Whether sites also say how large clusters are and how far rows spread in them.
-    """
+    """The objective at the final parameters."""
 
     name: ClassVar[str] = "finish"
     request_type: ClassVar[Any] = FinishRequest
 
-    summary: bool
+    summary: bool  # whether sites also say how large clusters are and how far rows spread in them
 
     def request(self, board: Board) -> FinishRequest:  # noqa: ARG002
         return FinishRequest(self.summary)
@@ -55,7 +49,7 @@ class Finish(SumPhase[FinishRequest]):
         return super().sealed(terms) if terms.noise is None else []
 
     def size(self, board: Board) -> int:
-        return 2 + self.summary * (self._parameters(board).n_clusters + 2 * sum(board.get(Space).widths))
+        return 2 + self.summary * (board.get(FinalParameters).parameters.n_clusters + 2 * sum(board.get(Space).widths))
 
     @staticmethod
     def vector(site: Site, request: FinishRequest) -> FloatArray:
@@ -72,7 +66,7 @@ class Finish(SumPhase[FinishRequest]):
     def check_vector(self, board: Board, values: FloatArray, site: str) -> None:
         check_array(values, (self.size(board),), site, "sums", non_negative=True)
         objective, rows = values[:2].tolist()
-        parameters = self._parameters(board)
+        parameters = board.get(FinalParameters).parameters
         check_rows(rows, objective, parameters, site)
         if self.summary:
             found = ClusterSummary.from_array(values[2:], parameters.n_clusters)
@@ -83,7 +77,4 @@ class Finish(SumPhase[FinishRequest]):
         if not self.summary:
             return board
         counts = np.maximum(total[2:], 0.0)  # rounding on a grid may leave less than nothing
-        return board.put(Summary(ClusterSummary.from_array(counts, self._parameters(board).n_clusters)))
-
-    def _parameters(self, board: Board) -> Parameters:
-        return board.get(FinalParameters).parameters
+        return board.put(Summary(ClusterSummary.from_array(counts, board.get(FinalParameters).parameters.n_clusters)))

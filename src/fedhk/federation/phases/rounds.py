@@ -21,19 +21,7 @@ from fedhk.federation.site import Site
 
 @dataclass(frozen=True)
 class Rounds(Phase[RoundRequest, RoundReply]):
-    """Rounds until the objective settles.
-
-    Parameters
-    ----------
-    protocol : Protocol
-        What a round sends.
-    context : RoundContext
-        The model that was chosen, and how answers are brought together.
-    max_rounds : int
-        Most rounds.
-    tol : float
-        Relative fall of the objective below which the rounds end; 0 runs all of them.
-    """
+    """Rounds until the objective settles."""
 
     name: ClassVar[str] = "round"
     request_type: ClassVar[Any] = RoundRequest
@@ -42,7 +30,7 @@ class Rounds(Phase[RoundRequest, RoundReply]):
     protocol: Protocol
     context: RoundContext
     max_rounds: int
-    tol: float
+    tol: float  # relative fall of the objective below which the rounds end; 0 runs all of them
 
     def request(self, board: Board) -> RoundRequest:
         return self._resolved(board).request(board, self.context)
@@ -68,7 +56,10 @@ class Rounds(Phase[RoundRequest, RoundReply]):
             progress = replace(progress, objective=sys.float_info.max)
         progress = progress.advance(better, objective, max_iter=self.max_rounds, tol=self.tol)
         board = board.put(Minimisation(progress, answered))
-        return finish_rounds(board, protocol) if progress.stop_reason else board
+        if not progress.stop_reason:
+            return board
+        model, parameters = protocol.finish(board)
+        return board.put(FinalModel(model), FinalParameters(parameters))
 
     def is_done(self, board: Board, exchanges: int) -> bool:  # noqa: ARG002
         return bool(board.get(Minimisation).progress.stop_reason)
@@ -85,12 +76,6 @@ class Rounds(Phase[RoundRequest, RoundReply]):
 
     def _resolved(self, board: Board) -> Protocol:
         return self.protocol.resolve(self.context.settings, board.get(Space).widths, board.get(Schema).names)
-
-
-def finish_rounds(board: Board, protocol: Protocol) -> Board:
-    """The board with the final parameters, as sites are sent them."""
-    model, parameters = protocol.finish(board)
-    return board.put(FinalModel(model), FinalParameters(parameters))
 
 
 def digest_names(sites: Iterable[str]) -> str:

@@ -139,17 +139,14 @@ def find_bounds(counts: FloatArray, noise: float) -> Bounds:
     """Ranges of the features, from rows in bins of shape (features, 2 * POWERS) and the noise in them."""
     # a bin counts where it surely is not noise: one that is, far out, would make all values of its feature alike
     surely = counts > (noise * np.sqrt(2 * np.log(counts.size / FALSE_RANGE)) if noise > 0 else 0.5)
-    edges = np.concatenate([-(2.0 ** np.arange(MOST_POWER, LEAST_POWER - 1, -1.0)), 2.0 ** _powers()])
+    powers = 2.0 ** np.arange(LEAST_POWER, MOST_POWER + 1.0)
+    edges = np.concatenate([-powers[::-1], powers])
     inner = np.concatenate([np.append(edges[1:POWERS], 0.0), np.insert(edges[POWERS:-1], 0, 0.0)])
     low = np.array([min((min(edges[b], inner[b]) for b in np.flatnonzero(row)), default=-1.0) for row in surely])
     high = np.array([max((max(edges[b], inner[b]) for b in np.flatnonzero(row)), default=1.0) for row in surely])
     if noise > 0:  # the few values that are not 0 may be hidden by the noise
         low, high = np.where(high - low > NOTHING, (low, high), [[-1.0], [1.0]])
     return Bounds(low, np.where(high > low, high, low + 1.0))
-
-
-def _powers() -> FloatArray:
-    return np.arange(LEAST_POWER, MOST_POWER + 1.0)
 
 
 def _histogram(table: Any, width: int) -> FloatArray:
@@ -181,13 +178,7 @@ class MomentsRequest:
 
 @dataclass(frozen=True)
 class SumMoments(SumPhase[MomentsRequest]):
-    """Rows, observed cells, sums and sums of squares per feature, in units of the range; only without noise.
-
-    Parameters
-    ----------
-    settings : Settings
-        The scaling, the coefficients, and the number of clusters.
-    """
+    """Rows, observed cells, sums and sums of squares per feature, in units of the range; only without noise."""
 
     name: ClassVar[str] = "moments"
     request_type: ClassVar[Any] = MomentsRequest
@@ -277,13 +268,7 @@ def largest_values(views: Views) -> FloatArray:
 
 @dataclass(frozen=True)
 class ScaleByBounds(ServerPhase):
-    """References from the ranges alone, as if values were all over them alike: with noise, moments are not asked for.
-
-    Parameters
-    ----------
-    settings : Settings
-        The scaling and the coefficients.
-    """
+    """References from the ranges alone, as if values were all over them alike: with noise, no moments are asked for."""
 
     name: ClassVar[str] = "scale by bounds"
 
@@ -291,19 +276,15 @@ class ScaleByBounds(ServerPhase):
 
     def begin(self, board: Board) -> Board:
         settings, widths, bounds = self.settings, view_widths(board), board.get(Bounds)
-        ends = zip(split_joint(bounds.low, widths), split_joint(bounds.high, widths), strict=True)
-        moments = tuple(_of_bounds(low, high) for low, high in ends)
+        moments = []
+        for low, high in zip(split_joint(bounds.low, widths), split_joint(bounds.high, widths), strict=True):
+            one, middle = np.ones_like(low), (low + high) / 2
+            moments.append(Moments(1.0, 1.0, one, middle, np.square(high - low) / 12, low, high))
         references = references_from_moments(moments, board.get(Schema).names, settings.scaling, settings.heat_coef)
         if settings.heat_coef == "minmax":
             references = tuple(reference.rescaled(MINMAX_UNIT) for reference in references)
         return board.put(
             References(references),
             Space(limits_from_moments(references, moments)),
-            replace(board.get(Population), moments=moments),
+            replace(board.get(Population), moments=tuple(moments)),
         )
-
-
-def _of_bounds(low: FloatArray, high: FloatArray) -> Moments:
-    """Moments as if values were all over the range alike."""
-    one = np.ones_like(low)
-    return Moments(1.0, 1.0, one, (low + high) / 2, np.square(high - low) / 12, low, high)

@@ -64,24 +64,14 @@ class MaskedRoundRequest:
 
 @dataclass(frozen=True)
 class MaskedRounds(SumPhase[MaskedRoundRequest]):
-    """Rounds with all statistics, added under masks.
-
-    Parameters
-    ----------
-    learn_weights : bool
-        Whether view weights are learned.
-    max_rounds : int
-        Most rounds.
-    tol : float
-        Relative fall of the objective below which the rounds end; 0 runs all of them.
-    """
+    """Rounds with all statistics, added under masks."""
 
     name: ClassVar[str] = "masked round"
     request_type: ClassVar[Any] = MaskedRoundRequest
 
     learn_weights: bool
     max_rounds: int
-    tol: float
+    tol: float  # relative fall of the objective below which the rounds end; 0 runs all of them
 
     def request(self, board: Board) -> MaskedRoundRequest:
         return MaskedRoundRequest(Broadcast.of(board.get(Minimisation).parameters), _full_weights(board))
@@ -152,18 +142,10 @@ class Trail(Entry):
 
 @dataclass(frozen=True, eq=False)
 class NoisyRoundRequest:
-    """Ask for pulls, weights and costs at these parameters.
-
-    Parameters
-    ----------
-    model : Broadcast
-        The parameters.
-    count_scale : float
-        What weights are multiplied by, so that noise in them costs centres as much as noise in the pulls.
-    """
+    """Ask for pulls, weights and costs at these parameters."""
 
     model: Broadcast
-    count_scale: float
+    count_scale: float  # what weights are multiplied by: noise in them then costs centres as much as noise in pulls
 
     @property
     def cost_scale(self) -> float:
@@ -173,27 +155,23 @@ class NoisyRoundRequest:
 
 @dataclass(frozen=True)
 class NoisyRounds(SumPhase[NoisyRoundRequest]):
-    """Rounds with pulls on the centres, weights and costs, scaled so that noise of one size suits them all.
-
-    Parameters
-    ----------
-    learn_weights : bool
-        Whether view weights are learned.
-    noise : Noise
-        The budget, and the rounds that share it.
-    """
+    """Rounds with pulls on the centres, weights and costs, scaled so that noise of one size suits them all."""
 
     name: ClassVar[str] = "noisy round"
     request_type: ClassVar[Any] = NoisyRoundRequest
 
     learn_weights: bool
-    noise: Noise
+    noise: Noise  # the budget, and the rounds that share it
 
     def begin(self, board: Board) -> Board:
-        return self._end_if_spent(board)
+        """The board, at its end if the budget does not allow another round."""
+        progress = board.get(Minimisation).progress
+        if progress.stop_reason or self.noise.affords(self, board):
+            return board
+        reason = f"The privacy budget is spent after {progress.iteration} rounds: answers were lost on the way."
+        return self._publish(board, replace(progress, stop_reason=reason))
 
-    def resume(self, board: Board) -> Board:
-        return self._end_if_spent(board)
+    resume = begin
 
     def request(self, board: Board) -> NoisyRoundRequest:
         return noisy_request(board.get(Minimisation).parameters, self.noise.privacy.neighbours)
@@ -249,18 +227,10 @@ class NoisyRounds(SumPhase[NoisyRoundRequest]):
             )
         trail = (*next(board.find(Trail), Trail()).centers, np.hstack(better.centers))
         kept = max(1, self.noise.rounds - self.noise.rounds // 2)
-        return self._end_if_spent(self._publish(board.put(Trail(trail[-kept:])), progress))
+        return self.begin(self._publish(board.put(Trail(trail[-kept:])), progress))
 
     def is_done(self, board: Board, exchanges: int) -> bool:  # noqa: ARG002
         return bool(board.get(Minimisation).progress.stop_reason)
-
-    def _end_if_spent(self, board: Board) -> Board:
-        """The board, at its end if the budget does not allow another round."""
-        progress = board.get(Minimisation).progress
-        if progress.stop_reason or self.noise.affords(self, board):
-            return board
-        reason = f"The privacy budget is spent after {progress.iteration} rounds: answers were lost on the way."
-        return self._publish(board, replace(progress, stop_reason=reason))
 
     def _publish(self, board: Board, progress: Progress) -> Board:
         """The board after a round; at the end centres are the mean of the later half, each of which has noise."""

@@ -44,24 +44,14 @@ class DirectionsRequest:
 
 @dataclass(frozen=True)
 class Directions(SumPhase[DirectionsRequest]):
-    """Second moments of all rows, which give the leading directions and, with noise, the scales.
-
-    Parameters
-    ----------
-    settings : Settings
-        The model.
-    seed : int
-        Of what is drawn.
-    cuts_rows : bool
-        Whether rows longer than a typical one are cut, because noise is sized by the longest.
-    """
+    """Second moments of all rows, which give the leading directions and, with noise, the scales."""
 
     name: ClassVar[str] = "directions"
     request_type: ClassVar[Any] = DirectionsRequest
 
     settings: Settings
     seed: int
-    cuts_rows: bool
+    cuts_rows: bool  # whether rows longer than a typical one are cut, because noise is sized by the longest
 
     def request(self, board: Board) -> DirectionsRequest:
         radius = math.sqrt(len(board.get(References).references)) if self.cuts_rows else math.inf
@@ -125,24 +115,14 @@ class CellsRequest:
 
 @dataclass(frozen=True)
 class Cells(SumPhase[CellsRequest]):
-    """How many rows are in each cell of a grid along the leading directions, and the start that they give.
-
-    Parameters
-    ----------
-    settings : Settings
-        The model.
-    seed : int
-        Of what is drawn.
-    workers : int
-        Threads for the choice of the start.
-    """
+    """How many rows are in each cell of a grid along the leading directions, and the start that they give."""
 
     name: ClassVar[str] = "cells"
     request_type: ClassVar[Any] = CellsRequest
 
     settings: Settings
     seed: int
-    workers: int
+    workers: int  # threads for the choice of the start
 
     def request(self, board: Board) -> CellsRequest:
         return CellsRequest(board.get(CellGrid).grid)

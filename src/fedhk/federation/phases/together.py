@@ -1,4 +1,4 @@
-"""Together: several phases in one exchange, where none waits for what another finds. Over a network that saves time."""
+"""Several phases in one exchange, where none of them needs what another finds: fewer exchanges, the same answers."""
 
 from __future__ import annotations
 
@@ -21,57 +21,41 @@ class TogetherEnd:
     """A site's end of several phases in one exchange."""
 
     phases: tuple[type[Phase[Any, Any]], ...]
+    request_type: Any
+    reply_type: Any
 
     @classmethod
     def named(cls, kind: str) -> TogetherEnd:
         """The phases that a message of this kind is of."""
-        return cls(tuple(phase_named(name) for name in kind.split(AND)))
-
-    @property
-    def request_type(self) -> Any:
-        """What is asked, for the codec."""
-        return GenericAlias(tuple, tuple(phase.request_type for phase in self.phases))
-
-    @property
-    def reply_type(self) -> Any:
-        """What is answered, for the codec."""
-        return GenericAlias(tuple, tuple(phase.reply_type for phase in self.phases))
+        phases = tuple(map(phase_named, kind.split(AND)))
+        requests, replies = zip(*[(phase.request_type, phase.reply_type) for phase in phases], strict=True)
+        return cls(phases, GenericAlias(tuple, requests), GenericAlias(tuple, replies))
 
     def answer(self, site: Site, requests: tuple[Any, ...]) -> tuple[Any, ...]:
         """The answers, one after the other."""
-        return tuple(phase.answer(site, request) for phase, request in zip(self.phases, requests, strict=True))
+        return tuple([phase.answer(site, request) for phase, request in zip(self.phases, requests, strict=True)])
 
 
 @dataclass(frozen=True)
 class Together(Phase[Any, Any]):
-    """Several phases in one exchange.
-
-    Parameters
-    ----------
-    phases : sequence of Phase
-        Phases of one exchange each, of which none needs what another publishes.
-    """
+    """Several phases in one exchange: phases of one exchange each, of which none needs what another publishes."""
 
     phases: Sequence[Phase[Any, Any]]
 
     @property
     def name(self) -> str:  # type: ignore[override]
         """The kind of its messages."""
-        return AND.join(phase.name for phase in self.phases)
+        return AND.join([phase.name for phase in self.phases])
 
     @property
     def request_type(self) -> Any:
         """What is asked, for the codec."""
-        return self._end.request_type
+        return TogetherEnd.named(self.name).request_type
 
     @property
     def reply_type(self) -> Any:
         """What is answered, for the codec."""
-        return self._end.reply_type
-
-    @property
-    def _end(self) -> TogetherEnd:
-        return TogetherEnd(tuple(type(phase) for phase in self.phases))
+        return TogetherEnd.named(self.name).reply_type
 
     def begin(self, board: Board) -> Board:
         for phase in self.phases:
@@ -79,7 +63,7 @@ class Together(Phase[Any, Any]):
         return board
 
     def request(self, board: Board) -> tuple[Any, ...]:
-        return tuple(phase.request(board) for phase in self.phases)
+        return tuple([phase.request(board) for phase in self.phases])
 
     @staticmethod
     def answer(site: Site, request: Any) -> Any:  # noqa: ARG004

@@ -28,31 +28,25 @@ WEIGHTS = ("mass", "rows", "quality")
 
 @dataclass(frozen=True, eq=False)
 class LocalCenters(RoundReply):
-    """A site's centres after its passes.
+    """A site's centres after its passes."""
 
-    Parameters
-    ----------
-    centers : array of shape (c, features)
-        Local centres of all views side by side.
-    masses : array of shape (c, s)
-        How much of the site's rows each centre stands for, per view.
-    view_weights : array of shape (s,)
-        Local view weights.
-    objective, rows : float
-        J at the server's parameters, and the rows.
-    """
-
-    centers: FloatArray
-    masses: FloatArray
+    centers: FloatArray  # of shape (c, features), all views side by side
+    masses: FloatArray  # how much of the site's rows each centre stands for, per view
     view_weights: FloatArray
-    objective: float
+    objective: float  # J at the server's parameters
     rows: float
 
-    def check(self, n_clusters: int, n_views: int, site: str) -> None:
-        """Refuse what has another shape, is not finite, or is below zero where it cannot be."""
-        check_array(self.masses, (n_clusters, n_views), site, "masses", non_negative=True)
-        check_array(self.view_weights, (n_views,), site, "view weights", non_negative=True)
+    def check(self, parameters: Parameters, reach: Sequence[FloatArray], site: str) -> None:
+        """Refuse all but the centres where it is malformed, or more than so many rows can give."""
+        check_array(self.masses, (parameters.n_clusters, len(reach)), site, "masses", non_negative=True)
+        check_array(self.view_weights, (len(reach),), site, "view weights", non_negative=True)
         check_array(np.array([self.objective, self.rows]), (2,), site, "objective and rows", non_negative=True)
+        check_rows(self.rows, self.objective, parameters, site)
+        furthest = [max(2 * float(np.linalg.norm(limit)), 1.0) for limit in reach]
+        if np.any(self.masses > (1 + ROUNDING) * self.rows * np.array(furthest)):
+            raise MessageError(f"masses larger than the {self.rows:.6g} rows they are of", site)
+        if abs(float(self.view_weights.sum()) - 1.0) > ROUNDING:
+            raise MessageError("weights of views that do not sum to 1", site)
 
 
 def average_centers(
@@ -60,17 +54,8 @@ def average_centers(
 ) -> tuple[Parameters, float]:
     """Average of the sites' centres and view weights (`eqn:global_A_EFKMVFC`, `eqn:global_V_EFKMVFC`), and J before.
 
-    Parameters
-    ----------
-    parameters : Parameters
-        What the round started from; a centre that no site holds stays there.
-    sites : sequence of LocalCenters
-        The sites.
-    rule : {"mass", "rows", "quality"}
-        By the rows that each centre stands for, by the rows of the site, or by softmax(-tau J) of the site's mean
-        objective (`eqn:client_weights`).
-    temperature : float
-        tau.
+    The rule weighs by the rows that each centre stands for ("mass"), by the rows of the site ("rows"), or by
+    softmax(-tau J) of its mean objective ("quality", `eqn:client_weights`). A centre that no site holds stays.
 
     Notes
     -----
@@ -188,13 +173,11 @@ class Averaging(Protocol):
 
     def check(self, board: Board, context: RoundContext, reply: LocalCenters, site: str) -> None:  # noqa: ARG002
         parameters, space = board.get(Minimisation).parameters, board.get(Space)
-        reply.check(parameters.n_clusters, len(space.widths), site)
+        reply.check(parameters, space.reach, site)
         check_array(reply.centers, (parameters.n_clusters, sum(space.widths)), site, "centres")
         parts = zip(split_joint(reply.centers, space.widths), reply.masses.T, strict=True)
         held = [np.where(mass[:, None] > 0, centers, np.nan) for centers, mass in parts]
         check_points(np.hstack(held), space.reach, site)
-        check_rows(reply.rows, reply.objective, parameters, site)
-        check_shares(reply, space.reach, ROUNDING, site)
 
     def combine(
         self,
@@ -204,12 +187,3 @@ class Averaging(Protocol):
     ) -> tuple[Board, Parameters, float]:
         before = board.get(Minimisation).parameters
         return board, *average_centers(before, list(replies.values()), self.weights, self.tau)
-
-
-def check_shares(reply: LocalCenters, reach: Sequence[FloatArray], rounding: float, site: str) -> None:
-    """Refuse more weight than so many rows can have, and weights of views that are no shares."""
-    furthest = [max(2 * float(np.linalg.norm(limit)), 1.0) for limit in reach]
-    if np.any(reply.masses > (1 + rounding) * reply.rows * np.array(furthest)):
-        raise MessageError(f"masses larger than the {reply.rows:.6g} rows they are of", site)
-    if abs(float(reply.view_weights.sum()) - 1.0) > rounding:
-        raise MessageError("weights of views that do not sum to 1", site)

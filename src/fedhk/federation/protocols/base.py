@@ -12,6 +12,7 @@ from fedhk.federation.aggregators import Aggregator
 from fedhk.federation.board import Board
 from fedhk.federation.entries import Broadcast, Minimisation
 from fedhk.federation.site import Site
+from fedhk.model.descent import Progress
 from fedhk.model.parameters import Parameters
 from fedhk.model.rows import Rows
 from fedhk.starts.settings import Settings
@@ -69,9 +70,9 @@ class Protocol(Option, ABC):
             "without bound, and they are not sums."
         )
 
-    def begin(self, board: Board, rows: Rows | None) -> Board:  # noqa: ARG002
-        """Server: the board once there is a start; `rows` are the candidates that it was chosen on, if any."""
-        return board
+    def begin(self, board: Board, start: Parameters, rows: Rows | None) -> Board:  # noqa: ARG002
+        """Server: the board of the first round; `rows` are the candidates that the start was chosen on, if any."""
+        return board.put(Minimisation(Progress(start)))
 
     @abstractmethod
     def request(self, board: Board, context: RoundContext) -> RoundRequest:

@@ -9,7 +9,7 @@ offered after turning each site's to the global gauge.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -19,12 +19,11 @@ from fedhk._typing import FloatArray
 from fedhk.errors import MessageError
 from fedhk.federation.board import Board, Entry
 from fedhk.federation.entries import Basis, Broadcast, Minimisation, Space
-from fedhk.federation.plausible import ROUNDING, check_points, check_rows
+from fedhk.federation.plausible import check_points
 from fedhk.federation.protocols.averaging import (
     Averaging,
     LocalCenters,
     average_centers,
-    check_shares,
     client_shares,
     pass_locally,
 )
@@ -33,7 +32,6 @@ from fedhk.federation.site import Site
 from fedhk.federation.table import PRECISIONS, Table, at_least_half
 from fedhk.model.parameters import Parameters
 from fedhk.model.statistics import Statistics
-from fedhk.tensors.factors import Factors
 from fedhk.tensors.low_rank import LowRank, LowRankParameters
 
 AGGREGATIONS = ("centers", "factors")
@@ -83,10 +81,8 @@ class FactorBroadcast(Broadcast):
     def parameters(self, widths: Sequence[int], basis: Basis | None = None) -> LowRankParameters:
         form = read_form(self.form)
         centers = Table(np.hstack(form.centers()), np.zeros(0))
-        plain = Broadcast(
-            **{field.name: getattr(self, field.name) for field in fields(Broadcast)} | {"centers": centers}
-        )
-        return LowRankParameters.of(plain.parameters(widths, basis), form)
+        plain = Broadcast.parameters(replace(self, centers=centers), widths, basis)
+        return LowRankParameters.of(plain, form)
 
 
 def form_of(parameters: Parameters) -> LowRank:
@@ -98,23 +94,13 @@ def form_of(parameters: Parameters) -> LowRank:
 
 @dataclass(frozen=True, eq=False)
 class FactorsRequest(RoundRequest):
-    """Ask for a site's own factors after some passes.
+    """Ask for a site's own factors after some passes."""
 
-    Parameters
-    ----------
-    model : FactorBroadcast
-        The parameters, with the global factors.
-    blend : float
-        Share of the site's own factors of the round before in its start (phase 1 of Algorithms 2 and 3).
-    passes, learn_weights, precision
-        How the site goes on, and what its answer is rounded to.
-    """
-
-    model: FactorBroadcast
-    blend: float
+    model: FactorBroadcast  # with the global factors
+    blend: float  # share of the site's own factors of the round before in its start
     passes: int
     learn_weights: bool
-    precision: str
+    precision: str  # what the answer is rounded to
 
     def answer(self, site: Site) -> LocalFactors:
         parameters = self.model.parameters(site.rows().widths)
@@ -183,17 +169,24 @@ class FactorAveraging(Averaging):
 
     def check(self, board: Board, context: RoundContext, reply: LocalCenters, site: str) -> None:  # noqa: ARG002
         parameters = board.get(Minimisation).parameters
-        form = form_of(parameters)
-        space = board.get(Space)
-        reply.check(parameters.n_clusters, len(space.widths), site)
-        centers = self._centers(reply, form.factors, site)
-        known = zip(space.reach, parameters.centers, strict=True)
+        known, reach = form_of(parameters).factors, board.get(Space).reach
+        reply.check(parameters, reach, site)
+        if not isinstance(reply, LocalFactors) or type(reply.form.factors) is not type(known):
+            raise MessageError("no factors, or factors of another decomposition", site)
+        arrays = [(*factors.basis_arrays, *factors.core_arrays) for factors in (known, reply.form.factors)]
+        if [array.shape for array in arrays[0]] != [array.shape for array in arrays[1]]:
+            raise MessageError("factors of another shape than those that were sent", site)
+        if not all(array.dtype.kind == "f" and np.isfinite(array).all() for array in arrays[1]):
+            raise MessageError("factors with values that are NaN or infinite", site)
+        with np.errstate(over="ignore", invalid="ignore"):
+            centers = np.hstack(read_form(reply.form).centers())
         # a product of factors mixes the features of a view, so that one limit is for all of them; and a centre
         # without mass may be wherever the server has it
-        limits = [np.full(limit.shape, max(limit.max(), 1.0, 10 * np.abs(a).max())) for limit, a in known]
+        limits = [
+            np.full(limit.shape, max(limit.max(), 1.0, 10 * np.abs(a).max()))
+            for limit, a in zip(reach, parameters.centers, strict=True)
+        ]
         check_points(np.nan_to_num(centers, nan=np.inf), limits, site)
-        check_rows(reply.rows, reply.objective, parameters, site)
-        check_shares(reply, space.reach, ROUNDING, site)
 
     def combine(
         self,
@@ -224,15 +217,3 @@ class FactorAveraging(Averaging):
     def finish(self, board: Board) -> tuple[Broadcast, Parameters]:
         model = FactorBroadcast.of(board.get(Minimisation).parameters, self.precision)
         return model, model.parameters(board.get(Space).widths)
-
-    def _centers(self, reply: LocalCenters, known: Factors, site: str) -> FloatArray:
-        """The centres that a site's factors stand for, if they are factors like those of the server."""
-        if not isinstance(reply, LocalFactors) or type(reply.form.factors) is not type(known):
-            raise MessageError("no factors, or factors of another decomposition", site)
-        arrays = [(*factors.basis_arrays, *factors.core_arrays) for factors in (known, reply.form.factors)]
-        if [array.shape for array in arrays[0]] != [array.shape for array in arrays[1]]:
-            raise MessageError("factors of another shape than those that were sent", site)
-        if not all(array.dtype.kind == "f" and np.isfinite(array).all() for array in arrays[1]):
-            raise MessageError("factors with values that are NaN or infinite", site)
-        with np.errstate(over="ignore", invalid="ignore"):
-            return np.hstack(read_form(reply.form).centers())

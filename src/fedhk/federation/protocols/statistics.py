@@ -41,20 +41,15 @@ REFRESH_GIVEN = 5
 class StatisticsReply(RoundReply):
     """Statistics of a site's rows.
 
-    Parameters
-    ----------
-    sums : Table of shape (c, features) or (c, directions)
-        Of all views side by side. In double precision sums over rows, the numerators. In lower precision means, that
-        is sums divided by weights: their size is that of the rows, so that they can be rounded. In a basis, how far
-        rows pull each centre, divided by its weight.
-    weights : tuple of array of shape (c, 1) or (c, d_h)
-        As in `fedhk.model.statistics.Statistics`; in a basis their largest.
-    costs, masses, objective, rows
-        As there.
+    In double precision `sums` are sums over rows, the numerators. In lower precision they are means, that is sums
+    divided by weights: their size is that of the rows, so that they can be rounded. In a basis, they are how far rows
+    pull each centre, divided by its weight.
     """
 
-    sums: Table
-    weights: tuple[FloatArray, ...]
+    sums: Table  # of shape (c, features) or (c, directions), all views side by side
+    weights: tuple[
+        FloatArray, ...
+    ]  # of shape (c, 1) or (c, d_h) each, as in `fedhk.model.statistics.Statistics`; in a basis their largest
     costs: FloatArray
     masses: FloatArray
     objective: float
@@ -78,7 +73,7 @@ class StatisticsReply(RoundReply):
         """The statistics; `means` says that they came as means or moves, per weight."""
         parts = split_joint(self.sums.read(), widths)
         if means:
-            parts = tuple(part * weight for part, weight in zip(parts, self.weights, strict=True))
+            parts = tuple(map(np.multiply, parts, self.weights))
         return RowStatistics(parts, self.weights, self.costs, self.masses, self.objective, self.rows)
 
 
@@ -91,18 +86,10 @@ def _reply(statistics: RowStatistics, parts: Sequence[FloatArray], weights: Any,
 
 @dataclass(frozen=True, eq=False)
 class StatisticsRequest(RoundRequest):
-    """Ask for statistics in all features.
-
-    Parameters
-    ----------
-    model : Broadcast
-        The parameters.
-    precision : str
-        What the answer is rounded to.
-    """
+    """Ask for statistics in all features."""
 
     model: Broadcast
-    precision: str
+    precision: str  # what the answer is rounded to
 
     def answer(self, site: Site) -> StatisticsReply:
         basis = next(site.board.find(Basis), None)
@@ -214,7 +201,7 @@ class Statistics(Protocol):
         return StatisticsRequest(model, self.precision)
 
     def check(self, board: Board, context: RoundContext, reply: StatisticsReply, site: str) -> None:  # noqa: ARG002
-        widths, parameters = board.get(Space).widths, self.parameters(board)
+        widths, parameters = board.get(Space).widths, self._in_features(board, board.get(Minimisation).parameters)
         reply.check(parameters.n_clusters, widths, site)
         statistics = reply.read(widths, means=self.precision != "double")
         check_statistics(statistics, parameters, board.get(Space).reach, site)
@@ -222,25 +209,22 @@ class Statistics(Protocol):
     def combine(
         self, board: Board, context: RoundContext, replies: Mapping[str, StatisticsReply]
     ) -> tuple[Board, Parameters, float]:
-        parameters = self.parameters(board)
+        parameters = self._in_features(board, board.get(Minimisation).parameters)
         widths, means = board.get(Space).widths, self.precision != "double"
         sites = [reply.read(widths, means=means) for reply in replies.values()]
         total = context.aggregator.statistics(sites, parameters)
         return board, improve(parameters, total, learn_weights=context.settings.learn_weights), total.objective
 
-    def parameters(self, board: Board) -> Parameters:
-        """The parameters of the round in features."""
-        return board.get(Minimisation).parameters
-
     def finish(self, board: Board) -> tuple[Broadcast, Parameters]:
         parameters = board.get(Minimisation).parameters
         model = Broadcast.of(parameters, at_least_half(self.precision))
-        if self.precision == "double":
-            return model, self.parameters(board)
-        sent = split_joint(model.centers.read(), [part.shape[1] for part in parameters.centers])
-        return model, self._in_features(board, replace(parameters, centers=sent))
+        if self.precision != "double":
+            sent = split_joint(model.centers.read(), [part.shape[1] for part in parameters.centers])
+            parameters = replace(parameters, centers=sent)
+        return model, self._in_features(board, parameters)
 
     def _in_features(self, board: Board, parameters: Parameters) -> Parameters:  # noqa: ARG002
+        """The parameters in features, from the coordinates in which the rounds have them."""
         return parameters
 
 
@@ -250,16 +234,12 @@ class BasisStatistics(Statistics):
 
     basis: bool | str = True
 
-    def begin(self, board: Board, rows: Rows | None) -> Board:
-        start = board.get(Minimisation).parameters
+    def begin(self, board: Board, start: Parameters, rows: Rows | None) -> Board:
         clouds = [np.zeros((1, w)) for w in board.get(Space).widths] if rows is None else _residuals(rows, start)
-        return self._rebase(board, start, clouds)
+        return self._rebase(super().begin(board, start, rows), start, clouds)
 
     def resolve(self, settings: Settings, widths: Sequence[int], names: Sequence[str]) -> Statistics:  # noqa: ARG002
         return self
-
-    def parameters(self, board: Board) -> Parameters:
-        return self._in_features(board, board.get(Minimisation).parameters)
 
     def _in_features(self, board: Board, parameters: Parameters) -> Parameters:
         return parameters.from_basis(board.get(Basis).columns)
@@ -289,7 +269,7 @@ class BasisStatistics(Statistics):
         self, board: Board, context: RoundContext, replies: Mapping[str, StatisticsReply]
     ) -> tuple[Board, Parameters, float]:
         if self._refreshes(board, context):
-            before = self.parameters(board)
+            before = self._in_features(board, board.get(Minimisation).parameters)
             board, better, objective = super().combine(board, context, replies)
             moved = [new - old for new, old in zip(better.centers, before.centers, strict=True)]
             board = self._rebase(board, better, moved)
@@ -298,7 +278,11 @@ class BasisStatistics(Statistics):
         inner = board.get(Minimisation).parameters
         widths = [values.shape[1] for values in inner.centers]
         seen = split_joint(round_as_sent(np.hstack(inner.centers), at_least_half(self.precision)), widths)
-        sites = [_from_moves(seen, reply.read(widths, means=True)) for reply in replies.values()]
+        sites = []
+        for reply in replies.values():
+            moved = reply.read(widths, means=True)
+            parts = zip(moved.numerators, moved.weights, seen, strict=True)
+            sites.append(replace(moved, numerators=tuple(n + w * a for n, w, a in parts)))
         total = context.aggregator.statistics(sites, inner)
         return board, improve(inner, total, learn_weights=context.settings.learn_weights), total.objective
 
@@ -319,12 +303,6 @@ class BasisStatistics(Statistics):
         basis, stand = Basis(tuple(sent)), board.get(Minimisation)
         progress = replace(stand.progress, parameters=parameters.in_basis(basis.columns))
         return board.put(basis, replace(stand, progress=progress))
-
-
-def _from_moves(centers: Sequence[FloatArray], moved: RowStatistics) -> RowStatistics:
-    """Statistics with sums of rows, from those with sums of moves from centres."""
-    numerators = tuple(n + w * a for n, w, a in zip(moved.numerators, moved.weights, centers, strict=True))
-    return replace(moved, numerators=numerators)
 
 
 def _residuals(rows: Rows, parameters: Parameters) -> list[FloatArray]:
