@@ -12,7 +12,6 @@ from cases import cases
 from fedhk.errors import MessageError
 from fedhk.federation.plausible import (
     MOST_ROWS,
-    check_masses,
     check_points,
     check_rows,
     check_spreads,
@@ -85,7 +84,7 @@ def test_what_ten_rows_cannot_give_is_refused(changes, said):
 def test_an_objective_may_be_as_large_as_all_views_for_all_rows():
     statistics, parameters = statistics_by_hand()
     check_rows(10.0, 10.0, parameters, "oslo")
-    check_masses(replace(statistics, objective=10.0), parameters, "oslo")
+    check_statistics(replace(statistics, objective=10.0), parameters, (), "oslo")
     with pytest.raises(MessageError):
         check_rows(10.0, 10.1, parameters, "oslo")
 

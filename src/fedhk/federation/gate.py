@@ -18,7 +18,7 @@ from fedhk.federation.board import Shared, entry_type
 from fedhk.federation.codec import pack, unpack
 from fedhk.federation.messages import Message
 from fedhk.federation.phases.base import phase_named
-from fedhk.federation.phases.together import AND, TogetherEnd
+from fedhk.federation.phases.together import AND, Together
 from fedhk.federation.site import Site
 
 # In front of the name of a phase whose sums leave a site with noise or under masks only.
@@ -51,7 +51,7 @@ class Guard:
         """The phase that a message of this kind is of, if the site takes part in such."""
         if kind.startswith(SEALED):
             raise MessageError("the server asks for sums with noise or masks, this site was not set up for them")
-        return TogetherEnd.named(kind) if AND in kind else phase_named(kind)
+        return Together.named(kind) if AND in kind else phase_named(kind)
 
     def admit(self, site: Site, request: Any, entries: Sequence[Shared]) -> None:
         """Refuse a well-formed request, or what comes with it, that the site does not agree to."""

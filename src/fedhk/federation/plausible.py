@@ -58,20 +58,14 @@ def check_rows(rows: float, objective: float, parameters: Parameters, site: str)
         raise MessageError(f"an objective of {objective:.3g} for {rows:.3g} rows is not possible", site)
 
 
-def check_masses(statistics: Statistics, parameters: Parameters, site: str) -> None:
-    """Refuse an objective, masses or costs that so many rows cannot have."""
+def check_statistics(statistics: Statistics, parameters: Parameters, limits: Sequence[FloatArray], site: str) -> None:
+    """Refuse statistics that no rows can have: more weight than rows or, in views with limits, means out of range."""
     check_rows(statistics.rows, statistics.objective, parameters, site)
     most = (1 + ROUNDING) * statistics.rows
     if statistics.masses.sum() > most or np.any(statistics.costs > most):
         raise MessageError(f"masses or costs larger than the {statistics.rows:.6g} rows they are of", site)
-
-
-def check_statistics(statistics: Statistics, parameters: Parameters, limits: Sequence[FloatArray], site: str) -> None:
-    """Refuse statistics that no rows can have: means far out of range, or more weight than rows."""
-    check_masses(statistics, parameters, site)
-    most = (1 + ROUNDING) * statistics.rows
-    parts = zip(statistics.numerators, statistics.weights, limits, strict=True)
-    for view, (numerators, weights, limit) in enumerate(parts):
+    for view, limit in enumerate(limits):
+        numerators, weights = statistics.numerators[view], statistics.weights[view]
         if np.any(weights > most * np.maximum(limit, 1.0)) or np.any(np.abs(numerators) > weights * limit):
             raise MessageError(
                 f"sums of view number {view} that no rows can have: weights above the number of rows, or means far "

@@ -34,6 +34,7 @@ from fedhk.federation.phases.describe import (
     Describe,
     DescribeRequest,
     ViewDescription,
+    ViewsReply,
     agree_on_views,
     check_descriptions,
 )
@@ -337,7 +338,7 @@ def test_most_sites_decide_and_among_equals_the_first(order):
         "oslo": (ViewDescription("a", 3, ("x", "y", "z")),),
         "rome": (ViewDescription("a", 2, None), ViewDescription("b", 5, None)),
     }
-    agreed = agree_on_views([views[site] for site in order])
+    agreed = agree_on_views([ViewsReply(views[site]) for site in order])
     assert agreed == {"a": (3, ("x", "y", "z")), "b": (5, None)}
 
 

@@ -18,7 +18,7 @@ from fedhk.federation.participation import Participation
 from fedhk.federation.phases.base import Nothing, Phase
 from fedhk.federation.phases.deliver import Deliver, Outcome, Reports
 from fedhk.federation.phases.finish import Finish
-from fedhk.federation.phases.together import Together, TogetherEnd
+from fedhk.federation.phases.together import Together
 from fedhk.federation.run import Run, conduct
 from fedhk.personal.options import GradientStep
 
@@ -82,4 +82,4 @@ def test_whoever_one_phase_refuses_is_refused(sites):
 
 def test_an_unknown_phase_among_them_is_refused():
     with pytest.raises(MessageError, match="does not know"):
-        TogetherEnd.named("finish+nonsense")
+        Together.named("finish+nonsense")

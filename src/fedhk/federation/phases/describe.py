@@ -9,7 +9,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -103,38 +102,26 @@ def check_descriptions(views: tuple[ViewDescription, ...], site: str) -> None:
         raise MessageError("two of its views have one name", site)
 
 
-def agree_on_views(sites: Iterable[tuple[ViewDescription, ...]]) -> dict[str, tuple[int, Columns]]:
+def agree_on_views(replies: Iterable[Description | ViewsReply]) -> dict[str, tuple[int, Columns]]:
     """Width and columns (names, or shape of a row) that most sites give each view; among equals, of the first site.
 
     Views are in the order in which they are first named, whether or not that site has them.
     """
-    described: dict[str, list[ViewDescription]] = {}
-    for view in chain.from_iterable(sites):
-        described.setdefault(view.name, []).append(view)
+    widths: dict[str, Counter[int]] = {}
+    columns: dict[tuple[str, int], Counter[Columns]] = {}
+    for reply in replies:
+        for view in reply.views:
+            votes = widths.setdefault(view.name, Counter())
+            if view.width is not None:
+                votes[view.width] += 1
+                named = columns.setdefault((view.name, view.width), Counter())
+                named[view.columns] += view.columns is not None  # sites without names have no vote
     agreed: dict[str, tuple[int, Columns]] = {}
-    for name, views in described.items():
-        widths = Counter([view.width for view in views if view.width is not None])
-        if widths:
-            width = widths.most_common(1)[0][0]
-            named = Counter([view.columns for view in views if view.width == width and view.columns is not None])
-            agreed[name] = width, (named.most_common(1)[0][0] if named else None)
+    for name, votes in widths.items():
+        if votes:
+            width = votes.most_common(1)[0][0]
+            agreed[name] = width, columns[name, width].most_common(1)[0][0]
     return agreed
-
-
-def select_alike(replies: dict[str, T]) -> tuple[dict[str, T], dict[str, str]]:
-    """The sites whose views are those of most sites, and how the others differ.
-
-    A site may lack views, and may leave its columns unnamed or its tensors flat.
-    """
-    agreed = agree_on_views([reply.views for reply in replies.values()])
-    good, refused = {}, {}
-    for site, reply in replies.items():
-        found = [_difference(view, *agreed[view.name]) for view in reply.views if view.width is not None]
-        if any(found):
-            refused[site] = "; ".join(filter(None, found))
-        else:
-            good[site] = reply
-    return good, refused
 
 
 def _difference(view: ViewDescription, width: int, columns: Columns) -> str:
@@ -151,14 +138,31 @@ def _difference(view: ViewDescription, width: int, columns: Columns) -> str:
 
 
 @dataclass(frozen=True)
-class Describe(Phase[DescribeRequest, Description]):
+class AskViews(Phase[Any, T]):
+    """A phase in which sites describe their views; those whose views differ from what most sites have are left out."""
+
+    settings: Settings
+
+    def select(self, board: Board, replies: dict[str, T]) -> tuple[dict[str, T], dict[str, str]]:  # noqa: ARG002
+        # a site may lack views, and may leave its columns unnamed or its tensors flat
+        agreed = agree_on_views(replies.values())
+        good, refused = {}, {}
+        for site, reply in replies.items():
+            found = [_difference(view, *agreed[view.name]) for view in reply.views if view.width is not None]
+            if any(found):
+                refused[site] = "; ".join(filter(None, found))
+            else:
+                good[site] = reply
+        return good, refused
+
+
+@dataclass(frozen=True)
+class Describe(AskViews[Description]):
     """Moments of the features of all sites, and the references that follow."""
 
     name: ClassVar[str] = "describe"
     request_type: ClassVar[Any] = DescribeRequest
     reply_type: ClassVar[Any] = Description
-
-    settings: Settings
 
     def request(self, board: Board) -> DescribeRequest:  # noqa: ARG002
         return DescribeRequest(self.settings.scaling.unit_rows, self.settings.needs_ranges)
@@ -183,31 +187,31 @@ class Describe(Phase[DescribeRequest, Description]):
         for view, moments in zip(present, reply.moments, strict=True):
             _check_moments(moments, view.width, site, ranges=self.settings.needs_ranges)
 
-    def select(self, board: Board, replies: dict[str, Description]) -> tuple[dict[str, Description], dict[str, str]]:  # noqa: ARG002
-        return select_alike(replies)
-
     def sealed(self, terms: SealedTerms) -> list[Phase[Any, Any]]:
         return [DescribeViews(self.settings), *scale_phases(self.settings, terms)]
 
     def combine(self, board: Board, replies: Mapping[str, Description]) -> Board:
         settings, total = self.settings, 0.0
-        agreed = agree_on_views([reply.views for reply in replies.values()])
+        agreed = agree_on_views(replies.values())
         merged = {name: Moments.none(width) for name, (width, _) in agreed.items()}
         for reply in replies.values():
             total += max([own.total for own in reply.moments], default=0.0)
             for view, own in zip(reply.present, reply.moments, strict=True):
                 merged[view.name] = merged[view.name].merge(own)
-        # a view without an observed value anywhere is left out
-        names = tuple([name for name in agreed if merged[name].rows > 0])
-        if not names:
+        for name, whole in merged.items():
+            if whole.rows > 0:
+                merged[name] = replace(whole, total=total)
+            else:  # no site has an observed value
+                del agreed[name]
+        if not agreed:
             raise DataError("No site has a view with an observed value: there is nothing to cluster.")
         if total < settings.n_clusters:
             raise DataError(
                 f"All sites together have n_samples={total:g}, which should be >= n_clusters={settings.n_clusters}."
             )
-        moments = tuple([replace(merged[name], total=total) for name in names])
-        references = references_from_moments(moments, names, settings.scaling, settings.heat_coef)
-        schema, columns = _make_schema(settings, {name: agreed[name] for name in names})
+        moments = tuple(map(merged.__getitem__, agreed))
+        references = references_from_moments(moments, tuple(agreed), settings.scaling, settings.heat_coef)
+        schema, columns = _make_schema(settings, agreed)
         return board.put(
             schema,
             References(references),
@@ -249,14 +253,12 @@ def _check_moments(view: Moments, width: int | None, site: str, *, ranges: bool)
 
 
 @dataclass(frozen=True)
-class DescribeViews(Phase[Nothing, ViewsReply]):
+class DescribeViews(AskViews[ViewsReply]):
     """Which views the sites have, and nothing of their rows: where runs with noise or masks begin."""
 
     name: ClassVar[str] = "schema"
     request_type: ClassVar[Any] = Nothing
     reply_type: ClassVar[Any] = ViewsReply
-
-    settings: Settings
 
     def request(self, board: Board) -> Nothing:  # noqa: ARG002
         return Nothing()
@@ -268,11 +270,8 @@ class DescribeViews(Phase[Nothing, ViewsReply]):
     def check(self, board: Board, reply: ViewsReply, site: str) -> None:  # noqa: ARG002
         check_descriptions(reply.views, site)
 
-    def select(self, board: Board, replies: dict[str, ViewsReply]) -> tuple[dict[str, ViewsReply], dict[str, str]]:  # noqa: ARG002
-        return select_alike(replies)
-
     def combine(self, board: Board, replies: Mapping[str, ViewsReply]) -> Board:
-        agreed = agree_on_views([reply.views for reply in replies.values()])
+        agreed = agree_on_views(replies.values())
         if not agreed:
             raise DataError("No site has a view: there is nothing to cluster.")
         schema, columns = _make_schema(self.settings, agreed)

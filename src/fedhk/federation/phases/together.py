@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from types import GenericAlias
 from typing import Any
 
-from fedhk.errors import MessageError
 from fedhk.federation.board import Board
 from fedhk.federation.phases.base import Phase, phase_named
 from fedhk.federation.site import Site
@@ -17,45 +17,33 @@ AND = "+"
 
 
 @dataclass(frozen=True)
-class TogetherEnd:
-    """A site's end of several phases in one exchange."""
+class Together(Phase[Any, Any]):
+    """Several phases of one exchange each, of which none needs what another publishes.
 
-    phases: tuple[type[Phase[Any, Any]], ...]
-    request_type: Any
-    reply_type: Any
+    A site, which has no settings of the server, has the classes of the phases instead of objects.
+    """
+
+    phases: Sequence[Any]
 
     @classmethod
-    def named(cls, kind: str) -> TogetherEnd:
-        """The phases that a message of this kind is of."""
-        phases = tuple(map(phase_named, kind.split(AND)))
-        requests, replies = zip(*[(phase.request_type, phase.reply_type) for phase in phases], strict=True)
-        return cls(phases, GenericAlias(tuple, requests), GenericAlias(tuple, replies))
-
-    def answer(self, site: Site, requests: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The answers, one after the other."""
-        return tuple([phase.answer(site, request) for phase, request in zip(self.phases, requests, strict=True)])
-
-
-@dataclass(frozen=True)
-class Together(Phase[Any, Any]):
-    """Several phases in one exchange: phases of one exchange each, of which none needs what another publishes."""
-
-    phases: Sequence[Phase[Any, Any]]
+    def named(cls, kind: str) -> Together:
+        """A site's end of the phases that a message of this kind is of."""
+        return cls(tuple(map(phase_named, kind.split(AND))))
 
     @property
     def name(self) -> str:  # type: ignore[override]
         """The kind of its messages."""
-        return AND.join([phase.name for phase in self.phases])
+        return AND.join(map(attrgetter("name"), self.phases))
 
     @property
     def request_type(self) -> Any:
         """What is asked, for the codec."""
-        return TogetherEnd.named(self.name).request_type
+        return GenericAlias(tuple, tuple(map(attrgetter("request_type"), self.phases)))
 
     @property
     def reply_type(self) -> Any:
         """What is answered, for the codec."""
-        return TogetherEnd.named(self.name).reply_type
+        return GenericAlias(tuple, tuple(map(attrgetter("reply_type"), self.phases)))
 
     def begin(self, board: Board) -> Board:
         for phase in self.phases:
@@ -65,9 +53,8 @@ class Together(Phase[Any, Any]):
     def request(self, board: Board) -> tuple[Any, ...]:
         return tuple([phase.request(board) for phase in self.phases])
 
-    @staticmethod
-    def answer(site: Site, request: Any) -> Any:  # noqa: ARG004
-        raise MessageError("phases that go together are answered one by one")
+    def answer(self, site: Site, request: tuple[Any, ...]) -> tuple[Any, ...]:  # type: ignore[override]
+        return tuple([phase.answer(site, part) for phase, part in zip(self.phases, request, strict=True)])
 
     def check(self, board: Board, reply: tuple[Any, ...], site: str) -> None:
         for phase, part in zip(self.phases, reply, strict=True):

@@ -17,7 +17,7 @@ from fedhk._typing import FloatArray
 from fedhk.errors import MessageError
 from fedhk.federation.board import Board
 from fedhk.federation.entries import Basis, Broadcast, Minimisation, Space
-from fedhk.federation.plausible import ROUNDING, check_masses, check_statistics
+from fedhk.federation.plausible import ROUNDING, check_statistics
 from fedhk.federation.protocols.base import Protocol, RoundContext, RoundReply, RoundRequest
 from fedhk.federation.site import Site
 from fedhk.federation.table import PRECISIONS, Table, at_least_half, check_array, round_as_sent
@@ -256,7 +256,7 @@ class BasisStatistics(Statistics):
         widths = [values.shape[1] for values in inner.centers]
         reply.check(inner.n_clusters, widths, site)
         statistics = reply.read(widths, means=True)
-        check_masses(statistics, inner, site)
+        check_statistics(statistics, inner, (), site)
         furthest = [2 * float(np.linalg.norm(limit)) + 1.0 for limit in reach]
         most = (1 + ROUNDING) * statistics.rows
         if np.any(statistics.heights > most * np.array(furthest)):
@@ -271,8 +271,8 @@ class BasisStatistics(Statistics):
         if self._refreshes(board, context):
             before = self._in_features(board, board.get(Minimisation).parameters)
             board, better, objective = super().combine(board, context, replies)
-            moved = [new - old for new, old in zip(better.centers, before.centers, strict=True)]
-            board = self._rebase(board, better, moved)
+            clouds = [new - old for new, old in zip(better.centers, before.centers, strict=True)]
+            board = self._rebase(board, better, clouds)
             return board, board.get(Minimisation).parameters, objective
         # moves are from where the sites were: the centres as they were sent
         inner = board.get(Minimisation).parameters
