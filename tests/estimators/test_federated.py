@@ -107,7 +107,7 @@ class TestWhatComesIn:
         model = EFKMVC(3, max_rounds=2, **QUICK).fit(frames)
         first = next(iter(frames))
         turned = [frames[first][0][list("acb")], frames[first][1]]
-        with pytest.raises(ValueError, match="columns in another order"):
+        with pytest.raises(ValueError, match="columns of the model in another order"):
             model.predict(turned)
         with pytest.raises(DataError, match=r"Site 'site-\d+': view 'view_0' has the columns of site .* another order"):
             EFKMVC(3).fit(frames | {first: turned})

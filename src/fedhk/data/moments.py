@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
 
 from fedhk._typing import BoolArray, FloatArray
-from fedhk.data.views import Views
+from fedhk.data.views import Views, row_blocks
 
 # Deviations from the mean below this share of it are what rounding makes of a constant.
 ROUNDING = 1e-12
@@ -17,32 +16,24 @@ ROUNDING = 1e-12
 
 @dataclass(frozen=True)
 class Moments:
-    """What one view's rows say about its features, missing cells left out.
+    """What one view's rows say about its features, missing cells left out; arrays have one number per feature.
 
-    Parameters
-    ----------
-    rows : float
-        Weight of the rows in which the view has at least one observed cell.
-    total : float
-        Weight of all rows of the site, with or without the view.
-    weight, mean, squares, low, high : array of shape (d,)
-        Per feature: weight of the observed cells, their mean, their summed squared deviation from it, their range. The
-        range is NaN where it is not known: a site does not tell its extremes unless they are needed.
+    The range (`low`, `high`) is NaN where it is not known: a site does not tell its extremes unless they are needed.
     """
 
-    rows: float
-    total: float
-    weight: FloatArray
+    rows: float  # weight of the rows in which the view has at least one observed cell
+    total: float  # weight of all rows of the site, with or without the view
+    weight: FloatArray  # of the observed cells
     mean: FloatArray
-    squares: FloatArray
+    squares: FloatArray  # summed squared deviation from the mean
     low: FloatArray
     high: FloatArray
 
     @classmethod
-    def none(cls, width: int, total: float = 0.0) -> Moments:
+    def none(cls, width: int) -> Moments:
         """No observed cell: the neutral element of `merge`."""
         zero = np.zeros(width)
-        return cls(0.0, total, zero, zero, zero, np.full(width, np.inf), np.full(width, -np.inf))
+        return cls(0.0, 0.0, zero, zero, zero, np.full(width, np.inf), np.full(width, -np.inf))
 
     def merge(self, other: Moments) -> Moments:
         """Moments of the union of rows (Chan, Golub and LeVeque: no cancellation)."""
@@ -60,11 +51,6 @@ class Moments:
         )
 
     @property
-    def share(self) -> float:
-        """Share of the rows that have the view."""
-        return self.rows / self.total if self.total > 0 else 0.0
-
-    @property
     def constant(self) -> BoolArray:
         """Features that never vary, as far as the range or, without it, the deviations tell."""
         nothing = self.weight * np.square(ROUNDING * self.mean)
@@ -80,37 +66,20 @@ class Moments:
 def view_moments(views: Views, view: int, *, unit_rows: bool, sample_weight: FloatArray | None, width: int) -> Moments:
     """Moments of one view of a site, read once in blocks of rows.
 
-    Parameters
-    ----------
-    views : Views
-        The site.
-    view : int
-        Which view.
-    unit_rows : bool
-        Divide every row by its Euclidean length first (text).
-    sample_weight : array of shape (n,) or None
-        Weight of each row.
-    width : int
-        Number of features, for a site that lacks the view.
+    With `unit_rows` every row is divided by its Euclidean length first (text). `width` is the number of features, for a
+    site that lacks the view.
     """
-    total = float(views.n_rows if sample_weight is None else np.sum(sample_weight))
-    table = views.tables[view]
-    result = Moments.none(width)
+    table, result = views.tables[view], Moments.none(width)
     if table is not None:
         complete = not views.missing[view] and (sample_weight is None or bool(np.all(sample_weight > 0)))
-        for rows in views.blocks():
-            weight = np.ones(rows.stop - rows.start) if sample_weight is None else sample_weight[rows]
-            result = result.merge(_block_moments(dense_rows(table, rows, unit_rows), weight, complete))
-    return Moments(result.rows, total, result.weight, result.mean, result.squares, result.low, result.high)
-
-
-def dense_rows(table: Any, rows: slice, unit_rows: bool) -> FloatArray:
-    """A block of rows as a dense float64 array, row-normalised where asked."""
-    part = table[rows]
-    block = np.asarray(part.toarray() if sp.issparse(part) else part, dtype=np.float64)
-    if unit_rows:
-        block = block / row_lengths(block)[:, None]
-    return block
+        for rows in row_blocks(views.n_rows, sum(filter(None, views.widths)) * views.dtype.itemsize):
+            part = table[rows]
+            block = np.asarray(part.toarray() if sp.issparse(part) else part, dtype=np.float64)
+            if unit_rows:
+                block = block / row_lengths(block)[:, None]
+            weight = np.ones(len(block)) if sample_weight is None else sample_weight[rows]
+            result = result.merge(_block_moments(block, weight, complete))
+    return replace(result, total=float(views.n_rows if sample_weight is None else np.sum(sample_weight)))
 
 
 def row_lengths(block: FloatArray) -> FloatArray:

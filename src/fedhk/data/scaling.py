@@ -200,7 +200,7 @@ def make_reference(moments: Moments, scaling: Scaling, heat_coef: HeatCoef) -> R
         heat_coef=heat_coef,
         low=low,
         span=span,
-        share=moments.share,
+        share=moments.rows / moments.total if moments.total > 0 else 0.0,
     )
     mean_square = float(np.sum(variance * moments.weight / scale**2)) / moments.rows if moments.rows > 0 else 0.0
     return reference.rescaled(np.sqrt(mean_square)) if mean_square > 0 else reference

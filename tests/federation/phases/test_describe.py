@@ -273,7 +273,7 @@ class TestViewsThatDiffer:
     def test_columns_in_another_order_are_refused(self, sites):
         odd = self.frames(sites, (list("acb"), list("defg")))[LIAR]
         _, reason = with_odd_views(self.frames(sites), odd)
-        assert "view 'view_0' has its columns in another order" in reason
+        assert "view 'view_0' has the columns of other sites in another order: column 1 is 'c' instead of 'b'" in reason
 
     def test_a_site_without_column_names_agrees_with_any(self, sites):
         run, reason = with_odd_views(self.frames(sites), sites[LIAR])

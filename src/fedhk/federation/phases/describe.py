@@ -15,7 +15,7 @@ import numpy as np
 
 from fedhk._typing import FloatArray
 from fedhk.data.moments import Moments
-from fedhk.data.views import LARGEST_VALUE, Columns, Views, is_tensor, other_names, size_text
+from fedhk.data.views import LARGEST_VALUE, Columns, Views, find_difference, is_tensor
 from fedhk.errors import DataError, MessageError
 from fedhk.federation.board import Board
 from fedhk.federation.codec import MOST_NUMBERS
@@ -124,19 +124,6 @@ def agree_on_views(replies: Iterable[Description | ViewsReply]) -> dict[str, tup
     return agreed
 
 
-def _difference(view: ViewDescription, width: int, columns: Columns) -> str:
-    """How a view differs from what most sites have; empty if it does not."""
-    if view.width == width and (view.columns is None or view.columns == columns):
-        return ""
-    if view.width != width or is_tensor(view.columns) or is_tensor(columns):
-        here, there = size_text(view.columns, view.width or 0), size_text(columns, width)
-        return f"view {view.name!r} has {here}, other sites have {there}"
-    missing, extra = other_names(view.columns, columns)
-    if missing or extra:
-        return f"view {view.name!r} has other columns than other sites: missing {missing[:5]}, unexpected {extra[:5]}"
-    return f"view {view.name!r} has its columns in another order than other sites"
-
-
 @dataclass(frozen=True)
 class AskViews(Phase[Any, T]):
     """A phase in which sites describe their views; those whose views differ from what most sites have are left out."""
@@ -148,9 +135,15 @@ class AskViews(Phase[Any, T]):
         agreed = agree_on_views(replies.values())
         good, refused = {}, {}
         for site, reply in replies.items():
-            found = [_difference(view, *agreed[view.name]) for view in reply.views if view.width is not None]
-            if any(found):
-                refused[site] = "; ".join(filter(None, found))
+            found = []
+            for view in reply.views:
+                if view.width is not None:
+                    width, columns = agreed[view.name]
+                    texts = "other sites", "other sites have"
+                    if difference := find_difference(view.columns, view.width, columns, width, *texts):
+                        found.append(f"view {view.name!r} {difference}")
+            if found:
+                refused[site] = "; ".join(found)
             else:
                 good[site] = reply
         return good, refused
