@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterable
 from numbers import Integral, Real
 from typing import Any
@@ -38,16 +39,8 @@ def check_number(
 def check_generator(random_state: RandomStateLike) -> np.random.Generator:
     """Make a generator of random numbers from what scikit-learn users pass as ``random_state``.
 
-    Parameters
-    ----------
-    random_state : int, numpy.random.Generator, numpy.random.RandomState or None
-        A generator is used as it is and moves on; a ``RandomState`` gives a seed and moves on; None asks the operating
-        system for a seed. NumPy's global state is neither read nor changed.
-
-    Returns
-    -------
-    numpy.random.Generator
-        The source of all random numbers of one call.
+    A generator is used as it is and moves on; a ``RandomState`` gives a seed and moves on; None asks the operating system
+    for a seed. NumPy's global state is neither read nor changed.
     """
     if random_state is None or isinstance(random_state, np.random.Generator):
         return np.random.default_rng(random_state)
@@ -62,61 +55,31 @@ def check_generator(random_state: RandomStateLike) -> np.random.Generator:
 
 
 def check_labels(labels: Any, name: str) -> tuple[NDArray[np.intp], list[Hashable]]:
-    """Encode a sequence of any hashable values as whole numbers.
+    """Encode a sequence of any hashable values as whole numbers: the place of each label among the distinct ones.
 
-    Parameters
-    ----------
-    labels : sequence of hashable, length n
-        One label a row: numbers, strings, tuples; an array, list or series.
-    name : str
-        What to call the argument in an error.
-
-    Returns
-    -------
-    codes : ndarray of int, shape (n,)
-        The place of each row's label in ``values``.
-    values : list
-        The distinct labels, sorted where they can be compared, otherwise in the order of their first row.
+    Returns these places, and the distinct labels: sorted where they can be compared, else in the order of their first row.
     """
     if isinstance(labels, np.ndarray) and labels.ndim != 1:
         raise ValueError(f"{name} must be one-dimensional, got an array of shape {labels.shape}.")
     if isinstance(labels, str | bytes) or not isinstance(labels, Iterable):
         raise TypeError(f"{name} must be a sequence of labels, got {labels!r}.")
     if isinstance(labels, np.ndarray) and labels.dtype.kind in "biufSU":
-        codes, values = _encode_by_sorting(labels, name)
-    else:
-        codes, values = _encode_by_hashing(labels, name)
-    if codes.size == 0:
-        raise ValueError(f"{name} must hold at least one label, got an empty sequence.")
-    return codes, values
-
-
-def _encode_by_sorting(labels: NDArray[Any], name: str) -> tuple[NDArray[np.intp], list[Hashable]]:
-    values, codes = np.unique(labels, return_inverse=True)
-    if values.dtype.kind == "f" and np.isnan(values).any():
-        raise _no_label(name, int(np.argmax(np.isnan(labels))))
-    return codes.astype(np.intp), values.tolist()
-
-
-def _encode_by_hashing(labels: Iterable[Any], name: str) -> tuple[NDArray[np.intp], list[Hashable]]:
+        labels = labels.tolist()
     seen: dict[Any, int] = {}
     codes = []
     for row, label in enumerate(labels):
-        if isinstance(label, float | np.floating) and np.isnan(label):
-            raise _no_label(name, row)
+        if isinstance(label, float | np.floating) and math.isnan(label):  # it equals nothing, not even itself
+            raise ValueError(f"{name} is NaN at row {row}; give rows without a label a label of their own.")
         try:
             codes.append(seen.setdefault(label, len(seen)))
         except TypeError:
             raise ValueError(f"{name} must hold hashable labels, got {label!r} at row {row}.") from None
+    if not codes:
+        raise ValueError(f"{name} must hold at least one label, got an empty sequence.")
     try:
         values = sorted(seen)
     except TypeError:  # labels of several types have no order but the one they came in
         values = list(seen)
     place = np.empty(len(values), dtype=np.intp)
     place[[seen[value] for value in values]] = np.arange(len(values))
-    return place[np.asarray(codes, dtype=np.intp)], values
-
-
-def _no_label(name: str, row: int) -> ValueError:
-    """Say that NaN is no label: it does not equal itself, so every such row would be a class of its own."""
-    return ValueError(f"{name} is NaN at row {row}; give rows without a label a label of their own.")
+    return place[codes], values

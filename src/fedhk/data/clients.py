@@ -16,23 +16,10 @@ LONGEST_NAME = 200
 
 
 def check_clients(clients: Any) -> dict[str, Views]:
-    """Check every site's views, and name sites that have no names.
+    """Check every site's views, and give them in the order of the sites' names.
 
-    Parameters
-    ----------
-    clients : dict or sequence of sites
-        A site is a list or dict of views (see `check_views`); None is a view that it does not have. Sites in a
-        sequence are called "site-00", "site-01", and so on.
-
-    Returns
-    -------
-    dict of str to Views
-        In the order of the names.
-
-    Raises
-    ------
-    DataError
-        Naming the site, the view, what was found and what is allowed.
+    A site is a list or dict of views (see `check_views`); None is a view that it does not have. Sites in a sequence are
+    called "site-00", "site-01", and so on. A DataError names the site, the view, what was found and what is allowed.
     """
     if isinstance(clients, np.ndarray) or not isinstance(clients, Mapping | list | tuple):
         raise DataError(

@@ -100,30 +100,17 @@ class Reference:
     """How one view is brought to model units, and what its heat-kernel coefficients refer to.
 
     Everything here comes from the rows that the model was fitted on (all sites together), so that a new row and every
-    site are treated alike.
-
-    Parameters
-    ----------
-    unit_rows : bool
-        Rows are divided by their Euclidean length first.
-    shift, scale : array of shape (d,)
-        A value x becomes (x - shift) / scale. The scale of a constant feature is infinite: it drops out. The shift of a
-        feature that no row has a value of is NaN.
-    heat_coef : {"uniform", "minmax", "absdev"}
-        The rule for the coefficients delta_ij.
-    low, span : array of shape (d,)
-        Range of each feature in model units, for "minmax" (`eqn:fed_delta`); 0 and 1 for the other rules.
-    share : float
-        Share of the rows that have the view.
+    site are treated alike. A value x becomes (x - shift) / scale. The scale of a constant feature is infinite: it drops
+    out. The shift of a feature that no row has a value of is NaN.
     """
 
-    unit_rows: bool
+    unit_rows: bool  # rows are divided by their Euclidean length first
     shift: FloatArray
     scale: FloatArray
-    heat_coef: HeatCoef
-    low: FloatArray
-    span: FloatArray
-    share: float
+    heat_coef: HeatCoef  # the rule for the coefficients delta_ij
+    low: FloatArray  # with span the range of each feature in model units, for "minmax" (`eqn:fed_delta`)
+    span: FloatArray  # for the other rules low is 0 and span 1
+    share: float  # of the rows that have the view
 
     @property
     def width(self) -> int:
@@ -185,10 +172,18 @@ def make_reference(moments: Moments, scaling: Scaling, heat_coef: HeatCoef) -> R
     With uniform coefficients the units are final: the mean squared distance to the grand mean follows from the
     moments. With others the caller measures that mean in these units and calls `Reference.rescaled` with its root.
     """
-    variance, constant = moments.variance, moments.constant
-    scale = np.where(constant, 0.0, _checked_divisors(scaling, moments))
-    constant = constant | (scale == 0)
-    scale = np.where(constant, np.inf, scale)
+    constant, divisors = moments.constant, np.asarray(scaling.divisors(moments), np.float64)
+    if divisors.shape != moments.mean.shape:
+        raise ValueError(f"{scaling!r} gives divisors of shape {divisors.shape}, expected {moments.mean.shape}.")
+    wrong = ~constant & ~((divisors >= 0) & (divisors < np.inf))
+    if wrong.any():
+        column = int(np.argmax(wrong))
+        raise ValueError(
+            f"{scaling!r} gives the divisor {divisors[column]} for column {column}: it must be a finite number of 0 or "
+            "more. A scaling that reads ranges must say needs_ranges = True."
+        )
+    constant = constant | (divisors == 0)
+    scale = np.where(constant, np.inf, divisors)
     low, span = np.zeros_like(scale), np.ones_like(scale)
     if heat_coef == "minmax":
         low = np.where(constant, 0.0, (moments.low - moments.mean) / scale)
@@ -202,20 +197,7 @@ def make_reference(moments: Moments, scaling: Scaling, heat_coef: HeatCoef) -> R
         span=span,
         share=moments.rows / moments.total if moments.total > 0 else 0.0,
     )
-    mean_square = float(np.sum(variance * moments.weight / scale**2)) / moments.rows if moments.rows > 0 else 0.0
+    mean_square = (
+        float(np.sum(moments.variance * moments.weight / scale**2)) / moments.rows if moments.rows > 0 else 0.0
+    )
     return reference.rescaled(np.sqrt(mean_square)) if mean_square > 0 else reference
-
-
-def _checked_divisors(scaling: Scaling, moments: Moments) -> FloatArray:
-    """The divisors of a scaling, which must be one finite number of 0 or more for each feature that varies."""
-    divisors = np.asarray(scaling.divisors(moments), np.float64)
-    if divisors.shape != moments.mean.shape:
-        raise ValueError(f"{scaling!r} gives divisors of shape {divisors.shape}, expected {moments.mean.shape}.")
-    wrong = ~moments.constant & ~((divisors >= 0) & (divisors < np.inf))
-    if wrong.any():
-        column = int(np.argmax(wrong))
-        raise ValueError(
-            f"{scaling!r} gives the divisor {divisors[column]} for column {column}: it must be a finite number of 0 or "
-            "more. A scaling that reads ranges must say needs_ranges = True."
-        )
-    return divisors

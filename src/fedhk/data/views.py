@@ -128,33 +128,14 @@ def check_views(
 ) -> Views:
     """Check one site's views and describe them without copying what need not be copied.
 
-    Parameters
-    ----------
-    X : list, tuple or dict of tables, or one table
-        A table is a 2-D NumPy array (also memory-mapped), a pandas or polars data frame or a SciPy sparse matrix.
-        NaN is a missing cell. A dict gives the views their names. An array of more dimensions is a tensor view: its
-        rows are flattened, last index fastest (C order).
-    names : sequence of str, optional
-        The views of the fitted model, in order. A dict is then read by these names.
-    widths : sequence of int, optional
-        The number of features per view that the model knows.
-    columns : sequence of (tuple of str, tuple of int or None), optional
-        The column names, or the shape of a row, per view that the model knows; a data frame or tensor must have the
-        same. A 2-D array has neither: it is taken as flattened rows, whether the model knows them as a tensor or not.
-    missing_views : bool, default=False
-        Whether None is allowed as a view.
-    min_rows : int, default=1
-        Fewest rows that make sense.
+    `X` is a list, tuple or dict of tables, or one table: a 2-D NumPy array (also memory-mapped), a pandas or polars data
+    frame or a SciPy sparse matrix. NaN is a missing cell. An array of more dimensions is a tensor view: its rows are
+    flattened, last index fastest (C order). With `missing_views`, None is a view that is absent.
 
-    Returns
-    -------
-    Views
-        The checked views.
+    `names`, `widths` and `columns` are what a model knows of its views, in order: a dict is read by these names, and what
+    differs is refused. A 2-D array has neither names nor a shape: it may be the flattened rows of a tensor.
 
-    Raises
-    ------
-    TypeError, ValueError
-        Naming the view, what was found, and what is allowed.
+    Errors (TypeError, ValueError) name the view, what was found, and what is allowed.
     """
     tables, found = _named_tables(X, names)
     if widths is not None and len(tables) != len(widths):
