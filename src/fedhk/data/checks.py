@@ -1,4 +1,4 @@
-"""Checks of the arguments that splits, generators and metrics share: counts, numbers, labels, random states."""
+"""Checks of the arguments that splits, generators and metrics share: counts, numbers, labels."""
 
 from __future__ import annotations
 
@@ -10,10 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["RandomStateLike", "check_count", "check_generator", "check_labels", "check_number"]
-
-RandomStateLike = int | np.integer[Any] | np.random.Generator | np.random.RandomState | None
-"""What ``random_state`` may be."""
+__all__ = ["check_count", "check_labels", "check_number"]
 
 
 def check_count(value: Any, name: str, *, minimum: int = 1) -> int:
@@ -36,28 +33,10 @@ def check_number(
     raise ValueError(f"{name} must be a {'finite ' if finite else ''}number {allowed}, got {value!r}.")
 
 
-def check_generator(random_state: RandomStateLike) -> np.random.Generator:
-    """Make a generator of random numbers from what scikit-learn users pass as ``random_state``.
-
-    A generator is used as it is and moves on; a ``RandomState`` gives a seed and moves on; None asks the operating system
-    for a seed. NumPy's global state is neither read nor changed.
-    """
-    if random_state is None or isinstance(random_state, np.random.Generator):
-        return np.random.default_rng(random_state)
-    if isinstance(random_state, np.random.RandomState):
-        return np.random.default_rng(random_state.randint(2**32, size=4, dtype=np.uint32))
-    if isinstance(random_state, Integral) and not isinstance(random_state, bool) and random_state >= 0:
-        return np.random.default_rng(int(random_state))
-    raise ValueError(
-        f"random_state must be a whole number of at least 0, a numpy Generator, a numpy RandomState or None, "
-        f"got {random_state!r}."
-    )
-
-
 def check_labels(labels: Any, name: str) -> tuple[NDArray[np.intp], list[Hashable]]:
     """Encode a sequence of any hashable values as whole numbers: the place of each label among the distinct ones.
 
-    Returns these places, and the distinct labels: sorted where they can be compared, else in the order of their first row.
+    Returns the places, and the distinct labels: sorted where they can be compared, else in the order they came in.
     """
     if isinstance(labels, np.ndarray) and labels.ndim != 1:
         raise ValueError(f"{name} must be one-dimensional, got an array of shape {labels.shape}.")

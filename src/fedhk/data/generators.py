@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedhk._random import RandomStateLike, check_generator
 from fedhk._typing import FloatArray
-from fedhk.data.checks import RandomStateLike, check_count, check_generator, check_number
+from fedhk.data.checks import check_count, check_number
 from fedhk.data.dataset import MultiViewData, SiteTruth
 from fedhk.data.splits import draw_mix, site_names
 

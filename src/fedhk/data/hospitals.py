@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedhk.data.checks import RandomStateLike
+from fedhk._random import RandomStateLike
 from fedhk.data.dataset import MultiViewData, SiteTruth
 from fedhk.data.generators import make_sites
 

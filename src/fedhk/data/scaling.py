@@ -197,7 +197,6 @@ def make_reference(moments: Moments, scaling: Scaling, heat_coef: HeatCoef) -> R
         span=span,
         share=moments.rows / moments.total if moments.total > 0 else 0.0,
     )
-    mean_square = (
-        float(np.sum(moments.variance * moments.weight / scale**2)) / moments.rows if moments.rows > 0 else 0.0
-    )
+    squares = float(np.sum(moments.variance * moments.weight / scale**2))
+    mean_square = squares / moments.rows if moments.rows > 0 else 0.0
     return reference.rescaled(np.sqrt(mean_square)) if mean_square > 0 else reference

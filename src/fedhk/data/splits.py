@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
-from fedhk.data.checks import RandomStateLike, check_count, check_generator, check_labels, check_number
+from fedhk._random import RandomStateLike, check_generator
+from fedhk.data.checks import check_count, check_labels, check_number
 
 __all__ = ["site_names", "split_by_group", "split_dirichlet", "split_even", "split_views"]
 

@@ -128,12 +128,12 @@ def check_views(
 ) -> Views:
     """Check one site's views and describe them without copying what need not be copied.
 
-    `X` is a list, tuple or dict of tables, or one table: a 2-D NumPy array (also memory-mapped), a pandas or polars data
-    frame or a SciPy sparse matrix. NaN is a missing cell. An array of more dimensions is a tensor view: its rows are
-    flattened, last index fastest (C order). With `missing_views`, None is a view that is absent.
+    `X` is a list, tuple or dict of tables, or one table: a 2-D NumPy array (also memory-mapped), a pandas or polars
+    data frame or a SciPy sparse matrix. NaN is a missing cell. An array of more dimensions is a tensor view: its rows
+    are flattened, last index fastest (C order). With `missing_views`, None is a view that is absent.
 
-    `names`, `widths` and `columns` are what a model knows of its views, in order: a dict is read by these names, and what
-    differs is refused. A 2-D array has neither names nor a shape: it may be the flattened rows of a tensor.
+    `names`, `widths` and `columns` are what a model knows of its views, in order: a dict is read by these names, and
+    what differs is refused. A 2-D array has neither names nor a shape: it may be the flattened rows of a tensor.
 
     Errors (TypeError, ValueError) name the view, what was found, and what is allowed.
     """

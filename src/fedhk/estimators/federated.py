@@ -14,8 +14,8 @@ import numpy as np
 from sklearn.utils._param_validation import HasMethods, StrOptions
 
 from fedhk._options import Option
+from fedhk._random import check_generator
 from fedhk._records import Records
-from fedhk.data.checks import check_generator
 from fedhk.data.clients import check_clients
 from fedhk.data.views import Views, is_view_collection, shapes_by_view
 from fedhk.errors import DataError

@@ -9,8 +9,8 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
+from fedhk._random import check_generator
 from fedhk._typing import FloatArray
-from fedhk.data.checks import check_generator
 from fedhk.data.scaling import HeatCoef, Reference, Scaling
 from fedhk.data.views import check_views, is_view_collection
 from fedhk.embedding.diffusion import Diffusion

@@ -12,9 +12,9 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import Tags
 from sklearn.utils._param_validation import StrOptions
 
+from fedhk._random import check_generator
 from fedhk._records import Records
 from fedhk._typing import IntArray
-from fedhk.data.checks import check_generator
 from fedhk.data.views import check_views, is_view_collection
 from fedhk.estimators.base import (
     HeatKernelModel,

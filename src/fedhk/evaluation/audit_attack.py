@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from fedhk._random import RandomStateLike, check_generator
 from fedhk._typing import BoolArray, FloatArray
-from fedhk.data.checks import RandomStateLike, check_count, check_generator
+from fedhk.data.checks import check_count
 from fedhk.data.views import Views, check_views
 from fedhk.estimators.federated import SHARED
 from fedhk.estimators.heat_kernel_mvc import HeatKernelMVC

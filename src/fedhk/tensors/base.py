@@ -8,8 +8,9 @@ from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
 
+from fedhk._random import RandomStateLike, check_generator
 from fedhk._typing import FloatArray
-from fedhk.data.checks import RandomStateLike, check_count, check_generator
+from fedhk.data.checks import check_count
 from fedhk.tensors.factors import Factors
 from fedhk.tensors.limits import Limit, check_rank, largest_ranks
 from fedhk.tensors.problem import WeightedCenters
