@@ -23,10 +23,7 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
     target = Path(path)
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        _write_to_disk(handle, content)
         Path(temporary).replace(target)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
@@ -36,6 +33,10 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
 def write_secret(path: str | os.PathLike[str], content: bytes) -> None:
     """Write a file that only its owner can read, to disk before this returns; FileExistsError where there is one."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    _write_to_disk(handle, content)
+
+
+def _write_to_disk(handle: int, content: bytes) -> None:
     with os.fdopen(handle, "wb") as file:
         file.write(content)
         file.flush()
@@ -43,18 +44,9 @@ def write_secret(path: str | os.PathLike[str], content: bytes) -> None:
 
 
 def read_toml(path: Path, what: str, known: Collection[str], error_type: type[Exception]) -> dict[str, Any]:
-    """The content of a TOML file with known keys.
+    """The content of a TOML file with known keys; what is wrong is an error of this type.
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-    what : str
-        What it is, for errors, such as "The policy".
-    known : collection of str
-        The keys that it may have.
-    error_type : type
-        What is raised if it is not there, is no TOML, or has other keys.
+    `what` says what the file is, for errors, such as "The policy".
     """
     try:
         content = tomllib.loads(path.read_text("utf-8"))
@@ -62,8 +54,7 @@ def read_toml(path: Path, what: str, known: Collection[str], error_type: type[Ex
         raise error_type(f"{what} {str(path)!r} cannot be read: {error.strerror}.") from error
     except ValueError as error:
         raise error_type(f"{what} {str(path)!r} is no TOML: {error}") from error
-    unknown = sorted(content.keys() - set(known))
-    if unknown:
+    if unknown := sorted(content.keys() - set(known)):
         raise error_type(f"{what} {str(path)!r} has unknown {unknown}; known are {', '.join(known)}.")
     return content
 

@@ -2,8 +2,7 @@
 
 from fedhk.data.dataset import MultiViewData, SiteTruth
 from fedhk.data.digits import load_multiview_digits
-from fedhk.data.generators import make_sites, make_two_view_shapes
-from fedhk.data.hospitals import make_hospitals
+from fedhk.data.generators import make_hospitals, make_sites, make_two_view_shapes
 from fedhk.data.splits import split_by_group, split_dirichlet, split_even, split_views
 
 __all__ = [

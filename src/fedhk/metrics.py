@@ -55,9 +55,8 @@ def matched_accuracy(labels_true: Any, labels_pred: Any) -> float:
         raise ValueError(
             f"labels_true and labels_pred must have as many rows, got {classes.size} and {clusters.size} labels."
         )
-    shape = len(class_names), len(cluster_names)
-    contingency = np.bincount(np.ravel_multi_index((classes, clusters), shape), minlength=shape[0] * shape[1])
-    contingency = contingency.reshape(shape)
+    contingency = np.zeros((len(class_names), len(cluster_names)), dtype=np.intp)
+    np.add.at(contingency, (classes, clusters), 1)
     matched = linear_sum_assignment(contingency, maximize=True)
     return float(contingency[matched].sum() / classes.size)
 
@@ -149,18 +148,28 @@ def xie_beni(
     0.01
     """
     mu = _check_memberships(memberships)
-    m = check_number(fuzzifier, "fuzzifier", minimum=1.0)
-    rows, means = _check_views_and_centers(views, centers, mu.shape)
-    weights = _check_view_weights(view_weights, len(rows))
-    separation = float(np.min(sum(w * pdist(mean, "sqeuclidean") for w, mean in zip(weights, means, strict=True))))
-    if separation == 0.0:
-        return float("inf")
-    powers = mu**m
-    scatter = 0.0
-    for weight, row, mean in zip(weights.tolist(), rows, means, strict=True):
-        if row is not None:
-            scatter += weight * _scatter(row, mean, powers)
-    return scatter / (len(mu) * separation)
+    powers = mu ** check_number(fuzzifier, "fuzzifier", minimum=1.0)
+    if mu.shape[1] < 2:
+        raise ValueError(f"memberships must have at least 2 clusters for a separation, got {mu.shape[1]}.")
+    view_list, center_list = _as_list(views), _as_list(centers)
+    if len(view_list) != len(center_list) or not view_list:
+        raise ValueError(
+            "views and centers must be as many, and at least one view is needed, got "
+            f"{len(view_list)} views and {len(center_list)} centers."
+        )
+    weights = _check_view_weights(view_weights, len(view_list))
+    between, scatter = np.zeros(1), 0.0
+    for h, (view, center, weight) in enumerate(zip(view_list, center_list, weights.tolist(), strict=True)):
+        means = _as_matrix(center, f"centers[{h}]")
+        if not np.isfinite(means).all():
+            raise ValueError(f"centers[{h}] must be finite, got {means[~np.isfinite(means)][0]}.")
+        if len(means) != mu.shape[1]:
+            raise ValueError(f"centers[{h}] has {len(means)} clusters, but memberships has {mu.shape[1]}.")
+        between = between + weight * pdist(means, "sqeuclidean")
+        if view is not None:
+            scatter += weight * _scatter(_check_view(view, h, (len(mu), means.shape[1])), means, powers)
+    separation = float(np.min(between))
+    return float("inf") if separation == 0.0 else scatter / (len(mu) * separation)
 
 
 def _scatter(view: FloatArray, centers: FloatArray, powers: FloatArray) -> float:
@@ -185,43 +194,16 @@ def _check_memberships(memberships: ArrayLike) -> FloatArray:
     return mu
 
 
-def _check_views_and_centers(
-    views: Any, centers: Any, shape: tuple[int, ...]
-) -> tuple[list[FloatArray | None], list[FloatArray]]:
-    """Pair the views with their centres and compare every shape with that of the memberships."""
-    n_samples, n_clusters = shape
-    if n_clusters < 2:
-        raise ValueError(f"memberships must have at least 2 clusters for a separation, got {n_clusters}.")
-    view_list, center_list = _as_list(views), _as_list(centers)
-    if len(view_list) != len(center_list):
+def _check_view(view: Any, h: int, shape: tuple[int, int]) -> FloatArray:
+    rows = _as_matrix(view, f"views[{h}]")
+    if rows.shape != shape:
         raise ValueError(
-            f"views and centers must be as many, got {len(view_list)} views and {len(center_list)} centers."
+            f"views[{h}] has shape {rows.shape}, but memberships has {shape[0]} rows and centers[{h}] has "
+            f"{shape[1]} features."
         )
-    if not view_list:
-        raise ValueError("views must hold at least one view, got an empty list.")
-    rows, means = [], []
-    for h, (view, center) in enumerate(zip(view_list, center_list, strict=True)):
-        mean = _as_matrix(center, f"centers[{h}]")
-        row = None if view is None else _as_matrix(view, f"views[{h}]")
-        if not np.isfinite(mean).all():
-            raise ValueError(f"centers[{h}] must be finite, got {mean[~np.isfinite(mean)][0]}.")
-        if mean.shape[0] != n_clusters:
-            raise ValueError(f"centers[{h}] has {mean.shape[0]} clusters, but memberships has {n_clusters}.")
-        if row is not None:
-            _check_view(row, h, n_samples, mean.shape[1])
-        rows.append(row)
-        means.append(mean)
-    return rows, means
-
-
-def _check_view(view: FloatArray, h: int, n_samples: int, n_features: int) -> None:
-    if view.shape != (n_samples, n_features):
-        raise ValueError(
-            f"views[{h}] has shape {view.shape}, but memberships has {n_samples} rows and centers[{h}] has "
-            f"{n_features} features."
-        )
-    if np.isinf(view).any():
-        raise ValueError(f"views[{h}] must be finite or NaN, got {view[np.isinf(view)][0]}.")
+    if np.isinf(rows).any():
+        raise ValueError(f"views[{h}] must be finite or NaN, got {rows[np.isinf(rows)][0]}.")
+    return rows
 
 
 def _check_view_weights(view_weights: ArrayLike | None, n_views: int) -> FloatArray:

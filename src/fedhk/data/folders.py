@@ -6,7 +6,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -82,7 +82,11 @@ class Federation:
     def doubts(self) -> list[str]:
         """What may be read otherwise than it was meant, a sentence each."""
         found = []
-        unpaired = [name for name, site in self.sites.items() if site.ids is None and _n_views(site) > 1]
+        unpaired = [
+            name
+            for name, site in self.sites.items()
+            if site.ids is None and sum(view is not None for view in site.views.values()) > 1
+        ]
         if unpaired:
             found.append(f"no column {ID!r} at {listed(unpaired)}: rows of its views are paired by their order.")
         for view in self.columns:
@@ -91,10 +95,6 @@ class Federation:
             if meant := get_close_matches(view, lacked, 1, 0.75):
                 found.append(f"view {view!r} is only at {listed(holders)}, where there is no {meant[0]!r}: is it that?")
         return found
-
-
-def _n_views(site: SiteData) -> int:
-    return sum(view is not None for view in site.views.values())
 
 
 def read_federation(folder: str | os.PathLike[str]) -> Federation:
@@ -132,25 +132,10 @@ def read_federation(folder: str | os.PathLike[str]) -> Federation:
 
 
 def read_site(folder: str | os.PathLike[str], expected: Columns | None = None) -> SiteData:
-    """Read the folder of one site.
+    """Read the folder of one site, which has one file per view and the name of the site.
 
-    Parameters
-    ----------
-    folder : path
-        It has one file per view.
-    expected : dict of str to sequence of str, or None
-        The views and columns of a federation or a model. The site may lack some of the views, but has no others.
-        By default, what the folder has.
-
-    Returns
-    -------
-    SiteData
-        Named after the folder, with views and columns in the order of ``expected``.
-
-    Raises
-    ------
-    DataError
-        Naming the site, the file, what is wrong and what is allowed.
+    `expected` are the views of a federation or a model, with their columns, in order: the site may lack some of them, but
+    has no others. Without it, the views are what the folder has. A DataError says what is wrong and what is allowed.
     """
     root = Path(os.path.abspath(folder))
     tables = _site_tables(root)
@@ -273,21 +258,20 @@ def _common_columns(tables: Mapping[str, Mapping[str, Table]]) -> dict[str, tupl
 
 def _assemble(name: str, tables: Mapping[str, Table], columns: dict[str, tuple[str, ...] | None]) -> SiteData:
     """One site with all views of the federation, columns and rows in common order."""
-    ordered = {view: _with_columns(table, columns[view]) for view, table in tables.items()}
-    ids, aligned = _align(name, ordered)
+    values = {}
+    for view, table in tables.items():
+        wanted, values[view] = columns[view], table.values
+        if wanted is not None and table.columns not in (None, wanted):
+            place = {column: i for i, column in enumerate(table.columns)}
+            values[view] = np.ascontiguousarray(table.values[:, [place[column] for column in wanted]])
+    ids, aligned = _align(name, tables, values)
     return SiteData(name, {view: aligned.get(view) for view in columns}, ids, columns)
 
 
-def _with_columns(table: Table, columns: tuple[str, ...] | None) -> Table:
-    if columns is None or table.columns in (None, columns):
-        return table
-    place = {column: i for i, column in enumerate(table.columns)}
-    return replace(table, values=np.ascontiguousarray(table.values[:, [place[column] for column in columns]]))
-
-
-def _align(name: str, tables: Mapping[str, Table]) -> tuple[NDArray[Any] | None, dict[str, FloatArray]]:
+def _align(
+    name: str, tables: Mapping[str, Table], values: dict[str, FloatArray]
+) -> tuple[NDArray[Any] | None, dict[str, FloatArray]]:
     """Rows of all views in the order of their first appearance; NaN where a view lacks a row."""
-    values = {view: table.values for view, table in tables.items()}
     known = [table.ids for table in tables.values() if table.ids is not None]
     if not known:
         lengths = {view: len(table) for view, table in values.items()}
@@ -307,16 +291,8 @@ def _align(name: str, tables: Mapping[str, Table]) -> tuple[NDArray[Any] | None,
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
     places = np.split(rank[code], np.cumsum([len(ids) for ids in known])[:-1])
-    aligned = {
-        view: _spread(table, place, len(order)) for (view, table), place in zip(values.items(), places, strict=True)
-    }
-    return distinct[order], aligned
-
-
-def _spread(values: FloatArray, place: NDArray[np.intp], n_rows: int) -> FloatArray:
-    """Rows put where they belong among ``n_rows``."""
-    if len(place) == n_rows and np.array_equal(place, np.arange(n_rows)):
-        return values
-    spread = np.full((n_rows, *values.shape[1:]), np.nan, dtype=values.dtype)
-    spread[place] = values
-    return spread
+    for (view, rows), place in zip(values.items(), places, strict=True):
+        if not np.array_equal(place, np.arange(len(order))):
+            values[view] = np.full((len(order), *rows.shape[1:]), np.nan, dtype=rows.dtype)
+            values[view][place] = rows
+    return distinct[order], values

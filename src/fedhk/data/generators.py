@@ -1,4 +1,4 @@
-"""Made-up multi-view data: the predecessor's two-view shapes, and sites that differ in stated ways."""
+"""Made-up multi-view data: the predecessor's two-view shapes, sites that differ in stated ways, and six hospitals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,13 @@ from fedhk.data.checks import check_count, check_number
 from fedhk.data.dataset import MultiViewData, SiteTruth
 from fedhk.data.splits import draw_mix, site_names
 
-__all__ = ["make_sites", "make_two_view_shapes"]
+__all__ = ["make_hospitals", "make_sites", "make_two_view_shapes"]
+
+# Names in the order of the alphabet, in which folders are read.
+HOSPITALS = ("athens", "bergen", "cairo", "dublin", "evora", "florence")
+MISSING_VIEWS = {"bergen": "lab", "evora": "scan"}
+VIEW_WIDTHS = {"ecg": 8, "lab": 6, "scan": 4}
+N_DISEASES = 4
 
 
 def make_two_view_shapes(n_samples: int = 10_000, random_state: RandomStateLike = None) -> MultiViewData:
@@ -208,7 +214,7 @@ def make_sites(
 def _draw_rows(
     truth: SiteTruth, sizes: dict[str, int], present: dict[str, NDArray[np.bool_]], rng: np.random.Generator
 ) -> MultiViewData:
-    """Draw the rows of every site, then stack them with NaN for the views that a site lacks."""
+    """Draw the rows of every site, in the views that it has."""
     sites: dict[str, list[Any]] = {}
     labels = {}
     for site, size in sizes.items():
@@ -219,12 +225,21 @@ def _draw_rows(
             for centers, factor, offset in seen_as
         ]
         sites[site] = [view if here else None for view, here in zip(views, present[site], strict=True)]
-    stacked = [
-        np.vstack([np.full((sizes[site], d), np.nan) if sites[site][h] is None else sites[site][h] for site in sites])
-        for h, d in enumerate(centers.shape[1] for centers in truth.centers)
+    widths = {f"view-{h}": centers.shape[1] for h, centers in enumerate(truth.centers)}
+    return _pool(sites, labels, truth, widths)
+
+
+def _pool(
+    sites: dict[str, list[Any]], labels: dict[str, NDArray[np.intp]], truth: SiteTruth, widths: dict[str, int]
+) -> MultiViewData:
+    """Stack the rows of all sites, with NaN for the views that a site lacks."""
+    views = [
+        np.vstack(
+            [np.full((len(labels[site]), d), np.nan) if sites[site][h] is None else sites[site][h] for site in sites]
+        )
+        for h, d in enumerate(widths.values())
     ]
-    view_names = tuple(f"view-{h}" for h in range(len(stacked)))
-    return MultiViewData(stacked, np.concatenate(list(labels.values())), view_names, sites, labels, truth)
+    return MultiViewData(views, np.concatenate(list(labels.values())), tuple(widths), sites, labels, truth)
 
 
 def _site_sizes(n_sites: int, n_samples: int, size_spread: float, rng: np.random.Generator) -> list[int]:
@@ -252,3 +267,45 @@ def _check_widths(n_features: Any) -> list[int]:
     if not widths:
         raise ValueError(f"n_features must give the width of at least one view, got {n_features!r}.")
     return [check_count(width, f"n_features[{h}]") for h, width in enumerate(widths)]
+
+
+def make_hospitals(n_samples: int = 1250, random_state: RandomStateLike = 0) -> MultiViewData:
+    """Make patients of six hospitals that differ in size, in class mix and in how they measure; two lack a view.
+
+    Parameters
+    ----------
+    n_samples : int, default=1250
+        Mean number of rows of a hospital.
+    random_state : int, numpy.random.Generator, numpy.random.RandomState or None, default=0
+        What everything is drawn with. `fedhk demo` shows the first draw, 0, not the best.
+
+    Returns
+    -------
+    MultiViewData
+        Four diseases in the views "ecg" (8 features), "lab" (6) and "scan" (4). "bergen" has no "lab" and "evora" no
+        "scan". Rows come in no order.
+
+    Examples
+    --------
+    >>> from fedhk.datasets import make_hospitals
+    >>> data = make_hospitals(100)
+    >>> data
+    MultiViewData(600 rows, 4 classes, 6 sites, views: ecg (8), lab (6), scan (4))
+    >>> [view is None for view in data.sites["bergen"]]
+    [False, True, False]
+    """
+    drawn = make_sites(
+        len(HOSPITALS), n_samples, N_DISEASES, VIEW_WIDTHS.values(), shift=1.2, class_mix=1.5, random_state=random_state
+    )
+    sites: dict[str, list[Any]] = _rename(drawn.sites)
+    for name, view in MISSING_VIEWS.items():
+        sites[name][list(VIEW_WIDTHS).index(view)] = None
+    labels, truth = _rename(drawn.site_labels), drawn.truth
+    assert truth is not None  # noqa: S101 - make_sites says how sites differ
+    known = SiteTruth(truth.centers, _rename(truth.shift), _rename(truth.scale), _rename(truth.class_mix))
+    return _pool(sites, labels, known, VIEW_WIDTHS)
+
+
+def _rename(by_site: Any) -> dict[str, Any]:
+    """Give the sites of `make_sites` the names of hospitals."""
+    return dict(zip(HOSPITALS, by_site.values(), strict=True))

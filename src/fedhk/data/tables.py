@@ -23,9 +23,9 @@ from fedhk.errors import DataError
 
 __all__ = ["ID", "READERS", "Table", "file_content", "file_error", "listed", "read_tables", "shape_text"]
 
+# The column, or the array in an npz file, that says which row is whose; and names that look as if they said it too.
 ID = "id"
 NAMED_LIKE_IDS = re.compile(r"([_\W]id|Id|ID|^(mrn|uid|uuid|pid|subject|patient))$")
-"""The column, or the array in an npz file, that says which row is whose."""
 
 MISSING_TEXTS = ["", "NA", "N/A", "null", "NULL", "None"]
 TRUTH_TEXTS = {"true": 1.0, "True": 1.0, "TRUE": 1.0, "false": 0.0, "False": 0.0, "FALSE": 0.0}
@@ -33,27 +33,13 @@ TRUTH_TEXTS = {"true": 1.0, "True": 1.0, "TRUE": 1.0, "false": 0.0, "False": 0.0
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """One view of one site, as its file has it.
-
-    Parameters
-    ----------
-    view : str
-        What the view is called.
-    values : ndarray, shape (n_rows, n_features), or more dimensions for a tensor view
-        float32 if every column is, else float64; NaN is a missing cell.
-    ids : ndarray of int64 or str, shape (n_rows,), or None
-        Whose the rows are, each once.
-    columns : tuple of str, or None
-        The names of the features, where the file has names.
-    source : Path
-        The file, in a folder that has the name of the site.
-    """
+    """One view of one site, as its file has it."""
 
     view: str
-    values: FloatArray
-    ids: NDArray[Any] | None
-    columns: tuple[str, ...] | None
-    source: Path
+    values: FloatArray  # a table, or a tensor; float32 if every column is, else float64; NaN is a missing cell
+    ids: NDArray[Any] | None  # whose the rows are, int64 or str, each once
+    columns: tuple[str, ...] | None  # the names of the features, where the file has names
+    source: Path  # the file, in a folder that has the name of the site
 
     def difference(self, columns: Sequence[str] | None, shape: tuple[int, ...] | None) -> str:
         """How the columns differ from those wanted, whatever their order; empty if they do not.
@@ -76,18 +62,14 @@ class Table:
 
 
 def read_tables(path: Path) -> list[Table]:
-    """Read a file: one view, or as many as an h5mu file has modalities.
-
-    Raises
-    ------
-    DataError
-        Naming the site, the file, what is wrong and what is allowed.
-    """
+    """Read a file: one view, or as many as an h5mu file has modalities. Errors name site, file and fault."""
     try:
         return READERS[path.suffix.lower()](path)
     except DataError:
         raise
     except (Exception, pl.exceptions.PanicException) as error:  # whatever a parser makes of damaged bytes
+        if "allow_pickle" in str(error):
+            raise file_error(path, "holds Python objects, which are never loaded; save an array of numbers.") from error
         cause = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
         raise file_error(path, f"cannot be read; is it damaged or half-written? ({cause})") from error
 
@@ -121,10 +103,7 @@ def _read_csv(path: Path) -> list[Table]:
     first = content.split(b"\n", 1)[0].decode("utf-8-sig").rstrip("\r")
     header = next(csv.reader([first]), [])
     if separator := next((mark for mark in (";", "\t") if first.count(mark) > first.count(",")), None):
-        fault = (
-            f"its cells are separated by {separator!r}; in a csv file they are separated by ',', and numbers have '.'."
-        )
-        raise file_error(path, fault)
+        raise file_error(path, f"cells are separated by {separator!r}; in a csv file it is ',', and numbers have '.'.")
     repeated = [name for name, count in Counter(header).items() if count > 1]
     if repeated:
         raise file_error(path, f"columns {listed(repeated)} appear more than once; names must differ.")
@@ -154,7 +133,7 @@ def _short_line(content: bytes, n_columns: int) -> int | None:
 
 def _read_npy(path: Path) -> list[Table]:
     with path.open("rb") as file:
-        array = _never_unpickled(lambda: np.lib.format.read_array(file, allow_pickle=False), path)
+        array = np.lib.format.read_array(file, allow_pickle=False)
     return [Table(path.stem, check_numbers(array, path), None, None, path)]
 
 
@@ -166,8 +145,8 @@ def _read_npz(path: Path) -> list[Table]:
         if "data" not in names and len(names) != 1:
             raise file_error(path, f"holds arrays {listed(names)}; one array, or one named 'data', is needed.")
         name = "data" if "data" in names else names[0]
-        values = check_numbers(_never_unpickled(lambda: file[name], path), path)
-        ids = _never_unpickled(lambda: file[ID], path) if ID in file.files else None
+        values = check_numbers(np.asarray(file[name]), path)
+        ids = np.asarray(file[ID]) if ID in file.files else None
         columns = file["columns"] if "columns" in file.files else None
     if columns is not None and values.ndim > 2:
         raise file_error(path, f"has 'columns', but its values of shape {values.shape} are a tensor: leave them out.")
@@ -210,15 +189,6 @@ READERS: dict[str, Callable[[Path], list[Table]]] = {
     ".h5mu": _read_h5mu,
 }
 """What reads a file, by the end of its name."""
-
-
-def _never_unpickled(load: Callable[[], Any], path: Path) -> NDArray[Any]:
-    try:
-        return np.asarray(load())
-    except ValueError as error:
-        if "pickle" in str(error):
-            raise file_error(path, "holds Python objects, which are never loaded; save an array of numbers.") from error
-        raise
 
 
 def check_numbers(array: NDArray[Any], path: Path, what: str = "") -> FloatArray:
