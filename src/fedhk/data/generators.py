@@ -17,7 +17,7 @@ from fedhk.data.splits import draw_mix, site_names
 
 __all__ = ["make_hospitals", "make_sites", "make_two_view_shapes"]
 
-# Names in the order of the alphabet, in which folders are read.
+# The sites of `make_hospitals`, in the order of the alphabet, in which folders are read.
 HOSPITALS = ("athens", "bergen", "cairo", "dublin", "evora", "florence")
 MISSING_VIEWS = {"bergen": "lab", "evora": "scan"}
 VIEW_WIDTHS = {"ecg": 8, "lab": 6, "scan": 4}
