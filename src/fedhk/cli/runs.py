@@ -14,7 +14,7 @@ from fedhk._version import __version__
 from fedhk.cli.algorithms import Outcome
 from fedhk.cli.config import Config
 from fedhk.cli.console import OutputExistsError, to_json
-from fedhk.data.named import LABELS, SITES, write_results
+from fedhk.data.named import LABELS, SITES, write_labels
 
 MODEL, CONFIG, SUMMARY, HISTORY = "model.safetensors", "config.toml", "summary.json", "history"
 EVALUATION, LEDGER = "evaluation.csv", "ledger"
@@ -108,7 +108,8 @@ def write_run(
     outcome.model.save(folder / MODEL)
     for site, model in outcome.site_models.items():
         clusters = outcome.labels[site], outcome.certainty[site], outcome.global_labels[site]
-        write_results(folder, site, model, outcome.sites[site].ids, clusters)
+        model.save(folder / SITES / f"{site}.safetensors")
+        write_labels(folder / LABELS / f"{site}.parquet", outcome.sites[site].ids, *clusters)
     flat = [r | ({"refused": to_json(r["refused"])} if "refused" in r else {}) for r in outcome.history]
     pl.DataFrame(flat).write_parquet(folder / f"{HISTORY}.parquet")
     (folder / f"{HISTORY}.json").write_text(to_json(outcome.history) + "\n", "utf-8")

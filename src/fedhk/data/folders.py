@@ -135,7 +135,7 @@ def read_site(folder: str | os.PathLike[str], expected: Columns | None = None) -
     """Read the folder of one site, which has one file per view and the name of the site.
 
     `expected` are the views of a federation or a model, with their columns, in order: the site may lack some of them,
-    but has no others. Without it, the views are what the folder has. A DataError says what is wrong and what is allowed.
+    but has no others. Without it, views are what the folder has. A DataError says what is wrong and what is allowed.
     """
     root = Path(os.path.abspath(folder))
     tables = _site_tables(root)

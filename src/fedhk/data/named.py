@@ -40,20 +40,6 @@ def named_views(site: SiteData) -> dict[str, NamedTable | None]:
     }
 
 
-def write_results(
-    folder: Path,
-    site: str,
-    model: Any,
-    ids: NDArray[Any] | None,
-    clusters: tuple[NDArray[Any], NDArray[Any], NDArray[Any]],
-) -> None:
-    """A site's own model and its clusters (labels, certainty, global labels), into a run folder."""
-    for part in (SITES, LABELS):
-        (folder / part).mkdir(exist_ok=True)
-    model.save(folder / SITES / f"{site}.safetensors")
-    write_labels(folder / LABELS / f"{site}.parquet", ids, *clusters)
-
-
 def write_labels(
     path: Path, ids: NDArray[Any] | None, labels: NDArray[Any], certainty: NDArray[Any], global_labels: NDArray[Any]
 ) -> None:
