@@ -87,7 +87,9 @@ def second_moments(rows: Rows, directions: FloatArray, radius: float) -> FloatAr
         first += y.sum(axis=0)
         second += y.T @ y
     unit = radius if np.isfinite(radius) else 1.0
-    return np.concatenate([[unit**2 * count], unit * first, _flat(second)])
+    flat = second * np.sqrt(2)
+    np.fill_diagonal(flat, np.diag(second))
+    return np.concatenate([[unit**2 * count], unit * first, flat[np.triu_indices(p)]])
 
 
 def read_second_moments(vector: FloatArray, width: int, radius: float) -> tuple[float, FloatArray, FloatArray]:
@@ -112,14 +114,7 @@ def leading_grid(mean: FloatArray, covariance: FloatArray, directions: FloatArra
     return Grid(directions @ mean, directions @ leading, deviations, min(bins, 32))
 
 
-def _flat(second: FloatArray) -> FloatArray:
-    scaled = second * np.sqrt(2)
-    np.fill_diagonal(scaled, np.diag(second))
-    return np.asarray(scaled[np.triu_indices(len(second))])
-
-
 def _blocks(rows: Rows) -> Iterator[FloatArray]:
-    return (
-        joint_rows(take(rows, np.arange(start, min(start + BLOCK_ROWS, rows.n_rows)))).astype(np.float64)
-        for start in range(0, rows.n_rows, BLOCK_ROWS)
-    )
+    """The rows in model units, some at a time."""
+    for start in range(0, rows.n_rows, BLOCK_ROWS):
+        yield joint_rows(take(rows, np.arange(start, min(start + BLOCK_ROWS, rows.n_rows)))).astype(np.float64)

@@ -49,21 +49,21 @@ class Settings:
         With given centres nothing is drawn, so that what "auto" would choose from a start is the plain value: equal
         view weights, and the fuzzifier of well separated clusters.
         """
-        n_views = len(references)
-        weights = np.ones(n_views) if isinstance(self.view_weights, str) else np.array(self.view_weights)
-        centers: tuple[FloatArray, ...]
+        shares = np.ones(len(references))
+        if self.learn_weights:  # only learned weights must know that a view is rare
+            shares = np.array([reference.share for reference in references])
+        weights = np.ones(len(references)) if isinstance(self.view_weights, str) else np.array(self.view_weights)
         if isinstance(self.init, str):
-            centers = tuple(np.zeros((self.n_clusters, reference.width)) for reference in references)
+            centers = [np.zeros((self.n_clusters, reference.width)) for reference in references]
         else:
-            centers = tuple(r.to_model(values) for r, values in zip(references, self.init, strict=True))
+            centers = [r.to_model(values) for r, values in zip(references, self.init, strict=True)]
         return Parameters(
-            centers=centers,
+            centers=tuple(centers),
             view_weights=weights / weights.sum(),
             heat_time=self.heat_time,
             fuzzifier=1.0 + 1.0 / LEAST_POWER if self.fuzzifier is None else self.fuzzifier,
             view_exponent=self.view_exponent,
-            # only learned weights must know that a view is rare
-            view_shares=np.array([reference.share if self.learn_weights else 1.0 for reference in references]),
+            view_shares=shares,
         )
 
     def given_start(self, references: Sequence[Reference], names: Sequence[str]) -> Parameters:
