@@ -53,6 +53,7 @@ class Settings:
         if self.learn_weights:  # only learned weights must know that a view is rare
             shares = np.array([reference.share for reference in references])
         weights = np.ones(len(references)) if isinstance(self.view_weights, str) else np.array(self.view_weights)
+        centers: list[FloatArray]
         if isinstance(self.init, str):
             centers = [np.zeros((self.n_clusters, reference.width)) for reference in references]
         else:
