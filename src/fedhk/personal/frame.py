@@ -88,9 +88,10 @@ class _Trial:
 
 
 def choose_calibration(search: Search, shares: tuple[float, float] | None) -> tuple[Calibration, Parameters, Rows]:
-    """Choose the calibration under which clusters explain most; with given shares of mean and spread, its offsets.
+    """Choose the calibration under which clusters explain most.
 
-    Besides gives the start that goes with it, whose centres are free, and the candidates of all sites, calibrated.
+    Where shares of mean and spread are given, only its offsets are chosen. Also gives the start that goes with it,
+    whose centres are free, and the candidates of all sites, calibrated.
 
     Where sites differ by more than clusters do, clusters become sites: they explain much and mean nothing. Such a
     solution is recognised by how well its clusters tell the sites apart, and left out.
@@ -117,8 +118,8 @@ def choose_embedding_calibration(
 ) -> tuple[tuple[Calibration, ...], Rows]:
     """Choose how sites bring their rows to one space before they are embedded; () where they measure alike.
 
-    Whether they do is decided by `choose_calibration`; what is then taken out is `EMBEDDING_SHARES`. Besides gives the
-    candidates of all sites, calibrated.
+    Whether they measure alike is decided by `choose_calibration`; if not, `EMBEDDING_SHARES` are taken out. Also gives
+    the candidates of all sites, calibrated.
     """
     if shares is None:
         found, _, _ = choose_calibration(search, None)

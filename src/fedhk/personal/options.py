@@ -80,8 +80,6 @@ class Personal(Option, ABC):
             local = replace(local, references=calibrated.references)
         rows = local.rows(views)
         own = self.fit_rows(SiteInputs(local, rows, calibrations, summaries, site, learn_weights, workers))
-        if own.rows is not rows:  # the site reads its rows on a scale of its own
-            local = replace(local, references=own.rows.references)
         with Passes(own.rows, common.n_clusters, workers) as scan:
             memberships, labels, objective = global_outcome = scan.assign(own.parameters)
         if own.parameters is not common or own.rows is not rows:
@@ -91,16 +89,11 @@ class Personal(Option, ABC):
         if Shift.name in shares and any(calibration.shift > 0 for calibration in calibrations):
             # most of the offset is taken out already: what is reported is how much the site differs as a whole
             shares[Shift.name] = measure_offset_share(Rows(views, model.references), common, labels)
-        return SiteOutcome(
-            replace(local, parameters=own.parameters),
-            labels,
-            memberships,
-            global_outcome[1],
-            objective,
-            own.center_distance,
-            own.view_distance,
-            shares,
-        )
+        found = replace(local, parameters=own.parameters)
+        if own.rows is not rows:  # the site reads its rows on a scale of its own
+            found = replace(found, references=own.rows.references)
+        terms = objective, own.center_distance, own.view_distance
+        return SiteOutcome(found, labels, memberships, global_outcome[1], *terms, shares)
 
 
 @dataclass(frozen=True)
