@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -22,37 +22,41 @@ def attack_halves(
 ) -> MembershipAttack:
     """Fit `EFKMVC` to half of the rows of every site and attack the model.
 
-    Parameters
-    ----------
-    sites : mapping of str to mapping of str to NamedTable or None
-        The sites, by name and view.
-    n_clusters : int
-        Number of clusters.
-    privacy : DifferentialPrivacy or None
-        The budget of the model, and of the models that the attacker fits to learn from.
-    **options
-        Options of `membership_attack`; its `random_state` decides on the halves and the fits too.
+    The attacker's models have the same budget. `options` are those of `membership_attack`; its `random_state` decides
+    on the halves and the fits too.
     """
     seed = int(options["random_state"])
+    model = EFKMVC(n_clusters, privacy=privacy, random_state=seed)
     inside, outside = split_rows(sites, seed)
-    model = EFKMVC(n_clusters, privacy=privacy, random_state=seed).fit(inside)
-    fit = None if privacy is None else _make_shadow_fit(n_clusters, privacy, len(inside), seed)
-    return membership_attack(model, pool_rows(inside), pool_rows(outside), fit=fit, **options)
+
+    def fit_shadow(views: dict[str, Any]) -> Any:
+        """Fit a model with noise: as many sites, each with its own noise."""
+        parts = {name: np.array_split(table, len(inside)) for name, table in views.items()}
+        shadow_sites = {str(i): {name: tables[i] for name, tables in parts.items()} for i in range(len(inside))}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # said once, of the model itself
+            return EFKMVC(n_clusters, privacy=privacy, random_state=seed).fit(shadow_sites)
+
+    fit = None if privacy is None else fit_shadow
+    return membership_attack(model.fit(inside), pool_rows(inside), pool_rows(outside), fit=fit, **options)
 
 
 def split_rows(sites: Mapping[str, Tables], seed: int) -> tuple[dict[str, Tables], dict[str, Tables]]:
     """Split the rows of every site into two halves by chance; of an odd number the first has one more."""
     generator = np.random.default_rng(seed)
-    halves: tuple[dict[str, Tables], dict[str, Tables]] = ({}, {})
+    first, second = {}, {}
     for site, tables in sites.items():
         order = generator.permutation(count_rows(tables))
         cut = -(-len(order) // 2)
-        for half, rows in zip(halves, (np.sort(order[:cut]), np.sort(order[cut:])), strict=True):
-            half[site] = {
-                name: None if table is None else NamedTable(table.values[rows], table.columns)
-                for name, table in tables.items()
-            }
-    return halves
+        first[site], second[site] = (take_rows(tables, np.sort(half)) for half in (order[:cut], order[cut:]))
+    return first, second
+
+
+def take_rows(tables: Tables, rows: Any) -> Tables:
+    """Take some rows of a site."""
+    return {
+        name: None if table is None else NamedTable(table.values[rows], table.columns) for name, table in tables.items()
+    }
 
 
 def pool_rows(sites: Mapping[str, Tables]) -> dict[str, NamedTable | None]:
@@ -74,18 +78,3 @@ def pool_rows(sites: Mapping[str, Tables]) -> dict[str, NamedTable | None]:
 def count_rows(tables: Tables) -> int:
     """Count the rows of a site."""
     return next(table.shape[0] for table in tables.values() if table is not None)
-
-
-def _make_shadow_fit(
-    n_clusters: int, privacy: DifferentialPrivacy, n_sites: int, seed: int
-) -> Callable[[dict[str, Any]], Any]:
-    """Make the function by which the attacker fits models with noise: as many sites, each with its own noise."""
-
-    def fit(views: dict[str, Any]) -> Any:
-        parts = {name: np.array_split(table, n_sites) for name, table in views.items()}
-        sites = {str(i): {name: tables[i] for name, tables in parts.items()} for i in range(n_sites)}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # said once, of the model itself
-            return EFKMVC(n_clusters, privacy=privacy, random_state=seed).fit(sites)
-
-    return fit

@@ -13,11 +13,11 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtri
 
 from fedhk._typing import FloatArray
 from fedhk.data.checks import check_count
-from fedhk.evaluation.audit_attack import membership_attack
-from fedhk.evaluation.audit_bounds import clopper_pearson, separation
+from fedhk.evaluation.audit_attack import check_confidence, clopper_pearson, membership_attack
 from fedhk.evaluation.audit_worlds import PHASES, worst_worlds
 from fedhk.privacy.accounting import epsilon_of
 from fedhk.privacy.mechanism import DifferentialPrivacy
@@ -30,41 +30,30 @@ FEWEST_RELEASES = 100
 # By how much sums in floating point may exceed a bound that is attained.
 ROUNDING = 1e-6
 
+# Thresholds that are compared, by how large a share of the scores is below them.
+THRESHOLDS = np.concatenate([np.geomspace(1e-3, 0.1, 12), np.linspace(0.15, 0.85, 15), 1 - np.geomspace(0.1, 1e-3, 12)])
+
 
 @dataclass(frozen=True)
 class ReleaseAudit:
-    """What an audit of releases showed.
+    """What an audit of releases showed."""
 
-    Parameters
-    ----------
-    phases : tuple of str
-        What was released, one number of exchanges per release.
-    stated : float
-        Epsilon that these releases may spend, by the accounting.
-    delta : float
-        At which delta.
-    epsilon : float
-        With the given confidence, more than this was spent, if noise is Gaussian, as is stated; 0 if nothing was
-        shown.
-    epsilon_any_noise : float
-        The same without that assumption. It is much smaller: of few thousand releases next to none are as rare as
-        delta, where the worst happens.
-    distance : float
-        How far apart the two data sets were, before noise, over what noise is sized for: above 1 is a proof that one
-        row can change more than was stated.
-    releases : int
-        How often it was released, over both data sets.
-    confidence : float
-        Of the two bounds on epsilon, each by itself.
-    """
-
+    # what was released each time
     phases: tuple[str, ...]
+    # epsilon that these releases may spend, by the accounting, at this delta
     stated: float
     delta: float
+    # with the given confidence more than this was spent, if noise is Gaussian, as is stated; 0 if nothing was shown
     epsilon: float
+    # The same without that assumption. It is much smaller: of few thousand releases next to none are as rare as delta,
+    # where the worst happens.
     epsilon_any_noise: float
+    # how far apart the two data sets were, before noise, over what noise is sized for: above 1 is a proof that one row
+    # can change more than was stated
     distance: float
+    # how often it was released, over both data sets
     releases: int
+    # of the two bounds on epsilon, each by itself
     confidence: float
 
     @property
@@ -145,16 +134,15 @@ def audit_release(
     >>> result.holds
     True
     """
-    releases = check_count(releases, "releases", minimum=FEWEST_RELEASES)
-    if not 0.5 <= confidence < 1:
-        raise ValueError(f"confidence={confidence!r} must be from 0.5 to below 1.")
+    pairs = check_count(releases, "releases", minimum=FEWEST_RELEASES) // 2
+    check_confidence(confidence)
     phases = _check_phases(privacy, phases)
     mu = math.hypot(*(1 / privacy.multiplier(phase, 1) for phase in phases))
     worlds = worst_worlds(privacy, phases)
-    scores: FloatArray = np.zeros((2, releases // 2))
-    for number in range(releases // 2):
+    scores: FloatArray = np.zeros((2, pairs))
+    for number in range(pairs):
         scores[:, number] = [worlds.release(world) for world in (0, 1)]
-        if progress is not None and (number % 50 == 49 or number + 1 == releases // 2):
+        if progress is not None and (number % 50 == 49 or number + 1 == pairs):
             progress(2 * (number + 1))
     shown_mu, shown_epsilon = separation(scores[0], scores[1], privacy.delta, confidence)
     return ReleaseAudit(
@@ -164,7 +152,7 @@ def audit_release(
         epsilon=epsilon_of(privacy.delta, shown_mu),
         epsilon_any_noise=shown_epsilon,
         distance=worlds.distance / mu,
-        releases=2 * scores.shape[1],
+        releases=2 * pairs,
         confidence=confidence,
     )
 
@@ -181,3 +169,33 @@ def _check_phases(privacy: DifferentialPrivacy, phases: Sequence[str]) -> tuple[
         why = "" if "ranges" in known else " ('ranges' is released only with bounds='private')"
         raise ValueError(f"phases={phases!r} must be one or more of {known}, each once{why}.")
     return tuple(sorted(phases, key=known.index))
+
+
+def separation(first: FloatArray, second: FloatArray, delta: float, confidence: float) -> tuple[float, float]:
+    """Lower bounds on mu and on epsilon from scores of two data sets, of which the first has the larger ones.
+
+    Half of the scores choose the thresholds, the other half measure; so the bounds hold at their confidence. For mu the
+    threshold is midway between the medians: of two Gaussians that differ by a shift, error rates near one half tell the
+    shift best. For epsilon it is the one with the best bound on the first half.
+    """
+    half = len(first) // 2
+    chosen, measured = (first[:half], second[:half]), (first[half:], second[half:])
+    midway = np.mean([np.median(scores) for scores in chosen])
+    thresholds = np.quantile(np.concatenate(chosen), THRESHOLDS)
+    best = thresholds[np.argmax(_bounds(*chosen, thresholds, delta, confidence)[1])]
+    mu, epsilon = _bounds(*measured, np.array([midway, best]), delta, confidence)
+    return max(float(mu[0]), 0.0), max(float(epsilon[1]), 0.0)
+
+
+def _bounds(
+    first: FloatArray, second: FloatArray, thresholds: FloatArray, delta: float, confidence: float
+) -> tuple[FloatArray, FloatArray]:
+    """Lower bounds on mu and epsilon at each threshold."""
+    hits, alarms = ((scores[:, None] > thresholds).sum(axis=0) for scores in (first, second))
+    # each of the two rates is beyond the end of its interval with half of the risk
+    least_hits = clopper_pearson(hits, len(first), confidence)[0]
+    most_alarms = clopper_pearson(alarms, len(second), confidence)[1]
+    with np.errstate(divide="ignore"):  # no hit, or no row without alarm, shows nothing
+        mu = ndtri(least_hits) - ndtri(most_alarms)
+        epsilon = np.log(np.maximum(least_hits - delta, 0.0) / most_alarms)
+    return mu, epsilon

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.stats import beta, rankdata
 
 from fedhk._random import RandomStateLike, check_generator
 from fedhk._typing import BoolArray, FloatArray
@@ -15,9 +17,8 @@ from fedhk.data.checks import check_count
 from fedhk.data.views import Views, check_views
 from fedhk.estimators.federated import SHARED
 from fedhk.estimators.heat_kernel_mvc import HeatKernelMVC
-from fedhk.evaluation.audit_bounds import AttackStrength, strength
 
-__all__ = ["MembershipAttack", "membership_attack"]
+__all__ = ["AttackStrength", "MembershipAttack", "clopper_pearson", "membership_attack", "strength"]
 
 # An attack is called weak up to this AUC.
 WEAK = 0.6
@@ -30,29 +31,34 @@ SMALLEST = 1e-12
 
 
 @dataclass(frozen=True)
+class AttackStrength:
+    """How well an attack tells members from others, with the ends of confidence intervals."""
+
+    # probability that a member has a higher score than another row: 0.5 is guessing, 1 is certainty
+    auc: float
+    auc_low: float
+    auc_high: float
+    # True positive minus false positive rate at one threshold, which is chosen on half of the rows and measured on the
+    # other half: 0 is guessing.
+    advantage: float
+    advantage_low: float
+    advantage_high: float
+
+
+@dataclass(frozen=True)
 class MembershipAttack:
-    """What attacks on a model showed.
+    """What attacks on a model showed."""
 
-    Parameters
-    ----------
-    members, others : int
-        Rows that the model was fitted on, and that it was not.
-    distance : AttackStrength
-        Of the attack that takes a row for a member if it is close to a centre.
-    likelihood_ratio : AttackStrength or None
-        Of the attack that compares the row's distance with those in models fitted with and without the row; None
-        where no such models were fitted.
-    shadows : int
-        How many of those models there were.
-    confidence : float
-        Of each interval.
-    """
-
+    # how many rows the model was fitted on, and how many it was not
     members: int
     others: int
+    # of the attack that takes a row for a member if it is close to a centre
     distance: AttackStrength
+    # Of the attack that compares the row's distance with those in models fitted with and without the row, and how many
+    # of these there were; None without any.
     likelihood_ratio: AttackStrength | None
     shadows: int
+    # of each interval
     confidence: float
 
     @property
@@ -134,22 +140,23 @@ def membership_attack(
     """
     if check_count(shadows, "shadows", minimum=0) % 2:
         raise ValueError(f"shadows={shadows} must be an even number: every row is in half of them.")
-    if not 0.5 <= confidence < 1:
-        raise ValueError(f"confidence={confidence!r} must be from 0.5 to below 1.")
+    check_confidence(confidence)
     generator = check_generator(random_state)
     inside, outside = _checked(model, members, "members"), _checked(model, others, "others")
-    tables = _stacked(inside, outside)
+    tables = _stack(inside, outside)
     member = np.arange(inside.n_rows + outside.n_rows) < inside.n_rows
     scores = _closeness(model, tables)
-    halves = _split(member, generator)
+    halves = np.zeros(len(member), bool)  # a random half of the members and of the others
+    for rows in (np.flatnonzero(member), np.flatnonzero(~member)):
+        halves[generator.permutation(rows)[: len(rows) // 2]] = True
     ratio = None
     if shadows:
-        fit = fit or (lambda views: _like(model, views))
+        fit = fit or (lambda views: _fit_like(model, views))
         ratios = _ratios(scores, tables, fit, shadows, generator, progress=progress)
         ratio = strength(ratios, member, halves, confidence)
     return MembershipAttack(
-        members=int(member.sum()),
-        others=int((~member).sum()),
+        members=inside.n_rows,
+        others=outside.n_rows,
         distance=strength(scores, member, halves, confidence),
         likelihood_ratio=ratio,
         shadows=shadows,
@@ -157,13 +164,46 @@ def membership_attack(
     )
 
 
-def _split(member: BoolArray, generator: np.random.Generator) -> BoolArray:
-    """A random half of the members and of the others."""
-    chosen = np.zeros(len(member), bool)
-    for who in (member, ~member):
-        rows = np.flatnonzero(who)
-        chosen[generator.permutation(rows)[: len(rows) // 2]] = True
-    return chosen
+def _checked(model: Any, X: Any, name: str) -> Views:
+    """Views, checked against the model and in its order."""
+    fitted = model._model
+    try:
+        return check_views(
+            X, names=fitted.view_names, widths=fitted.widths, columns=fitted.columns, missing_views=True, min_rows=4
+        )
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{name}: {error}") from error
+
+
+def _stack(first: Views, second: Views) -> dict[str, Any]:
+    """The rows of both, by view; a view that one of them lacks is missing there."""
+    tables: dict[str, Any] = {}
+    for name, *parts in zip(first.names, first.tables, second.tables, strict=True):
+        known = next((part for part in parts if part is not None), None)
+        if known is None:
+            continue
+        empty = (np.full((views.n_rows, known.shape[1]), np.nan) for views in (first, second))
+        filled: list[Any] = [nothing if part is None else part for part, nothing in zip(parts, empty, strict=True)]
+        if all(map(sp.issparse, filled)):
+            tables[name] = sp.vstack(filled, format="csr")
+        else:
+            tables[name] = np.vstack([part.toarray() if sp.issparse(part) else part for part in filled])
+    return tables
+
+
+def _closeness(model: Any, tables: dict[str, Any]) -> FloatArray:
+    """Minus the logarithm of each row's kernel distance to the nearest centre."""
+    views = next(iter(tables.values())) if model._single_table else tables
+    nearest = model.transform(views).min(axis=1).astype(np.float64)
+    return np.asarray(-np.log(np.maximum(nearest, SMALLEST)))
+
+
+def _fit_like(model: Any, views: dict[str, Any]) -> Any:
+    """Fit a model with the settings of another to other rows."""
+    known = model.get_params(deep=False)
+    settings = {name: known[name] for name in SHARED if name in known}
+    found = {"n_clusters": model.n_clusters_, "fuzzifier": model.fuzzifier_, "view_weights": list(model.view_weights_)}
+    return HeatKernelMVC(**settings | found | {"n_init": 4, "random_state": 0}).fit(views)
 
 
 def _ratios(
@@ -186,52 +226,62 @@ def _ratios(
             progress(number + 1)
     means = [np.average(seen, axis=0, weights=which) for which in (held, ~held)]
     squares = np.square(seen - np.where(held, means[0], means[1])).sum(axis=0)
-    common = squares.sum() / max(n * (shadows - 2), 1) if shadows > 2 else float(np.var(means[0] - means[1]))
+    common = squares.sum() / (n * (shadows - 2)) if shadows > 2 else float(np.var(means[0] - means[1]))
     variance = (squares + PRIOR_SHADOWS * common) / (shadows - 2 + PRIOR_SHADOWS)
     gap = np.square(scores - means[1]) - np.square(scores - means[0])
     return np.asarray(gap / (2 * np.maximum(variance, SMALLEST)))
 
 
-def _closeness(model: Any, tables: dict[str, Any]) -> FloatArray:
-    """Minus the logarithm of each row's kernel distance to the nearest centre."""
-    views = next(iter(tables.values())) if model._single_table else tables
-    nearest = model.transform(views).min(axis=1).astype(np.float64)
-    return np.asarray(-np.log(np.maximum(nearest, SMALLEST)))
+def strength(scores: FloatArray, member: BoolArray, halves: BoolArray, confidence: float) -> AttackStrength:
+    """How well scores, higher for likely members, tell members from others.
+
+    The threshold of the advantage is chosen on the rows in `halves` and measured on the others.
+    """
+    auc, deviation = _auc(scores[member], scores[~member])
+    reach = NormalDist().inv_cdf((1 + confidence) / 2) * deviation
+    candidates = np.unique(np.quantile(scores[halves], np.linspace(0, 1, 101)))
+    above = scores[:, None] > candidates
+    gains = above[halves & member].mean(axis=0) - above[halves & ~member].mean(axis=0)
+    flagged = above[:, int(np.argmax(gains))]
+    counts = [flagged[~halves & who] for who in (member, ~member)]
+    (hit_low, hit_high), (alarm_low, alarm_high) = (clopper_pearson(c.sum(), len(c), confidence) for c in counts)
+    return AttackStrength(
+        auc=auc,
+        auc_low=max(auc - reach, 0.0),
+        auc_high=min(auc + reach, 1.0),
+        advantage=float(counts[0].mean() - counts[1].mean()),
+        advantage_low=float(hit_low - alarm_high),
+        advantage_high=float(hit_high - alarm_low),
+    )
 
 
-def _like(model: Any, views: dict[str, Any]) -> Any:
-    """A model with the settings of another, fitted to other rows."""
-    known = model.get_params(deep=False)
-    settings = {name: known[name] for name in SHARED if name in known}
-    found = {"n_clusters": model.n_clusters_, "fuzzifier": model.fuzzifier_, "view_weights": list(model.view_weights_)}
-    return HeatKernelMVC(**settings | found | {"n_init": 4, "random_state": 0}).fit(views)
+def _auc(positive: FloatArray, negative: FloatArray) -> tuple[float, float]:
+    """Area under the ROC curve and its standard deviation (DeLong, DeLong and Clarke-Pearson 1988)."""
+    m, n = len(positive), len(negative)
+    ranks = rankdata(np.concatenate([positive, negative]))
+    # shares of the other kind that each score is above, ties counting half
+    above = (ranks[:m] - rankdata(positive)) / n
+    below = 1 - (ranks[m:] - rankdata(negative)) / m
+    variance = above.var(ddof=1) / m + below.var(ddof=1) / n
+    # where the two are apart nothing varies, but the next row may be different
+    return float(above.mean()), float(max(np.sqrt(variance), 0.5 / min(m, n)))
 
 
-def _checked(model: Any, X: Any, name: str) -> Views:
-    """Views, checked against the model and in its order."""
-    fitted = model._model
-    try:
-        return check_views(
-            X, names=fitted.view_names, widths=fitted.widths, columns=fitted.columns, missing_views=True, min_rows=4
-        )
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"{name}: {error}") from error
+def clopper_pearson(successes: Any, trials: int, confidence: float = 0.95) -> tuple[FloatArray, FloatArray]:
+    """Ends of the exact confidence interval of a probability; each is missed with half of the risk.
+
+    `successes` is one count or an array of them; the ends have its shape.
+    """
+    count = np.asarray(successes, np.float64)
+    if trials < 1 or np.any((count < 0) | (count > trials)):
+        raise ValueError(f"successes={successes!r} must be from 0 to trials={trials!r}, and trials at least 1.")
+    risk = (1 - confidence) / 2
+    low = np.where(count > 0, beta.ppf(risk, np.maximum(count, 1), trials - count + 1), 0.0)
+    high = np.where(count < trials, beta.ppf(1 - risk, count + 1, np.maximum(trials - count, 1)), 1.0)
+    return low, high
 
 
-def _stacked(first: Views, second: Views) -> dict[str, Any]:
-    """The rows of both, by view; a view that one of them lacks is missing there."""
-    tables = {}
-    for name, parts in zip(first.names, zip(first.tables, second.tables, strict=True), strict=True):
-        width = next((part.shape[1] for part in parts if part is not None), None)
-        if width is None:
-            continue
-        filled = [
-            np.full((views.n_rows, width), np.nan) if part is None else part
-            for part, views in zip(parts, (first, second), strict=True)
-        ]
-        tables[name] = sp.vstack(filled, format="csr") if all(map(sp.issparse, filled)) else _dense(filled)
-    return tables
-
-
-def _dense(parts: list[Any]) -> FloatArray:
-    return np.vstack([part.toarray() if sp.issparse(part) else part for part in parts])
+def check_confidence(confidence: float) -> None:
+    """Raise ValueError where this is no confidence of an interval."""
+    if not 0.5 <= confidence < 1:
+        raise ValueError(f"confidence={confidence!r} must be from 0.5 to below 1.")

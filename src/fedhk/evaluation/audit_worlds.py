@@ -8,7 +8,7 @@ moves them all at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,29 +52,27 @@ TRIED = (0.25, 0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 3.0, 30.0)
 TORN_ROWS, FAR_ROWS, FAR = 24, 24, 3.5
 
 
+PHASES: dict[str, type[SumPhase[Any]]] = {
+    "ranges": Ranges,
+    "directions": Directions,
+    "cells": Cells,
+    "round": NoisyRounds,
+}
+
+
 @dataclass(frozen=True)
 class Worlds:
-    """What is released of two data sets, before noise, and how to ask for it.
-
-    Parameters
-    ----------
-    privacy : DifferentialPrivacy
-        The budget.
-    sites : pair of Site
-        The site with the one row, and with another in its place or none; both know the server's scales.
-    messages : tuple of Message
-        What the server asks, one message per phase.
-    directions : tuple of array
-        Per phase, by what a released number is multiplied so that the sum of all is the log-likelihood ratio of
-        Gaussian noise, up to a constant.
-    distance : float
-        How far apart the two data sets are, in standard deviations of the noise: mu of what is released.
-    """
+    """What is released of two data sets, before noise, and how to ask for it."""
 
     privacy: DifferentialPrivacy
+    # with the one row, and with another in its place or none; both know the server's scales
     sites: tuple[Site, Site]
+    # what the server asks, one message per phase
     messages: tuple[Message, ...]
+    # Per phase, by what a released number is multiplied so that the sum of all is the log-likelihood ratio of Gaussian
+    # noise, up to a constant.
     directions: tuple[FloatArray, ...]
+    # between the two data sets, in standard deviations of the noise: mu of what is released
     distance: float
 
     def release(self, world: int) -> float:
@@ -90,10 +88,8 @@ class Worlds:
 
 def worst_worlds(privacy: DifferentialPrivacy, phases: Sequence[str]) -> Worlds:
     """Of a number of pairs of data sets, the one that the phases' releases tell apart best."""
-    return max(
-        (_worlds(privacy, phases, first, second) for first, second in _pairs(privacy.neighbours == "replace")),
-        key=lambda worlds: worlds.distance,
-    )
+    pairs = _pairs(privacy.neighbours == "replace")
+    return max((_worlds(privacy, phases, *pair) for pair in pairs), key=lambda worlds: worlds.distance)
 
 
 def _pairs(replaced: bool) -> Iterator[tuple[FloatArray, FloatArray | None]]:
@@ -120,8 +116,7 @@ def _worlds(
     sites = [_site(privacy, row) for row in (first, second)]
     messages, directions, squared = [], [], 0.0
     for number, name in enumerate(phases):
-        phase, make_request = PHASES[name]
-        request = make_request(privacy.neighbours)
+        phase, request = PHASES[name], _request(name, privacy.neighbours)
         messages.append(_message(phase, number, request))
         sums = [phase.vector(site, request) for site in sites]
         sensitivity = phase.sensitivity(request, privacy.neighbours)
@@ -143,9 +138,15 @@ def _site(privacy: DifferentialPrivacy, row: FloatArray | None) -> Site:
     far = np.tile([-FAR, 0.0, -FAR], (FAR_ROWS, 1))
     rows = np.vstack([torn, far, *([] if row is None else [row])])
     views = check_views(dict(zip(NAMES, np.split(rows, np.cumsum(WIDTHS)[:-1], axis=1), strict=True)))
+    # model units that are the input's
+    units = [
+        Reference(False, np.zeros(w), np.ones(w), heat_coef="uniform", low=np.zeros(w), span=np.ones(w), share=1.0)
+        for w in WIDTHS
+    ]
     # published as in a run, so that the site's own checks have passed
     terms: Any = Terms("audit", privacy=privacy.describe())
-    first = _message(Cells, 0, _cells(privacy.neighbours), terms, Schema(NAMES, (None,) * len(NAMES)), _scales())
+    published = terms, Schema(NAMES, (None,) * len(NAMES)), References(tuple(units))
+    first = _message(Cells, 0, _request("cells", privacy.neighbours), *published)
     return answer_message(Site(SITE, views), _guard(privacy), first)[0]
 
 
@@ -156,39 +157,16 @@ def _message(phase: type[SumPhase[Any]], number: int, request: Any, *entries: Sh
     return write_request(SEALED + phase.name, number, asked, request_type(phase), published)
 
 
-def _scales() -> References:
-    """Model units that are the input's."""
-    units = [
-        Reference(False, np.zeros(w), np.ones(w), heat_coef="uniform", low=np.zeros(w), span=np.ones(w), share=1.0)
-        for w in WIDTHS
-    ]
-    return References(tuple(units))
-
-
-def _ranges(neighbours: Neighbours) -> RangesRequest:  # noqa: ARG001
-    return RangesRequest(WIDTHS)
-
-
-def _directions(neighbours: Neighbours) -> DirectionsRequest:  # noqa: ARG001
-    return DirectionsRequest(BEST_DISTANCE, 0)
-
-
-def _cells(neighbours: Neighbours) -> CellsRequest:  # noqa: ARG001
-    # one axis, on which the rows that are tried are on different sides of the middle or at least of a cell's edge
-    axis = np.array([[1.0], [0.0], [0.5]]) / np.sqrt(1.25)
-    return CellsRequest(Grid(np.zeros(3), axis, np.ones(1), bins=16))
-
-
-def _round(neighbours: Neighbours) -> Any:
+def _request(phase: str, neighbours: Neighbours) -> Any:
+    """What the server asks for in a phase, chosen against the site."""
+    if phase == "ranges":
+        return RangesRequest(WIDTHS)
+    if phase == "directions":
+        return DirectionsRequest(BEST_DISTANCE, 0)
+    if phase == "cells":
+        # one axis, on which the rows that are tried are on different sides of the middle or at least of a cell's edge
+        axis = np.array([[1.0], [0.0], [0.5]]) / np.sqrt(1.25)
+        return CellsRequest(Grid(np.zeros(3), axis, np.ones(1), bins=16))
     centers = tuple(np.vstack([np.zeros(width), np.append(np.zeros(width - 1), APART)]) for width in WIDTHS)
-    even = np.full(len(WIDTHS), 1 / len(WIDTHS))
-    ones = np.ones(len(WIDTHS))
+    even, ones = np.full(len(WIDTHS), 1 / len(WIDTHS)), np.ones(len(WIDTHS))
     return noisy_request(Parameters(centers, even, HEAT_TIME, 1 + 1 / 16, 2.0, ones), neighbours)
-
-
-PHASES: dict[str, tuple[type[SumPhase[Any]], Callable[[Neighbours], Any]]] = {
-    "ranges": (Ranges, _ranges),
-    "directions": (Directions, _directions),
-    "cells": (Cells, _cells),
-    "round": (NoisyRounds, _round),
-}

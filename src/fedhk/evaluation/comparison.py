@@ -20,15 +20,15 @@ from fedhk.data.named import NamedTable
 from fedhk.estimators.efkmvc import EFKMVC
 from fedhk.estimators.heat_kernel_mvc import HeatKernelMVC
 from fedhk.estimators.person import FedHKPerson
-from fedhk.evaluation.attack_sites import count_rows, pool_rows
-from fedhk.evaluation.scores import measure_rows
+from fedhk.evaluation.attack_sites import count_rows, pool_rows, take_rows
+from fedhk.evaluation.scores import measure_models
 from fedhk.metrics import matched_accuracy
 
 POOLED, ALONE, GLOBAL = "pooled k-means", "each site alone", "one model for all"
 OWN, PRIVATE = "own models", "own, with noise"
 
 Labels = dict[str, NDArray[Any]]
-SiteTables = dict[str, dict[str, Any]]
+SiteTables = dict[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -56,15 +56,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Rows to fit and rows to measure.
-
-    Parameters
-    ----------
-    train, test : dict of str to dict of str to table or None
-        By site and view, as estimators take them; None is a view that the site lacks.
-    truth : dict of str to array
-        The true class of each row of `test`, by site.
-    """
+    """Rows to fit (`train`) and rows to measure (`test`), by site and view, and the true classes of the latter."""
 
     train: SiteTables
     test: SiteTables
@@ -73,24 +65,14 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What `compare_methods` found.
-
-    Parameters
-    ----------
-    rows : HeldOut
-        The data.
-    methods : dict of str to Measured
-        By name of the method.
-    own, private : FedHKPerson
-        The fits with models of their own, without and with noise.
-    evaluation : list of dict
-        As `fedhk.evaluate` gives it, for the global, the personal and the alone models.
-    """
+    """What `compare_methods` found."""
 
     rows: HeldOut
     methods: dict[str, Measured]
+    # the fits with models of their own, without and with noise
     own: FedHKPerson
     private: FedHKPerson
+    # as `fedhk.evaluate` gives it, for the global, the personal and the alone models
     evaluation: list[Record]
 
 
@@ -98,23 +80,17 @@ def hold_out_rows(data: MultiViewData) -> HeldOut:
     """Hold out the last fifth of the rows of every site, which must come in no order."""
     if data.sites is None or data.site_labels is None:
         raise ValueError(f"{data!r} has no sites; make some with split_views.")
-    columns = {
-        name: tuple(f"{name}_{j}" for j in range(view.shape[1]))
-        for name, view in zip(data.view_names, data.views, strict=True)
-    }
-    train: SiteTables = {}
-    test: SiteTables = {}
-    truth: Labels = {}
+    rows = HeldOut({}, {}, {})
     for site, views in data.sites.items():
+        tables = {
+            name: None if view is None else NamedTable(view, tuple(f"{name}_{j}" for j in range(view.shape[1])))
+            for name, view in zip(data.view_names, views, strict=True)
+        }
         classes = data.site_labels[site]
         cut = len(classes) * 4 // 5
-        truth[site] = classes[cut:]
-        for part, rows in ((train, slice(cut)), (test, slice(cut, None))):
-            part[site] = {
-                name: None if view is None else NamedTable(view[rows], columns[name])
-                for name, view in zip(columns, views, strict=True)
-            }
-    return HeldOut(train, test, truth)
+        rows.train[site], rows.test[site] = take_rows(tables, slice(cut)), take_rows(tables, slice(cut, None))
+        rows.truth[site] = classes[cut:]
+    return rows
 
 
 def compare_methods(
@@ -127,18 +103,8 @@ def compare_methods(
 ) -> Comparison:
     """Cluster sites by pooled k-means, each alone, with one model for all, and with own models without and with noise.
 
-    Parameters
-    ----------
-    rows : HeldOut
-        The data.
-    n_clusters : int
-        Number of clusters.
-    random_state : int
-        Seed of all models; noise has none.
-    noise : dict
-        Parameters of the run with noise: `privacy`, and `secure` and `checkpoint` where they are wanted.
-    report : callable
-        Called with a line of text when a fit begins.
+    `noise` has the parameters of the run with noise: `privacy`, and `secure` and `checkpoint` where they are wanted.
+    `random_state` is the seed of all models; noise has none. `report` gets a line of text when a fit begins.
     """
     shared: dict[str, Any] = {"n_clusters": n_clusters, "random_state": random_state}
     train, test = rows.train, rows.test
@@ -152,8 +118,9 @@ def compare_methods(
     private, private_time = fit(PRIVATE, lambda: FedHKPerson(**shared, **noise).fit(train))
     common, common_time = fit(GLOBAL, lambda: EFKMVC(**shared).fit(train))
     alone, alone_time = fit(ALONE, lambda: {s: HeatKernelMVC(**shared).fit(_present(t)) for s, t in train.items()})
-    kinds = {"global": dict.fromkeys(test, common), "personal": own.client_models_, "alone": alone}
-    evaluation, labels = _evaluate(test, common, kinds)
+    models = {s: {"global": common, "personal": own.client_models_[s], "alone": alone[s]} for s in test}
+    every_row = {site: np.arange(count_rows(tables)) for site, tables in test.items()}
+    evaluation, labels = measure_models(common, models, check_clients(test), every_row)
     noisy_labels = {site: private.client_models_[site].predict(_present(tables)) for site, tables in test.items()}
     methods = {
         POOLED: _run_pooled_kmeans(train, test, n_clusters, random_state),
@@ -168,19 +135,6 @@ def compare_methods(
 def _present(tables: Mapping[str, Any]) -> dict[str, Any]:
     """The views that a site has."""
     return {view: table for view, table in tables.items() if table is not None}
-
-
-def _evaluate(
-    test: SiteTables, common: Any, kinds: dict[str, dict[str, Any]]
-) -> tuple[list[Record], dict[str, Labels]]:
-    """Records as `fedhk.evaluate` gives them, in the units of the common model, and labels by kind and site."""
-    records: list[Record] = []
-    labels: dict[str, Labels] = {kind: {} for kind in kinds}
-    for site, views in check_clients(test).items():
-        for kind, models in kinds.items():
-            record, labels[kind][site] = measure_rows(common, models[site], views, np.arange(views.n_rows))
-            records.append({"site": site, "model": kind, "rows": views.n_rows} | record)
-    return records, labels
 
 
 def _run_pooled_kmeans(train: SiteTables, test: SiteTables, n_clusters: int, random_state: int) -> Measured:

@@ -7,6 +7,7 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
@@ -75,21 +76,18 @@ def evaluate(
     clients = check_clients(sites)
     known = {} if labels is None else _check_labels(labels, clients)
     kept, held = _split(clients, holdout, random_state)
-    train = {site: _tables(views, kept[site]) for site, views in clients.items()}
-    common, models = _models(model, train)
-    records = Records()
-    predicted: dict[str, list[tuple[IntArray, IntArray]]] = {}
-    for site, views in clients.items():
-        for kind, own in models[site].items():
-            record, found = measure_rows(common, own, views, held[site])
-            records.append({"site": site, "model": kind, "rows": len(held[site])} | record)
-            if site in known:
-                truth = known[site][held[site]]
-                records[-1] |= _agreement(truth, found)
-                predicted.setdefault(kind, []).append((truth, found))
-    for kind, pairs in predicted.items():
-        truth, found = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
-        records.append({"site": EVERYWHERE, "model": kind, "rows": len(truth)} | _agreement(truth, found))
+    common, models = _models(model, {site: _tables(views, kept[site]) for site, views in clients.items()})
+    records, found = measure_models(common, models, clients, held)
+    truth = {site: classes[held[site]] for site, classes in known.items()}
+    for record in records:
+        site, kind = record["site"], record["model"]
+        if site in truth:
+            record.update(_agreement(truth[site], found[kind][site]))
+    for kind, clusters in found.items():
+        pairs = [(truth[site], own) for site, own in clusters.items() if site in truth]
+        if pairs:
+            true, own = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
+            records.append({"site": EVERYWHERE, "model": kind, "rows": len(true)} | _agreement(true, own))
     return records
 
 
@@ -116,7 +114,8 @@ def site_means(records: Sequence[Record]) -> list[Record]:
 def _models(model: Any, train: dict[str, Any]) -> tuple[Any, dict[str, dict[str, Any]]]:
     """A model whose units all are measured in, and the models of each site by kind."""
     fresh = clone(model)
-    fresh.set_params(**{name: None for name in ("checkpoint",) if name in fresh.get_params()})
+    if "checkpoint" in fresh.get_params():
+        fresh.set_params(checkpoint=None)
     if isinstance(model, HeatKernelMVC):
         if len(train) > 1:
             raise ValueError(
@@ -126,22 +125,16 @@ def _models(model: Any, train: dict[str, Any]) -> tuple[Any, dict[str, dict[str,
         site, tables = next(iter(train.items()))
         alone = fresh.fit(_present(tables))
         return alone, {site: {"alone": alone}}
-    fitted = fresh.fit(train)
-    common = _common(fresh, fitted, train)
+    fitted = common = fresh.fit(train)
+    if "calibration" in fresh.get_params():  # it was made for personal models
+        common = clone(fresh).set_params(calibration=None, personalization=0.0).fit(train)
     models = {site: {"global": common, "personal": fitted.client_models_[site]} for site in train}
+    settings = {name: getattr(fitted, name) for name in ("heat_coef", "heat_time", "scaling", "n_init")}
     for site, tables in train.items():
-        own = _alone(fitted, tables)
-        if own is not None:
-            models[site]["alone"] = own
+        present = _present(tables)
+        if min((table.shape[0] for table in present.values()), default=0) >= fitted.n_clusters_:
+            models[site]["alone"] = HeatKernelMVC(fitted.n_clusters_, random_state=0, **settings).fit(present)
     return common, models
-
-
-def _common(model: Any, fitted: Any, train: dict[str, Any]) -> Any:
-    """The model of all sites without anything personal: the fitted one, unless it was made for personal ones."""
-    if "calibration" not in model.get_params():
-        return fitted
-    without = {"calibration": None, "personalization": 0.0}
-    return clone(model).set_params(**without).fit(train)
 
 
 def _check_labels(labels: Mapping[str, Any], clients: dict[str, Views]) -> dict[str, IntArray]:
@@ -177,23 +170,27 @@ def _tables(views: Views, rows: IntArray) -> dict[str, Any]:
     return {name: None if table is None else table[rows] for name, table in zip(views.names, views.tables, strict=True)}
 
 
-def _alone(fitted: Any, tables: dict[str, Any]) -> HeatKernelMVC | None:
-    """The model that a site makes of its own rows, or None where it has too few."""
-    present = _present(tables)
-    n_rows = min((table.shape[0] for table in present.values()), default=0)
-    if n_rows < fitted.n_clusters_:
-        return None
-    settings = {name: getattr(fitted, name) for name in ("heat_coef", "heat_time", "scaling", "n_init")}
-    return HeatKernelMVC(fitted.n_clusters_, random_state=0, **settings).fit(present)
-
-
 def _present(tables: dict[str, Any]) -> dict[str, Any]:
     """The views that a site has values of."""
-    return {name: table for name, table in tables.items() if table is not None and not np.all(_missing(table))}
+    return {
+        name: table
+        for name, table in tables.items()
+        if table is not None and not np.isnan(table.data if sp.issparse(table) else table).all()
+    }
 
 
-def _missing(table: Any) -> Any:
-    return np.isnan(table.data if hasattr(table, "tocsr") else table)
+def measure_models(
+    common: Any, models: Mapping[str, Mapping[str, Any]], clients: Mapping[str, Views], held: Mapping[str, IntArray]
+) -> tuple[Records, dict[str, dict[str, IntArray]]]:
+    """Measure the models of each site, by kind, on its held-out rows; also give the clusters by kind and site."""
+    records = Records()
+    found: dict[str, dict[str, IntArray]] = {}
+    for site, views in clients.items():
+        for kind, own in models[site].items():
+            record, clusters = measure_rows(common, own, views, held[site])
+            records.append({"site": site, "model": kind, "rows": len(held[site])} | record)
+            found.setdefault(kind, {})[site] = clusters
+    return records, found
 
 
 def measure_rows(common: Any, own: Any, views: Views, held: IntArray) -> tuple[Record, IntArray]:
