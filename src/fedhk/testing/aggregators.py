@@ -1,15 +1,4 @@
-"""Checks that every aggregator must pass.
-
-    from fedhk.testing.aggregators import AggregatorChecks
-
-    class TestMine(AggregatorChecks):
-        hostile = 2
-
-        def aggregator(self):
-            return Mine()
-
-pytest then runs all checks; those of `fedhk.federation.aggregators` are checked in the same way.
-"""
+"""Checks that every aggregator must pass."""
 
 from __future__ import annotations
 
@@ -21,16 +10,14 @@ from typing import ClassVar
 import numpy as np
 from numpy.testing import assert_allclose
 
-from fedhk._options import Option
 from fedhk._typing import FloatArray
 from fedhk.federation.aggregators import Aggregator
-from fedhk.federation.codec import pack, unpack
 from fedhk.model.parameters import Parameters
 from fedhk.model.passes import Passes
-from fedhk.model.rows import Rows, joint_rows, take
+from fedhk.model.rows import Rows, take
 from fedhk.model.statistics import Statistics
 from fedhk.starts.candidates import Candidates, site_candidates
-from fedhk.testing._values import assert_same, check
+from fedhk.testing._values import assert_same, assert_storable, check
 from fedhk.testing.components import make_common
 
 N_SITES, SITE_ROWS = 12, 150
@@ -40,7 +27,7 @@ MOST_MOVED = 0.5
 
 
 class AggregatorChecks:
-    """Checks of one aggregator; pytest collects them from a subclass whose name begins with Test.
+    """Checks of one aggregator.
 
     Attributes
     ----------
@@ -57,94 +44,84 @@ class AggregatorChecks:
     def aggregator(self) -> Aggregator:
         """Make the aggregator."""
 
-    # ----------------------------------------------------------------------------------------------------- the checks
-
     def test_the_order_of_sites_changes_nothing_but_rounding(self) -> None:
-        sites, parameters = self._statistics()
+        sites, parameters = _statistics()
         found, backwards = (self.aggregator().statistics(order, parameters) for order in (sites, sites[::-1]))
         assert_same(backwards, found, rtol=1e-6)
-        candidates = self._candidates()
-        kept = sum(_mass(part) for part in self.aggregator().candidates(candidates))
-        again = sum(_mass(part) for part in self.aggregator().candidates(candidates[::-1]))
+        orders = _candidates(), _candidates()[::-1]
+        kept, again = (sum(_mass(part) for part in self.aggregator().candidates(order)) for order in orders)
         assert_allclose(again, kept, rtol=1e-6)
 
     def test_the_total_has_the_shapes_of_its_parts_and_is_possible(self) -> None:
-        sites, parameters = self._statistics()
+        sites, parameters = _statistics()
         total = self.aggregator().statistics(sites, parameters)
         parts, expected_parts = ((*of.numerators, *of.weights) for of in (total, sites[0]))
         for part, expected in zip(parts, expected_parts, strict=True):
             check(part.shape == expected.shape, f"shape {part.shape}, the sites have {expected.shape}")
-            check(bool(np.isfinite(part).all()), "numbers that are not finite")
+            check(np.isfinite(part).all(), "numbers that are not finite")
         for name in ("costs", "masses", "objective", "rows"):
-            check(bool(np.all(np.asarray(getattr(total, name)) >= 0)), f"{name} below 0")
-        check(all(bool(np.all(weight >= 0)) for weight in total.weights), "weights below 0")
+            check(np.all(np.asarray(getattr(total, name)) >= 0), f"{name} below 0")
+        check(all(np.all(weight >= 0) for weight in total.weights), "weights below 0")
 
     def test_a_site_alone_gives_its_own_statistics(self) -> None:
-        sites, parameters = self._statistics()
+        sites, parameters = _statistics()
         if self.exact_alone:
             assert_same(self.aggregator().statistics(sites[:1], parameters), sites[0], rtol=1e-9)
 
     def test_sites_that_are_all_alike_have_the_centres_of_each(self) -> None:
-        sites, parameters = self._statistics()
+        sites, parameters = _statistics()
         total = self.aggregator().statistics([sites[0]] * N_SITES, parameters)
         for found, expected in zip(_centers(total), _centers(sites[0]), strict=True):
             assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
 
     def test_few_hostile_sites_move_no_centre_far(self) -> None:
-        sites, parameters = self._statistics()
+        sites, parameters = _statistics()
         honest = np.hstack(_centers(self.aggregator().statistics(sites, parameters)))
         for factor in (-30.0, 30.0, 1e3):
-            lies = [
-                replace(
-                    part, numerators=tuple(n + factor * w for n, w in zip(part.numerators, part.weights, strict=True))
-                )
-                for part in sites[: self.hostile]
-            ]
-            total = self.aggregator().statistics([*lies, *sites[self.hostile :]], parameters)
-            moved = np.linalg.norm(np.hstack(_centers(total)) - honest, axis=1)
-            check(float(moved.max()) <= MOST_MOVED, f"{self.hostile} of {N_SITES} sites move a centre by {moved.max()}")
+            lies = list(sites)
+            for number, part in enumerate(sites[: self.hostile]):
+                moved = tuple(n + factor * w for n, w in zip(part.numerators, part.weights, strict=True))
+                lies[number] = replace(part, numerators=moved)
+            centers = np.hstack(_centers(self.aggregator().statistics(lies, parameters)))
+            furthest = float(np.linalg.norm(centers - honest, axis=1).max())
+            check(furthest <= MOST_MOVED, f"{self.hostile} of {N_SITES} sites move a centre by {furthest}")
 
     def test_candidates_are_those_of_the_sites(self) -> None:
-        candidates = self._candidates()
+        candidates = _candidates()
+        sent = [own for part in candidates for own in part.points]
         for part in self.aggregator().candidates(candidates):
-            known = [
-                any(np.array_equal(point, own, equal_nan=True) for c in candidates for own in c.points)
-                for point in part.points
-            ]
+            known = [any(np.array_equal(point, own, equal_nan=True) for own in sent) for point in part.points]
             check(all(known), "a candidate that no site sent")
 
     def test_what_is_given_is_not_changed(self) -> None:
-        (sites, parameters), candidates = self._statistics(), self._candidates()
+        (sites, parameters), candidates = _statistics(), _candidates()
         before = copy.deepcopy((sites, candidates))
         self.aggregator().statistics(sites, parameters)
         self.aggregator().candidates(candidates)
         assert_same((sites, candidates), before)
 
     def test_model_files_and_checkpoints_can_hold_it(self) -> None:
-        aggregator = self.aggregator()
-        values, arrays = pack(aggregator, Option, named=True)
-        check(unpack(values, arrays, Option) == aggregator, f"{aggregator!r} is another when it is read again")
-
-    # -------------------------------------------------------------------------------------------------------- helpers
-
-    def _statistics(self) -> tuple[list[Statistics], Parameters]:
-        """Statistics of twelve sites of the same three clusters, at the centres of these."""
-        sites, common = _make_rows()
-        found = []
-        for rows in sites:
-            with Passes(rows, common.n_clusters) as scan:
-                found.append(scan.statistics(common))
-        return found, common
-
-    def _candidates(self) -> list[Candidates]:
-        return [site_candidates(rows, 6, np.random.RandomState(seed)) for seed, rows in enumerate(_make_rows()[0])]
+        assert_storable(self.aggregator())
 
 
-def _make_rows() -> tuple[list[Rows], Parameters]:
+def _rows() -> tuple[list[Rows], Parameters]:
+    """Draw the rows of twelve sites of the same three clusters, and a model with the centres of these."""
     rows, common, _ = make_common()
     parts = np.random.default_rng(0).permutation(rows.n_rows)[: N_SITES * SITE_ROWS].reshape(N_SITES, -1)
-    check(bool(np.isfinite(joint_rows(rows)).all()), "rows with missing cells")
     return [take(rows, np.sort(part)) for part in parts], common
+
+
+def _statistics() -> tuple[list[Statistics], Parameters]:
+    sites, common = _rows()
+    found = []
+    for rows in sites:
+        with Passes(rows, common.n_clusters) as scan:
+            found.append(scan.statistics(common))
+    return found, common
+
+
+def _candidates() -> list[Candidates]:
+    return [site_candidates(rows, 6, np.random.RandomState(seed)) for seed, rows in enumerate(_rows()[0])]
 
 
 def _centers(statistics: Statistics) -> list[FloatArray]:

@@ -1,17 +1,7 @@
-"""Checks that every component of a site's own model must pass.
-
-    from fedhk.testing.components import ComponentChecks
-
-    class TestMine(ComponentChecks):
-        def component(self, common, summary):
-            return Mine()
-
-pytest then runs all checks; those of `fedhk.personal` are run in the same way.
-"""
+"""Checks that every component of a site's own model must pass."""
 
 from __future__ import annotations
 
-import copy
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -29,6 +19,7 @@ from fedhk.model.passes import Passes
 from fedhk.model.preparation import prepare
 from fedhk.model.rows import Rows, joint_rows, split_joint, take
 from fedhk.personal.component import Component, OwnModel
+from fedhk.testing._values import check
 
 WIDTHS = (4, 3)
 CLUSTERS = 3
@@ -96,8 +87,8 @@ class ComponentChecks:
             component, evidence = self._case(1, differs=differs)
             first, second = (component.learn(evidence.own, half) for half in evidence.halves)
             shares = component.confirm(evidence.own, first, second)
-            _check(tuple(shares) == component.parts, f"shares are {tuple(shares)}, parts {component.parts}")
-            _check(all(0 <= share <= 1 for share in shares.values()), f"shares {shares} are not from 0 to 1")
+            check(tuple(shares) == component.parts, f"shares are {tuple(shares)}, parts {component.parts}")
+            check(all(0 <= share <= 1 for share in shares.values()), f"shares {shares} are not from 0 to 1")
             other = component.confirm(evidence.own, second, first)
             assert_allclose(list(other.values()), list(shares.values()), atol=1e-6)
 
@@ -107,24 +98,23 @@ class ComponentChecks:
             component, evidence = self._case(seed, differs=False)
             found = component.fit(evidence.own, evidence.halves, evidence.whole).shares
             shares += [found[part] for part in component.parts]
-        _check(float(np.mean(shares)) <= 0.15, f"the mean share is {np.mean(shares):.3f}")
+        check(float(np.mean(shares)) <= 0.15, f"the mean share is {np.mean(shares):.3f}")
 
     def test_a_share_of_0_and_a_site_that_holds_out_no_rows_have_the_global_model(self) -> None:
         component, evidence = self._case(1, differs=True)
         nothing = replace(component, share=0.0).fit(evidence.own, evidence.halves, evidence.whole)
         for own in (nothing, component.fit(evidence.own, (), evidence.whole)):
-            _check(not any(own.shares.values()), f"shares are {own.shares}")
+            check(not any(own.shares.values()), f"shares are {own.shares}")
             kept = component.finish(own)
-            for found, expected in zip(_numbers(kept), _numbers(evidence.own), strict=True):
-                assert_allclose(found, expected, atol=1e-9)
+            assert_allclose(_numbers(kept), _numbers(evidence.own), atol=1e-9)
 
     def test_a_given_share_is_taken_and_the_model_stays_usable(self) -> None:
         component, evidence = self._case(1, differs=True)
         own = replace(component, share=1.0).fit(evidence.own, evidence.halves, evidence.whole)
-        _check(all(own.shares[part] == 1.0 for part in component.parts), f"shares are {own.shares}")
+        check(all(own.shares[part] == 1.0 for part in component.parts), f"shares are {own.shares}")
         kept = component.finish(own)
-        for found, expected in zip(kept.parameters.centers, evidence.own.common.centers, strict=True):
-            _check(found.shape == expected.shape, f"centres have shape {found.shape}")
+        shapes, expected = ([a.shape for a in of.centers] for of in (kept.parameters, evidence.own.common))
+        check(shapes == expected, f"centres have shapes {shapes}")
         with Passes(kept.rows, CLUSTERS) as scan:
             memberships = scan.assign(kept.parameters)[0]
         assert_allclose(memberships.sum(axis=1), 1.0, atol=1e-9)
@@ -132,13 +122,11 @@ class ComponentChecks:
 
     def test_what_is_given_is_not_changed_and_the_same_comes_again(self) -> None:
         component, evidence = self._case(1, differs=True)
-        before = copy.deepcopy(_numbers(evidence.own))
+        before = _numbers(evidence.own)
         one, other = (component.fit(evidence.own, evidence.halves, evidence.whole) for _ in range(2))
-        for found, expected in zip(_numbers(evidence.own), before, strict=True):
-            assert_array_equal(found, expected)
-        _check(one.shares == other.shares, f"shares are {one.shares}, then {other.shares}")
-        for found, expected in zip(_numbers(one), _numbers(other), strict=True):
-            assert_array_equal(found, expected)
+        assert_array_equal(_numbers(evidence.own), before)
+        check(one.shares == other.shares, f"shares are {one.shares}, then {other.shares}")
+        assert_array_equal(_numbers(one), _numbers(other))
 
     def _case(self, seed: int, *, differs: bool) -> tuple[Component[Any], Evidence]:
         rows, common, summary = make_common()
@@ -147,14 +135,9 @@ class ComponentChecks:
         return self.component(common, summary), self.collect(own)
 
 
-def _numbers(own: OwnModel) -> list[FloatArray]:
-    """All numbers of a model that decide where rows go."""
+def _numbers(own: OwnModel) -> FloatArray:
+    """All numbers of a model that decide where rows go, as one vector."""
     parameters = own.current
     sizes = np.ones(parameters.n_clusters) if parameters.sizes is None else parameters.sizes
     references = [part for reference in own.rows.references for part in (reference.shift, reference.scale)]
-    return [*parameters.centers, parameters.view_weights, sizes, *references]
-
-
-def _check(holds: bool, message: str) -> None:
-    if not holds:
-        raise AssertionError(message)
+    return np.concatenate([np.ravel(p) for p in (*parameters.centers, parameters.view_weights, sizes, *references)])

@@ -1,13 +1,4 @@
-"""Checks that every engine must pass.
-
-    from fedhk.testing.engines import EngineChecks
-
-    class TestMine(EngineChecks):
-        def engine(self, sites):
-            return Mine(sites)
-
-pytest then runs all checks. An engine for sites that are elsewhere starts them here with the rows that it is given.
-"""
+"""Checks that every engine must pass."""
 
 from __future__ import annotations
 
@@ -42,36 +33,24 @@ from fedhk.testing.sites import ROWS, SETTINGS, WIDTHS, make_sites, make_tables
 N_ROUNDS = 3
 
 
-def make_phases() -> list[Phase[Any, Any]]:
-    """Give the phases of a short run."""
-    protocol, aggregator = make_protocol("statistics"), SumAggregator()
-    return [
-        Describe(SETTINGS),
-        ChooseStart(SETTINGS, protocol, aggregator, 0),
-        Rounds(protocol, RoundContext(SETTINGS, aggregator), N_ROUNDS, 0.0),
-        Finish(summary=False),
-    ]
-
-
 class EngineChecks:
-    """Checks of one engine; pytest collects them from a subclass whose name begins with Test."""
+    """Checks of one engine."""
 
     @abstractmethod
     def engine(self, sites: Mapping[str, Site]) -> Engine:
-        """Make an engine that leads to these sites; each answers its messages with `fedhk.federation.gate`."""
+        """Make an engine that leads to these sites; each answers its messages with `fedhk.federation.gate`.
 
-    # ----------------------------------------------------------------------------------------------------- the checks
+        An engine for sites that are elsewhere starts them here with the rows that it is given.
+        """
 
     def test_it_names_the_sites(self) -> None:
         with self._open() as engine:
             check(sorted(engine.sites()) == sorted(make_tables()), f"sites are {engine.sites()}")
 
     def test_what_is_sent_arrives_and_the_answer_is_that_of_the_site(self) -> None:
-        request = _describe_request()
-        reference = InProcessEngine(_sites())
         with self._open() as engine:
-            requests = dict.fromkeys(engine.sites(), request)
-            answers, expected = engine.exchange(requests), reference.exchange(requests)
+            requests = dict.fromkeys(engine.sites(), _describe_request())
+            answers, expected = engine.exchange(requests), InProcessEngine(_sites()).exchange(requests)
         for site, answer in expected.items():
             check(answers.get(site) == answer, f"{site} answers otherwise than in this process: {answers.get(site)!r}")
             message = decode(bytes(answers[site]), site=site)  # type: ignore[arg-type]
@@ -101,8 +80,8 @@ class EngineChecks:
 
     def test_a_run_gives_the_model_of_a_run_in_this_process_bit_for_bit(self) -> None:
         with self._open() as engine:
-            found = conduct(make_phases(), engine, Run(), seed=0, participation=Participation())
-        expected = conduct(make_phases(), InProcessEngine(_sites()), Run(), seed=0, participation=Participation())
+            found = _run(engine)
+        expected = _run(InProcessEngine(_sites()))
         assert_same_board(found.board, expected.board)
         for name in ("bytes_up", "bytes_down", "clients", "objective"):
             one, other = ([record[name] for record in run.history] for run in (found, expected))
@@ -111,8 +90,6 @@ class EngineChecks:
     def test_closing_twice_is_no_error(self) -> None:
         with self._open() as engine:
             engine.close()
-
-    # -------------------------------------------------------------------------------------------------------- helpers
 
     @contextmanager
     def _open(self, sites: Mapping[str, Site] | None = None) -> Iterator[Engine]:
@@ -130,3 +107,15 @@ def _sites() -> dict[str, Site]:
 def _describe_request() -> bytes:
     phase = Describe(SETTINGS)
     return encode(write_request(phase.name, 0, phase.request(Board()), phase.request_type, {}))
+
+
+def _run(engine: Engine) -> Run:
+    """Conduct a short run."""
+    protocol, aggregator = make_protocol("statistics"), SumAggregator()
+    phases: list[Phase[Any, Any]] = [
+        Describe(SETTINGS),
+        ChooseStart(SETTINGS, protocol, aggregator, 0),
+        Rounds(protocol, RoundContext(SETTINGS, aggregator), N_ROUNDS, 0.0),
+        Finish(summary=False),
+    ]
+    return conduct(phases, engine, Run(), seed=0, participation=Participation())

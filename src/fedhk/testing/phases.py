@@ -1,21 +1,11 @@
-"""Checks that every phase must pass.
-
-    from fedhk.testing.phases import PhaseChecks
-
-    class TestMine(PhaseChecks):
-        def phase(self):
-            return Mine()
-
-pytest then runs all checks; `SumPhaseChecks` has more for a phase whose answer is a sum over rows. The phases of
-`fedhk.federation.phases` are checked in the same way.
-"""
+"""Checks that every phase must pass; `SumPhaseChecks` has more for a phase whose answer is a sum over rows."""
 
 from __future__ import annotations
 
 import random
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, get_args
 
 import numpy as np
@@ -43,6 +33,8 @@ NEIGHBOURS: tuple[Neighbours, ...] = get_args(Neighbours)
 # Exchanges after which a phase that is not done is taken to have no end.
 MOST_EXCHANGES = 200
 
+BAD_NUMBERS = {"NaN": np.nan, "infinite": np.inf, "negative": -1e3, "huge": 1e300}
+
 
 def ask(phase: Phase[Any, Any], board: Board, sites: Mapping[str, Site]) -> dict[str, Any]:
     """Ask every site once, over real messages, and give the replies in the order of site names."""
@@ -56,7 +48,7 @@ def ask(phase: Phase[Any, Any], board: Board, sites: Mapping[str, Site]) -> dict
 
 
 class PhaseChecks:
-    """Checks of one phase; pytest collects them from a subclass whose name begins with Test.
+    """Checks of one phase.
 
     Attributes
     ----------
@@ -78,8 +70,6 @@ class PhaseChecks:
     def tables(self) -> dict[str, Any]:
         """Give the rows of the sites, as `fit` of an estimator takes them."""
         return make_tables()
-
-    # ----------------------------------------------------------------------------------------------------- the checks
 
     def test_a_site_finds_the_phase_by_its_name(self) -> None:
         phase = self.phase()
@@ -118,42 +108,36 @@ class PhaseChecks:
         for site, reply in replies.items():
             for path, damage, damaged in damaged_values(reply):
                 what = f"{site}: {'.'.join(map(str, path)) or 'the reply'} {damage}"
-                refused = _is_refused(phase, board, damaged, site, what)
-                check(refused or "rows" not in damage, f"{what}: it was accepted")
-                if not refused:
-                    _combine_damaged(phase, board, replies | {site: damaged}, what)
+                if _is_refused(f"{what}: check", MessageError, phase.check, board, damaged, site):
+                    continue
+                check("rows" not in damage, f"{what}: it was accepted")
+                lies = replies | {site: damaged}
+                _is_refused(f"{what}: accepted, then combine", FedHKError, _combine, phase, board, lies, False)
 
     def test_the_same_replies_give_the_same_board_whichever_site_sent_which(self) -> None:
         phase, board, sites = self._stand()
         replies = ask(phase, board, sites)
-        found = self._combine(phase, board, replies)
-        assert_same_board(self._combine(phase, board, dict(replies)), found)
+        found = _combine(phase, board, replies)
+        assert_same_board(_combine(phase, board, dict(replies)), found)
         if not self.keeps_sites_apart:
             exchanged = dict(zip(replies, reversed(replies.values()), strict=True))
-            assert_same_board(self._combine(phase, board, exchanged), found, rtol=1e-6)
+            assert_same_board(_combine(phase, board, exchanged), found, rtol=1e-6)
 
     def test_replies_and_the_board_before_are_not_changed(self) -> None:
         phase, board, sites = self._stand()
         replies, again = ask(phase, board, sites), ask(phase, board, sites)
-        before = unpack_board(pack_entries(board.entries.values(), "server"), "server")
-        self._combine(phase, board, replies)
+        before = _store(board)
+        _combine(phase, board, replies)
         assert_same(replies, again)
-        kept = unpack_board(pack_entries(board.entries.values(), "server"), "server")
-        assert_same_board(kept, before)
+        assert_same_board(_store(board), before)
 
     def test_a_run_comes_to_the_end_of_the_phase_and_its_board_can_be_stored(self) -> None:
-        phase, names = self.phase(), sorted(self.tables())
-        run = self._run([*self.before(), phase])
-        check(run.phase == len(self.before()) + 1, f"the run ends in phase {run.phase}")
-        stored = unpack_board(pack_entries(run.board.entries.values(), "server"), "server")
-        for kind, entry in stored.entries.items():
+        phases = [*self.before(), self.phase()]
+        run, sites = self._conduct(phases)
+        check(run.phase == len(phases), f"the run ends in phase {run.phase}")
+        for kind, entry in _store(run.board).entries.items():
             assert_same(entry, run.board.entries[kind])
-        check(not run.pending["refused"], f"of the sites {names} were refused: {run.pending['refused']}")
-
-    # -------------------------------------------------------------------------------------------------------- helpers
-
-    def _run(self, phases: list[Phase[Any, Any]]) -> Run:
-        return self._conduct(phases)[0]
+        check(not run.pending["refused"], f"of the sites {sorted(sites)} were refused: {run.pending['refused']}")
 
     def _conduct(self, phases: list[Phase[Any, Any]]) -> tuple[Run, dict[str, Site]]:
         engine = InProcessEngine(make_sites(self.tables()))
@@ -161,22 +145,16 @@ class PhaseChecks:
         def stop_late(run: Run) -> None:
             check(run.exchanges <= MOST_EXCHANGES, f"a phase is not done after {MOST_EXCHANGES} exchanges")
 
-        if not phases:
-            return Run(), dict(engine.states)
-        run = conduct(phases, engine, Run(), seed=0, participation=Participation(), after=[stop_late])
+        run = Run()
+        if phases:
+            run = conduct(phases, engine, run, seed=0, participation=Participation(), after=[stop_late])
         return run, dict(engine.states)
 
-    def _stand(self) -> tuple[Phase[Any, Any], Board, dict[str, Site]]:
+    def _stand(self) -> tuple[Any, Board, dict[str, Site]]:
         """The phase, the board before its first request, and the sites."""
         phase = self.phase()
         run, sites = self._conduct(self.before())
         return phase, phase.begin(run.board), sites
-
-    @staticmethod
-    def _combine(phase: Phase[Any, Any], board: Board, replies: dict[str, Any]) -> Board:
-        selected, refused = phase.select(board, replies)
-        check(not refused, f"honest replies were refused: {refused}")
-        return phase.combine(board, selected)
 
 
 class SumPhaseChecks(PhaseChecks):
@@ -224,9 +202,6 @@ class SumPhaseChecks(PhaseChecks):
         site.board = Board().put(*board.find(Shared))
         return np.asarray(phase.vector(site, phase.request(board)))
 
-    def _stand(self) -> tuple[Any, Board, dict[str, Site]]:
-        return super()._stand()
-
 
 def damaged_values(value: Any) -> Iterator[tuple[Path, str, Any]]:
     """List copies of a value with one part damaged: where, how, and the copy."""
@@ -236,13 +211,12 @@ def damaged_values(value: Any) -> Iterator[tuple[Path, str, Any]]:
 
 
 def _damaged_leaf(leaf: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(leaf, np.ndarray):
-        if leaf.size:
-            yield "with more rows", np.concatenate([leaf, leaf[-1:]])
-            yield "of another type", np.zeros(leaf.shape, bool)
-            yield "with another number of axes", leaf[None]
-        if leaf.size and leaf.dtype.kind == "f":
-            for name, number in (("NaN", np.nan), ("infinite", np.inf), ("negative", -1e3), ("huge", 1e300)):
+    if isinstance(leaf, np.ndarray) and leaf.size:
+        yield "with more rows", np.concatenate([leaf, leaf[-1:]])
+        yield "of another type", np.zeros(leaf.shape, bool)
+        yield "with another number of axes", leaf[None]
+        if leaf.dtype.kind == "f":
+            for name, number in BAD_NUMBERS.items():
                 with np.errstate(over="ignore"):
                     yield f"all {name}", np.full(leaf.shape, number).astype(leaf.dtype)
     elif isinstance(leaf, bool):
@@ -250,31 +224,31 @@ def _damaged_leaf(leaf: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(leaf, int):
         yield from (("negative", -1), ("huge", 2**62))
     elif isinstance(leaf, float):
-        yield from (("NaN", np.nan), ("infinite", np.inf), ("negative", -1e3), ("huge", 1e300))
+        yield from BAD_NUMBERS.items()
     elif isinstance(leaf, str):
         yield from (("empty", ""), ("long", "x" * 10_000))
 
 
-def _is_refused(phase: Phase[Any, Any], board: Board, reply: Any, site: str, what: str) -> bool:
-    """Whether the server refuses a reply; any other error than MessageError fails the check."""
+def _is_refused(what: str, refusal: type[Exception], call: Callable[..., object], *arguments: Any) -> bool:
+    """Whether a call raises such an error; any other error fails the check."""
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            phase.check(board, reply, site)
-    except MessageError:
+            call(*arguments)
+    except refusal:
         return True
     except Exception as error:
-        raise AssertionError(f"{what}: check raised {type(error).__name__}: {error}") from error
+        raise AssertionError(f"{what} raised {type(error).__name__}: {error}") from error
     return False
 
 
-def _combine_damaged(phase: Phase[Any, Any], board: Board, replies: dict[str, Any], what: str) -> None:
-    """Combine replies of which one was damaged and accepted: no other error than FedHK's own may follow."""
-    try:
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")
-            phase.combine(board, phase.select(board, replies)[0])
-    except FedHKError:
-        return
-    except Exception as error:
-        raise AssertionError(f"{what}: accepted, then combine raised {type(error).__name__}: {error}") from error
+def _store(board: Board) -> Board:
+    """Write a board as a checkpoint does, and read it again."""
+    return unpack_board(pack_entries(board.entries.values(), "server"), "server")
+
+
+def _combine(phase: Phase[Any, Any], board: Board, replies: dict[str, Any], honest: bool = True) -> Board:
+    """Combine replies as a run does; of honest ones the phase leaves out none."""
+    selected, refused = phase.select(board, replies)
+    check(not (honest and refused), f"honest replies were refused: {refused}")
+    return phase.combine(board, selected)

@@ -52,11 +52,11 @@ def make_sites(tables: Mapping[str, Any]) -> dict[str, Site]:
 
 def pool_tables(tables: Sequence[Tables]) -> Tables:
     """Put the rows of several sites together; a view that a site lacks becomes missing cells."""
-    widths = {name: part.shape[1] for own in tables for name, part in own.items() if part is not None}
-    pooled: dict[str, list[FloatArray]] = {name: [] for name in widths}
-    for own in tables:
-        rows = next(len(part) for part in own.values() if part is not None)
-        for name, width in widths.items():
-            part = own.get(name)
-            pooled[name].append(np.full((rows, width), np.nan) if part is None else part)
-    return {name: np.concatenate(parts) for name, parts in pooled.items()}
+    known = {name: part for own in tables for name, part in own.items() if part is not None}
+    rows = [next(len(part) for part in own.values() if part is not None) for own in tables]
+
+    def read(own: Tables, name: str, n_rows: int) -> FloatArray:
+        part = own.get(name)
+        return np.full((n_rows, known[name].shape[1]), np.nan) if part is None else part
+
+    return {name: np.concatenate([read(own, name, n) for own, n in zip(tables, rows, strict=True)]) for name in known}
