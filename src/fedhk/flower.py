@@ -1,6 +1,7 @@
-"""FedHK as a Flower app: the two objects that Flower starts, and the engine between them.
+"""FedHK as a Flower app: the ClientApp of a site, and the engine of a ServerApp.
 
-`fedhk flower init` writes an app that uses these; `docs/deployment.md` says how it is run.
+`fedhk flower init` writes an app, whose ServerApp is `fedhk.cli.flower.coordinate.make_server_app`;
+`docs/deployment.md` says how it is run.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
-from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp import Grid
 
 from fedhk.estimators.site_model import write_site_model
 from fedhk.federation.engines.flower import ACTION, KEY, RECORD, GridTransport, reply_with
@@ -19,7 +20,7 @@ from fedhk.federation.engines.remote import RemoteSites
 from fedhk.federation.remote.policy import Policy, read_policy
 from fedhk.federation.remote.site import RemoteSite, refusal
 
-__all__ = ["FlowerEngine", "make_client_app", "make_server_app"]
+__all__ = ["FlowerEngine", "make_client_app"]
 
 
 class FlowerEngine(RemoteSites):
@@ -44,25 +45,6 @@ class FlowerEngine(RemoteSites):
 
     def __init__(self, grid: Grid, **options: Any) -> None:
         super().__init__(GridTransport(grid), **options)
-
-
-def make_server_app(config: Path) -> ServerApp:
-    """The coordinator's end: fits what a configuration says, and writes a run folder.
-
-    Parameters
-    ----------
-    config : Path
-        As `fedhk fit` takes and writes it, without data.
-    """
-    app = ServerApp()
-
-    @app.main()
-    def main(grid: Grid, context: Context) -> None:
-        from fedhk.cli.flower.coordinate import coordinate  # noqa: PLC0415 - sites load this file, not the command line
-
-        coordinate(config, GridTransport(grid), dict(context.run_config))
-
-    return app
 
 
 def make_client_app() -> ClientApp:

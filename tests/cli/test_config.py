@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.calls import call, refusal
-from fedhk.cli.config import Config, ConfigError, Part, read_config
+from fedhk.cli.config import Config, ConfigError, read_config
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
 NUMBERS = st.integers(-(2**62), 2**62) | st.floats(allow_nan=False, allow_infinity=False)
@@ -50,20 +50,22 @@ def test_another_version_is_a_note(tmp_path, capsys):
     assert capsys.readouterr().err.startswith("Note: the configuration is of fedhk 0.0.1")
 
 
-class TestPart:
+class TestOptionsOfATable:
     def test_keeps_the_rest_of_a_table(self):
         config = Config(parameters={"participation": {"fraction": 0.5}})
-        found = config.updated({"participation": Part({"min_sites": 2})}).parameters["participation"]
+        found = config.with_options("participation", min_sites=2).parameters["participation"]
         assert found == {"fraction": 0.5, "min_sites": 2}
 
     def test_makes_a_word_the_name_of_the_table(self):
-        config = Config(parameters={"protocol": "factors"}).updated({"protocol": Part({"passes": 2})})
+        config = Config(parameters={"protocol": "factors"}).with_options("protocol", passes=2)
         assert config.parameters["protocol"] == {"name": "factors", "passes": 2}
 
     def test_begins_a_table_where_there_is_none(self):
-        assert Config().updated({"participation": Part({"fraction": 0.5})}).parameters == {
-            "participation": {"fraction": 0.5}
-        }
+        found = Config().with_options("participation", fraction=0.5, min_sites=None)
+        assert found.parameters == {"participation": {"fraction": 0.5}}
+
+    def test_leaves_it_alone_where_nothing_is_given(self):
+        assert Config().with_options("participation", fraction=None).parameters == {}
 
 
 @pytest.mark.parametrize(

@@ -279,7 +279,7 @@ class TestEvaluate:
 
         words = ("-k", 3, "--n-init", 2, "--tol", 0, "--max-rounds", 3, "-o", tmp_path / "run")
         with monkeypatch.context() as patch:
-            patch.setattr("fedhk.evaluation.evaluate", fail)
+            patch.setattr("fedhk.evaluate", fail)
             assert "'oslo'" in refusal("fit", hospitals, *words, "--evaluate", code=3)
         assert not (tmp_path / "run" / "summary.json").exists()
         call("fit", "--resume", "-o", tmp_path / "run")

@@ -129,7 +129,7 @@ def test_a_site_that_sends_nan_is_refused_by_name(deployment, folders, tmp_path)
     (tmp_path / "hostile").mkdir()
     (tmp_path / "hostile" / "sitecustomize.py").write_text(HOSTILE)
     path = os.pathsep.join([str(tmp_path / "hostile"), os.environ.get("PYTHONPATH", "")])
-    site_process(deployment, folders, "rome", environment(tmp_path / "flwr", PYTHONPATH=path))
+    site_process(deployment, folders, "rome", environment(tmp_path / "flwr") | {"PYTHONPATH": path})
     summary = deployment.run({"max_rounds": 2})
     assert "NaN or infinite" in summary["refused"]["rome"]
     assert [record["clients"] for record in history(deployment)] == [2, 2]

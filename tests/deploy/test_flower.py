@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import fedhk
-from fedhk.cli.algorithms import run_algorithm
+from fedhk.cli.algorithms import list_tables
 from fedhk.cli.flower.local import federation, gather
 from fedhk.data.folders import read_federation
 
@@ -27,9 +27,10 @@ def test_three_sites_over_tls_give_the_model_of_one_process(deployment, folders)
     assert summary["rounds"] == 2
     assert summary["refused"] == {}
     gather(deployment.work / "state", list(NAMES), deployment.out)
-    here = run_algorithm("e-fkmvc", read_federation(folders["rome"].parent), parameters, seed=0)
+    tables = list_tables(read_federation(folders["rome"].parent))
+    here = fedhk.EFKMVC(**parameters, random_state=0).fit(tables)
     there = fedhk.load(deployment.out / "model.safetensors")
-    worst = max(abs(a - b).max() for a, b in zip(here.model.cluster_centers_, there.cluster_centers_, strict=True))
+    worst = max(abs(a - b).max() for a, b in zip(here.cluster_centers_, there.cluster_centers_, strict=True))
     assert worst < 1e-9
     found = {str(path.relative_to(deployment.out)) for path in deployment.out.rglob("*") if path.is_file()}
     files = ["model.safetensors", "config.toml", "summary.json", "history.json", "history.parquet", "report.html"]

@@ -5,10 +5,15 @@ from __future__ import annotations
 import typer
 
 from fedhk._version import __version__
-from fedhk.cli.audit import audit_commands
+from fedhk.cli.audit import attack, privacy
 from fedhk.cli.demo import demo
 from fedhk.cli.fit import fit
-from fedhk.cli.flower import flower_commands
+from fedhk.cli.flower.connection import register
+from fedhk.cli.flower.init import init
+from fedhk.cli.flower.keys import certificates, key
+from fedhk.cli.flower.local import local
+from fedhk.cli.flower.run import run
+from fedhk.cli.flower.site import link, site
 from fedhk.cli.info import info
 from fedhk.cli.predict import predict
 from fedhk.cli.report import report
@@ -40,7 +45,17 @@ def main(
     """Personalized federated multi-view clustering."""
 
 
-for command in (fit, predict, info, report, demo):
-    app.command(epilog=EPILOG)(command)
-app.add_typer(audit_commands(EPILOG), name="audit")
-app.add_typer(flower_commands(EPILOG), name="flower")
+audit = typer.Typer(no_args_is_help=True, help="Measure what releases and models tell of single rows.")
+flower = typer.Typer(
+    no_args_is_help=True,
+    help="Run a federation of real sites on Flower: docs/deployment.md goes through it step by step.",
+)
+for group, commands in (
+    (app, (fit, predict, info, report, demo)),
+    (audit, (privacy, attack)),
+    (flower, (local, init, run, certificates, link, register, key, site)),
+):
+    for command in commands:
+        group.command(epilog=EPILOG)(command)
+app.add_typer(audit, name="audit")
+app.add_typer(flower, name="flower")

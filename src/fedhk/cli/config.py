@@ -6,7 +6,7 @@ import json
 import math
 import re
 import secrets
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,56 +24,30 @@ class ConfigError(FedHKError, ValueError):
 
 
 @dataclass(frozen=True)
-class Part:
-    """Some options of a parameter that is a table: all else in the table stays.
-
-    Parameters
-    ----------
-    options : dict
-        The options and their new values.
-    """
-
-    options: dict[str, Any]
-
-    def update(self, before: Any) -> dict[str, Any]:
-        """Put the options into the table that was there before; a word becomes the name of the table."""
-        table = before if isinstance(before, dict) else {} if before is None else {"name": before}
-        return table | self.options
-
-
-@dataclass(frozen=True)
 class Config:
-    """Everything that decides what a run gives.
+    """Everything that decides what a run gives."""
 
-    Parameters
-    ----------
-    data : Path or None
-        The federation folder.
-    algorithm : str
-        A key of `ALGORITHMS`.
-    seed : int or None
-        The random state; None draws one.
-    parameters : dict
-        Parameters of the estimator.
-    """
-
-    data: Path | None = None
-    algorithm: str = "e-fkmvc"
-    seed: int | None = None
-    parameters: dict[str, Any] | None = None
+    data: Path | None = None  # the federation folder; a coordinator has none
+    algorithm: str = "e-fkmvc"  # a key of `ALGORITHMS`
+    seed: int | None = None  # None draws one
+    parameters: dict[str, Any] = field(default_factory=dict)  # of the estimator
 
     def updated(self, given: dict[str, Any], **others: Any) -> Config:
         """Replace what the user gave; None means that nothing was given."""
-        parameters = dict(self.parameters or {})
-        for name, value in given.items():
-            if value is not None:
-                parameters[name] = value.update(parameters.get(name)) if isinstance(value, Part) else value
+        parameters = self.parameters | {name: value for name, value in given.items() if value is not None}
         return replace(self, parameters=parameters, **{k: v for k, v in others.items() if v is not None})
+
+    def with_options(self, parameter: str, **options: Any) -> Config:
+        """Replace some options of a parameter that is a table; a word there becomes the name of the table."""
+        given = {name: value for name, value in options.items() if value is not None}
+        before = self.parameters.get(parameter) or {}
+        table = before if isinstance(before, dict) else {"name": before}
+        return self.updated({parameter: table | given}) if given else self
 
     def complete(self) -> Config:
         """Write out every parameter and draw a seed; refuses parameters that the algorithm cannot take."""
         algorithm = ALGORITHMS[self.algorithm]
-        given = dict(self.parameters or {})
+        given = dict(self.parameters)
         if "max_rounds" in given:
             given[algorithm.rounds] = given.pop("max_rounds")
         defaults = algorithm.defaults()
@@ -89,22 +63,14 @@ class Config:
 
     def to_toml(self, data: str | None = None) -> str:
         """Write the text of the file; `data` is the folder as it shall stand there."""
-        folder = data or (None if self.data is None else str(self.data))  # a coordinator has none
+        folder = data or (None if self.data is None else str(self.data))
         values = {"fedhk": __version__, "data": folder, "algorithm": self.algorithm, "seed": self.seed}
-        lines = ["# `fedhk fit --config THIS-FILE --out OTHER` runs this again and gives the same bits."]
-        lines += _to_lines(values)
-        lines += ["", "[parameters]", *_to_lines(self.parameters or {})]
-        return "\n".join(lines) + "\n"
+        top = "# `fedhk fit --config THIS-FILE --out OTHER` runs this again and gives the same bits."
+        return "\n".join([top, *_to_lines(values), "", "[parameters]", *_to_lines(self.parameters), ""])
 
 
 def read_config(path: Path) -> Config:
-    """Read a configuration; a relative data folder is meant from where the file is.
-
-    Raises
-    ------
-    ConfigError
-        If the file is not there, is no TOML, or has what a configuration has not.
-    """
+    """Read a configuration, or raise ConfigError; a relative data folder is meant from where the file is."""
     content = read_toml(path, "The configuration", tuple(KINDS), ConfigError)
     for name, value in content.items():
         if not isinstance(value, KINDS[name]) or isinstance(value, bool):

@@ -31,10 +31,10 @@ class OutputExistsError(FedHKError):
     """Something is already where the result should go."""
 
 
-def output() -> Console:
-    """Standard output; 100 columns where it is no terminal."""
+def show(*parts: Any) -> None:
+    """Write tables and paragraphs on standard output, 100 columns wide where that is no terminal."""
     known = sys.stdout.isatty() or "COLUMNS" in os.environ
-    return Console(highlight=False, width=None if known else 100)
+    Console(highlight=False, width=None if known else 100).print(*parts)
 
 
 def say(text: str) -> None:
@@ -46,11 +46,6 @@ def say_notes(texts: Sequence[str]) -> None:
     """Write things that the user should know of, one line each."""
     for text in texts:
         say(f"Note: {' '.join(text.split())}")
-
-
-def show_json(document: Any) -> None:
-    """Write one JSON document on standard output."""
-    typer.echo(to_json(document))
 
 
 def to_json(document: Any) -> str:
@@ -137,10 +132,7 @@ def show_warnings() -> Iterator[None]:
 def exit_codes(when_interrupted: str = "") -> Iterator[None]:
     """Turn errors into one line on standard error and an exit code that says what kind it is; warnings into notes.
 
-    Parameters
-    ----------
-    when_interrupted : str
-        What to do after Ctrl-C, if anything can be done.
+    `when_interrupted` says what to do after Ctrl-C, if anything can be done.
     """
     try:
         with show_warnings():

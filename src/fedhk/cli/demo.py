@@ -8,18 +8,16 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from fedhk._files import replacing
 from fedhk.cli import options as o
-from fedhk.cli.algorithms import collect_outcome
+from fedhk.cli.algorithms import make_option
 from fedhk.cli.config import Config
-from fedhk.cli.console import exit_codes, format_bytes, make_table, output, say, show_json, to_json
-from fedhk.cli.runs import absolute, check_free, is_run, keep_ledger, write_run
+from fedhk.cli.console import exit_codes, format_bytes, make_table, say, show, to_json
+from fedhk.cli.runs import absolute, check_free, is_run, keep_ledger, list_sites, write_run
 
 if TYPE_CHECKING:
-    from fedhk.data.folders import Federation
-    from fedhk.evaluation.comparison import Comparison, SiteTables
+    from fedhk.evaluation.comparison import Comparison
     from fedhk.summary.facts import Facts
 
 DATA, PRIVATE_RUN, RESULTS = "data", "private", "comparison.json"
@@ -59,18 +57,17 @@ def demo(out: DemoOut = Path("fedhk-demo"), seed: DemoSeed = 0, force: o.Force =
         fedhk demo --out demo/ && fedhk fit demo/data --clusters 4 --out run/
     """
     with exit_codes():
-        from fedhk.cli.choices import make_option
         from fedhk.datasets import make_hospitals
         from fedhk.evaluation.comparison import compare_methods, hold_out_rows
         from fedhk.report.run import REPORT
 
         target = absolute(out)
-        check_free(target, force=force or _is_demo(target))
-        rows = hold_out_rows(make_hospitals())
+        is_demo = is_run(target) and (target / RESULTS).is_file()
+        check_free(target, force=force or is_demo)
         noise = {"privacy": PRIVACY, "secure": find_spec("cryptography") is not None}
         with TemporaryDirectory() as checkpoint, replacing(target) as draft:
             found = compare_methods(
-                rows,
+                hold_out_rows(make_hospitals()),
                 n_clusters=N_CLUSTERS,
                 random_state=seed,
                 noise={name: make_option(name, value) for name, value in noise.items()} | {"checkpoint": checkpoint},
@@ -80,53 +77,44 @@ def demo(out: DemoOut = Path("fedhk-demo"), seed: DemoSeed = 0, force: o.Force =
             results = _write_demo(draft, target.name, found, (config, config.updated(noise)), Path(checkpoint))
     page = target / REPORT
     if json:
-        show_json(results | {"out": str(target), "page": str(page)})
+        typer.echo(to_json(results | {"out": str(target), "page": str(page)}))
     else:
-        _show_results(output(), results, target, page)
-
-
-def _is_demo(folder: Path) -> bool:
-    """Whether a folder is one that the demo wrote."""
-    return is_run(folder) and (folder / RESULTS).is_file()
+        _show_results(results, target, page)
 
 
 def _write_demo(
     draft: Path, title: str, found: Comparison, configs: tuple[Config, Config], checkpoint: Path
 ) -> dict[str, Any]:
     """Write both runs as `fit` writes them, their data, the page and the measurements; returns the measurements."""
-    from fedhk.data.folders import write_site
+    from fedhk.data.folders import read_federation, write_site
+    from fedhk.evaluation.attack_sites import count_rows
     from fedhk.report.run import COMPARISON, read_facts, write_report
 
-    train = _make_federation(found.rows.train)
-    for name, site in train.sites.items():
-        write_site(draft / DATA / name, site.views, site.ids, site.columns)
+    for name, tables in found.rows.train.items():
+        views = {view: None if table is None else table.values for view, table in tables.items()}
+        write_site(draft / DATA / name, views, range(count_rows(tables)))
+    train = read_federation(draft / DATA)
+    sites = list_sites(train)
     config, with_noise = (part.complete() for part in configs)
-    write_run(draft, collect_outcome(found.own, train), config, data=DATA, evaluation=found.evaluation)
+    write_run(draft, found.own, sites, config, data=DATA, evaluation=found.evaluation)
     folder = draft / PRIVATE_RUN
     folder.mkdir()
     keep_ledger(checkpoint, folder)
-    write_run(folder, collect_outcome(found.private, train), with_noise, data=f"../{DATA}")
+    write_run(folder, found.private, sites, with_noise, data=f"../{DATA}")
     write_report(folder, title=f"{title}, with noise")
     results = _list_results(found, read_facts(folder))
     (draft / RESULTS).write_text(to_json(results) + "\n", "utf-8")
-    (draft / COMPARISON).write_text(to_json(_list_page_parts(results)) + "\n", "utf-8")
+    page = {  # what the page shows beside the run: the table of methods, and the run with noise
+        "title": "FedHK demo: six hospitals that measure differently",
+        "about": ABOUT,
+        "note": f"{_describe_gain(results)} {NOTES}",
+        "columns": COLUMNS,
+        "rows": _list_method_rows(results),
+        "private": PRIVATE_RUN,
+    }
+    (draft / COMPARISON).write_text(to_json(page) + "\n", "utf-8")
     write_report(draft, data=train)
     return results
-
-
-def _make_federation(sites: SiteTables) -> Federation:
-    """Make the sites of a folder from tables; rows are numbered."""
-    import numpy as np
-
-    from fedhk.data.folders import Federation, SiteData
-    from fedhk.evaluation.attack_sites import count_rows
-
-    columns = {view: table.columns for tables in sites.values() for view, table in tables.items() if table is not None}
-    made = {}
-    for name, tables in sites.items():
-        views = {view: None if table is None else table.values for view, table in tables.items()}
-        made[name] = SiteData(name, views, np.arange(count_rows(tables)), columns)
-    return Federation(made, columns)
 
 
 def _list_results(found: Comparison, private: Facts) -> dict[str, Any]:
@@ -152,18 +140,6 @@ def _list_results(found: Comparison, private: Facts) -> dict[str, Any]:
             for site, tables in found.rows.train.items()
         },
         "privacy": {"epsilon": epsilon, "delta": delta, "secure": private.secure, "spent_by_site": dict(private.spent)},
-    }
-
-
-def _list_page_parts(results: dict[str, Any]) -> dict[str, Any]:
-    """List what the page shows beside the run: the table of methods, and the run with noise."""
-    return {
-        "title": "FedHK demo: six hospitals that measure differently",
-        "about": results["about"],
-        "note": f"{_describe_gain(results)} {results['notes']}",
-        "columns": COLUMNS,
-        "rows": _list_method_rows(results),
-        "private": PRIVATE_RUN,
     }
 
 
@@ -202,24 +178,21 @@ def _list_method_rows(results: dict[str, Any]) -> list[tuple[str, ...]]:
     ]
 
 
-def _show_results(console: Console, results: dict[str, Any], target: Path, page: Path) -> None:
-    console.print(results["about"], "\n")
+def _show_results(results: dict[str, Any], target: Path, page: Path) -> None:
+    show(results["about"], "\n")
     title = "clusters found without labels, measured on rows that no model saw"
-    console.print(make_table(title, COLUMNS, _list_method_rows(results), numbers=COLUMNS[1:]))
-    console.print(results["notes"], "\n")
+    show(make_table(title, COLUMNS, _list_method_rows(results), numbers=COLUMNS[1:]))
+    show(results["notes"], "\n")
     methods = tuple(results["methods"])
     sites = [
         (name, site["rows"], ", ".join(site["missing_views"]), *(_format_share(site["ari"][m]) for m in methods))
         for name, site in results["sites"].items()
     ]
     columns = ("site", "rows", "lacks", *methods)
-    console.print(make_table("ARI at each site", columns, sites, numbers=("rows", *methods)))
-    console.print(_describe_gain(results), _describe_spending(results["privacy"]), "\n")
-    for line in (
-        f"Open the page: {page}",
-        f"Go on: fedhk fit {target / DATA} --clusters {results['n_clusters']} --out run/",
-    ):
-        console.print(line, markup=False, soft_wrap=True)
+    show(make_table("ARI at each site", columns, sites, numbers=("rows", *methods)))
+    show(_describe_gain(results), _describe_spending(results["privacy"]), "\n")
+    typer.echo(f"Open the page: {page}")
+    typer.echo(f"Go on: fedhk fit {target / DATA} --clusters {results['n_clusters']} --out run/")
 
 
 def _format_share(value: float | None) -> str:

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+import fedhk
 from fedhk._files import replacing
 from fedhk.cli import options as o
-from fedhk.cli.algorithms import ALGORITHMS, list_tables, run_algorithm
-from fedhk.cli.config import Config, ConfigError, Part, read_config
+from fedhk.cli.algorithms import ALGORITHMS, list_tables
+from fedhk.cli.config import Config, ConfigError, read_config
 from fedhk.cli.console import (
     counted,
     exit_codes,
@@ -21,20 +21,23 @@ from fedhk.cli.console import (
     format_count,
     make_facts_table,
     make_table,
-    output,
     say_notes,
-    show_json,
+    show,
+    to_json,
 )
 from fedhk.cli.runs import (
     UNDER_WAY,
     absolute,
     check_apart,
     check_free,
+    check_same,
     is_under_way,
     keep_ledger,
+    list_sites,
     under_way,
     write_run,
 )
+from fedhk.errors import DataError
 
 
 def fit(  # noqa: PLR0917
@@ -110,12 +113,12 @@ def fit(  # noqa: PLR0917
     with exit_codes(f"`fedhk fit --resume --out {target}` goes on."):
         wanted = _read_base(target, config, resume)
         wanted = wanted.updated(parameters, data=folder, algorithm=algorithm, seed=seed)
-        wanted = _add_parts(wanted, {"fraction": fraction, "min_sites": min_sites}, local_passes)
-        summary = fit_folder(_complete_config(wanted), target, force=force, resume=resume, evaluate=evaluate)
-    if json:
-        show_json(summary)
-    else:
-        show_summary(output(), summary, target)
+        wanted = wanted.with_options("participation", fraction=fraction, min_sites=min_sites)
+        if local_passes is not None and wanted.parameters.get("protocol") is None:
+            raise typer.BadParameter("goes with --protocol centers or factors.", param_hint="--local-passes")
+        wanted = wanted.with_options("protocol", passes=local_passes)
+        summary = fit_folder(_complete(wanted), target, force=force, resume=resume, evaluate=evaluate)
+    show_summary(summary, target, json)
 
 
 def _add_settings(options: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
@@ -126,23 +129,13 @@ def _add_settings(options: dict[str, Any], settings: dict[str, Any]) -> dict[str
     return options | settings
 
 
-def _add_parts(config: Config, participation: dict[str, Any], passes: int | None) -> Config:
-    """Put options of their own into the tables that they belong to."""
-    chosen = {name: value for name, value in participation.items() if value is not None}
-    if chosen:
-        config = config.updated({"participation": Part(chosen)})
-    if passes is None:
-        return config
-    if (config.parameters or {}).get("protocol") is None:
-        raise typer.BadParameter("goes with --protocol centers or factors.", param_hint="--local-passes")
-    return config.updated({"protocol": Part({"passes": passes})})
-
-
 def _choose_target(out: Path | None, config: Path | None) -> Path:
     """Choose the run folder: --out, or the folder of the configuration."""
-    if out is None and config is None:
+    if out is not None:
+        return absolute(out)
+    if config is None:
         raise typer.BadParameter("a run folder to write is needed, or --config.", param_hint="--out")
-    return absolute(out if out is not None else config.parent)  # type: ignore[union-attr]
+    return absolute(config.parent)
 
 
 def _read_base(target: Path, config: Path | None, resume: bool) -> Config:
@@ -153,34 +146,14 @@ def _read_base(target: Path, config: Path | None, resume: bool) -> Config:
     begun = read_config(target / UNDER_WAY)
     if config is None:
         return begun
-    return begun.updated(base.parameters or {}, data=base.data, algorithm=base.algorithm, seed=base.seed)
+    return begun.updated(base.parameters, data=base.data, algorithm=base.algorithm, seed=base.seed)
 
 
-def check_same(begun: Config, now: Config) -> None:
-    """Refuse to go on with a run in another way than it was begun, but for how many sites must answer, and when."""
-    before, after = (_list_settings(config) for config in (begun, now))
-    different = [
-        f"{name}={before.get(name)!r} there, {after.get(name)!r} here"
-        for name in sorted(before.keys() | after.keys())
-        if before.get(name) != after.get(name)
-    ]
-    if different:
-        raise ConfigError(f"The run to resume has other settings: {'; '.join(different)}. --force starts anew.")
-
-
-def _list_settings(config: Config) -> dict[str, Any]:
-    """List what two configurations of one run must have in common."""
-    parameters = dict(config.parameters or {})
-    participation = parameters.pop("participation", None) or {}
-    fraction = participation.get("fraction", 1.0)
-    return {"algorithm": config.algorithm, "seed": config.seed, "fraction": fraction} | parameters
-
-
-def _complete_config(config: Config) -> Config:
+def _complete(config: Config) -> Config:
     """Complete the configuration; refuses one without data or number of clusters."""
     if config.data is None:
         raise typer.BadParameter("a federation folder is needed, or --config.", param_hint="FOLDER")
-    if "n_clusters" not in (config.parameters or {}):
+    if "n_clusters" not in config.parameters:
         raise typer.BadParameter("their number is needed.", param_hint="--clusters")
     return config.updated({}, data=absolute(config.data)).complete()
 
@@ -188,60 +161,66 @@ def _complete_config(config: Config) -> Config:
 def fit_folder(
     config: Config, out: Path, *, force: bool = False, resume: bool = False, evaluate: bool = False
 ) -> dict[str, Any]:
-    """Run a configuration and write its run folder; returns the summary."""
+    """Run a complete configuration and write its run folder; returns the summary."""
     from fedhk.data.folders import read_federation
-    from fedhk.evaluation import evaluate as measure_models
     from fedhk.report.run import write_report
 
     assert config.data is not None  # noqa: S101 - checked before
-    assert config.seed is not None  # noqa: S101 - a complete configuration has one
-    parameters = config.parameters or {}
     if resume and not ALGORITHMS[config.algorithm].federated:
         raise ConfigError(f"Algorithm {config.algorithm!r} has no rounds to resume; run it again.")
-    if evaluate and parameters.get("privacy") is not None:
+    if evaluate and config.parameters.get("privacy") is not None:
         raise ConfigError("--evaluate fits models anew, which spends the privacy budget again; run it without one.")
     check_apart(out, config.data)
     check_free(out, force=force, resume=resume)
-    if resume and is_under_way(out):
-        check_same(read_config(out / UNDER_WAY), config)
+    if resume:
+        check_same(out, config)
     federation = read_federation(config.data)
     say_notes(federation.doubts)
     with under_way(out, config, resume=resume) as checkpoint:
-        outcome = run_algorithm(
-            config.algorithm,
-            federation,
-            parameters,
-            seed=config.seed,
-            checkpoint=checkpoint,
-            resume=resume,
-            verbose=sys.stderr.isatty(),
-        )
-        evaluation = measure_models(outcome.model, list_tables(federation)) if evaluate else None
+        model = _fit_model(config, list_tables(federation), checkpoint, resume)
+        evaluation = fedhk.evaluate(model.set_params(verbose=0), list_tables(federation)) if evaluate else None
         with replacing(out) as draft:
             keep_ledger(checkpoint, draft)
-            summary = write_run(draft, outcome, config, evaluation=evaluation)
+            summary = write_run(draft, model, list_sites(federation), config, evaluation=evaluation)
             write_report(draft, title=out.name, data=federation)
             return summary
 
 
-def show_summary(console: Console, summary: dict[str, Any], out: Path) -> None:
-    """Print the tables of a run."""
+def _fit_model(config: Config, sites: dict[str, Any], checkpoint: Path, resume: bool) -> Any:
+    algorithm = ALGORITHMS[config.algorithm]
+    parameters = config.parameters | {"random_state": config.seed, "verbose": int(sys.stderr.isatty())}
+    if algorithm.federated:
+        return algorithm.make(parameters | {"checkpoint": checkpoint}).fit(sites, resume=resume)
+    if len(sites) > 1:
+        raise DataError(
+            f"Algorithm {config.algorithm!r} clusters one site and pools nothing, but the folder has {len(sites)} "
+            f"sites. Use a federated one ({', '.join(n for n, a in ALGORITHMS.items() if a.federated)}), or a folder "
+            "with one."
+        )
+    (tables,) = sites.values()
+    return algorithm.make(parameters).fit(tables)
+
+
+def show_summary(summary: dict[str, Any], out: Path, json: bool) -> None:
+    """Print what a run found: as JSON, or as tables."""
     from fedhk.report.run import REPORT
 
+    if json:
+        typer.echo(to_json(summary))
+        return
     n_views = len(summary["views"])
     rows = [
         (name, format_count(site["rows"]), f"{len(site['views'])} of {n_views}", format_count(site["clusters_found"]))
         for name, site in summary["sites"].items()
     ]
     columns = ("site", "rows", "views", "clusters found")
-    console.print(
-        make_table(f"{summary['algorithm']}, {summary['n_clusters']} clusters", columns, rows, numbers=columns[1:])
-    )
-    console.print(make_facts_table("run", list_run_facts(summary)))
+    title = f"{summary['algorithm']}, {summary['n_clusters']} clusters"
+    show(make_table(title, columns, rows, numbers=columns[1:]))
+    show(make_facts_table("run", list_run_facts(summary)))
     if "evaluation" in summary:
-        console.print(_make_evaluation_table(summary["evaluation"]))
+        show(_make_evaluation_table(summary["evaluation"]))
     say_notes([f"site {site!r} was refused at least once: {why}" for site, why in summary["refused"].items()])
-    console.print(f"Written to {out}; {out / REPORT} is a page to look at.", markup=False, soft_wrap=True)
+    typer.echo(f"Written to {out}; {out / REPORT} is a page to look at.")
 
 
 def _make_evaluation_table(means: list[dict[str, Any]]) -> Table:

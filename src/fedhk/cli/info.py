@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json as json_format
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
+import fedhk
 from fedhk.cli import options as o
 from fedhk.cli.config import read_config
-from fedhk.cli.console import counted, exit_codes, format_count, make_facts_table, make_table, output, show_json
+from fedhk.cli.console import counted, exit_codes, format_count, make_facts_table, make_table, show, to_json
 from fedhk.cli.fit import list_rank_facts, list_run_facts
 from fedhk.cli.predict import site_folders
-from fedhk.cli.runs import CHECKPOINT, SUMMARY, UNDER_WAY, describe_rank, describe_views, is_run, is_under_way
+from fedhk.cli.runs import CHECKPOINT, SUMMARY, UNDER_WAY, describe_model, is_run, is_under_way
 from fedhk.errors import DataError
 
 if TYPE_CHECKING:
@@ -39,44 +38,73 @@ def info(path: AnyPath, json: o.Json = False) -> None:
         fedhk info run/model.safetensors --json
     """
     with exit_codes():
-        found = describe(path)
+        if not path.exists():
+            raise DataError(f"{str(path)!r} does not exist.")
+        kind = _find_kind(path)
+        describe, show_kind = KINDS[kind]
+        found = {"kind": kind, "path": str(path)} | describe(path)
         if json:
-            show_json(found)
+            typer.echo(to_json(found))
         else:
-            SHOW[found["kind"]](output(), found)
+            show_kind(found)
 
 
-def describe(path: Path) -> dict[str, Any]:
-    """Describe a path, with its `kind`: model, run, unfinished run or federation."""
-    if not path.exists():
-        raise DataError(f"{str(path)!r} does not exist.")
-    kind, facts = _describe_file(path) if path.is_file() else _describe_folder(path)
-    return {"kind": kind, "path": str(path)} | facts
+def _find_kind(path: Path) -> str:
+    if path.is_file():
+        return "model"
+    if is_under_way(path):
+        return "unfinished run"
+    return "run" if is_run(path) else "federation"
 
 
-def _describe_file(path: Path) -> tuple[str, dict[str, Any]]:
-    import fedhk
+def _describe_model(path: Path) -> dict[str, Any]:
     from fedhk.estimators.persistence import VERSION
 
     model = fedhk.load(path)
-    return "model", {
+    return {
         "estimator": type(model).__name__,
         "format_version": VERSION,
-        "n_clusters": int(model.n_clusters_),
-        "views": describe_views(model),
-        **describe_rank(model),
+        **describe_model(model),
         "objective": float(model.objective_),
         "rounds": getattr(model, "n_iter_", None),
         "stop_reason": getattr(model, "stop_reason_", None),
     }
 
 
-def _describe_folder(path: Path) -> tuple[str, dict[str, Any]]:
-    if is_under_way(path):
-        return "unfinished run", _describe_unfinished(path)
-    if is_run(path):
-        return "run", _read_summary(path / SUMMARY)
-    return "federation", _describe_data(path)
+def _show_model(found: dict[str, Any]) -> None:
+    facts = [
+        ("estimator", found["estimator"]),
+        ("clusters", found["n_clusters"]),
+        *list_rank_facts(found),
+        ("objective", f"{found['objective']:.6g}"),
+        ("rounds", found["rounds"]),
+        ("stop reason", found["stop_reason"]),
+        ("format version", found["format_version"]),
+    ]
+    show(make_facts_table(f"model {found['path']}", facts))
+    _show_views(found)
+
+
+def _read_summary(path: Path) -> dict[str, Any]:
+    file = path / SUMMARY
+    try:
+        summary: dict[str, Any] = json_format.loads(file.read_text("utf-8"))
+        list_run_facts(summary)
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{str(file)!r} is damaged: {error}") from error
+    return summary
+
+
+def _show_run(found: dict[str, Any]) -> None:
+    about = [("algorithm", found["algorithm"]), ("clusters", found["n_clusters"]), ("data", found["data"])]
+    show(make_facts_table(f"run {found['path']}", [*about, *list_run_facts(found), ("fedhk", found["fedhk"])]))
+    _show_views(found)
+    rows = [
+        (name, format_count(site["rows"]), ", ".join(site["views"]), format_count(site["clusters_found"]))
+        for name, site in found["sites"].items()
+    ]
+    columns = ("site", "rows", "views", "clusters found")
+    show(make_table("sites", columns, rows, numbers=("rows", "clusters found")))
 
 
 def _describe_unfinished(path: Path) -> dict[str, Any]:
@@ -95,13 +123,11 @@ def _describe_unfinished(path: Path) -> dict[str, Any]:
     }
 
 
-def _read_summary(path: Path) -> dict[str, Any]:
-    try:
-        summary: dict[str, Any] = json_format.loads(path.read_text("utf-8"))
-        list_run_facts(summary)
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{str(path)!r} is damaged: {error}") from error
-    return summary
+def _show_unfinished(found: dict[str, Any]) -> None:
+    objective = None if found["objective"] is None else f"{found['objective']:.6g}"
+    facts = [(name, found[name]) for name in ("algorithm", "data", "seed", "rounds")]
+    show(make_facts_table(f"unfinished run {found['path']}", [*facts, ("objective", objective)]))
+    typer.echo(f"`fedhk fit --resume --out {found['path']}` goes on.")
 
 
 def _describe_data(path: Path) -> dict[str, Any]:
@@ -112,14 +138,12 @@ def _describe_data(path: Path) -> dict[str, Any]:
         federation = Federation({path.resolve().name: site}, site.columns)
     else:
         federation = read_federation(path)
-    sites = federation.sites
-    tables = {
-        view: [t for site in sites.values() if (t := site.views[view]) is not None] for view in federation.columns
-    }
+    sites = federation.sites.values()
+    shapes = {view: rows.shape for site in sites for view, rows in site.views.items() if rows is not None}
     return {
-        "views": [{"name": view, "width": math.prod(found[0].shape[1:])} for view, found in tables.items()],
-        "sites": {name: _describe_site(site) for name, site in sites.items()},
-        "rows": sum(site.n_rows for site in sites.values()),
+        "views": [{"name": view, "width": math.prod(shapes[view][1:])} for view in federation.columns],
+        "sites": {name: _describe_site(site) for name, site in federation.sites.items()},
+        "rows": sum(site.n_rows for site in sites),
         "doubts": federation.doubts,
     }
 
@@ -132,63 +156,31 @@ def _describe_site(site: SiteData) -> dict[str, Any]:
     return {"rows": site.n_rows, "views": list(views), "missing_cells": missing, "ids": site.ids is not None}
 
 
-def _show_model(console: Console, found: dict[str, Any]) -> None:
-    facts = [
-        ("estimator", found["estimator"]),
-        ("clusters", found["n_clusters"]),
-        *list_rank_facts(found),
-        ("objective", f"{found['objective']:.6g}"),
-        ("rounds", found["rounds"]),
-        ("stop reason", found["stop_reason"]),
-        ("format version", found["format_version"]),
-    ]
-    console.print(make_facts_table(f"model {found['path']}", facts))
-    _show_views(console, found)
-
-
-def _show_run(console: Console, found: dict[str, Any]) -> None:
-    about = [("algorithm", found["algorithm"]), ("clusters", found["n_clusters"]), ("data", found["data"])]
-    console.print(make_facts_table(f"run {found['path']}", [*about, *list_run_facts(found), ("fedhk", found["fedhk"])]))
-    _show_views(console, found)
-    rows = [
-        (name, format_count(site["rows"]), ", ".join(site["views"]), format_count(site["clusters_found"]))
-        for name, site in found["sites"].items()
-    ]
-    columns = ("site", "rows", "views", "clusters found")
-    console.print(make_table("sites", columns, rows, numbers=("rows", "clusters found")))
-
-
-def _show_unfinished(console: Console, found: dict[str, Any]) -> None:
-    objective = None if found["objective"] is None else f"{found['objective']:.6g}"
-    facts = [(name, found[name]) for name in ("algorithm", "data", "seed", "rounds")]
-    console.print(make_facts_table(f"unfinished run {found['path']}", [*facts, ("objective", objective)]))
-    console.print(f"`fedhk fit --resume --out {found['path']}` goes on.", markup=False, soft_wrap=True)
-
-
-def _show_data(console: Console, found: dict[str, Any]) -> None:
+def _show_data(found: dict[str, Any]) -> None:
     n_sites, n_views = counted(len(found["sites"]), "site"), counted(len(found["views"]), "view")
-    console.print(f"{counted(found['rows'], 'row')} at {n_sites}, {n_views}")
-    _show_views(console, found)
+    typer.echo(f"{counted(found['rows'], 'row')} at {n_sites}, {n_views}")
+    _show_views(found)
     rows = [
         (n, f"{s['rows']:,}", ", ".join(s["views"]), f"{s['missing_cells']:,}", "yes" if s["ids"] else "no")
         for n, s in found["sites"].items()
     ]
     columns = ("site", "rows", "views", "missing cells", "ids")
-    console.print(make_table("sites", columns, rows, numbers=("rows", "missing cells")))
+    show(make_table("sites", columns, rows, numbers=("rows", "missing cells")))
     for doubt in found["doubts"]:
-        console.print(f"Note: {doubt}", markup=False, soft_wrap=True)
+        typer.echo(f"Note: {doubt}")
 
 
-def _show_views(console: Console, found: dict[str, Any]) -> None:
+def _show_views(found: dict[str, Any]) -> None:
     shown = ["weight"] if any("weight" in view for view in found["views"]) else []
     columns = ("view", "columns", *shown)
     rows = [(view["name"], view["width"], *(f"{view[name]:.3f}" for name in shown)) for view in found["views"]]
-    console.print(make_table("views", columns, rows, numbers=columns[1:]))
+    show(make_table("views", columns, rows, numbers=columns[1:]))
 
 
-SHOW: dict[str, Callable[[Console, dict[str, Any]], None]] = {
-    "model": _show_model,
-    "run": _show_run,
-    "unfinished run": _show_unfinished,
-    "federation": _show_data,
+# What a path can be: how it is described, and how that is shown.
+KINDS = {
+    "model": (_describe_model, _show_model),
+    "run": (_read_summary, _show_run),
+    "unfinished run": (_describe_unfinished, _show_unfinished),
+    "federation": (_describe_data, _show_data),
 }

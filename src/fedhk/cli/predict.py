@@ -7,10 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
+import fedhk
 from fedhk._files import replacing
 from fedhk.cli import options as o
-from fedhk.cli.console import OutputExistsError, exit_codes, make_table, output, show_json
-from fedhk.cli.runs import MODEL, absolute, check_apart, is_run
+from fedhk.cli.console import OutputExistsError, exit_codes, make_table, show, to_json
+from fedhk.cli.runs import MODEL, absolute, check_apart, is_run, is_vacant
 from fedhk.data.named import SITES, named_views, write_labels
 from fedhk.errors import DataError
 
@@ -37,20 +38,20 @@ def predict(model: ModelPath, folder: DataPath, out: LabelsOut, force: o.Force =
         check_apart(target, folder)
         result = predict_folder(model, folder, target)
     if json:
-        show_json(result)
+        typer.echo(to_json(result))
         return
     rows = [
         (name, f"{site['rows']:,}", len(site["clusters"]), f"{site['mean_certainty']:.3f}", site["model"])
         for name, site in result["sites"].items()
     ]
     columns = ("site", "rows", "clusters found", "mean certainty", "model")
-    output().print(make_table("clusters of new rows", columns, rows, numbers=columns[1:4]))
-    output().print(f"Written to {target}", markup=False, soft_wrap=True)
+    show(make_table("clusters of new rows", columns, rows, numbers=columns[1:4]))
+    typer.echo(f"Written to {target}")
 
 
 def _check_free(out: Path, force: bool) -> None:
     """Refuse a folder that holds something; labels may be replaced where the user says so, nothing else."""
-    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+    if is_vacant(out):
         return
     if not out.is_dir() or any(entry.suffix != ".parquet" or not entry.is_file() for entry in out.iterdir()):
         raise OutputExistsError(f"{str(out)!r} holds more than labels: it is never replaced. Give another --out.")
@@ -60,19 +61,16 @@ def _check_free(out: Path, force: bool) -> None:
 
 def predict_folder(model: Path, folder: Path, out: Path) -> dict[str, Any]:
     """Write the clusters of all sites of a folder; what was done, by site."""
-    import fedhk
     from fedhk.data.folders import read_site
 
     general = fedhk.load(_model_file(model))
-    expected = general.view_columns_
     done = {}
     with replacing(out) as draft:
         for path in site_folders(folder):
-            site = read_site(path, expected)
+            site = read_site(path, general.view_columns_)
             own = model / SITES / f"{site.name}.safetensors"
             used = fedhk.load(own) if own.is_file() else general
             done[site.name] = _predict_site(site, used, general, draft)
-            done[site.name]["model"] = "its own" if used is not general else "global"
     return {"model": str(model), "out": str(out), "sites": done}
 
 
@@ -84,8 +82,7 @@ def _predict_site(site: Any, used: Any, general: Any, folder: Path) -> dict[str,
     if site.n_rows:
         views = named_views(site)
         try:
-            memberships = used.predict_proba(views)
-            labels, certainty = used.predict(views), memberships.max(axis=1)
+            labels, certainty = used.predict(views), used.predict_proba(views).max(axis=1)
             global_labels = labels if used is general else general.predict(views)
         except ValueError as error:
             raise DataError(f"site {site.name!r}: {error}") from error
@@ -95,6 +92,7 @@ def _predict_site(site: Any, used: Any, general: Any, folder: Path) -> dict[str,
         "rows": site.n_rows,
         "clusters": {int(cluster): int(count) for cluster, count in zip(clusters, counts, strict=True)},
         "mean_certainty": float(certainty.mean()) if site.n_rows else float("nan"),
+        "model": "global" if used is general else "its own",
     }
 
 

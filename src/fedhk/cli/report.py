@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fedhk.cli import options as o
-from fedhk.cli.console import OutputExistsError, exit_codes, format_bytes, output, show_json
+from fedhk.cli.console import OutputExistsError, exit_codes, format_bytes, to_json
 
 RunFolder = Annotated[Path, typer.Argument(help="A run folder, as fit and demo write it.")]
 PageOut = Annotated[
@@ -51,7 +51,5 @@ def report(  # noqa: PLR0917
             raise OutputExistsError(f"{str(out)!r} exists already; {hint}.")
         target = write_report(run, out, site=site, data=data)
         length = target.stat().st_size
-    if json:
-        show_json({"run": str(run), "site": site, "out": str(target), "bytes": length})
-    else:
-        output().print(f"Written to {target} ({format_bytes(length)})", markup=False, soft_wrap=True)
+    found = {"run": str(run), "site": site, "out": str(target), "bytes": length}
+    typer.echo(to_json(found) if json else f"Written to {target} ({format_bytes(length)})")

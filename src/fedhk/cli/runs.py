@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedhk._files import write_atomically
 from fedhk._version import __version__
-from fedhk.cli.algorithms import Outcome
-from fedhk.cli.config import Config
+from fedhk.cli.config import Config, ConfigError, read_config
 from fedhk.cli.console import OutputExistsError, to_json
 from fedhk.data.named import LABELS, SITES, write_labels
+
+if TYPE_CHECKING:
+    from fedhk.data.folders import Federation
 
 MODEL, CONFIG, SUMMARY, HISTORY = "model.safetensors", "config.toml", "summary.json", "history"
 EVALUATION, LEDGER = "evaluation.csv", "ledger"
 CHECKPOINT, UNDER_WAY = "checkpoint", "checkpoint.toml"
+
+# What differs between two runs that are otherwise the same: a model file must not have it.
+COSTS = ("seconds", "bytes_up", "bytes_down", "refused")
 
 
 def is_run(folder: Path) -> bool:
@@ -31,9 +37,14 @@ def is_under_way(folder: Path) -> bool:
     return (folder / UNDER_WAY).is_file()
 
 
+def is_vacant(path: Path) -> bool:
+    """Whether there is nothing at a path, or an empty folder."""
+    return not path.exists() or (path.is_dir() and not any(path.iterdir()))
+
+
 def check_free(out: Path, *, force: bool, resume: bool = False) -> None:
     """Refuse a folder that holds something, unless it is a run that the user wants replaced or gone on with."""
-    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+    if is_vacant(out):
         return
     if is_under_way(out):
         if resume or force:
@@ -54,6 +65,27 @@ def check_apart(out: Path, data: Path) -> None:
     run, folder = out.resolve(), data.resolve()
     if run == folder or folder in run.parents or run in folder.parents:
         raise OutputExistsError(f"--out {str(out)!r} and the data {str(data)!r} lie in each other; keep them apart.")
+
+
+def check_same(out: Path, config: Config) -> None:
+    """Refuse to go on with a run in another way than it was begun, but for how many sites must answer, and when."""
+    if not is_under_way(out):
+        return
+    before, after = (_list_settings(part) for part in (read_config(out / UNDER_WAY), config))
+    different = [
+        f"{name}={before.get(name)!r} there, {after.get(name)!r} here"
+        for name in sorted(before.keys() | after.keys())
+        if before.get(name) != after.get(name)
+    ]
+    if different:
+        raise ConfigError(f"The run to resume has other settings: {'; '.join(different)}. --force starts anew.")
+
+
+def _list_settings(config: Config) -> dict[str, Any]:
+    """List what two configurations of one run must have in common."""
+    settings = {"algorithm": config.algorithm, "seed": config.seed} | config.parameters
+    participation = settings.pop("participation", None) or {}
+    return {"fraction": participation.get("fraction", 1.0)} | settings
 
 
 @contextmanager
@@ -90,31 +122,54 @@ def absolute(path: Path) -> Path:
     return Path(os.path.abspath(path))
 
 
+@dataclass(frozen=True)
+class SiteFacts:
+    """What is known of a site at the end of a run; None is what the site does not say."""
+
+    views: list[str]
+    rows: int | None = None
+    clusters: int | None = None  # in which its rows are; counted where they are here
+    ids: Any = None  # of its rows
+
+
+def list_sites(federation: Federation) -> dict[str, SiteFacts]:
+    """List what is known of the sites of a folder."""
+    return {
+        name: SiteFacts([view for view, rows in site.views.items() if rows is not None], site.n_rows, ids=site.ids)
+        for name, site in federation.sites.items()
+    }
+
+
 def write_run(
     folder: Path,
-    outcome: Outcome,
+    model: Any,
+    sites: dict[str, SiteFacts],
     config: Config,
     *,
     data: str | None = None,
     evaluation: list[dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
-    """Write all files of a run into a folder; returns its summary."""
+    """Write all files of a run into a folder; returns its summary. What the run cost is removed from the model."""
     import polars as pl
 
     from fedhk.evaluation import site_means
 
+    history = model.history_
+    _drop_costs(model)
+    own = _list_own_models(model, sites)
+    model.save(folder / MODEL)
     for part in (SITES, LABELS):
         (folder / part).mkdir()
-    outcome.model.save(folder / MODEL)
-    for site, model in outcome.site_models.items():
-        clusters = outcome.labels[site], outcome.certainty[site], outcome.global_labels[site]
-        model.save(folder / SITES / f"{site}.safetensors")
-        write_labels(folder / LABELS / f"{site}.parquet", outcome.sites[site].ids, *clusters)
-    flat = [r | ({"refused": to_json(r["refused"])} if "refused" in r else {}) for r in outcome.history]
+    for site, (own_model, clusters) in own.items():
+        own_model.save(folder / SITES / f"{site}.safetensors")
+        write_labels(folder / LABELS / f"{site}.parquet", sites[site].ids, *clusters)
+    flat = [r | ({"refused": to_json(r["refused"])} if "refused" in r else {}) for r in history]
     pl.DataFrame(flat).write_parquet(folder / f"{HISTORY}.parquet")
-    (folder / f"{HISTORY}.json").write_text(to_json(outcome.history) + "\n", "utf-8")
+    (folder / f"{HISTORY}.json").write_text(to_json(history) + "\n", "utf-8")
     (folder / CONFIG).write_text(config.to_toml(data), "utf-8")
-    summary = summarise(outcome, config)
+    counts = {site: len(set(labels.tolist())) for site, (_, (labels, _, _)) in own.items()}
+    sites = {site: replace(facts, clusters=counts.get(site, facts.clusters)) for site, facts in sites.items()}
+    summary = _summarise(model, history, sites, config)
     if evaluation is not None:
         pl.DataFrame(evaluation, infer_schema_length=None).fill_nan(None).write_csv(folder / EVALUATION)
         summary["evaluation"] = site_means(evaluation)
@@ -122,21 +177,38 @@ def write_run(
     return summary
 
 
-def summarise(outcome: Outcome, config: Config) -> dict[str, Any]:
+def _drop_costs(model: Any) -> None:
+    """Remove from a model what differs between equal runs: time, traffic, engine and checkpoint."""
+    model.history_ = [{k: v for k, v in record.items() if k not in COSTS} for record in model.history_]
+    known = model.get_params(deep=False)
+    model.set_params(**{k: v for k, v in {"verbose": 0, "checkpoint": None, "engine": None}.items() if k in known})
+
+
+def _list_own_models(model: Any, sites: Collection[str]) -> dict[str, tuple[Any, tuple[Any, Any, Any]]]:
+    """List the model of each site whose rows are here, and of each row the cluster, certainty and global cluster."""
+    if not hasattr(model, "client_models_"):
+        (only,) = sites
+        return {only: (model, (model.labels_, model.memberships_.max(axis=1), model.labels_))}
+    return {
+        site: (own, (model.labels_[site], model.memberships_[site].max(axis=1), model.global_labels_[site]))
+        for site, own in model.client_models_.items()
+    }
+
+
+def _summarise(
+    model: Any, history: list[dict[str, Any]], sites: dict[str, SiteFacts], config: Config
+) -> dict[str, Any]:
     """Summarise a run, for people and scripts."""
-    model, history = outcome.model, outcome.history
-    rows = [site.rows for site in outcome.sites.values()]
+    rows = [site.rows for site in sites.values()]
     return {
         "fedhk": __version__,
         "algorithm": config.algorithm,
         "data": None if config.data is None else str(config.data),
         "seed": config.seed,
-        "n_clusters": int(model.n_clusters_),
-        "views": describe_views(model),
-        **describe_rank(model),
+        **describe_model(model),
         "sites": {
             name: {"rows": site.rows, "views": site.views, "clusters_found": site.clusters}
-            for name, site in outcome.sites.items()
+            for name, site in sites.items()
         },
         "rows": None if None in rows else sum(number for number in rows if number is not None),
         "objective": float(model.objective_),
@@ -151,13 +223,13 @@ def summarise(outcome: Outcome, config: Config) -> dict[str, Any]:
     }
 
 
-def describe_rank(model: Any) -> dict[str, Any]:
-    """Describe the rank of the centres and what it loses; nothing where they have no low-rank form."""
-    rank = getattr(model, "rank_", None)
-    return {} if rank is None else {"rank": list(rank), "reconstruction_error": float(model.reconstruction_error_)}
-
-
-def describe_views(model: Any) -> list[dict[str, Any]]:
-    """Describe the views of a model: names, widths and weights."""
-    parts = zip(model.view_names_, model.view_widths_, model.view_weights_, strict=True)
-    return [{"name": name, "width": width, "weight": float(weight)} for name, width, weight in parts]
+def describe_model(model: Any) -> dict[str, Any]:
+    """Describe clusters and views of a model, and where centres have a low-rank form its rank and what it loses."""
+    views = zip(model.view_names_, model.view_widths_, model.view_weights_, strict=True)
+    found = {
+        "n_clusters": int(model.n_clusters_),
+        "views": [{"name": name, "width": width, "weight": float(weight)} for name, width, weight in views],
+    }
+    if getattr(model, "rank_", None) is None:
+        return found
+    return found | {"rank": list(model.rank_), "reconstruction_error": float(model.reconstruction_error_)}

@@ -28,15 +28,9 @@ DEFAULT_ADDRESS = f"{LOOPBACK}:8000"
 
 @dataclass(frozen=True)
 class Control:
-    """A SuperLink as `flwr` knows it.
+    """A SuperLink as `flwr` knows it."""
 
-    Parameters
-    ----------
-    home : Path
-        Flower's folder with the connection; a temporary one.
-    """
-
-    home: Path
+    home: Path  # Flower's folder with the connection; a temporary one
 
     def call(self, *words: str) -> dict[str, Any]:
         """Run a command of `flwr` on the connection, and read its JSON."""

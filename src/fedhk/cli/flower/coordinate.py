@@ -1,49 +1,49 @@
-"""What the coordinator's process does inside Flower: fit over the sites, and leave a run folder."""
+"""The coordinator's end of a Flower app: fit over the sites, and leave a run folder. Sites do not load this file."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
 
 from fedhk._files import replacing, write_atomically
-from fedhk.cli.algorithms import ALGORITHMS, Outcome, SiteFacts, collect_models, drop_costs
+from fedhk.cli.algorithms import ALGORITHMS
 from fedhk.cli.config import Config, read_config
 from fedhk.cli.console import exit_code, to_json
-from fedhk.cli.fit import check_same
-from fedhk.cli.runs import UNDER_WAY, check_free, is_under_way, under_way, write_run
+from fedhk.cli.flower.init import RUN_CONFIG, site_names
+from fedhk.cli.runs import SiteFacts, check_free, check_same, under_way, write_run
+from fedhk.federation.engines.flower import GridTransport
+from fedhk.federation.engines.remote import RemoteSites, Transport
+from fedhk.report.run import write_report
 
-if TYPE_CHECKING:
-    from fedhk.federation.engines.remote import RemoteSites, Transport
 
-RUN_CONFIG: dict[str, Any] = {"out": "", "sites": "", "wait": 600.0, "resume": False, "force": False, "failure": ""}
-"""What Flower's run configuration may say, and what holds where it does not."""
+def make_server_app(config: Path) -> ServerApp:
+    """The coordinator's end: fits what a configuration says, and writes a run folder.
 
-DEFAULT_OUT = "fedhk-run"
+    Parameters
+    ----------
+    config : Path
+        As `fedhk fit` takes and writes it, without data.
+    """
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        coordinate(config, GridTransport(grid), dict(context.run_config))
+
+    return app
 
 
 def coordinate(config: Path, transport: Transport, settings: dict[str, Any]) -> None:
     """Fit what a configuration says; whoever follows the run finds what went wrong in a file.
 
-    Parameters
-    ----------
-    config : Path
-        The configuration, as `fedhk fit` takes it.
-    transport : Transport
-        The way to the sites.
-    settings : dict
-        Flower's run configuration; see `RUN_CONFIG`.
+    `settings` is Flower's run configuration, with the keys of `RUN_CONFIG`.
     """
     chosen = RUN_CONFIG | settings
     try:
-        fit_remote(
-            read_config(config),
-            transport,
-            Path(chosen["out"] or DEFAULT_OUT),
-            sites=site_names(chosen["sites"]),
-            wait=float(chosen["wait"]),
-            resume=bool(chosen["resume"]),
-            force=bool(chosen["force"]),
-        )
+        _fit_remote(read_config(config), transport, Path(chosen["out"] or "fedhk-run"), chosen)
     except Exception as error:
         if chosen["failure"]:
             content = {"code": exit_code(error), "kind": type(error).__name__, "text": " ".join(str(error).split())}
@@ -51,40 +51,28 @@ def coordinate(config: Path, transport: Transport, settings: dict[str, Any]) -> 
         raise
 
 
-def site_names(text: str) -> list[str]:
-    """Names with commas between."""
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def fit_remote(
-    config: Config, transport: Transport, out: Path, *, sites: list[str], wait: float, resume: bool, force: bool
-) -> dict[str, Any]:
-    """Run a configuration over sites that are elsewhere and write its run folder; returns the summary."""
-    from fedhk.federation.engines.remote import RemoteSites
-    from fedhk.report.run import write_report
-
-    check_free(out, force=force, resume=resume)
-    if resume and is_under_way(out):
-        check_same(read_config(out / UNDER_WAY), config)
-    parameters = config.parameters or {}
-    wait_for = int((parameters.get("participation") or {}).get("min_sites", 1))
+def _fit_remote(config: Config, transport: Transport, out: Path, chosen: dict[str, Any]) -> None:
+    """Run a configuration over sites that are elsewhere and write its run folder."""
+    resume = bool(chosen["resume"])
+    check_free(out, force=bool(chosen["force"]), resume=resume)
+    if resume:
+        check_same(out, config)
+    wait_for = int(config.parameters.get("participation", {}).get("min_sites", 1))
     with under_way(out, config, resume=resume) as checkpoint:
+        sites, wait = site_names(chosen["sites"]), float(chosen["wait"])
         engine = RemoteSites(transport, expected=sites, wait_for=wait_for, wait=wait)
         own = {"random_state": config.seed, "checkpoint": checkpoint, "engine": engine, "verbose": 0}
-        model = ALGORITHMS[config.algorithm].make(parameters | own).fit(resume=resume)
-        outcome = collect_models(model)
-        outcome.sites = _facts(engine, outcome)
+        model = ALGORITHMS[config.algorithm].make(config.parameters | own).fit(resume=resume)
         with replacing(out) as draft:
-            summary = write_run(draft, drop_costs(outcome), config)
+            write_run(draft, model, _list_sites(engine, model), config)
             write_report(draft, title=out.name)
-            return summary
 
 
-def _facts(engine: RemoteSites, outcome: Outcome) -> dict[str, SiteFacts]:
-    reports = outcome.model.site_reports_
-    facts = {}
+def _list_sites(engine: RemoteSites, model: Any) -> dict[str, SiteFacts]:
+    """List what sites said of themselves."""
+    found = {}
     for site, known in sorted(engine.known.items()):
         views = [view for view, (width, _) in known.views.items() if width is not None]
-        report = reports.get(site)
-        facts[site] = SiteFacts(views) if report is None else SiteFacts(views, report.terms.rows, report.clusters)
-    return facts
+        report = model.site_reports_.get(site)
+        found[site] = SiteFacts(views) if report is None else SiteFacts(views, report.terms.rows, report.clusters)
+    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,24 +12,33 @@ import typer
 from fedhk._version import __version__
 from fedhk.cli import options as o
 from fedhk.cli.algorithms import ALGORITHMS
-from fedhk.cli.config import Config, ConfigError, Part, read_config
+from fedhk.cli.config import Config, ConfigError, read_config
 from fedhk.cli.console import OutputExistsError, exit_codes, say
-from fedhk.cli.flower.coordinate import RUN_CONFIG, site_names
+from fedhk.cli.runs import is_vacant
 
-CONFIG_FILE, APP_FILE, PROJECT_FILE = "fedhk.toml", "fedhk_app.py", "pyproject.toml"
+CONFIG_FILE, SERVER_FILE, CLIENT_FILE, PROJECT_FILE = "fedhk.toml", "server_app.py", "client_app.py", "pyproject.toml"
 
 # A round over Flower takes seconds whatever it computes. At this tolerance runs end after about two thirds of the
 # rounds that the default takes, within 1e-4 of the same objective (benchmarks/results/federation.md).
 FLOWER_TOL = 1e-4
 
-APP = '''"""A FedHK federation as a Flower app; fedhk.toml, beside this file, says what is run."""
+# What Flower's run configuration may say, and what holds where it does not.
+RUN_CONFIG: dict[str, Any] = {"out": "", "sites": "", "wait": 600.0, "resume": False, "force": False, "failure": ""}
+
+SERVER = '''"""The coordinator of a FedHK federation; fedhk.toml, beside this file, says what is run."""
 
 from pathlib import Path
 
-from fedhk.flower import make_client_app, make_server_app
+from fedhk.cli.flower.coordinate import make_server_app
 
-server = make_server_app(Path(__file__).parent / "fedhk.toml")
-client = make_client_app()
+app = make_server_app(Path(__file__).parent / "fedhk.toml")
+'''
+
+CLIENT = '''"""A site of a FedHK federation; it does not load what only the coordinator needs."""
+
+from fedhk.flower import make_client_app
+
+app = make_client_app()
 '''
 
 PROJECT = """\
@@ -48,8 +58,8 @@ build-backend = "hatchling.build"
 publisher = "fedhk"
 
 [tool.flwr.app.components]
-serverapp = "fedhk_app:server"
-clientapp = "fedhk_app:client"
+serverapp = "server_app:app"
+clientapp = "client_app:app"
 
 # sites: who takes part, with commas between; empty lets every registered SuperNode in
 # wait: seconds to wait for them before the run begins with those that are there
@@ -109,36 +119,29 @@ def make_config(
     """A configuration file, if there is one, with what options and --set ask for."""
     base = Config() if config is None else read_config(config)
     wanted = base.updated(given | o.parse_settings(settings or []), **others)
-    return wanted if min_sites is None else wanted.updated({"participation": Part({"min_sites": min_sites})})
+    return wanted.with_options("participation", min_sites=min_sites)
+
+
+def site_names(text: str) -> list[str]:
+    """Names with commas between."""
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def make_app(folder: Path, config: Config, *, sites: list[str], wait: float = 600.0) -> None:
-    """Write the files of an app.
-
-    Parameters
-    ----------
-    folder : Path
-        Must not exist or be empty.
-    config : Config
-        What is run.
-    sites : list of str
-        Who takes part; empty is everybody.
-    wait : float
-        Seconds to wait for them.
-    """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    """Write the files of an app. `sites` take part, everybody if there are none; `wait` is in seconds."""
+    if not is_vacant(folder):
         raise OutputExistsError(f"{str(folder)!r} exists already and is not empty; give another folder.")
     if not ALGORITHMS[config.algorithm].federated:
         raise ConfigError(f"Algorithm {config.algorithm!r} clusters one site; a federation needs a federated one.")
-    if "n_clusters" not in (config.parameters or {}):
+    if "n_clusters" not in config.parameters:
         raise typer.BadParameter("is needed.", param_hint="--clusters")
-    parameters = {"tol": FLOWER_TOL} | (config.parameters or {})
-    complete = Config(config.data, config.algorithm, config.seed, parameters).complete()
-    run_config: dict[str, Any] = RUN_CONFIG | {"sites": ",".join(sites), "wait": float(wait)}
+    complete = replace(config, parameters={"tol": FLOWER_TOL} | config.parameters).complete()
+    run_config = RUN_CONFIG | {"sites": ",".join(sites), "wait": float(wait)}
     lines = "\n".join(f"{name} = {json.dumps(value)}" for name, value in run_config.items())
     files = {
         CONFIG_FILE: complete.to_toml(),
-        APP_FILE: APP,
+        SERVER_FILE: SERVER,
+        CLIENT_FILE: CLIENT,
         PROJECT_FILE: PROJECT.format(version=__version__, settings=lines),
     }
     folder.mkdir(parents=True, exist_ok=True)

@@ -7,14 +7,14 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from fedhk.cli import options as o
 from fedhk.cli.config import Config
-from fedhk.cli.console import exit_codes, output, say, show_json
+from fedhk.cli.console import exit_codes, say
 from fedhk.cli.fit import show_summary
 from fedhk.cli.flower.connection import CONNECTION, connect
 from fedhk.cli.flower.init import make_app, make_config
@@ -66,10 +66,7 @@ def local(  # noqa: PLR0917
         wanted = make_config(config, given, settings, min_sites, data=folder, algorithm=algorithm, seed=seed)
         target = absolute(out if out is not None else Path("run"))
         summary = run_local(wanted, target, force=force)
-        if json:
-            show_json(summary)
-        else:
-            show_summary(output(), summary, target)
+        show_summary(summary, target, json)
 
 
 def run_local(config: Config, out: Path, *, force: bool = False) -> dict[str, Any]:
@@ -87,7 +84,7 @@ def run_local(config: Config, out: Path, *, force: bool = False) -> dict[str, An
     names = list(federation_data.sites)
     work = Path(tempfile.mkdtemp(prefix="fedhk-local-"))
     try:
-        make_app(work / "app", Config(data, config.algorithm, config.seed, config.parameters), sites=names, wait=120.0)
+        make_app(work / "app", replace(config, data=data), sites=names, wait=120.0)
         with federation(work, {name: data / name for name in names}) as running:
             with connect(running.address, work / "tls" / CA, insecure=False) as control:
                 summary = run_app(control, work / "app", out, force=force, watch=running.check)
@@ -102,17 +99,10 @@ def run_local(config: Config, out: Path, *, force: bool = False) -> dict[str, An
 
 @dataclass
 class Running:
-    """Processes of a federation on this machine.
+    """Processes of a federation on this machine."""
 
-    Parameters
-    ----------
-    address : str
-        Where the SuperLink is.
-    processes : dict of str to (process, Path)
-        The SuperLink, by the name "", and the SuperNodes by site, with their logs.
-    """
-
-    address: str
+    address: str  # of the SuperLink
+    # The SuperLink, by the name "", and the SuperNodes by site, with their logs.
     processes: dict[str, tuple[subprocess.Popen[Any], Path]] = field(default_factory=dict)
 
     def check(self) -> None:
@@ -125,40 +115,28 @@ class Running:
 
 @contextmanager
 def federation(work: Path, sites: dict[str, Path]) -> Iterator[Running]:
-    """A SuperLink and SuperNodes on loopback, which end when the context does.
+    """Start a SuperLink and SuperNodes on loopback, which end when the context does.
 
-    Parameters
-    ----------
-    work : Path
-        Folder for keys, logs and the state of the sites.
-    sites : dict of str to Path
-        Data folders by name.
+    `sites` are data folders by name; `work` is the folder for keys, logs and the state of the sites.
     """
     env = environment(work / "flwr")
-    make_certificates(work / "tls", ["localhost"], days=2)
+    tls, keys = work / "tls", [work / "keys" / f"{number}.key" for number in range(len(sites))]
+    make_certificates(tls, ["localhost"], days=2)
     port = free_port()
     running = Running(f"{LOOPBACK}:{port}")
     try:
         log = work / "superlink.log"
-        link = start(link_command(work / "tls", work / "link.db", LOOPBACK, port), log, env)
+        link = start(link_command(tls, work / "link.db", LOOPBACK, port), log, env)
         running.processes[""] = link, log
         wait_for_port(port, link, log)
-        with connect(running.address, work / "tls" / CA, insecure=False) as control:
-            for number in range(len(sites)):
-                make_key(work / "keys" / f"{number}.key")
-                control.call("supernode", "register", str(work / "keys" / f"{number}.key.pub"), CONNECTION)
+        with connect(running.address, tls / CA, insecure=False) as control:
+            for key in keys:
+                make_key(key)
+                control.call("supernode", "register", f"{key}.pub", CONNECTION)
         for number, (name, data) in enumerate(sites.items()):
-            command = site_command(
-                data,
-                name,
-                work / "state",
-                running.address,
-                work / "tls" / CA,
-                work / "keys" / f"{number}.key",
-                port=free_port(),
-            )
+            where = data, name, work / "state", running.address, tls / CA, keys[number]
             log = work / f"site-{number}.log"
-            running.processes[name] = start(command, log, env), log
+            running.processes[name] = start(site_command(*where, port=free_port()), log, env), log
         yield running
     finally:
         for process, _ in reversed(running.processes.values()):

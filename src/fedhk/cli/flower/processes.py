@@ -38,11 +38,11 @@ def program(name: str) -> str:
     return found
 
 
-def environment(home: Path | None = None, **more: str) -> dict[str, str]:
+def environment(home: Path | None = None) -> dict[str, str]:
     """The environment of a program: quiet, with Flower's folder where it is given, and with this Python's programs."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     own = {"FLWR_HOME": str(home)} if home is not None else {}
-    return os.environ | QUIET | own | {"PATH": path} | more
+    return os.environ | QUIET | own | {"PATH": path}
 
 
 def start(command: Sequence[str], log: Path, env: dict[str, str]) -> subprocess.Popen[Any]:

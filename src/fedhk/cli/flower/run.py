@@ -14,7 +14,7 @@ import typer
 
 from fedhk.cli import options as o
 from fedhk.cli.config import ConfigError, read_config
-from fedhk.cli.console import exit_codes, output, say, show_json
+from fedhk.cli.console import exit_codes, say
 from fedhk.cli.fit import show_summary
 from fedhk.cli.flower.connection import (
     CONNECTION,
@@ -25,7 +25,7 @@ from fedhk.cli.flower.connection import (
     SuperLink,
     connect,
 )
-from fedhk.cli.flower.init import APP_FILE, CONFIG_FILE, PROJECT_FILE
+from fedhk.cli.flower.init import CLIENT_FILE, CONFIG_FILE, PROJECT_FILE, SERVER_FILE
 from fedhk.cli.flower.processes import FlowerError
 from fedhk.cli.runs import CHECKPOINT, SUMMARY, absolute, check_free, is_run
 
@@ -66,10 +66,7 @@ def run(  # noqa: PLR0917
     with exit_codes(f"`fedhk flower run {folder} --out {out} --resume` goes on."):
         with connect(superlink, root_certificates, insecure) as control:
             summary = run_app(control, folder, target, force=force, resume=resume)
-        if json:
-            show_json(summary)
-        else:
-            show_summary(output(), summary, target)
+        show_summary(summary, target, json)
 
 
 def run_app(
@@ -83,28 +80,14 @@ def run_app(
 ) -> dict[str, Any]:
     """Run an app to its end; returns the summary.
 
-    Parameters
-    ----------
-    control : Control
-        The SuperLink.
-    folder, out : Path
-        The app, and the run folder.
-    force, resume : bool
-        Whether a run in `out` is replaced, or gone on with.
-    watch : callable
-        Called now and then; it raises where there is nothing left to wait for.
-
-    Raises
-    ------
-    CoordinatorError
-        If the coordinator's process failed, with its own words and exit code.
-    FlowerError
-        If Flower ended the run without them.
+    If the coordinator's process failed, its own words and exit code are raised. `watch` is called now and then; it
+    raises where there is nothing left to wait for.
     """
-    missing = [name for name in (PROJECT_FILE, APP_FILE, CONFIG_FILE) if not (folder / name).is_file()]
+    files = (PROJECT_FILE, SERVER_FILE, CLIENT_FILE, CONFIG_FILE)
+    missing = [name for name in files if not (folder / name).is_file()]
     if missing:
         raise ConfigError(f"{str(folder)!r} lacks {missing}; `fedhk flower init` makes such a folder.")
-    parameters = read_config(folder / CONFIG_FILE).parameters or {}
+    most_rounds = int(read_config(folder / CONFIG_FILE).parameters.get("max_rounds", 100))
     check_free(out, force=force, resume=resume)
     with tempfile.TemporaryDirectory(prefix="fedhk-run-") as scratch:
         failure = Path(scratch) / "failure.json"
@@ -114,7 +97,7 @@ def run_app(
         number = str(started["run-id"])
         say(f"Run {number} has begun.")
         try:
-            status = _follow(control, number, out, parameters, watch)
+            status = _follow(control, number, out, most_rounds, watch)
         except (KeyboardInterrupt, FlowerError):
             control.call("stop", number, CONNECTION)
             raise
@@ -138,12 +121,12 @@ class CoordinatorError(FlowerError):
         self.exit_code = code
 
 
-def _follow(control: Control, number: str, out: Path, parameters: dict[str, Any], watch: Callable[[], None]) -> str:
+def _follow(control: Control, number: str, out: Path, most_rounds: int, watch: Callable[[], None]) -> str:
     """Show progress until the run has ended; Flower's last word on it."""
     from fedhk.estimators.progress import show_progress
 
     asked = time.monotonic()
-    show = show_progress(["views and starting points"], int(parameters.get("max_rounds", 100)))
+    show = show_progress(["views and starting points"], most_rounds)
     while True:
         time.sleep(LOOK_EVERY)
         watch()

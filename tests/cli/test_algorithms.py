@@ -1,14 +1,16 @@
-"""Tables of a configuration become option objects, through the file and back."""
+"""Algorithms get the options of a configuration: tables become option objects, through the file and back."""
 
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from operator import attrgetter
 
 import pytest
 
+import fedhk
 from cli.calls import assert_same_files, call, refusal
 from fedhk import Diffusion, Participation, Personalization
-from fedhk.cli.choices import TABLES, make_option
+from fedhk.cli.algorithms import TABLES, make_option
 from fedhk.cli.config import Config, read_config
 from fedhk.errors import DataError
 from fedhk.federation.protocols import PROTOCOLS
@@ -40,6 +42,11 @@ PROTOCOL_OPTIONS = {
 }
 
 
+def find_class(parameter):
+    """The class that a table of this parameter becomes."""
+    return attrgetter(TABLES[parameter])(fedhk)
+
+
 def through_a_file(tmp_path, parameter, value):
     """The value as it comes back from a configuration."""
     (tmp_path / "config.toml").write_text(Config(parameters={parameter: value}).to_toml(), "utf-8")
@@ -50,14 +57,15 @@ def through_a_file(tmp_path, parameter, value):
     ("parameter", "table"), [*OTHERS.items(), ("personalization", PULLS)], ids=[*OTHERS, "personalization pulls"]
 )
 def test_every_option_comes_back_from_the_file(tmp_path, parameter, table):
-    kind = TABLES[parameter]
+    kind = find_class(parameter)
     assert make_option(parameter, through_a_file(tmp_path, parameter, table)) == kind(**table)
     if parameter != "personalization":  # a pull and a share exclude each other
         assert table.keys() == {part.name for part in fields(kind)}, "an option has no value to try here"
 
 
 def test_every_part_has_a_table():
-    assert list(TABLES.values()) == [Diffusion, Participation, Personalization, DifferentialPrivacy, SecureSummation]
+    parts = [Diffusion, Participation, Personalization, DifferentialPrivacy, SecureSummation]
+    assert [find_class(parameter) for parameter in TABLES] == parts
     assert (OTHERS["personalization"] | PULLS).keys() == {part.name for part in fields(Personalization)}
 
 
