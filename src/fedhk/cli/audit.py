@@ -28,16 +28,14 @@ PHASES = {
     "ranges": ("ranges",),
     "run": ("directions", "cells", "round"),
 }
-NEIGHBOURS = ("replace", "add-remove")
 
 Delta = Annotated[float, typer.Option("--delta", help="Probability with which the bound may fail.")]
 Confidence = Annotated[float, typer.Option("--confidence", min=0.5, max=0.999999, help="Of all bounds and intervals.")]
 Epsilon = Annotated[float, typer.Option("--epsilon", help="Epsilon that is stated for what is released.")]
 Releases = Annotated[int, typer.Option("--releases", min=100, help="How often to release, over both data sets.")]
-Neighbours = Annotated[str, o.word_option("neighbours", "What one row more or less means.", words=NEIGHBOURS)]
+Neighbours = Annotated[str, o.option("neighbours", "What one row more or less means.", words=("replace", "add-remove"))]
 Phase = Annotated[
-    str,
-    o.word_option("phase", "What is released; run is all that a run of one round sends.", words=tuple(PHASES)),
+    str, o.option("phase", "What is released; run is all that a run of one round sends.", words=tuple(PHASES))
 ]
 PrivateBounds = Annotated[bool, typer.Option("--private-bounds", help="Bounds cost budget too; a run sends ranges.")]
 
@@ -70,7 +68,7 @@ def privacy(  # noqa: PLR0917
         private = private_bounds or phase == "ranges"
         # the data of the audit are its own, so that any public bounds will do
         bounds = "private" if private else (-1, 1)
-        phases = (*(("ranges",) if private and phase == "run" else ()), *PHASES[phase])
+        phases = (*(("ranges") if private and phase == "run" else ()), *PHASES[phase])
         budget = spending(fedhk.privacy.DifferentialPrivacy(epsilon, delta, bounds, cast("Any", neighbours)), phases)
         began = time.perf_counter()
         with show_progress("releases", releases) as progress:
@@ -99,7 +97,7 @@ Members = Annotated[
 NonMembers = Annotated[Path | None, typer.Option("--non-members", help="Folder with rows that it was not fitted on.")]
 OfSite = Annotated[str | None, typer.Option("--site", help="Attack this site's own model of a run folder.")]
 AttackEpsilon = Annotated[float | None, typer.Option("--epsilon", help="Of a federation folder: fit with noise too.")]
-Bounds = Annotated[str, o.form_option("bounds", "Range of the features.")]
+Bounds = Annotated[str, o.option("bounds", "Range of the features.")]
 Shadows = Annotated[int, typer.Option("--shadows", min=0, help="Models that the attacker fits; an even number.")]
 AttackSeed = Annotated[int, typer.Option("--seed", min=0, max=2**32 - 1, help="Seed of splits and fits, not of noise.")]
 

@@ -23,34 +23,6 @@ CHOICES = {
 }
 
 
-def option(name: str, help: str, default: Any = True, panel: str | None = None, **others: Any) -> Any:  # noqa: A002
-    """Make an option; what else its value must satisfy is checked by the estimator."""
-    shown = default if default is True else str(default)
-    return typer.Option(f"--{name}", help=help, show_default=shown, rich_help_panel=panel, **others)
-
-
-def word_option(
-    name: str,
-    help: str,  # noqa: A002
-    default: Any = True,
-    panel: str | None = None,
-    words: Sequence[str] = (),
-) -> Any:
-    """Make an option that takes one of a few words, which the shell completes."""
-    allowed = words or CHOICES[name]
-
-    def check(value: str | None) -> str | None:
-        if value is not None and value not in allowed:
-            raise typer.BadParameter(f"{value!r} is not one of {', '.join(allowed)}.")
-        return value
-
-    def complete(incomplete: str) -> list[str]:
-        return [word for word in allowed if word.startswith(incomplete)]
-
-    text = f"{help} One of: {', '.join(allowed)}."
-    return option(name, text, default, panel, callback=check, autocompletion=complete, metavar="WORD")
-
-
 def _read_numbers(text: str) -> list[float]:
     return [float(part) for part in text.split(",")]
 
@@ -71,6 +43,34 @@ FORMS: dict[str, tuple[str, tuple[str, ...], Callable[[str], Any]]] = {
 }
 
 
+def option(
+    name: str,
+    help: str,  # noqa: A002
+    default: Any = True,
+    panel: str | None = None,
+    words: Sequence[str] = (),
+    **others: Any,
+) -> Any:
+    """Make an option; if it takes one of a few words, the shell completes them. Estimators check values further."""
+    allowed = words or CHOICES.get(name, ())
+
+    def check(value: str | None) -> str | None:
+        if value is not None and value not in allowed:
+            raise typer.BadParameter(f"{value!r} is not one of {', '.join(allowed)}.")
+        return value
+
+    def complete(incomplete: str) -> list[str]:
+        return [word for word in allowed if word.startswith(incomplete)]
+
+    if allowed:
+        help = f"{help} One of: {', '.join(allowed)}."  # noqa: A001
+        others |= {"callback": check, "autocompletion": complete, "metavar": "WORD"}
+    if name in FORMS:
+        others["metavar"] = FORMS[name][0]
+    shown = default if default is True else str(default)
+    return typer.Option(f"--{name}", help=help, show_default=shown, rich_help_panel=panel, **others)
+
+
 def parse(name: str, text: str | None) -> Any:
     """Read the text of an option that takes words or numbers."""
     form, words, read = FORMS[name]
@@ -80,11 +80,6 @@ def parse(name: str, text: str | None) -> Any:
         return read(text)
     except ValueError:
         raise typer.BadParameter(f"{text!r} is not {form}.", param_hint=f"--{name}") from None
-
-
-def form_option(name: str, help: str, default: Any = True, panel: str | None = None) -> Any:  # noqa: A002
-    """Make an option whose text `parse` reads."""
-    return option(name, help, default, panel, metavar=FORMS[name][0])
 
 
 def parse_privacy(epsilon: float | None, delta: float | None, bounds: str | None) -> dict[str, Any] | None:
@@ -117,15 +112,14 @@ def parse_settings(texts: Sequence[str]) -> dict[str, Any]:
 
 
 Folder = Annotated[Path | None, typer.Argument(help="Federation folder: a sub-folder per site, in it a file per view.")]
-Name = Annotated[str | None, word_option("algorithm", "What to run.", "e-fkmvc")]
+Name = Annotated[str | None, option("algorithm", "What to run.", "e-fkmvc")]
 Clusters = Annotated[int | None, typer.Option("--clusters", "-k", min=1, help="Number of clusters.")]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Run folder to write.")]
 ConfigFile = Annotated[Path | None, option("config", "Take everything from a run's config.toml; options win.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace the output if it exists, once the new one is complete.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the interrupted run in --out.")]
 Evaluate = Annotated[
-    bool,
-    typer.Option("--evaluate", help="Also compare global, personal and alone models on held-out rows; more fits."),
+    bool, typer.Option("--evaluate", help="Also compare global, personal and alone models on held-out rows; more fits.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
 Seed = Annotated[int | None, option("seed", "Seed of all random choices.", "drawn and recorded", min=0, max=2**32 - 1)]
@@ -134,22 +128,21 @@ Settings = Annotated[
     list[str] | None,
     option("set", "Any parameter, as in config.toml; may be repeated.", panel=MODEL, metavar="NAME=VALUE"),
 ]
-Scaling = Annotated[str | None, word_option("scaling", "Units of features; l2 for text.", "standard", MODEL)]
-HeatCoef = Annotated[str | None, word_option("heat-coef", "Coefficient of each cell.", "uniform", MODEL)]
+Scaling = Annotated[str | None, option("scaling", "Units of features; l2 for text.", "standard", MODEL)]
+HeatCoef = Annotated[str | None, option("heat-coef", "Coefficient of each cell.", "uniform", MODEL)]
 HeatTime = Annotated[float | None, option("heat-time", "Bandwidth of the heat kernel.", 0.3, MODEL)]
-Fuzzifier = Annotated[str | None, form_option("fuzzifier", "How much clusters share rows.", "auto", MODEL)]
+Fuzzifier = Annotated[str | None, option("fuzzifier", "How much clusters share rows.", "auto", MODEL)]
 ViewWeights = Annotated[
-    str | None,
-    form_option("view-weights", "A rule, or numbers such as 0.5,0.5 in the order of the views.", "auto", MODEL),
+    str | None, option("view-weights", "A rule, or numbers such as 0.5,0.5 in the order of the views.", "auto", MODEL)
 ]
 NInit = Annotated[int | None, option("n-init", "Starts to compare.", 20, MODEL, min=1)]
 Rank = Annotated[
     str | None,
-    form_option("rank", "Rank of tensor centres: a share of energy such as 0.95, or whole numbers.", "auto", MODEL),
+    option("rank", "Rank of tensor centres: a share of energy such as 0.95, or whole numbers.", "auto", MODEL),
 ]
 Personalization = Annotated[
     str | None,
-    form_option(
+    option(
         "personalization",
         "0 to 1: how far the model of each site goes its own way; fedhk-person: auto, which learns it.",
         0.0,
@@ -158,8 +151,7 @@ Personalization = Annotated[
 ]
 
 Protocol = Annotated[
-    str | None,
-    word_option("protocol", "What a round sends; tensor centres and fedhk-person: auto.", "statistics", ROUNDS),
+    str | None, option("protocol", "What a round sends; tensor centres and fedhk-person: auto.", "statistics", ROUNDS)
 ]
 LocalPasses = Annotated[
     int | None, option("local-passes", "Passes at a site per round, with centers and factors.", 5, ROUNDS, min=1)
@@ -175,7 +167,7 @@ Epsilon = Annotated[
 Delta = Annotated[float | None, option("delta", "Below 1 over the rows of any site, such as 1e-6.", panel=TRUST)]
 Bounds = Annotated[
     str | None,
-    form_option(
+    option(
         "bounds",
         "Range of all features, known without looking at rows; private spends a tenth of the budget on it.",
         panel=TRUST,
@@ -185,6 +177,5 @@ Secure = Annotated[
     bool | None, option("secure/--no-secure", "Let the server see sums over all sites only.", False, TRUST)
 ]
 Aggregator = Annotated[
-    str | None,
-    word_option("aggregator", "How statistics are brought together; robust where sites may lie.", "sum", TRUST),
+    str | None, option("aggregator", "How statistics are brought together; robust where sites may lie.", "sum", TRUST)
 ]

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 OWN_HOSTS = ("localhost", LOOPBACK)
 CA, SERVER_CERTIFICATE, SERVER_KEY = "ca.crt", "server.pem", "server.key"
 
+KEY_USES = (
+    *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement"),
+    *("key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
+)
+
 Hosts = Annotated[
     list[str], typer.Option("--host", help="Name or address under which sites reach the SuperLink; may be given twice.")
 ]
@@ -75,20 +80,13 @@ def make_certificates(folder: Path, hosts: list[str], days: int) -> None:
         raise OutputExistsError(f"{str(folder)!r} is not empty: certificates are never replaced. Give another folder.")
     folder.mkdir(parents=True, exist_ok=True)
     authority, server = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
-    issuer = _name(f"FedHK authority for {hosts[0]}")
-    end = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=days)
-    root = (
-        _builder(issuer, issuer, authority, end)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs=True), critical=True)
-        .sign(authority, hashes.SHA384())
-    )
-    names = x509.SubjectAlternativeName([_host(host) for host in dict.fromkeys([*hosts, *OWN_HOSTS])])
+    issuer = f"FedHK authority for {hosts[0]}"
+    root = _start_certificate(issuer, issuer, authority, days, signs=True).sign(authority, hashes.SHA384())
     own = (
-        _builder(_name(hosts[0]), issuer, server, end)
-        .add_extension(names, critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs=False), critical=True)
+        _start_certificate(hosts[0], issuer, server, days, signs=False)
+        .add_extension(
+            x509.SubjectAlternativeName([_host(host) for host in dict.fromkeys([*hosts, *OWN_HOSTS])]), critical=False
+        )
         .add_extension(x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key()), critical=False)
         .sign(authority, hashes.SHA384())
@@ -110,44 +108,29 @@ def make_key(path: Path) -> None:
     Path(f"{path}.pub").write_bytes(public + b"\n")
 
 
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: EllipticCurvePrivateKey, end: datetime.datetime
+def _start_certificate(
+    name: str, issuer: str, key: EllipticCurvePrivateKey, days: int, *, signs: bool
 ) -> x509.CertificateBuilder:
+    """Start a certificate of an authority, which signs others, or of a server."""
     from cryptography import x509
 
-    start = datetime.datetime.now(datetime.UTC) - datetime.timedelta(minutes=5)  # clocks differ
+    def to_name(text: str) -> x509.Name:
+        return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text[:64])])
+
+    now = datetime.datetime.now(datetime.UTC)
+    allowed = {"key_cert_sign", "crl_sign"} if signs else {"digital_signature"}
     return (
         x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
+        .subject_name(to_name(name))
+        .issuer_name(to_name(issuer))
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(start)
-        .not_valid_after(end)
+        .not_valid_before(now - datetime.timedelta(minutes=5))  # clocks differ
+        .not_valid_after(now + datetime.timedelta(days=days))
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.BasicConstraints(ca=signs, path_length=0 if signs else None), critical=True)
+        .add_extension(x509.KeyUsage(**{use: use in allowed for use in KEY_USES}), critical=True)
     )
-
-
-def _usage(*, signs: bool) -> x509.KeyUsage:
-    from cryptography import x509
-
-    return x509.KeyUsage(
-        digital_signature=not signs,
-        key_cert_sign=signs,
-        crl_sign=signs,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
-
-
-def _name(text: str) -> x509.Name:
-    from cryptography import x509
-
-    return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text[:64])])
 
 
 def _host(host: str) -> x509.GeneralName:
