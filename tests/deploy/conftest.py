@@ -11,10 +11,10 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is not installed")
 
 from fedhk.cli.config import Config
-from fedhk.cli.flower.connection import connect
 from fedhk.cli.flower.init import make_app
 from fedhk.cli.flower.keys import CA
 from fedhk.cli.flower.local import federation
+from fedhk.cli.flower.processes import connect
 from fedhk.cli.flower.run import run_app
 from fedhk.cli.runs import CHECKPOINT
 from fedhk.datasets import make_sites

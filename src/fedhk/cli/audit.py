@@ -13,30 +13,22 @@ from fedhk.cli import options as o
 from fedhk.cli.algorithms import list_tables
 from fedhk.cli.config import read_config
 from fedhk.cli.console import UNEXPECTED, exit_codes, make_facts_table, make_table, show, show_progress, to_json
-from fedhk.cli.predict import site_folders
-from fedhk.cli.runs import CONFIG, MODEL, is_run
-from fedhk.data.named import SITES, named_views
+from fedhk.cli.predict import model_file, site_folders
+from fedhk.cli.runs import CONFIG, is_run
+from fedhk.data.named import named_views
 from fedhk.errors import DataError
 
 if TYPE_CHECKING:
     from fedhk.evaluation.audit_attack import MembershipAttack
 
-PHASES = {
-    "round": ("round",),
-    "directions": ("directions",),
-    "cells": ("cells",),
-    "ranges": ("ranges",),
-    "run": ("directions", "cells", "round"),
-}
+PHASES = ("round", "directions", "cells", "ranges", "run")
 
 Delta = Annotated[float, typer.Option("--delta", help="Probability with which the bound may fail.")]
 Confidence = Annotated[float, typer.Option("--confidence", min=0.5, max=0.999999, help="Of all bounds and intervals.")]
 Epsilon = Annotated[float, typer.Option("--epsilon", help="Epsilon that is stated for what is released.")]
 Releases = Annotated[int, typer.Option("--releases", min=100, help="How often to release, over both data sets.")]
 Neighbours = Annotated[str, o.option("neighbours", "What one row more or less means.", words=("replace", "add-remove"))]
-Phase = Annotated[
-    str, o.option("phase", "What is released; run is all that a run of one round sends.", words=tuple(PHASES))
-]
+Phase = Annotated[str, o.option("phase", "What is released; run is all that a run of one round sends.", words=PHASES)]
 PrivateBounds = Annotated[bool, typer.Option("--private-bounds", help="Bounds cost budget too; a run sends ranges.")]
 
 
@@ -68,7 +60,9 @@ def privacy(  # noqa: PLR0917
         private = private_bounds or phase == "ranges"
         # the data of the audit are its own, so that any public bounds will do
         bounds = "private" if private else (-1, 1)
-        phases = (*(("ranges") if private and phase == "run" else ()), *PHASES[phase])
+        phases = ("directions", "cells", "round") if phase == "run" else (phase,)
+        if private_bounds and phase == "run":
+            phases = ("ranges", *phases)
         budget = spending(fedhk.privacy.DifferentialPrivacy(epsilon, delta, bounds, cast("Any", neighbours)), phases)
         began = time.perf_counter()
         with show_progress("releases", releases) as progress:
@@ -180,10 +174,7 @@ def _attack_model(
         members = _find_members(path, site)
     if members.resolve() == others.resolve():
         raise DataError(f"--members and --non-members are the same folder, {str(others)!r}: rows are in one of them.")
-    file = path if path.is_file() else path / (MODEL if site is None else f"{SITES}/{site}.safetensors")
-    if not file.is_file():
-        raise DataError(f"Model {str(file)!r} does not exist.")
-    model = fedhk.load(file)
+    model = fedhk.load(model_file(path, site))
     inside, outside = (
         pool_rows({entry.name: named_views(read_site(entry, model.view_columns_)) for entry in site_folders(folder)})
         for folder in (members, others)

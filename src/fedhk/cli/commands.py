@@ -8,9 +8,8 @@ from fedhk._version import __version__
 from fedhk.cli.audit import attack, privacy
 from fedhk.cli.demo import demo
 from fedhk.cli.fit import fit
-from fedhk.cli.flower.connection import register
 from fedhk.cli.flower.init import init
-from fedhk.cli.flower.keys import certificates, key
+from fedhk.cli.flower.keys import certificates, key, register
 from fedhk.cli.flower.local import local
 from fedhk.cli.flower.run import run
 from fedhk.cli.flower.site import link, site

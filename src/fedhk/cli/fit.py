@@ -108,8 +108,11 @@ def fit(  # noqa: PLR0917
         "secure": secure,
         "aggregator": aggregator,
     }
-    parameters = _add_settings(parameters, o.parse_settings(settings or []))
-    target = _choose_target(out, config)
+    given = [name for name, value in parameters.items() if value is not None]
+    parameters |= o.parse_settings(settings, given)
+    if out is None and config is None:
+        raise typer.BadParameter("a run folder to write is needed, or --config.", param_hint="--out")
+    target = absolute(out or config.parent)  # type: ignore[union-attr]
     with exit_codes(f"`fedhk fit --resume --out {target}` goes on."):
         wanted = _read_base(target, config, resume)
         wanted = wanted.updated(parameters, data=folder, algorithm=algorithm, seed=seed)
@@ -119,23 +122,6 @@ def fit(  # noqa: PLR0917
         wanted = wanted.with_options("protocol", passes=local_passes)
         summary = fit_folder(_complete(wanted), target, force=force, resume=resume, evaluate=evaluate)
     show_summary(summary, target, json)
-
-
-def _add_settings(options: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
-    """Add what --set gives; nothing may be given by an option of its own too."""
-    for name in settings:
-        if options.get(name) is not None:
-            raise typer.BadParameter(f"{name!r} is given by its own option too.", param_hint="--set")
-    return options | settings
-
-
-def _choose_target(out: Path | None, config: Path | None) -> Path:
-    """Choose the run folder: --out, or the folder of the configuration."""
-    if out is not None:
-        return absolute(out)
-    if config is None:
-        raise typer.BadParameter("a run folder to write is needed, or --config.", param_hint="--out")
-    return absolute(config.parent)
 
 
 def _read_base(target: Path, config: Path | None, resume: bool) -> Config:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -93,10 +93,13 @@ def parse_privacy(epsilon: float | None, delta: float | None, bounds: str | None
     return budget
 
 
-def parse_settings(texts: Sequence[str]) -> dict[str, Any]:
-    """Read parameters from NAME=VALUE, the value as in a configuration; what is no TOML value is a word."""
+def parse_settings(texts: Sequence[str] | None, options: Collection[str] = ()) -> dict[str, Any]:
+    """Read parameters from NAME=VALUE, the value as in a configuration; what is no TOML value is a word.
+
+    `options` are parameters that may not stand there, because they were given by options of their own.
+    """
     found: dict[str, Any] = {}
-    for text in texts:
+    for text in texts or ():
         name, equals, value = (part.strip() for part in text.partition("="))
         if not (equals and name and value):
             raise typer.BadParameter(f"{text!r} is not NAME=VALUE.", param_hint="--set")
@@ -108,6 +111,9 @@ def parse_settings(texts: Sequence[str]) -> dict[str, Any]:
             if value[0] in "{[":
                 raise typer.BadParameter(f"{text!r} is no TOML: {error}", param_hint="--set") from None
             found[name] = value
+    for name in found:
+        if name in options:
+            raise typer.BadParameter(f"{name!r} is given by its own option too.", param_hint="--set")
     return found
 
 

@@ -63,7 +63,7 @@ def predict_folder(model: Path, folder: Path, out: Path) -> dict[str, Any]:
     """Write the clusters of all sites of a folder; what was done, by site."""
     from fedhk.data.folders import read_site
 
-    general = fedhk.load(_model_file(model))
+    general = fedhk.load(model_file(model))
     done = {}
     with replacing(out) as draft:
         for path in site_folders(folder):
@@ -96,11 +96,12 @@ def _predict_site(site: Any, used: Any, general: Any, folder: Path) -> dict[str,
     }
 
 
-def _model_file(path: Path) -> Path:
-    """The global model of a run folder, or the file itself."""
+def model_file(path: Path, site: str | None = None) -> Path:
+    """Find the global model of a run folder, or that of a site; a file is itself."""
     if path.is_dir() and not is_run(path):
         raise DataError(f"{str(path)!r} holds no finished run: it has no summary.json and config.toml.")
-    file = path / MODEL if path.is_dir() else path
+    name = MODEL if site is None else f"{SITES}/{site}.safetensors"
+    file = path / name if path.is_dir() else path
     if not file.is_file():
         raise DataError(f"Model {str(file)!r} does not exist.")
     return file

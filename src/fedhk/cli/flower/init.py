@@ -118,7 +118,7 @@ def make_config(
 ) -> Config:
     """A configuration file, if there is one, with what options and --set ask for."""
     base = Config() if config is None else read_config(config)
-    wanted = base.updated(given | o.parse_settings(settings or []), **others)
+    wanted = base.updated(given | o.parse_settings(settings), **others)
     return wanted.with_options("participation", min_sites=min_sites)
 
 

@@ -1,4 +1,4 @@
-"""`fedhk flower certificates` and `fedhk flower key`: what sites and coordinator show each other."""
+"""`fedhk flower certificates`, `key` and `register`: by what sites and coordinator know each other."""
 
 from __future__ import annotations
 
@@ -11,7 +11,16 @@ import typer
 
 from fedhk._files import write_secret
 from fedhk.cli.console import OutputExistsError, exit_codes, say
-from fedhk.cli.flower.processes import LOOPBACK
+from fedhk.cli.flower.processes import (
+    CONNECTION,
+    DEFAULT_ADDRESS,
+    LOOPBACK,
+    FlowerError,
+    Insecure,
+    RootCertificates,
+    SuperLink,
+    connect,
+)
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -64,6 +73,25 @@ def key(
     with exit_codes():
         make_key(path)
         say(f"Written to {path}, readable by you alone. Send {path}.pub to the coordinator.")
+
+
+def register(
+    public_key: Annotated[Path, typer.Argument(metavar="FILE", help="Public key that a site sent.", dir_okay=False)],
+    superlink: SuperLink = DEFAULT_ADDRESS,
+    root_certificates: RootCertificates = None,
+    insecure: Insecure = False,
+) -> None:
+    """Let a site in: the SuperLink takes SuperNodes whose public key is registered, and no others.
+
+    For example:
+
+        fedhk flower register rome.key.pub --root-certificates tls/ca.crt
+    """
+    with exit_codes(), connect(superlink, root_certificates, insecure) as control:
+        if not public_key.is_file():
+            raise FlowerError(f"the public key {str(public_key)!r} is not there.")
+        found = control.call("supernode", "register", str(public_key.absolute()), CONNECTION)
+        say(f"Registered {public_key} as node {found.get('node-id')}.")
 
 
 def make_certificates(folder: Path, hosts: list[str], days: int) -> None:

@@ -16,12 +16,13 @@ from fedhk.cli import options as o
 from fedhk.cli.config import Config
 from fedhk.cli.console import exit_codes, say
 from fedhk.cli.fit import show_summary
-from fedhk.cli.flower.connection import CONNECTION, connect
 from fedhk.cli.flower.init import make_app, make_config
 from fedhk.cli.flower.keys import CA, make_certificates, make_key
 from fedhk.cli.flower.processes import (
+    CONNECTION,
     LOOPBACK,
     FlowerError,
+    connect,
     environment,
     free_port,
     last_lines,

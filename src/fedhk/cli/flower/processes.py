@@ -1,17 +1,23 @@
-"""Flower's own programs: how they are started, quietly, and how they end."""
+"""Flower's own programs: how they are started, quietly, how they end, and how a SuperLink is told what to do."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from fedhk.errors import FedHKError
 
@@ -23,6 +29,14 @@ QUIET = {
 """Neither telemetry nor a look for updates; and half a second of waiting, not one, before a message is taken up."""
 
 LOOPBACK = "127.0.0.1"
+CONNECTION = "fedhk"
+
+SuperLink = Annotated[str, typer.Option("--superlink", help="Address of the SuperLink, HOST:PORT.")]
+RootCertificates = Annotated[
+    Path | None, typer.Option("--root-certificates", help="ca.crt of `fedhk flower certificates`.", dir_okay=False)
+]
+Insecure = Annotated[bool, typer.Option("--insecure", help="Without TLS: for loopback only.")]
+DEFAULT_ADDRESS = f"{LOOPBACK}:8000"
 
 
 class FlowerError(FedHKError, RuntimeError):
@@ -124,3 +138,43 @@ def last_lines(log: Path, count: int = 5) -> str:
     """The end of a log, as one line."""
     lines = log.read_text("utf-8", "replace").splitlines() if log.exists() else []
     return " / ".join(line.strip() for line in lines[-count:] if line.strip())
+
+
+@dataclass(frozen=True)
+class Control:
+    """A SuperLink as `flwr` knows it."""
+
+    home: Path  # Flower's folder with the connection; a temporary one
+
+    def call(self, *words: str) -> dict[str, Any]:
+        """Run a command of `flwr` on the connection, and read its JSON."""
+        command = [program("flwr"), *words, "--format", "json"]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment(self.home), check=False)  # noqa: S603
+        start = done.stdout.find("{")
+        try:
+            found: dict[str, Any] = json.loads(done.stdout[start:]) if start >= 0 else {}
+        except ValueError:
+            found = {}
+        if done.returncode or not found.get("success"):
+            said = found.get("error-message") or done.stderr.strip() or done.stdout.strip()
+            raise FlowerError(f"`flwr {' '.join(words[:2])}` failed: {' '.join(str(said).split())[:500]}")
+        return found
+
+
+@contextmanager
+def connect(address: str, root_certificates: Path | None, insecure: bool) -> Iterator[Control]:
+    """The control port of a SuperLink; nothing of the user's own Flower settings is touched."""
+    if not insecure and root_certificates is None:
+        raise typer.BadParameter("is needed, or --insecure on loopback.", param_hint="--root-certificates")
+    if insecure and root_certificates is not None:
+        raise typer.BadParameter("and --insecure exclude each other.", param_hint="--root-certificates")
+    if root_certificates is not None and not root_certificates.is_file():
+        raise FlowerError(f"the root certificates {str(root_certificates)!r} are not there.")
+    check_reachable(address)
+    with tempfile.TemporaryDirectory(prefix="fedhk-flwr-") as folder:
+        trust = "insecure = true"
+        if root_certificates is not None:
+            trust = f"root-certificates = {json.dumps(str(root_certificates.absolute()))}"
+        lines = (f"[superlink.{CONNECTION}]", f"address = {json.dumps(address)}", trust)
+        (Path(folder) / "config.toml").write_text("\n".join(lines) + "\n", "utf-8")
+        yield Control(Path(folder))

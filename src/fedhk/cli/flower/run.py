@@ -7,8 +7,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -16,21 +17,19 @@ from fedhk.cli import options as o
 from fedhk.cli.config import ConfigError, read_config
 from fedhk.cli.console import exit_codes, say
 from fedhk.cli.fit import show_summary
-from fedhk.cli.flower.connection import (
+from fedhk.cli.flower.init import CLIENT_FILE, CONFIG_FILE, PROJECT_FILE, SERVER_FILE
+from fedhk.cli.flower.processes import (
     CONNECTION,
     DEFAULT_ADDRESS,
     Control,
+    FlowerError,
     Insecure,
     RootCertificates,
     SuperLink,
     connect,
 )
-from fedhk.cli.flower.init import CLIENT_FILE, CONFIG_FILE, PROJECT_FILE, SERVER_FILE
-from fedhk.cli.flower.processes import FlowerError
 from fedhk.cli.runs import CHECKPOINT, SUMMARY, absolute, check_free, is_run
-
-if TYPE_CHECKING:
-    from fedhk.federation.run import Run
+from fedhk.errors import CheckpointError
 
 # Seconds between looks at the checkpoint, and at what Flower says of the run.
 LOOK_EVERY, ASK_EVERY = 1.0, 5.0
@@ -124,28 +123,18 @@ class CoordinatorError(FlowerError):
 def _follow(control: Control, number: str, out: Path, most_rounds: int, watch: Callable[[], None]) -> str:
     """Show progress until the run has ended; Flower's last word on it."""
     from fedhk.estimators.progress import show_progress
+    from fedhk.federation.checkpoint import peek
 
     asked = time.monotonic()
     show = show_progress(["views and starting points"], most_rounds)
     while True:
         time.sleep(LOOK_EVERY)
         watch()
-        reached = _read_checkpoint(out)
-        if reached is not None and sys.stderr.isatty():
-            show(reached)
+        with suppress(CheckpointError):  # whoever goes on with the run is told
+            if sys.stderr.isatty() and (reached := peek(out / CHECKPOINT)) is not None:
+                show(reached)
         if time.monotonic() - asked > ASK_EVERY or is_run(out):
             status = str(control.call("list", CONNECTION, "--run-id", number)["runs"][0]["status"])
             if status.startswith("finished"):
                 return status
             asked = time.monotonic()
-
-
-def _read_checkpoint(out: Path) -> Run | None:
-    """How far the run is; None before its first exchange."""
-    from fedhk.errors import CheckpointError
-    from fedhk.federation.checkpoint import peek
-
-    try:
-        return peek(out / CHECKPOINT)
-    except CheckpointError:  # it says so itself when it is gone on with
-        return None

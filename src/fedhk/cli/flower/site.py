@@ -9,11 +9,14 @@ from typing import Annotated
 import typer
 
 from fedhk.cli.console import counted, exit_codes, say
-from fedhk.cli.flower.connection import DEFAULT_ADDRESS, Insecure, RootCertificates, SuperLink
 from fedhk.cli.flower.keys import CA, SERVER_CERTIFICATE, SERVER_KEY
 from fedhk.cli.flower.processes import (
+    DEFAULT_ADDRESS,
     LOOPBACK,
     FlowerError,
+    Insecure,
+    RootCertificates,
+    SuperLink,
     check_port,
     check_reachable,
     environment,
