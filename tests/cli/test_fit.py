@@ -340,7 +340,7 @@ class TestPrivacy:
     def test_without_cryptography_secure_sums_are_refused_before_anything_is_written(
         self, hospitals, tmp_path, monkeypatch
     ):
-        monkeypatch.setattr("fedhk.cli.choices.find_spec", lambda _: None)
+        monkeypatch.setattr("fedhk.cli.algorithms.find_spec", lambda _: None)
         said = refusal("fit", hospitals, "-k", 3, "--secure", "-o", tmp_path / "run", code=3)
         assert said.endswith("pip install 'fedhk[privacy]'")
         assert not (tmp_path / "run").exists()

@@ -1,4 +1,4 @@
-"""The options of `fedhk fit`: what they are called, what they take, and the default that holds when none is given."""
+"""The options of `fedhk fit`, and others that several commands have: what they are called, and what they take."""
 
 from __future__ import annotations
 
@@ -185,3 +185,10 @@ Secure = Annotated[
 Aggregator = Annotated[
     str | None, option("aggregator", "How statistics are brought together; robust where sites may lie.", "sum", TRUST)
 ]
+
+SuperLink = Annotated[str, typer.Option("--superlink", help="Address of the SuperLink, HOST:PORT.")]
+RootCertificates = Annotated[
+    Path | None, typer.Option("--root-certificates", help="ca.crt of `fedhk flower certificates`.", dir_okay=False)
+]
+Insecure = Annotated[bool, typer.Option("--insecure", help="Without TLS: for loopback only.")]
+DEFAULT_ADDRESS = "127.0.0.1:8000"

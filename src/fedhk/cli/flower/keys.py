@@ -10,17 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedhk._files import write_secret
+from fedhk.cli import options as o
 from fedhk.cli.console import OutputExistsError, exit_codes, say
-from fedhk.cli.flower.processes import (
-    CONNECTION,
-    DEFAULT_ADDRESS,
-    LOOPBACK,
-    FlowerError,
-    Insecure,
-    RootCertificates,
-    SuperLink,
-    connect,
-)
+from fedhk.cli.flower.processes import CONNECTION, LOOPBACK, FlowerError, connect
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -77,9 +69,9 @@ def key(
 
 def register(
     public_key: Annotated[Path, typer.Argument(metavar="FILE", help="Public key that a site sent.", dir_okay=False)],
-    superlink: SuperLink = DEFAULT_ADDRESS,
-    root_certificates: RootCertificates = None,
-    insecure: Insecure = False,
+    superlink: o.SuperLink = o.DEFAULT_ADDRESS,
+    root_certificates: o.RootCertificates = None,
+    insecure: o.Insecure = False,
 ) -> None:
     """Let a site in: the SuperLink takes SuperNodes whose public key is registered, and no others.
 

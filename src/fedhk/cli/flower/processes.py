@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -30,13 +30,6 @@ QUIET = {
 
 LOOPBACK = "127.0.0.1"
 CONNECTION = "fedhk"
-
-SuperLink = Annotated[str, typer.Option("--superlink", help="Address of the SuperLink, HOST:PORT.")]
-RootCertificates = Annotated[
-    Path | None, typer.Option("--root-certificates", help="ca.crt of `fedhk flower certificates`.", dir_okay=False)
-]
-Insecure = Annotated[bool, typer.Option("--insecure", help="Without TLS: for loopback only.")]
-DEFAULT_ADDRESS = f"{LOOPBACK}:8000"
 
 
 class FlowerError(FedHKError, RuntimeError):

@@ -18,16 +18,7 @@ from fedhk.cli.config import ConfigError, read_config
 from fedhk.cli.console import exit_codes, say
 from fedhk.cli.fit import show_summary
 from fedhk.cli.flower.init import CLIENT_FILE, CONFIG_FILE, PROJECT_FILE, SERVER_FILE
-from fedhk.cli.flower.processes import (
-    CONNECTION,
-    DEFAULT_ADDRESS,
-    Control,
-    FlowerError,
-    Insecure,
-    RootCertificates,
-    SuperLink,
-    connect,
-)
+from fedhk.cli.flower.processes import CONNECTION, Control, FlowerError, connect
 from fedhk.cli.runs import CHECKPOINT, SUMMARY, absolute, check_free, is_run
 from fedhk.errors import CheckpointError
 
@@ -43,9 +34,9 @@ RunOut = Annotated[Path, typer.Option("--out", "-o", help="Run folder to write."
 def run(  # noqa: PLR0917
     folder: AppFolder,
     out: RunOut,
-    superlink: SuperLink = DEFAULT_ADDRESS,
-    root_certificates: RootCertificates = None,
-    insecure: Insecure = False,
+    superlink: o.SuperLink = o.DEFAULT_ADDRESS,
+    root_certificates: o.RootCertificates = None,
+    insecure: o.Insecure = False,
     force: o.Force = False,
     resume: o.Resume = False,
     json: o.Json = False,

@@ -8,15 +8,12 @@ from typing import Annotated
 
 import typer
 
+from fedhk.cli import options as o
 from fedhk.cli.console import counted, exit_codes, say
 from fedhk.cli.flower.keys import CA, SERVER_CERTIFICATE, SERVER_KEY
 from fedhk.cli.flower.processes import (
-    DEFAULT_ADDRESS,
     LOOPBACK,
     FlowerError,
-    Insecure,
-    RootCertificates,
-    SuperLink,
     check_port,
     check_reachable,
     environment,
@@ -68,15 +65,15 @@ def site(  # noqa: PLR0917
     data: Annotated[Path, typer.Argument(metavar="DATA", help="The site's folder, with a file per view.")],
     name: Annotated[str, typer.Option("--name", help="What the site is called in the federation.")],
     state: Annotated[Path, typer.Option("--state", help="Folder for what the site keeps: ledger, model, labels.")],
-    superlink: SuperLink = DEFAULT_ADDRESS,
-    root_certificates: RootCertificates = None,
+    superlink: o.SuperLink = o.DEFAULT_ADDRESS,
+    root_certificates: o.RootCertificates = None,
     key: Annotated[
         Path | None, typer.Option("--key", help="The site's private key, registered at the SuperLink.")
     ] = None,
     policy: Annotated[
         Path | None, typer.Option("--policy", help="TOML file: what this site demands of any run.")
     ] = None,
-    insecure: Insecure = False,
+    insecure: o.Insecure = False,
     port: Annotated[int | None, typer.Option("--port", help="Port on loopback for this site's own processes.")] = None,
 ) -> None:
     """Start a site: a SuperNode that answers for a data folder.
