@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed")
@@ -26,3 +29,9 @@ def test_a_policy_that_cannot_be_read_stays_at_the_site(tmp_path, caplog):
     answer = decode(answer_as_site(config, HELLO))
     assert str(tmp_path) not in answer.values["reason"]
     assert "none.toml" in caplog.text
+
+
+def test_a_site_does_not_load_the_command_line():
+    code = "import fedhk.flower, sys; print([name for name in sys.modules if name.startswith('fedhk.cli')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: S603 - our own code
+    assert done.stdout == "[]\n"

@@ -58,7 +58,9 @@ def make_client_app() -> ClientApp:
     @app.query(ACTION)
     def answer(message: Message, context: Context) -> Message:
         logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
-        return reply_with(message, answer_as_site(dict(context.node_config), _payload(message)))
+        payload: Any = message.content[RECORD][KEY]
+        content = payload if isinstance(payload, bytes) else b""
+        return reply_with(message, answer_as_site(dict(context.node_config), content))
 
     return app
 
@@ -78,8 +80,3 @@ def answer_as_site(node_config: dict[str, Any], payload: bytes) -> bytes:
         logging.getLogger("fedhk.site").exception("the site cannot be set up")
         return refusal("unnamed", 0, "its name or policy cannot be used; its log says more")
     return site.answer(payload)
-
-
-def _payload(message: Message) -> bytes:
-    content: Any = message.content[RECORD][KEY]
-    return content if isinstance(content, bytes) else b""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import sys
 import traceback
@@ -50,15 +49,8 @@ def say_notes(texts: Sequence[str]) -> None:
 
 def to_json(document: Any) -> str:
     """Write a document as JSON text; numbers that JSON does not have are null."""
-    return json.dumps(_plain(document), indent=2, ensure_ascii=False, allow_nan=False)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _plain(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    plain = json.loads(json.dumps(document), parse_constant=lambda _: None)
+    return json.dumps(plain, indent=2, ensure_ascii=False)
 
 
 def make_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], numbers: Sequence[str] = ()) -> Table:

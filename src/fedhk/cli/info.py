@@ -40,21 +40,15 @@ def info(path: AnyPath, json: o.Json = False) -> None:
     with exit_codes():
         if not path.exists():
             raise DataError(f"{str(path)!r} does not exist.")
-        kind = _find_kind(path)
+        kind = "model" if path.is_file() else "run" if is_run(path) else "federation"
+        if is_under_way(path):
+            kind = "unfinished run"
         describe, show_kind = KINDS[kind]
         found = {"kind": kind, "path": str(path)} | describe(path)
         if json:
             typer.echo(to_json(found))
         else:
             show_kind(found)
-
-
-def _find_kind(path: Path) -> str:
-    if path.is_file():
-        return "model"
-    if is_under_way(path):
-        return "unfinished run"
-    return "run" if is_run(path) else "federation"
 
 
 def _describe_model(path: Path) -> dict[str, Any]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import runpy
 import tomllib
 
 import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed")
+
+from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
 
 from fedhk.cli.config import read_config
 from flower_cli import call_flower
@@ -21,6 +25,14 @@ def test_writes_an_app_that_flower_and_fit_can_read(tmp_path):
     assert (config.algorithm, config.seed, config.data) == ("e-fkmvc", 5, None)
     assert config.parameters["n_clusters"] == 3
     assert config.parameters["tol"] == 1e-4  # few rounds
+
+
+def test_both_ends_are_the_apps_that_the_project_names(tmp_path):
+    call_flower("init", tmp_path / "app", "--clusters", 3)
+    ends = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["components"]
+    for end, kind in (("serverapp", ServerApp), ("clientapp", ClientApp)):
+        module, name = ends[end].split(":")
+        assert isinstance(runpy.run_path(str(tmp_path / "app" / f"{module}.py"))[name], kind)
 
 
 def test_options_reach_the_configuration(tmp_path):
