@@ -77,7 +77,7 @@ class AskCandidates(Phase[CandidatesRequest, CandidatesReply]):
     wants_frame: ClassVar[bool] = False
 
     def request(self, board: Board) -> CandidatesRequest:
-        precision = self.resolved(board).candidate_precision
+        precision = self.protocol.resolve(board, self.settings).candidate_precision
         count = candidates_per_site(self.settings.n_clusters, board.get(Population).n_sites, few=precision != "double")
         return CandidatesRequest(count, 0.0, self.seed, precision, self.wants_frame)
 
@@ -144,10 +144,6 @@ class AskCandidates(Phase[CandidatesRequest, CandidatesReply]):
         directions = Directions(settings, self.seed, cuts_rows=terms.noise is not None)
         return [terms.seal(directions), terms.seal(Cells(settings, self.seed, self.workers))]
 
-    def resolved(self, board: Board) -> Protocol:
-        """The protocol of the rounds, now that the views are known."""
-        return self.protocol.resolve(self.settings, board.get(References).widths, board.get(Schema).names)
-
 
 @dataclass(frozen=True)
 class ChooseStart(AskCandidates):
@@ -158,7 +154,7 @@ class ChooseStart(AskCandidates):
         settings = self.settings
         starts = candidate_starts(settings.n_init, rows.n_rows, sum(rows.widths), settings.n_clusters)
         start = settings.start(rows, np.random.RandomState(self.seed), self.workers, n_init=starts)
-        return self.resolved(board).begin(board, start, rows)
+        return self.protocol.resolve(board, self.settings).begin(board, start, rows)
 
 
 @dataclass(frozen=True)
@@ -183,7 +179,7 @@ class ChooseFrame(AskCandidates):
         calibration, start, rows = choose_calibration(search, self.shares)
         with Passes(rows, self.settings.n_clusters, self.workers) as scan:
             constrained = self.settings.form.constrain(start, names, lambda: scan.statistics(start))
-        return self.resolved(board).begin(board.put(Frame(calibration)), constrained, rows)
+        return self.protocol.resolve(board, self.settings).begin(board.put(Frame(calibration)), constrained, rows)
 
 
 @dataclass(frozen=True)
@@ -196,9 +192,8 @@ class GivenStart(ServerPhase):
     protocol: Protocol
 
     def begin(self, board: Board) -> Board:
-        references, names = board.get(References), board.get(Schema).names
-        start = self.settings.given_start(references.references, names)
-        return self.protocol.resolve(self.settings, references.widths, names).begin(board, start, None)
+        start = self.settings.given_start(board.get(References).references, board.get(Schema).names)
+        return self.protocol.resolve(board, self.settings).begin(board, start, None)
 
     def sealed(self, terms: SealedTerms) -> list[Phase[Any, Any]]:
         return [replace(self, protocol=self.protocol.as_sums(terms.reason))]

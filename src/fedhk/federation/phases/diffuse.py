@@ -29,7 +29,7 @@ from fedhk.embedding.spectrum import (
 )
 from fedhk.errors import MessageError
 from fedhk.federation.board import Board, Entry, RowEntry
-from fedhk.federation.entries import Schema, Space
+from fedhk.federation.entries import Space
 from fedhk.federation.phases.anchors import MOST_CLUSTERS, PRECISION, Anchors, StandIns, vectors_wanted
 from fedhk.federation.phases.base import SumPhase
 from fedhk.federation.phases.cluster_means import ClusterMeans
@@ -98,12 +98,6 @@ class Search(Entry):
         """Whether the whole Gram matrix is asked for."""
         return int(self.directions.shape[1]) == 0
 
-    @property
-    def size(self) -> int:
-        """Numbers of an answer."""
-        columns = len(self.directions)
-        return columns * (columns + 1) // 2 if self.asks_gram else self.directions.size
-
     def as_matrix(self, values: FloatArray) -> FloatArray:
         """The numbers of an answer as a matrix."""
         if not self.asks_gram:
@@ -158,7 +152,9 @@ class Diffuse(SumPhase[DiffuseRequest]):
         return DiffuseRequest(ones, Table.of(search.directions[:, int(ones) :], PRECISION))
 
     def size(self, board: Board) -> int:
-        return board.get(Search).size
+        search = board.get(Search)
+        columns = len(search.directions)
+        return columns * (columns + 1) // 2 if search.asks_gram else search.directions.size
 
     @staticmethod
     def vector(site: Site, request: DiffuseRequest) -> FloatArray:
@@ -220,8 +216,8 @@ class Diffuse(SumPhase[DiffuseRequest]):
         settings = replace(self.settings, n_clusters=self.n_clusters or count)
         start = settings.start(rows, np.random.RandomState(self.seed), self.workers)
         space = Space((np.full(count, 1.0 + ROUNDING),))  # embedded rows have length 1
-        protocol = self.protocol.resolve(settings, space.widths, board.get(Schema).names)
-        return protocol.begin(board.drop(StandIns, Search).put(embedding, space), start, rows)
+        board = board.drop(StandIns, Search).put(embedding, space)
+        return self.protocol.resolve(board, settings).begin(board, start, rows)
 
     def _wanted(self, board: Board) -> int:
         """Eigenvectors that must be good."""

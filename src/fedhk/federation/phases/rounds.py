@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from fedhk.errors import MessageError
 from fedhk.federation.board import Board
-from fedhk.federation.entries import FinalModel, FinalParameters, Minimisation, Schema, Space
+from fedhk.federation.entries import FinalModel, FinalParameters, Minimisation
 from fedhk.federation.participation import Participation
 from fedhk.federation.phases.base import Phase
 from fedhk.federation.phases.sum_rounds import MaskedRounds, NoisyRounds
@@ -33,20 +33,20 @@ class Rounds(Phase[RoundRequest, RoundReply]):
     tol: float  # relative fall of the objective below which the rounds end; 0 runs all of them
 
     def request(self, board: Board) -> RoundRequest:
-        return self._resolved(board).request(board, self.context)
+        return self.protocol.resolve(board, self.context.settings).request(board, self.context)
 
     @staticmethod
     def answer(site: Site, request: RoundRequest) -> RoundReply:
         return request.answer(site)
 
     def check(self, board: Board, reply: RoundReply, site: str) -> None:
-        protocol = self._resolved(board)
+        protocol = self.protocol.resolve(board, self.context.settings)
         if type(reply) is not protocol.reply_type:
             raise MessageError("an answer of another protocol", site)
         protocol.check(board, self.context, reply, site)
 
     def combine(self, board: Board, replies: Mapping[str, RoundReply]) -> Board:
-        protocol = self._resolved(board)
+        protocol = self.protocol.resolve(board, self.context.settings)
         board, better, objective = protocol.combine(board, self.context, replies)
         state, answered = board.get(Minimisation), digest_names(replies)
         progress = state.progress
@@ -73,9 +73,6 @@ class Rounds(Phase[RoundRequest, RoundReply]):
 
     def participants(self, board: Board, sites: Sequence[str], participation: Participation, seed: Any) -> list[str]:  # noqa: ARG002
         return participation.draw(sites, seed)
-
-    def _resolved(self, board: Board) -> Protocol:
-        return self.protocol.resolve(self.context.settings, board.get(Space).widths, board.get(Schema).names)
 
 
 def digest_names(sites: Iterable[str]) -> str:

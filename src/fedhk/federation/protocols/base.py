@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -53,8 +53,8 @@ class Protocol(Option, ABC):
         """What candidates for the start are rounded to on their way."""
         return "double"
 
-    def resolve(self, settings: Settings, widths: Sequence[int], names: Sequence[str]) -> Protocol:  # noqa: ARG002
-        """The protocol with whatever is left to the views decided."""
+    def resolve(self, board: Board, settings: Settings) -> Protocol:  # noqa: ARG002
+        """Server: the protocol with whatever is left to the views decided."""
         return self
 
     def as_sums(self, reason: str) -> Protocol:

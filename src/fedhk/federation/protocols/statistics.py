@@ -16,7 +16,7 @@ import numpy as np
 from fedhk._typing import FloatArray
 from fedhk.errors import MessageError
 from fedhk.federation.board import Board
-from fedhk.federation.entries import Basis, Broadcast, Minimisation, Space
+from fedhk.federation.entries import Basis, Broadcast, Minimisation, Schema, Space
 from fedhk.federation.plausible import ROUNDING, check_statistics
 from fedhk.federation.protocols.base import Protocol, RoundContext, RoundReply, RoundRequest
 from fedhk.federation.site import Site
@@ -47,9 +47,8 @@ class StatisticsReply(RoundReply):
     """
 
     sums: Table  # of shape (c, features) or (c, directions), all views side by side
-    weights: tuple[
-        FloatArray, ...
-    ]  # of shape (c, 1) or (c, d_h) each, as in `fedhk.model.statistics.Statistics`; in a basis their largest
+    # of shape (c, 1) or (c, d_h) each, as in `fedhk.model.statistics.Statistics`; in a basis their largest
+    weights: tuple[FloatArray, ...]
     costs: FloatArray
     masses: FloatArray
     objective: float
@@ -185,11 +184,12 @@ class Statistics(Protocol):
     def candidate_precision(self) -> str:
         return "double" if self.precision == "auto" else self.precision
 
-    def resolve(self, settings: Settings, widths: Sequence[int], names: Sequence[str]) -> Statistics:
-        basis = self.basis
+    def resolve(self, board: Board, settings: Settings) -> Statistics:
+        basis, widths = self.basis, board.get(Space).widths
         if basis == "auto":
             few = sum(min(width, 2 * settings.n_clusters) for width in widths)
-            basis = not settings.form.is_exact(settings.n_clusters, widths, names) and 2 * few <= sum(widths)
+            basis = not settings.form.is_exact(settings.n_clusters, widths, board.get(Schema).names)
+            basis = basis and 2 * few <= sum(widths)
         precision = ("byte" if basis else "double") if self.precision == "auto" else self.precision
         every = self.refresh_every
         if every is None:
@@ -238,7 +238,7 @@ class BasisStatistics(Statistics):
         clouds = [np.zeros((1, w)) for w in board.get(Space).widths] if rows is None else _residuals(rows, start)
         return self._rebase(super().begin(board, start, rows), start, clouds)
 
-    def resolve(self, settings: Settings, widths: Sequence[int], names: Sequence[str]) -> Statistics:  # noqa: ARG002
+    def resolve(self, board: Board, settings: Settings) -> Statistics:  # noqa: ARG002
         return self
 
     def _in_features(self, board: Board, parameters: Parameters) -> Parameters:
