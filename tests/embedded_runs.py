@@ -6,8 +6,7 @@ import numpy as np
 
 from federations import make_settings, run_sites
 from fedhk.data.views import check_views
-from fedhk.embedding.diffusion import Diffusion
-from fedhk.embedding.diffusion_map import DiffusionMap
+from fedhk.embedding.diffusion import Diffusion, DiffusionMap
 from fedhk.federation.aggregators import SumAggregator
 from fedhk.federation.entries import References, Schema
 from fedhk.federation.phases.anchors import Anchors, ChooseAnchors, ChooseCalibratedAnchors, put_anchors

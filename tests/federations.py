@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from fedhk.data.clients import check_clients
 from fedhk.data.scaling import make_scaling
-from fedhk.estimators import federated
+from fedhk.estimators import efkmvc
 from fedhk.federation.aggregators import Aggregator, make_aggregator
 from fedhk.federation.board import entry_type
 from fedhk.federation.checkpoint import save_run
@@ -180,7 +180,7 @@ def fit_recorded(model, sites, monkeypatch, **engine_options):
             engines.append(self)
 
     with monkeypatch.context() as patch:
-        patch.setattr(federated, "InProcessEngine", Recording)
+        patch.setattr(efkmvc, "InProcessEngine", Recording)
         model.fit(sites)
     return model, engines[0]
 
@@ -277,7 +277,7 @@ def resumed_after(last, model, sites, monkeypatch):
             raise Stop
 
     with monkeypatch.context() as patch:
-        patch.setattr(federated, "save_run", save_then_stop)
+        patch.setattr(efkmvc, "save_run", save_then_stop)
         with pytest.raises(Stop):
             model.fit(sites)
     return model.fit(sites, resume=True)

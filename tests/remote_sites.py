@@ -8,7 +8,7 @@ from typing import Any
 
 from fedhk import EFKMVC
 from fedhk.data.folders import write_site
-from fedhk.estimators.site_model import write_site_model
+from fedhk.estimators.heat_kernel_mvc import write_site_model
 from fedhk.federation.board import Board
 from fedhk.federation.engines.remote import RemoteSites
 from fedhk.federation.entries import Terms

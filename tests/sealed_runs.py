@@ -9,7 +9,7 @@ import numpy as np
 
 from fedhk.data.scaling import Reference
 from fedhk.data.views import check_views
-from fedhk.estimators import federated
+from fedhk.estimators import efkmvc
 from fedhk.federation.board import entry_type
 from fedhk.federation.codec import pack, unpack
 from fedhk.federation.engines.inprocess import InProcessEngine
@@ -83,7 +83,7 @@ def spied_fit(monkeypatch, model, sites, *, resume=False, **options):
     """Fit through an engine that is watched; the fitted model and what passed."""
     spy = Spy(**options)
     with monkeypatch.context() as patch:
-        patch.setattr(federated, "InProcessEngine", spy.engine_class())
+        patch.setattr(efkmvc, "InProcessEngine", spy.engine_class())
         model.fit(sites, resume=resume)
     return model, spy
 

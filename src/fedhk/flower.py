@@ -14,7 +14,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
-from fedhk.estimators.site_model import write_site_model
+from fedhk.estimators.heat_kernel_mvc import write_site_model
 from fedhk.federation.engines.flower import ACTION, KEY, RECORD, GridTransport, reply_with
 from fedhk.federation.engines.remote import RemoteSites
 from fedhk.federation.remote.policy import Policy, read_policy

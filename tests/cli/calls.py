@@ -5,7 +5,7 @@ from __future__ import annotations
 from typer.testing import CliRunner
 
 from fedhk.cli import app
-from fedhk.estimators import federated
+from fedhk.estimators import efkmvc
 
 SAME_FILES = ("model.safetensors", "sites/rome.safetensors", "labels/bern.parquet", "config.toml")
 
@@ -34,7 +34,7 @@ def usage(*arguments):
 
 def interrupt(monkeypatch, folder, *arguments):
     """Begin a run in a folder and interrupt it once three rounds are done."""
-    real = federated.save_run
+    real = efkmvc.save_run
 
     def save_and_stop(folder, run, plan):
         real(folder, run, plan)
@@ -42,7 +42,7 @@ def interrupt(monkeypatch, folder, *arguments):
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(federated, "save_run", save_and_stop)
+        patch.setattr(efkmvc, "save_run", save_and_stop)
         result = call("fit", *arguments, "--out", folder, code=130)
     assert "--resume" in result.stderr
     return folder

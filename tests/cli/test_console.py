@@ -21,7 +21,7 @@ from fedhk.cli.console import (
     to_json,
 )
 from fedhk.errors import DataError, QuorumError
-from fedhk.estimators import federated
+from fedhk.estimators import efkmvc
 
 
 class TestWarnings:
@@ -82,7 +82,7 @@ def test_unexpected_errors_are_one_line_unless_debugging(hospitals, tmp_path, mo
     def crash(*arguments):
         raise RuntimeError("out of luck")
 
-    monkeypatch.setattr(federated, "check_clients", crash)
+    monkeypatch.setattr(efkmvc, "check_clients", crash)
     arguments = ("fit", hospitals, "-k", 2, "-o", tmp_path / "run")
     assert "RuntimeError: out of luck" in refusal(*arguments, code=1)
     monkeypatch.setenv("FEDHK_DEBUG", "1")

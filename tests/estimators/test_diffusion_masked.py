@@ -13,7 +13,7 @@ import fedhk
 from federations import TestEngine, published
 from fedhk.data.views import check_views
 from fedhk.datasets import make_sites
-from fedhk.estimators import federated
+from fedhk.estimators import efkmvc
 from fedhk.federation.board import entry_type
 from fedhk.federation.codec import unpack
 from fedhk.federation.gate import SEALED
@@ -56,7 +56,7 @@ def fit_watched(model, sites, monkeypatch, watch=lambda *_: False):
             return {site: answer for site, answer in super().exchange(requests).items() if site not in lost}
 
     with monkeypatch.context() as patch:
-        patch.setattr(federated, "InProcessEngine", Watched)
+        patch.setattr(efkmvc, "InProcessEngine", Watched)
         model.fit(sites)
     return model, engines[0]
 

@@ -120,25 +120,13 @@ def test_what_would_weaken_the_promise_is_refused_with_what_to_change(bad, sites
 def test_what_is_none_of_the_choices_is_refused(name, value, sites):
     with pytest.raises((ValueError, TypeError), match=f"'{name}' parameter|{name}="):
         EFKMVC(2, **{name: value}).fit(sites)
-    if name != "aggregator":
-        given = {"privacy": None, "secure": False} | {name: value}
-        with pytest.raises(TypeError, match=f"{name}="):
-            sealed_terms(EFKMVC(2, **given), sites)
 
 
 def sealed_terms(model, sites):
     """How the sums of a model are sealed, or why they cannot be."""
     clients = check_clients(sites)
-    return make_sealed_terms(
-        model.privacy,
-        model.secure,
-        clients=clients,
-        settings=model.set_params(n_init=1)._choose(clients, 1).settings,
-        aggregator=make_aggregator("sum"),
-        participation=Participation(),
-        max_rounds=model.max_rounds,
-        tol=1e-5,
-    )
+    settings = model.set_params(n_init=1)._choose(clients, 1).settings
+    return make_sealed_terms(model, clients, settings, make_aggregator("sum"))
 
 
 @pytest.mark.parametrize("n_sites", [1, 2])
@@ -156,6 +144,13 @@ def test_values_that_the_fixed_point_has_no_room_for_are_named(sites):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # bounds make values small, whatever they are
         EFKMVC(2, secure=True, n_init=1, privacy=budget()).fit(huge)
+
+
+def test_bounds_keep_their_places_where_the_first_site_lacks_the_first_view(sites):
+    name = min(sites)
+    lacking = sites | {name: [None, sites[name][1]]}
+    bounds = [(np.full(2, -12.0), np.full(2, 12.0)), (np.full(3, -12.0), np.full(3, 12.0))]
+    assert sealed_terms(EFKMVC(2, privacy=budget(bounds=bounds), secure=True), lacking).noise is not None
 
 
 def test_estimators_with_a_budget_can_be_cloned(sites):

@@ -11,7 +11,7 @@ from numpy.testing import assert_array_equal
 from federations import Stop, assert_same_model, make_plan, resumed_after, run_sites
 from fedhk import EFKMVC, datasets
 from fedhk.errors import CheckpointError, FedHKError, QuorumError
-from fedhk.estimators import federated
+from fedhk.estimators import efkmvc
 from fedhk.federation.checkpoint import FILE, KIND, OWNER, Checkpoint, load_run, peek, resume_phase, save_run
 from fedhk.federation.codec import pack
 from fedhk.federation.entries import Minimisation, Population, References, Result, Schema
@@ -116,7 +116,7 @@ def test_what_is_loaded_is_what_was_saved(sites, tmp_path):
 
 def test_a_finished_run_is_not_run_again(sites, tmp_path, monkeypatch):
     model = EFKMVC(2, n_init=2, checkpoint=tmp_path / "run", random_state=0).fit(sites)
-    monkeypatch.setattr(federated, "save_run", lambda *_: pytest.fail("an exchange was made"))
+    monkeypatch.setattr(efkmvc, "save_run", lambda *_: pytest.fail("an exchange was made"))
     same_fit(EFKMVC(2, n_init=2, checkpoint=tmp_path / "run", random_state=0).fit(sites, resume=True), model)
 
 

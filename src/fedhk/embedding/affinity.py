@@ -24,24 +24,13 @@ CHUNK_BYTES = 2**21
 
 @dataclass(frozen=True)
 class AnchorGraph:
-    """Anchors, and how rows are tied to them.
+    """Anchors, and how rows are tied to them."""
 
-    Parameters
-    ----------
-    anchors : tuple of array of shape (p, d_h)
-        Every anchor has a centre in every view, in model units.
-    neighbours : int
-        Anchors that a row is tied to in each block; fewer where there are fewer.
-    scale : float
-        How fast shares fall with the distance.
-    joint_weight : float
-        Share of the joint space in a row that has all views; the views divide the rest evenly. A row that lacks views
-        has the same proportions among the blocks it has.
-    """
-
-    anchors: tuple[FloatArray, ...]
-    neighbours: int
-    scale: float
+    anchors: tuple[FloatArray, ...]  # of shape (p, d_h) per view, in model units
+    neighbours: int  # anchors that a row is tied to in each block; fewer where there are fewer
+    scale: float  # how fast shares fall with the distance
+    # Share of the joint space in a row that has all views; the views divide the rest evenly. A row that lacks views has
+    # the same proportions among the blocks it has.
     joint_weight: float
 
     @property
@@ -68,15 +57,11 @@ class AnchorGraph:
         """Columns of all blocks together."""
         return sum(self.widths)
 
-    @property
-    def block_weights(self) -> FloatArray:
-        """Weight of each block in a row that has all of them."""
-        n_views = len(self.anchors)
-        return np.append(np.full(n_views, (1.0 - self.joint_weight) / n_views), self.joint_weight)
-
-    def chunks(self, rows: Rows, chunk_rows: int | None = None) -> Iterator[tuple[slice, Any]]:
+    def chunks(self, rows: Rows, size: int | None = None) -> Iterator[tuple[slice, Any]]:
         """Ranges of rows that cover them once, each with the affinities of its rows, CSR of shape (b, columns)."""
-        size = self._chunk_rows(rows) if chunk_rows is None else chunk_rows
+        if size is None:  # a function of shapes only
+            row_bytes = self.n_anchors * (len(self.anchors) + 1) * rows.dtype.itemsize
+            size = int(np.clip(CHUNK_BYTES // row_bytes, 64, 4096))
         readers = rows.readers(size)
         for reader, anchors in zip(readers, self.anchors, strict=True):
             reader.use(anchors, 1.0)
@@ -95,18 +80,14 @@ class AnchorGraph:
         parts = [part for _, part in self.chunks(rows)]
         return sp.vstack(parts, format="csr") if parts else sp.csr_array((0, self.n_columns))
 
-    def _chunk_rows(self, rows: Rows) -> int:
-        """Rows per chunk: a function of shapes only."""
-        row_bytes = self.n_anchors * (len(self.anchors) + 1) * rows.dtype.itemsize
-        return int(np.clip(CHUNK_BYTES // row_bytes, 64, 4096))
-
     def _affinities(self, distances: list[FloatArray], observed: list[BoolArray]) -> Any:
         joint: FloatArray = np.asarray(np.sum(distances, axis=0, dtype=np.float64))
         tables = [*(d[:, i] for d, i in zip(distances, self.distinct, strict=True)), joint]
         seen = [*observed, np.any(observed, axis=0)]
         starts = np.concatenate([[0], np.cumsum(self.widths)[:-1]])
+        weights = [(1.0 - self.joint_weight) / len(distances)] * len(distances) + [self.joint_weight]
         columns, shares = [], []
-        for table, has, weight, start in zip(tables, seen, self.block_weights, starts, strict=True):
+        for table, has, weight, start in zip(tables, seen, weights, starts, strict=True):
             nearest, share = nearest_shares(table, self.neighbours, self.scale)
             columns.append(nearest + start)
             shares.append(share * (weight * has)[:, None])
@@ -121,18 +102,9 @@ class AnchorGraph:
 def nearest_shares(distances: FloatArray, neighbours: int, scale: float) -> tuple[IntArray, FloatArray]:
     """The nearest anchors of each row, nearest first, and the shares that they get, which sum to 1.
 
-    Parameters
-    ----------
-    distances : array of shape (n, p)
-        Squared distances.
-    neighbours : int
-        How many get a share; at most all but one, unless there is only one.
-    scale : float
-        The nearest that gets none would get exp(-scale) of what an anchor on the row gets.
-
-    Notes
-    -----
-    A row on which all anchors lie that could get a share says nothing about them: it has no share in this block.
+    `neighbours` get a share, at most all but one, unless there is only one: the nearest that gets none would get
+    exp(-scale) of what an anchor on the row gets. A row on which all anchors lie that could get a share says nothing
+    about them: it has no share in this block.
     """
     count = max(1, min(neighbours, distances.shape[1] - 1))
     if distances.shape[1] == 1:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import scipy.sparse as sp
 
-from fedhk._typing import BoolArray, FloatArray
+from fedhk._typing import FloatArray
 from fedhk.data.scaling import Reference
 from fedhk.data.views import Views
 from fedhk.model.rows import Rows, joint_rows, split_joint
@@ -46,19 +46,10 @@ def candidate_share(n_anchors: int, n_rows: float) -> float:
 def make_anchors(
     candidates: Rows, n_anchors: int, references: Sequence[Reference], random_state: np.random.RandomState
 ) -> tuple[FloatArray, ...]:
-    """Centres of groups of candidates in the joint space, per view, in model units; all different.
+    """Centres of groups of complete candidates, or of rows, in the joint space, per view, in model units.
 
-    Parameters
-    ----------
-    candidates : Rows
-        Weighted candidates of all sites, complete (`complete_candidates`), or rows.
-    n_anchors : int
-        How many are wanted; fewer where there are fewer different candidates.
-    references : sequence of Reference
-        Where rows have length 1, anchors get length 1 too: the mean of a wide group is short, and would be near to
-        every row.
-    random_state : RandomState
-        Source of randomness.
+    All are different; they are fewer than wanted where there are fewer different candidates. Where rows have length 1,
+    anchors get length 1 too: the mean of a wide group is short, and would be near to every row.
     """
     joint = joint_rows(candidates).astype(np.float64)
     first, weight = distinct_rows(joint, candidates.sample_weight)
@@ -66,17 +57,13 @@ def make_anchors(
     if n_anchors < len(points):
         seeds = plus_plus(points, weight, n_anchors, random_state)
         points = lloyd(points, weight, seeds, KMEANS_PASSES)[0]
-    parts = split_joint(points, candidates.widths)
-    return tuple(normalise_anchors(part, reference) for part, reference in zip(parts, references, strict=True))
-
-
-def normalise_anchors(centers: FloatArray, reference: Reference) -> FloatArray:
-    """Centres with length 1 in input units, where rows have it."""
-    if not reference.unit_rows:
-        return centers
-    values = reference.to_input(centers)
-    lengths = np.linalg.norm(values, axis=1, keepdims=True)
-    return reference.to_model(values / np.where(lengths > 0, lengths, 1.0))
+    parts = list(split_joint(points, candidates.widths))
+    for view, reference in enumerate(references):
+        if reference.unit_rows:
+            values = reference.to_input(parts[view])
+            lengths = np.linalg.norm(values, axis=1, keepdims=True)
+            parts[view] = reference.to_model(values / np.where(lengths > 0, lengths, 1.0))
+    return tuple(parts)
 
 
 def complete_candidates(candidates: Rows) -> Rows:
@@ -88,29 +75,19 @@ def complete_candidates(candidates: Rows) -> Rows:
     has = ~np.isnan(joint)
     values = np.where(has, joint, 0.0)
     lacking = np.flatnonzero(~has.all(axis=1))
-    if len(lacking):
-        mask, own = has.astype(np.float64), values[lacking]
-        shared = mask[lacking] @ mask.T
-        apart = np.square(own) @ mask.T - 2 * own @ values.T + mask[lacking] @ np.square(values).T
-        apart = np.divide(apart, shared, out=np.full(shared.shape, np.inf), where=shared > 0)
-        filled = values.copy()
-        for row, distances in zip(lacking, apart, strict=True):
-            filled[row] = _fill_cells(values, has, int(row), distances)
-        values = filled
-    return _replace_tables(candidates, values)
-
-
-def _fill_cells(values: FloatArray, has: BoolArray, row: int, distances: FloatArray) -> FloatArray:
-    """Give one candidate the cells that it lacks."""
-    result: FloatArray = values[row].copy()
-    order = np.argsort(distances, kind="stable")
-    order = order[np.isfinite(distances[order])]
-    given = has[order] & (np.cumsum(has[order], axis=0) <= DONORS)
-    count = given.sum(axis=0)
-    sums = np.where(given, values[order], 0.0).sum(axis=0)
-    lacks = ~has[row] & (count > 0)
-    result[lacks] = sums[lacks] / count[lacks]
-    return result
+    mask, own = has.astype(np.float64), values[lacking]
+    shared = mask[lacking] @ mask.T
+    apart = np.square(own) @ mask.T - 2 * own @ values.T + mask[lacking] @ np.square(values).T
+    apart = np.divide(apart, shared, out=np.full(shared.shape, np.inf), where=shared > 0)
+    filled = values.copy()
+    for row, distances in zip(lacking, apart, strict=True):
+        order = np.argsort(distances, kind="stable")
+        order = order[np.isfinite(distances[order])]
+        given = has[order] & (np.cumsum(has[order], axis=0) <= DONORS)
+        count, sums = given.sum(axis=0), np.where(given, values[order], 0.0).sum(axis=0)
+        lacks = ~has[row] & (count > 0)
+        filled[row, lacks] = sums[lacks] / count[lacks]
+    return _replace_tables(candidates, filled)
 
 
 def draw_stand_ins(

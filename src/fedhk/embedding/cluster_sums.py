@@ -17,20 +17,11 @@ BLOCK_BYTES = 2**25
 
 @dataclass(frozen=True, eq=False)
 class ClusterSums:
-    """Sums over rows, weighted by how much they belong to each cluster; those of a union of rows are the sum.
+    """Sums over rows, weighted by how much they belong to each cluster; those of a union of rows are the sum."""
 
-    Parameters
-    ----------
-    sizes : array of shape (c,)
-        Sum of memberships.
-    sums : array of shape (c, d)
-        Sum of membership times value, per feature of all views, in model units.
-    seen : array of shape (c, q)
-        Sum of the memberships of rows that have the feature; one column for a view of which no cell is missing.
-    """
-
-    sizes: FloatArray
-    sums: FloatArray
+    sizes: FloatArray  # sums of memberships, of shape (c,)
+    sums: FloatArray  # of membership times value, per feature of all views, in model units, of shape (c, d)
+    # Sums of the memberships of rows that have the feature; one column for a view of which no cell is missing.
     seen: FloatArray
 
     def means(self, widths: Sequence[int], incomplete: Sequence[int], missing: float = 0.0) -> tuple[FloatArray, ...]:
@@ -62,16 +53,9 @@ def sums_size(n_clusters: int, widths: Sequence[int], incomplete: Sequence[int])
 
 
 def sum_clusters(rows: Rows, memberships: Any, incomplete: Sequence[int]) -> ClusterSums:
-    """Sum one site's rows by cluster.
+    """Sum one site's rows by cluster, with memberships of shape (n, c).
 
-    Parameters
-    ----------
-    rows : Rows
-        The rows, in the units of the means.
-    memberships : array or sparse array of shape (n, c)
-        How much each row belongs to each cluster.
-    incomplete : sequence of int
-        Numbers of the views of which some row of some site lacks cells: what they have is counted per feature.
+    In the views `incomplete` some row of some site lacks cells: what rows have there is counted per feature.
     """
     n_clusters, width = memberships.shape[1], sum(rows.widths)
     sums, seen = np.zeros((n_clusters, width)), np.zeros((n_clusters, width))

@@ -42,29 +42,12 @@ LEAST_VALUE = 1e-8
 
 @dataclass(frozen=True)
 class Eigenvectors:
-    """The best approximation to leading eigenvectors in the span of what is known.
+    """The best approximation to leading eigenvectors in the span of what is known."""
 
-    Parameters
-    ----------
-    values : array of shape (k,)
-        Approximate eigenvalues, largest first, from 0 to 1.
-    vectors : array of shape (m, k)
-        Orthonormal, in the rotation of `canonical_rotation`.
-    errors : array of shape (m, k)
-        G vectors - values vectors: where to look next.
-    scales : array of shape (m,)
-        d^(-1/2); 0 for an anchor that no row is near to.
-    """
-
-    values: FloatArray
-    vectors: FloatArray
-    errors: FloatArray
-    scales: FloatArray
-
-    @property
-    def error_lengths(self) -> FloatArray:
-        """Length of the error of each vector."""
-        return np.asarray(np.linalg.norm(self.errors, axis=0))
+    values: FloatArray  # largest first, from 0 to 1
+    vectors: FloatArray  # of shape (m, k), orthonormal, in the rotation of `canonical_rotation`
+    errors: FloatArray  # G vectors - values vectors: where to look next
+    scales: FloatArray  # d^(-1/2); 0 for an anchor that no row is near to
 
     def projection(self, n_components: int) -> FloatArray:
         """What affinities are multiplied by to embed rows: d^(-1/2) q / sqrt(value), shape (m, n_components)."""
@@ -73,7 +56,7 @@ class Eigenvectors:
 
     def next_directions(self, n_wanted: int, tol: float) -> FloatArray:
         """The errors of wanted vectors that are longer than `tol`, as sites get them; no column if there is none."""
-        off = np.flatnonzero(self.error_lengths[:n_wanted] > tol)
+        off = np.flatnonzero(np.linalg.norm(self.errors, axis=0)[:n_wanted] > tol)
         return normalise_columns(self.scales[:, None] * self.errors[:, off])
 
 
@@ -112,14 +95,9 @@ def first_directions(affinities: Any, n_directions: int) -> FloatArray:
 
 
 def approximate_eigenvectors(known: Sequence[tuple[FloatArray, FloatArray]], n_wanted: int) -> Eigenvectors:
-    """Rayleigh-Ritz in the span of directions.
+    """Rayleigh-Ritz in the span of directions; fewer vectors than wanted where the span has fewer dimensions.
 
-    Parameters
-    ----------
-    known : sequence of (directions, products)
-        Of shape (m, q) each, the products summed over all rows; the first direction of all is 1.
-    n_wanted : int
-        Eigenvectors wanted; fewer where the span has fewer dimensions.
+    `known` are directions and their products, summed over all rows; the first direction of all is 1.
     """
     directions, sums = (np.hstack(parts) for parts in zip(*known, strict=True))
     scales = _inverse_roots(sums[:, 0])
@@ -130,7 +108,10 @@ def approximate_eigenvectors(known: Sequence[tuple[FloatArray, FloatArray]], n_w
     kept = sizes > SPAN * sizes.max(initial=0.0)
     span, mix = left[:, kept], right[kept].T / sizes[kept]
     images = (scales[:, None] * sums / lengths) @ mix
-    return _solve_span(span, images, scales, n_wanted)
+    inner = span.T @ images
+    values, turns = np.linalg.eigh((inner + inner.T) / 2)
+    turns = turns[:, ::-1]
+    return _choose_leading(values[::-1], span @ turns, images @ turns, scales, n_wanted)
 
 
 def solve_gram(total: FloatArray, n_wanted: int) -> Eigenvectors:
@@ -175,14 +156,6 @@ def normalise_columns(directions: FloatArray) -> FloatArray:
     """Columns whose largest component is 1 or -1, so that few digits hold them; those of zeros stay."""
     largest = np.abs(directions).max(axis=0, initial=0.0)
     return np.asarray(directions / np.where(largest > 0, largest, 1.0))
-
-
-def _solve_span(span: FloatArray, images: FloatArray, scales: FloatArray, n_wanted: int) -> Eigenvectors:
-    """The leading eigenvectors in an orthonormal span whose images under G are known."""
-    inner = span.T @ images
-    values, turns = np.linalg.eigh((inner + inner.T) / 2)
-    turns = turns[:, ::-1]
-    return _choose_leading(values[::-1], span @ turns, images @ turns, scales, n_wanted)
 
 
 def _choose_leading(

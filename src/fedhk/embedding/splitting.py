@@ -34,19 +34,9 @@ def groups_size(n_points: int, widths: Sequence[int], incomplete: Sequence[int])
 def sum_groups(rows: Rows, points: FloatArray, incomplete: Sequence[int]) -> FloatArray:
     """Sum the rows of each group, and their squares per view, in one vector.
 
-    Parameters
-    ----------
-    rows : Rows
-        A site's rows.
-    points : array of shape (k, sum of widths)
-        Rows belong to the nearest; a missing cell counts as the grand mean.
-    incomplete : sequence of int
-        Numbers of the views of which some row of some site lacks cells.
-
-    Notes
-    -----
-    No group has a single row of the site: such a row belongs to the nearest point that has more of the site's rows. So
-    no sum over sites, whoever the others are, tells a row.
+    Rows belong to the nearest of the points, of shape (k, sum of widths); a missing cell counts as the grand mean. No
+    group has a single row of the site: such a row belongs to the nearest point that has more of the site's rows. So no
+    sum over sites, whoever the others are, tells a row.
     """
     labels = _labels(rows, points)
     grouped = np.flatnonzero(labels >= 0)

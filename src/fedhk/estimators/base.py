@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -14,13 +14,16 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils import Tags
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from fedhk._records import Records
+from fedhk._records import Record, Records
 from fedhk._typing import FloatArray, IntArray
-from fedhk.data.views import Views, check_views, is_tensor, is_view_collection
-from fedhk.estimators.persistence import NOT_STORED, ModelFile, readable_params, save_model, storable_params
+from fedhk.data.views import Columns, Views, check_views, is_tensor, is_view_collection
+from fedhk.estimators.persistence import ModelFile, readable_params, storable_params, write_model_file
+from fedhk.model.cluster_summary import ClusterSummary
+from fedhk.model.descent import Progress
 from fedhk.model.fitted import FittedModel
 from fedhk.model.passes import Passes, own_threads
 from fedhk.model.rows import Rows
+from fedhk.personal.calibration import Calibration
 from fedhk.summary.model import model_html
 from fedhk.tensors.low_rank import LowRank, LowRankParameters
 
@@ -28,12 +31,76 @@ from fedhk.tensors.low_rank import LowRank, LowRankParameters
 ALIKE = 1e-3
 
 
-class HeatKernelModel(ClusterMixin, BaseEstimator):  # type: ignore[misc]
+class ReadsViews:
+    """How an estimator reads `X`, and how it says that it is not fitted; once fitted, it has `_model`.
+
+    It stands before scikit-learn's mixins among the bases, so that its tags are the last word.
+    """
+
+    _single_table: bool
+    _least_rows: ClassVar[int] = 1
+
+    def _read_training(self, X: Any, sample_weight: Any) -> tuple[Views, FloatArray | None]:
+        """Views and row weights to fit, checked after the parameters."""
+        self._validate_params()
+        self._single_table = not is_view_collection(X)
+        views = check_views(X if not self._single_table else self._as_table(X, reset=True))
+        return views, check_weights(sample_weight, views)
+
+    def _read_new(self, X: Any, names: Sequence[str], widths: Sequence[int], columns: Sequence[Columns]) -> Views:
+        """New rows, checked against the views of the fitted model."""
+        check_is_fitted(self)
+        found = self._as_table(X, reset=False) if self._single_table and not is_view_collection(X) else X
+        return check_views(found, names=names, widths=widths, columns=columns, missing_views=True)
+
+    def _as_table(self, X: Any, *, reset: bool) -> Any:
+        """One table, with all that scikit-learn checks of it; infinities are found by `check_views`."""
+        if getattr(X, "ndim", 2) > 2:
+            raise ValueError(
+                f"Found array with dim {X.ndim}, shape {X.shape}; {type(self).__name__} expected <= 2 for a table. "
+                "If X is one tensor view, wrap it in a list: [X]."
+            )
+        return validate_data(
+            self,
+            X,
+            reset=reset,
+            accept_sparse="csr",
+            dtype=[np.float64, np.float32],
+            ensure_all_finite=False,
+            ensure_min_samples=self._least_rows if reset else 1,
+        )
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "_model" in vars(self)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(type(self), name, None)
+        if isinstance(found, property) and found.fget is not None:  # it has failed: its own error says why
+            return found.fget(self)
+        fitted = name == "_model" or (name.endswith("_") and not name.startswith("_"))
+        if fitted and not self.__sklearn_is_fitted__():
+            raise NotFittedError(f"This {type(self).__name__} is not fitted yet: call fit first.")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __sklearn_tags__(self) -> Tags:
+        """Missing cells, sparse matrices and float32 are welcome."""
+        tags = super().__sklearn_tags__()  # type: ignore[misc]
+        tags.input_tags.allow_nan = True
+        tags.input_tags.sparse = True
+        if tags.transformer_tags is not None:
+            tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+class HeatKernelModel(ReadsViews, ClusterMixin, BaseEstimator):  # type: ignore[misc]
     """The use of a fitted model. A subclass fits: it sets `_model`, `_dtype`, `_single_table` and what it reports."""
 
     _model: FittedModel
     _dtype: np.dtype[Any]
-    _single_table: bool
+
+    # What own models of later sites are made with.
+    _summaries: tuple[ClusterSummary, ...] = ()
+    _calibrations: tuple[Calibration, ...] = ()
 
     # Fitted attributes that a model file keeps, besides the model itself.
     _stored: ClassVar[tuple[str, ...]] = (
@@ -44,9 +111,6 @@ class HeatKernelModel(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         "objective_",
         "n_features_in_",
     )
-
-    # Those of them that are records, which show themselves as a table.
-    _tables: ClassVar[tuple[str, ...]] = ("history_", "personalization_")
 
     @property
     def cluster_centers_(self) -> FloatArray | list[FloatArray]:
@@ -135,39 +199,22 @@ class HeatKernelModel(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         and `memberships_` stay behind.
         """
         check_is_fitted(self)
-        save_model(self, path)
+        write_model_file(path, self.to_file())
 
     def to_file(self) -> ModelFile:
-        """What a model file holds of this model."""
-        params = {name: value for name, value in self.get_params(deep=False).items() if name not in NOT_STORED}
+        """What a model file holds of this model; fitted attributes that are empty are left out."""
+        known = {name: getattr(self, name) for name in self._stored if hasattr(self, name)}
         return ModelFile(
             name=type(self).__name__,
-            params=storable_params(params),
-            fitted=self._fitted_values(),
+            params=storable_params(self.get_params(deep=False)),
+            fitted={name: value for name, value in known.items() if value not in ([], {})},
             feature_names=tuple(str(name) for name in getattr(self, "feature_names_in_", ())),
             dtype=self._dtype.name,
             single_table=self._single_table,
             model=self._model,
+            summaries=self._summaries,
+            calibrations=self._calibrations,
         )
-
-    def _fitted_values(self) -> dict[str, Any]:
-        """Fitted attributes that a file keeps, but for those that are empty: sites that tell nothing leave nothing."""
-        known = {name: getattr(self, name) for name in self._stored if hasattr(self, name)}
-        return {name: value for name, value in known.items() if not (isinstance(value, list | dict) and not value)}
-
-    def _repr_html_inner(self) -> str:
-        """What a notebook shows: once fitted what was found, and the parameters."""
-        parameters = str(super()._repr_html_inner())
-        if not self.__sklearn_is_fitted__():
-            return parameters
-        return model_html(self) + parameters
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
-        """The same for notebooks that ask for a bundle."""
-        bundle: dict[str, Any] = super()._repr_mimebundle_(**kwargs)
-        if "text/html" in bundle:
-            bundle["text/html"] = self._repr_html_inner()
-        return bundle
 
     @classmethod
     def from_file(cls, file: ModelFile) -> Self:
@@ -176,7 +223,8 @@ class HeatKernelModel(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         model._model, model._dtype, model._single_table = file.model, np.dtype(file.dtype), file.single_table
         for name in cls._stored:
             if name in file.fitted:
-                setattr(model, name, cls._read_fitted(name, file.fitted[name]))
+                setattr(model, name, _read_fitted(name, file.fitted[name]))
+        model._summaries, model._calibrations = file.summaries, file.calibrations
         if file.feature_names:
             model.feature_names_in_ = np.array(file.feature_names, dtype=object)
         model._validate_params()
@@ -192,14 +240,28 @@ class HeatKernelModel(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             scan.assign(model.parameters)
             model.centers()
 
-    @classmethod
-    def _read_fitted(cls, name: str, value: Any) -> Any:
-        """A fitted attribute from a file, which has neither tuples nor a word for NaN."""
-        if name == "objective_":
-            return math.nan if value is None else value
-        if name == "privacy_spent_" and value is not None:
-            return tuple(value)
-        return Records(value) if name in cls._tables else value
+    def _repr_html_inner(self) -> str:
+        """What a notebook shows: once fitted what was found, and the parameters."""
+        parameters = str(super()._repr_html_inner())
+        if not self.__sklearn_is_fitted__():
+            return parameters
+        return model_html(self) + parameters
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+        """The same for notebooks that ask for a bundle."""
+        bundle: dict[str, Any] = super()._repr_mimebundle_(**kwargs)
+        if "text/html" in bundle:
+            bundle["text/html"] = self._repr_html_inner()
+        return bundle
+
+    def _keep_progress(self, model: FittedModel, progress: Progress, history: Iterable[Record]) -> None:
+        """Fitted attributes that say what was found and how the fit went."""
+        self._model = model
+        self.n_features_in_ = sum(model.widths)
+        self.history_ = Records(history)
+        self.n_iter_ = progress.iteration
+        self.converged_ = progress.converged
+        self.stop_reason_ = progress.stop_reason
 
     def _assign(self, X: Any) -> tuple[FloatArray, IntArray, float]:
         rows = self._rows(X)
@@ -208,55 +270,9 @@ class HeatKernelModel(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     def _rows(self, X: Any, sample_weight: Any = None) -> Rows:
         """New rows, checked against the fitted model."""
-        check_is_fitted(self)
         model = self._model
-        views = check_views(
-            self._as_table(X, reset=False) if self._single_table else X,
-            names=model.view_names,
-            widths=model.widths,
-            columns=model.columns,
-            missing_views=True,
-        )
+        views = self._read_new(X, model.view_names, model.widths, model.columns)
         return model.rows(views, check_weights(sample_weight, views))
-
-    def _as_table(self, X: Any, *, reset: bool) -> Any:
-        return as_table(self, X, reset=reset, ensure_all_finite=False)
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return "_model" in vars(self)
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(type(self), name, None)
-        if isinstance(found, property) and found.fget is not None:  # it has failed: its own error says why
-            return found.fget(self)
-        fitted = name == "_model" or (name.endswith("_") and not name.startswith("_"))
-        if fitted and not self.__sklearn_is_fitted__():
-            raise NotFittedError(f"This {type(self).__name__} is not fitted yet: call fit first.")
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-    def __sklearn_tags__(self) -> Tags:
-        return with_missing_and_sparse(super().__sklearn_tags__())
-
-
-def as_table(estimator: Any, X: Any, *, reset: bool, **options: Any) -> Any:
-    """One table, with all that scikit-learn checks of it; several views go through `check_views` instead."""
-    if is_view_collection(X):
-        return X
-    if getattr(X, "ndim", 2) > 2:
-        raise ValueError(
-            f"Found array with dim {X.ndim}, shape {X.shape}; {type(estimator).__name__} expected <= 2 for a table. "
-            "If X is one tensor view, wrap it in a list: [X]."
-        )
-    return validate_data(estimator, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32], **options)
-
-
-def with_missing_and_sparse(tags: Tags) -> Tags:
-    """What scikit-learn is told of whatever reads views: missing cells, sparse matrices and float32 are welcome."""
-    tags.input_tags.allow_nan = True
-    tags.input_tags.sparse = True
-    if tags.transformer_tags is not None:
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-    return tags
 
 
 class LowRankAttributes:
@@ -315,31 +331,29 @@ class LowRankAttributes:
 def warn_of_doubts(model: Any, labels: Sequence[IntArray], memberships: Sequence[FloatArray]) -> None:
     """Warn, as scikit-learn does, of a fit that is not what was asked for.
 
-    Parameters
-    ----------
-    model : estimator
-        The fitted model.
-    labels, memberships : sequence of array
-        Of the rows that it was fitted on; empty where they are elsewhere.
+    Labels and memberships are those of the rows that it was fitted on; there are none where rows are elsewhere.
     """
     name, n_clusters = type(model).__name__, model.n_clusters_
     if not model.converged_ and model.tol > 0 and "before the objective settled" in model.stop_reason_:
         limit = "max_rounds" if hasattr(model, "max_rounds") else "max_iter"
         text = f"{name} did not converge within {limit}={getattr(model, limit)}. {model.stop_reason_}"
         warnings.warn(text, ConvergenceWarning, stacklevel=3)
-    used = len(set().union(*(np.unique(part).tolist() for part in labels)))
-    largest = [part.max(axis=1) for part in memberships if part.size]
-    if n_clusters > 1 and largest and float(np.concatenate(largest).mean()) < 1.0 / n_clusters + ALIKE:
+    used: set[int] = set()
+    rows, largest = 0, 0.0
+    for label, membership in zip(labels, memberships, strict=True):
+        used.update(np.unique(label).tolist())
+        rows, largest = rows + len(label), largest + float(membership.max(axis=1).sum())
+    if n_clusters > 1 and rows and largest / rows < 1.0 / n_clusters + ALIKE:
         warnings.warn(
             f"{name}: all rows belong to all clusters alike, so labels mean nothing. Rows are alike, or the fuzzifier "
             f"{model.fuzzifier_:g} is too large: use 1.05 to 1.25, or fuzzifier='auto'.",
             ConvergenceWarning,
             stacklevel=3,
         )
-    elif labels and 0 < used < n_clusters:
+    elif 0 < len(used) < n_clusters:
         warnings.warn(
-            f"{name} found {used} clusters that have rows, n_clusters={n_clusters} were asked for: rows may be alike, "
-            "or fewer clusters suit them.",
+            f"{name} found {len(used)} clusters that have rows, n_clusters={n_clusters} were asked for: rows may be "
+            "alike, or fewer clusters suit them.",
             ConvergenceWarning,
             stacklevel=3,
         )
@@ -352,3 +366,12 @@ def check_weights(sample_weight: Any, views: Views) -> FloatArray | None:
     stand_in = np.empty((views.n_rows, 1), np.float64)
     weights: FloatArray = _check_sample_weight(sample_weight, stand_in, dtype=np.float64, ensure_non_negative=True)
     return weights
+
+
+def _read_fitted(name: str, value: Any) -> Any:
+    """A fitted attribute from a file, which has no tuples, no records and no word for NaN."""
+    if name == "objective_" and value is None:
+        return math.nan
+    if name == "privacy_spent_" and value is not None:
+        return tuple(value)
+    return Records(value) if name in ("history_", "personalization_") else value

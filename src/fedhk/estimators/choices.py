@@ -14,6 +14,10 @@ from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
 from fedhk._typing import FloatArray
 from fedhk.data.scaling import HEAT_COEFS, SCALINGS, HeatCoef, Scaling, make_scaling
 from fedhk.data.views import is_view_collection
+from fedhk.federation.aggregators import Aggregator, SumAggregator
+from fedhk.federation.protocols.averaging import Averaging
+from fedhk.federation.protocols.base import Protocol
+from fedhk.federation.protocols.factors import FactorAveraging
 from fedhk.model.parameters import CenterForm
 from fedhk.starts.seeding import SEEDERS
 from fedhk.starts.settings import Settings
@@ -118,6 +122,24 @@ def check_rank_like(rank: Any) -> int | float | str | tuple[int, ...]:
     if not numbers or any(isinstance(r, bool) or not isinstance(r, Integral) or int(r) < 1 for r in numbers):
         raise ValueError(f"rank={rank!r} must be 'auto', a number between 0 and 1, or whole numbers of at least 1.")
     return tuple(int(r) for r in numbers)
+
+
+def check_together(protocol: Protocol, aggregator: Aggregator, settings: Settings) -> None:
+    """Refuse parts that do not go together, by name."""
+    averages = isinstance(protocol, Averaging)
+    if averages and not isinstance(aggregator, SumAggregator):
+        raise ValueError(f"aggregator={aggregator!r} works on statistics; protocol={protocol!r} sends centres.")
+    constrained = isinstance(settings.form, LowRankForm)
+    if isinstance(protocol, FactorAveraging):
+        if not constrained:
+            raise ValueError(
+                "protocol='factors' sends factors of a decomposition: give decomposition='tucker' or 'parafac2'."
+            )
+    elif averages and constrained:
+        raise ValueError(
+            f"protocol={protocol!r} has no place for a decomposition: an average of centres has not its form. Use "
+            "protocol='factors', or 'statistics'."
+        )
 
 
 def cluster_numbers(n_clusters: Any, n_rows: int) -> list[int]:

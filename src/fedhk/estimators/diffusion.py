@@ -9,11 +9,9 @@ from sklearn.utils._param_validation import StrOptions
 
 from fedhk._typing import FloatArray
 from fedhk.data.views import Views
-from fedhk.embedding.diffusion import Diffusion
-from fedhk.embedding.embedded import EmbeddedModel
+from fedhk.embedding.diffusion import Diffusion, EmbeddedModel
 from fedhk.estimators.choices import SHARE, WHOLE_FROM_ONE, check_calibration
-from fedhk.estimators.efkmvc import EFKMVC, describe_phases
-from fedhk.estimators.federated import RunChoices
+from fedhk.estimators.efkmvc import EFKMVC, RunChoices, describe_phases
 from fedhk.estimators.person import describe_calibration
 from fedhk.federation.aggregators import SumAggregator
 from fedhk.federation.phases.anchors import ChooseAnchors, ChooseCalibratedAnchors
@@ -150,17 +148,16 @@ class FedHKDiffusion(EFKMVC):
                 f"view_exponent={self.view_exponent} has no effect with {type(self).__name__}: views weigh alike in "
                 "the embedding, and rows have one view afterwards. Leave it out."
             )
-        refused = []
         if not isinstance(run.aggregator, SumAggregator):
-            refused.append((f"aggregator={self.aggregator!r}", "aggregator='sum'"))
-        if self.privacy is not None:
-            refused.append(("privacy", "secure=True"))
-        for given, instead in refused:
-            raise ValueError(
-                f"{given} does not go with {type(self).__name__}: it would protect the rounds, and not the anchors "
-                f"before them. Use {instead}, or another estimator."
-            )
-        return replace(run, settings=replace(run.settings, view_weights="uniform"))
+            given, instead = f"aggregator={self.aggregator!r}", "aggregator='sum'"
+        elif self.privacy is not None:
+            given, instead = "privacy", "secure=True"
+        else:
+            return replace(run, settings=replace(run.settings, view_weights="uniform"))
+        raise ValueError(
+            f"{given} does not go with {type(self).__name__}: it would protect the rounds, and not the anchors before "
+            f"them. Use {instead}, or another estimator."
+        )
 
     def _keep_model(self, run: Run, dtype: Any) -> None:
         super()._keep_model(run, dtype)
@@ -185,6 +182,4 @@ class FedHKDiffusion(EFKMVC):
 
     @property
     def _embedded(self) -> EmbeddedModel:
-        if not self.__sklearn_is_fitted__():
-            raise AttributeError(f"This {type(self).__name__} is not fitted yet.")
         return cast("EmbeddedModel", self._model)

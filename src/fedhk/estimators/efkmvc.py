@@ -1,23 +1,86 @@
-"""E-FKMVC, Algorithm 1: the heat-kernel multi-view model over sites that keep their rows."""
+"""E-FKMVC, Algorithm 1: the heat-kernel multi-view model over sites that keep their rows.
+
+The other federated estimators derive from it: they have its parameters and its way from sites over a run to a fitted
+model, and change the list of phases.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import secrets
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import KW_ONLY, dataclass, fields, is_dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, ClassVar, Self
 
-from fedhk.estimators.federated import FederatedModel, RunChoices
+import numpy as np
+from sklearn.utils._param_validation import HasMethods, StrOptions
+
+from fedhk._options import Option
+from fedhk._random import check_generator
+from fedhk.data.clients import check_clients
+from fedhk.data.views import Views, is_view_collection, shapes_by_view
+from fedhk.errors import DataError
+from fedhk.estimators.base import HeatKernelModel, warn_of_doubts
+from fedhk.estimators.choices import (
+    MODEL_CONSTRAINTS,
+    SHARE,
+    WHOLE_FROM_ONE,
+    ModelParameters,
+    check_together,
+    make_settings,
+)
+from fedhk.estimators.heat_kernel_mvc import HeatKernelMVC
+from fedhk.estimators.progress import show_progress
+from fedhk.estimators.sealing import make_guards, make_sealed_terms
+from fedhk.federation.aggregators import Aggregator, make_aggregator
+from fedhk.federation.board import Board, Shared
+from fedhk.federation.checkpoint import open_checkpoint, resume_phase, save_run
+from fedhk.federation.engines.base import Engine, RemoteEngine
+from fedhk.federation.engines.inprocess import InProcessEngine
+from fedhk.federation.entries import FinalParameters, Minimisation, Population, Result, Terms, fitted_model
+from fedhk.federation.participation import Participation
 from fedhk.federation.phases.base import Phase
 from fedhk.federation.phases.candidates import ChooseStart, GivenStart
-from fedhk.federation.phases.deliver import Deliver
+from fedhk.federation.phases.deliver import Deliver, Outcome, Reports
 from fedhk.federation.phases.describe import Describe, Energy
 from fedhk.federation.phases.finish import Finish
 from fedhk.federation.phases.rounds import Rounds
 from fedhk.federation.phases.together import Together
-from fedhk.federation.protocols.base import RoundContext
+from fedhk.federation.protocols import PROTOCOLS, make_protocol
+from fedhk.federation.protocols.base import Protocol, RoundContext
+from fedhk.federation.run import Run, conduct
+from fedhk.federation.sealed import SealedTerms
+from fedhk.federation.site import Site
+from fedhk.model.passes import own_threads
+from fedhk.personal.options import GradientStep, Personal
+from fedhk.personal.outcome import SiteOutcome
+from fedhk.privacy.mechanism import DifferentialPrivacy, SecureSummation
+from fedhk.privacy.robust import AGGREGATIONS
+from fedhk.starts.settings import Settings
+
+# Parameters that a site's own model has from the federated one: all of the model, but not how a fit begins.
+SHARED = tuple(field.name for field in fields(ModelParameters) if field.name not in ("init", "random_state", "verbose"))
+
+# Parameters that change nothing of what a run gives: a run may be resumed with other values of these.
+NOT_COMPARED = ("engine", "checkpoint", "participation", "verbose", "random_state")
+
+
+@dataclass(frozen=True)
+class RunChoices:
+    """What an estimator has chosen for one run, before any site is asked."""
+
+    settings: Settings
+    protocol: Protocol
+    aggregator: Aggregator
+    personal: Personal  # what a site's own model may take from its rows
+    seed: int  # of everything that is drawn
+    workers: int
 
 
 @dataclass(eq=False, repr=False)
-class EFKMVC(FederatedModel):
+class EFKMVC(ModelParameters, HeatKernelModel):
     """Federated heat-kernel multi-view clustering (E-FKMVC, Algorithm 1).
 
     Sites send sums over their rows (`protocol="statistics"`); the server adds them and updates the centres. Any split
@@ -85,12 +148,40 @@ class EFKMVC(FederatedModel):
     True
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = MODEL_CONSTRAINTS | {
+        "n_clusters": [WHOLE_FROM_ONE],
+        "max_rounds": [WHOLE_FROM_ONE],
+        "protocol": [StrOptions(set(PROTOCOLS) - {"factors"}), Protocol],
+        "participation": [None, Participation],
+        "personalization": [SHARE, Personal],
+        "checkpoint": [None, str, Path],
+        "privacy": [None, DifferentialPrivacy],
+        "secure": ["boolean", SecureSummation],
+        "aggregator": [StrOptions(set(AGGREGATIONS)), Aggregator],
+        "engine": [None, HasMethods(["sites", "exchange", "close", "describe", "begin"])],
+    }
+    _stored: ClassVar[tuple[str, ...]] = (*HeatKernelModel._stored, "privacy_spent_")
+
+    _: KW_ONLY
+    max_rounds: int = 100
+    protocol: str | Protocol = "statistics"
+    participation: Participation | None = None
+    personalization: Any = 0.0
+    checkpoint: str | Path | None = None
+    privacy: DifferentialPrivacy | None = None
+    secure: bool | SecureSummation = False
+    aggregator: str | Aggregator = "sum"
+    engine: RemoteEngine | None = None
+
     def phases(self, run: RunChoices) -> list[Phase[Any, Any]]:
+        finish = Finish(summary=run.personal.uses_summary)
+        deliver = Deliver(run.personal, run.settings.learn_weights)
         return [
             *describe_phases(run),
             self.start_phase(run),
             Rounds(run.protocol, RoundContext(run.settings, run.aggregator), int(self.max_rounds), float(self.tol)),
-            *finish_phases(run),
+            # in one exchange, but where own models need the summary of all sites
+            *([finish, deliver] if run.personal.uses_summary else [Together((finish, deliver))]),
         ]
 
     def start_phase(self, run: RunChoices) -> Phase[Any, Any]:
@@ -99,15 +190,181 @@ class EFKMVC(FederatedModel):
             return GivenStart(run.settings, run.protocol)
         return ChooseStart(run.settings, run.protocol, run.aggregator, run.seed, run.workers)
 
+    def fit(self, X: Any = None, y: Any = None, *, resume: bool = False) -> Self:  # noqa: ARG002
+        """Find clusters that mean the same at every site.
 
-def finish_phases(run: RunChoices) -> list[Phase[Any, Any]]:
-    """Finish and deliver in one exchange, or one after the other where own models need the summary of all sites."""
-    finish = Finish(summary=run.personal.uses_summary)
-    deliver = Deliver(run.personal, run.settings.learn_weights)
-    return [finish, deliver] if run.personal.uses_summary else [Together((finish, deliver))]
+        Parameters
+        ----------
+        X : dict or list of sites
+            A site is a list or dict of tables; None is a view that it does not have, NaN a missing cell. A view may be
+            a tensor, as in `HeatKernelMVC`, of one shape at all sites; a site may also give it flattened (C order).
+            Left out where `engine` leads to sites that have their own rows.
+        y : ignored
+            Present because scikit-learn's pipelines pass it.
+        resume : bool, default=False
+            Go on from the checkpoint, if there is one.
+
+        Returns
+        -------
+        self
+        """
+        self._validate_params()
+        if self.engine is not None and X is not None:
+            raise DataError(
+                "engine leads to sites that have their own rows: call fit() without X, or leave engine out."
+            )
+        clients = check_clients(X) if self.engine is None else self.engine.describe()
+        participation = self.participation or Participation()
+        folder = None if self.checkpoint is None else Path(self.checkpoint)
+        with ExitStack() as stack:
+            workers = stack.enter_context(own_threads())
+            choices = self._choose(clients, workers)
+            terms = make_sealed_terms(self, clients, choices.settings, choices.aggregator)
+            run = Run()
+            plan: dict[str, Any] = {}
+            if folder is not None or resume:
+                run, plan = open_checkpoint(folder, self._plan(choices.seed), resume=resume)
+                choices = replace(choices, seed=int(plan["seed"]))
+            phases = terms.compose(self.phases(choices))
+            run = resume_phase(run, phases)
+            engine, told = self._make_engine(clients, workers, terms, participation.timeout)
+            stack.callback(engine.close)
+            for entry in told:
+                if not run.board.has(type(entry)):
+                    run = replace(run, board=run.board.put(entry))
+            after = self._hooks(phases, folder, plan)
+            run = conduct(phases, engine, run, seed=choices.seed, participation=participation, after=after)
+            self._keep_model(run, np.result_type(*(views.dtype for views in clients.values())))
+            self.privacy_spent_ = terms.spent(run.board)
+            self._keep_outcomes(run.board, engine.states if isinstance(engine, InProcessEngine) else {})
+        warn_of_doubts(self, list(self.labels_.values()), list(self.memberships_.values()))
+        return self
+
+    # ------------------------------------------------------------------------------------------------- before the run
+
+    def _choose(self, clients: dict[str, Views], workers: int) -> RunChoices:
+        """What is chosen before any site is asked; what is given per view is in the order in which sites name views."""
+        shapes = shapes_by_view(clients.values())
+        settings = make_settings(self, list(shapes), list(shapes.values()), single_table=False)
+        personal = self._personal()
+        personal.check(learn_weights=settings.learn_weights)
+        personal.check_sites(list(clients))
+        protocol, aggregator = make_protocol(self.protocol), make_aggregator(self.aggregator)
+        check_together(protocol, aggregator, settings)
+        seed = int(check_generator(self.random_state).integers(2**31))
+        return RunChoices(settings, protocol, aggregator, personal, seed, workers)
+
+    def _personal(self) -> Personal:
+        """What a site's own model may take from its rows."""
+        given = self.personalization
+        return given if isinstance(given, Personal) else GradientStep(float(given))
+
+    def _plan(self, seed: int) -> dict[str, Any]:
+        """What a checkpoint must agree with to be gone on with, as JSON."""
+        params = self.get_params(deep=False).items()
+        plan = {name: describe_value(value) for name, value in params if name not in NOT_COMPARED}
+        return plan | {"estimator": type(self).__name__, "seed": seed}
+
+    def _make_engine(
+        self, clients: dict[str, Views], workers: int, terms: SealedTerms, timeout: float | None
+    ) -> tuple[Engine, list[Shared]]:
+        """The way to the sites, and what they must be told first."""
+        if self.engine is not None:
+            entries = self.engine.begin(timeout)
+            return self.engine, [terms.protect(entry) if isinstance(entry, Terms) else entry for entry in entries]
+        sites = {name: Site(name, views) for name, views in clients.items()}
+        if terms.is_open:
+            return InProcessEngine(sites, workers=workers, timeout=timeout), []
+        guards = make_guards(terms, sites, None if self.checkpoint is None else Path(self.checkpoint))
+        engine = InProcessEngine(sites, guards, workers=workers, timeout=timeout)
+        return engine, [terms.protect(Terms(secrets.token_hex(8)))]
+
+    def _hooks(
+        self, phases: list[Phase[Any, Any]], folder: Path | None, plan: dict[str, Any]
+    ) -> list[Callable[[Run], None]]:
+        """What is done after every exchange."""
+        hooks: list[Callable[[Run], None]] = []
+        if folder is not None:
+
+            def save(run: Run) -> None:
+                if run.phase < len(phases):  # own models are in no checkpoint: a resumed run must deliver again
+                    save_run(folder, run, plan)
+
+            hooks.append(save)
+        if self.verbose:
+            hooks.append(show_progress([phase.name for phase in phases], self.max_rounds))
+        return hooks
+
+    # -------------------------------------------------------------------------------------------------- after the run
+
+    def _keep_model(self, run: Run, dtype: np.dtype[Any]) -> None:
+        """Fitted attributes from the finished run."""
+        board = run.board
+        self._dtype, self._single_table = dtype, False
+        model = fitted_model(board, board.get(FinalParameters).parameters, board.get(Population).columns)
+        self._keep_progress(model, board.get(Minimisation).progress, run.history)
+        self.objective_ = board.get(Result).objective
+
+    def _keep_outcomes(self, board: Board, sites: Mapping[str, Site]) -> None:
+        """Fitted attributes of sites whose rows are here, and what the others report of their own models."""
+        self.labels_, self.global_labels_, self.memberships_ = {}, {}, {}
+        self.client_models_: dict[str, HeatKernelMVC] = {}
+        for name, site in sites.items():
+            if site.memory.has(Outcome):
+                outcome = site.memory.get(Outcome).outcome
+                self.labels_[name], self.global_labels_[name] = outcome.labels, outcome.global_labels
+                self.memberships_[name] = outcome.memberships
+                self.client_models_[name] = self._site_model(outcome)
+        self.site_reports_ = dict(board.get(Reports).reports)
+
+    def _site_model(self, outcome: SiteOutcome) -> HeatKernelMVC:
+        """A site's own model as an estimator."""
+        params = {name: getattr(self, name) for name in SHARED}
+        return HeatKernelMVC.from_model(outcome.model, self._dtype, params, outcome.objective)
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """How well apart the clusters are: the mean simplified silhouette of the rows of one site, or of all sites.
+
+        Parameters
+        ----------
+        X : list or dict of tables, or dict or list of sites
+            The views of one site as in `predict`, or sites as in `fit`: a grid search over a list of sites leaves whole
+            sites out.
+        y : ignored
+            Present because scikit-learn passes it.
+        sample_weight : array of shape (n,), optional
+            Weight of each row, for one site.
+        """
+        if not are_sites(X):
+            return float(super().score(X, y, sample_weight))
+        sites = list(X.values() if isinstance(X, Mapping) else X)
+        rows = [self._rows(site).n_rows for site in sites]
+        scores = [HeatKernelModel.score(self, site) for site in sites]
+        return float(np.average(scores, weights=rows)) if sum(rows) else 0.0
 
 
 def describe_phases(run: RunChoices) -> list[Phase[Any, Any]]:
     """How all sites come to the same units; coefficients that are not uniform need one more sum."""
     described = Describe(run.settings)
     return [described] if run.settings.heat_coef == "uniform" else [described, Energy()]
+
+
+def are_sites(X: Any) -> bool:
+    """Whether `X` is several sites rather than the views of one."""
+    parts = list(X.values()) if isinstance(X, Mapping) else X
+    return isinstance(parts, list | tuple) and bool(parts) and all(is_view_collection(part) for part in parts)
+
+
+def describe_value(value: Any) -> Any:
+    """A parameter as JSON; given centres stand as a digest."""
+    if isinstance(value, Option) and is_dataclass(value):
+        return {"option": type(value).__name__} | {name: describe_value(part) for name, part in vars(value).items()}
+    if isinstance(value, Mapping):
+        return {str(name): describe_value(part) for name, part in value.items()}
+    if isinstance(value, np.generic):
+        return value.item()
+    if hasattr(value, "__array__"):
+        return sha256(np.asarray(value, np.float64).tobytes()).hexdigest()[:16]
+    if isinstance(value, list | tuple):
+        return [describe_value(part) for part in value]
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)

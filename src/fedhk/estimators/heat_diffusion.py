@@ -6,16 +6,13 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Self
 
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from fedhk._random import check_generator
 from fedhk._typing import FloatArray
 from fedhk.data.scaling import HeatCoef, Reference, Scaling
-from fedhk.data.views import check_views, is_view_collection
-from fedhk.embedding.diffusion import Diffusion
-from fedhk.embedding.diffusion_map import DiffusionMap, embed_affinities, fit_diffusion
-from fedhk.estimators.base import as_table, check_weights, with_missing_and_sparse
+from fedhk.embedding.diffusion import Diffusion, embed_affinities, fit_diffusion
+from fedhk.estimators.base import ReadsViews
 from fedhk.estimators.choices import MODEL_CONSTRAINTS, WHOLE_FROM_ONE
 from fedhk.model.passes import own_threads
 from fedhk.model.preparation import prepare
@@ -23,7 +20,7 @@ from fedhk.model.rows import Rows
 
 
 @dataclass(eq=False, repr=False)
-class HeatDiffusion(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class HeatDiffusion(ReadsViews, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Embeds rows by heat diffusion over anchors: clusters that are not round become directions.
 
     Rows are tied to the nearest of some hundred anchors, in every view and in all views together; heat goes from rows
@@ -85,6 +82,8 @@ class HeatDiffusion(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     heat_coef: HeatCoef = "uniform"
     random_state: Any = None
 
+    _least_rows: ClassVar[int] = 2
+
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Find anchors and directions; `X` is as in `HeatKernelMVC.fit`, `y` is ignored."""
         self.fit_transform(X, y, sample_weight)
@@ -92,65 +91,41 @@ class HeatDiffusion(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None) -> FloatArray:  # noqa: ARG002
         """Find anchors and directions, and embed the rows; the same as `fit(X).transform(X)`."""
-        self._validate_params()
-        self._single_table = not is_view_collection(X)
-        views = check_views(self._as_table(X, reset=True))
-        weights = check_weights(sample_weight, views)
+        views, weights = self._read_training(X, sample_weight)
         self._references: tuple[Reference, ...] = prepare(views, self.scaling, self.heat_coef, weights)
         self._names, self._columns = views.names, views.columns
         seed = int(check_generator(self.random_state).integers(2**31))
         rows = Rows(views, self._references, weights)
         options = self.diffusion or Diffusion()
         with own_threads():
-            self._map, affinities = fit_diffusion(rows, int(self.n_components), options, seed)
+            self._model, affinities = fit_diffusion(rows, int(self.n_components), options, seed)
         self.n_features_in_ = sum(rows.widths)
-        return embed_affinities(affinities, self._map.projection).astype(views.dtype, copy=False)
+        return embed_affinities(affinities, self._model.projection).astype(views.dtype, copy=False)
 
     def transform(self, X: Any) -> FloatArray:
         """Rows in the directions that heat distinguishes, of length 1, shape `(n, n_components_)`."""
         check_is_fitted(self)
-        views = check_views(
-            self._as_table(X, reset=False) if self._single_table else X,
-            names=self._names,
-            widths=tuple(reference.width for reference in self._references),
-            columns=self._columns,
-            missing_views=True,
-        )
+        widths = [reference.width for reference in self._references]
+        views = self._read_new(X, self._names, widths, self._columns)
         with own_threads():
-            return self._map.embed(Rows(views, self._references)).astype(views.dtype, copy=False)
+            return self._model.embed(Rows(views, self._references)).astype(views.dtype, copy=False)
 
     @property
     def eigenvalues_(self) -> FloatArray:
         """Eigenvalues of the diffusion, largest first."""
-        return self._fitted.values
+        return self._model.values
 
     @property
     def n_components_(self) -> int:
         """Dimensions of the embedding."""
-        return self._fitted.n_components
+        return self._model.n_components
 
     @property
     def anchors_(self) -> FloatArray | list[FloatArray]:
         """Anchors in the units of the input."""
-        centers = [r.to_input(a) for r, a in zip(self._references, self._fitted.graph.anchors, strict=True)]
+        centers = [r.to_input(a) for r, a in zip(self._references, self._model.graph.anchors, strict=True)]
         return centers[0] if self._single_table else centers
-
-    @property
-    def _fitted(self) -> DiffusionMap:
-        if not hasattr(self, "_map"):
-            raise AttributeError(f"This {type(self).__name__} is not fitted yet.")
-        return self._map
 
     @property
     def _n_features_out(self) -> int:
         return self.n_components_
-
-    def _as_table(self, X: Any, *, reset: bool) -> Any:
-        """One table, with all that scikit-learn checks of it; several views go through `check_views` instead."""
-        return as_table(self, X, reset=reset, ensure_all_finite="allow-nan", ensure_min_samples=2 if reset else 1)
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_map")
-
-    def __sklearn_tags__(self) -> Tags:
-        return with_missing_and_sparse(super().__sklearn_tags__())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -13,16 +14,8 @@ from sklearn.utils import Tags
 from sklearn.utils._param_validation import StrOptions
 
 from fedhk._random import check_generator
-from fedhk._records import Records
 from fedhk._typing import IntArray
-from fedhk.data.views import check_views, is_view_collection
-from fedhk.estimators.base import (
-    HeatKernelModel,
-    LowRankAttributes,
-    check_weights,
-    warn_of_doubts,
-    with_missing_and_sparse,
-)
+from fedhk.estimators.base import HeatKernelModel, LowRankAttributes, warn_of_doubts
 from fedhk.estimators.choices import (
     MODEL_CONSTRAINTS,
     RANK_CONSTRAINT,
@@ -174,10 +167,7 @@ class HeatKernelMVC(
         -------
         self
         """
-        self._validate_params()
-        self._single_table = not is_view_collection(X)
-        views = check_views(self._as_table(X, reset=True))
-        weights = check_weights(sample_weight, views)
+        views, weights = self._read_training(X, sample_weight)
         choices = cluster_numbers(self.n_clusters, views.n_rows)
         shapes = [shape or () for shape in views.shapes]
         settings = make_settings(self, views.names, shapes, single_table=self._single_table)
@@ -186,15 +176,11 @@ class HeatKernelMVC(
         with own_threads() as workers:
             results = [self._fit_rows(rows, replace(settings, n_clusters=c), generator, workers) for c in choices]
             progress, history, _ = max(results, key=lambda result: result[2])
-            self.history_ = Records(history)
             with Passes(rows, progress.parameters.n_clusters, workers) as scan:
                 self.memberships_, self.labels_, self.objective_ = scan.assign(progress.parameters)
-        self._model = FittedModel(progress.parameters, rows.references, views.names, views.columns)
         self._dtype = views.dtype
-        self.n_features_in_ = sum(self._model.widths)
-        self.n_iter_ = progress.iteration
-        self.converged_ = progress.converged
-        self.stop_reason_ = progress.stop_reason
+        model = FittedModel(progress.parameters, rows.references, views.names, views.columns)
+        self._keep_progress(model, progress, history)
         self.selection_ = [
             {"n_clusters": c, "silhouette": silhouette} for c, (_, _, silhouette) in zip(choices, results, strict=True)
         ]
@@ -202,7 +188,9 @@ class HeatKernelMVC(
         return self
 
     def __sklearn_tags__(self) -> Tags:
-        return with_missing_and_sparse(super().__sklearn_tags__())
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
 
     @property
     def _n_features_out(self) -> int:
@@ -243,3 +231,22 @@ def _report(record: dict[str, Any]) -> None:
     """Say how an iteration went, for `verbose`."""
     text = f"iteration {record['iteration']:3d}  objective {record['objective']:.6g}  {record['seconds']:.3f} s"
     print(text, file=sys.stderr)  # noqa: T201 - this is its purpose
+
+
+def write_site_model(path: Path, model: FittedModel, dtype: np.dtype[Any], objective: float) -> None:
+    """Write a model that was fitted over sites as a `HeatKernelMVC`, which `fedhk.load` reads.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    model : FittedModel
+        The global model, or a site's own.
+    dtype : numpy.dtype
+        The precision of what it gives back.
+    objective : float
+        J of the site's rows; NaN where it is not known.
+    """
+    names = ("n_clusters", "heat_time", "fuzzifier", "view_exponent")
+    params = {name: getattr(model.parameters, name) for name in names}
+    HeatKernelMVC.from_model(model, dtype, params, objective).save(path)

@@ -8,7 +8,7 @@ from typing import Any
 from fedhk.estimators.diffusion import FedHKDiffusion
 from fedhk.estimators.efkmvc import EFKMVC
 from fedhk.estimators.heat_kernel_mvc import HeatKernelMVC
-from fedhk.estimators.persistence import load_model
+from fedhk.estimators.persistence import read_model_file
 from fedhk.estimators.person import FedHKPerson
 from fedhk.estimators.tensor_centers import FedHKParafac2, FedHKTucker
 
@@ -28,4 +28,11 @@ def load(path: str | os.PathLike[str]) -> Any:
     estimator
         A fitted estimator of the class that was saved. It has no `labels_` and `memberships_`: files hold no rows.
     """
-    return load_model(path, {estimator.__name__: estimator for estimator in ESTIMATORS})
+    file = read_model_file(path)
+    known = {estimator.__name__: estimator for estimator in ESTIMATORS}
+    if file.name not in known:
+        raise ValueError(f"{os.fspath(path)!r} holds a {file.name!r}; known are {sorted(known)}.")
+    try:
+        return known[file.name].from_file(file)
+    except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
+        raise ValueError(f"{os.fspath(path)!r} lacks a part of a {file.name}: {error}") from error

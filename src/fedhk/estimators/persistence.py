@@ -6,9 +6,9 @@ import json
 import math
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -36,60 +36,33 @@ Param = (
 
 @dataclass(frozen=True)
 class ModelFile:
-    """What a model file holds.
+    """What a model file holds: what places new rows, and what tells of the fit."""
 
-    Parameters
-    ----------
-    name : str
-        The estimator's class.
-    params : dict of str to Param
-        Its parameters.
-    fitted : dict
-        Fitted attributes, besides the model itself, as plain JSON.
-    feature_names : tuple of str
-        Column names, if fitted on one data frame.
-    dtype : str
-        The precision of what it gives back.
-    single_table : bool
-        Whether it was fitted on one table.
-    model : FittedModel
-        What is needed to place new rows.
-    summaries, calibrations : tuple
-        What own models of later sites are made with.
-    """
-
-    name: str
+    name: str  # of the estimator's class
     params: dict[str, Param]
-    fitted: Json
-    feature_names: tuple[str, ...]
-    dtype: str
+    fitted: Json  # fitted attributes, besides the model itself
+    feature_names: tuple[str, ...]  # of columns, if fitted on one data frame
+    dtype: str  # of what it gives back
     single_table: bool
     model: FittedModel
-    summaries: tuple[ClusterSummary, ...] = ()
+    summaries: tuple[ClusterSummary, ...] = ()  # what own models of later sites are made with
     calibrations: tuple[Calibration, ...] = ()
-
-
-class Storable(Protocol):
-    """A fitted estimator that can say what it is made of, and be made from it."""
-
-    def to_file(self) -> ModelFile:
-        """What a file holds of it."""
-
-    @classmethod
-    def from_file(cls, file: ModelFile) -> Any:
-        """The estimator again."""
 
 
 def storable_params(params: Mapping[str, Any]) -> dict[str, Any]:
     """Parameters as a file can hold them; a source of randomness that is no number is left out."""
-    return {name: _storable(value) for name, value in params.items() if not _is_generator(value)}
+    generators = (np.random.Generator, np.random.RandomState)
+    kept = {name: value for name, value in params.items() if name not in NOT_STORED}
+    return {name: _storable(value) for name, value in kept.items() if not isinstance(value, generators)}
 
 
 def readable_params(params: Mapping[str, Any], known: Iterable[str]) -> dict[str, Any]:
-    """Parameters of a file as the constructor takes them."""
-    return {
-        name: list(value) if _is_list_of_arrays(value) else value for name, value in params.items() if name in known
-    }
+    """Parameters of a file as the constructor takes them: arrays are in a list."""
+    read = {name: value for name, value in params.items() if name in known}
+    for name, value in read.items():
+        if isinstance(value, tuple) and value and all(isinstance(part, np.ndarray) for part in value):
+            read[name] = list(value)
+    return read
 
 
 def _storable(value: Any) -> Any:
@@ -107,34 +80,15 @@ def _storable(value: Any) -> Any:
     return value
 
 
-def _is_generator(value: Any) -> bool:
-    return isinstance(value, np.random.Generator | np.random.RandomState)
-
-
-def _is_list_of_arrays(value: Any) -> bool:
-    return isinstance(value, tuple) and bool(value) and all(isinstance(part, np.ndarray) for part in value)
-
-
-def save_model(model: Storable, path: str | os.PathLike[str]) -> None:
-    """Write a fitted model to one file."""
-    write_model_file(path, model.to_file())
-
-
 def write_model_file(path: str | os.PathLike[str], file: ModelFile) -> None:
-    """Write one file that `load_model` reads."""
-    values, buffers = pack(_finite(file), ModelFile, named=True)
+    """Write one file that `fedhk.load` reads."""
+    values, buffers = pack(replace(file, fitted=_without_nan(file.fitted)), ModelFile, named=True)
     header = {"format": FORMAT, "version": VERSION, "class": file.name, **values}
     write_atomically(path, to_bytes(buffers, metadata={"fedhk": json.dumps(header)}))
 
 
 def read_model_file(path: str | os.PathLike[str]) -> ModelFile:
-    """Read a model file.
-
-    Raises
-    ------
-    ValueError
-        If the file is no FedHK model, is damaged, or was written by another version.
-    """
+    """Read a model file; a ValueError says if it is none, is damaged, or was written by another version."""
     shown = repr(os.fspath(path))
     try:
         with safe_open(os.fspath(path), framework="numpy") as file:
@@ -155,24 +109,8 @@ def read_model_file(path: str | os.PathLike[str]) -> ModelFile:
         raise ValueError(f"{shown} lacks a part of a {header.get('class')}: {error}") from error
 
 
-def load_model(path: str | os.PathLike[str], classes: Mapping[str, type[Storable]]) -> Any:
-    """Read a model of one of the given classes."""
-    file = read_model_file(path)
-    known = classes.get(file.name)
-    if known is None:
-        raise ValueError(f"{os.fspath(path)!r} holds a {file.name!r}; known are {sorted(classes)}.")
-    try:
-        return known.from_file(file)
-    except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
-        raise ValueError(f"{os.fspath(path)!r} lacks a part of a {file.name}: {error}") from error
-
-
-def _finite(file: ModelFile) -> ModelFile:
-    """The file without numbers that JSON has no words for: None stands for NaN and infinity."""
-    return ModelFile(**vars(file) | {"fitted": _without_nan(file.fitted)})
-
-
 def _without_nan(value: Any) -> Any:
+    """A value without numbers that JSON has no words for: None stands for NaN and infinity."""
     if isinstance(value, Mapping):
         return {str(name): _without_nan(part) for name, part in value.items()}
     if isinstance(value, list | tuple):

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, asdict, dataclass, replace
-from typing import Any, ClassVar, Self
+from dataclasses import KW_ONLY, asdict, dataclass
+from typing import Any, ClassVar
 
 from sklearn.utils._param_validation import StrOptions
-from sklearn.utils.validation import check_is_fitted
 
 from fedhk._records import Records
-from fedhk.data.views import Views, check_views
 from fedhk.estimators.base import LowRankAttributes
 from fedhk.estimators.choices import RANK_CONSTRAINT, SHARE, check_calibration
-from fedhk.estimators.efkmvc import EFKMVC
-from fedhk.estimators.federated import SHARED, RunChoices
+from fedhk.estimators.efkmvc import EFKMVC, RunChoices
 from fedhk.estimators.heat_kernel_mvc import HeatKernelMVC
-from fedhk.estimators.persistence import ModelFile
 from fedhk.federation.board import Board
 from fedhk.federation.entries import Summary
 from fedhk.federation.phases.base import Phase
@@ -26,11 +22,11 @@ from fedhk.federation.protocols import PROTOCOLS, make_protocol
 from fedhk.federation.protocols.averaging import Averaging
 from fedhk.federation.protocols.base import Protocol
 from fedhk.federation.run import Run
+from fedhk.federation.site import Site
 from fedhk.model.passes import own_threads
 from fedhk.personal.calibration import Calibration
 from fedhk.personal.objective import global_objective
 from fedhk.personal.options import Personal, Personalization
-from fedhk.personal.outcome import SiteOutcome
 
 
 @dataclass(eq=False, repr=False)
@@ -155,9 +151,9 @@ class FedHKPerson(LowRankAttributes, EFKMVC):
         self._summaries = tuple(entry.summary for entry in run.board.find(Summary))
         self.calibration_ = describe_calibration(self._calibrations)
 
-    def _keep_outcomes(self, board: Board, outcomes: Mapping[str, SiteOutcome]) -> None:
+    def _keep_outcomes(self, board: Board, sites: Mapping[str, Site]) -> None:
         """What sites learned, and what all of them come to together; noise or masks keep it at the sites."""
-        super()._keep_outcomes(board, outcomes)
+        super()._keep_outcomes(board, sites)
         self.personalization_ = Records(
             {"site": site, "component": name, "value": value}
             for site, report in self.site_reports_.items()
@@ -189,30 +185,14 @@ class FedHKPerson(LowRankAttributes, EFKMVC):
         HeatKernelMVC
             Its clusters are those of this model.
         """
-        check_is_fitted(self)
         model = self._model
-        views = check_views(X, names=model.view_names, widths=model.widths, columns=model.columns, missing_views=True)
-        outcome = self._fit_site(views, name)
-        params = {parameter: getattr(self, parameter) for parameter in SHARED}
-        return HeatKernelMVC.from_model(outcome.model, self._dtype, params, outcome.objective)
-
-    def _fit_site(self, views: Views, name: str) -> SiteOutcome:
+        views = self._read_new(X, model.view_names, model.widths, model.columns)
         learn = isinstance(self.view_weights, str) and self.view_weights == "learned"
         with own_threads() as workers:
-            return self._personal().fit(
-                self._model, self._calibrations, self._summaries, views, site=name, learn_weights=learn, workers=workers
+            outcome = self._personal().fit(
+                model, self._calibrations, self._summaries, views, site=name, learn_weights=learn, workers=workers
             )
-
-    def to_file(self) -> ModelFile:
-        """What a model file holds; what sites learned stays out of it where noise or masks hide single sites."""
-        return replace(super().to_file(), summaries=self._summaries, calibrations=self._calibrations)
-
-    @classmethod
-    def from_file(cls, file: ModelFile) -> Self:
-        """The model that a file holds."""
-        model = super().from_file(file)
-        model._summaries, model._calibrations = file.summaries, file.calibrations
-        return model
+        return self._site_model(outcome)
 
 
 def describe_calibration(calibrations: tuple[Calibration, ...]) -> dict[str, Any] | None:

@@ -12,14 +12,7 @@ from fedhk.federation.run import Run
 def show_progress(phases: list[str], max_rounds: int, stream: TextIO | None = None) -> Callable[[Run], None]:
     """What to call after every exchange to say how far the run is: one line a round, and one for each phase before.
 
-    Parameters
-    ----------
-    phases : list of str
-        Names of the phases of the run.
-    max_rounds : int
-        Most rounds.
-    stream : file, optional
-        Where to; standard error by default.
+    `phases` are the names of the phases; the stream is standard error by default.
     """
     said: list[str] = []
 

@@ -12,10 +12,9 @@ from urllib.parse import quote
 import numpy as np
 
 from fedhk.data.scaling import MinMaxScaling
-from fedhk.data.views import Views
+from fedhk.data.views import Views, shapes_by_view
 from fedhk.estimators.choices import ModelParameters
 from fedhk.federation.aggregators import Aggregator, SumAggregator
-from fedhk.federation.participation import Participation
 from fedhk.federation.phases.scales import MOST_POWER, largest_values
 from fedhk.federation.phases.sum_rounds import TYPICAL_MOVE, NoisyRounds, noisy_request
 from fedhk.federation.sealed import Noise, SealedGuard, SealedTerms, SiteNoise
@@ -30,64 +29,31 @@ MOST_NOISE = 0.5
 
 
 def make_sealed_terms(
-    privacy: Any,
-    secure: Any,
-    *,
-    clients: Mapping[str, Views],
-    settings: Settings,
-    aggregator: Aggregator,
-    participation: Participation,
-    max_rounds: int,
-    tol: float,
+    model: Any, clients: Mapping[str, Views], settings: Settings, aggregator: Aggregator
 ) -> SealedTerms:
-    """Check what privacy and secure sums ask of the other parameters, and say how sums are sealed.
+    """Say how the sums of a fit are sealed, by the `privacy` and `secure` of an estimator; open where it has neither.
 
-    Parameters
-    ----------
-    privacy : DifferentialPrivacy or None
-        The budget.
-    secure : bool or SecureSummation
-        Whether sums are masked.
-    clients : mapping of str to Views
-        The sites; those elsewhere without their rows.
-    settings : Settings
-        The model.
-    aggregator : Aggregator
-        How answers of sites are brought together.
-    participation : Participation
-        Who takes part in a round.
-    max_rounds : int
-        Most rounds.
-    tol : float
-        When rounds without noise end.
-
-    Returns
-    -------
-    SealedTerms
-        Open ones where neither is asked for.
-
-    Raises
-    ------
-    ValueError
-        If the parameters do not go together, with what to change.
+    A ValueError says what to change where they do not go with its other parameters, or with the sites.
     """
-    if privacy is not None and not isinstance(privacy, DifferentialPrivacy):
-        raise TypeError(f"privacy={privacy!r} must be None or a fedhk.privacy.DifferentialPrivacy.")
-    masks = SecureSummation() if secure is True else (secure or None)
-    if masks is not None and not isinstance(masks, SecureSummation):
-        raise TypeError(f"secure={secure!r} must be True, False or a fedhk.privacy.SecureSummation.")
-    noise = None if privacy is None else Noise(privacy, min(max_rounds, privacy.rounds))
+    privacy: DifferentialPrivacy | None = model.privacy
+    masks: SecureSummation | None = SecureSummation() if model.secure is True else (model.secure or None)
+    noise = None if privacy is None else Noise(privacy, min(int(model.max_rounds), privacy.rounds))
     terms = SealedTerms(noise, masks)
     if terms.is_open:
         return terms
-    _check_together(terms, settings, aggregator, participation)
+    _check_together(terms, settings, aggregator)
+    if model.participation is not None and model.participation.fraction < 1:
+        raise ValueError(
+            f"fraction={model.participation.fraction} with {terms.reason}: all sites are asked in every round; use "
+            "fraction=1."
+        )
     if masks is not None:
         _check_masks(masks, privacy, clients, settings)
     if noise is not None:
-        if tol not in (0, ModelParameters.tol):
+        if model.tol not in (0, ModelParameters.tol):
             raise ValueError(
-                f"tol={tol} has no effect with privacy: noise hides when the objective settles, and all rounds that "
-                "share the budget are run. Leave tol out."
+                f"tol={model.tol} has no effect with privacy: noise hides when the objective settles, and all rounds "
+                "that share the budget are run. Leave tol out."
             )
         _check_budget(noise.privacy, masks, clients)
         if any(views.n_rows for views in clients.values()):  # sites elsewhere do not say how many rows they have
@@ -95,9 +61,7 @@ def make_sealed_terms(
     return terms
 
 
-def _check_together(
-    terms: SealedTerms, settings: Settings, aggregator: Aggregator, participation: Participation
-) -> None:
+def _check_together(terms: SealedTerms, settings: Settings, aggregator: Aggregator) -> None:
     """Refuse what would break the bound on what a row can change, or needs what the server cannot see."""
     what = terms.reason
     if not isinstance(aggregator, SumAggregator):
@@ -112,10 +76,6 @@ def _check_together(
         raise ValueError(
             "scaling='minmax' has no effect with privacy: before any noise, bounds are all that is known of features, "
             "and 'standard' divides by them. Use scaling='standard', 'l2' or 'none'."
-        )
-    if participation.fraction < 1:
-        raise ValueError(
-            f"fraction={participation.fraction} with {what}: all sites are asked in every round; use fraction=1."
         )
 
 
@@ -158,12 +118,8 @@ def _check_budget(privacy: DifferentialPrivacy, masks: SecureSummation | None, c
 
 
 def _widths(clients: Mapping[str, Views]) -> list[int]:
-    widths: dict[str, int] = {}
-    for views in clients.values():
-        for name, width in zip(views.names, views.widths, strict=True):
-            if width is not None:
-                widths.setdefault(name, width)
-    return list(widths.values())
+    """Features of each view, in the order in which sites name views: so are bounds given."""
+    return [math.prod(shape) for shape in shapes_by_view(clients.values()).values()]
 
 
 def _warn_of_noise(
@@ -200,20 +156,14 @@ def _warn_of_noise(
 def make_guards(terms: SealedTerms, sites: Mapping[str, Any], checkpoint: Path | None) -> dict[str, SealedGuard]:
     """What each site in this process lets pass, with a ledger of its own where there is noise."""
     guards: dict[str, SealedGuard] = {}
-    if terms.is_open:
-        return guards
     for site in sites:
         noise = None
         if terms.noise is not None:
-            privacy = terms.noise.privacy
+            privacy, path = terms.noise.privacy, None
             folder = privacy.ledger if privacy.ledger is not None else checkpoint and checkpoint / "ledger"
-            noise = SiteNoise(privacy, Ledger(_ledger_path(folder, site), site))
+            if folder is not None:
+                Path(folder).mkdir(parents=True, exist_ok=True)
+                path = Path(folder) / f"{quote(site, safe='')}.jsonl"
+            noise = SiteNoise(privacy, Ledger(path, site))
         guards[site] = SealedGuard(noise, None if terms.masks is None else SecureSite(site))
     return guards
-
-
-def _ledger_path(folder: Any, site: str) -> Path | None:
-    if folder is None:
-        return None
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    return Path(folder) / f"{quote(site, safe='')}.jsonl"

@@ -15,7 +15,7 @@ from fedhk._random import RandomStateLike, check_generator
 from fedhk._typing import BoolArray, FloatArray
 from fedhk.data.checks import check_count
 from fedhk.data.views import Views, check_views
-from fedhk.estimators.federated import SHARED
+from fedhk.estimators.efkmvc import SHARED
 from fedhk.estimators.heat_kernel_mvc import HeatKernelMVC
 
 __all__ = ["AttackStrength", "MembershipAttack", "clopper_pearson", "membership_attack", "strength"]

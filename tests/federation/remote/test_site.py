@@ -15,7 +15,7 @@ import pytest
 import fedhk
 from fedhk.data.folders import write_site
 from fedhk.errors import DataError, MessageError
-from fedhk.estimators.site_model import write_site_model
+from fedhk.estimators.heat_kernel_mvc import write_site_model
 from fedhk.federation.engines.remote import RemoteSites
 from fedhk.federation.entries import Terms
 from fedhk.federation.gate import write_request

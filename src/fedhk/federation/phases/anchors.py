@@ -15,8 +15,7 @@ from fedhk._random import seeded
 from fedhk._typing import FloatArray
 from fedhk.embedding.affinity import AnchorGraph
 from fedhk.embedding.anchors import anchor_count, candidate_share, complete_candidates
-from fedhk.embedding.diffusion import Diffusion
-from fedhk.embedding.diffusion_map import make_affinity_rows, make_graph, tie_stand_ins
+from fedhk.embedding.diffusion import Diffusion, make_affinity_rows, make_graph, tie_stand_ins
 from fedhk.embedding.splitting import groups_size, read_groups, split_groups, sum_groups
 from fedhk.errors import DataError, MessageError
 from fedhk.federation.board import Board, Entry, RowEntry

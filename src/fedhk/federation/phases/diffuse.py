@@ -13,8 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedhk._typing import FloatArray
-from fedhk.embedding.diffusion_map import DiffusionMap, embed_affinities, make_embedded_rows
-from fedhk.embedding.embedded import EmbeddedModel
+from fedhk.embedding.diffusion import DiffusionMap, EmbeddedModel, embed_affinities, make_embedded_rows
 from fedhk.embedding.spectrum import (
     EXTRA_DIRECTIONS,
     Eigenvectors,
