@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-__all__ = ["CheckpointError", "DataError", "FedHKError", "MessageError", "QuorumError"]
+__all__ = ["CheckpointError", "DataError", "FedHKError", "MessageError", "QuorumError", "Rule"]
 
 
 class FedHKError(Exception):
     """Any error that FedHK raises on purpose and that a caller may want to handle."""
+
+
+class Rule(str):
+    """A reason of a refusal that is one text for all messages that break a rule.
+
+    It has no number, no name and nothing of the rows in it, so a site says it to anybody. All other reasons of a site
+    that answers with noise or masks only stay in its log.
+    """
+
+    __slots__ = ()
 
 
 class MessageError(FedHKError, ValueError):

@@ -137,7 +137,7 @@ def _warn_of_noise(
         np.ones(len(widths)),
     )
     phase = NoisyRounds(settings.learn_weights, noise)
-    sensitivity = phase.sensitivity(noisy_request(even, privacy.neighbours), privacy.neighbours)
+    sensitivity = phase.sensitivity(noisy_request(even, privacy.neighbours), 0, privacy.neighbours)
     releases = math.sqrt(len(clients)) if masks is None else 1.0
     moved = noise.multiplier(phase) * sensitivity * releases * math.sqrt(sum(widths))
     # rows between clusters count less, and the mean of the last rounds has less noise

@@ -119,7 +119,7 @@ def _worlds(
         phase, request = PHASES[name], _request(name, privacy.neighbours)
         messages.append(_message(phase, number, request))
         sums = [phase.vector(site, request) for site in sites]
-        sensitivity = phase.sensitivity(request, privacy.neighbours)
+        sensitivity = phase.sensitivity(request, sums[0].size, privacy.neighbours)
         step = noise_step(sensitivity)
         stated = privacy.multiplier(name, 1) * step * grid_sensitivity(sensitivity, step, sums[0].size)
         difference = sums[0] - sums[1]

@@ -50,12 +50,15 @@ class Terms(Shared):
         The privacy budget, as `DifferentialPrivacy.describe` gives it; None where no noise is added.
     secure : bool
         Whether sums are masked.
+    shared_noise : bool
+        Whether sites share one noise under masks; else each adds all of it.
     """
 
     run: str
     columns: dict[str, tuple[str, ...] | None] = field(default_factory=dict)
     privacy: dict[str, Any] | None = None
     secure: bool = False
+    shared_noise: bool = True
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,14 @@ ENTRIES = "entries"
 Reader = Callable[[Mapping[str, Any], Mapping[str, NDArray[Any]], Any], Any]
 
 
+class MalformedError(MessageError):
+    """A message that is not what its kind says; found before anything of the site is looked at."""
+
+
+class UnansweredError(MessageError):
+    """A message that was let pass and that the site cannot answer."""
+
+
 class SiteEnd(Protocol):
     """What a site needs of a phase."""
 
@@ -90,7 +98,7 @@ def answer_message(site: Site, guard: Guard, message: Message, read: Reader = un
     Raises
     ------
     MessageError
-        If the message is not well formed, not allowed, or comes before what it needs.
+        If the message is not well formed (`MalformedError`), not allowed, or cannot be answered (`UnansweredError`).
     """
     site = site.copy()
     try:
@@ -98,12 +106,18 @@ def answer_message(site: Site, guard: Guard, message: Message, read: Reader = un
         types = [entry_type(name) for name in _listed_entries(message)]
         kinds: Any = GenericAlias(tuple, (phase.request_type, *types))
         request, *entries = read(message.values, message.arrays, kinds)
+    except MessageError as error:
+        raise MalformedError(error.reason, site.name) from error
+    try:
         guard.admit(site, request, entries)
+    except MessageError as error:
+        raise MessageError(error.reason, site.name) from error
+    try:
         for entry in entries:
             _publish(site, entry)
         reply = phase.answer(site, request)
     except MessageError as error:
-        raise MessageError(error.reason, site.name) from error
+        raise UnansweredError(error.reason, site.name) from error
     values, arrays = pack(reply, phase.reply_type)
     return site, Message(message.kind, site.name, message.round, arrays, values)
 

@@ -35,6 +35,8 @@ class Site:
         What the site keeps for itself; it never leaves.
     workers : int
         Threads for one pass over the rows.
+    least_rows : int
+        Fewest rows of a group whose mean leaves the site.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Site:
     board: Board = field(default_factory=Board)
     memory: Board = field(default_factory=Board)
     workers: int = 1
+    least_rows: int = 2
     _cache: dict[int, tuple[object, Any]] = field(default_factory=dict, repr=False)
 
     def copy(self) -> Site:

@@ -1,91 +1,140 @@
-"""What a site has released, on disk before it leaves the site.
+"""What a site has released: a file to which a line is added before rows are read for a release.
 
-A line is written for every release, and nothing that was written is ever counted as not spent. What was sent is kept
-with it: a retry sends the same numbers again and spends nothing, where new noise on the same data would spend again.
+A line that is written counts as spent, whatever happens afterwards. What was sent may be kept beside it: a retry then
+sends the same numbers again and spends nothing, where new noise on the same rows would spend again.
 """
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
+from threading import Lock
+from typing import Any
 
+from fedhk._files import locked, write_atomically
 from fedhk.data.checks import check_count, check_number
-from fedhk.privacy import accounting
-from fedhk.privacy.ledger_store import Folder, LedgerError, Memory, Release, Store
+from fedhk.errors import FedHKError
+from fedhk.privacy.accounting import spent
+from fedhk.privacy.sensitivity import Neighbours, check_neighbours
 
-__all__ = ["Ledger", "LedgerError", "Release"]
+__all__ = ["Ledger", "LedgerError", "Release", "spent_on"]
+
+START = "fedhk ledger 2"
+
+
+class LedgerError(FedHKError, ValueError):
+    """A ledger that is damaged, shorter than it was, of another site, or asked for what it cannot give."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """One line of a ledger: who released what, in which run and exchange, when, and with how much noise.
+
+    `multiplier` is the standard deviation of the noise over `sensitivity`, which holds for these `neighbours`.
+    """
+
+    site: str
+    run: str
+    exchange: int
+    phase: str
+    multiplier: float
+    sensitivity: float
+    neighbours: Neighbours
+    time: str
+
+    def multiplier_for(self, neighbours: Neighbours) -> float:
+        """The noise multiplier for neighbours of either kind.
+
+        To exchange a row is to remove one and to add one, so the sensitivity at most doubles. The other way round it
+        stays: to remove a row from a sum is to exchange it for one without any value, which adds nothing.
+        """
+        return self.multiplier / 2 if (self.neighbours, neighbours) == ("add-remove", "replace") else self.multiplier
 
 
 class Ledger:
-    """Releases of one site, in the order in which they were made; lines are added and never changed.
+    """Releases of one site over all runs, in the order in which they were made; lines are added and never changed.
 
     Parameters
     ----------
     path : path-like or None
-        File with one JSON object per line. What was sent is kept beside it, in a folder of the same name followed by
-        ``.payloads``. None keeps everything in memory, for simulations.
+        File with one JSON object per line. None keeps everything in memory, for simulations.
     site : str
         The site whose releases these are.
+    tip : path-like or None, default=None
+        File with the number of lines and the digest of the last one, by which a ledger that was cut, deleted or
+        replaced by an older copy is noticed. None puts it beside the folder of the ledger: whoever copies that folder
+        back does not copy the tip.
     clock : callable, default=time.time
         Seconds since 1970.
 
     Raises
     ------
     LedgerError
-        If the file is of another site, or is damaged in a way that no interrupted write explains.
+        If the file is of another site, is damaged, or has less than the tip says.
 
     Notes
     -----
-    A release is written to its own file first and to the ledger second, each forced to disk. A process that is killed
-    in between leaves a release that is not in the ledger, or half a line; the next use finds the release, completes the
-    line and counts it as spent, though it may never have been sent. Every line has a digest of all lines before it, so
-    a changed or removed line is noticed. Several processes may use a ledger at once: each use reads the file anew,
-    under a lock (not on Windows).
+    Every line has a digest of all lines before it, so a changed or removed line is noticed. A process that is killed
+    while it adds a line leaves a part of it: nothing was sent after it, so the part is dropped. Several processes may
+    use a ledger at once: each use reads the file anew, under a lock (not on Windows).
     """
 
     def __init__(
-        self, path: str | os.PathLike[str] | None, site: str, *, clock: Callable[[], float] = time.time
+        self,
+        path: str | os.PathLike[str] | None,
+        site: str,
+        *,
+        tip: str | os.PathLike[str] | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.site = site
         self._clock = clock
-        self._store: Store = Memory() if path is None else Folder(Path(path), site)
-        with self._store.locked():
-            self._store.releases()
+        self._path = None if path is None else Path(path).absolute()
+        self._lock = Lock()
+        self._entries: list[tuple[Release, str]] = []
+        self._kept: dict[int, bytes] = {}
+        if self._path is not None:
+            folder = self._path.parent
+            self._tip = folder.parent / f"{folder.name}.{self._path.stem}.tip" if tip is None else Path(tip)
+            self._payloads = self._path.with_name(f"{self._path.name}.payloads")
+            self._payloads.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with self._locked():
+            pass
 
-    def record(
-        self, *, run: str, exchange: int, phase: str, multiplier: float, sensitivity: float, payload: bytes
-    ) -> bytes:
-        """Record a release; return what to send, once it is on disk.
+    def charge(
+        self, *, run: str, exchange: int, phase: str, multiplier: float, sensitivity: float, neighbours: Neighbours
+    ) -> None:
+        """Write down a release; once this returns, it is on disk and counts, whether or not it is ever sent.
 
         Parameters
         ----------
         run : str
             The run.
         exchange : int
-            The exchange within the run.
+            The exchange within the run; each is charged once.
         phase : str
             What the exchange is for.
         multiplier : float
             Standard deviation of the noise over the sensitivity; above 0 and finite.
         sensitivity : float
             L2 sensitivity of what is released.
-        payload : bytes
-            The message, with its noise.
-
-        Returns
-        -------
-        bytes
-            The payload; or the one that was recorded before for the same run and exchange, which must be sent instead.
+        neighbours : {"replace", "add-remove"}
+            For which neighbours the sensitivity holds.
 
         Raises
         ------
         LedgerError
-            If another phase, multiplier or sensitivity was recorded for the same run and exchange.
+            If the exchange was charged before.
         """
+        check_neighbours(neighbours)
         release = Release(
             self.site,
             run,
@@ -93,55 +142,167 @@ class Ledger:
             phase,
             check_number(multiplier, "multiplier", open_below=True),
             check_number(sensitivity, "sensitivity"),
-            sha256(payload).hexdigest(),
+            neighbours,
             datetime.fromtimestamp(self._clock(), UTC).isoformat(timespec="seconds"),
         )
-        with self._store.locked():
-            releases = self._store.releases()
-            index = _find(releases, release.key)
+        with self._locked():
+            if self._find(run, exchange) is not None:
+                raise LedgerError(f"Run {run!r}, exchange {exchange}, was charged before: it is not released twice.")
+            self._add(release)
+
+    def keep(self, run: str, exchange: int, payload: bytes) -> None:
+        """Keep what was sent in an exchange that was charged, to be sent again."""
+        with self._locked():
+            index = self._find(run, exchange)
             if index is None:
-                self._store.add(release, payload)
-                return payload
-            _check_same(releases[index], release)
-            return self._store.payload(index)
+                raise LedgerError(f"Run {run!r}, exchange {exchange}, was not charged.")
+            if self._path is None:
+                self._kept[index] = payload
+            else:
+                write_atomically(self._file(index), sha256(payload).digest() + payload)
 
     def payload(self, run: str, exchange: int) -> bytes | None:
-        """What was sent in an exchange, to be sent again; None if nothing was.
+        """What was sent in an exchange, to be sent again; None if the exchange was not charged.
 
         Raises
         ------
         LedgerError
-            If something was sent but is no longer there as it was: new noise must not take its place.
+            If the exchange was charged and what was sent is not there: new noise must not take its place.
         """
-        with self._store.locked():
-            index = _find(self._store.releases(), (run, exchange))
-            return None if index is None else self._store.payload(index)
+        with self._locked():
+            index = self._find(run, exchange)
+            if index is None:
+                return None
+            if self._path is None:
+                content: bytes | None = self._kept.get(index)
+            else:
+                file = self._file(index)
+                digest, content = (file.read_bytes()[:32], file.read_bytes()[32:]) if file.exists() else (b"", None)
+                content = content if content is not None and sha256(content).digest() == digest else None
+        if content is None:
+            raise LedgerError(
+                f"Run {run!r}, exchange {exchange}, counts as spent, and what was sent is not kept or is damaged: it "
+                "cannot be sent again."
+            )
+        return content
 
     def releases(self, run: str | None = None) -> list[Release]:
         """Releases of one run, or of all."""
-        with self._store.locked():
-            return [release for release in self._store.releases() if run is None or release.run == run]
+        with self._locked():
+            return [release for release, _ in self._entries if run is None or release.run == run]
 
-    def multipliers(self, run: str | None = None) -> list[float]:
-        """Noise multipliers of the releases of one run, or of all."""
-        return [release.multiplier for release in self.releases(run)]
-
-    def spent(self, run: str | None, delta: float) -> float:
+    def spent(self, run: str | None, delta: float, neighbours: Neighbours = "replace") -> float:
         """Epsilon that the releases of one run, or of all, have spent together at a given delta."""
-        return accounting.spent(self.multipliers(run), delta)
+        return spent_on(self.releases(run), delta, neighbours)
+
+    # ------------------------------------------------------------------------------------------------------- the files
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Have the ledger alone, with `_entries` as they are on disk now."""
+        if self._path is None:
+            with self._lock:
+                yield
+            return
+        with locked(self._path.with_name(f"{self._path.name}.lock")):
+            self._read()
+            yield
+
+    def _find(self, run: str, exchange: int) -> int | None:
+        keys = ((release.run, release.exchange) for release, _ in self._entries)
+        return next((index for index, key in enumerate(keys) if key == (run, exchange)), None)
+
+    def _file(self, index: int) -> Path:
+        return self._payloads / f"{index + 1:08d}"
+
+    def _add(self, release: Release) -> None:
+        """Add a line, then note the new tip; each is forced to disk."""
+        values = asdict(release)
+        chain = _chain(values, self._last)
+        self._entries.append((release, chain))
+        if self._path is None:
+            return
+        with self._path.open("ab") as file:
+            os.fchmod(file.fileno(), 0o600)
+            file.write(json.dumps(values | {"chain": chain}).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        _sync_folder(self._path.parent)
+        self._write_tip()
+
+    def _write_tip(self) -> None:
+        write_atomically(self._tip, json.dumps({"lines": len(self._entries), "chain": self._last}).encode())
+        _sync_folder(self._tip.parent)
+
+    @property
+    def _last(self) -> str:
+        return self._entries[-1][1] if self._entries else START
+
+    def _read(self) -> None:
+        """Read all lines, and compare them with the tip; part of a line at the end is dropped."""
+        assert self._path is not None  # noqa: S101 - for type checkers
+        content = self._path.read_bytes() if self._path.exists() else b""
+        whole, end, part = content.rpartition(b"\n")
+        self._entries = []
+        for number, line in enumerate(whole.split(b"\n") if end else [], 1):
+            self._entries.append(self._parse(line, number))
+        self._check_tip()
+        if part:
+            write_atomically(self._path, whole + end)
+
+    def _parse(self, line: bytes, number: int) -> tuple[Release, str]:
+        try:
+            values = json.loads(line)
+            chain = values.pop("chain")
+            if chain != _chain(values, self._last) or set(values) != {field.name for field in fields(Release)}:
+                raise ValueError("digest")  # noqa: TRY301
+            release = Release(**values)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise LedgerError(
+                f"The ledger {self._path} is damaged: line {number} is not as it was written. Restore it from a copy."
+            ) from error
+        if release.site != self.site:
+            raise LedgerError(f"The ledger {self._path} belongs to site {release.site!r}, not to {self.site!r}.")
+        return release, chain
+
+    def _check_tip(self) -> None:
+        """Refuse a ledger that has less than it once had; where there is no tip, this one is the first."""
+        try:
+            tip = json.loads(self._tip.read_bytes())
+            lines, chain = int(tip["lines"]), str(tip["chain"])
+        except FileNotFoundError:
+            if self._entries:
+                self._write_tip()
+            return
+        except (ValueError, TypeError, KeyError) as error:
+            raise LedgerError(f"The file {self._tip}, which guards the ledger {self._path}, is damaged.") from error
+        if lines > len(self._entries) or (lines and self._entries[lines - 1][1] != chain):
+            raise LedgerError(
+                f"The ledger {self._path} has {len(self._entries)} lines, and {self._tip} says that it had {lines}, "
+                "or others. It was cut, deleted, or replaced by an older copy; what is missing is spent: restore it."
+            )
 
 
-def _find(releases: Sequence[Release], key: tuple[str, int]) -> int | None:
-    return next((index for index, release in enumerate(releases) if release.key == key), None)
+def spent_on(releases: list[Release], delta: float, neighbours: Neighbours = "replace") -> float:
+    """Epsilon that releases have spent together, for neighbours of one kind, whatever kind each was made for."""
+    return spent([release.multiplier_for(neighbours) for release in releases], delta)
 
 
-def _check_same(there: Release, here: Release) -> None:
-    different = [
-        f"{name}={getattr(there, name)!r} there, {getattr(here, name)!r} here"
-        for name in ("phase", "multiplier", "sensitivity")
-        if getattr(there, name) != getattr(here, name)
-    ]
-    if different:
-        raise LedgerError(
-            f"Run {there.run!r}, exchange {there.exchange}, was recorded with other values: {'; '.join(different)}."
-        )
+def _chain(values: dict[str, Any], previous: str) -> str:
+    """A digest of a line and, through that of the line before, of all lines before it."""
+    return sha256(f"{previous}\n{json.dumps(values, sort_keys=True)}".encode()).hexdigest()
+
+
+def _sync_folder(folder: Path) -> None:
+    """Force the names in a folder to disk; a system that does not do this for folders does it by itself."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except PermissionError:  # Windows
+        return
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in {errno.EINVAL, errno.ENOTSUP}:
+            raise
+    finally:
+        os.close(handle)

@@ -190,9 +190,14 @@ class SecureSummation(Option):
     ----------
     threshold : int or None, default=None
         How many sites must answer each time: more than half of them. None is more than two thirds.
+    shared_noise : bool, default=True
+        With `privacy`: whether the sites share one noise, so that a total has the noise of one site. A site whose
+        policy lists no keys of the others cannot know that they are real, and asks for False: then every site adds all
+        of the noise itself.
     """
 
     threshold: int | None = None
+    shared_noise: bool = True
 
     def __post_init__(self) -> None:
         value = self.threshold

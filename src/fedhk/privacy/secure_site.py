@@ -119,9 +119,10 @@ class SecureSite:
     known: Mapping[str, bytes] = field(default_factory=dict)
     session: SiteSession | None = None
 
-    def has_answered(self, request: MaskRequest, vector: Numbers | None = None) -> bool:
-        """Whether the last question was this one, so that the same answer may go out again."""
-        return self.session is not None and self.session.asked == _digest(request, vector)
+    def repeat(self, request: MaskRequest) -> MaskReply | None:
+        """The last answer, if the last question was this one: then the same answer may go out again."""
+        same = self.session is not None and self.session.asked == digest(request)
+        return self.session.reply if self.session is not None and same else None
 
 
 def answer_request(
@@ -152,9 +153,10 @@ def answer_request(
     OutOfRangeError
         If the numbers of all sites could sum to 2^63 or more.
     """
-    session, reply = site.session, None if site.session is None else site.session.reply
-    if reply is not None and site.has_answered(request, vector):
-        return site, reply
+    session, again = site.session, site.repeat(request)
+    if again is not None:
+        return site, again
+    reply: MaskReply
     if isinstance(request, KeysRequest):
         session = _make_keys(site, request)
         reply = session.advert
@@ -168,12 +170,8 @@ def answer_request(
         session, reply = _reveal_shares(site, _checked(session, request, site.name), request)
     else:
         raise MessageError("the server asks for a step that this FedHK does not know", site.name)
-    session = replace(session, step=request.step, asked=_digest(request, vector), reply=reply)
+    session = replace(session, step=request.step, asked=digest(request), reply=reply)
     return replace(site, session=session), reply
-
-
-def _digest(request: MaskRequest, vector: Numbers | None) -> str:
-    return digest(request, () if vector is None else vector)
 
 
 def _checked(session: SiteSession, request: SharesRequest | InputRequest | UnmaskRequest, site: str) -> SiteSession:

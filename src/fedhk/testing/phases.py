@@ -184,7 +184,7 @@ class SumPhaseChecks(PhaseChecks):
         whole, rows = self._vector(phase, board, tables), len(next(iter(tables.values())))
         for neighbours in NEIGHBOURS:
             try:
-                most = phase.sensitivity(request, neighbours)
+                most = phase.sensitivity(request, whole.size, neighbours)
             except MessageError:
                 continue  # the sum must not leave a site with privacy on: nothing is claimed
             for row in range(rows):

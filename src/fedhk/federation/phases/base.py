@@ -157,10 +157,11 @@ class SumPhase(Phase[Request, Sum]):
         """Site: what it adds to the sum."""
 
     @staticmethod
-    def sensitivity(request: Any, neighbours: Neighbours) -> float:  # noqa: ARG004
+    def sensitivity(request: Any, size: int, neighbours: Neighbours) -> float:  # noqa: ARG004
         """Both ends: how far, at most, the vector moves when one row is another or is not there, whatever the rows.
 
-        It refuses, by MessageError, a request to which a row could add more than is stated.
+        `size` is how many numbers the site is about to send, which it knows from its own tables and not from the
+        server. It refuses, by MessageError, a request to which a row could add more than is stated.
         """
         raise MessageError("this sum has no stated sensitivity, so it never leaves a site with noise")
 

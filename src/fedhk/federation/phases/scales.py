@@ -123,9 +123,9 @@ class Ranges(SumPhase[RangesRequest]):
         return np.concatenate([_histogram(tables.get(name), width) for name, width in parts])
 
     @staticmethod
-    def sensitivity(request: RangesRequest, neighbours: Neighbours) -> float:
+    def sensitivity(request: RangesRequest, size: int, neighbours: Neighbours) -> float:  # noqa: ARG004
         # a row is in one bin of every feature
-        return sum_sensitivity(float(np.sqrt(sum(request.widths))), neighbours, nonnegative=True)
+        return sum_sensitivity(float(np.sqrt(size // (2 * POWERS))), neighbours, nonnegative=True)
 
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         counts = total.reshape(-1, 2 * POWERS)

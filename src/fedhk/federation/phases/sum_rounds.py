@@ -7,14 +7,13 @@ noise in the weights does not move the centres.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from fedhk._typing import FloatArray
-from fedhk.errors import MessageError
+from fedhk.errors import MessageError, Rule
 from fedhk.federation.board import Board, Entry, RowEntry
 from fedhk.federation.entries import (
     Broadcast,
@@ -47,8 +46,14 @@ MOST_EXPONENT = 2.0**30
 # A centre does not move further than this in one noisy round, nor by a weight that may be noise alone.
 MOST_MOVE, SURE_WEIGHT = 1.5, 4.0
 
+# Between these a server may choose what weights are multiplied by.
+LEAST_SCALE, MOST_SCALE = 1e-9, 1e9
+
+# A view that counts for less than this counts for nothing, and so has no numbers near the smallest double.
+LEAST_WEIGHT = 1e-6
+
 # What a site says to parameters that break the bound.
-UNBOUNDED = "parameters with which a row could say more than the noise is sized for"
+UNBOUNDED = Rule("parameters with which a row could say more than the noise is sized for")
 
 # Steps of the grid, per site, below which a weight is what rounding makes of none.
 SURE_STEPS = 256.0
@@ -193,9 +198,9 @@ class NoisyRounds(SumPhase[NoisyRoundRequest]):
         return np.concatenate([pulls.ravel(), request.count_scale * found.heights.ravel(), request.cost_scale * costs])
 
     @staticmethod
-    def sensitivity(request: NoisyRoundRequest, neighbours: Neighbours) -> float:
+    def sensitivity(request: NoisyRoundRequest, size: int, neighbours: Neighbours) -> float:  # noqa: ARG004
         model, count = request.model, request.count_scale
-        if not (0 < count < math.inf and keeps_bound(model)):
+        if not (LEAST_SCALE <= count <= MOST_SCALE and keeps_bound(model)):
             raise MessageError(UNBOUNDED)
         reach, n_views = kernel_reach(model.heat_time), len(model.view_weights)
         return kernel_sensitivity(reach, count, request.cost_scale, n_views, neighbours)
@@ -248,18 +253,32 @@ def noisy_request(parameters: Parameters, neighbours: Neighbours) -> NoisyRoundR
     """The request of a noisy round, with the scale of the weights that makes the noise in centres smallest."""
     width, n_views = sum(values.shape[1] for values in parameters.centers), len(parameters.centers)
     scale = best_kernel_scale(kernel_reach(parameters.heat_time), TYPICAL_MOVE, width, n_views, neighbours)
-    return NoisyRoundRequest(Broadcast.of(parameters), scale)
+    weights = np.where(parameters.view_weights < LEAST_WEIGHT, 0.0, parameters.view_weights)
+    return NoisyRoundRequest(Broadcast.of(replace(parameters, view_weights=weights)), scale)
 
 
 def keeps_bound(model: Broadcast) -> bool:
-    """Whether no row can say more than `NoisyRounds.sensitivity` with these parameters, rounding included."""
-    numbers = (model.heat_time, model.fuzzifier - 1.0, model.view_exponent)
+    """Whether no row can say more than `NoisyRounds.sensitivity` with these parameters, rounding included.
+
+    Within these limits no row makes a number infinite or undefined: 1e-6 to the power of 40 is still a double, and the
+    longest logarithm of a distance over the smallest fuzzifier is far from overflow.
+    """
+    numbers = {
+        "heat_time": (model.heat_time, 1e-9, 1e9),
+        "fuzzifier": (model.fuzzifier - 1.0, 1e-3, 1e3),
+        "view_exponent": (model.view_exponent, 1e-3, 40.0),
+    }
     weights, shares = model.view_weights, model.view_shares
-    if not all(0 < number < math.inf for number in numbers) or weights.ndim != 1 or shares.shape != weights.shape:
+    if not all(low <= number <= high for number, low, high in numbers.values()) or weights.ndim != 1:
         return False
-    if not np.all((weights >= 0) & np.isfinite(weights) & (shares > 0) & (shares <= 1)):
+    used = weights[weights != 0]
+    if (
+        not used.size
+        or not np.all((used >= LEAST_WEIGHT) & (used <= 1 / LEAST_WEIGHT))
+        or shares.shape != weights.shape
+    ):
+        return False
+    if not np.all((shares >= 1e-6) & (shares <= 1)):
         return False
     longest = np.square(model.centers.read()).sum(axis=1).max(initial=0.0)
-    with np.errstate(over="ignore"):
-        factors = (weights**model.view_exponent / np.maximum(shares, 1e-12)).sum()
-    return bool(0 < factors < math.inf and model.heat_time * longest <= MOST_EXPONENT)
+    return bool(model.heat_time * longest <= MOST_EXPONENT)

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedhk._typing import FloatArray
 from fedhk.data.scaling import Reference
-from fedhk.errors import MessageError
+from fedhk.errors import MessageError, Rule
 from fedhk.federation.board import Board, Entry
 from fedhk.federation.entries import Minimisation, Population, References, Schema
 from fedhk.federation.phases.base import SumPhase
@@ -22,6 +22,16 @@ from fedhk.privacy.sensitivity import Neighbours, sum_sensitivity
 from fedhk.starts.candidates import candidate_rows
 from fedhk.starts.cells import MOST_FEATURES, Grid, leading_grid, read_second_moments, second_moments, sketch
 from fedhk.starts.settings import Settings
+
+# Between these a server may choose the length to which rows are cut; model units are near 1.
+LEAST_RADIUS, MOST_RADIUS = 1e-9, 1e9
+
+# Cells that a site counts at most, and numbers of a grid that it works with.
+MOST_CELLS, LEAST_UNIT, MOST_UNIT = 2**20, 1e-60, 1e60
+
+# What a site says, the same text for every request that breaks the rule.
+UNCUT = Rule("second moments of rows that are not cut, which a row can change without bound")
+NO_GRID = Rule("a grid that rows cannot be counted on")
 
 # Of a feature's variance in one view, how far from the mean over features noise may make it.
 MOST_RATIO = 4.0
@@ -67,9 +77,9 @@ class Directions(SumPhase[DirectionsRequest]):
         return second_moments(rows, sketch(sum(rows.widths), request.seed), request.radius)
 
     @staticmethod
-    def sensitivity(request: DirectionsRequest, neighbours: Neighbours) -> float:
-        if not 0 < request.radius < math.inf:
-            raise MessageError("second moments of rows that are not cut, which a row can change without bound")
+    def sensitivity(request: DirectionsRequest, size: int, neighbours: Neighbours) -> float:  # noqa: ARG004
+        if not LEAST_RADIUS <= request.radius <= MOST_RADIUS:
+            raise MessageError(UNCUT)
         # r^2, r y and y y^T are at most r^2 long each. Another row z leaves the first; with c = y.z / r^2 the others
         # move by at most sqrt(2 - 2 c + 2 - 2 c^2) r^2, which is largest at c = -1/2
         return float(request.radius**2 * np.sqrt(3.0 if neighbours == "add-remove" else 4.5))
@@ -135,10 +145,11 @@ class Cells(SumPhase[CellsRequest]):
 
     @staticmethod
     def vector(site: Site, request: CellsRequest) -> FloatArray:
+        _check_grid(request.grid)
         return request.grid.counts(site.rows())
 
     @staticmethod
-    def sensitivity(request: CellsRequest, neighbours: Neighbours) -> float:  # noqa: ARG004
+    def sensitivity(request: CellsRequest, size: int, neighbours: Neighbours) -> float:  # noqa: ARG004
         return sum_sensitivity(1.0, neighbours, nonnegative=True)
 
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:
@@ -147,3 +158,16 @@ class Cells(SumPhase[CellsRequest]):
         rows = candidate_rows([candidates], references, board.get(Schema).names)
         start = self.settings.start(rows, np.random.RandomState(self.seed), self.workers)
         return board.put(Minimisation(Progress(start)))
+
+
+def _check_grid(grid: Grid) -> None:
+    """Refuse a grid with more cells than a site counts, or on which rows have no place."""
+    d, q = grid.axes.shape if grid.axes.ndim == 2 else (-1, -1)
+    shapes = grid.mean.shape == (d,) and grid.deviations.shape == (q,) and q >= 1 and grid.bins >= 1
+    if not shapes or q * math.log2(max(grid.bins, 1)) > math.log2(MOST_CELLS):
+        raise MessageError(NO_GRID)
+    numbers = np.concatenate([grid.mean, grid.axes.ravel()])
+    if not np.all(np.abs(numbers) <= MOST_UNIT) or not np.all(
+        (grid.deviations >= LEAST_UNIT) & (grid.deviations <= MOST_UNIT)
+    ):
+        raise MessageError(NO_GRID)

@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from fedhk._files import read_toml
-from fedhk.errors import DataError, MessageError
+from fedhk.errors import DataError, MessageError, Rule
 from fedhk.federation.entries import Terms
 from fedhk.privacy.accounting import epsilon_of
 from fedhk.privacy.identity import load_identity
 from fedhk.privacy.ledger import Ledger
 from fedhk.privacy.mechanism import DifferentialPrivacy
 from fedhk.privacy.secure_site import SecureSite
+from fedhk.privacy.sensitivity import Neighbours
+
+LOG = logging.getLogger("fedhk.site")
+
+# What a site says, the same text for every run that breaks the rule; its log has the numbers.
+MASKED_ONLY = Rule("this site gives masked sums only; the run must use secure=True")
+NOISE_ONLY = Rule("this site gives sums with noise only; the run must have a privacy budget")
+WEAKER_DELTA = Rule("the run's delta is larger than this site allows")
+OTHER_NEIGHBOURS = Rule("the run's neighbours protect less than this site demands: use neighbours='replace'")
+OTHER_BOUNDS = Rule("the run's bounds are not those that this site agreed to")
+TOO_MANY_ROUNDS = Rule("the run's budget is for more rounds than this site allows")
+FEW_COLLUDERS = Rule("the run allows for fewer colluding sites than this site demands")
+UNKNOWN_SHARERS = Rule(
+    "this site knows no keys of the other sites, so it adds all of the noise itself: the run must use "
+    "secure=SecureSummation(shared_noise=False), or the site's operator lists keys under [known]"
+)
+OVER_BUDGET = Rule("the run's budget, with what was spent before, is above what this site allows")
+OTHER_PHASE = Rule("this site takes no part in such an exchange")
 
 
 @dataclass(frozen=True)
@@ -26,7 +45,15 @@ class Policy:
     epsilon : float or None
         Most that all runs together may spend of privacy, from the site's ledger on. None lets runs without noise in.
     delta : float
-        At which `epsilon` is meant.
+        At which `epsilon` is meant, and the largest that a run may have. Below 1 over the number of rows.
+    neighbours : {"replace", "add-remove"}
+        For which neighbours `epsilon` is meant. With "replace", runs for "add-remove" are refused.
+    bounds : pair, list of pairs, or None
+        The bounds that a run with noise must have; None accepts any: they size no noise.
+    rounds : int
+        Most noisy rounds that a run may have.
+    colluders : int
+        Fewest sites that a run must suppose to tell the server their noise.
     secure : bool
         Whether only masked sums may leave.
     threshold : int
@@ -35,47 +62,87 @@ class Policy:
         File with the site's long-term key, which signs its masks.
     known : dict of str to str
         Public long-term keys of the other sites, in hexadecimal; where there are some, nobody else may take part.
+    least_rows : int
+        Fewest rows behind anything that leaves in the open: a column with fewer values is read as empty, and a group of
+        fewer rows is not sent.
+    phases : list of str
+        Exchanges beyond those of FedHK itself in which the site takes part.
     """
 
     epsilon: float | None = None
     delta: float = 1e-6
+    neighbours: Neighbours = "replace"
+    bounds: Any = None
+    rounds: int = 100
+    colluders: int = 0
     secure: bool = False
     threshold: int = 2
     identity: str | None = None
     known: dict[str, str] = field(default_factory=dict)
+    least_rows: int = 5
+    phases: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.epsilon is not None and not (_is_number(self.epsilon) and 0 < self.epsilon < math.inf):
             raise DataError(f"policy: epsilon={self.epsilon!r} must be a finite number above 0.")
         if not (_is_number(self.delta) and 0 < self.delta < 1):
             raise DataError(f"policy: delta={self.delta!r} must be between 0 and 1.")
+        if self.neighbours not in get_args(Neighbours):
+            raise DataError(f"policy: neighbours={self.neighbours!r} must be one of {get_args(Neighbours)}.")
         if type(self.secure) is not bool:
             raise DataError(f"policy: secure={self.secure!r} must be true or false.")
-        if type(self.threshold) is not int or self.threshold < 2:
-            raise DataError(f"policy: threshold={self.threshold!r} must be a whole number from 2 on.")
-        for site, key in self.known.items() if isinstance(self.known, dict) else [("", "")]:
-            if not isinstance(key, str) or len(key) != 64 or not set(key) <= set("0123456789abcdef"):
-                raise DataError(f"policy: known[{site!r}] must be a public key of 64 hexadecimal digits.")
+        for name, least in (("threshold", 2), ("rounds", 1), ("colluders", 0), ("least_rows", 1)):
+            value = getattr(self, name)
+            if type(value) is not int or value < least:
+                raise DataError(f"policy: {name}={value!r} must be a whole number from {least} on.")
+        _check_keys(self.known)
+        if not isinstance(self.phases, list | tuple) or not all(isinstance(name, str) for name in self.phases):
+            raise DataError(f"policy: phases={self.phases!r} must be a list of names.")
+        object.__setattr__(self, "bounds", _read_bounds(self.bounds))
 
-    def check(self, terms: Terms) -> None:
-        """Refuse a run that asks for less protection than this site demands."""
+    @property
+    def is_sealed(self) -> bool:
+        """Whether nothing leaves in the open."""
+        return self.secure or self.epsilon is not None
+
+    def check(self, terms: Terms, privacy: DifferentialPrivacy | None) -> None:
+        """Refuse a run that asks for less protection than this site demands; `privacy` is the budget of the terms."""
         if self.secure and not terms.secure:
-            raise MessageError("this site gives masked sums only; the run must use secure=True")
-        if self.epsilon is not None and terms.privacy is None:
-            raise MessageError("this site gives sums with noise only; the run must have a privacy budget")
+            raise MessageError(MASKED_ONLY)
+        if privacy is None:
+            if self.epsilon is not None:
+                raise MessageError(NOISE_ONLY)
+            return
+        for broken, rule in (
+            (self.epsilon is not None and privacy.delta > self.delta, WEAKER_DELTA),
+            (self.neighbours == "replace" and privacy.neighbours != "replace", OTHER_NEIGHBOURS),
+            (self.bounds is not None and privacy.bounds != self.bounds, OTHER_BOUNDS),
+            (privacy.rounds > self.rounds, TOO_MANY_ROUNDS),
+            (terms.secure and privacy.colluders < self.colluders, FEW_COLLUDERS),
+            (terms.secure and terms.shared_noise and not self.known, UNKNOWN_SHARERS),
+        ):
+            if broken:
+                raise MessageError(rule)
+
+    def check_phase(self, phase: type) -> None:
+        """Refuse a phase that is neither of FedHK itself nor named in this policy."""
+        if not phase.__module__.startswith("fedhk.") and getattr(phase, "name", "") not in self.phases:
+            raise MessageError(OTHER_PHASE)
 
     def check_budget(self, privacy: DifferentialPrivacy, ledger: Ledger, run: str) -> None:
         """Refuse a run whose budget, with what other runs have spent, is above what this site allows."""
         if self.epsilon is None:
             return
-        before = sum(release.multiplier**-2 for release in ledger.releases() if release.run != run)
+        others = [release for release in ledger.releases() if release.run != run]
+        before = sum(release.multiplier_for(self.neighbours) ** -2 for release in others)
         total = epsilon_of(self.delta, math.sqrt(before + privacy.budget))
         if total > self.epsilon * (1 + 1e-6):
-            spent = epsilon_of(self.delta, math.sqrt(before)) if before else 0.0
-            raise MessageError(
-                f"the run's epsilon={privacy.epsilon:g} would bring this site to {total:.3g} of the {self.epsilon:g} "
-                f"that it allows at delta={self.delta:g}; {spent:.3g} is spent already"
+            LOG.warning(
+                "the run's epsilon=%g would bring site %r to %.3g of the %g that it allows at delta=%g; %.3g is spent",
+                *(privacy.epsilon, ledger.site, total, self.epsilon, self.delta),
+                epsilon_of(self.delta, math.sqrt(before)) if before else 0.0,
             )
+            raise MessageError(OVER_BUDGET)
 
     def make_secure_site(self, name: str) -> SecureSite:
         """Make the site's part in masked sums, with its long-term key and those of others."""
@@ -96,6 +163,20 @@ def read_policy(path: Path) -> Policy:
     if isinstance(content.get("identity"), str):
         content["identity"] = str(path.parent / content["identity"])
     return Policy(**content)
+
+
+def _read_bounds(bounds: Any) -> Any:
+    """Bounds as a run has them, so that the two can be compared; None stays."""
+    try:
+        return None if bounds is None else DifferentialPrivacy(1.0, 0.5, bounds).bounds
+    except (TypeError, ValueError) as error:
+        raise DataError(f"policy: {error}") from error
+
+
+def _check_keys(known: Any) -> None:
+    for site, key in known.items() if isinstance(known, dict) else [("", "")]:
+        if not isinstance(key, str) or len(key) != 64 or not set(key) <= set("0123456789abcdef"):
+            raise DataError(f"policy: known[{site!r}] must be a public key of 64 hexadecimal digits.")
 
 
 def _is_number(value: Any) -> bool:

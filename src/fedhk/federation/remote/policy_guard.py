@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import scipy.sparse as sp
+
 from fedhk.data.views import Views
-from fedhk.errors import MessageError
+from fedhk.errors import MessageError, Rule
 from fedhk.federation.board import Board, Shared
 from fedhk.federation.entries import Terms
 from fedhk.federation.gate import SEALED, Guard, SiteEnd
+from fedhk.federation.phases.base import phase_named
+from fedhk.federation.phases.together import AND
 from fedhk.federation.remote.greet import Greeting
 from fedhk.federation.remote.policy import Policy
 from fedhk.federation.sealed import SealedGuard, SiteNoise
+from fedhk.federation.sealed.guard import NO_TERMS, OTHER_TERMS
 from fedhk.federation.site import Site
 from fedhk.privacy.ledger import Ledger
 from fedhk.privacy.mechanism import DifferentialPrivacy
+
+LOG = logging.getLogger("fedhk.site")
+
+# What a site says, the same text for every message that breaks the rule.
+BAD_BUDGET = Rule("the run's privacy budget cannot be used")
+FEW_ROWS = Rule("this site has too few rows for a run in the open; it takes part with masks or noise")
 
 
 class PolicyGuard(Guard):
@@ -54,16 +67,19 @@ class PolicyGuard(Guard):
         if isinstance(request, Greeting):
             site.views = self._read_views(None)
             return
+        for name in self._kind.removeprefix(SEALED).split(AND):
+            self._policy.check_phase(phase_named(name))
         terms = enter_run(site, entries)
-        self._policy.check(terms)
         privacy = read_budget(terms)
+        self._policy.check(terms, privacy)
         self._chosen = self._choose_guard(site.name, terms, privacy)
         self._chosen.phase(self._kind)
         self._chosen.admit(site, request, entries)
-        site.views = self._read_views(terms)
-        n_rows = site.views.n_rows
-        if privacy is not None and n_rows and privacy.delta >= 1.0 / n_rows:
-            raise MessageError(f"delta={privacy.delta:g} is not below 1 over the number of its rows")
+        site.views, site.least_rows = self._read_views(terms), self._policy.least_rows
+        if privacy is None and not terms.secure:
+            site.views = hide_small_columns(site.views, self._policy.least_rows)
+        elif privacy is not None and site.views.n_rows * privacy.delta >= 1:  # said here only: it tells how many rows
+            LOG.warning("delta=%g of the run is not below 1 over the rows of site %r", privacy.delta, site.name)
 
     def _choose_guard(self, site: str, terms: Terms, privacy: DifferentialPrivacy | None) -> Guard:
         """The guard for runs on these terms."""
@@ -97,12 +113,12 @@ def enter_run(site: Site, entries: Sequence[Shared]) -> Terms:
     new = next((entry for entry in entries if isinstance(entry, Terms)), None)
     if new is None:
         if known is None:
-            raise MessageError("asked before the terms of the run were published")
+            raise MessageError(NO_TERMS)
         return known
     if known is None or known.run != new.run:
         site.board, site.memory = Board(), Board()
-    elif (known.privacy, known.secure) != (new.privacy, new.secure):
-        raise MessageError("the terms of the run have changed; a run with others needs a new name")
+    elif replace(known, columns={}) != replace(new, columns={}):
+        raise MessageError(OTHER_TERMS)
     return new
 
 
@@ -113,4 +129,19 @@ def read_budget(terms: Terms) -> DifferentialPrivacy | None:
     try:
         return DifferentialPrivacy(**terms.privacy)
     except (TypeError, ValueError) as error:
-        raise MessageError(f"the run's privacy budget cannot be used: {str(error)[:200]}") from error
+        LOG.warning("the run's privacy budget cannot be used: %s", error)
+        raise MessageError(BAD_BUDGET) from error
+
+
+def hide_small_columns(views: Views, least: int) -> Views:
+    """Views in which a column with fewer than `least` values has none: sums over so few rows tell the rows."""
+    if 0 < views.n_rows < least:
+        raise MessageError(FEW_ROWS)
+    tables = list(views.tables)
+    for view, table in enumerate(tables):
+        if table is None or sp.issparse(table) or not views.missing[view]:
+            continue
+        few = (~np.isnan(table)).sum(axis=0) < least
+        if few.any():
+            tables[view] = np.where(few, np.nan, table).astype(table.dtype)
+    return replace(views, tables=tuple(tables))

@@ -2,7 +2,8 @@
 
 Every message may meet a new process. It reads what the site has kept, passes the message through the gate, keeps what
 follows, and only then answers. The same request again gets the same answer. What goes wrong is logged here in full;
-the coordinator gets a reason without paths, rows or the text of exceptions.
+the coordinator gets a reason without paths, rows or the text of exceptions. Where the site's policy asks for noise or
+masks, that reason is one of few texts that are always the same (`Rule`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import logging
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
+from itertools import count
 from pathlib import Path
 from urllib.parse import quote
 
@@ -20,10 +22,10 @@ from fedhk._files import locked
 from fedhk.data.folders import SiteData, read_site
 from fedhk.data.named import named_views
 from fedhk.data.views import Views, check_views
-from fedhk.errors import DataError, FedHKError, MessageError
+from fedhk.errors import DataError, MessageError, Rule
 from fedhk.federation.board import Board
 from fedhk.federation.entries import Terms
-from fedhk.federation.gate import answer_message
+from fedhk.federation.gate import MalformedError, answer_message
 from fedhk.federation.messages import MAX_BYTES, MAX_NAME, Message, decode, encode
 from fedhk.federation.phases import load_phases
 from fedhk.federation.phases.deliver import Outcome
@@ -37,10 +39,12 @@ from fedhk.federation.stored import pack_entries, read_file, unpack_board, write
 LOG = logging.getLogger("fedhk.site")
 
 STATE, LOCK, LEDGER, RESULTS = "site.fedhk", "lock", "ledger.jsonl", "run"
-KIND, REFUSAL = "site", "refusal"
+KIND, REFUSAL, RUN_NAME = "site", "refusal", "run.txt"
 
 # What a coordinator gets to know of an error that is not meant for it.
-SANITISED = "{kind} at the site; its log says more"
+MALFORMED = Rule("the message is not well formed")
+UNANSWERED = Rule("the site cannot answer this; its log says more")
+NO_DATA = Rule("it has no data folder, or it is not where its node-config says")
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,11 +118,16 @@ class RemoteSite:
                 return self._answer_in_run(request, sha256(payload).hexdigest())
         except MessageError as error:
             LOG.warning("site %r refuses: %s", self.name, error.reason)
-            return refusal(self.name, exchange, error.reason)
-        except Exception as error:  # whatever it is, its text stays here
+            return refusal(self.name, exchange, self._sayable(error))
+        except Exception:  # whatever it is, its text and its kind stay here
             LOG.exception("site %r cannot answer", self.name)
-            kind = type(error).__name__ if isinstance(error, FedHKError | MemoryError | OSError) else "an error"
-            return refusal(self.name, exchange, SANITISED.format(kind=kind))
+            return refusal(self.name, exchange, UNANSWERED)
+
+    def _sayable(self, error: MessageError) -> str:
+        """What the coordinator gets to know of a refusal: all where sums leave in the open anyway, else a rule."""
+        if not self.policy.is_sealed or isinstance(error.reason, Rule):
+            return error.reason
+        return MALFORMED if isinstance(error, MalformedError) else UNANSWERED
 
     def _answer_in_run(self, request: Message, asked: str) -> bytes:
         """Answer a message of a run, and keep what follows before the answer leaves."""
@@ -127,8 +136,10 @@ class RemoteSite:
             return stored.reply
         site, reply = self._pass(request, Site(self.name, NO_VIEWS, board, memory, self.workers))
         for made in site.memory.find(Outcome):
-            ids = self._read_data(site.board.get(Terms)).ids
-            write_outcome(self.folder / RESULTS, site, made.outcome, ids, self.write_model)
+            terms = site.board.get(Terms)
+            results = keep_earlier(self.folder / RESULTS, terms.run)
+            write_outcome(results, site, made.outcome, self._read_data(terms).ids, self.write_model)
+            (results / RUN_NAME).write_text(terms.run, "utf-8")
         boards = (pack_entries(part.entries.values(), self.name) for part in (site.board, site.memory))
         write_file(self.folder / STATE, SiteFile(asked, reply, *boards), KIND, self.name)
         return reply
@@ -163,7 +174,7 @@ class RemoteSite:
     def _read_data(self, terms: Terms | None) -> SiteData:
         if not self.data.is_dir():
             LOG.error("site %r: the data folder %s is not there", self.name, self.data)
-            raise MessageError("it has no data folder, or it is not where its node-config says", self.name)
+            raise MessageError(NO_DATA, self.name)
         if terms is None or self._own_data.columns == terms.columns:
             return self._own_data
         return read_site(self.data, terms.columns)
@@ -175,6 +186,15 @@ class RemoteSite:
 
 NO_VIEWS = Views((), (), 0, np.dtype(np.float64), (), ())
 """The rows of a site before the gate has let a message pass."""
+
+
+def keep_earlier(results: Path, run: str) -> Path:
+    """Move the results of another run to the first free name (run-1, run-2, ...), so that no run takes them away."""
+    name = results / RUN_NAME
+    if results.exists() and (not name.is_file() or name.read_text("utf-8") != run):
+        free = next(path for n in count(1) if not (path := results.with_name(f"{results.name}-{n}")).exists())
+        results.rename(free)
+    return results
 
 
 def check_name(name: str) -> None:

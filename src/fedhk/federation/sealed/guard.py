@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedhk.errors import MessageError
+from fedhk.errors import MessageError, Rule
 from fedhk.federation.board import RowEntry, Shared
 from fedhk.federation.entries import Terms
 from fedhk.federation.gate import SEALED, Guard, SiteEnd
@@ -21,6 +21,14 @@ from fedhk.privacy.secure_sum import InputRequest
 
 # What a site with noise or masks answers in the open: which views it has, and that its own model is made.
 OPEN_PHASES = ("schema", "deliver")
+
+# What a site says, the same text for every message that breaks the rule.
+SEALED_ONLY = Rule("the server asks for what this site only gives with noise or masks")
+NO_TERMS = Rule("asked before the terms of the run were published")
+SUMS_ONLY = Rule("the server asks for what is no sum, this site gives sums only")
+OTHER_TERMS = Rule("the terms of the run have changed; a run with others needs a new name")
+MAPPED_ROWS = Rule("what a row can change is bounded for rows as they are, not for rows that are mapped")
+OTHER_RUN = Rule("the server speaks of another run than the one that this site takes part in")
 
 
 @dataclass(frozen=True)
@@ -41,6 +49,9 @@ class SealedEnd:
     def answer(self, site: Site, request: tuple[Header, Any]) -> Reply:
         """A site's part of one sum, or of the agreement on masks for it."""
         header, inner = request
+        again = self.masks.repeat(site, header.masks)
+        if again is not None:
+            return again
         numbers = None
         if header.masks is None or isinstance(header.masks, InputRequest):
             if inner is None:
@@ -68,29 +79,28 @@ class SealedGuard(Guard):
         if kind in OPEN_PHASES:
             return phase_named(kind)
         if not kind.startswith(SEALED):
-            raise MessageError("the server asks for what this site only gives with noise or masks")
+            raise MessageError(SEALED_ONLY)
         phase = phase_named(kind.removeprefix(SEALED))
         if not issubclass(phase, SumPhase):
-            raise MessageError("the server asks for what is no sum, this site gives sums only")
+            raise MessageError(SUMS_ONLY)
         masks = SiteMasks() if self.masks is None else MaskedSite(self.masks)
         return SealedEnd(phase, self.noise or SiteRounding(), masks)
 
     def admit(self, site: Site, request: Any, entries: Sequence[Shared]) -> None:
         known = [*site.board.find(Terms), *(entry for entry in entries if isinstance(entry, Terms))]
         if not known:
-            raise MessageError("asked before it was told of the run; send the run's terms first")
+            raise MessageError(NO_TERMS)
         for terms in known:
             self._check_terms(terms, known[0])
         if self.noise is not None and any(isinstance(entry, RowEntry) for entry in entries):
-            raise MessageError("what a row can change is bounded for rows as they are, not for rows that are mapped")
+            raise MessageError(MAPPED_ROWS)
         if isinstance(request, DeliverRequest) and request.report:
-            raise MessageError("the server asks for what this site only gives with noise or masks")
+            raise MessageError(SEALED_ONLY)
 
     def _check_terms(self, terms: Terms, first: Terms) -> None:
         """Refuse another run, whose budget would be its own, and terms that are not those of the site."""
         if not terms.run or terms.run != first.run:
-            other = f", this site takes part in {first.run!r} and no other" if first.run else ""
-            raise MessageError(f"the server speaks of run {terms.run[:50]!r}{other}")
+            raise MessageError(OTHER_RUN)
         own: Any = None if self.noise is None else self.noise.privacy.describe()
         if (terms.privacy, terms.secure) != (own, self.masks is not None):
-            raise MessageError("the terms of the run have changed; a run with others needs a new name")
+            raise MessageError(OTHER_TERMS)

@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedhk.errors import MessageError, QuorumError
 from fedhk.federation.board import Board, Entry, Passing
-from fedhk.federation.entries import Members
+from fedhk.federation.entries import Members, Terms
 from fedhk.federation.sealed.messages import Numbers, Reply, Total, most_of_site
 from fedhk.federation.site import Site
 from fedhk.federation.table import check_shape
-from fedhk.privacy.mechanism import SecureSummation
+from fedhk.privacy.mechanism import DifferentialPrivacy, SecureSummation
 from fedhk.privacy.secure_server import (
     SecureServer,
     begin_sum,
@@ -115,7 +115,8 @@ class MaskedSums(OpenSums):
         board = board.put(MaskSession(server))
         if server.total is None:
             return board, None
-        return board, Total(server.total, sorted(server.survivors), server.terms.threshold)
+        sharers = server.terms.threshold if self.masks.shared_noise else 0
+        return board, Total(server.total, sorted(server.survivors), sharers)
 
     def is_at_risk(self, board: Board) -> bool:
         return board.get(MaskSession).server.step in ("input", "unmask")
@@ -132,26 +133,40 @@ class MaskMemory(Entry):
 class SiteMasks:
     """A site's way to send numbers: here in the open."""
 
+    keeps_numbers: ClassVar[bool] = True
+    """Whether numbers are kept, to be sent again: in the open they have all their noise."""
+
+    def repeat(self, site: Site, asked: MaskRequest | None) -> Reply | None:  # noqa: ARG002
+        """The same answer, where the same question was the last one that was answered."""
+        return None
+
     def answer(self, site: Site, asked: MaskRequest | None, numbers: NDArray[np.int64] | None) -> Reply:  # noqa: ARG002
         """What leaves the site."""
         if asked is not None or numbers is None:
             raise MessageError("the server asks for masked sums, this site was not set up for them")
         return Numbers.of(numbers)
 
-    def may_repeat(self, site: Site, asked: MaskRequest | None, numbers: NDArray[np.int64]) -> bool:  # noqa: ARG002
-        """Whether numbers that were released already may go out again."""
-        return True
-
-    def noise_share(self, site: Site, colluders: int) -> float:  # noqa: ARG002
+    def noise_share(self, site: Site, privacy: DifferentialPrivacy) -> float:  # noqa: ARG002
         """The part of the noise that this site adds."""
         return 1.0
 
 
 @dataclass(frozen=True)
 class MaskedSite(SiteMasks):
-    """Numbers leave the site under masks only."""
+    """Numbers leave the site under masks only. They have a part of the noise, so no file keeps them without masks.
+
+    Parameters
+    ----------
+    secure : SecureSite
+        The site's part in masked sums.
+    """
+
+    keeps_numbers: ClassVar[bool] = False
 
     secure: SecureSite
+
+    def repeat(self, site: Site, asked: MaskRequest | None) -> Reply | None:
+        return None if asked is None else self._restore(site).repeat(asked)
 
     def answer(self, site: Site, asked: MaskRequest | None, numbers: NDArray[np.int64] | None) -> Reply:
         if asked is None:
@@ -161,19 +176,16 @@ class MaskedSite(SiteMasks):
             site.keep(MaskMemory(after.session))
         return reply
 
-    def may_repeat(self, site: Site, asked: MaskRequest | None, numbers: NDArray[np.int64]) -> bool:
-        return asked is not None and self._restore(site).has_answered(asked, numbers)
-
-    def noise_share(self, site: Site, colluders: int) -> float:
+    def noise_share(self, site: Site, privacy: DifferentialPrivacy) -> float:
         """A share such that as many sites as a sum needs, without those that collude, add the whole noise."""
+        if not site.board.get(Terms).shared_noise:
+            return 1.0
         session = self._restore(site).session
         if session is None:
             raise MessageError("asked for a masked sum before masks were agreed on")
-        honest = session.terms.threshold - colluders
+        honest = session.terms.threshold - privacy.colluders
         if honest < 1:
-            raise MessageError(
-                f"colluders={colluders} leave no honest site among the {session.terms.threshold} that a sum needs"
-            )
+            raise MessageError("the colluders of the budget leave no honest site among those that a sum needs")
         return 1.0 / math.sqrt(honest)
 
     def _restore(self, site: Site) -> SecureSite:

@@ -79,11 +79,11 @@ class SumCount(Entry):
 
 @dataclass(frozen=True, eq=False)
 class Total:
-    """A sum over sites, whose numbers are in it, and how many of these must answer under masks; 0 in the open."""
+    """A sum over sites, whose numbers are in it, and how many sites make up one noise; 0 where each adds all of it."""
 
     numbers: NDArray[np.int64]
     sites: Sequence[str]
-    threshold: int
+    sharers: int
 
 
 def most_of_site(n_sites: int) -> int:

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fedhk._typing import FloatArray
 from fedhk.data.scaling import Reference
-from fedhk.errors import MessageError
+from fedhk.data.views import Views
+from fedhk.errors import MessageError, Rule
 from fedhk.federation.board import Board, Entry
 from fedhk.federation.entries import Members, Population, References, Terms
 from fedhk.federation.phases.base import SumPhase
 from fedhk.federation.sealed.masks import SiteMasks
 from fedhk.federation.sealed.messages import ExactSum, Header, NoisySum, SumCount, Total, most_of_site
 from fedhk.federation.site import Site
+from fedhk.model.rows import plain_is_exact
 from fedhk.privacy.accounting import spent
-from fedhk.privacy.fixed_point import from_grid, to_grid
-from fedhk.privacy.ledger import Ledger
+from fedhk.privacy.fixed_point import LARGEST, from_grid, to_grid
+from fedhk.privacy.ledger import Ledger, LedgerError
 from fedhk.privacy.mechanism import DifferentialPrivacy
 from fedhk.privacy.noise import discrete_gaussian
 from fedhk.privacy.sensitivity import grid_sensitivity
+
+LOG = logging.getLogger("fedhk.site")
 
 # Steps of the grid in what one row can change: fine enough that rounding adds nothing to the noise.
 STEPS = 2.0**16
@@ -33,6 +39,19 @@ ROUNDING = 1e-6
 
 # What one row may add to a number of a sum, on average over rows, before the grid overflows.
 ROOM_PER_ROW = 1024.0
+
+# Cells of rows, and numbers of a server that bring rows to model units, are held between these, so that no row, however
+# far out, makes a sum infinite or undefined: 1e60 over 1e-60, squared and summed over features, is a double.
+LEAST_UNIT, MOST_UNIT = 1e-60, 1e60
+
+# What a site says, the same text for every request that breaks the rule.
+WITH_NOISE = Rule("the server asks for sums with noise, this site was not set up for them")
+WITHOUT_NOISE = Rule("the server asks for sums without noise, this site gives none")
+UNBOUNDED_SCALES = Rule("scales with which a row could say more than the noise is sized for")
+UNBOUNDED_SUM = Rule("the server asks for a sum that a row can change without bound")
+SPENT = Rule("numbers that were released already are not sent again: they are not kept, or masks have changed")
+NO_BUDGET = Rule("the privacy budget of the run does not allow another release")
+OTHER_ROUNDS = Rule("the server speaks of more rounds than the budget of the run is for, or of none")
 
 
 @dataclass(frozen=True)
@@ -78,9 +97,9 @@ class Noise(Exact):
         return NoisySum(board.get(SumCount).number, self.rounds)
 
     def read(self, phase: SumPhase[Any], board: Board, total: Total) -> tuple[FloatArray, float]:
-        sensitivity = phase.sensitivity(phase.request(board), self.privacy.neighbours)
+        sensitivity = phase.sensitivity(phase.request(board), total.numbers.size, self.privacy.neighbours)
         step = noise_step(sensitivity)
-        parts = len(total.sites) / max(total.threshold - self.privacy.colluders, 1)
+        parts = len(total.sites) / max(total.sharers - self.privacy.colluders, 1)
         sigma = self.multiplier(phase) * grid_sensitivity(sensitivity, step, total.numbers.size) * math.sqrt(parts)
         return from_grid(total.numbers, step), step * sigma
 
@@ -125,6 +144,31 @@ def noise_step(sensitivity: float) -> float:
     return float(2.0 ** math.floor(math.log2(sensitivity / STEPS)))
 
 
+def collect_vector(site: Site, phase: type[SumPhase[Any]], request: Any) -> FloatArray:
+    """The site's part of a sum: always finite, always of the length that the request alone implies.
+
+    What is wrong with a request is found on the site without its rows. What its rows then make impossible is left out
+    and logged here, so that whether a site answers tells nothing of them.
+    """
+    none = np.zeros_like(phase.vector(_without_rows(site), request))
+    try:
+        with np.errstate(all="ignore"):
+            vector = phase.vector(site, request)
+    except Exception:
+        LOG.exception("site %r adds nothing to the sum of phase %r: its rows do not fit", site.name, phase.name)
+        return none
+    if vector.shape != none.shape:
+        LOG.error("site %r adds nothing to the sum of phase %r: wrong length", site.name, phase.name)
+        return none
+    return np.nan_to_num(vector, nan=0.0, posinf=0.0, neginf=0.0)
+
+
+def round_to_grid(vector: FloatArray, step: float) -> NDArray[np.int64]:
+    """Whole multiples of a step; what is too large for the grid is cut, which never moves neighbours apart."""
+    most = step * (LARGEST // 4)
+    return to_grid(np.clip(vector, -most, most), step)
+
+
 @dataclass(frozen=True)
 class SiteRounding:
     """A site's way to make whole numbers of a vector: here without noise."""
@@ -138,9 +182,9 @@ class SiteRounding:
         masks: SiteMasks,  # noqa: ARG002
     ) -> NDArray[np.int64]:
         """The numbers that leave the site, before masks."""
-        if not isinstance(header.noise, ExactSum) or not 0 < header.noise.step < math.inf:
-            raise MessageError("the server asks for sums with noise, this site was not set up for them")
-        return to_grid(phase.vector(site, request), header.noise.step)
+        if not isinstance(header.noise, ExactSum) or not LEAST_UNIT < header.noise.step < MOST_UNIT:
+            raise MessageError(WITH_NOISE)
+        return round_to_grid(collect_vector(site, phase, request), header.noise.step)
 
 
 @dataclass(frozen=True)
@@ -163,57 +207,85 @@ class SiteNoise(SiteRounding):
     ) -> NDArray[np.int64]:
         asked = header.noise
         if not isinstance(asked, NoisySum):
-            raise MessageError("the server asks for sums without noise, this site gives none")
+            raise MessageError(WITHOUT_NOISE)
         run = site.board.get(Terms).run
-        known = self.ledger.payload(run, asked.number)
+        known = self._sent_before(run, asked.number)
         if known is not None:
-            numbers = np.frombuffer(known, np.int64)
-            if not masks.may_repeat(site, header.masks, numbers):
-                raise MessageError("asked to put numbers that were released already under another mask")
-            return numbers
-        if not all(_is_bounded(reference) for entry in site.board.find(References) for reference in entry.references):
-            raise MessageError("scales with which a row could say more than the noise is sized for")
-        multiplier = self._multiplier(phase.name, asked.rounds, run)
-        sensitivity = phase.sensitivity(request, self.privacy.neighbours)
+            return known
+        references = [reference for entry in site.board.find(References) for reference in entry.references]
+        if not all(is_bounded(reference, site.views) for reference in references):
+            raise MessageError(UNBOUNDED_SCALES)
+        multiplier, share = self._multiplier(phase.name, asked.rounds, run), masks.noise_share(site, self.privacy)
+        size = phase.vector(_without_rows(site), request).size
+        sensitivity = phase.sensitivity(request, size, self.privacy.neighbours)
         if not 0 < sensitivity < math.inf:
-            raise MessageError("the server asks for a sum that a row can change without bound")
-        share, step = masks.noise_share(site, self.privacy.colluders), noise_step(sensitivity)
-        vector = np.nan_to_num(phase.vector(_in_double(site), request), nan=0.0, posinf=0.0, neginf=0.0)
-        numbers = to_grid(vector, step)
-        sigma = multiplier * grid_sensitivity(sensitivity, step, numbers.size) * share
-        numbers = numbers + discrete_gaussian(sigma, numbers.size)
-        payload = self.ledger.record(
+            raise MessageError(UNBOUNDED_SUM)
+        self.ledger.charge(
             run=run,
             exchange=asked.number,
             phase=phase.name,
             multiplier=multiplier,
             sensitivity=sensitivity,
-            payload=numbers.tobytes(),
+            neighbours=self.privacy.neighbours,
         )
-        return np.frombuffer(payload, np.int64)
+        site, step = replace(site, views=hold_cells(site.views)), noise_step(sensitivity)
+        numbers = round_to_grid(collect_vector(site, phase, request), step)
+        sigma = multiplier * grid_sensitivity(sensitivity, step, size) * share
+        numbers = numbers + discrete_gaussian(sigma, size)
+        if masks.keeps_numbers:
+            self.ledger.keep(run, asked.number, numbers.tobytes())
+        return numbers
+
+    def _sent_before(self, run: str, number: int) -> NDArray[np.int64] | None:
+        """The numbers of a release that was made already, to be sent again; None where there was none."""
+        try:
+            known = self.ledger.payload(run, number)
+        except LedgerError as error:
+            LOG.warning("site %r: %s", self.ledger.site, error)
+            raise MessageError(SPENT) from error
+        return None if known is None else np.frombuffer(known, np.int64)
 
     def _multiplier(self, phase: str, rounds: int, run: str) -> float:
         """The noise of a release, if the budget allows it."""
         privacy = self.privacy
         if not 1 <= rounds <= privacy.rounds:
-            allowed = f"this site's budget is for 1 to {privacy.rounds}"
-            raise MessageError(f"the server speaks of {rounds} rounds, {allowed}")
+            raise MessageError(OTHER_ROUNDS)
         multiplier = privacy.multiplier(phase, rounds)
-        spending = sum(release**-2 for release in [*self.ledger.multipliers(run), multiplier])
-        if spending > privacy.budget * (1 + ROUNDING):
-            raise MessageError(
-                f"the privacy budget of the run, epsilon={privacy.epsilon:g}, does not allow another release"
-            )
+        made = [release.multiplier for release in self.ledger.releases(run)]
+        if sum(release**-2 for release in [*made, multiplier]) > privacy.budget * (1 + ROUNDING):
+            raise MessageError(NO_BUDGET)
         return multiplier
 
 
-def _in_double(site: Site) -> Site:
-    """The site with rows in double precision: the bound on a row holds to rounding, and float32's is large."""
-    return replace(site, views=replace(site.views, dtype=np.dtype(np.float64)))
+def hold_cells(views: Views) -> Views:
+    """Rows in double precision, with no cell beyond `MOST_UNIT`: the bound on a row holds to rounding."""
+
+    def held(table: Any) -> Any:
+        cells = table.data if sp.issparse(table) else table
+        if table is None or not cells.size or not np.nanmax(np.abs(cells)) > MOST_UNIT:
+            return table
+        return table.clip(-MOST_UNIT, MOST_UNIT) if not sp.issparse(table) else _clip_sparse(table)
+
+    return replace(views, tables=tuple(map(held, views.tables)), dtype=np.dtype(np.float64))
 
 
-def _is_bounded(reference: Reference) -> bool:
-    """Whether no cell of a row counts for more than 1."""
-    numbers = np.concatenate([reference.shift, reference.low, reference.span])
-    known = reference.heat_coef in ("uniform", "minmax")
-    return bool(known and np.isfinite(numbers).all() and np.all(reference.span > 0))
+def _clip_sparse(table: Any) -> Any:
+    table = table.copy()
+    table.data = np.clip(table.data, -MOST_UNIT, MOST_UNIT)
+    return table
+
+
+def is_bounded(reference: Reference, views: Views) -> bool:
+    """Whether no cell of a row counts for more than 1, and no row makes a sum infinite or undefined."""
+    finite = np.concatenate([reference.shift, reference.low])
+    divisors = np.concatenate([reference.scale[~np.isposinf(reference.scale)], reference.span])
+    held = np.all(np.abs(finite) <= MOST_UNIT) and np.all((divisors >= LEAST_UNIT) & (divisors <= MOST_UNIT))
+    # sparse rows are not moved to the mean: centres are, and far from zero that costs digits
+    exact = plain_is_exact(reference, np.dtype(np.float64)) or not any(map(sp.issparse, views.tables))
+    return bool(held and exact and reference.heat_coef in ("uniform", "minmax"))
+
+
+def _without_rows(site: Site) -> Site:
+    views = site.views
+    tables = tuple(None if table is None else table[:0] for table in views.tables)
+    return replace(site, views=replace(views, tables=tables, n_rows=0), _cache={})

@@ -78,7 +78,8 @@ class SealedTerms:
     def protect(self, terms: Terms) -> Terms:
         """The terms of a run with what protects the answers of sites; they are published before all else."""
         privacy: Any = None if self.noise is None else self.noise.privacy.describe()
-        return replace(terms, privacy=privacy, secure=self.masks is not None)
+        shared = self.masks is None or self.masks.shared_noise
+        return replace(terms, privacy=privacy, secure=self.masks is not None, shared_noise=shared)
 
 
 @dataclass(frozen=True)
