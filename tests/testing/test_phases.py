@@ -156,7 +156,7 @@ class Loose(CountObserved):
     name = "loose"
 
     @staticmethod
-    def sensitivity(request, neighbours):
+    def sensitivity(request, size, neighbours):
         return 0.5
 
 

@@ -34,7 +34,7 @@ class TestPolicy:
         budget = DifferentialPrivacy(2.0, 1e-6, (-20, 20), rounds=2)
         wire.policies = {site: Policy(epsilon=2.5) for site in NAMES}
         fit_remote(wire, privacy=budget)
-        with pytest.raises(QuorumError, match="is spent already"):
+        with pytest.raises(QuorumError, match="with what was spent before, is above what this site allows"):
             fit_remote(wire, privacy=budget)
 
     def test_the_terms_of_a_run_cannot_change_on_the_way(self, wire):
@@ -46,12 +46,18 @@ class TestPolicy:
         answer = wire.send({4: join_run(Describe, DescribeRequest(False, False), **looser)}, 1.0)[4]
         assert "have changed" in decode(answer).values["reason"]
 
-    def test_delta_that_a_row_exceeds_is_refused_without_the_number_of_rows(self, wire):
-        request = join_run(DescribeViews, Nothing(), privacy=DifferentialPrivacy(1.0, 0.5, (-20, 20)).describe())
-        reason = decode(wire.send({4: request}, 1.0)[4]).values["reason"]
-        assert reason == "delta=0.5 is not below 1 over the number of its rows"
+    def test_a_delta_is_compared_with_the_policy_and_never_with_the_rows(self, wire, caplog):
+        def reason(delta, policy):
+            wire.policies = {"rome": policy}
+            privacy = DifferentialPrivacy(1.0, delta, (-20, 20)).describe()
+            answer = wire.send({4: join_run(DescribeViews, Nothing(), privacy=privacy)}, 1.0)[4]
+            return decode(answer).values.get("reason")
 
-    def test_long_term_keys_keep_strangers_out_of_masked_sums(self, wire, tmp_path):
+        assert reason(0.5, Policy(epsilon=1.0)) == "the run's delta is larger than this site allows"
+        assert reason(0.5, Policy()) is None
+        assert "delta=0.5 of the run is not below 1 over the rows of site 'rome'" in caplog.text
+
+    def test_long_term_keys_keep_strangers_out_of_masked_sums(self, wire, tmp_path, caplog):
         public = {}
         for site in NAMES:
             private, public[site] = make_identity()
@@ -62,8 +68,9 @@ class TestPolicy:
         stranger, _ = make_identity()
         save_identity(tmp_path / "stranger.pem", stranger)
         wire.policies["rome"] = replace(wire.policies["rome"], identity=str(tmp_path / "stranger.pem"))
-        with pytest.raises(QuorumError, match="not signed by the long-term key"):
+        with pytest.raises(QuorumError, match="cannot answer this; its log says more"):
             fit_remote(wire, secure=True, max_rounds=2)
+        assert "not signed by the long-term key" in caplog.text
 
     @pytest.mark.parametrize(
         ("text", "message"),

@@ -67,7 +67,7 @@ def ask(rows, tmp_path):
         (Policy(), Terms("a", {}, BUDGET), "only gives with noise or masks"),
         (Policy(), Terms("a", {}, None, True), "only gives with noise or masks"),
         (Policy(), Terms("a", {}, {"epsilon": 1.0}), "budget cannot be used"),
-        (Policy(epsilon=0.5), Terms("a", {}, BUDGET), "would bring this site to"),
+        (Policy(epsilon=0.5), Terms("a", {}, BUDGET), "is above what this site allows"),
     ],
 )
 def test_what_is_refused_is_refused_before_rows_are_read(ask, rows, policy, terms, reason):

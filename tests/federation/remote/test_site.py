@@ -14,7 +14,7 @@ import pytest
 
 import fedhk
 from fedhk.data.folders import write_site
-from fedhk.errors import DataError, MessageError
+from fedhk.errors import DataError, MessageError, QuorumError
 from fedhk.estimators.heat_kernel_mvc import write_site_model
 from fedhk.federation.engines.remote import RemoteSites
 from fedhk.federation.entries import Terms
@@ -25,7 +25,7 @@ from fedhk.federation.phases.describe import Describe, DescribeRequest
 from fedhk.federation.remote.greet import Greet, Greeting, check_version
 from fedhk.federation.remote.site import KIND, RemoteSite, SiteFile
 from fedhk.federation.stored import pack_bytes
-from fedhk.privacy import DifferentialPrivacy
+from fedhk.privacy import DifferentialPrivacy, SecureSummation
 from fedhk.protocols import FactorAveraging
 from remote_sites import NAMES, QUICK, fit_remote, join_run, read_boards
 
@@ -72,7 +72,9 @@ def test_gives_the_bits_of_one_process(case, wire, rows):
 
 def test_noise_and_masks_run_to_the_end_and_the_ledger_stays_at_the_site(wire):
     budget = DifferentialPrivacy(4.0, 1e-5, (-20, 20), rounds=3)
-    here = fit_remote(wire, fedhk.FedHKPerson, secure=True, privacy=budget)
+    with pytest.raises(QuorumError, match="knows no keys of the other sites, so it adds all of the noise itself"):
+        fit_remote(wire, fedhk.FedHKPerson, secure=True, privacy=budget)
+    here = fit_remote(wire, fedhk.FedHKPerson, secure=SecureSummation(shared_noise=False), privacy=budget)
     assert here.privacy_spent_[0] == pytest.approx(4.0, rel=1e-6)
     assert here.personal_objective_ == {}
     assert all((wire.state / site / "ledger.jsonl").stat().st_size > 0 for site in NAMES)
@@ -193,7 +195,7 @@ class TestRefusals:
         write_site(tmp_path / "other", tables, columns=names | {"view0": [f"{n}x" for n in names["view0"]]})
         wire.sites[4] = ("rome", tmp_path / "other")
         model = fit_remote(wire, max_rounds=2)
-        assert "DataError at the site" in model.history_[0]["refused"]["rome"]
+        assert "cannot answer this; its log says more" in model.history_[0]["refused"]["rome"]
 
     def test_no_data_folder_is_said_without_its_path(self, wire, tmp_path):
         wire.sites[4] = ("rome", tmp_path / "nowhere")
@@ -210,7 +212,7 @@ class TestRefusals:
 
         monkeypatch.setattr("fedhk.federation.remote.site.answer_message", broken)
         answer = decode(wire.send({4: join_run(Describe, DescribeRequest(False, False))}, 1.0)[4])
-        assert answer.values["reason"] == "an error at the site; its log says more"
+        assert answer.values["reason"] == "the site cannot answer this; its log says more"
         assert private in caplog.text
 
     def test_another_version_is_refused_on_both_sides(self, wire):

@@ -67,7 +67,7 @@ def ask_until_refused(site, **changes):
 def test_a_site_gives_no_more_rounds_than_its_budget_allows():
     site = make_site()
     given, reason = ask_until_refused(site)
-    assert "budget of the run, epsilon=4, does not allow another release" in reason
+    assert "budget of the run does not allow another release" in reason
     assert given == int(budget().budget * budget().multiplier("noisy round") ** 2 + 1e-6)
     assert site.ledger.spent("a-run", DELTA) <= 4.0
 
@@ -77,14 +77,14 @@ def test_a_server_that_wants_less_noise_gets_fewer_rounds():
     given, reason = ask_until_refused(site, rounds=1)
     assert "does not allow another release" in reason
     assert given == int(budget().budget * budget().multiplier("noisy round", 1) ** 2 + 1e-6)
-    assert site.ledger.multipliers() == [budget().multiplier("noisy round", 1)] * given
+    assert [release.multiplier for release in site.ledger.releases()] == [budget().multiplier("noisy round", 1)] * given
     assert site.ledger.spent("a-run", DELTA) <= 4.0
 
 
 @pytest.mark.parametrize("rounds", [0, -1, 5, 10**9])
 def test_a_number_of_rounds_that_was_not_agreed_is_refused(rounds):
     site = make_site()
-    with pytest.raises(MessageError, match=r"rounds, this site's budget is for 1 to 4"):
+    with pytest.raises(MessageError, match="more rounds than the budget of the run is for, or of none"):
         site.ask(NoisyRounds, good_round(), *SCALES, rounds=rounds)
     assert site.ledger.releases() == []
 
@@ -130,9 +130,9 @@ def test_numbers_go_under_one_mask_only_and_the_same_question_has_the_same_answe
     again = masks.ask(server, "oslo", 7)
     assert_array_equal(first.masked, again.masked)
     assert len(ledger.releases()) == 1
-    with pytest.raises(MessageError, match="released already under another mask"):
+    with pytest.raises(MessageError, match="were released already are not sent again"):
         masks.ask(begin_sum(server, 7), "oslo", 7)
-    with pytest.raises(MessageError, match="released already under another mask"):
+    with pytest.raises(MessageError, match="were released already are not sent again"):
         masks.ask(masks.agree(), "oslo", 7)
     assert len(ledger.releases()) == 1
     other = masks.ask(masks.agree(), "oslo", 8)
@@ -145,7 +145,7 @@ def test_a_threshold_that_leaves_nobody_who_adds_noise_is_refused():
     for name in masks.sites:
         masks.sites[name] = make_site(budget(colluders=3), name=name, masks=SecureSite(name))
     server = masks.agree()
-    with pytest.raises(MessageError, match="colluders=3 leave no honest site among the 3 that a sum needs"):
+    with pytest.raises(MessageError, match="colluders of the budget leave no honest site among those that a sum needs"):
         masks.ask(server, "oslo", 7)
     assert masks.sites["oslo"].ledger.releases() == []
 
@@ -156,16 +156,16 @@ def test_a_threshold_that_leaves_nobody_who_adds_noise_is_refused():
 def test_another_run_in_the_middle_of_one_is_refused():
     site = make_site()
     site.send("schema", Nothing(), Nothing)
-    with pytest.raises(MessageError, match=r"speaks of run 'another', this site takes part in 'a-run' and no other"):
+    with pytest.raises(MessageError, match="speaks of another run than the one that this site takes part in"):
         site.ask(NoisyRounds, good_round(), *SCALES, rounds=4, terms=site.terms("another"))
-    with pytest.raises(MessageError, match="speaks of run 'another'"):
+    with pytest.raises(MessageError, match="speaks of another run"):
         site.send("schema", Nothing(), Nothing, terms=site.terms("another"))
     site.ask(NoisyRounds, good_round(), *SCALES, rounds=4)
 
 
 def test_a_request_of_no_run_is_refused():
     site = make_site()
-    with pytest.raises(MessageError, match="speaks of run ''"):
+    with pytest.raises(MessageError, match="speaks of another run"):
         site.ask(NoisyRounds, good_round(), *SCALES, terms=site.terms(""))
 
 
@@ -295,6 +295,11 @@ def test_a_scale_of_weights_that_would_break_the_bound_is_refused_and_costs_noth
         {"heat_coef": "minmax", "span": np.array([1.0, -1.0])},
         {"heat_coef": "minmax", "low": np.array([0.0, np.nan])},
         {"shift": np.array([0.0, np.inf])},
+        {"shift": np.array([0.0, 1e61])},
+        {"scale": np.array([1.0, 0.0])},
+        {"scale": np.array([1.0, 1e-61])},
+        {"scale": np.array([1.0, -1.0])},
+        {"heat_coef": "minmax", "span": np.array([1.0, 1e-320])},
     ],
 )
 def test_scales_that_would_break_the_bound_are_refused_and_cost_nothing(changes):
@@ -328,7 +333,7 @@ def test_numbers_that_are_not_finite_leave_as_nothing(monkeypatch):
 def test_one_row_in_single_precision_on_a_far_centre_is_not_counted_more_than_once(monkeypatch):
     """In float32 the squared distance to a centre at 3,000 is off by about 1, and exp of it by far more."""
     vector, made = NoisyRounds.vector, []
-    monkeypatch.setattr(NoisyRounds, "vector", staticmethod(lambda *asked: made.append(vector(*asked)) or made[0]))
+    monkeypatch.setattr(NoisyRounds, "vector", staticmethod(lambda *asked: made.append(vector(*asked)) or made[-1]))
     far = np.full((1, 2), 3000.0, np.float32)
     rows = far + np.array([[0.11, 0.0]], np.float32)
     request = noisy_request(make_parameters([far.astype(float)], heat_time=5.0), "replace")
@@ -336,4 +341,4 @@ def test_one_row_in_single_precision_on_a_far_centre_is_not_counted_more_than_on
     assert site.site.views.dtype == np.float32
     site.ask(NoisyRounds, request, *SCALES, rounds=4)
     exact = np.exp(-5.0 * ((rows.astype(float) - far) ** 2).sum())
-    assert made[0][2] / request.count_scale == pytest.approx(exact, rel=1e-6)
+    assert made[-1][2] / request.count_scale == pytest.approx(exact, rel=1e-6)

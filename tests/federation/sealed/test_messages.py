@@ -13,6 +13,7 @@ from fedhk.federation.codec import unpack
 from fedhk.federation.gate import ENTRIES
 from fedhk.federation.phases.describe import ViewsReply
 from fedhk.federation.sealed import SealedGuard
+from fedhk.privacy.ledger import LedgerError
 from fedhk.privacy.mechanism import DifferentialPrivacy
 from fedhk.privacy.secure_sum import MaskedNumbers
 from sealed_runs import read_reply, read_request, spied_fit, step_of
@@ -46,6 +47,7 @@ FROM_SERVER = (
         "Terms.columns": "empty",
         "Terms.privacy": CHOSEN,
         "Terms.secure": CHOSEN,
+        "Terms.shared_noise": CHOSEN,
         "Schema.names": SCHEMA,
         "Schema.codes": SCHEMA,
         "RangesRequest.widths": SCHEMA,
@@ -182,7 +184,8 @@ def sums_of(spy, site):
     }
 
 
-def test_masked_sums_are_in_the_ledger_without_their_masks(monkeypatch):
+def test_masked_sums_are_charged_and_no_file_keeps_them_without_their_masks(monkeypatch):
+    """Each has a part of the noise only."""
     _, spy = spied_fit(monkeypatch, RUNS["secure"]().set_params(n_init=1), make_data())
     for site in spy.sites:
         ledger, name = spy.ledger(site)
@@ -190,9 +193,8 @@ def test_masked_sums_are_in_the_ledger_without_their_masks(monkeypatch):
         assert list(masked) == [release.exchange for release in ledger.releases()]
         for number, reply in masked.items():
             assert isinstance(reply, MaskedNumbers)
-            noisy = np.frombuffer(ledger.payload(name, number), np.int64)
-            assert noisy.shape == reply.masked.shape
-            assert not np.any(noisy.view(np.uint64) == reply.masked)
+            with pytest.raises(LedgerError, match="counts as spent"):
+                ledger.payload(name, number)
 
 
 @pytest.mark.parametrize("run", ["site noise", "secure", "private bounds", "own models, secure"])

@@ -64,7 +64,7 @@ def test_what_a_run_says_it_spent_is_what_the_ledger_of_every_site_says(run, sit
     assert (epsilon > 3.999) == (run != "given centres")
     for site in sites:
         ledger, name = spy.ledger(site)
-        assert ledger.spent(name, DELTA) == epsilon
+        assert ledger.spent(name, DELTA, model.privacy.neighbours) == epsilon
         phases = [release.phase for release in ledger.releases(name)]
         assert phases.count("noisy round") == model.n_iter_ == (2 if run == "fewer rounds" else 4)
 
@@ -237,7 +237,7 @@ def test_a_masked_run_never_sends_lost_numbers_again_and_ends_within_its_budget(
     model = make_model(secure=True, checkpoint=tmp_path)
     with pytest.raises(Stop):
         spied_fit(monkeypatch, model, sites, tamper=killed_at(0, step, f"sealed.{kind}"))
-    before = [{release.key for release in ledger.releases()} for ledger in ledgers(tmp_path, sites)]
+    before = [{(release.run, release.exchange) for release in ledger.releases()} for ledger in ledgers(tmp_path, sites)]
     model, spy = spied_fit(monkeypatch, model, sites, resume=True)
     epsilon, _ = model.privacy_spent_
     assert epsilon <= 4.0
@@ -281,11 +281,11 @@ def test_a_sum_that_fell_below_the_threshold_is_spent_and_not_asked_for_again(si
 
     with pytest.raises(QuorumError, match="3 sites answered, 4 are needed"):
         spied_fit(monkeypatch, model, sites, down=down)
-    before = [{r.key for r in ledger.releases()} for ledger in ledgers(tmp_path, sites)]
+    before = [{(r.run, r.exchange) for r in ledger.releases()} for ledger in ledgers(tmp_path, sites)]
     model, _ = spied_fit(monkeypatch, model, sites, resume=True)
     assert model.n_iter_ == 3
     assert model.privacy_spent_[0] <= 4.0
     for ledger, known in zip(ledgers(tmp_path, sites), before, strict=True):
         assert [r.phase for r in ledger.releases()].count("noisy round") == 4  # one of them lost
-        assert known < {r.key for r in ledger.releases()}
+        assert known < {(r.run, r.exchange) for r in ledger.releases()}
         assert ledger.spent(None, DELTA) == pytest.approx(model.privacy_spent_[0])

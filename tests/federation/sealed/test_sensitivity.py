@@ -74,7 +74,7 @@ def released(case, row, privacy):
         patch.setattr(case.phase, "vector", staticmethod(keep))
         site = LoneSite(case.views(row), privacy, name="a")
         sent = site.released(case.phase, request, *scales(case.references))
-    sensitivity = case.phase.sensitivity(request, privacy.neighbours)
+    sensitivity = case.phase.sensitivity(request, len(sent), privacy.neighbours)
     return sent, kept["sigma"] / privacy.multiplier(case.phase.name, 1), kept["values"], sensitivity
 
 
@@ -255,7 +255,7 @@ def test_the_bound_of_second_moments_is_attained_by_rows_at_120_degrees():
     request, units = DirectionsRequest(radius, 0), [plain_reference(2)]
     case = Case(Directions, always(request), units, ("view_0",), np.ones((2, 2)), 5 * turned, (2,), None, np.float64)
     values = [released(case, row, PRIVACY["replace"])[2] for row in case.rows]
-    bound = Directions.sensitivity(request, "replace")
+    bound = Directions.sensitivity(request, 0, "replace")
     assert np.linalg.norm(values[0] - values[1]) == pytest.approx(bound)
     # on the far side of the middle, where the first moments alone are furthest, less
     values[1] = released(case, -case.rows[0], PRIVACY["replace"])[2]

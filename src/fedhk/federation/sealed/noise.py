@@ -49,6 +49,7 @@ WITH_NOISE = Rule("the server asks for sums with noise, this site was not set up
 WITHOUT_NOISE = Rule("the server asks for sums without noise, this site gives none")
 UNBOUNDED_SCALES = Rule("scales with which a row could say more than the noise is sized for")
 UNBOUNDED_SUM = Rule("the server asks for a sum that a row can change without bound")
+IMPOSSIBLE = Rule("the server asks for a sum that no rows can have")
 SPENT = Rule("numbers that were released already are not sent again: they are not kept, or masks have changed")
 NO_BUDGET = Rule("the privacy budget of the run does not allow another release")
 OTHER_ROUNDS = Rule("the server speaks of more rounds than the budget of the run is for, or of none")
@@ -144,22 +145,31 @@ def noise_step(sensitivity: float) -> float:
     return float(2.0 ** math.floor(math.log2(sensitivity / STEPS)))
 
 
-def collect_vector(site: Site, phase: type[SumPhase[Any]], request: Any) -> FloatArray:
-    """The site's part of a sum: always finite, always of the length that the request alone implies.
+def count_numbers(site: Site, phase: type[SumPhase[Any]], request: Any) -> int:
+    """How many numbers a site is about to send. What is wrong with a request is found here, without any row."""
+    try:
+        with np.errstate(all="ignore"):
+            return int(phase.vector(_without_rows(site), request).size)
+    except (ArithmeticError, IndexError, TypeError, ValueError) as error:
+        if isinstance(error, MessageError):
+            raise
+        raise MessageError(IMPOSSIBLE) from error
 
-    What is wrong with a request is found on the site without its rows. What its rows then make impossible is left out
-    and logged here, so that whether a site answers tells nothing of them.
+
+def collect_vector(site: Site, phase: type[SumPhase[Any]], request: Any, size: int) -> FloatArray:
+    """The site's part of a sum: always finite, and always so many numbers.
+
+    What its rows make impossible is left out and logged here, so that whether a site answers tells nothing of them.
     """
-    none = np.zeros_like(phase.vector(_without_rows(site), request))
     try:
         with np.errstate(all="ignore"):
             vector = phase.vector(site, request)
     except Exception:
         LOG.exception("site %r adds nothing to the sum of phase %r: its rows do not fit", site.name, phase.name)
-        return none
-    if vector.shape != none.shape:
+        return np.zeros(size)
+    if vector.shape != (size,):
         LOG.error("site %r adds nothing to the sum of phase %r: wrong length", site.name, phase.name)
-        return none
+        return np.zeros(size)
     return np.nan_to_num(vector, nan=0.0, posinf=0.0, neginf=0.0)
 
 
@@ -184,7 +194,8 @@ class SiteRounding:
         """The numbers that leave the site, before masks."""
         if not isinstance(header.noise, ExactSum) or not LEAST_UNIT < header.noise.step < MOST_UNIT:
             raise MessageError(WITH_NOISE)
-        return round_to_grid(collect_vector(site, phase, request), header.noise.step)
+        size = count_numbers(site, phase, request)
+        return round_to_grid(collect_vector(site, phase, request, size), header.noise.step)
 
 
 @dataclass(frozen=True)
@@ -216,7 +227,7 @@ class SiteNoise(SiteRounding):
         if not all(is_bounded(reference, site.views) for reference in references):
             raise MessageError(UNBOUNDED_SCALES)
         multiplier, share = self._multiplier(phase.name, asked.rounds, run), masks.noise_share(site, self.privacy)
-        size = phase.vector(_without_rows(site), request).size
+        size = count_numbers(site, phase, request)
         sensitivity = phase.sensitivity(request, size, self.privacy.neighbours)
         if not 0 < sensitivity < math.inf:
             raise MessageError(UNBOUNDED_SUM)
@@ -229,7 +240,7 @@ class SiteNoise(SiteRounding):
             neighbours=self.privacy.neighbours,
         )
         site, step = replace(site, views=hold_cells(site.views)), noise_step(sensitivity)
-        numbers = round_to_grid(collect_vector(site, phase, request), step)
+        numbers = round_to_grid(collect_vector(site, phase, request, size), step)
         sigma = multiplier * grid_sensitivity(sensitivity, step, size) * share
         numbers = numbers + discrete_gaussian(sigma, size)
         if masks.keeps_numbers:
