@@ -321,7 +321,9 @@ def test_code_that_lets_a_row_act_on_others_is_caught(broken, monkeypatch):
     assert max(farthest(case)[0] for case in worlds()) <= WITHIN
 
     def collect(site, parameters):
-        rows, parameters = broken(site.rows(), parameters)
+        rows = site.rows()
+        if rows.n_rows:  # a site counts its numbers without its rows first
+            rows, parameters = broken(rows, parameters)
         with Passes(rows, parameters.n_clusters) as scan:
             return scan.statistics(parameters)
 

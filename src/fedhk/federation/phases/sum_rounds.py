@@ -50,7 +50,7 @@ MOST_MOVE, SURE_WEIGHT = 1.5, 4.0
 LEAST_SCALE, MOST_SCALE = 1e-9, 1e9
 
 # A view that counts for less than this counts for nothing, and so has no numbers near the smallest double.
-LEAST_WEIGHT = 1e-6
+LEAST_WEIGHT = 1e-9
 
 # What a site says to parameters that break the bound.
 UNBOUNDED = Rule("parameters with which a row could say more than the noise is sized for")
@@ -188,7 +188,10 @@ class NoisyRounds(SumPhase[NoisyRoundRequest]):
     @staticmethod
     def vector(site: Site, request: NoisyRoundRequest) -> FloatArray:
         model, widths = request.model, site.rows().widths
-        if (len(model.view_weights), model.centers.values.shape[1]) != (len(widths), sum(widths)):
+        if not keeps_bound(model) or (len(model.view_weights), model.centers.values.shape[1]) != (
+            len(widths),
+            sum(widths),
+        ):
             raise MessageError(UNBOUNDED)
         parameters = model.parameters(widths)
         found = site.collect(parameters)
@@ -260,25 +263,21 @@ def noisy_request(parameters: Parameters, neighbours: Neighbours) -> NoisyRoundR
 def keeps_bound(model: Broadcast) -> bool:
     """Whether no row can say more than `NoisyRounds.sensitivity` with these parameters, rounding included.
 
-    Within these limits no row makes a number infinite or undefined: 1e-6 to the power of 40 is still a double, and the
+    Within these limits no row makes a number infinite or undefined: 1e-9 to the power of 30 is still a double, and the
     longest logarithm of a distance over the smallest fuzzifier is far from overflow.
     """
     numbers = {
         "heat_time": (model.heat_time, 1e-9, 1e9),
-        "fuzzifier": (model.fuzzifier - 1.0, 1e-3, 1e3),
-        "view_exponent": (model.view_exponent, 1e-3, 40.0),
+        "fuzzifier": (model.fuzzifier - 1.0, 1e-9, 1e3),
+        "view_exponent": (model.view_exponent, 1e-3, 30.0),
     }
     weights, shares = model.view_weights, model.view_shares
     if not all(low <= number <= high for number, low, high in numbers.values()) or weights.ndim != 1:
         return False
     used = weights[weights != 0]
-    if (
-        not used.size
-        or not np.all((used >= LEAST_WEIGHT) & (used <= 1 / LEAST_WEIGHT))
-        or shares.shape != weights.shape
-    ):
+    if not used.size or not np.all((used >= LEAST_WEIGHT) & (used <= 1 / LEAST_WEIGHT)):
         return False
-    if not np.all((shares >= 1e-6) & (shares <= 1)):
+    if shares.shape != weights.shape or not np.all((shares >= LEAST_WEIGHT) & (shares <= 1)):
         return False
     longest = np.square(model.centers.read()).sum(axis=1).max(initial=0.0)
     return bool(model.heat_time * longest <= MOST_EXPONENT)

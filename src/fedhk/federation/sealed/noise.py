@@ -48,6 +48,7 @@ LEAST_UNIT, MOST_UNIT = 1e-60, 1e60
 WITH_NOISE = Rule("the server asks for sums with noise, this site was not set up for them")
 WITHOUT_NOISE = Rule("the server asks for sums without noise, this site gives none")
 UNBOUNDED_SCALES = Rule("scales with which a row could say more than the noise is sized for")
+UNSTATED = Rule("this sum has no stated sensitivity, so it never leaves a site with noise")
 UNBOUNDED_SUM = Rule("the server asks for a sum that a row can change without bound")
 IMPOSSIBLE = Rule("the server asks for a sum that no rows can have")
 SPENT = Rule("numbers that were released already are not sent again: they are not kept, or masks have changed")
@@ -223,6 +224,8 @@ class SiteNoise(SiteRounding):
         known = self._sent_before(run, asked.number)
         if known is not None:
             return known
+        if phase.sensitivity is SumPhase.sensitivity:
+            raise MessageError(UNSTATED)
         references = [reference for entry in site.board.find(References) for reference in entry.references]
         if not all(is_bounded(reference, site.views) for reference in references):
             raise MessageError(UNBOUNDED_SCALES)
@@ -273,7 +276,7 @@ def hold_cells(views: Views) -> Views:
 
     def held(table: Any) -> Any:
         cells = table.data if sp.issparse(table) else table
-        if table is None or not cells.size or not np.nanmax(np.abs(cells)) > MOST_UNIT:
+        if table is None or not cells.size or not float(np.nanmax(np.abs(cells))) > MOST_UNIT:
             return table
         return table.clip(-MOST_UNIT, MOST_UNIT) if not sp.issparse(table) else _clip_sparse(table)
 
@@ -290,10 +293,11 @@ def is_bounded(reference: Reference, views: Views) -> bool:
     """Whether no cell of a row counts for more than 1, and no row makes a sum infinite or undefined."""
     finite = np.concatenate([reference.shift, reference.low])
     divisors = np.concatenate([reference.scale[~np.isposinf(reference.scale)], reference.span])
-    held = np.all(np.abs(finite) <= MOST_UNIT) and np.all((divisors >= LEAST_UNIT) & (divisors <= MOST_UNIT))
+    if not np.all(np.abs(finite) <= MOST_UNIT) or not np.all((divisors >= LEAST_UNIT) & (divisors <= MOST_UNIT)):
+        return False
     # sparse rows are not moved to the mean: centres are, and far from zero that costs digits
     exact = plain_is_exact(reference, np.dtype(np.float64)) or not any(map(sp.issparse, views.tables))
-    return bool(held and exact and reference.heat_coef in ("uniform", "minmax"))
+    return exact and reference.heat_coef in ("uniform", "minmax")
 
 
 def _without_rows(site: Site) -> Site:
