@@ -108,7 +108,7 @@ class Rows:
                 continue
             if sp.issparse(table):
                 table = (_unit_rows(table) if reference.unit_rows else table).astype(dtype)
-            elif reference.unit_rows or table.dtype != dtype or not _is_near_zero(reference, dtype):
+            elif reference.unit_rows or table.dtype != dtype or not is_near_zero(reference, dtype):
                 continue
             norms = _row_norms(table, reference, dtype)
             if self.spread is not None:
@@ -152,7 +152,7 @@ def _unit_rows(table: Any) -> Any:
     return sp.csr_array(sp.diags_array(np.where(squares > 0, squares, 1.0) ** -0.5) @ table)
 
 
-def _is_near_zero(reference: Reference, dtype: np.dtype[Any]) -> bool:
+def is_near_zero(reference: Reference, dtype: np.dtype[Any]) -> bool:
     """Whether features are near enough to zero, in spreads, that moving rows by matrix algebra loses no digits."""
     digits = 1e-6 if dtype == np.float32 else 1e-13
     return bool(np.square(reference.known_shift / reference.scale).sum() * np.finfo(dtype).eps < digits)

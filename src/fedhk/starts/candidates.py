@@ -58,19 +58,22 @@ def candidate_starts(n_init: int, n_candidates: int, width: int, n_clusters: int
     return int(np.clip(STARTS_WORK // max(work, 1), n_init, MOST_STARTS * n_init))
 
 
-def site_candidates(rows: Rows, n_candidates: int, random_state: np.random.RandomState) -> Candidates:
+def site_candidates(
+    rows: Rows, n_candidates: int, random_state: np.random.RandomState, least_rows: int = LEAST_ROWS
+) -> Candidates:
     """Means of groups of a site's rows in the joint space of all views.
 
-    A small site gives fewer than `n_candidates`: at most one for three rows, and none if it has one row.
+    A small site gives fewer than `n_candidates`: at most one for three rows, and none if it has one row. No group has
+    fewer than `least_rows` rows.
     """
     total = float(rows.n_rows if rows.sample_weight is None else rows.sample_weight.sum())
     sample = sample_rows(rows, n_candidates, random_state)
     count = max(1, min(n_candidates, sample.n_rows // ROWS_PER_CANDIDATE))
-    if sample.n_rows < LEAST_ROWS or not total > 0:
+    if sample.n_rows < least_rows or not total > 0:
         return Candidates(np.zeros((0, sum(rows.widths))), np.zeros(0), np.zeros((0, len(rows.widths))))
     joint = joint_rows(sample, missing=np.nan)
     weight = np.ones(sample.n_rows) if sample.sample_weight is None else sample.sample_weight
-    groups = _groups(np.nan_to_num(joint, nan=0.0), weight, count, random_state)
+    groups = _groups(np.nan_to_num(joint, nan=0.0), weight, count, random_state, least_rows)
     found = _means(joint, weight, groups, rows.widths)
     return replace(found, sizes=found.sizes * (total / weight.sum()))
 
@@ -87,13 +90,15 @@ def candidate_rows(found: Sequence[Candidates], references: Sequence[Reference],
     return Rows(views, plain, sizes, np.vstack([candidates.spreads for candidates in found]))
 
 
-def _groups(joint: FloatArray, weight: FloatArray, count: int, random_state: np.random.RandomState) -> IntArray:
-    """Group of each row, none of them with fewer than `LEAST_ROWS` rows."""
+def _groups(
+    joint: FloatArray, weight: FloatArray, count: int, random_state: np.random.RandomState, least_rows: int
+) -> IntArray:
+    """Group of each row, none of them with fewer than `least_rows` rows."""
     weight = np.maximum(weight, 1e-12)
     centers = plus_plus(joint, weight, count, random_state)
     while True:
         centers, groups, _ = lloyd(joint, weight, centers, KMEANS_PASSES)
-        enough = np.bincount(groups, minlength=len(centers)) >= LEAST_ROWS
+        enough = np.bincount(groups, minlength=len(centers)) >= least_rows
         if enough.all() or len(centers) == 1:
             return groups
         centers = centers[enough] if enough.any() else joint.mean(axis=0, keepdims=True)

@@ -21,7 +21,7 @@ from fedhk.federation.phases.base import SumPhase
 from fedhk.federation.sealed.masks import SiteMasks
 from fedhk.federation.sealed.messages import ExactSum, Header, NoisySum, SumCount, Total, most_of_site
 from fedhk.federation.site import Site
-from fedhk.model.rows import plain_is_exact
+from fedhk.model.rows import is_near_zero
 from fedhk.privacy.accounting import spent
 from fedhk.privacy.fixed_point import LARGEST, from_grid, to_grid
 from fedhk.privacy.ledger import Ledger, LedgerError
@@ -296,7 +296,7 @@ def is_bounded(reference: Reference, views: Views) -> bool:
     if not np.all(np.abs(finite) <= MOST_UNIT) or not np.all((divisors >= LEAST_UNIT) & (divisors <= MOST_UNIT)):
         return False
     # sparse rows are not moved to the mean: centres are, and far from zero that costs digits
-    exact = plain_is_exact(reference, np.dtype(np.float64)) or not any(map(sp.issparse, views.tables))
+    exact = is_near_zero(reference, np.dtype(np.float64)) or not any(map(sp.issparse, views.tables))
     return exact and reference.heat_coef in ("uniform", "minmax")
 
 
