@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from fedhk._typing import FloatArray
 from fedhk.data.moments import Moments
 from fedhk.data.views import Views, row_blocks
-from fedhk.errors import DataError, MessageError
+from fedhk.errors import DataError, MessageError, Rule
 from fedhk.federation.board import Board, Entry
 from fedhk.federation.entries import Members, Population, References, Schema, Space
 from fedhk.federation.phases.base import Phase, ServerPhase, SumPhase
@@ -32,6 +32,9 @@ from fedhk.starts.settings import Settings
 # Powers of two between which absolute values are told apart.
 LEAST_POWER, MOST_POWER = -30, 40
 POWERS = MOST_POWER - LEAST_POWER + 1
+
+# Features of a view of which a site counts ranges, and what it says to other widths than its own.
+MOST_WIDTH, OTHER_WIDTH = 2**20, Rule("ranges of views with other widths than here")
 
 # A range of values that are all 0, as far as powers tell.
 NOTHING = 2.0 ** (LEAST_POWER + 1)
@@ -151,6 +154,8 @@ def find_bounds(counts: FloatArray, noise: float) -> Bounds:
 
 def _histogram(table: Any, width: int) -> FloatArray:
     """Rows per feature and bin: below zero from the largest power down, above zero from the smallest up."""
+    if not 0 < width <= MOST_WIDTH or (table is not None and table.shape[1] != width):
+        raise MessageError(OTHER_WIDTH)
     counts = np.zeros((width, 2 * POWERS))
     for block in row_blocks(0 if table is None else table.shape[0], 8 * width):
         part = table[block]
