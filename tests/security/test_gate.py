@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from fedhk import EFKMVC
 from fedhk.data.folders import write_site
 from fedhk.errors import MessageError
-from fedhk.estimators.site_model import write_site_model
+from fedhk.estimators.heat_kernel_mvc import write_site_model
 from fedhk.federation.codec import unpack
 from fedhk.federation.entries import Broadcast, FinalModel, References, Schema, Terms
 from fedhk.federation.gate import SEALED, write_request
