@@ -111,7 +111,8 @@ class TestMutants:
 
         def own(site):
             rows = real(site)
-            return Rows(rows.views, make(rows))
+            # a site counts its numbers without its rows first
+            return Rows(rows.views, make(rows)) if rows.n_rows else rows
 
         monkeypatch.setattr(Site, "rows", own)
         self.broken(moves=True, **options)

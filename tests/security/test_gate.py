@@ -229,7 +229,7 @@ def test_a_group_of_fewer_rows_than_the_policy_says_is_not_sent(tmp_path):
     """Attack 15: candidates are means of at least as many rows."""
     sizes = {}
     for least in (2, 8):
-        site = Target(tmp_path / str(least), rows_of(40), Policy(least_rows=least))
+        site = Target(tmp_path / str(least), rows_of(40), Policy(least_group=least))
         site.send("describe", DescribeRequest(False, False), Describe.request_type, privacy=None)
         phase = phase_named("candidates")
         request = phase.request_type(30, 0.0, 0, "double", False)

@@ -35,7 +35,7 @@ class Site:
         What the site keeps for itself; it never leaves.
     workers : int
         Threads for one pass over the rows.
-    least_rows : int
+    least_group : int
         Fewest rows of a group whose mean leaves the site.
     """
 
@@ -44,7 +44,7 @@ class Site:
     board: Board = field(default_factory=Board)
     memory: Board = field(default_factory=Board)
     workers: int = 1
-    least_rows: int = 2
+    least_group: int = 2
     _cache: dict[int, tuple[object, Any]] = field(default_factory=dict, repr=False)
 
     def copy(self) -> Site:

@@ -85,7 +85,7 @@ class AskCandidates(Phase[CandidatesRequest, CandidatesReply]):
     def answer(site: Site, request: CandidatesRequest) -> CandidatesReply:
         rows = site.rows()
         count = max(request.count, count_by_share(rows.n_rows, request.share))
-        found = site_candidates(rows, count, seeded(request.seed, zlib.crc32(site.name.encode())), site.least_rows)
+        found = site_candidates(rows, count, seeded(request.seed, zlib.crc32(site.name.encode())), site.least_group)
         frame = np.zeros((0, 0), np.float32)
         if request.frame:
             frame = measure_frame(rows.views, rows.references).astype(np.float32)

@@ -63,8 +63,10 @@ class Policy:
     known : dict of str to str
         Public long-term keys of the other sites, in hexadecimal; where there are some, nobody else may take part.
     least_rows : int
-        Fewest rows behind anything that leaves in the open: a column with fewer values is read as empty, and a group of
-        fewer rows is not sent.
+        Fewest rows of a site, and fewest values of a column, that a run in the open reads: the moments of fewer nearly
+        tell the rows. A column with fewer is read as empty.
+    least_group : int
+        Fewest rows of a group whose mean leaves in the open, as a candidate for the start.
     phases : list of str
         Exchanges beyond those of FedHK itself in which the site takes part.
     """
@@ -80,6 +82,7 @@ class Policy:
     identity: str | None = None
     known: dict[str, str] = field(default_factory=dict)
     least_rows: int = 5
+    least_group: int = 2
     phases: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -91,7 +94,7 @@ class Policy:
             raise DataError(f"policy: neighbours={self.neighbours!r} must be one of {get_args(Neighbours)}.")
         if type(self.secure) is not bool:
             raise DataError(f"policy: secure={self.secure!r} must be true or false.")
-        for name, least in (("threshold", 2), ("rounds", 1), ("colluders", 0), ("least_rows", 1)):
+        for name, least in (("threshold", 2), ("rounds", 1), ("colluders", 0), ("least_rows", 1), ("least_group", 2)):
             value = getattr(self, name)
             if type(value) is not int or value < least:
                 raise DataError(f"policy: {name}={value!r} must be a whole number from {least} on.")

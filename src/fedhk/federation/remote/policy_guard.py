@@ -75,7 +75,7 @@ class PolicyGuard(Guard):
         self._chosen = self._choose_guard(site.name, terms, privacy)
         self._chosen.phase(self._kind)
         self._chosen.admit(site, request, entries)
-        site.views, site.least_rows = self._read_views(terms), self._policy.least_rows
+        site.views, site.least_group = self._read_views(terms), self._policy.least_group
         if privacy is None and not terms.secure:
             site.views = hide_small_columns(site.views, self._policy.least_rows)
         elif privacy is not None and site.views.n_rows * privacy.delta >= 1:  # said here only: it tells how many rows
