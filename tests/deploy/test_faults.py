@@ -150,7 +150,7 @@ def test_ten_sites_with_noise_and_masks_run_to_the_end(tmp_path, deployed):
     folders = write_sites(data.sites, tmp_path / "data")
     work = tmp_path / "work"
     work.mkdir()
-    with federation(work, folders) as running:
+    with federation(work, folders, masks=True) as running:
         deployment = deployed(work, running)
         budget = {"epsilon": 8.0, "delta": 1e-6, "bounds": [-20.0, 20.0], "rounds": 3}
         parameters = {"secure": True, "privacy": budget, "max_rounds": 3}

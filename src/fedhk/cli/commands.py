@@ -9,7 +9,7 @@ from fedhk.cli.audit import attack, privacy
 from fedhk.cli.demo import demo
 from fedhk.cli.fit import fit
 from fedhk.cli.flower.init import init
-from fedhk.cli.flower.keys import certificates, key, register
+from fedhk.cli.flower.keys import certificates, key, mask_key, register
 from fedhk.cli.flower.local import local
 from fedhk.cli.flower.run import run
 from fedhk.cli.flower.site import link, site
@@ -52,7 +52,7 @@ flower = typer.Typer(
 for group, commands in (
     (app, (fit, predict, info, report, demo)),
     (audit, (privacy, attack)),
-    (flower, (local, init, run, certificates, link, register, key, site)),
+    (flower, (local, init, run, certificates, link, register, key, mask_key, site)),
 ):
     for command in commands:
         group.command(epilog=EPILOG)(command)

@@ -11,6 +11,9 @@ pytest.importorskip("flwr", reason="Flower is not installed")
 from cryptography import x509
 
 from fedhk.cli.flower.keys import make_certificates
+from fedhk.cli.flower.local import make_policies
+from fedhk.federation.remote.policy import read_policy
+from fedhk.privacy.identity import fingerprint, load_identity
 from flower_cli import call_flower
 
 
@@ -32,3 +35,21 @@ def test_the_certificate_holds_for_its_hosts_and_loopback_and_is_signed_by_the_a
     assert names.get_values_for_type(x509.DNSName) == ["fed.example.org", "localhost"]
     assert [str(a) for a in names.get_values_for_type(x509.IPAddress)] == ["10.0.0.5", "127.0.0.1"]
     assert (own.not_valid_after_utc - own.not_valid_before_utc).days == 3
+
+
+def test_a_mask_key_is_secret_and_its_public_part_is_what_a_policy_lists(tmp_path):
+    code, output = call_flower("mask-key", tmp_path / "mask.pem")
+    assert code == 0
+    assert stat.S_IMODE((tmp_path / "mask.pem").stat().st_mode) == 0o600
+    public = load_identity(tmp_path / "mask.pem")[1]
+    assert f'NAME = "{public.hex()}"' in output
+    assert fingerprint(public) in output
+    assert call_flower("mask-key", tmp_path / "mask.pem")[0] == 3
+
+
+def test_sites_of_one_machine_know_each_other(tmp_path):
+    policies = {name: read_policy(path) for name, path in make_policies(tmp_path / "p", ["a b", 'c"d']).items()}
+    assert policies["a b"].known == policies['c"d'].known
+    assert set(policies["a b"].known) == {"a b", 'c"d'}
+    for name, policy in policies.items():
+        assert load_identity(policy.identity)[1].hex() == policy.known[name]

@@ -1,4 +1,4 @@
-"""`fedhk flower certificates`, `key` and `register`: by what sites and coordinator know each other."""
+"""`fedhk flower certificates`, `key`, `mask-key` and `register`: by what sites and coordinator know each other."""
 
 from __future__ import annotations
 
@@ -65,6 +65,37 @@ def key(
     with exit_codes():
         make_key(path)
         say(f"Written to {path}, readable by you alone. Send {path}.pub to the coordinator.")
+
+
+def mask_key(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="Private key to make.")],
+) -> None:
+    """Make the key by which the other sites know a site in masked sums.
+
+    FILE stays at the site and is `identity` in its policy. The line that is printed goes to the operators of all other
+    sites, who put it under [known] in theirs. Compare the fingerprint on the phone: whoever can swap the line on the
+    way is the site.
+
+    For example:
+
+        fedhk flower mask-key mask.pem
+    """
+    with exit_codes():
+        from fedhk.privacy.identity import fingerprint
+
+        public = make_mask_key(path)
+        say(f"Written to {path}, readable by you alone. For [known] in the policies of the other sites:")
+        say(f'NAME = "{public.hex()}"')
+        say(f"Fingerprint: {fingerprint(public)}")
+
+
+def make_mask_key(path: Path) -> bytes:
+    """Write a site's long-term key for masked sums; returns the public key. An existing file is never replaced."""
+    from fedhk.privacy.identity import make_identity, save_identity
+
+    private, public = make_identity()
+    save_identity(path, private)
+    return public
 
 
 def register(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import tempfile
@@ -17,7 +18,7 @@ from fedhk.cli.config import Config
 from fedhk.cli.console import exit_codes, say
 from fedhk.cli.fit import show_summary
 from fedhk.cli.flower.init import make_app, make_config
-from fedhk.cli.flower.keys import CA, make_certificates, make_key
+from fedhk.cli.flower.keys import CA, make_certificates, make_key, make_mask_key
 from fedhk.cli.flower.processes import (
     CONNECTION,
     LOOPBACK,
@@ -86,7 +87,8 @@ def run_local(config: Config, out: Path, *, force: bool = False) -> dict[str, An
     work = Path(tempfile.mkdtemp(prefix="fedhk-local-"))
     try:
         make_app(work / "app", replace(config, data=data), sites=names, wait=120.0)
-        with federation(work, {name: data / name for name in names}) as running:
+        masks = bool(config.parameters.get("secure"))
+        with federation(work, {name: data / name for name in names}, masks=masks) as running:
             with connect(running.address, work / "tls" / CA, insecure=False) as control:
                 summary = run_app(control, work / "app", out, force=force, watch=running.check)
             gather(work / "state", names, out)
@@ -115,11 +117,13 @@ class Running:
 
 
 @contextmanager
-def federation(work: Path, sites: dict[str, Path]) -> Iterator[Running]:
+def federation(work: Path, sites: dict[str, Path], *, masks: bool = False) -> Iterator[Running]:
     """Start a SuperLink and SuperNodes on loopback, which end when the context does.
 
-    `sites` are data folders by name; `work` is the folder for keys, logs and the state of the sites.
+    `sites` are data folders by name; `work` is the folder for keys, logs and the state of the sites. With `masks`,
+    sites know each other's keys, as between real operators.
     """
+    policies = make_policies(work / "policies", list(sites)) if masks else {}
     env = environment(work / "flwr")
     tls, keys = work / "tls", [work / "keys" / f"{number}.key" for number in range(len(sites))]
     make_certificates(tls, ["localhost"], days=2)
@@ -137,11 +141,23 @@ def federation(work: Path, sites: dict[str, Path]) -> Iterator[Running]:
         for number, (name, data) in enumerate(sites.items()):
             where = data, name, work / "state", running.address, tls / CA, keys[number]
             log = work / f"site-{number}.log"
-            running.processes[name] = start(site_command(*where, port=free_port()), log, env), log
+            command = site_command(*where, policy=policies.get(name), port=free_port())
+            running.processes[name] = start(command, log, env), log
         yield running
     finally:
         for process, _ in reversed(running.processes.values()):
             stop(process)
+
+
+def make_policies(folder: Path, sites: list[str]) -> dict[str, Path]:
+    """Write a policy for each site, with a long-term key of its own and the public keys of all."""
+    folder.mkdir()
+    keys = {name: folder / f"{number}.pem" for number, name in enumerate(sites)}
+    known = "\n".join(f'{json.dumps(name)} = "{make_mask_key(key).hex()}"' for name, key in keys.items())
+    policies = {name: key.with_suffix(".toml") for name, key in keys.items()}
+    for name, path in policies.items():
+        path.write_text(f'identity = "{keys[name].name}"\n[known]\n{known}\n', "utf-8")
+    return policies
 
 
 def gather(state: Path, sites: list[str], out: Path) -> None:
