@@ -12,6 +12,7 @@ pytest.importorskip("flwr", reason="Flower is not installed")
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 
+import fedhk
 from fedhk.cli.config import read_config
 from flower_cli import call_flower
 
@@ -43,6 +44,13 @@ def test_options_reach_the_configuration(tmp_path):
     assert parameters["secure"] is True
     assert parameters["privacy"]["epsilon"] == 2
     assert (parameters["tol"], parameters["participation"]["min_sites"]) == (1e-6, 2)
+
+
+def test_with_noise_no_tolerance_is_written_because_fit_refuses_one(tmp_path):
+    words = ["--clusters", 3, "--epsilon", 2, "--delta", "1e-6", "--bounds=-4,4"]
+    assert call_flower("init", tmp_path / "app", *words)[0] == 0
+    parameters = read_config(tmp_path / "app" / "fedhk.toml").parameters
+    assert parameters["tol"] == fedhk.EFKMVC().tol
 
 
 @pytest.mark.parametrize(
