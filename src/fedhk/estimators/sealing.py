@@ -165,5 +165,5 @@ def make_guards(terms: SealedTerms, sites: Mapping[str, Any], checkpoint: Path |
                 Path(folder).mkdir(parents=True, exist_ok=True)
                 path = Path(folder) / f"{quote(site, safe='')}.jsonl"
             noise = SiteNoise(privacy, Ledger(path, site))
-        guards[site] = SealedGuard(noise, None if terms.masks is None else SecureSite(site))
+        guards[site] = SealedGuard(noise, None if terms.masks is None else SecureSite(site, simulated=True))
     return guards

@@ -11,7 +11,7 @@ from fedhk._typing import IntArray
 from fedhk.data.checks import check_count, check_number
 from fedhk.errors import FedHKError
 
-__all__ = ["LARGEST", "GridError", "GridOverflowError", "from_grid", "to_grid"]
+__all__ = ["LARGEST", "GridError", "GridOverflowError", "from_grid", "most_of_site", "to_grid"]
 
 # One bit less than int64 holds: noise can be added, and two such numbers, without an overflow.
 LARGEST = 2**62
@@ -95,3 +95,11 @@ def from_grid(integers: IntArray | ArrayLike, step: float) -> NDArray[np.float64
     if not np.issubdtype(array.dtype, np.integer):
         raise TypeError(f"integers must be whole numbers, got an array of {array.dtype}.")
     return array.astype(np.float64) * step
+
+
+def most_of_site(n_sites: int) -> int:
+    """Largest whole number that one of so many sites may put into a sum.
+
+    A sum is at most 2^61 in size, a quarter of what int64 holds: so most sums that went wrong under masks show.
+    """
+    return LARGEST // (2 * max(n_sites, 1))

@@ -12,7 +12,7 @@ import json
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhk.errors import MessageError
+from fedhk.errors import MessageError, Rule
 from fedhk.privacy._lazy import primitives
 
 __all__ = ["MaskArray", "add_mask", "bind", "open_envelope", "pair_mask", "seal_envelope", "self_mask"]
@@ -20,6 +20,10 @@ __all__ = ["MaskArray", "add_mask", "bind", "open_envelope", "pair_mask", "seal_
 MaskArray = NDArray[np.uint64]
 
 PROTOCOL = "fedhk secure sum 1"
+
+# What a site says, the same text whoever is at fault; its log names who.
+CLOSED_ENVELOPE = Rule("shares cannot be opened: they were changed, or belong to another session or list of keys")
+WEAK_KEY = Rule("a public key is not usable: agreements with it would be the same for everybody")
 
 
 def bind(purpose: str, *parts: str | int) -> bytes:
@@ -83,9 +87,7 @@ def open_envelope(private: bytes, public: bytes, sender: str, receiver: str, sea
     key = primitives.derive(_agreed(private, public, sender), bind("shares", context, sender, receiver))
     plain = primitives.unseal(key, sealed, bind("envelope", context, sender, receiver))
     if plain is None:
-        raise MessageError(
-            "its shares cannot be opened: they were changed, or belong to another session or list of keys", sender
-        )
+        raise MessageError(CLOSED_ENVELOPE, sender)
     return plain
 
 
@@ -93,7 +95,7 @@ def _agreed(private: bytes, public: bytes, other: str) -> bytes:
     try:
         return primitives.agree(private, public)
     except ValueError as error:
-        raise MessageError("its public key is not usable", other) from error
+        raise MessageError(WEAK_KEY, other) from error
 
 
 def _keystream(key: bytes, length: int) -> MaskArray:

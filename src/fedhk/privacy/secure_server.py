@@ -14,15 +14,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhk.errors import MessageError
+from fedhk.errors import FedHKError, MessageError, QuorumError
 from fedhk.privacy import shamir
 from fedhk.privacy._lazy import primitives
+from fedhk.privacy.fixed_point import most_of_site
 from fedhk.privacy.masks import MaskArray, add_mask, pair_mask, self_mask
 from fedhk.privacy.secure_sum import (
+    HALF,
     KEY_BYTES,
     SIGNATURE_BYTES,
     Advert,
     ByteArray,
+    Confirmation,
+    ConfirmRequest,
     Envelopes,
     InputRequest,
     KeysRequest,
@@ -30,22 +34,37 @@ from fedhk.privacy.secure_sum import (
     MaskReply,
     MaskRequest,
     MaskTerms,
-    OutOfRangeError,
     Roster,
     Shares,
     SharesRequest,
-    ThresholdError,
     UnmaskRequest,
-    check_array,
+    has_form,
 )
 
 Numbers = NDArray[np.int64]
 
-REPLIES: dict[str, type[MaskReply]] = {"keys": Advert, "shares": Envelopes, "input": MaskedNumbers, "unmask": Shares}
-"""What sites answer, step by step; the last two steps are repeated for every sum of a session."""
+REPLIES: dict[str, type[MaskReply]] = {
+    "keys": Advert,
+    "shares": Envelopes,
+    "input": MaskedNumbers,
+    "confirm": Confirmation,
+    "unmask": Shares,
+}
+"""What sites answer, step by step; all but the first two steps are repeated for every sum of a session."""
+
+OF_SUM = ("input", "confirm", "unmask")
+"""The steps of one sum."""
 
 # What the server says of a site whose shares contradict those of all others.
 LIE = "the shares that it gave do not fit those of the others"
+
+
+class ThresholdError(QuorumError):
+    """Too few sites are left for a sum to be opened; nothing of it is known to anybody."""
+
+
+class OutOfRangeError(FedHKError, OverflowError):
+    """A sum that numbers within the bound cannot have."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +78,7 @@ class SecureServer:
     sites : tuple of str
         Who is asked for keys.
     step : str
-        What the sites are asked next: "keys", "shares", "input" or "unmask"; "ready" where `begin_sum` is next.
+        What the sites are asked next: a key of `REPLIES`; "ready" where `begin_sum` is next.
     roster : Roster or None
         The public keys of all sites that gave any.
     envelopes : dict of str to uint8 array of shape (n, bytes)
@@ -74,6 +93,8 @@ class SecureServer:
         Whose numbers are in it.
     masked : uint64 array of shape (length,)
         Their masked numbers, added.
+    signatures : dict of str to uint8 array of shape (64,)
+        Under the list of survivors, by site; empty where keys are not signed.
     total : int64 array of shape (length,) or None
         The last sum that was opened.
     """
@@ -88,6 +109,7 @@ class SecureServer:
     length: int = 0
     survivors: tuple[str, ...] = ()
     masked: MaskArray = field(default_factory=lambda: np.zeros(0, np.uint64), repr=False)
+    signatures: dict[str, ByteArray] = field(default_factory=dict, repr=False)
     total: Numbers | None = field(default=None, repr=False)
 
     @property
@@ -108,27 +130,27 @@ class SecureServer:
         return self.number + 1 < self.terms.sums
 
 
-def open_session(
-    sites: Iterable[str], threshold: int, *, bound: int, sums: int = 1, session: str | None = None
-) -> SecureServer:
-    """A new session: keys and shares are agreed in two exchanges, then each sum takes two.
+def open_session(sites: Iterable[str], threshold: int, *, sums: int = 1, session: str | None = None) -> SecureServer:
+    """A new session: keys and shares are agreed in two exchanges, then each sum takes two, or three with signed keys.
 
     Parameters
     ----------
     sites : iterable of str
         Who is asked.
     threshold : int
-        How many must answer each time: more than half of the sites. `default_threshold` gives more than two thirds.
-    bound : int
-        Largest absolute value that a site may put in; times the number of sites it must be below 2^63.
+        How many must answer each time: more than half of the sites. Sites that are elsewhere demand more than two
+        thirds, which `default_threshold` gives.
     sums : int, default=1
         For how many sums keys and shares are agreed at once.
     session : str, optional
         A name that is never used twice; random by default.
     """
     names = tuple(sorted(set(sites)))
-    terms = MaskTerms(secrets.token_hex(16) if session is None else session, threshold, sums, bound)
-    terms.check_sites(len(names))
+    terms = MaskTerms(secrets.token_hex(16) if session is None else session, threshold, sums)
+    if not terms.is_enough(len(names), HALF):
+        raise ValueError(
+            f"threshold={threshold} must be more than half of the {len(names)} sites, and no more than all"
+        )
     return SecureServer(terms, names)
 
 
@@ -142,28 +164,34 @@ def begin_sum(server: SecureServer, length: int) -> SecureServer:
     ValueError
         If the session has no keys yet or no sums left; open a new one then.
     """
-    if server.step not in ("ready", "input", "unmask"):
+    if server.step not in ("ready", *OF_SUM):
         raise ValueError(f"the session is at the step {server.step!r}; keys and shares come before a sum")
     if not server.has_sums_left:
         raise ValueError(f"all {server.terms.sums} sums of the session are used; open a new session")
-    return replace(server, step="input", number=server.number + 1, length=length, survivors=(), total=None)
+    fresh = replace(server, survivors=(), signatures={}, total=None)
+    return replace(fresh, step="input", number=server.number + 1, length=length)
 
 
 def make_requests(server: SecureServer) -> dict[str, MaskRequest]:
     """What each site is asked next; sites that are asked the same get the same object."""
-    session = server.terms.session
+    session, number, survivors = server.terms.session, server.number, server.survivors
     if server.step == "keys":
         return dict.fromkeys(server.sites, KeysRequest(server.terms))
     if server.step == "shares":
         return dict.fromkeys(server.keys.names, SharesRequest(session, server.keys))
     if server.step == "input":
-        plain = InputRequest(session, server.number, server.length)
+        plain = InputRequest(session, number, server.length)
         return {
             site: plain if site in server.served else _with_envelopes(server, plain, site)
             for site in server.participants
         }
+    if server.step == "confirm":
+        return dict.fromkeys(survivors, ConfirmRequest(session, number, survivors))
     if server.step == "unmask":
-        return dict.fromkeys(server.survivors, UnmaskRequest(session, server.number, server.survivors))
+        request, signers = UnmaskRequest(session, number, survivors), tuple(server.signatures)
+        if signers:
+            request = replace(request, signers=signers, signatures=np.stack(list(server.signatures.values())))
+        return dict.fromkeys(signers or survivors, request)
     raise ValueError(f"nothing is to be asked at the step {server.step!r}; begin a sum first")
 
 
@@ -181,7 +209,7 @@ def check_reply(server: SecureServer, reply: MaskReply, site: str) -> None:
     if type(reply) is not REPLIES[server.step]:
         raise MessageError(f"{type(reply).__name__!r} is no answer to the step {server.step!r}", site)
     _check_equal("session", reply.session, server.terms.session, site)
-    if isinstance(reply, MaskedNumbers | Shares):
+    if isinstance(reply, MaskedNumbers | Confirmation | Shares):
         _check_equal("sum", reply.number, server.number, site)
     sums, n = server.terms.sums, 0 if server.roster is None else len(server.roster.names)
     expected: dict[str, tuple[Any, tuple[int, ...]]] = {
@@ -193,8 +221,10 @@ def check_reply(server: SecureServer, reply: MaskReply, site: str) -> None:
         "shares": (np.uint8, (len(server.envelopes), shamir.SHARE_BYTES)),
     }
     for name, (dtype, shape) in expected.items():
-        if name in vars(reply):
-            check_array(getattr(reply, name), name, dtype, shape, site)
+        array = vars(reply).get(name)
+        if array is not None and not has_form(array, dtype, shape):
+            found = f"{array.dtype} of shape {array.shape}"
+            raise MessageError(f"{name!r} is {found}, expected {np.dtype(dtype)} of shape {shape}", site)
 
 
 def _check_equal(name: str, found: Any, wanted: Any, site: str) -> None:
@@ -206,7 +236,7 @@ def check_enough(server: SecureServer, present: int) -> None:
     """Refuse, by ThresholdError, fewer answers than the threshold; `begin_sum` can go on, where keys are agreed."""
     needed = server.terms.threshold
     if present < needed:
-        of_sum = f" of sum {server.number}" if server.step in ("input", "unmask") else ""
+        of_sum = f" of sum {server.number}" if server.step in OF_SUM else ""
         raise ThresholdError(
             f"step {server.step!r}{of_sum} is given up: {present} sites answered, {needed} are needed."
         )
@@ -285,9 +315,12 @@ def take_replies(server: SecureServer, replies: Mapping[str, Any]) -> SecureServ
         for reply in replies.values():
             add_mask(masked, reply.masked)
         served = server.served | replies.keys()
-        return replace(server, step="unmask", survivors=tuple(replies), served=served, masked=masked)
+        step = "confirm" if server.keys.is_signed else "unmask"
+        return replace(server, step=step, survivors=tuple(replies), served=served, masked=masked)
+    if server.step == "confirm":
+        return replace(server, step="unmask", signatures={site: reply.signature for site, reply in replies.items()})
     total = _remove_masks(server, recover_secrets(server, replies))
-    _check_range(total, len(server.survivors) * server.terms.bound)
+    _check_range(total, len(server.survivors) * most_of_site(len(server.keys.names)))
     return replace(server, step="ready", total=total)
 
 
@@ -314,6 +347,6 @@ def _check_range(sums: Numbers, limit: int) -> None:
     """Refuse a sum that numbers within the bound cannot have."""
     if sums.size and not -limit <= int(sums.min()) <= int(sums.max()) <= limit:
         raise OutOfRangeError(
-            f"the sum has numbers from {sums.min()} to {sums.max()}, beyond {limit} in size: a site did not keep to "
-            "the bound, or the sites did not all see the same participants"
+            f"the sum has numbers from {sums.min()} to {sums.max()}, beyond {limit} in size: a site sent what is no "
+            "masked number, or the sites did not all see the same participants"
         )

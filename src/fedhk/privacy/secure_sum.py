@@ -1,8 +1,8 @@
-"""Sums of which nobody sees the parts (Bonawitz et al. 2017, CCS, the protocol for honest-but-curious servers).
+"""Sums of which nobody sees the parts (Bonawitz et al. 2017, CCS).
 
 Exchanges
 ---------
-Four steps, in each of which the server asks and the sites answer:
+In each step the server asks and the sites answer:
 
 1. *keys*: each site makes fresh keys and sends the public ones: one X25519 key for envelopes, and for every sum of the
    session one for masks. Signed with its long-term key where operators exchanged those.
@@ -10,11 +10,12 @@ Four steps, in each of which the server asks and the sites answer:
    that `threshold` sites can put them together again, and sends each other site its shares in a sealed envelope.
 3. *input*: each site gets its envelopes and sends its numbers plus its own mask, plus a mask with each other site that
    the one adds and the other subtracts.
-4. *unmask*: the server says who answered. Each site gives, for every participant, its share of the seed if that one
-   answered, of the mask key if not.
+4. *confirm*, only where keys are signed: the server says who answered, and each site signs that list, one for each sum.
+5. *unmask*: the server says who answered, with the signatures. Each site gives, for every participant, its share of the
+   seed if that one answered, of the mask key if not.
 
-A session is set up once for as many sums as asked: steps 1 and 2 once, steps 3 and 4 for every sum, so R sums cost
-2 + 2R exchanges. A site may miss any sum and be back for the next.
+A session is set up once for as many sums as asked: steps 1 and 2 once, the others for every sum. So R sums cost 2 + 2R
+exchanges, and 2 + 3R where keys are signed. A site may miss any sum and be back for the next.
 
 Why keys are not reused between sums
 ------------------------------------
@@ -40,24 +41,41 @@ one outside, which only these two can make. Numbers that arrive late, from a sit
 covered by its own mask, whose seed nobody reveals.
 
 This holds against a server that sees everything and keeps to the protocol, together with fewer than ``threshold``
-sites (then: the sum over the remaining sites). Against a server that lies, beyond that:
+sites (then: the sum over the remaining sites). Let t be the threshold and n the number of sites in the list of keys.
+Against a server that lies, with or without long-term keys:
 
-- It cannot be a site itself where long-term keys are exchanged: every key is signed together with the session's terms.
 - It cannot show different lists of keys or participants: their digest goes into the keys of envelopes and masks, so
   envelopes do not open and masks do not cancel.
-- It cannot get both secrets of a site by asking different sites differently: the threshold t is more than half of the n
-  sites, and each reveals one share of one of the two (with k sites that collude, while t > (n + k) / 2).
-- It *can* tell sites different stories about who answered; then it may open one sum over fewer sites than the
-  threshold, but over at least n - n (n - t) / t of them: half of all for t = 2n/3. The paper's fifth exchange closes
-  this; it is not done here.
+- It cannot get both secrets of a site by asking different sites differently: t is more than half of n, and each site
+  reveals one share of one of the two (with k sites that collude, while t > (n + k) / 2).
+- It learns nothing from refusals: no site refuses because of its own numbers. The bound on them follows from n, and
+  what is beyond it is cut.
+
+Where every site knows the long-term keys of the others:
+
+- It cannot be a site itself: every key is signed together with the session's terms.
+- It can open a sum over one list of at least t sites, and no other. Each site reveals shares only for a list that t
+  sites have signed; two such lists have a site in common, which signs one list for each sum (with k sites that collude,
+  while t > (n + k) / 2: at t > 2n/3, up to a third of the sites).
+- It chooses who is in the list of keys, but a site that is elsewhere demands t > 2/3 of all sites that it knows, unless
+  its policy says another number.
+
+Where they do not:
+
+- It *can* make up sites. With t of its own it has all shares and opens the numbers of every single site: masks protect
+  against a curious server only, and against this one a site needs noise of its own (``shared_noise=False``).
+- Even if it makes up none, it can tell sites different stories about who answered. Each site takes at most n - t others
+  for gone, and t sites must do so for every site that is to be left out. So the server may open one sum over fewer
+  sites than t, but over at least n (2t - n) / t: more than half of all at t > 2n/3, which sites elsewhere insist on;
+  2 of 5 or 3 of 15 at t just above half, which is allowed in one process, where nobody can lie to anybody.
 
 Not hidden: who took part; sums themselves. Where numbers change little from sum to sum, two sums with different
 survivors give away nearly what the absent site would have sent; the same numbers must never go into two sums. Noise is
 the remedy for what sums say. Wrong numbers of a hostile site cannot be seen, only numbers that break the bound on the
 sum; secrecy and origin of messages on the way are the transport's.
 
-Numbers are int64, in fixed point made elsewhere. Sums are modulo 2^64, but never wrap: ``n_sites * bound < 2^63`` and
-``|number| <= bound`` are checked at the site, the range of the sum at the server.
+Numbers are int64, in fixed point made elsewhere. Sums are modulo 2^64, but never wrap: each site cuts its numbers to
+`most_of_site`, and the server checks the range of the sum.
 
 Here are the terms, the list of keys, and what travels; `fedhk.privacy.secure_site` and `fedhk.privacy.secure_server`
 are the two ends.
@@ -66,8 +84,9 @@ are the two ends.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
+from fractions import Fraction
 from hashlib import sha256
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -75,8 +94,6 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhk.errors import FedHKError, MessageError, QuorumError
-from fedhk.privacy._lazy import primitives
 from fedhk.privacy.masks import MaskArray
 from fedhk.privacy.shamir import SHARE_BYTES
 
@@ -85,15 +102,11 @@ ByteArray = NDArray[np.uint8]
 KEY_BYTES, SIGNATURE_BYTES = 32, 64
 MAX_SUMS = 10_000
 MAX_NAME = 200
-LIMIT = 2**63
 
-
-class ThresholdError(QuorumError):
-    """Too few sites are left for a sum to be opened; nothing of it is known to anybody."""
-
-
-class OutOfRangeError(FedHKError, OverflowError):
-    """Numbers beyond what a sum modulo 2^64 can hold, or beyond what was agreed."""
+# The threshold must be above half of the sites: with half, a server could ask one half for a site's seed and the other
+# half for its mask key, and have both. Where the server may lie it must be above two thirds, so that no story that it
+# tells opens a sum over half of the sites or fewer.
+HALF, TWO_THIRDS = Fraction(1, 2), Fraction(2, 3)
 
 
 # ------------------------------------------------------------------------------------------------------------ the terms
@@ -111,48 +124,33 @@ class MaskTerms:
         How many sites must answer for a sum to be opened, and how many shares give a secret back.
     sums : int
         For how many sums keys and shares are agreed.
-    bound : int
-        Largest absolute value that a site may put in.
     """
 
     session: str
     threshold: int
     sums: int
-    bound: int
 
     def __post_init__(self) -> None:
         if not isinstance(self.session, str) or not 0 < len(self.session) <= MAX_NAME:
             raise ValueError(f"session must be a text of 1 to {MAX_NAME} characters, got {self.session!r}")
-        for name, least, most in (("threshold", 2, MAX_SUMS), ("sums", 1, MAX_SUMS), ("bound", 0, LIMIT - 1)):
+        for name, least in (("threshold", 2), ("sums", 1)):
             value = getattr(self, name)
-            if type(value) is not int or not least <= value <= most:
-                raise ValueError(f"{name} must be a whole number from {least} to {most}, got {value!r}")
+            if type(value) is not int or not least <= value <= MAX_SUMS:
+                raise ValueError(f"{name} must be a whole number from {least} to {MAX_SUMS}, got {value!r}")
 
     @property
     def envelope_bytes(self) -> int:
         """Length of an envelope: a nonce, a tag, and two shares for each sum."""
         return 12 + 16 + self.sums * 2 * SHARE_BYTES
 
-    def check_sites(self, n_sites: int) -> None:
-        """Refuse a number of sites that the terms do not fit.
-
-        A threshold of half the sites would let a server ask one half for a site's seed and the other half for its mask
-        key, and have both.
-        """
-        if n_sites < self.threshold:
-            raise ValueError(f"{n_sites} sites take part, the threshold is {self.threshold}")
-        if 2 * self.threshold <= n_sites:
-            raise ValueError(f"threshold={self.threshold} must be more than half of the {n_sites} sites")
-        if n_sites * self.bound >= LIMIT:
-            raise OutOfRangeError(
-                f"{n_sites} sites with numbers up to {self.bound} can sum to {n_sites * self.bound}, "
-                f"which must be below 2^63; use fewer binary digits after the point"
-            )
+    def is_enough(self, n_sites: int, share: Fraction) -> bool:
+        """Whether the threshold is above a share of so many sites, and no more than all of them."""
+        return share * n_sites < self.threshold <= n_sites
 
 
 def default_threshold(n_sites: int) -> int:
     """More than two thirds of the sites, so that 30 % of them may drop out."""
-    return 2 * n_sites // 3 + 1
+    return int(TWO_THIRDS * n_sites) + 1
 
 
 # ------------------------------------------------------------------------------------------------------------- the keys
@@ -191,61 +189,20 @@ class Roster:
         """Digest of all that sites must see alike: terms, keys and, once it is known, who takes part."""
         return digest(self, terms, participants)
 
-    def check(self, terms: MaskTerms, own: str, advert: Advert, known: Mapping[str, bytes]) -> None:
-        """Refuse, at a site, a list in which a site could stand twice or be somebody else, or that is too short.
-
-        Parameters
-        ----------
-        terms : MaskTerms
-            What was agreed.
-        own : str
-            The site that looks.
-        advert : Advert
-            The keys that it sent.
-        known : mapping of str to bytes
-            Public long-term keys of the other sites; nobody's signature is looked at where it is empty.
-        """
-        n = len(self.names)
-        check_names(self.names, "names", own)
-        check_array(self.cipher_keys, "cipher_keys", np.uint8, (n, KEY_BYTES), own)
-        check_array(self.mask_keys, "mask_keys", np.uint8, (n, terms.sums, KEY_BYTES), own)
-        check_array(self.signatures, "signatures", np.uint8, (n, SIGNATURE_BYTES), own)
-        try:
-            terms.check_sites(n)
-        except ValueError as error:
-            raise MessageError(f"the list of keys cannot be used: {error}", own) from error
-        if own not in self.names:
-            raise MessageError("the list of keys lacks this site", own)
-        row = self.names.index(own)
-        mine, listed = (advert.cipher_key, advert.mask_keys), (self.cipher_keys[row], self.mask_keys[row])
-        if not all(np.array_equal(sent, found) for sent, found in zip(mine, listed, strict=True)):
-            raise MessageError("the list of keys has other keys for this site than it made", own)
-        self._check_different()
-        for name in self.names if known else ():
-            if name != own:
-                self._check_signature(terms, name, own, known)
-
-    def _check_different(self) -> None:
-        """Refuse a key that stands twice: two masks, or a mask and an envelope, would hang on one secret."""
-        owners: dict[bytes, str] = {}
-        for row, name in enumerate(self.names):
-            for key in (self.cipher_keys[row], *self.mask_keys[row]):
-                if bytes(key) in owners:
-                    raise MessageError(f"its key in the list is also a key of site {owners[bytes(key)]!r}", name)
-                owners[bytes(key)] = name
-
-    def _check_signature(self, terms: MaskTerms, name: str, own: str, known: Mapping[str, bytes]) -> None:
-        if name not in known:
-            raise MessageError(f"its long-term key is not known to site {own!r}", name)
-        row = self.names.index(name)
-        text = advert_text(terms, name, self.cipher_keys[row], self.mask_keys[row])
-        if not primitives.signed_by(known[name], bytes(self.signatures[row]), text):
-            raise MessageError("its keys are not signed by the long-term key that its operator gave", name)
+    @property
+    def is_signed(self) -> bool:
+        """Whether any site signed its keys: then all are asked to sign who answered."""
+        return bool(self.signatures.any())
 
 
 def advert_text(terms: MaskTerms, site: str, cipher_key: ByteArray, mask_keys: ByteArray) -> bytes:
     """What a site signs: its keys for this session, and on what terms."""
     return b"fedhk secure sum keys 2 " + digest(terms, site, cipher_key, mask_keys).encode()
+
+
+def survivors_text(context: str, number: int, survivors: tuple[str, ...]) -> bytes:
+    """What a site signs: who answered in one sum of a session with these terms, keys and participants."""
+    return b"fedhk secure sum survivors 1 " + digest(context, number, survivors).encode()
 
 
 # --------------------------------------------------------------------------------------------------------- what travels
@@ -307,13 +264,25 @@ class InputRequest(MaskRequest):
 
 
 @dataclass(frozen=True, eq=False)
+class ConfirmRequest(MaskRequest):
+    """Say whose numbers came, and ask for a signature under it."""
+
+    step: ClassVar[str] = "confirm"
+    session: str
+    number: int
+    survivors: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
 class UnmaskRequest(MaskRequest):
-    """Say whose numbers came, and ask for the shares that open their sum."""
+    """Say whose numbers came, with signatures of shape (signers, 64), and ask for the shares that open their sum."""
 
     step: ClassVar[str] = "unmask"
     session: str
     number: int
     survivors: tuple[str, ...]
+    signers: tuple[str, ...] = ()
+    signatures: ByteArray = field(default_factory=lambda: np.zeros((0, SIGNATURE_BYTES), np.uint8))
 
 
 @dataclass(frozen=True, eq=False)
@@ -348,6 +317,14 @@ class MaskedNumbers(MaskReply):
 
 
 @dataclass(frozen=True, eq=False)
+class Confirmation(MaskReply):
+    """A site's signature under who answered; zeros where it has no long-term key."""
+
+    number: int
+    signature: ByteArray
+
+
+@dataclass(frozen=True, eq=False)
 class Shares(MaskReply):
     """For each participant a share of its seed or of its mask key, shape (participants, 48)."""
 
@@ -379,14 +356,11 @@ def as_bytes(content: bytes) -> ByteArray:
     return np.frombuffer(content, np.uint8)
 
 
-def check_array(array: NDArray[Any], name: str, dtype: Any, shape: tuple[int, ...], site: str) -> None:
-    """Refuse an array from anybody that is not what was expected; `site` is named."""
-    if array.dtype != dtype or array.shape != shape:
-        found = f"{array.dtype} of shape {array.shape}"
-        raise MessageError(f"{name!r} is {found}, expected {np.dtype(dtype)} of shape {shape}", site)
+def has_form(array: NDArray[Any], dtype: Any, shape: tuple[int, ...]) -> bool:
+    """Whether an array from anybody is what was expected."""
+    return bool(array.dtype == dtype and array.shape == shape)
 
 
-def check_names(names: Sequence[str], what: str, site: str) -> None:
-    """Refuse names that are not different and in their order."""
-    if any(first >= second for first, second in pairwise(names)):
-        raise MessageError(f"{what!r} names a site twice, or not in the order of names", site)
+def are_ordered(names: Sequence[str]) -> bool:
+    """Whether names are different and in their order."""
+    return all(first < second for first, second in pairwise(names))

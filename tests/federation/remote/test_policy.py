@@ -68,9 +68,9 @@ class TestPolicy:
         stranger, _ = make_identity()
         save_identity(tmp_path / "stranger.pem", stranger)
         wire.policies["rome"] = replace(wire.policies["rome"], identity=str(tmp_path / "stranger.pem"))
-        with pytest.raises(QuorumError, match="cannot answer this; its log says more"):
+        with pytest.raises(QuorumError, match="keys that are not signed by the long-term key that their operator gave"):
             fit_remote(wire, secure=True, max_rounds=2)
-        assert "not signed by the long-term key" in caplog.text
+        assert "site 'oslo' refuses: site 'rome': the list of keys has keys that are not signed" in caplog.text
 
     @pytest.mark.parametrize(
         ("text", "message"),

@@ -24,7 +24,7 @@ from fedhk.personal.calibration import Calibration
 from fedhk.personal.options import GradientStep
 from fedhk.privacy.mechanism import DifferentialPrivacy
 from fedhk.privacy.secure_server import begin_sum, make_requests, open_session, take_replies
-from fedhk.privacy.secure_site import SecureSite
+from fedhk.privacy.secure_site import SPENT_SUM, SecureSite
 from fedhk.privacy.secure_sum import InputRequest
 from sealed_runs import LoneSite, make_parameters, plain_reference, scales
 
@@ -111,15 +111,15 @@ class Masks:
 
     def agree(self):
         """A new session, up to its first sum."""
-        server = open_session(self.sites, 3, bound=2**60, sums=2)
+        server = open_session(self.sites, 3, sums=2)
         for _ in range(2):
             server = take_replies(server, {name: self.ask(server, name, 1) for name in self.sites})
         return begin_sum(server, 7)
 
-    def ask(self, server, name, number):
+    def ask(self, server, name, number, asked=good_round):
         """What a site answers to the server's next question."""
         masks = make_requests(server)[name]
-        request = good_round() if isinstance(masks, InputRequest) else None
+        request = asked() if isinstance(masks, InputRequest) else None
         return self.sites[name].ask(NoisyRounds, request, *SCALES, header=Header(masks, NoisySum(number, 4)))
 
 
@@ -138,6 +138,23 @@ def test_numbers_go_under_one_mask_only_and_the_same_question_has_the_same_answe
     other = masks.ask(masks.agree(), "oslo", 8)
     assert not np.any(other.masked == first.masked)
     assert len(ledger.releases()) == 2
+
+
+def test_a_masked_sum_of_which_nobody_says_what_it_is_of_is_refused_and_costs_nothing():
+    masks = Masks()
+    with pytest.raises(MessageError, match="asks for a sum and does not say which"):
+        masks.ask(masks.agree(), "oslo", 7, asked=lambda: None)
+    assert masks.sites["oslo"].ledger.releases() == []
+
+
+def test_a_sum_under_masks_that_are_spent_or_unknown_costs_nothing():
+    masks = Masks()
+    server, ledger = masks.agree(), masks.sites["oslo"].ledger
+    masks.ask(server, "oslo", 7)
+    for wrong in (replace(server, number=-1), replace(server, number=2), replace(server, length=9)):
+        with pytest.raises(MessageError, match=SPENT_SUM):
+            masks.ask(wrong, "oslo", 8)
+    assert len(ledger.releases()) == 1
 
 
 def test_a_threshold_that_leaves_nobody_who_adds_noise_is_refused():

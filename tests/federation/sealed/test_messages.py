@@ -62,11 +62,12 @@ FROM_SERVER = (
         "MaskTerms.session": "random",
         "MaskTerms.threshold": CHOSEN,
         "MaskTerms.sums": "constant",
-        "MaskTerms.bound": "from the number of sites",
         "InputRequest.length": "from the widths of the views",
         "InputRequest.participants": "who answered",
         "InputRequest.envelopes": "what sites sealed for each other",
         "UnmaskRequest.survivors": "who answered",
+        "UnmaskRequest.signers": "empty in one process",
+        "UnmaskRequest.signatures": "empty in one process",
     }
     | {f"Reference.{name}": SUMS for name in ("unit_rows", "shift", "scale", "heat_coef", "low", "span", "share")}
     | {f"Grid.{name}": SUMS for name in ("mean", "axes", "deviations", "bins")}

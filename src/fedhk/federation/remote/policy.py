@@ -14,8 +14,9 @@ from fedhk.federation.entries import Terms
 from fedhk.privacy.accounting import epsilon_of
 from fedhk.privacy.identity import load_identity
 from fedhk.privacy.ledger import Ledger
-from fedhk.privacy.mechanism import DifferentialPrivacy
+from fedhk.privacy.mechanism import FEWEST_SITES, DifferentialPrivacy
 from fedhk.privacy.secure_site import SecureSite
+from fedhk.privacy.secure_sum import default_threshold
 from fedhk.privacy.sensitivity import Neighbours
 
 LOG = logging.getLogger("fedhk.site")
@@ -56,8 +57,9 @@ class Policy:
         Fewest sites that a run must suppose to tell the server their noise.
     secure : bool
         Whether only masked sums may leave.
-    threshold : int
-        Fewest sites over which a masked sum may be opened.
+    threshold : int or None
+        Fewest sites over which a masked sum may be opened. None asks for more than two thirds of the sites under
+        `known`, and for 3 at least.
     identity : str or None
         File with the site's long-term key, which signs its masks.
     known : dict of str to str
@@ -78,7 +80,7 @@ class Policy:
     rounds: int = 100
     colluders: int = 0
     secure: bool = False
-    threshold: int = 2
+    threshold: int | None = None
     identity: str | None = None
     known: dict[str, str] = field(default_factory=dict)
     least_rows: int = 5
@@ -96,7 +98,7 @@ class Policy:
             raise DataError(f"policy: secure={self.secure!r} must be true or false.")
         for name, least in (("threshold", 2), ("rounds", 1), ("colluders", 0), ("least_rows", 1), ("least_group", 2)):
             value = getattr(self, name)
-            if type(value) is not int or value < least:
+            if (type(value) is not int or value < least) and (name, value) != ("threshold", None):
                 raise DataError(f"policy: {name}={value!r} must be a whole number from {least} on.")
         _check_keys(self.known)
         if not isinstance(self.phases, list | tuple) or not all(isinstance(name, str) for name in self.phases):
@@ -151,7 +153,9 @@ class Policy:
         """Make the site's part in masked sums, with its long-term key and those of others."""
         private = None if self.identity is None else load_identity(self.identity)[0]
         known = {site: bytes.fromhex(key) for site, key in self.known.items()}
-        return SecureSite(name, least=self.threshold, identity=private, known=known)
+        # the server chooses who is asked for keys, so that the share of these alone would not bind it
+        least = max(FEWEST_SITES, default_threshold(len({name, *known})))
+        return SecureSite(name, least if self.threshold is None else self.threshold, private, known)
 
 
 def read_policy(path: Path) -> Policy:

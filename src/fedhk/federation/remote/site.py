@@ -117,7 +117,7 @@ class RemoteSite:
                     return self._pass(request, Site(self.name, NO_VIEWS))[1]
                 return self._answer_in_run(request, sha256(payload).hexdigest())
         except MessageError as error:
-            LOG.warning("site %r refuses: %s", self.name, error.reason)
+            LOG.warning("site %r refuses: %s", self.name, error.__cause__ or error.reason)  # the cause names who
             return refusal(self.name, exchange, self._sayable(error))
         except Exception:  # whatever it is, its text and its kind stay here
             LOG.exception("site %r cannot answer", self.name)

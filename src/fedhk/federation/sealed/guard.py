@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fedhk.errors import MessageError, Rule
 from fedhk.federation.board import RowEntry, Shared
 from fedhk.federation.entries import Terms
@@ -17,7 +20,6 @@ from fedhk.federation.sealed.messages import Header, Reply, request_type
 from fedhk.federation.sealed.noise import SiteNoise, SiteRounding
 from fedhk.federation.site import Site
 from fedhk.privacy.secure_site import SecureSite
-from fedhk.privacy.secure_sum import InputRequest
 
 # What a site with noise or masks answers in the open: which views it has, and that its own model is made.
 OPEN_PHASES = ("schema", "deliver")
@@ -26,6 +28,7 @@ OPEN_PHASES = ("schema", "deliver")
 SEALED_ONLY = Rule("the server asks for what this site only gives with noise or masks")
 NO_TERMS = Rule("asked before the terms of the run were published")
 SUMS_ONLY = Rule("the server asks for what is no sum, this site gives sums only")
+NOT_SAID = Rule("the server asks for a sum and does not say which")
 OTHER_TERMS = Rule("the terms of the run have changed; a run with others needs a new name")
 MAPPED_ROWS = Rule("what a row can change is bounded for rows as they are, not for rows that are mapped")
 OTHER_RUN = Rule("the server speaks of another run than the one that this site takes part in")
@@ -49,15 +52,13 @@ class SealedEnd:
     def answer(self, site: Site, request: tuple[Header, Any]) -> Reply:
         """A site's part of one sum, or of the agreement on masks for it."""
         header, inner = request
-        again = self.masks.repeat(site, header.masks)
-        if again is not None:
-            return again
-        numbers = None
-        if header.masks is None or isinstance(header.masks, InputRequest):
+
+        def release() -> NDArray[np.int64]:
             if inner is None:
-                raise MessageError("the server asks for a sum and does not say which")
-            numbers = self.rounding.release(site, self.phase, header, inner, self.masks)
-        return self.masks.answer(site, header.masks, numbers)
+                raise MessageError(NOT_SAID)
+            return self.rounding.release(site, self.phase, header, inner, self.masks)
+
+        return self.masks.answer(site, header.masks, release)
 
 
 @dataclass(frozen=True)

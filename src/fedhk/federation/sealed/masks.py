@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhk.errors import MessageError, QuorumError
+from fedhk.errors import MessageError, QuorumError, Rule
 from fedhk.federation.board import Board, Entry, Passing
 from fedhk.federation.entries import Members, Terms
-from fedhk.federation.sealed.messages import Numbers, Reply, Total, most_of_site
+from fedhk.federation.sealed.messages import Numbers, Reply, Total
 from fedhk.federation.site import Site
 from fedhk.federation.table import check_shape
+from fedhk.privacy.fixed_point import most_of_site
 from fedhk.privacy.mechanism import DifferentialPrivacy, SecureSummation
 from fedhk.privacy.secure_server import (
+    OF_SUM,
     SecureServer,
     begin_sum,
     check_enough,
@@ -27,11 +29,19 @@ from fedhk.privacy.secure_server import (
     open_session,
     take_replies,
 )
-from fedhk.privacy.secure_site import SecureSite, SiteSession, answer_request
+from fedhk.privacy.secure_site import OUT_OF_ORDER, SecureSite, SiteSession, answer_request
 from fedhk.privacy.secure_sum import MaskReply, MaskRequest
 
 # Sums for which masks are agreed on at once; a new agreement takes two exchanges.
 SUMS_PER_SESSION = 16
+
+# What a site says, the same text for every request that breaks the rule.
+NO_MASKS = Rule("the server asks for masked sums, this site was not set up for them")
+MASKS_ONLY = Rule("the server asks for sums in the open, this site gives masked ones only")
+NOBODY_HONEST = Rule("the colluders of the budget leave no honest site among those that a sum needs")
+
+# Makes the numbers of a sum; a site calls it when nothing else speaks against an answer.
+Release = Callable[[], NDArray[np.int64]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +91,7 @@ class OpenSums:
 
 @dataclass(frozen=True)
 class MaskedSums(OpenSums):
-    """Sums of which the server sees only the total: two exchanges each, and two for the agreement on masks."""
+    """Sums of which the server sees only the total: two or three exchanges each, and two to agree on masks."""
 
     masks: SecureSummation
 
@@ -90,7 +100,7 @@ class MaskedSums(OpenSums):
         if server is None or (server.step == "ready" and not server.has_sums_left):
             sites = board.get(Members).sites
             threshold = self.masks.threshold_of(len(sites))
-            server = open_session(sites, threshold, bound=most_of_site(len(sites)), sums=SUMS_PER_SESSION)
+            server = open_session(sites, threshold, sums=SUMS_PER_SESSION)
         return board.put(MaskSession(begin_sum(server, size) if server.step == "ready" else server))
 
     def requests(self, board: Board) -> dict[str, MaskRequest]:
@@ -119,7 +129,7 @@ class MaskedSums(OpenSums):
         return board, Total(server.total, sorted(server.survivors), sharers)
 
     def is_at_risk(self, board: Board) -> bool:
-        return board.get(MaskSession).server.step in ("input", "unmask")
+        return board.get(MaskSession).server.step in OF_SUM
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,15 +146,11 @@ class SiteMasks:
     keeps_numbers: ClassVar[bool] = True
     """Whether numbers are kept, to be sent again: in the open they have all their noise."""
 
-    def repeat(self, site: Site, asked: MaskRequest | None) -> Reply | None:  # noqa: ARG002
-        """The same answer, where the same question was the last one that was answered."""
-        return None
-
-    def answer(self, site: Site, asked: MaskRequest | None, numbers: NDArray[np.int64] | None) -> Reply:  # noqa: ARG002
+    def answer(self, site: Site, asked: MaskRequest | None, release: Release) -> Reply:  # noqa: ARG002
         """What leaves the site."""
-        if asked is not None or numbers is None:
-            raise MessageError("the server asks for masked sums, this site was not set up for them")
-        return Numbers.of(numbers)
+        if asked is not None:
+            raise MessageError(NO_MASKS)
+        return Numbers.of(release())
 
     def noise_share(self, site: Site, privacy: DifferentialPrivacy) -> float:  # noqa: ARG002
         """The part of the noise that this site adds."""
@@ -165,13 +171,10 @@ class MaskedSite(SiteMasks):
 
     secure: SecureSite
 
-    def repeat(self, site: Site, asked: MaskRequest | None) -> Reply | None:
-        return None if asked is None else self._restore(site).repeat(asked)
-
-    def answer(self, site: Site, asked: MaskRequest | None, numbers: NDArray[np.int64] | None) -> Reply:
+    def answer(self, site: Site, asked: MaskRequest | None, release: Release) -> Reply:
         if asked is None:
-            raise MessageError("the server asks for sums in the open, this site gives masked ones only")
-        after, reply = answer_request(self._restore(site), asked, numbers)
+            raise MessageError(MASKS_ONLY)
+        after, reply = answer_request(self._restore(site), asked, release)
         if after.session is not None:
             site.keep(MaskMemory(after.session))
         return reply
@@ -182,10 +185,10 @@ class MaskedSite(SiteMasks):
             return 1.0
         session = self._restore(site).session
         if session is None:
-            raise MessageError("asked for a masked sum before masks were agreed on")
+            raise MessageError(OUT_OF_ORDER)
         honest = session.terms.threshold - privacy.colluders
         if honest < 1:
-            raise MessageError("the colluders of the budget leave no honest site among those that a sum needs")
+            raise MessageError(NOBODY_HONEST)
         return 1.0 / math.sqrt(honest)
 
     def _restore(self, site: Site) -> SecureSite:

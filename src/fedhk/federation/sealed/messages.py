@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhk.federation.board import Entry
-from fedhk.privacy.fixed_point import LARGEST
 from fedhk.privacy.secure_sum import MaskReply, MaskRequest
 
 
@@ -84,8 +83,3 @@ class Total:
     numbers: NDArray[np.int64]
     sites: Sequence[str]
     sharers: int
-
-
-def most_of_site(n_sites: int) -> int:
-    """Largest whole number that a site may put into a sum."""
-    return LARGEST // (2 * max(n_sites, 1))

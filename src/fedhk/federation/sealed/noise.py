@@ -19,11 +19,11 @@ from fedhk.federation.board import Board, Entry
 from fedhk.federation.entries import Members, Population, References, Terms
 from fedhk.federation.phases.base import SumPhase
 from fedhk.federation.sealed.masks import SiteMasks
-from fedhk.federation.sealed.messages import ExactSum, Header, NoisySum, SumCount, Total, most_of_site
+from fedhk.federation.sealed.messages import ExactSum, Header, NoisySum, SumCount, Total
 from fedhk.federation.site import Site
 from fedhk.model.rows import is_near_zero
 from fedhk.privacy.accounting import spent
-from fedhk.privacy.fixed_point import LARGEST, from_grid, to_grid
+from fedhk.privacy.fixed_point import LARGEST, from_grid, most_of_site, to_grid
 from fedhk.privacy.ledger import Ledger, LedgerError
 from fedhk.privacy.mechanism import DifferentialPrivacy
 from fedhk.privacy.noise import discrete_gaussian
