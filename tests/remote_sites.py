@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from fedhk.federation.phases.base import Phase
 from fedhk.federation.remote.policy import Policy
 from fedhk.federation.remote.site import KIND, STATE, RemoteSite, SiteFile
 from fedhk.federation.stored import read_file, unpack_board
+from fedhk.privacy.identity import make_identity, save_identity
 
 NAMES = ("genoa", "oslo", "pisa", "rome")
 QUICK = {"n_init": 2, "random_state": 0}
@@ -54,6 +55,16 @@ def write_sites(sites: Mapping[str, Any], folder: Path) -> dict[str, Path]:
     for name, views in sites.items():
         write_site(folder / name, {f"view{i}": view for i, view in enumerate(views) if view is not None})
     return {name: folder / name for name in sites}
+
+
+def make_policies(folder: Path, sites: Iterable[str], **demands: Any) -> dict[str, Policy]:
+    """Policies of sites that know each other's long-term keys; the private ones are files of a folder."""
+    known = {}
+    for site in sites:
+        private, public = make_identity()
+        save_identity(folder / f"{site}.pem", private)
+        known[site] = public.hex()
+    return {site: Policy(identity=str(folder / f"{site}.pem"), known=known, **demands) for site in known}
 
 
 def read_boards(state: Path, site: str) -> tuple[Board, Board]:

@@ -14,7 +14,7 @@ from fedhk.federation.phases.describe import Describe, DescribeRequest, Describe
 from fedhk.federation.remote.policy import Policy, read_policy
 from fedhk.privacy import DifferentialPrivacy
 from fedhk.privacy.identity import make_identity, save_identity
-from remote_sites import NAMES, fit_remote, join_run, read_boards
+from remote_sites import NAMES, fit_remote, join_run, make_policies, read_boards
 
 # runs are cut short here on purpose
 pytestmark = pytest.mark.filterwarnings("ignore:.*did not converge:sklearn.exceptions.ConvergenceWarning")
@@ -58,12 +58,7 @@ class TestPolicy:
         assert "delta=0.5 of the run is not below 1 over the rows of site 'rome'" in caplog.text
 
     def test_long_term_keys_keep_strangers_out_of_masked_sums(self, wire, tmp_path, caplog):
-        public = {}
-        for site in NAMES:
-            private, public[site] = make_identity()
-            save_identity(tmp_path / f"{site}.pem", private)
-        known = {site: key.hex() for site, key in public.items()}
-        wire.policies = {s: Policy(secure=True, identity=str(tmp_path / f"{s}.pem"), known=known) for s in NAMES}
+        wire.policies = make_policies(tmp_path, NAMES, secure=True)
         assert fit_remote(wire, secure=True, max_rounds=2).history_[0]["refused"] == {}
         stranger, _ = make_identity()
         save_identity(tmp_path / "stranger.pem", stranger)
