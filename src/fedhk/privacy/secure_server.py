@@ -69,48 +69,20 @@ class OutOfRangeError(FedHKError, OverflowError):
 
 @dataclass(frozen=True, eq=False)
 class SecureServer:
-    """What the server keeps of a session.
-
-    Parameters
-    ----------
-    terms : MaskTerms
-        What holds for all sums of the session.
-    sites : tuple of str
-        Who is asked for keys.
-    step : str
-        What the sites are asked next: a key of `REPLIES`; "ready" where `begin_sum` is next.
-    roster : Roster or None
-        The public keys of all sites that gave any.
-    envelopes : dict of str to uint8 array of shape (n, bytes)
-        By sender; row i is for site i of the roster.
-    served : frozenset of str
-        Sites that have certainly got their envelopes.
-    number : int
-        The sum that is under way or was the last.
-    length : int
-        How many numbers it has.
-    survivors : tuple of str
-        Whose numbers are in it.
-    masked : uint64 array of shape (length,)
-        Their masked numbers, added.
-    signatures : dict of str to uint8 array of shape (64,)
-        Under the list of survivors, by site; empty where keys are not signed.
-    total : int64 array of shape (length,) or None
-        The last sum that was opened.
-    """
+    """What the server keeps of a session."""
 
     terms: MaskTerms
-    sites: tuple[str, ...]
-    step: str = "keys"
+    sites: tuple[str, ...]  # who is asked for keys
+    step: str = "keys"  # what sites are asked next, a key of `REPLIES`; "ready" where `begin_sum` is next
     roster: Roster | None = field(default=None, repr=False)
-    envelopes: dict[str, ByteArray] = field(default_factory=dict, repr=False)
-    served: frozenset[str] = frozenset()
-    number: int = -1
+    envelopes: dict[str, ByteArray] = field(default_factory=dict, repr=False)  # by sender; row i is for site i
+    served: frozenset[str] = frozenset()  # sites that have certainly got their envelopes
+    number: int = -1  # the sum that is under way or was the last, and how many numbers it has
     length: int = 0
-    survivors: tuple[str, ...] = ()
-    masked: MaskArray = field(default_factory=lambda: np.zeros(0, np.uint64), repr=False)
-    signatures: dict[str, ByteArray] = field(default_factory=dict, repr=False)
-    total: Numbers | None = field(default=None, repr=False)
+    survivors: tuple[str, ...] = ()  # whose numbers are in it
+    masked: MaskArray = field(default_factory=lambda: np.zeros(0, np.uint64), repr=False)  # their masked numbers, added
+    signatures: dict[str, ByteArray] = field(default_factory=dict, repr=False)  # under the list of survivors, by site
+    total: Numbers | None = field(default=None, repr=False)  # the last sum that was opened
 
     @property
     def participants(self) -> tuple[str, ...]:

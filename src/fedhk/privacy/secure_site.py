@@ -53,6 +53,8 @@ LOG = logging.getLogger("fedhk.site")
 
 Numbers = NDArray[np.int64]
 
+NO_SHARES: ByteArray = np.zeros(0, np.uint8)
+
 # What a site says, the same text for every request that breaks the rule; the error names who is at fault.
 UNKNOWN_STEP = Rule("the server asks for a step that this FedHK does not know")
 OUT_OF_ORDER = Rule("the server asks for a step of a masked sum too early, or again with another content")
@@ -76,57 +78,26 @@ BAD_SURVIVORS = Rule("the list of who answered has sites that do not take part, 
 UNCONFIRMED = Rule("too few sites have signed the list of who answered, or this one has signed another")
 
 
-def _no_shares() -> ByteArray:
-    return np.zeros(0, np.uint8)
-
-
 @dataclass(frozen=True, eq=False)
 class SiteSession:
     """What a site keeps of one session. Secrets of a sum are forgotten as soon as it needs them no more.
 
-    Parameters
-    ----------
-    terms : MaskTerms
-        What holds for all sums of the session.
-    advert : Advert
-        The site's own public keys and their signature.
-    cipher_private : bytes
-        Opens the envelopes.
-    secrets : uint8 array of shape (sums to come, 2, 32)
-        The seed of the site's own mask and its private mask key; the last row is of the last sum.
-    roster : Roster or None
-        The public keys of all sites.
-    own_shares : uint8 array of shape (sums, 2, 48)
-        The shares of its own secrets that the site itself holds, until it has those of the others.
-    participants : tuple of str
-        Whose shares arrived; masks are made with all of them.
-    shares : uint8 array of shape (sums to come, participants, 2, 48)
-        The shares that the site holds: of the seed, of the mask key; the last row is of the last sum.
-    step : str
-        The last step that was answered.
-    number : int
-        The sum that it belonged to.
-    asked : str
-        Digest of the question.
-    reply : MaskReply or None
-        The answer.
-    confirmed : tuple of str
-        Who answered in the last sum, as the site has signed it.
+    Arrays of secrets and shares have a row for each sum to come; the last row is of the last sum.
     """
 
     terms: MaskTerms
     advert: Advert = field(repr=False)
-    cipher_private: bytes = field(repr=False)
-    secrets: ByteArray = field(repr=False)
+    cipher_private: bytes = field(repr=False)  # opens the envelopes
+    secrets: ByteArray = field(repr=False)  # (sums, 2, 32): the seed of the site's own mask, its private mask key
     roster: Roster | None = field(default=None, repr=False)
-    own_shares: ByteArray = field(default_factory=_no_shares, repr=False)
-    participants: tuple[str, ...] = ()
-    shares: ByteArray = field(default_factory=_no_shares, repr=False)
-    step: str = "keys"
+    own_shares: ByteArray = field(default_factory=NO_SHARES.copy, repr=False)  # (sums, 2, 48), until others' are there
+    participants: tuple[str, ...] = ()  # whose shares arrived; masks are made with all of them
+    shares: ByteArray = field(default_factory=NO_SHARES.copy, repr=False)  # (sums, participants, 2, 48): seeds, keys
+    step: str = "keys"  # the last step that was answered, the sum that it belonged to, the question and the answer
     number: int = -1
     asked: str = field(default="", repr=False)
     reply: MaskReply | None = field(default=None, repr=False)
-    confirmed: tuple[str, ...] = ()
+    confirmed: tuple[str, ...] = ()  # who answered in the last sum, as the site has signed it
 
     @property
     def keys(self) -> Roster:
@@ -362,7 +333,7 @@ def _open_envelopes(site: SecureSite, session: SiteSession, request: InputReques
         key, sealed = roster.cipher_key(other), request.envelopes[row].tobytes()
         plain = open_envelope(session.cipher_private, key, other, site.name, sealed, context=context)
         received[:, row] = as_bytes(plain).reshape(terms.sums, 2, -1)
-    return replace(session, participants=participants, shares=received, own_shares=_no_shares())
+    return replace(session, participants=participants, shares=received, own_shares=NO_SHARES)
 
 
 def _is_list_of(names: tuple[str, ...], allowed: tuple[str, ...], site: SecureSite, terms: MaskTerms) -> bool:
