@@ -187,7 +187,7 @@ def test_sites_elsewhere_refuse_a_threshold_that_is_not_above_two_thirds(n, thre
 
 def test_above_two_thirds_stories_open_no_sum_over_half_of_the_sites():
     """Attack 13: what holds without known keys; the bound in the docstring of `secure_sum`."""
-    for n in range(3, 41):
+    for n in range(3, 26):
         for threshold in range(n // 2 + 1, n + 1):
             can = [few for few in range(1, n + 1) if make_stories(names_of(n), threshold, names_of(n)[:few])]
             assert min(can) >= n * (2 * threshold - n) / threshold
@@ -288,10 +288,10 @@ def test_one_site_that_signs_rubbish_keeps_nobody_from_the_sum():
 def test_a_server_cannot_take_few_of_the_known_sites_into_a_sum(tmp_path):
     """Attack 13, another way: three of fifteen sites in the list of keys, and a threshold of three."""
     sites = {name: policy.make_secure_site(name) for name, policy in make_policies(tmp_path, names_of(15)).items()}
-    few = names_of(15)[:3]
-    for name, request in make_requests(open_session(few, 3)).items():
-        with pytest.raises(MessageError, match="lower than this site demands"):
-            ask(sites[name], request)
+    for few in (3, 7):
+        for name, request in make_requests(open_session(names_of(15)[:few], few)).items():
+            with pytest.raises(MessageError, match="lower than this site demands"):
+                ask(sites[name], request)
     server, _, refused = exchange(open_session(sites, default_threshold(15)), sites, {})
     assert not refused
     assert server.step == "shares"

@@ -61,8 +61,8 @@ OUT_OF_ORDER = Rule("the server asks for a step of a masked sum too early, or ag
 OTHER_SESSION = Rule("the server speaks of another session of masked sums than the one that is under way")
 SAME_SESSION = Rule("this session of masked sums is under way already; a new one needs a new name")
 LOW_THRESHOLD = Rule(
-    "the threshold of masked sums is lower than this site demands: above two thirds of the sites under [known] and at "
-    "least 3, or the threshold of its policy"
+    "the threshold of masked sums is lower than this site demands: above half of the sites under [known] and at least "
+    "3, or the threshold of its policy"
 )
 SMALL_SHARE = Rule("the threshold of masked sums is not above two thirds of the sites that take part, or above all")
 BAD_KEYS = Rule("the list of keys is not well formed, lacks this site, or has other keys for it than it made")

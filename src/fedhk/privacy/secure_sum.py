@@ -57,8 +57,8 @@ Where every site knows the long-term keys of the others:
 - It can open a sum over one list of at least t sites, and no other. Each site reveals shares only for a list that t
   sites have signed; two such lists have a site in common, which signs one list for each sum (with k sites that collude,
   while t > (n + k) / 2: at t > 2n/3, up to a third of the sites).
-- It chooses who is in the list of keys, but a site that is elsewhere demands t > 2/3 of all sites that it knows, unless
-  its policy says another number.
+- It chooses who is in the list of keys, but a site that is elsewhere demands a t above half of all sites that it knows,
+  unless its policy says another number.
 
 Where they do not:
 

@@ -16,7 +16,6 @@ from fedhk.privacy.identity import load_identity
 from fedhk.privacy.ledger import Ledger
 from fedhk.privacy.mechanism import FEWEST_SITES, DifferentialPrivacy
 from fedhk.privacy.secure_site import SecureSite
-from fedhk.privacy.secure_sum import default_threshold
 from fedhk.privacy.sensitivity import Neighbours
 
 LOG = logging.getLogger("fedhk.site")
@@ -58,7 +57,7 @@ class Policy:
     secure : bool
         Whether only masked sums may leave.
     threshold : int or None
-        Fewest sites over which a masked sum may be opened. None asks for more than two thirds of the sites under
+        Fewest sites over which a masked sum may be opened. None asks for more than half of the sites under
         `known`, and for 3 at least.
     identity : str or None
         File with the site's long-term key, which signs its masks.
@@ -153,8 +152,8 @@ class Policy:
         """Make the site's part in masked sums, with its long-term key and those of others."""
         private = None if self.identity is None else load_identity(self.identity)[0]
         known = {site: bytes.fromhex(key) for site, key in self.known.items()}
-        # the server chooses who is asked for keys, so that the share of these alone would not bind it
-        least = max(FEWEST_SITES, default_threshold(len({name, *known})))
+        # the server chooses who is asked for keys: that the threshold is above two thirds of these does not bind it
+        least = max(FEWEST_SITES, len({name, *known}) // 2 + 1)
         return SecureSite(name, least if self.threshold is None else self.threshold, private, known)
 
 
