@@ -29,8 +29,8 @@ T = TypeVar("T")
 Tree = Any
 Buffers = dict[str, NDArray[Any]]
 
-FLOATS = "f8"
-BYTES = "u1"
+FLOATS, BYTES = "f8", "u1"
+UNIONS = (Union, types.UnionType)
 TYPES = frozenset(["b1", "f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"])
 """What arrays may hold: NumPy's names without the byte order, which is always little-endian."""
 
@@ -53,16 +53,9 @@ else:
 
 
 def pack(value: Any, kind: Any, *, named: bool = False) -> tuple[dict[str, Any], Buffers]:
-    """Write a value as the `values` and `arrays` of a message.
+    """Write a value of the type `kind`, which the reader will expect, as the `values` and `arrays` of a message.
 
-    Parameters
-    ----------
-    value : object
-        Of the type `kind`.
-    kind : type
-        What the reader will expect: a dataclass, or any annotation that a field may have.
-    named : bool, default=False
-        Whether the names of fields are written: files that outlive a version have them, messages do not.
+    With `named` the names of fields are written: files that outlive a version have them, messages do not.
     """
     writer = _Writer(named)
     tree = writer.write(value, kind)
@@ -74,126 +67,111 @@ def pack(value: Any, kind: Any, *, named: bool = False) -> tuple[dict[str, Any],
 
 
 def unpack(values: Mapping[str, Any], buffers: Mapping[str, NDArray[Any]], kind: type[T]) -> T:
-    """Read a value that `pack` wrote.
-
-    Raises
-    ------
-    MessageError
-        If it is not of this type, or if something is left over.
-    """
+    """Read a value that `pack` wrote; MessageError if it is not of this type, or if something is left over."""
     rest = dict(buffers)
     try:
         tree = values[TREE] if TREE in values else json.loads(rest.pop(TREE).tobytes())
         reader = _Reader(rest)
-        value = reader.read(tree, kind)
-        reader.check_end()
+        value: T = reader.read(tree, kind)
+        for name, buffer in rest.items():
+            if len(buffer) > reader.taken.get(name, 0):
+                raise ValueError(f"numbers of type {name[:20]} are left over")  # noqa: TRY301
     except (KeyError, TypeError, ValueError, RecursionError, OverflowError, AttributeError) as error:
         raise MessageError(f"it is not what was asked for: {type(error).__name__}: {str(error)[:200]}") from error
-    found: T = value
-    return found
+    return value
 
 
+@dataclasses.dataclass
 class _Writer:
     """Collects the arrays of one value, by type."""
 
-    def __init__(self, named: bool) -> None:
-        self._named = named
-        self.parts: dict[str, list[NDArray[Any]]] = {}
+    named: bool
+    parts: dict[str, list[NDArray[Any]]] = dataclasses.field(default_factory=dict)
 
     def write(self, value: Any, kind: Any) -> Tree:  # noqa: PLR0911 - one return per kind
         origin, arguments = _parts_of(kind)
         if kind is float:
-            self._keep(np.array([value], np.float64))
-            return None
+            return self._keep(np.array([value], np.float64))
         if dataclasses.is_dataclass(kind):
             return self._dataclass(value, kind)
         if origin is np.ndarray or kind is np.ndarray:
             return self._array(np.asarray(value))
-        if origin in (Union, types.UnionType):
-            place = _member(value, arguments)
-            return None if arguments[place] is type(None) else [place, self.write(value, arguments[place])]
-        if origin is tuple:
-            if _is_floats(arguments):
-                self._keep(np.array(value, np.float64))
-                return len(value)
-            return [self.write(part, part_kind) for part, part_kind in _paired(value, arguments)]
+        if origin in UNIONS:
+            for place, member in enumerate(arguments):
+                if _fits(value, member):
+                    return None if member is type(None) else [place, self.write(value, member)]
+            raise TypeError(f"{type(value).__name__} is none of {arguments}")
+        if origin is tuple and arguments != (float, ...):
+            return list(map(self.write, value, _kinds_of(value, arguments)))
         if origin is dict:
-            # headers of messages have sorted names, and the order of a dict counts
-            return [[str(name), self.write(part, arguments[1])] for name, part in value.items()]
-        if kind is bytes:
-            self._keep(np.frombuffer(value, np.uint8))
+            return self.write(tuple(value.items()), arguments[0])
+        if origin is tuple or kind is bytes:
+            self._keep(np.frombuffer(value, np.uint8) if kind is bytes else np.array(value, np.float64))
             return len(value)
-        _check_plain(value, kind, origin, arguments)
-        return value
+        return _checked(value, kind)
 
     def _dataclass(self, value: Any, kind: Any) -> Tree:
         found: Any = type(value)
-        kinds = field_kinds(found)
-        parts = {name: self.write(getattr(value, name), its) for name, its in kinds.items()}
-        if self._named:
+        parts = {name: self.write(getattr(value, name), its) for name, its in field_kinds(found).items()}
+        if self.named:
             known = {name: part for name, part in parts.items() if part is not None}
-            return known if type(value) is kind else {SUBCLASS: type(value).__name__} | known
-        listed = [parts[name] for name in _listed_fields(kinds)]
-        return listed if type(value) is kind else {SUBCLASS: [type(value).__name__, *listed]}
+            return known if found is kind else {SUBCLASS: found.__name__} | known
+        listed = list(map(parts.get, _listed_fields(found)))
+        return listed if found is kind else {SUBCLASS: [found.__name__, *listed]}
 
     def _array(self, array: NDArray[Any]) -> list[Any]:
-        name = array.dtype.str[1:]
+        name, shape = array.dtype.str[1:], array.shape
         if name not in TYPES:
             raise TypeError(f"an array of type {array.dtype} cannot be written")
         mark = "" if name == FLOATS else name
-        if array.size > 1 and _is_repeated(array):
-            array, mark, shape = array.ravel()[:1], REPEATED + mark, array.shape
-        else:
-            shape = array.shape
+        bits = array.ravel().view(f"u{array.dtype.itemsize}")
+        if array.size > 1 and (bits == bits[0]).all():  # all numbers are the same, bit for bit
+            array, mark = array.ravel()[:1], REPEATED + mark
         self._keep(array)
         return [mark, *shape] if mark else [*shape]
 
     def _keep(self, array: NDArray[Any]) -> None:
-        if not array.size:
-            return
-        little = array.dtype.newbyteorder("<")
-        self.parts.setdefault(array.dtype.str[1:], []).append(np.ascontiguousarray(array, little).ravel())
+        if array.size:
+            little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+            self.parts.setdefault(array.dtype.str[1:], []).append(little.ravel())
 
 
+@dataclasses.dataclass
 class _Reader:
     """Takes arrays from the buffers in the order in which they were written."""
 
-    def __init__(self, buffers: Buffers) -> None:
-        self._buffers = buffers
-        self._at = dict.fromkeys(buffers, 0)
-        self._repeated = 0
+    buffers: Buffers
+    taken: dict[str, int] = dataclasses.field(default_factory=dict)  # numbers of each buffer that were read so far
+    repeated: int = 0
 
-    def read(self, tree: Tree, kind: Any) -> Any:  # noqa: PLR0911 - one return per kind
+    def read(self, tree: Tree, kind: Any) -> Any:  # noqa: C901, PLR0911 - one branch per kind
         origin, arguments = _parts_of(kind)
         if kind is float:
             return float(self._take(FLOATS, 1)[0])
         if dataclasses.is_dataclass(kind):
-            return self._dataclass(tree, kind)  # type: ignore[arg-type]
+            return self._dataclass(tree, kind)
         if origin is np.ndarray or kind is np.ndarray:
             return self._array(tree)
-        if origin in (Union, types.UnionType):
-            if tree is None:
-                return self._none(arguments)
-            place, part = tree
-            return self.read(part, arguments[_index(place, len(arguments))])
-        if origin is tuple:
-            if _is_floats(arguments):
-                return tuple(self._take(FLOATS, _index(tree, math.inf)).tolist())
-            return tuple(self.read(part, part_kind) for part, part_kind in _paired(tree, arguments))
+        if origin in UNIONS:
+            if tree is not None:
+                place, part = tree
+                return self.read(part, arguments[_index(place, len(arguments))])
+            if type(None) not in arguments:
+                raise ValueError("a value is missing")
+            return None
+        if origin is tuple and arguments != (float, ...):
+            return tuple(map(self.read, tree, _kinds_of(tree, arguments)))
         if origin is dict:
-            return self._dict(tree, arguments[1])
-        if kind is bytes:
-            return self._take(BYTES, _index(tree, math.inf)).tobytes()
-        _check_plain(tree, kind, origin, arguments)
-        return tree
+            pairs = self.read(tree, arguments[0])
+            if len(found := dict(pairs)) < len(pairs):
+                raise ValueError("a name is there twice")
+            return found
+        if origin is tuple or kind is bytes:
+            numbers = self._take(BYTES if kind is bytes else FLOATS, _index(tree))
+            return numbers.tobytes() if kind is bytes else tuple(numbers.tolist())
+        return _checked(tree, kind)
 
-    def check_end(self) -> None:
-        """Refuse numbers that belong to nothing."""
-        left = {name: len(buffer) - self._at[name] for name, buffer in self._buffers.items()}
-        if any(left.values()):
-            raise ValueError(f"numbers are left over: {left}")
-
-    def _dataclass(self, tree: Tree, kind: type) -> Any:
+    def _dataclass(self, tree: Tree, kind: Any) -> Any:
         found, parts = kind, tree
         if isinstance(tree, dict) and SUBCLASS in tree:
             if isinstance(tree[SUBCLASS], list):
@@ -203,50 +181,58 @@ class _Reader:
             found = subclass_named(kind, name)
         kinds = field_kinds(found)
         if isinstance(parts, list):
-            parts = dict(zip(_listed_fields(kinds), parts, strict=True))
-        unknown = sorted(_checked(parts, dict).keys() - kinds.keys())
+            parts = dict(zip(_listed_fields(found), parts, strict=True))
+        elif not isinstance(parts, dict):
+            raise TypeError(f"a {type(parts).__name__}, expected a dict")
+        unknown = sorted(parts.keys() - kinds.keys())
         if unknown:
             raise ValueError(f"{found.__name__} has no fields {unknown[:5]}")
         return found(**{name: self.read(parts.get(name), its) for name, its in kinds.items()})
 
-    def _dict(self, tree: Tree, kind: Any) -> dict[str, Any]:
-        pairs = [_paired(pair, (str, kind)) for pair in _checked(tree, list)]
-        found = {self.read(*name): self.read(*part) for name, part in pairs}
-        if len(found) < len(pairs):
-            raise ValueError("a name is there twice")
-        return found
-
     def _array(self, tree: Tree) -> NDArray[Any]:
         mark, shape = (tree[0], tree[1:]) if tree and isinstance(tree[0], str) else ("", tree)
-        sizes = tuple(_index(size, math.inf) for size in shape)
+        sizes = tuple(map(_index, shape))
         count, name = math.prod(sizes), mark.removeprefix(REPEATED) or FLOATS
         if not mark.startswith(REPEATED):
             return self._take(name, count).reshape(sizes)
-        self._repeated += count
-        if self._repeated > MOST_NUMBERS:
+        self.repeated += count
+        if self.repeated > MOST_NUMBERS:
             raise ValueError(f"a repeated number stands for {count} numbers, more than {MOST_NUMBERS} in all")
         return np.full(sizes, self._take(name, 1)[0])
 
     def _take(self, name: str, count: int) -> NDArray[Any]:
         if name not in TYPES:  # NumPy reads much more as a type
             raise ValueError(f"there are no arrays of type {name[:20]!r}")
-        start, buffer = self._at.get(name, 0), self._buffers.get(name)
+        start, buffer = self.taken.get(name, 0), self.buffers.get(name)
         if buffer is None and count == 0:
             return np.zeros(0, name)
         if buffer is None or buffer.ndim != 1 or start + count > len(buffer) or buffer.dtype != np.dtype(name):
             raise ValueError(f"{count} numbers of type {name} are not there")
-        self._at[name] = start + count
+        self.taken[name] = start + count
         return buffer[start : start + count]
-
-    def _none(self, arguments: tuple[Any, ...]) -> None:
-        if type(None) not in arguments:
-            raise ValueError("a value is missing")
 
 
 @cache
 def _parts_of(kind: Any) -> tuple[Any, tuple[Any, ...]]:
-    """What an annotation is made of: tuple and (float, ...) of ``tuple[float, ...]``."""
-    return get_origin(kind), get_args(kind)
+    """What an annotation is made of: tuple and (float, ...) of ``tuple[float, ...]``.
+
+    A dict is made of the tuple of its items: headers of messages have sorted names, and the order of a dict counts.
+    """
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is dict:
+        pair = types.GenericAlias(tuple, (str, arguments[1]))
+        return dict, (types.GenericAlias(tuple, (pair, ...)),)
+    return origin, arguments
+
+
+def _kinds_of(parts: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The type of each part of a tuple; one type for all of them if it ends with an ellipsis."""
+    if not isinstance(parts, tuple | list):
+        raise TypeError(f"a {type(parts).__name__}, expected a list")
+    kinds = arguments[:1] * len(parts) if arguments[1:] == (...,) else arguments
+    if len(parts) != len(kinds):
+        raise ValueError(f"{len(parts)} parts, expected {len(kinds)}")
+    return kinds
 
 
 @cache
@@ -256,9 +242,10 @@ def field_kinds(kind: Any) -> dict[str, Any]:
     return {field.name: hints[field.name] for field in dataclasses.fields(kind) if field.init}
 
 
-def _listed_fields(kinds: Mapping[str, Any]) -> list[str]:
+@cache
+def _listed_fields(kind: Any) -> list[str]:
     """The fields that a message lists: floats need no word, they stand in their buffer."""
-    return [name for name, kind in kinds.items() if kind is not float]
+    return [name for name, its in field_kinds(kind).items() if its is not float]
 
 
 @cache
@@ -278,68 +265,32 @@ def subclasses(kind: type) -> Iterable[type]:
         yield from subclasses(derived)
 
 
-def _is_repeated(array: NDArray[Any]) -> bool:
-    """Whether all numbers are the same, bit for bit."""
-    bits = array.ravel().view(f"u{array.dtype.itemsize}")
-    return bool((bits == bits[0]).all())
-
-
-def _member(value: Any, arguments: tuple[Any, ...]) -> int:
-    """Which member of a union a value is."""
-    for place, kind in enumerate(arguments):
-        if _fits(value, kind):
-            return place
-    raise TypeError(f"{type(value).__name__} is none of {arguments}")
-
-
 def _fits(value: Any, kind: Any) -> bool:  # noqa: PLR0911 - one return per kind
+    """Whether a value is of a type: by this the member of a union is found."""
     origin, arguments = _parts_of(kind)
     if kind is Json or kind is Any:
         return True
     if origin is Literal:
         return value in arguments
-    if origin in (Union, types.UnionType):
+    if origin in UNIONS:
         return any(_fits(value, member) for member in arguments)
     if origin is tuple:
-        return isinstance(value, tuple) and all(_fits(part, part_kind) for part, part_kind in _paired(value, arguments))
+        return isinstance(value, tuple) and all(map(_fits, value, _kinds_of(value, arguments)))
     if origin is dict:
-        return isinstance(value, dict) and all(_fits(part, arguments[1]) for part in value.values())
-    if kind is float:
-        return isinstance(value, float)
+        return isinstance(value, dict) and _fits(tuple(value.items()), arguments[0])
     if kind is int:
-        return isinstance(value, int) and not isinstance(value, bool)
+        return type(value) is int  # a bool is an int, too
     return isinstance(value, kind if origin is None else origin)
 
 
-def _is_floats(arguments: tuple[Any, ...]) -> bool:
-    return len(arguments) == 2 and arguments == (float, ...)
-
-
-def _paired(parts: Any, arguments: tuple[Any, ...]) -> list[tuple[Any, Any]]:
-    """The parts of a tuple with their types; one type for all of them if it ends with an ellipsis."""
-    several = len(arguments) == 2 and arguments[1] is Ellipsis
-    kinds = [arguments[0]] * len(parts) if several else list(arguments)
-    if not isinstance(parts, tuple | list) or len(parts) != len(kinds):
-        raise ValueError(f"{len(parts)} parts, expected {len(kinds)}")
-    return list(zip(parts, kinds, strict=True))
-
-
-def _check_plain(value: Any, kind: Any, origin: Any, arguments: tuple[Any, ...]) -> None:
-    """Refuse a text, truth value or whole number that is not of its type."""
-    if kind is Json or kind is Any:
-        return
-    fits = value in arguments if origin is Literal else type(value) is kind
-    if not fits:
+def _checked(value: Any, kind: Any) -> Any:
+    """A text, truth value or whole number, if it is of its type."""
+    if not _fits(value, kind):
         raise TypeError(f"{str(value)[:50]!r} is not a {getattr(kind, '__name__', kind)}")
-
-
-def _checked(value: Any, kind: type[T]) -> T:
-    if not isinstance(value, kind):
-        raise TypeError(f"a {type(value).__name__}, expected a {kind.__name__}")
     return value
 
 
-def _index(value: Any, below: float) -> int:
+def _index(value: Any, below: float = math.inf) -> int:
     if type(value) is not int or not 0 <= value < below:
         raise ValueError(f"{str(value)[:50]!r} is not a whole number from 0 on, or too large")
     return value
