@@ -36,7 +36,7 @@ from fedhk.estimators.progress import show_progress
 from fedhk.estimators.sealing import make_guards, make_sealed_terms
 from fedhk.federation.aggregators import Aggregator, make_aggregator
 from fedhk.federation.board import Board, Shared
-from fedhk.federation.checkpoint import open_checkpoint, resume_phase, save_run
+from fedhk.federation.checkpoint import open_checkpoint, save_run
 from fedhk.federation.engines.base import Engine, RemoteEngine
 from fedhk.federation.engines.inprocess import InProcessEngine
 from fedhk.federation.entries import FinalParameters, Minimisation, Population, Result, Terms, fitted_model
@@ -226,7 +226,6 @@ class EFKMVC(ModelParameters, HeatKernelModel):
                 run, plan = open_checkpoint(folder, self._plan(choices.seed), resume=resume)
                 choices = replace(choices, seed=int(plan["seed"]))
             phases = terms.compose(self.phases(choices))
-            run = resume_phase(run, phases)
             engine, told = self._make_engine(clients, workers, terms, participation.timeout)
             stack.callback(engine.close)
             for entry in told:

@@ -47,26 +47,19 @@ class RowEntry(Shared):
 
 @dataclass(frozen=True)
 class Board:
-    """Entries by type. A board does not change: `put` makes a new one.
-
-    Parameters
-    ----------
-    entries : dict of type to Entry
-        What has been found, in the order in which it was published first.
-    versions : dict of str to int
-        How often each type was put, by which the server knows whether a site has the latest.
-    """
+    """Entries by type, in the order of their first publication. A board does not change: `put` makes a new one."""
 
     entries: dict[type[Entry], Entry] = field(default_factory=dict)
+    # how often each type was put, by which the server knows whether a site has the latest
     versions: dict[str, int] = field(default_factory=dict)
 
     def put(self, *entries: Entry) -> Board:
         """The board with more entries, or with others in their place."""
-        versions = dict(self.versions)
+        found, versions = dict(self.entries), dict(self.versions)
         for entry in entries:
             name = type(entry).__name__
-            versions[name] = versions.get(name, 0) + 1
-        return replace(self, entries=self.entries | {type(entry): entry for entry in entries}, versions=versions)
+            found[type(entry)], versions[name] = entry, versions.get(name, 0) + 1
+        return Board(found, versions)
 
     def drop(self, *kinds: type[Entry]) -> Board:
         """The board without entries that no later phase needs; those that are shared stay at the sites."""
@@ -85,15 +78,18 @@ class Board:
 
     def find(self, kind: type[E]) -> Iterator[E]:
         """All entries of a type or derived from it, in the order of their publication; often none."""
-        return (entry for entry in self.entries.values() if isinstance(entry, kind))
+        for entry in self.entries.values():
+            if isinstance(entry, kind):
+                yield entry
 
     def missing(self, known: dict[str, int]) -> dict[str, Shared]:
         """Shared entries of which a site does not have the latest, by name; `known` are the versions that it has."""
-        return {
-            type(entry).__name__: entry
-            for entry in self.find(Shared)
-            if known.get(type(entry).__name__) != self.versions[type(entry).__name__]
-        }
+        missing = {}
+        for entry in self.find(Shared):
+            name = type(entry).__name__
+            if known.get(name) != self.versions[name]:
+                missing[name] = entry
+        return missing
 
 
 def entry_type(name: str, base: Any = Shared) -> type[Entry]:
@@ -109,16 +105,13 @@ def entry_type(name: str, base: Any = Shared) -> type[Entry]:
 
 def align_views(views: Views, names: tuple[str, ...], widths: Iterable[int], site: str) -> Views:
     """A site's views in the order of the model, None where it lacks one; refuses a view of another width."""
-    own = {name: view for view, name in enumerate(views.names)}
-    order = [own.get(name) for name in names]
-    for name, view, width in zip(names, order, widths, strict=True):
-        table = None if view is None else views.tables[view]
+    own = dict(zip(views.names, zip(views.tables, views.missing, views.columns, strict=True), strict=True))
+    tables, missing, columns = [], [], []
+    for name, width in zip(names, widths, strict=True):
+        table, has_gaps, its_columns = own.get(name, (None, False, None))
         if table is not None and table.shape[1] != width:
             raise MessageError(f"view {name!r} has {table.shape[1]} features here, {width} in the model", site)
-    return replace(
-        views,
-        tables=tuple(None if view is None else views.tables[view] for view in order),
-        names=names,
-        missing=tuple(view is not None and views.missing[view] for view in order),
-        columns=tuple(None if view is None else views.columns[view] for view in order),
-    )
+        tables.append(table)
+        missing.append(has_gaps)
+        columns.append(its_columns)
+    return replace(views, tables=tuple(tables), names=names, missing=tuple(missing), columns=tuple(columns))

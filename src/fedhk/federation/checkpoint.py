@@ -3,42 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from fedhk._records import Record
 from fedhk.errors import CheckpointError, MessageError
-from fedhk.federation.phases.base import Phase
 from fedhk.federation.run import Run
 from fedhk.federation.stored import pack_entries, read_file, unpack_board, write_file
 
 Plan = dict[str, Any]
-"""What a run was asked for, as plain JSON: a checkpoint is gone on with by a run with the same plan only."""
+"""What a run was asked for, as plain JSON, and its seed: only a run with the same plan can go on with a checkpoint."""
 
 FILE = "run.fedhk"
 KIND, OWNER = "checkpoint", "server"
-SEED = "seed"
 
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """What the file holds.
-
-    Parameters
-    ----------
-    plan : dict
-        What the run was asked for.
-    phase, exchanges, exchange : int
-        Where the run stands, as in `Run`.
-    board : bytes
-        The entries of the server's board, but for those that end with the process.
-    history : tuple of dict
-        One record a round.
-    pending : dict
-        What exchanges since the last round have cost.
-    """
+    """What the file holds: the plan, and where the run stands as in `Run`; the board but for `Passing` entries."""
 
     plan: Plan
     phase: int
@@ -54,17 +38,7 @@ class Checkpoint:
 
 
 def save_run(folder: Path, run: Run, plan: Plan) -> None:
-    """Write the checkpoint of a run.
-
-    Parameters
-    ----------
-    folder : Path
-        The checkpoint folder; it is made if it is not there.
-    run : Run
-        Where the run stands between two exchanges.
-    plan : dict
-        What the run was asked for, as plain JSON; its "seed" is the seed of what is drawn.
-    """
+    """Write the checkpoint of a run between two exchanges; the folder is made if it is not there."""
     board = pack_entries(run.board.entries.values(), OWNER)
     content = Checkpoint(plan, run.phase, run.exchanges, run.exchange, board, run.history, run.pending)
     folder.mkdir(parents=True, exist_ok=True)
@@ -72,26 +46,10 @@ def save_run(folder: Path, run: Run, plan: Plan) -> None:
 
 
 def load_run(folder: Path, plan: Plan) -> tuple[Run, Plan] | None:
-    """Read the run in a folder; None where there is none.
+    """Read the run in a folder, and the plan with its seed, so that a run without a fixed seed can go on.
 
-    Parameters
-    ----------
-    folder : Path
-        The checkpoint folder.
-    plan : dict
-        The plan to go on with. Its seed gives way to the checkpoint's, so that a run without a fixed seed can go on.
-
-    Returns
-    -------
-    run : Run
-        Where the run stands; no site is thought to know anything yet.
-    plan : dict
-        The plan with the checkpoint's seed.
-
-    Raises
-    ------
-    CheckpointError
-        If the file is damaged, or was made by a run with another plan: the differences are named.
+    None where there is no run. CheckpointError if the file is damaged, or was made by a run with another plan: the
+    differences are named.
     """
     path = folder / FILE
     for half_written in folder.glob(f".{FILE}.*"):  # of a run that was killed
@@ -101,7 +59,7 @@ def load_run(folder: Path, plan: Plan) -> tuple[Run, Plan] | None:
     try:
         stored = read_file(path, KIND, OWNER, Checkpoint)
         run = replace(stored.run(), board=unpack_board(stored.board, OWNER))
-        plan = plan | {SEED: stored.plan[SEED]}
+        plan = plan | {"seed": stored.plan["seed"]}
     except (MessageError, OSError, KeyError) as error:
         raise CheckpointError(
             f"The checkpoint {path} cannot be used: {_reason(error)}. Remove it to start anew."
@@ -113,13 +71,7 @@ def load_run(folder: Path, plan: Plan) -> tuple[Run, Plan] | None:
 
 
 def peek(folder: Path) -> Run | None:
-    """Read how far the run in a folder has come: its phase and its history, not its board. None without a run.
-
-    Raises
-    ------
-    CheckpointError
-        If the file is damaged.
-    """
+    """Read how far the run in a folder has come: its phase and its history, not its board. None without a run."""
     path = folder / FILE
     try:
         return read_file(path, KIND, OWNER, Checkpoint).run()
@@ -130,17 +82,7 @@ def peek(folder: Path) -> Run | None:
 
 
 def open_checkpoint(folder: Path | None, plan: Plan, *, resume: bool) -> tuple[Run, Plan]:
-    """Give the run that a checkpoint folder holds, or a new one.
-
-    Parameters
-    ----------
-    folder : Path or None
-        The checkpoint folder, or None where there is no checkpoint.
-    plan : dict
-        What the run is asked for.
-    resume : bool
-        Whether to go on with the run in the folder. Without it the folder must be empty, or not exist yet.
-    """
+    """Give the run that a checkpoint folder holds, or a new one: without `resume` the folder must be empty or new."""
     if folder is None:
         if resume:
             raise CheckpointError("resume=True needs checkpoint=, the folder of the run to go on with.")
@@ -152,13 +94,6 @@ def open_checkpoint(folder: Path | None, plan: Plan, *, resume: bool) -> tuple[R
             f"checkpoint={str(folder)!r} is not empty. Pass resume=True to go on with it, or give another."
         )
     return (load_run(folder, plan) if resume else None) or (Run(), plan)
-
-
-def resume_phase(run: Run, phases: Sequence[Phase[Any, Any]]) -> Run:
-    """Let the phase that was under way prepare the board of an interrupted run."""
-    if run.exchange == 0 or run.phase >= len(phases):
-        return run
-    return replace(run, board=phases[run.phase].resume(run.board))
 
 
 def _find_differences(stored: Plan, wanted: Plan, inside: str = "") -> Iterator[str]:

@@ -75,7 +75,7 @@ def unpack(values: Mapping[str, Any], buffers: Mapping[str, NDArray[Any]], kind:
         value: T = reader.read(tree, kind)
         for name, buffer in rest.items():
             if len(buffer) > reader.taken.get(name, 0):
-                raise ValueError(f"numbers of type {name[:20]} are left over")  # noqa: TRY301
+                raise ValueError(f"numbers are left over, of type {name[:20]!r}")  # noqa: TRY301
     except (KeyError, TypeError, ValueError, RecursionError, OverflowError, AttributeError) as error:
         raise MessageError(f"it is not what was asked for: {type(error).__name__}: {str(error)[:200]}") from error
     return value

@@ -37,41 +37,20 @@ def columns_code(columns: Columns) -> ColumnsCode:
 
 @dataclass(frozen=True)
 class Terms(Shared):
-    """What every site must know of a run before all else; the server publishes it first.
+    """What every site must know of a run before all else; the server publishes it first."""
 
-    Parameters
-    ----------
-    run : str
-        The name of the run; no other run has it.
-    columns : dict of str to (tuple of str or None)
-        The views of the federation with the names of their columns, in the order in which sites that are elsewhere
-        must read them. Empty where all sites are in one process.
-    privacy : dict or None
-        The privacy budget, as `DifferentialPrivacy.describe` gives it; None where no noise is added.
-    secure : bool
-        Whether sums are masked.
-    shared_noise : bool
-        Whether sites share one noise under masks; else each adds all of it.
-    """
-
-    run: str
+    run: str  # its name; no other run has it
+    # The views of the federation with the names of their columns, in the order in which sites that are elsewhere must
+    # read them. Empty where all sites are in one process.
     columns: dict[str, tuple[str, ...] | None] = field(default_factory=dict)
-    privacy: dict[str, Any] | None = None
-    secure: bool = False
-    shared_noise: bool = True
+    privacy: dict[str, Any] | None = None  # the budget, as `DifferentialPrivacy.describe` gives it; None without noise
+    secure: bool = False  # whether sums are masked
+    shared_noise: bool = True  # whether sites share one noise under masks; else each adds all of it
 
 
 @dataclass(frozen=True)
 class Schema(Shared):
-    """The views of the federation.
-
-    Parameters
-    ----------
-    names : tuple of str
-        Name of each view, in the order of the model.
-    codes : tuple of (int, tuple of int or None)
-        A code of each view's columns, where they are named, or the shape of a row, where it is a tensor.
-    """
+    """The views of the federation, in the order of the model."""
 
     names: tuple[str, ...]
     codes: tuple[ColumnsCode, ...]
@@ -105,24 +84,12 @@ class References(Shared):
 
 @dataclass(frozen=True, eq=False)
 class Population(Entry):
-    """What the server knows of all rows together.
-
-    Parameters
-    ----------
-    n_sites : int
-        Sites that described themselves.
-    columns : tuple of (tuple of str, tuple of int or None)
-        Column names of each view, or the shape of a row.
-    moments : tuple of Moments
-        Of each view, over all sites.
-    rows : float
-        How many rows there are; 0 where that is not known.
-    """
+    """What the server knows of all rows together, at the sites that described themselves."""
 
     n_sites: int
     columns: tuple[Columns, ...]
-    moments: tuple[Moments, ...]
-    rows: float
+    moments: tuple[Moments, ...]  # of each view
+    rows: float  # 0 where their number is not known
 
 
 @dataclass(frozen=True)
@@ -136,10 +103,7 @@ class Members(Entry):
 class Space(Entry):
     """The space in which rows are clustered.
 
-    Parameters
-    ----------
-    reach : tuple of array of shape (d_h,)
-        How far from the grand mean a value may be, per feature of each view: answers beyond it are refused.
+    `reach` says how far from the grand mean a value may be, per feature of each view: answers beyond it are refused.
     """
 
     reach: tuple[FloatArray, ...]
@@ -147,23 +111,15 @@ class Space(Entry):
     @property
     def widths(self) -> tuple[int, ...]:
         """Features per view."""
-        return tuple(len(limits) for limits in self.reach)
+        return tuple(map(len, self.reach))
 
 
 @dataclass(frozen=True, eq=False)
 class Minimisation(Entry):
-    """Where the rounds stand.
-
-    Parameters
-    ----------
-    progress : Progress
-        Parameters, iteration and objective; in the coordinates of the basis, where there is one.
-    answered : str
-        Digest of the names of the sites that answered the last round.
-    """
+    """Where the rounds stand; parameters are in the coordinates of the basis, where there is one."""
 
     progress: Progress
-    answered: str = ""
+    answered: str = ""  # digest of the names of the sites that answered the last round
 
     @property
     def parameters(self) -> Parameters:
@@ -173,25 +129,18 @@ class Minimisation(Entry):
 
 @dataclass(frozen=True, eq=False)
 class Basis(Shared):
-    """Few directions per view, sent once, in whose coordinates centres and sums then travel.
+    """Few directions per view, sent once, in whose coordinates centres and sums then travel."""
 
-    Parameters
-    ----------
-    directions : tuple of Table of shape (q_h, d_h)
-        Rows that were orthonormal before they were rounded.
-    """
-
-    directions: tuple[Table, ...]
+    directions: tuple[Table, ...]  # of shape (q_h, d_h); rows were orthonormal before they were rounded
 
     @cached_property
     def columns(self) -> tuple[FloatArray, ...]:
         """Orthonormal columns E_h, of shape (d_h, q_h); each points the way of its row."""
-        return tuple(_orthonormal(table.read()) for table in self.directions)
-
-
-def _orthonormal(directions: FloatArray) -> FloatArray:
-    columns, triangle = np.linalg.qr(directions.T)
-    return np.asarray(columns * np.where(np.diag(triangle) < 0, -1.0, 1.0))
+        found = []
+        for table in self.directions:
+            columns, triangle = np.linalg.qr(table.read().T)
+            found.append(np.asarray(columns * np.where(np.diag(triangle) < 0, -1.0, 1.0)))
+        return tuple(found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,12 +168,16 @@ class Broadcast:
 
     def parameters(self, widths: Sequence[int], basis: Basis | None = None) -> Parameters:
         """The parameters in features; `widths` are those of the rows."""
-        columns = () if basis is None else basis.columns
-        centers = split_joint(self.centers.read(), [part.shape[1] for part in columns] if columns else widths)
+        inner_widths = widths if basis is None else [part.shape[1] for part in basis.columns]
         inner = Parameters(
-            centers, self.view_weights, self.heat_time, self.fuzzifier, self.view_exponent, self.view_shares
+            split_joint(self.centers.read(), inner_widths),
+            self.view_weights,
+            self.heat_time,
+            self.fuzzifier,
+            self.view_exponent,
+            self.view_shares,
         )
-        return inner.from_basis(columns) if columns else inner
+        return inner if basis is None else inner.from_basis(basis.columns)
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,15 +7,15 @@ holds to (policy, limits, ledger) is the site's own and never the server's word.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import GenericAlias
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedhk.errors import MessageError
 from fedhk.federation.board import Shared, entry_type
-from fedhk.federation.codec import pack, unpack
+from fedhk.federation.codec import pack
 from fedhk.federation.messages import Message
 from fedhk.federation.phases.base import phase_named
 from fedhk.federation.phases.together import AND, Together
@@ -25,8 +25,6 @@ from fedhk.federation.site import Site
 SEALED = "sealed."
 
 ENTRIES = "entries"
-
-Reader = Callable[[Mapping[str, Any], Mapping[str, NDArray[Any]], Any], Any]
 
 
 class MalformedError(MessageError):
@@ -67,15 +65,17 @@ class Guard:
 
 def write_request(kind: str, exchange: int, request: Any, request_type: Any, entries: Mapping[str, Shared]) -> Message:
     """The message to sites that lack these entries of the board."""
-    types = [type(entry) for entry in entries.values()]
-    values, arrays = pack((request, *entries.values()), GenericAlias(tuple, (request_type, *types)))
+    kinds = GenericAlias(tuple, (request_type, *map(type, entries.values())))
+    values, arrays = pack((request, *entries.values()), kinds)
     if entries:
         values[ENTRIES] = list(entries)
     return Message(kind, "*", exchange, arrays, values)
 
 
-def answer_message(site: Site, guard: Guard, message: Message, read: Reader = unpack) -> tuple[Site, Message]:
-    """Answer one message of the server.
+def answer_message(
+    site: Site, guard: Guard, message: Message, read: Callable[[Message, Any], Any] = Message.read
+) -> tuple[Site, Message]:
+    """Answer one message of the server: the site after it, to be kept only if the answer is sent, and the answer.
 
     Parameters
     ----------
@@ -88,24 +88,18 @@ def answer_message(site: Site, guard: Guard, message: Message, read: Reader = un
     read : callable
         Reads the message; sites of one process need not each read the same one.
 
-    Returns
-    -------
-    site : Site
-        The site after; to be kept only if the answer is sent.
-    reply : Message
-        What leaves the site.
-
     Raises
     ------
     MessageError
         If the message is not well formed (`MalformedError`), not allowed, or cannot be answered (`UnansweredError`).
     """
-    site = site.copy()
+    site = replace(site)  # if the answer comes too late, what it changes is forgotten
     try:
         phase = guard.phase(message.kind)
-        types = [entry_type(name) for name in _listed_entries(message)]
-        kinds: Any = GenericAlias(tuple, (phase.request_type, *types))
-        request, *entries = read(message.values, message.arrays, kinds)
+        names = message.values.get(ENTRIES, [])
+        if not isinstance(names, list) or not set(map(type, names)) <= {str}:
+            raise MessageError("the entries that were published are not listed")  # noqa: TRY301
+        request, *entries = read(message, GenericAlias(tuple, (phase.request_type, *map(entry_type, names))))
     except MessageError as error:
         raise MalformedError(error.reason, site.name) from error
     try:
@@ -114,26 +108,14 @@ def answer_message(site: Site, guard: Guard, message: Message, read: Reader = un
         raise MessageError(error.reason, site.name) from error
     try:
         for entry in entries:
-            _publish(site, entry)
+            known = site.board.entries.get(type(entry))
+            if known is None or not _same(known, entry):  # after an interruption the site has it already
+                site.board = site.board.put(entry)
         reply = phase.answer(site, request)
     except MessageError as error:
         raise UnansweredError(error.reason, site.name) from error
     values, arrays = pack(reply, phase.reply_type)
     return site, Message(message.kind, site.name, message.round, arrays, values)
-
-
-def _listed_entries(message: Message) -> list[str]:
-    names = message.values.get(ENTRIES, [])
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise MessageError("the entries that were published are not listed")
-    return names
-
-
-def _publish(site: Site, entry: Shared) -> None:
-    """Put an entry on the site's board; one that it has already, after an interruption, changes nothing."""
-    known = site.board.entries.get(type(entry))
-    if known is None or not _same(known, entry):
-        site.board = site.board.put(entry)
 
 
 def _same(one: Any, other: Any) -> bool:

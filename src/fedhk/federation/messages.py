@@ -25,7 +25,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,8 +34,9 @@ from safetensors.numpy import load as from_body
 from safetensors.numpy import save as to_body
 
 from fedhk.errors import MessageError
+from fedhk.federation.codec import unpack
 
-__all__ = ["DTYPES", "MAX_BYTES", "VERSION", "Message", "decode", "encode", "expect"]
+T = TypeVar("T")
 
 VERSION = 1
 MAX_BYTES = 2**28
@@ -56,75 +57,44 @@ WRITER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", 
 
 @dataclass(frozen=True, eq=False)
 class Message:
-    """What a site and the server say to each other in one round.
+    """What a site and the server say to each other in one round. Names are printable, at most 200 characters long."""
 
-    Parameters
-    ----------
-    kind : str
-        What the message is, such as "statistics": printable, at most 200 characters.
-    site : str
-        The site at the other end of the server, whoever of the two sends: printable, at most 200 characters.
-    round : int
-        The round it belongs to, from 0 on.
-    arrays : dict of str to ndarray
-        Numbers, in the precision in which they travel; see `DTYPES`.
-    values : dict of str to JSON value
-        Anything else that JSON can hold; finite numbers only. Tuples arrive as lists.
-    """
+    kind: str  # what the message is, such as "statistics"
+    site: str  # the site at the other end of the server, whoever of the two sends
+    round: int  # the exchange it belongs to, from 0 on
+    arrays: dict[str, NDArray[Any]] = field(default_factory=dict)  # in the precision in which they travel; see `DTYPES`
+    values: dict[str, Any] = field(default_factory=dict)  # what else JSON can hold, with finite numbers only
 
-    kind: str
-    site: str
-    round: int
-    arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
-    values: dict[str, Any] = field(default_factory=dict)
+    def read(self, kind: type[T]) -> T:
+        """What is in it, if that is of this type; MessageError if it is something else."""
+        return unpack(self.values, self.arrays, kind)
 
 
 def encode(message: Message) -> bytes:
     """Turn a message into the bytes that `decode` reads; equal messages give equal bytes.
 
-    Raises
-    ------
-    MessageError
-        If the message holds something that cannot be sent.
+    MessageError if the message holds something that cannot be sent.
     """
     try:
         header = _header_text(message.kind, message.site, message.round, message.values)
         # safetensors writes memory as it lies, and np.ascontiguousarray would turn a number into a vector
         arrays = {name: np.asarray(array, order="C") for name, array in message.arrays.items()}
-        _check_sendable(arrays)
+        _check_arrays(arrays)
         body = to_body(arrays, metadata={METADATA: header})
+        if int.from_bytes(body[:8], "little") > MAX_HEADER_BYTES:
+            raise ValueError(f"its header is longer than {MAX_HEADER_BYTES} bytes; send long lists as arrays")  # noqa: TRY301
     except (TypeError, ValueError, RecursionError, SafetensorError) as error:
-        raise MessageError(f"cannot send the message: {_short(error)}", _name_or_none(message.site)) from error
-    if int.from_bytes(body[:8], "little") > MAX_HEADER_BYTES:
-        reason = (
-            f"cannot send the message: its header is longer than {MAX_HEADER_BYTES} bytes; send long lists as arrays"
-        )
-        raise MessageError(reason, message.site)
+        site = message.site if _is_name(message.site) else None
+        raise MessageError(f"cannot send the message: {str(error)[:300]}", site) from error
     start = MAGIC + VERSION.to_bytes(2, "little")
     return b"".join([start, _digest(start, body), body])
 
 
 def decode(payload: bytes, *, site: str | None = None, max_bytes: int = MAX_BYTES) -> Message:
-    """Turn bytes from anywhere into a message, or say why they are none.
+    """Turn bytes from anywhere into a well-formed message, or say by MessageError why they are none.
 
-    Parameters
-    ----------
-    payload : bytes
-        What came.
-    site : str, optional
-        Whom the transport says it came from, for the errors. Whether the message says the same is for `expect`.
-    max_bytes : int
-        Longest payload that is looked at.
-
-    Returns
-    -------
-    Message
-        Well formed; whether it is what was asked for is for `expect` and the codec. Its arrays can be written to.
-
-    Raises
-    ------
-    MessageError
-        Whatever is wrong with the bytes.
+    `site` is whom the transport says they came from, for the errors. Whether the message says the same, and whether it
+    is what was asked for, is for `expect` and the codec. The arrays can be written to.
     """
     if len(payload) > max_bytes:
         raise MessageError(f"message has {len(payload)} bytes, at most {max_bytes} are allowed", site)
@@ -134,28 +104,19 @@ def decode(payload: bytes, *, site: str | None = None, max_bytes: int = MAX_BYTE
         raise MessageError(f"message header is longer than {MAX_HEADER_BYTES} bytes", site)
     try:
         arrays = from_body(body)
-        _check_sendable(arrays)
-        _check_booleans(arrays)
+        _check_arrays(arrays)
         kind, sender, round_number, values = _read_header(body)
     except KeyError as error:  # safetensors knows more types than NumPy has
-        raise MessageError(
-            f"message has an array of type {_short(error)}, allowed are {sorted(DTYPES)}", site
-        ) from error
+        reason = f"message has an array of type {str(error)[:300]}, allowed are {sorted(DTYPES)}"
+        raise MessageError(reason, site) from error
     except (SafetensorError, TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise MessageError(f"message is not well formed: {_short(error)}", site) from error
+        raise MessageError(f"message is not well formed: {str(error)[:300]}", site) from error
     return Message(kind, sender, round_number, arrays, values)
 
 
 def expect(message: Message, *, kind: str | None = None, round: int | None = None, site: str | None = None) -> None:  # noqa: A002
-    """Refuse a message that is not the one that was asked for; None accepts anything.
-
-    Raises
-    ------
-    MessageError
-        Naming what was found and what was expected. Its site is ``site``, or the message's own where that is None.
-    """
-    asked = {"site": site, "kind": kind, "round": round}
-    for name, wanted in asked.items():
+    """Refuse, by MessageError, a message that is not the one that was asked for; None accepts anything."""
+    for name, wanted in (("site", site), ("kind", kind), ("round", round)):
         found = getattr(message, name)
         if wanted is not None and found != wanted:
             reason = f"message has {name} {found!r}, expected {wanted!r}"
@@ -185,14 +146,17 @@ def _digest(start: bytes, body: bytes | memoryview) -> bytes:
 def _header_text(kind: str, site: str, round_number: int, values: dict[str, Any]) -> str:
     """The one text for a header, or an error that says what cannot be sent."""
     for name, value in (("kind", kind), ("site", site)):
-        if _name_or_none(value) is None:
+        if not _is_name(value):
             raise ValueError(f"{name} must be 1 to {MAX_NAME} printable characters, got {str(value)[:MAX_NAME]!r}")
     if type(round_number) is not int or not 0 <= round_number < 2**63:
         raise ValueError(f"round must be a whole number from 0 on, got {round_number!r}")
-    if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
+    if not isinstance(values, dict) or not set(map(type, values)) <= {str}:
         raise ValueError("values must be a dict with text as keys")
-    header = [kind, site, round_number, values]
-    return WRITER.encode(header)
+    return WRITER.encode([kind, site, round_number, values])
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= MAX_NAME and value.isprintable()
 
 
 def _read_header(body: bytes) -> tuple[str, str, int, dict[str, Any]]:
@@ -208,24 +172,15 @@ def _read_header(body: bytes) -> tuple[str, str, int, dict[str, Any]]:
     return kind, site, round_number, values
 
 
-def _check_sendable(arrays: Mapping[str, NDArray[Any]]) -> None:
+def _check_arrays(arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Refuse arrays that cannot be sent, and truth values other than 0 and 1.
+
+    NumPy counts on these when it selects rows, and would write past the end.
+    """
     for name, array in arrays.items():
         if not isinstance(name, str) or name in ("", "__metadata__"):
             raise ValueError(f"{name!r} is no name for an array")
         if array.dtype.kind not in "bfiu" or array.dtype.itemsize > 8:
             raise ValueError(f"array {name[:MAX_NAME]!r} has dtype {array.dtype}, allowed are {sorted(DTYPES)}")
-
-
-def _check_booleans(arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Refuse bytes other than 0 and 1: NumPy counts on them when it selects rows, and would write past the end."""
-    for name, array in arrays.items():
         if array.dtype.kind == "b" and array.view(np.uint8).max(initial=0) > 1:
             raise ValueError(f"array {name[:MAX_NAME]!r} has values that are neither true nor false")
-
-
-def _name_or_none(value: Any) -> str | None:
-    return value if isinstance(value, str) and 0 < len(value) <= MAX_NAME and value.isprintable() else None
-
-
-def _short(error: BaseException) -> str:
-    return str(error)[:300]

@@ -9,8 +9,7 @@ from typing import Any
 
 from fedhk._records import Record
 from fedhk.errors import MessageError, QuorumError
-from fedhk.federation.board import Board, Shared
-from fedhk.federation.codec import unpack
+from fedhk.federation.board import Board
 from fedhk.federation.engines.base import Engine
 from fedhk.federation.entries import Minimisation
 from fedhk.federation.gate import write_request
@@ -21,36 +20,20 @@ from fedhk.federation.phases.base import Phase
 # Reasons come from anybody; a history need not keep more of them.
 LONGEST_REASON = 300
 
+NO_COST: Record = {"bytes_up": 0, "bytes_down": 0, "seconds": 0.0, "refused": {}}
+
 
 @dataclass(frozen=True)
 class Run:
-    """Where a run stands between two exchanges. A checkpoint holds all of it but `known`.
+    """Where a run stands between two exchanges. A checkpoint holds all but `known`: a new engine has new sites."""
 
-    Parameters
-    ----------
-    phase : int
-        Which of the phases is under way.
-    exchanges : int
-        Exchanges of this phase so far.
-    exchange : int
-        Exchanges of the whole run so far; every message carries it.
-    board : Board
-        What has been found.
-    history : tuple of dict
-        One record a round.
-    pending : dict
-        What exchanges since the last round have cost; it is added to the next record.
-    known : dict of str to dict
-        Per site, the version of each entry that it has. Not kept in a checkpoint: a new engine has new sites.
-    """
-
-    phase: int = 0
-    exchanges: int = 0
-    exchange: int = 0
+    phase: int = 0  # which of the phases is under way
+    exchanges: int = 0  # of this phase so far
+    exchange: int = 0  # of the whole run so far; every message carries it
     board: Board = field(default_factory=Board)
-    history: tuple[Record, ...] = ()
-    pending: Record = field(default_factory=lambda: {"bytes_up": 0, "bytes_down": 0, "seconds": 0.0, "refused": {}})
-    known: dict[str, dict[str, int]] = field(default_factory=dict)
+    history: tuple[Record, ...] = ()  # one record a round
+    pending: Record = field(default_factory=NO_COST.copy)  # of exchanges since the last round, for the next record
+    known: dict[str, dict[str, int]] = field(default_factory=dict)  # per site, the version of each entry that it has
 
 
 def conduct(
@@ -63,32 +46,15 @@ def conduct(
     after: Sequence[Callable[[Run], None]] = (),
     max_bytes: int = MAX_BYTES,
 ) -> Run:
-    """Go through the phases until the last is done.
+    """Go through the phases until the last is done; QuorumError if too few sites answer.
 
-    Parameters
-    ----------
-    phases : sequence of Phase
-        What is exchanged.
-    engine : Engine
-        The way to the sites.
-    run : Run
-        A new run, or one that a checkpoint held.
-    seed : int
-        Seed of what is drawn.
-    participation : Participation
-        Who takes part, and how many answers are needed.
-    after : sequence of callable
-        Called with the run after every exchange: progress, checkpoints.
-    max_bytes : int
-        Longest answer that is read.
-
-    Raises
-    ------
-    QuorumError
-        If too few sites answer.
+    The run is new, or one that a checkpoint held. What is in `after` is called with the run after every exchange:
+    progress, checkpoints. Answers longer than `max_bytes` are not read.
     """
     if run.exchange == 0:
         run = replace(run, board=phases[0].begin(run.board))
+    elif run.phase < len(phases):
+        run = replace(run, board=phases[run.phase].resume(run.board))
     run = _advance(phases, run)
     while run.phase < len(phases):
         run = _advance(phases, _exchange(phases[run.phase], engine, run, participation, seed=seed, max_bytes=max_bytes))
@@ -128,11 +94,10 @@ def _exchange(
     before = run.board
     board = phase.combine(before, replies)
     # a site that failed may have lost what it had
-    known = {site: versions for site, versions in run.known.items() if site not in refused}
-    known |= {site: dict(before.versions) for site in replies}
+    known = run.known | dict.fromkeys(refused, {}) | dict.fromkeys(replies, before.versions)
     cost = {
         "bytes_up": sum(len(answer) for answer in answers.values() if isinstance(answer, bytes)),
-        "bytes_down": sum(len(request) for request in requests.values()),
+        "bytes_down": sum(map(len, requests.values())),
         "seconds": time.perf_counter() - began,
         "refused": refused,
     }
@@ -145,7 +110,7 @@ def _write_requests(phase: Phase[Any, Any], run: Run, asked: Sequence[str]) -> d
     texts: dict[tuple[int, tuple[str, ...]], bytes] = {}
     requests = {}
     for site, request in phase.requests(run.board, asked).items():
-        lacks: dict[str, Shared] = run.board.missing(run.known.get(site, {}))
+        lacks = run.board.missing(run.known.get(site, {}))
         key = id(request), tuple(lacks)
         if key not in texts:
             texts[key] = encode(write_request(phase.name, run.exchange, request, phase.request_type, lacks))
@@ -167,11 +132,12 @@ def _read_replies(
         try:
             message = decode(answer, site=site, max_bytes=max_bytes)
             expect(message, kind=phase.name, round=run.exchange, site=site)
-            replies[site] = unpack(message.values, message.arrays, phase.reply_type)
-            phase.check(run.board, replies[site], site)
+            reply = message.read(phase.reply_type)
+            phase.check(run.board, reply, site)
         except MessageError as error:
-            replies.pop(site, None)
             refused[site] = error.reason[:LONGEST_REASON]
+        else:
+            replies[site] = reply
     return replies, refused
 
 
@@ -191,14 +157,18 @@ def _record(run: Run, is_round: bool, clients: int, cost: Record) -> Run:
     if is_round:
         objective = run.board.get(Minimisation).progress.objective
         record = {"round": len(run.history) + 1, "objective": objective, "clients": clients}
-        return replace(run, history=(*run.history, record | _merged(run.pending, cost)), pending=Run().pending)
-    rounds_over = bool(run.history) and bool(run.board.get(Minimisation).progress.stop_reason)
-    if rounds_over:  # what exchanges after the rounds cost is added to the last record
-        return replace(run, history=(*run.history[:-1], run.history[-1] | _merged(run.history[-1], cost)))
+        return replace(run, history=(*run.history, record | _merged(run.pending, cost)), pending=NO_COST)
+    if run.history and run.board.get(Minimisation).progress.stop_reason:  # the rounds are over
+        *rounds, last = run.history
+        return replace(run, history=(*rounds, last | _merged(last, cost)))
     return replace(run, pending=_merged(run.pending, cost))
 
 
 def _merged(earlier: Record, cost: Record) -> Record:
     """What two exchanges cost; of two reasons to refuse a site the first is kept, it is the cause."""
-    sums = {name: earlier[name] + cost[name] for name in ("bytes_up", "bytes_down", "seconds")}
-    return sums | {"refused": cost["refused"] | earlier["refused"]}
+    return {
+        "bytes_up": earlier["bytes_up"] + cost["bytes_up"],
+        "bytes_down": earlier["bytes_down"] + cost["bytes_down"],
+        "seconds": earlier["seconds"] + cost["seconds"],
+        "refused": cost["refused"] | earlier["refused"],
+    }

@@ -16,40 +16,19 @@ from fedhk.model.rows import Rows
 from fedhk.model.statistics import Statistics
 
 T = TypeVar("T")
-E = TypeVar("E", bound=Entry)
 
 
 @dataclass
 class Site:
-    """One site. Phases read its rows and its board, and keep what they need in its memory; only answers leave it.
-
-    Parameters
-    ----------
-    name : str
-        The site.
-    views : Views
-        Its rows, as they came.
-    board : Board
-        What the server has published.
-    memory : Board
-        What the site keeps for itself; it never leaves.
-    workers : int
-        Threads for one pass over the rows.
-    least_group : int
-        Fewest rows of a group whose mean leaves the site.
-    """
+    """One site. Phases read its rows and its board, and keep what they need in its memory; only answers leave it."""
 
     name: str
-    views: Views
-    board: Board = field(default_factory=Board)
-    memory: Board = field(default_factory=Board)
-    workers: int = 1
-    least_group: int = 2
+    views: Views  # its rows, as they came
+    board: Board = field(default_factory=Board)  # what the server has published
+    memory: Board = field(default_factory=Board)  # what the site keeps for itself; it never leaves
+    workers: int = 1  # threads for one pass over the rows
+    least_group: int = 2  # fewest rows of a group whose mean leaves the site
     _cache: dict[int, tuple[object, Any]] = field(default_factory=dict, repr=False)
-
-    def copy(self) -> Site:
-        """The site for one message: if its answer comes too late, what it changed is forgotten."""
-        return replace(self)
 
     def keep(self, entry: Entry) -> None:
         """Keep something for later messages."""

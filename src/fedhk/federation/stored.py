@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from fedhk._files import write_atomically
 from fedhk.federation.board import Board, Entry, Passing
-from fedhk.federation.codec import pack, unpack
+from fedhk.federation.codec import pack
 from fedhk.federation.messages import Message, decode, encode, expect
 
 T = TypeVar("T")
@@ -29,17 +29,7 @@ class Entries:
 
 
 def pack_bytes(value: object, kind: str, owner: str) -> bytes:
-    """Write a dataclass as bytes.
-
-    Parameters
-    ----------
-    value : dataclass
-        What is written.
-    kind : str
-        What it is, such as "checkpoint"; `unpack_bytes` asks for the same.
-    owner : str
-        Whose it is: a site, or the server.
-    """
+    """Write a dataclass as bytes: what it is, such as "checkpoint", and whose, for which `unpack_bytes` asks."""
     values, arrays = pack(value, type(value), named=True)
     return encode(Message(kind, owner, 0, arrays, values))
 
@@ -48,7 +38,7 @@ def unpack_bytes(content: bytes, kind: str, owner: str, wanted: type[T]) -> T:
     """Read a dataclass that `pack_bytes` wrote; MessageError where the bytes are damaged, or are something else."""
     message = decode(content, max_bytes=MAX_FILE_BYTES)
     expect(message, kind=kind, site=owner)
-    return unpack(message.values, message.arrays, wanted)
+    return message.read(wanted)
 
 
 def write_file(path: Path, value: object, kind: str, owner: str) -> None:

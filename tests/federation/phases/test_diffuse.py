@@ -119,7 +119,7 @@ def test_affinities_of_a_site_are_computed_once(monkeypatch):
     monkeypatch.setattr(Anchors, "apply", lambda self, rows: calls.append(1) or compute(self, rows))
     site = site_with(board, views)
     site.rows()
-    site.copy().rows()
+    replace(site).rows()
     Diffuse.vector(site, DiffuseRequest(True, Table.of(np.zeros((board.get(Anchors).graph.n_columns, 0)), "half")))
     assert len(calls) == 1
 

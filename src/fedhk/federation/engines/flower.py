@@ -25,13 +25,7 @@ LOST, MOST_TRIES = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVA
 
 
 class GridTransport:
-    """Nodes of a Flower run.
-
-    Parameters
-    ----------
-    grid : flwr.serverapp.Grid
-        What Flower gives a ServerApp.
-    """
+    """Nodes of a Flower run; `grid` is what Flower gives a ServerApp."""
 
     def __init__(self, grid: Grid) -> None:
         self._grid = grid

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache
 from typing import Any
 
-from fedhk.federation.codec import unpack
 from fedhk.federation.gate import Guard, answer_message
 from fedhk.federation.messages import Message, decode, encode
 from fedhk.federation.site import Site
@@ -19,22 +18,12 @@ WORTH_A_THREAD = 200_000
 # With a time limit every site has a thread, up to this many.
 MOST_THREADS = 64
 
-Answer = tuple[Site, bytes] | Exception
-
 
 class InProcessEngine:
     """Answers every site's messages in this process; the messages are real, encoded ones.
 
-    Parameters
-    ----------
-    sites : mapping of str to Site
-        The sites.
-    guards : mapping of str to Guard
-        What each lets pass.
-    workers : int, default=1
-        Threads; sites run side by side where they are large, and one large site uses them all.
-    timeout : float or None, default=None
-        Seconds after which an exchange goes on without the sites that have not answered.
+    With several `workers`, sites run side by side where they are large, and one large site uses them all. After
+    `timeout` seconds an exchange goes on without the sites that have not answered.
     """
 
     def __init__(
@@ -44,61 +33,47 @@ class InProcessEngine:
         workers: int = 1,
         timeout: float | None = None,
     ) -> None:
-        cells = max((s.views.n_rows * sum(w or 0 for w in s.views.widths) for s in sites.values()), default=0)
-        parallel = timeout is not None or (len(sites) > 1 and workers > 1 and cells >= WORTH_A_THREAD)
+        cells = [site.views.n_rows * sum(filter(None, site.views.widths)) for site in sites.values()]
+        large = len(sites) > 1 and workers > 1 and max(cells) >= WORTH_A_THREAD
+        parallel = timeout is not None or large
         self.states = {name: replace(site, workers=1 if parallel else workers) for name, site in sites.items()}
-        self._guards = {name: Guard() for name in sites} | dict(guards or {})
+        self._guards = dict.fromkeys(sites, Guard()) | dict(guards or {})
         # a slow site must not keep the others from answering in time
         threads = max(workers, min(len(sites), MOST_THREADS)) if timeout is not None else workers
         self._pool = ThreadPoolExecutor(max(threads, 1)) if parallel else None
         self._timeout = timeout
-        self._request: tuple[bytes, Message] | None = None
-        self._content: tuple[Mapping[str, Any], Any, Any] | None = None
+        # most sites get the same bytes, which are read once; nobody changes what is in them
+        self._decode = lru_cache(maxsize=1)(decode)
+        self._read = lru_cache(maxsize=1)(Message.read)
 
     def sites(self) -> Sequence[str]:
         return list(self.states)
 
     def exchange(self, requests: Mapping[str, bytes]) -> dict[str, bytes | Exception]:
+        answers: dict[str, Any] = {}
         if self._pool is None:
-            return {site: self._keep(site, self._answer(site, request)) for site, request in requests.items()}
-        futures = {site: self._pool.submit(partial(self._answer, site, r)) for site, r in requests.items()}
-        done, late = wait(futures.values(), self._timeout)
-        for future in late:
-            future.cancel()
-        missed = TimeoutError(f"no answer within {self._timeout} s")
-        return {site: self._keep(site, f.result()) if f in done else missed for site, f in futures.items()}
+            answers |= map(self._answer, requests, requests.values())
+        else:
+            futures = [self._pool.submit(self._answer, *request) for request in requests.items()]
+            done, late = wait(futures, self._timeout)
+            for future in late:
+                future.cancel()
+            answers |= dict.fromkeys(requests, TimeoutError(f"no answer within {self._timeout} s"))
+            answers |= [future.result() for future in futures if future in done]
+        for site, answer in answers.items():
+            if not isinstance(answer, Exception):  # only a site that answered in time has taken the step
+                self.states[site], answers[site] = answer
+        return answers
 
     def close(self) -> None:
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _answer(self, site: str, payload: bytes) -> Answer:
-        """One site's answer; whatever goes wrong at a site stays its own trouble."""
+    def _answer(self, site: str, payload: bytes) -> tuple[str, tuple[Site, bytes] | Exception]:
+        """A site's name, and its state and answer; whatever goes wrong at a site stays its own trouble."""
         try:
-            after, reply = answer_message(self.states[site], self._guards[site], self._decoded(payload), self._read)
-            return after, encode(reply)
+            message = self._decode(payload)
+            after, reply = answer_message(self.states[site], self._guards[site], message, self._read)
+            return site, (after, encode(reply))
         except Exception as error:
-            return error
-
-    def _keep(self, site: str, answer: Answer) -> bytes | Exception:
-        """The message of an answer; only a site that answered in time has taken the step."""
-        if isinstance(answer, Exception):
-            return answer
-        self.states[site], message = answer
-        return message
-
-    def _decoded(self, payload: bytes) -> Message:
-        """The request; most sites get the same bytes, which are read once."""
-        known = self._request
-        if known is None or known[0] is not payload:
-            known = (payload, decode(payload))
-            self._request = known
-        return known[1]
-
-    def _read(self, values: Mapping[str, Any], arrays: Mapping[str, Any], kind: Any) -> Any:
-        """What a request holds; most sites get the same one, which nobody changes."""
-        known = self._content
-        if known is None or known[0] is not values or known[1] != kind:
-            known = (values, kind, unpack(values, arrays, kind))
-            self._content = known
-        return known[2]
+            return site, error

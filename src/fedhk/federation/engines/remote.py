@@ -18,7 +18,6 @@ import numpy as np
 from fedhk.data.views import Columns, Views, is_tensor
 from fedhk.errors import MessageError, QuorumError
 from fedhk.federation.board import Board, Shared
-from fedhk.federation.codec import unpack
 from fedhk.federation.entries import Terms
 from fedhk.federation.gate import write_request
 from fedhk.federation.messages import Message, decode, encode, expect
@@ -54,17 +53,9 @@ class SitesError(QuorumError):
 
 @dataclass(frozen=True)
 class Known:
-    """A site that has said who it is.
+    """A site that has said who it is."""
 
-    Parameters
-    ----------
-    node : int
-        Where it is.
-    introduction : Introduction
-        What it said.
-    """
-
-    node: int
+    node: int  # where it is
     introduction: Introduction
 
     @property
@@ -208,7 +199,7 @@ class RemoteSites:
         if refused is not None:
             raise refused
         expect(message, kind=Greet.name)
-        reply = unpack(message.values, message.arrays, Introduction)
+        reply = message.read(Introduction)
         Greet().check(Board(), reply, site)
         if self._expected and site not in self._expected:
             raise MessageError(f"it is not one of {list(self._expected)}", site)

@@ -29,18 +29,7 @@ def write_outcome(
 ) -> None:
     """Write the files that `fedhk fit` writes for a site; what was there before is replaced once they are complete.
 
-    Parameters
-    ----------
-    folder : Path
-        Gets the global model, `sites/<name>.safetensors` and `labels/<name>.parquet`.
-    site : Site
-        The site after the run.
-    outcome : SiteOutcome
-        Its own model and labels.
-    ids : array or None
-        Whose the rows are.
-    write_model : callable
-        Writes one model.
+    They are the global model, `sites/<name>.safetensors`, and `labels/<name>.parquet` with `ids`, whose the rows are.
     """
     dtype = site.views.dtype
     common = fitted_model(site.board, final_parameters(site), outcome.model.columns)

@@ -23,19 +23,9 @@ class Greeting:
 
 @dataclass(frozen=True)
 class Introduction:
-    """What a site says of itself: no number of its rows.
+    """What a site says of itself: no number of its rows."""
 
-    Parameters
-    ----------
-    version : str
-        Its FedHK.
-    dtype : str
-        The precision of its numbers.
-    views : tuple of ViewDescription
-        Its views.
-    """
-
-    version: str
+    version: str  # of its FedHK
     dtype: Literal["float32", "float64"]
     views: tuple[ViewDescription, ...]
 

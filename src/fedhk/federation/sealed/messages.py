@@ -59,21 +59,11 @@ def request_type(phase: Any) -> Any:
 
 @dataclass(frozen=True)
 class SumCount(Entry):
-    """How many sums a run has asked for.
+    """How many sums a run has asked for."""
 
-    Parameters
-    ----------
-    number : int
-        The sum that is asked for now, counted over the whole run; ledgers of sites name it.
-    done : int
-        Sums of this phase that are known.
-    at_risk : bool
-        Whether sites may have released their numbers, under masks that end with the process.
-    """
-
-    number: int = 0
-    done: int = 0
-    at_risk: bool = False
+    number: int = 0  # the sum that is asked for now, counted over the whole run; ledgers of sites name it
+    done: int = 0  # sums of this phase that are known
+    at_risk: bool = False  # whether sites may have released their numbers, under masks that end with the process
 
 
 @dataclass(frozen=True, eq=False)

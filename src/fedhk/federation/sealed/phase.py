@@ -23,15 +23,7 @@ from fedhk.privacy.secure_sum import InputRequest
 
 @dataclass(frozen=True)
 class SealedTerms:
-    """How the sums of a run are sealed: with noise, under masks, or both; with neither, the run is in the open.
-
-    Parameters
-    ----------
-    noise : Noise or None
-        The noise; None adds none.
-    masks : SecureSummation or None
-        The masks; None sends numbers in the open.
-    """
+    """How the sums of a run are sealed: with noise, under masks, or both; with neither, the run is in the open."""
 
     noise: Noise | None = None
     masks: SecureSummation | None = None
@@ -84,15 +76,7 @@ class SealedTerms:
 
 @dataclass(frozen=True)
 class Sealed(Phase[Any, Any]):
-    """A phase whose answers are added up before the server sees them.
-
-    Parameters
-    ----------
-    phase : SumPhase
-        What is summed.
-    terms : SealedTerms
-        The noise, the masks, or both.
-    """
+    """A phase whose answers are added up before the server sees them."""
 
     phase: SumPhase[Any]
     terms: SealedTerms
