@@ -94,7 +94,8 @@ def _exchange(
     before = run.board
     board = phase.combine(before, replies)
     # a site that failed may have lost what it had
-    known = run.known | dict.fromkeys(refused, {}) | dict.fromkeys(replies, before.versions)
+    known = {site: versions for site, versions in run.known.items() if site not in refused}
+    known |= dict.fromkeys(replies, before.versions)
     cost = {
         "bytes_up": sum(len(answer) for answer in answers.values() if isinstance(answer, bytes)),
         "bytes_down": sum(map(len, requests.values())),

@@ -44,7 +44,6 @@ def paragraphs(facts: Facts) -> list[tuple[str, str]]:
 def _list_numbers(facts: Facts) -> list[tuple[str, str]]:
     """List numbers, and what each is; the text of one that is not known is empty."""
     separation = _mean_separation(facts)
-    spent, with_noise = (run.privacy if run else None for run in (facts, facts.private))
     return [
         (f"{facts.n_clusters:,}", "cluster" if facts.n_clusters == 1 else "clusters"),
         (f"{facts.n_rows:,}" if facts.n_rows else "", "rows"),
@@ -53,9 +52,13 @@ def _list_numbers(facts: Facts) -> list[tuple[str, str]]:
         ("" if separation is None else number(separation, 2), "separation, 0 to 1"),
         (f"{len(facts.rounds):,}" if facts.rounds else "", f"{facts.step_name}s"),
         (size(sum(facts.traffic)) if facts.traffic else "", "sent, both ways"),
-        (f"ε {brief(spent[0])}" if spent else "", "privacy spent"),
-        (f"ε {brief(with_noise[0])}" if with_noise else "", "privacy, with noise"),
+        (_epsilon_of(facts), "privacy spent"),
+        (_epsilon_of(facts.private), "privacy, with noise"),
     ]
+
+
+def _epsilon_of(run: Facts | None) -> str:
+    return f"ε {brief(run.privacy[0])}" if run and run.privacy else ""
 
 
 def banner(facts: Facts) -> str:
@@ -153,10 +156,10 @@ def _tell_cost(facts: Facts) -> str:
 
 def tell_privacy(facts: Facts) -> str:
     """Say what was promised about single rows, who added the noise, and what that means; nothing at one site."""
-    if facts.n_sites < 2 and facts.privacy is None:
-        return ""
     masks = "The server saw sums over all sites only (secure sums). " if facts.secure else ""
     if facts.privacy is None:
+        if facts.n_sites < 2:
+            return ""
         return (
             f"{masks}No noise was added. What left the sites are sums and means over rows. They say something about "
             "rows, and a cluster that has only one row at a site can give it away."

@@ -139,6 +139,10 @@ class LowRankParameters(Parameters):
     def from_basis(self, basis: Sequence[FloatArray]) -> Parameters:
         return LowRankParameters.of(self.free().from_basis(basis), self.form.from_basis(basis))
 
+    def form_in_basis(self, inner: Parameters, basis: Sequence[FloatArray]) -> LowRank:
+        """Give the form in the coordinates of a basis; `inner` are the parameters there, which have it if it binds."""
+        return inner.form if isinstance(inner, LowRankParameters) else self.form.in_basis(basis)
+
     def spans(self) -> tuple[FloatArray, ...]:
         """Give, per view, rows that span all centres of the form as long as its bases stay."""
         return self.centers if self.form.free else tuple(basis.T for basis in self.form.bases)

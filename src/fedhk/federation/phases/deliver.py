@@ -80,9 +80,9 @@ class Deliver(Phase[DeliverRequest, DeliverReply]):
         # sites that were sent the factors know the form
         sent_centers = type(board.get(FinalModel).model) is Broadcast
         if self.personal.uses_form and isinstance(final, LowRankParameters) and sent_centers:
-            inner, form = board.get(Minimisation).parameters, final.form
+            form = final.form
             for basis in board.find(Basis):
-                form = inner.form if isinstance(inner, LowRankParameters) else form.in_basis(basis.columns)
+                form = final.form_in_basis(board.get(Minimisation).parameters, basis.columns)
             forms = (form,)
         return DeliverRequest(self.personal, self.learn_weights, self.report, forms)
 
