@@ -18,7 +18,7 @@ import math
 import types
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,13 +43,8 @@ TREE = "tree"
 # double precision: a short message must not fill the memory of who reads it.
 MOST_NUMBERS = 2**25
 
-
-if TYPE_CHECKING:
-    Json = Any
-else:
-
-    class Json:
-        """Annotation of a field that holds plain JSON: texts, numbers, lists and dicts of them."""
+Json = Any
+"""Annotation of a field that holds plain JSON: texts, numbers, lists and dicts of them."""
 
 
 def pack(value: Any, kind: Any, *, named: bool = False) -> tuple[dict[str, Any], Buffers]:
@@ -268,7 +263,7 @@ def subclasses(kind: type) -> Iterable[type]:
 def _fits(value: Any, kind: Any) -> bool:  # noqa: PLR0911 - one return per kind
     """Whether a value is of a type: by this the member of a union is found."""
     origin, arguments = _parts_of(kind)
-    if kind is Json or kind is Any:
+    if kind is Json:
         return True
     if origin is Literal:
         return value in arguments
