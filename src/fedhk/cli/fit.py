@@ -85,7 +85,7 @@ def fit(  # noqa: PLR0917
 
         fedhk fit hospitals/ --clusters 6 --algorithm fedhk-person --evaluate --out run/
 
-        fedhk fit hospitals/ --clusters 6 --secure --epsilon 2 --delta 1e-6 --bounds=-4,4 --out run/
+        fedhk fit hospitals/ --clusters 6 --secure --epsilon 2 --delta 1e-6 --bounds private --out run/
 
         fedhk fit hospitals/ --clusters 6 --out run/ --resume
 

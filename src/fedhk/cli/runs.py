@@ -219,6 +219,7 @@ def _summarise(
         "bytes_up": sum(record.get("bytes_up", 0) for record in history),
         "bytes_down": sum(record.get("bytes_down", 0) for record in history),
         "seconds": sum(record["seconds"] for record in history),
+        "deviations": list(getattr(model, "deviations_", [])),
         "refused": {site: why for record in history for site, why in record.get("refused", {}).items()},
     }
 

@@ -374,4 +374,4 @@ def _read_fitted(name: str, value: Any) -> Any:
         return math.nan
     if name == "privacy_spent_" and value is not None:
         return tuple(value)
-    return Records(value) if name in ("history_", "personalization_") else value
+    return Records(value) if name in ("history_", "personalization_", "deviations_") else value

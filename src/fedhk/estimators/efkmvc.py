@@ -32,6 +32,7 @@ from fedhk.estimators.choices import (
     make_settings,
 )
 from fedhk.estimators.heat_kernel_mvc import HeatKernelMVC
+from fedhk.estimators.mistakes import keep_deviations
 from fedhk.estimators.progress import show_progress
 from fedhk.estimators.sealing import make_guards, make_sealed_terms
 from fedhk.federation.aggregators import Aggregator, make_aggregator
@@ -40,7 +41,7 @@ from fedhk.federation.checkpoint import open_checkpoint, save_run
 from fedhk.federation.engines.base import Engine, RemoteEngine
 from fedhk.federation.engines.inprocess import InProcessEngine
 from fedhk.federation.entries import FinalParameters, Minimisation, Population, Result, Terms, fitted_model
-from fedhk.federation.participation import Participation
+from fedhk.federation.participation import Deviating, Participation
 from fedhk.federation.phases.base import Phase
 from fedhk.federation.phases.candidates import ChooseStart, GivenStart
 from fedhk.federation.phases.deliver import Deliver, Outcome, Reports
@@ -77,6 +78,7 @@ class RunChoices:
     personal: Personal  # what a site's own model may take from its rows
     seed: int  # of everything that is drawn
     workers: int
+    deviating: Deviating  # what is done with a site that is off by more than what sites differ by
 
 
 @dataclass(eq=False, repr=False)
@@ -137,6 +139,9 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         site). Set-up is counted in the first record, the finish in the last. It shows itself as a table.
     privacy_spent_ : (float, float) or None
         (epsilon, delta) of all that left the sites; None where no noise was added, which is no privacy in this sense.
+    deviations_ : list of dict
+        Sites that are off by more than what sites differ by: site, view, columns, kind, factor, whether the site was
+        excluded, and a sentence. Empty where none is, and in runs with noise or masks, which only warn.
 
     Examples
     --------
@@ -160,7 +165,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         "aggregator": [StrOptions(set(AGGREGATIONS)), Aggregator],
         "engine": [None, HasMethods(["sites", "exchange", "close", "describe", "begin"])],
     }
-    _stored: ClassVar[tuple[str, ...]] = (*HeatKernelModel._stored, "privacy_spent_")
+    _stored: ClassVar[tuple[str, ...]] = (*HeatKernelModel._stored, "privacy_spent_", "deviations_")
 
     _: KW_ONLY
     max_rounds: int = 100
@@ -236,6 +241,8 @@ class EFKMVC(ModelParameters, HeatKernelModel):
             self._keep_model(run, np.result_type(*(views.dtype for views in clients.values())))
             self.privacy_spent_ = terms.spent(run.board)
             self._keep_outcomes(run.board, engine.states if isinstance(engine, InProcessEngine) else {})
+        unit_rows = choices.settings.scaling.unit_rows
+        self.deviations_ = keep_deviations(run.board, clients, terms, unit_rows=unit_rows)
         warn_of_doubts(self, list(self.labels_.values()), list(self.memberships_.values()))
         return self
 
@@ -251,7 +258,8 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         protocol, aggregator = make_protocol(self.protocol), make_aggregator(self.aggregator)
         check_together(protocol, aggregator, settings)
         seed = int(check_generator(self.random_state).integers(2**31))
-        return RunChoices(settings, protocol, aggregator, personal, seed, workers)
+        deviating = (self.participation or Participation()).deviating
+        return RunChoices(settings, protocol, aggregator, personal, seed, workers, deviating)
 
     def _personal(self) -> Personal:
         """What a site's own model may take from its rows."""
@@ -344,7 +352,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
 
 def describe_phases(run: RunChoices) -> list[Phase[Any, Any]]:
     """How all sites come to the same units; coefficients that are not uniform need one more sum."""
-    described = Describe(run.settings)
+    described = Describe(run.settings, run.deviating)
     return [described] if run.settings.heat_coef == "uniform" else [described, Energy()]
 
 

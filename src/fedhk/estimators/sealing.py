@@ -19,6 +19,7 @@ from fedhk.federation.phases.scales import MOST_POWER, largest_values
 from fedhk.federation.phases.sum_rounds import TYPICAL_MOVE, NoisyRounds, noisy_request
 from fedhk.federation.sealed import Noise, SealedGuard, SealedTerms, SiteNoise
 from fedhk.model.parameters import Parameters
+from fedhk.privacy.clipping import MOST_OUTSIDE, REMEDY, WORTH_A_WORD, describe_outside, shares_outside
 from fedhk.privacy.ledger import Ledger
 from fedhk.privacy.mechanism import DifferentialPrivacy, SecureSummation, read_bounds
 from fedhk.privacy.secure_site import SecureSite
@@ -47,6 +48,11 @@ def make_sealed_terms(
             f"fraction={model.participation.fraction} with {terms.reason}: all sites are asked in every round; use "
             "fraction=1."
         )
+    if model.participation is not None and model.participation.deviating == "refuse":
+        raise ValueError(
+            f"deviating='refuse' with {terms.reason}: the server sees no single site, and a warning is all. Leave "
+            "deviating out."
+        )
     if masks is not None:
         _check_masks(masks, privacy, clients, settings)
     if noise is not None:
@@ -56,6 +62,8 @@ def make_sealed_terms(
                 "that share the budget are run. Leave tol out."
             )
         _check_budget(noise.privacy, masks, clients)
+        if noise.privacy.public:
+            _check_bounds(noise.privacy, clients, unit_rows=settings.scaling.unit_rows)
         if any(views.n_rows for views in clients.values()):  # sites elsewhere do not say how many rows they have
             _warn_of_noise(noise, masks, clients, settings)
     return terms
@@ -113,8 +121,22 @@ def _check_budget(privacy: DifferentialPrivacy, masks: SecureSummation | None, c
                 f"delta={privacy.delta:g} must be below 1 over the number of rows of any site; site {site!r} has "
                 f"{views.n_rows} rows: use at most {0.1 / views.n_rows:.1g}."
             )
-    if privacy.public:
-        read_bounds(privacy.bounds, _widths(clients))
+
+
+def _check_bounds(privacy: DifferentialPrivacy, clients: Mapping[str, Views], *, unit_rows: bool) -> None:
+    """Refuse public bounds that cut most of a view at a site in this process, before any budget is spent."""
+    bounds = dict(zip(shapes_by_view(clients.values()), read_bounds(privacy.bounds, _widths(clients)), strict=True))
+    many = []
+    for site, views in clients.items():
+        own = [bounds[name] for name in views.names]
+        for view, share in shares_outside(views, own, unit_rows=unit_rows).items():
+            text = f"site {site!r}: {describe_outside(view, share)}"
+            if share > MOST_OUTSIDE:
+                raise ValueError(f"bounds={privacy.bounds!r}: {text}, so that only noise would be left. {REMEDY}.")
+            if share >= WORTH_A_WORD:
+                many.append(text)
+    if many:
+        warnings.warn(f"bounds={privacy.bounds!r}: {'; '.join(many)}. {REMEDY}.", UserWarning, stacklevel=4)
 
 
 def _widths(clients: Mapping[str, Views]) -> list[int]:

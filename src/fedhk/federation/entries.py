@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedhk._typing import FloatArray
+from fedhk.data.deviations import Deviation
 from fedhk.data.moments import Moments
 from fedhk.data.scaling import Reference
 from fedhk.data.views import Columns, Views, is_tensor
@@ -90,6 +91,22 @@ class Population(Entry):
     columns: tuple[Columns, ...]
     moments: tuple[Moments, ...]  # of each view
     rows: float  # 0 where their number is not known
+
+
+@dataclass(frozen=True)
+class Deviations(Entry):
+    """Sites that are off by more than what sites differ by.
+
+    Parameters
+    ----------
+    found : tuple of Deviation
+        What is off.
+    excluded : dict of str to str
+        Sites that are not asked again, and why.
+    """
+
+    found: tuple[Deviation, ...]
+    excluded: dict[str, str]
 
 
 @dataclass(frozen=True)

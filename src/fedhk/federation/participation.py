@@ -1,19 +1,22 @@
-"""Who takes part in a round, and how many answers make it count."""
+"""Who takes part in a run and in its rounds, and how many answers make a round count."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
+from typing import Literal, get_args
 
 import numpy as np
 
 from fedhk._options import Option
 
+Deviating = Literal["exclude", "warn", "refuse"]
+
 
 @dataclass(frozen=True)
 class Participation(Option):
-    """Who takes part in a round.
+    """Who takes part in a run.
 
     Parameters
     ----------
@@ -24,17 +27,23 @@ class Participation(Option):
     timeout : float or None, default=None
         Seconds after which an exchange goes on without the sites that have not answered. None waits for all sites in
         this process, and ten minutes for sites elsewhere.
+    deviating : {"exclude", "warn", "refuse"}, default="exclude"
+        What is done with a site whose columns are in another unit, shifted or full of codes for missing values, as far
+        as the moments of the other sites tell. "exclude" leaves it out of the model, "warn" keeps it, "refuse" raises a
+        DataError. With fewer than three sites that have a view nobody can say which one is right, and sums with noise
+        or masks hide single sites: then a warning is all.
 
     Examples
     --------
     >>> from fedhk import Participation
     >>> Participation(fraction=0.5, min_sites=3)
-    Participation(fraction=0.5, min_sites=3, timeout=None)
+    Participation(fraction=0.5, min_sites=3, timeout=None, deviating='exclude')
     """
 
     fraction: float = 1.0
     min_sites: int = 1
     timeout: float | None = None
+    deviating: Deviating = "exclude"
 
     def __post_init__(self) -> None:
         if not isinstance(self.fraction, Real) or isinstance(self.fraction, bool) or not 0 < self.fraction <= 1:
@@ -43,6 +52,8 @@ class Participation(Option):
             raise ValueError(f"min_sites={self.min_sites!r} must be a whole number from 1 on.")
         if self.timeout is not None and (not isinstance(self.timeout, Real) or not self.timeout > 0):
             raise ValueError(f"timeout={self.timeout!r} must be None or a number of seconds above 0.")
+        if self.deviating not in get_args(Deviating):
+            raise ValueError(f"deviating={self.deviating!r} must be one of {get_args(Deviating)}.")
         object.__setattr__(self, "fraction", float(self.fraction))
         object.__setattr__(self, "min_sites", int(self.min_sites))
         object.__setattr__(self, "timeout", None if self.timeout is None else float(self.timeout))

@@ -11,7 +11,7 @@ from fedhk._records import Record
 from fedhk.errors import MessageError, QuorumError
 from fedhk.federation.board import Board
 from fedhk.federation.engines.base import Engine
-from fedhk.federation.entries import Minimisation
+from fedhk.federation.entries import Deviations, Minimisation
 from fedhk.federation.gate import write_request
 from fedhk.federation.messages import MAX_BYTES, decode, encode, expect
 from fedhk.federation.participation import Participation
@@ -77,12 +77,15 @@ def _exchange(
 ) -> Run:
     """Ask the sites once, and take what they answer."""
     began = time.perf_counter()
-    asked = phase.participants(run.board, engine.sites(), participation, [seed, run.exchange])
+    left_out = {site for entry in run.board.find(Deviations) for site in entry.excluded}
+    sites = [site for site in engine.sites() if site not in left_out]
+    asked = phase.participants(run.board, sites, participation, [seed, run.exchange])
     requests = _write_requests(phase, run, asked)
     answers = engine.exchange(requests)
     replies, refused = _read_replies(phase, run, asked, answers, max_bytes)
+    reviewed = phase.review(run.board, replies)
     try:
-        replies, different = phase.select(run.board, replies)
+        replies, different = phase.select(reviewed, replies)
     except QuorumError as error:
         raise QuorumError(f"In phase {phase.name!r} (exchange {run.exchange}): {error} {_listed(refused)}") from error
     refused |= different
@@ -92,7 +95,7 @@ def _exchange(
             f"min_sites={participation.min_sites} are needed. {_listed(refused)}"
         )
     before = run.board
-    board = phase.combine(before, replies)
+    board = phase.combine(reviewed, replies)
     # a site that failed may have lost what it had
     known = {site: versions for site, versions in run.known.items() if site not in refused}
     known |= dict.fromkeys(replies, before.versions)

@@ -96,8 +96,7 @@ def _sections(facts: Facts, shown: Highlights) -> Iterator[Markup]:
         yield _section("where", "Where the clusters are", words, sizes_table(facts))
     maps = (view_map(facts, h).to_html() for h in range(len(facts.views)))
     yield _section("maps", "Maps of the views", _map_words(facts), tag("div", *maps, class_="figures wide"))
-    if facts.assigned:
-        yield _site_models(facts)
+    yield from _sites(facts)
     if facts.private is not None:
         yield _section("under-noise", "With noise: the privacy spent", WORDS, show_noise(facts, facts.private))
     yield _section("view-weights", "View weights", _weight_words(facts), weights_table(facts))
@@ -151,6 +150,14 @@ def _map_words(facts: Facts) -> str:
     if facts.n_clusters > 10:
         words += " Colours repeat after ten clusters; choose one to see it alone."
     return words
+
+
+def _sites(facts: Facts) -> Iterator[Markup]:
+    if facts.deviations:
+        words = "By location and spread of their columns these sites differ from the others by more than sites do."
+        yield _section("deviations", "Sites to look at", words, tag("ul", *(tag("li", d) for d in facts.deviations)))
+    if facts.assigned:
+        yield _site_models(facts)
 
 
 def _site_models(facts: Facts) -> Markup:

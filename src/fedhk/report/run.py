@@ -105,11 +105,13 @@ def read_facts(
     if site is not None and site not in run.views:
         known = ", ".join(map(repr, list(run.views)[:10]))
         raise DataError(f"The run {str(folder)!r} has no site {site!r}; it has {known}.")
-    names = list(run.views) if site is None else [site]
     parameters = run.config.get("parameters", {})
     private = parameters.get("privacy") is not None or run.spent is not None
     secure = bool(parameters.get("secure", False))
     model = load(folder / "model.safetensors")
+    left_out = {record["site"] for record in getattr(model, "deviations_", ()) if record["excluded"]}
+    took_part = [name for name in run.views if name not in left_out]
+    names = took_part if site is None else [site]
     ledgers = {name: _read_ledger(folder, name) for name in names}
     multipliers = {name: [noise for _, noise in releases] for name, releases in ledgers.items() if releases}
     facts = read_global_model(
@@ -117,7 +119,7 @@ def read_facts(
         run.history,
         title=title or folder.resolve().name,
         algorithm=str(run.config.get("algorithm", "")),
-        n_sites=len(run.views),
+        n_sites=len(took_part),
         privacy=run.spent,
         secure=secure,
         # all sites release alike

@@ -125,6 +125,7 @@ class Facts:
     secure: bool = False  # whether the server saw sums over all sites only
     releases: tuple[tuple[str, int, float], ...] = ()  # of one site: phase, how often, noise over sensitivity
     spent: Mapping[str, float] = field(default_factory=dict)  # epsilon by the ledger of each site
+    deviations: tuple[str, ...] = ()  # what is off at single sites, a sentence each
     private: Facts | None = None  # a run of the same sites under noise, for a page that shows both
     scores: Scores | None = None
     released_only: bool = False  # whether the page keeps to what left the sites

@@ -65,6 +65,11 @@ def read_global_model(model: Any, history: Iterable[Mapping[str, Any]], **others
     """Read what the global model and a history say, and add other facts."""
     return Facts(
         views=_read_views(model),
+        deviations=tuple(
+            record["text"]
+            for record in getattr(model, "deviations_", ())
+            if others.get("own_page_of") in (None, record["site"])
+        ),
         rounds=tuple(_read_round(number, record) for number, record in enumerate(history, start=1)),
         converged=getattr(model, "converged_", None),
         stop_reason=str(getattr(model, "stop_reason_", "")),

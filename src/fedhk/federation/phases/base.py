@@ -75,6 +75,10 @@ class Phase(ABC, Generic[Request, Reply]):
         common = self.request(board)
         return dict.fromkeys(sites, common)
 
+    def review(self, board: Board, replies: Mapping[str, Reply]) -> Board:  # noqa: ARG002
+        """Server: the board with what all answers together say about single sites, before any is left out."""
+        return board
+
     def select(self, board: Board, replies: dict[str, Reply]) -> tuple[dict[str, Reply], dict[str, str]]:  # noqa: ARG002
         """Server: the answers that go together, and why the others do not."""
         return replies, {}

@@ -14,12 +14,14 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from fedhk._typing import FloatArray
+from fedhk.data.deviations import MEND, find_deviations
 from fedhk.data.moments import Moments
 from fedhk.data.views import LARGEST_VALUE, Columns, Views, find_difference, is_tensor
 from fedhk.errors import DataError, MessageError
 from fedhk.federation.board import Board
 from fedhk.federation.codec import MOST_NUMBERS
-from fedhk.federation.entries import Members, Population, References, Schema, Space, columns_code
+from fedhk.federation.entries import Deviations, Members, Population, References, Schema, Space, columns_code
+from fedhk.federation.participation import Deviating
 from fedhk.federation.phases.base import Nothing, Phase, SumPhase
 from fedhk.federation.phases.scales import scale_phases
 from fedhk.federation.plausible import MOST_ROWS, limits_from_moments
@@ -68,6 +70,11 @@ class Description:
     def present(self) -> list[ViewDescription]:
         """The views that the site has, in the order of their moments."""
         return [view for view in self.views if view.width is not None]
+
+    @property
+    def by_view(self) -> dict[str, Moments]:
+        """The moments of the views that the site has."""
+        return {view.name: moments for view, moments in zip(self.present, self.moments, strict=True)}
 
 
 T = TypeVar("T", Description, ViewsReply)
@@ -151,7 +158,9 @@ class AskViews(Phase[Any, T]):
 
 @dataclass(frozen=True)
 class Describe(AskViews[Description]):
-    """Moments of the features of all sites, and the references that follow."""
+    """Moments of the features of all sites, who is off by them, and the references that follow from the others."""
+
+    deviating: Deviating = "exclude"
 
     name: ClassVar[str] = "describe"
     request_type: ClassVar[Any] = DescribeRequest
@@ -180,6 +189,25 @@ class Describe(AskViews[Description]):
         for view, moments in zip(present, reply.moments, strict=True):
             _check_moments(moments, view.width, site, ranges=self.settings.needs_ranges)
 
+    def review(self, board: Board, replies: Mapping[str, Description]) -> Board:
+        comparable, _ = super().select(board, dict(replies))
+        columns = {name: columns for name, (_, columns) in agree_on_views(comparable.values()).items()}
+        sites = {site: reply.by_view for site, reply in comparable.items()}
+        found = find_deviations(sites, columns)
+        sure = [deviation for deviation in found if deviation.is_sure]
+        if sure and self.deviating == "refuse":
+            raise DataError(f"{' '.join(d.sentence for d in sure)} {MEND}, or give Participation(deviating='warn').")
+        excluded: dict[str, str] = {}
+        for deviation in sure if self.deviating == "exclude" else ():
+            excluded.setdefault(deviation.site, deviation.reason)
+        return board.put(Deviations(found, excluded)) if found else board
+
+    def select(self, board: Board, replies: dict[str, Description]) -> tuple[dict[str, Description], dict[str, str]]:
+        good, refused = super().select(board, replies)
+        for entry in board.find(Deviations):
+            refused |= entry.excluded
+        return {site: reply for site, reply in good.items() if site not in refused}, refused
+
     def sealed(self, terms: SealedTerms) -> list[Phase[Any, Any]]:
         return [DescribeViews(self.settings), *scale_phases(self.settings, terms)]
 
@@ -189,8 +217,8 @@ class Describe(AskViews[Description]):
         merged = {name: Moments.none(width) for name, (width, _) in agreed.items()}
         for reply in replies.values():
             total += max([own.total for own in reply.moments], default=0.0)
-            for view, own in zip(reply.present, reply.moments, strict=True):
-                merged[view.name] = merged[view.name].merge(own)
+            for name, own in reply.by_view.items():
+                merged[name] = merged[name].merge(own)
         for name, whole in merged.items():
             if whole.rows > 0:
                 merged[name] = replace(whole, total=total)

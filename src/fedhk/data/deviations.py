@@ -1,0 +1,339 @@
+"""Honest mistakes at a site: a column in another unit, one that is shifted, or one with codes for missing values.
+
+Sites are compared by the moments of their columns, in the units of the data. Of every column, the median location and
+spread of the sites say what is typical. A site is off where it lies further from that than twice what the other sites
+differ by among themselves, plus what counts, few sites and few rows leave open. All of this is on logarithms, so that
+no unit matters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from fedhk._typing import BoolArray, FloatArray, IntArray
+from fedhk.data.moments import Moments, view_moments
+from fedhk.data.views import Columns, Views, is_tensor
+
+# How the constants were found, on generated sites only: benchmarks/results/deviations.md.
+
+# A site is off beyond this many times what the others differ by.
+TIMES = 2.0
+
+# And never within this factor (as a logarithm), in one column or in most columns of a view.
+LEAST_FACTOR, LEAST_VIEW_FACTOR = math.log(4.0), math.log(3.0)
+
+# What few other sites leave open: divided by their number less one half.
+FEW_SITES = 2.5
+
+# What few rows leave open: divided by the root of their number.
+FEW_ROWS = 2.0
+
+# Most columns of a view differ by no more than this quantile says; a column that does so by chance is not trusted.
+USUAL = 0.9
+
+# Sites with fewer values in a column say nothing about the others.
+LEAST_VALUES = 5
+
+# Of views with fewer columns, no median over columns is taken.
+LEAST_COLUMNS = 5
+
+# A location is apart where it is further off than this many spreads, and factors agree that differ by less.
+APART, AGREE = 3.0, math.log(3.0)
+
+# Sites that a majority must be left of to say that one is off.
+FEWEST_OTHERS = 2
+
+MEND = "Mend the data and fit again"
+
+REASONS = {
+    "larger": "is about {} times larger than elsewhere: another unit?",
+    "smaller": "is about {} times smaller than elsewhere: another unit?",
+    "wider": "varies about {} times more than elsewhere: another unit, or a code for missing values such as -9999?",
+    "above": "lies {} spreads above elsewhere: another unit, or a code for missing values such as 9999?",
+    "below": "lies {} spreads below elsewhere: another unit, or a code for missing values such as -9999?",
+    "code": "has {} again and again, far outside its other values: a code for missing values? Leave such cells empty.",
+}
+
+# A value is a code where it occurs this often and lies further from all others than so many times their range.
+LEAST_REPEATS, CODE_DISTANCE = 3, 10.0
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """Columns of one view in which one site is off.
+
+    Parameters
+    ----------
+    site, view : str
+        Where.
+    columns : tuple of str
+        The columns, the worst first.
+    kind : {"larger", "smaller", "wider", "above", "below", "code"}
+        How the site differs from the others; a code is found in its own rows.
+    factor : float
+        How many times, or by how many spreads, in the worst column; of a code, its value.
+    others : int
+        Sites that it was compared with; 0 for a code.
+    """
+
+    site: str
+    view: str
+    columns: tuple[str, ...]
+    kind: str
+    factor: float
+    others: int
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether there are enough other sites to say which one is off."""
+        return self.others >= FEWEST_OTHERS
+
+    @property
+    def reason(self) -> str:
+        """What is off and why that may be, without the name of the site."""
+        more = len(self.columns) - 1
+        where = f"{self.view}/{self.columns[0]}" + (f" (and {more} more column{'s' * (more > 1)})" if more else "")
+        number = f"{self.factor:g}" if self.kind == "code" else _rounded(self.factor)
+        return f"{where} {REASONS[self.kind].format(number)}"
+
+    @property
+    def sentence(self) -> str:
+        """The reason with the name of the site."""
+        return f"{self.site}: {self.reason}"
+
+
+def find_deviations(
+    sites: Mapping[str, Mapping[str, Moments]], columns: Mapping[str, Columns]
+) -> tuple[Deviation, ...]:
+    """Find sites that are off by more than what sites differ by.
+
+    Parameters
+    ----------
+    sites : mapping of str to (mapping of str to Moments)
+        By site and view, the moments of the view's columns.
+    columns : mapping of str to (tuple or None)
+        Names of the columns of each view, where they have names.
+
+    Returns
+    -------
+    tuple of Deviation
+        In the order of the views and, in a view, of the sites.
+    """
+    found: list[Deviation] = []
+    for view, named in columns.items():
+        having = {site: moments[view] for site, moments in sites.items() if view in moments}
+        if len(having) > 1:
+            found += _Compared(list(having), view, named, list(having.values())).find()
+    return tuple(found)
+
+
+def compare_sites(sites: Mapping[str, Views], *, unit_rows: bool = False) -> tuple[Deviation, ...]:
+    """Find what is off at sites whose rows are at hand: beside other sites, and codes for missing values.
+
+    With `unit_rows` every row is divided by its length first, as a model with `scaling="l2"` does.
+    """
+    moments: dict[str, dict[str, Moments]] = {}
+    columns: dict[str, Columns] = {}
+    for site, views in sites.items():
+        moments[site] = {}
+        for number, (name, width) in enumerate(zip(views.names, views.widths, strict=True)):
+            if width is not None:
+                columns[name] = columns.get(name) or views.columns[number]
+                own = view_moments(views, number, unit_rows=unit_rows, sample_weight=None, width=width)
+                moments[site][name] = own
+    codes = [code for site, views in sites.items() for code in find_codes(site, views)]
+    return (*find_deviations(moments, columns), *codes)
+
+
+def find_codes(site: str, views: Views) -> list[Deviation]:
+    """Find columns in which one extreme value repeats far outside the rest, such as -9999; sparse views have none."""
+    found = []
+    for view, table, columns in zip(views.names, views.tables, views.columns, strict=True):
+        if table is None or sp.issparse(table) or not len(table):
+            continue
+        for value, column in _codes(np.asarray(table, np.float64)):
+            found.append(Deviation(site, view, (_name(columns, column),), "code", value, 0))
+    return found
+
+
+def _codes(table: FloatArray) -> list[tuple[float, int]]:
+    """Pairs of a value and its column."""
+    found = []
+    for sign in (1.0, -1.0):
+        values = np.where(np.isnan(table), -np.inf, sign * table)
+        most = values.max(axis=0)
+        rest = values < most
+        next_most = np.where(rest, values, -np.inf).max(axis=0)
+        least = np.where(np.isfinite(values), values, np.inf).min(axis=0)
+        repeats = len(values) - rest.sum(axis=0)
+        with np.errstate(invalid="ignore"):
+            others = next_most - least
+            far = (most - next_most > CODE_DISTANCE * others) & (others > 0) & np.isfinite(next_most)
+        columns = np.flatnonzero(far & (repeats >= LEAST_REPEATS))
+        found += [(sign * float(most[column]), int(column)) for column in columns]
+    return found
+
+
+def _name(columns: Columns, column: int) -> str:
+    return f"column {column}" if columns is None or is_tensor(columns) else str(columns[column])
+
+
+class _Compared:
+    """The moments of one view at all sites that have it, as arrays of shape (sites, columns)."""
+
+    def __init__(self, names: list[str], view: str, columns: Columns, moments: Sequence[Moments]) -> None:
+        self.names, self.view = names, view
+        self.values = np.array([m.weight for m in moments])
+        self.mean = np.array([m.mean for m in moments])
+        self.spread = np.sqrt([m.variance for m in moments])
+        self.columns = columns
+        self.typical = (self.values >= LEAST_VALUES) & (self.spread > 0)  # sites that others are compared with
+        self.count = self.typical.sum(axis=0)
+        self.rows = _median(self.values, self.typical)
+        self.middle = _median(self.mean, self.typical)
+        # of two sites, the one that varies less is right or nobody is
+        narrowest = np.argmin(np.where(self.typical, self.spread, np.inf), axis=0)
+        first = np.take_along_axis(self.mean, narrowest[None], axis=0)[0]
+        self.middle = np.where(self.count == 2, first, self.middle)
+        self.width = _median(self.spread, self.typical, upper=False)
+
+    def find(self) -> list[Deviation]:
+        """What is off in this view."""
+        found = []
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            far, small = self._far(), self._small()
+            off = find_off(far, self.typical, self.rows, _half_log(self.rows / self.values), LEAST_FACTOR)
+            tiny = find_off(small, self.typical, self.rows, _half_log(self.values), LEAST_FACTOR)
+            off |= self._most(far, small=False)[:, None] & (far > LEAST_VIEW_FACTOR)
+            tiny |= self._most(small, small=True)[:, None] & (small > LEAST_VIEW_FACTOR)
+            scores = np.where(off, far, np.where(tiny, small, -np.inf))
+            for site in np.flatnonzero((scores > -np.inf).any(axis=1)).tolist():
+                columns = [int(column) for column in np.argsort(-scores[site]) if scores[site, column] > -np.inf]
+                kinds = [self._kind(site, column, is_far=bool(off[site, column])) for column in columns]
+                found.append(self._deviation(site, columns, kinds))
+        return found
+
+    def _far(self) -> FloatArray:
+        """Log of how far the rows of a site lie from the typical location, in typical spreads; large is off."""
+        distance = np.hypot(self.mean - self.middle, self.spread)
+        return np.where(self.values > 0, np.log(distance / self.width), -np.inf)
+
+    def _small(self) -> FloatArray:
+        """Log of how many times closer to zero than elsewhere the rows of a site are; large is off."""
+        size = np.hypot(self.mean, self.spread)
+        return np.where(self.typical, np.log(_median(size, self.typical) / size), -np.inf)
+
+    def _most(self, scores: FloatArray, *, small: bool) -> BoolArray:
+        """Sites that are off in most columns: the median over columns is much steadier than any of them."""
+        known = np.isfinite(scores) & (self.count > 1)
+        enough: BoolArray = known.sum(axis=1) >= LEAST_COLUMNS
+        if not enough.any():
+            return enough
+        score = np.where(enough, _median(scores.T, known.T), -np.inf)[:, None]
+        values = _median(self.values.T, known.T)[:, None]
+        rows = np.array([np.median(values[enough])])
+        allowance = _half_log(values if small else rows / values)
+        return find_off(score, enough[:, None] & (values >= LEAST_VALUES), rows, allowance, LEAST_VIEW_FACTOR)[:, 0]
+
+    def _kind(self, site: int, column: int, *, is_far: bool) -> tuple[str, float]:
+        """In which way a site is off in a column, and by how much."""
+        mean, spread = float(self.mean[site, column]), float(self.spread[site, column])
+        middle, width = float(self.middle[column]), float(self.width[column])
+        if not is_far:
+            return "smaller", math.hypot(middle, width) / math.hypot(mean, spread)
+        ratio = spread / width
+        scaled = mean / middle if middle else 0.0
+        same = scaled > 0 < ratio and abs(math.log(scaled / ratio)) < AGREE  # a unit changes both alike
+        if same and abs(middle) > width and abs(math.log(ratio)) > AGREE:
+            return ("larger", scaled) if scaled > 1 else ("smaller", 1 / scaled)
+        if abs(mean - middle) > APART * max(spread, width):
+            return ("above" if mean > middle else "below"), abs(mean - middle) / width
+        return "wider", ratio
+
+    def _deviation(self, site: int, columns: Sequence[int], kinds: Sequence[tuple[str, float]]) -> Deviation:
+        """All columns in which a site is off, by what is said of the first; where most are, it is their unit."""
+        kind, factor = kinds[0]
+        ratio = float(np.median(self.spread[site, columns] / self.width[columns]))
+        if 2 * len(columns) > max(self.values.shape[1], 2) and ratio > 0 and abs(math.log(ratio)) > AGREE:
+            kind, factor = ("larger", ratio) if ratio > 1 else ("smaller", 1 / ratio)
+        others = int(self.count[columns[0]] - self.typical[site, columns[0]])
+        names = tuple(_name(self.columns, column) for column in columns)
+        return Deviation(self.names[site], self.view, names, kind, factor, others)
+
+
+def find_off(
+    scores: FloatArray, typical: BoolArray, rows: FloatArray, allowance: FloatArray, least: float
+) -> BoolArray:
+    """Which sites are off in which columns, where a large score is off.
+
+    Up to a third of the sites, those with the largest scores, are set against the rest. They are off if all of them
+    are beyond `TIMES` the largest score, in either direction, of the rest.
+
+    Parameters
+    ----------
+    scores : array of shape (sites, columns)
+        Logarithms; around zero where a site is as the others are.
+    typical : boolean array of the same shape
+        The sites that say what is usual in a column.
+    rows : array of shape (columns,)
+        Values that a typical site has.
+    allowance : array of shape (sites, columns)
+        What a site's own number of rows leaves open.
+    least : float
+        Smallest score that is off where others do not differ at all.
+    """
+    most = max(1, len(scores) // 3)
+    order = np.argsort(-scores, axis=0, kind="stable")
+    sorted_scores = np.take_along_axis(scores, order, axis=0)
+    usual = np.take_along_axis(typical, order, axis=0)
+    # row k of these is about the sites after the first k + 1
+    apart = _from_the_end(np.maximum.accumulate, np.where(usual, np.abs(sorted_scores), 0.0))[1 : most + 1]
+    others = _from_the_end(np.cumsum, usual.astype(np.float64))[1 : most + 1]
+    apart = np.maximum(apart, _quantile(apart, others > 0)[:, None])
+    limit = TIMES * apart + least + FEW_SITES / (others - 0.5) + FEW_ROWS / np.sqrt(rows)
+    first = sorted_scores - np.take_along_axis(allowance, order, axis=0)
+    beyond = (np.minimum.accumulate(first[: len(apart)], axis=0) > limit) & (others > 0)
+    beyond = _from_the_end(np.logical_or.accumulate, beyond)
+    off = np.zeros(scores.shape, bool)
+    np.put_along_axis(off, order[: len(apart)], beyond, axis=0)
+    return off
+
+
+def _from_the_end(accumulate: Callable[..., Any], values: NDArray[Any]) -> NDArray[Any]:
+    """Accumulate over rows, the last row first."""
+    return np.asarray(accumulate(values[::-1], axis=0))[::-1]
+
+
+def _quantile(values: FloatArray, known: BoolArray) -> FloatArray:
+    """The quantile `USUAL` of each row, over what is known; 0 where nothing is."""
+    ordered = np.sort(np.where(known, values, np.inf), axis=1)
+    place: IntArray = np.floor(USUAL * np.maximum(known.sum(axis=1) - 1, 0)).astype(np.intp)
+    return np.where(known.any(axis=1), ordered[np.arange(len(values)), place], 0.0)
+
+
+def _median(values: FloatArray, known: BoolArray, *, upper: bool = True) -> FloatArray:
+    """The upper or lower median of each column, over what is known; NaN where nothing is."""
+    count = known.sum(axis=0)
+    place = np.maximum(count // 2 if upper else (count - 1) // 2, 0)
+    ordered = np.sort(np.where(known, values, np.inf), axis=0)
+    middle = np.take_along_axis(ordered, np.minimum(place, len(values) - 1)[None], axis=0)[0]
+    return np.where(count > 0, middle, np.nan)
+
+
+def _half_log(ratio: FloatArray) -> FloatArray:
+    """What a mean of squares over few rows may differ by: one row may weigh as much as all rows of another site."""
+    return np.where(ratio > 1, 0.5 * np.log(ratio), 0.0)
+
+
+def _rounded(factor: float) -> str:
+    """A factor in one digit: 1,000 for 973."""
+    if not 1 <= factor < 1e6:
+        return f"{factor:.0e}"
+    return f"{float(f'{factor:.0e}'):,.0f}"

@@ -1,0 +1,66 @@
+"""What a fit says of sites that are off by more than what sites differ by."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+
+from fedhk._records import Records
+from fedhk.data.deviations import MEND, Deviation, compare_sites, find_codes
+from fedhk.data.views import Views
+from fedhk.federation.board import Board
+from fedhk.federation.entries import Deviations
+from fedhk.federation.sealed import SealedTerms
+
+# A warning is to be read.
+MOST_LISTED = 10
+
+
+def keep_deviations(board: Board, clients: Mapping[str, Views], terms: SealedTerms, *, unit_rows: bool) -> Records:
+    """Warn of sites that are off, and give what may be kept of it.
+
+    In a run in the open that is what the moments of the sites say, and codes for missing values in rows that are here.
+    With noise or masks, nothing but sums may be kept: sites in this process are compared, and a warning is all.
+    """
+    here = {site: views for site, views in clients.items() if views.n_rows}
+    entry = next(board.find(Deviations), Deviations((), {}))
+    if terms.is_open:
+        codes = [code for site, views in here.items() for code in find_codes(site, views)]
+        found: Sequence[Deviation] = (*entry.found, *codes)
+    else:
+        found = compare_sites(here, unit_rows=unit_rows)
+    if found:
+        warnings.warn(_describe(found, entry.excluded, is_open=terms.is_open), UserWarning, stacklevel=4)
+    return list_deviations(found if terms.is_open else (), entry.excluded)
+
+
+def list_deviations(found: Sequence[Deviation], excluded: Mapping[str, str]) -> Records:
+    """Deviations as records, for `deviations_`."""
+    return Records(
+        {
+            "site": one.site,
+            "view": one.view,
+            "columns": list(one.columns),
+            "kind": one.kind,
+            "factor": one.factor,
+            "excluded": one.site in excluded,
+            "text": one.sentence,
+        }
+        for one in found
+    )
+
+
+def _describe(found: Sequence[Deviation], excluded: Mapping[str, str], *, is_open: bool) -> str:
+    """The text of the warning."""
+    parts = [one.sentence for one in found[:MOST_LISTED]]
+    if len(found) > MOST_LISTED:
+        parts.append(f"And {len(found) - MOST_LISTED} more.")
+    if excluded:
+        names = ", ".join(map(repr, excluded))
+        kept = "keep what you are sure of with participation=fedhk.Participation(deviating='warn')"
+        parts.append(f"Left out of the model: {names}. {MEND}, or {kept}.")
+    elif is_open:
+        parts.append(f"{MEND}.")
+    else:
+        parts.append(f"{MEND}: noise and masks hide single sites, so that none is left out.")
+    return " ".join(parts)

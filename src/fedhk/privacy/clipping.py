@@ -1,0 +1,60 @@
+"""How much of a site's rows lies outside the bounds that noise is sized by: such cells are cut to the bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from fedhk._typing import FloatArray
+from fedhk.data.moments import row_lengths
+from fedhk.data.views import Views, row_blocks
+
+# Where more of a view is cut, its rows say nothing any more, and the budget would be spent on noise.
+MOST_OUTSIDE = 0.5
+
+# From here on it is worth a word: rows of a standard normal law lie outside two spreads as often.
+WORTH_A_WORD = 0.05
+
+REMEDY = "Bounds are in the units of your columns: give a pair for each view, or bounds='private'"
+
+
+def shares_outside(
+    views: Views, bounds: Sequence[tuple[FloatArray, FloatArray]], *, unit_rows: bool = False
+) -> dict[str, float]:
+    """Share of the observed cells outside the bounds, by view that the site has.
+
+    Parameters
+    ----------
+    views : Views
+        The rows of a site.
+    bounds : sequence of pairs of array
+        Lowest and highest value of each feature, for each of the views in their order.
+    unit_rows : bool
+        Whether rows are divided by their length first.
+    """
+    shares = {}
+    for name, table, (low, high) in zip(views.names, views.tables, bounds, strict=True):
+        if table is not None:
+            outside, observed = _count(table, low, high, unit_rows)
+            shares[name] = outside / max(observed, 1)
+    return shares
+
+
+def _count(table: Any, low: FloatArray, high: FloatArray, unit_rows: bool) -> tuple[int, int]:
+    outside = observed = 0
+    for rows in row_blocks(table.shape[0], 8 * table.shape[1]):
+        part = table[rows]
+        block = np.asarray(part.toarray() if sp.issparse(part) else part, np.float64)
+        if unit_rows:
+            block = block / row_lengths(block)[:, None]
+        outside += int(np.sum((block < low) | (block > high)))
+        observed += int(np.sum(~np.isnan(block)))
+    return outside, observed
+
+
+def describe_outside(view: str, share: float) -> str:
+    """Say how much of a view is cut."""
+    return f"{100 * share:.0f} % of the cells of view {view!r} are outside the bounds and would be cut"
