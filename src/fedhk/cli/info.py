@@ -11,6 +11,7 @@ import typer
 
 import fedhk
 from fedhk.cli import options as o
+from fedhk.cli.algorithms import list_tables
 from fedhk.cli.config import read_config
 from fedhk.cli.console import counted, exit_codes, format_count, make_facts_table, make_table, show, to_json
 from fedhk.cli.fit import list_rank_facts, list_run_facts
@@ -99,6 +100,8 @@ def _show_run(found: dict[str, Any]) -> None:
     ]
     columns = ("site", "rows", "views", "clusters found")
     show(make_table("sites", columns, rows, numbers=("rows", "clusters found")))
+    for record in found.get("deviations", []):
+        typer.echo(f"Note: {record['text']}")
 
 
 def _describe_unfinished(path: Path) -> dict[str, Any]:
@@ -125,6 +128,8 @@ def _show_unfinished(found: dict[str, Any]) -> None:
 
 
 def _describe_data(path: Path) -> dict[str, Any]:
+    from fedhk.data.clients import check_clients
+    from fedhk.data.deviations import compare_sites
     from fedhk.data.folders import Federation, read_federation, read_site
 
     if site_folders(path) == [path] and any(path.iterdir()):
@@ -132,13 +137,14 @@ def _describe_data(path: Path) -> dict[str, Any]:
         federation = Federation({path.resolve().name: site}, site.columns)
     else:
         federation = read_federation(path)
+    off = compare_sites(check_clients(list_tables(federation)))
     sites = federation.sites.values()
     shapes = {view: rows.shape for site in sites for view, rows in site.views.items() if rows is not None}
     return {
         "views": [{"name": view, "width": math.prod(shapes[view][1:])} for view in federation.columns],
         "sites": {name: _describe_site(site) for name, site in federation.sites.items()},
         "rows": sum(site.n_rows for site in sites),
-        "doubts": federation.doubts,
+        "doubts": [*federation.doubts, *(found.sentence for found in off)],
     }
 
 

@@ -175,7 +175,8 @@ Bounds = Annotated[
     str | None,
     option(
         "bounds",
-        "Range of all features, known without looking at rows; private spends a tenth of the budget on it.",
+        "Range of all features in the units of your columns, known without looking at rows; private spends a tenth of "
+        "the budget on it.",
         panel=TRUST,
     ),
 ]

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from fedhk._typing import BoolArray, FloatArray, IntArray
 from fedhk.data.moments import Moments, view_moments
+from fedhk.data.scaling import Reference
 from fedhk.data.views import Columns, Views, is_tensor
 
 # How the constants were found, on generated sites only: benchmarks/results/deviations.md.
@@ -60,6 +61,11 @@ REASONS = {
     "below": "lies {} spreads below elsewhere: another unit, or a code for missing values such as -9999?",
     "code": "has {} again and again, far outside its other values: a code for missing values? Leave such cells empty.",
 }
+
+# How much closer together, or further apart, than all rows the rows of a site may be. A site's own rows are among
+# all rows, so that one of up to 900 sites of one size never finds itself further out than that.
+OWN_FACTOR = 30.0
+TINY = 1e-300
 
 # A value is a code where it occurs this often and lies further from all others than so many times their range.
 LEAST_REPEATS, CODE_DISTANCE = 3, 10.0
@@ -160,6 +166,46 @@ def find_codes(site: str, views: Views) -> list[Deviation]:
             continue
         for value, column in _codes(np.asarray(table, np.float64)):
             found.append(Deviation(site, view, (_name(columns, column),), "code", value, 0))
+    return found
+
+
+def compare_with_all(views: Views, names: Sequence[str], references: Sequence[Reference]) -> list[str]:
+    """Find what is off at a site that sees no other site, but knows how all rows together are brought to model units.
+
+    Parameters
+    ----------
+    views : Views
+        The rows of the site.
+    names : sequence of str
+        The views of the model.
+    references : sequence of Reference
+        Of these views, from all rows of all sites.
+
+    Returns
+    -------
+    list of str
+        A sentence for each column that is off. Where it is another site that is off, its rows have made the common
+        spread large, and all other sites find themselves too narrow.
+    """
+    found = []
+    for name, reference in zip(names, references, strict=True):
+        number = views.names.index(name) if name in views.names else None
+        if number is None or views.widths[number] != reference.width:
+            continue
+        own = view_moments(views, number, unit_rows=reference.unit_rows, sample_weight=None, width=reference.width)
+        known = np.isfinite(reference.scale) & (own.weight >= LEAST_VALUES)
+        size = np.hypot(own.mean - reference.known_shift, np.sqrt(own.variance)) / reference.scale
+        size *= math.sqrt(max(int(np.isfinite(reference.scale).sum()), 1))  # all rows together have size 1
+        if known.any() and np.ptp(reference.scale[known]) == 0:  # features in units of their own: only their sum is 1
+            size = np.where(known, math.sqrt(float(np.mean(np.square(size[known])))), size)
+        for column in np.flatnonzero(known & ((size > OWN_FACTOR) | (size < 1 / OWN_FACTOR))):
+            side, factor = (
+                ("further apart", size[column]) if size[column] > 1 else ("closer", 1 / max(size[column], TINY))
+            )
+            found.append(
+                f"{name}/{_name(views.columns[number], int(column))}: rows lie about {_rounded(float(factor))} times "
+                f"{side} here than over all sites: another unit here, or at another site?"
+            )
     return found
 
 

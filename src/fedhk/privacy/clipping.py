@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from fedhk._typing import FloatArray
 from fedhk.data.moments import row_lengths
 from fedhk.data.views import Views, row_blocks
+from fedhk.privacy.mechanism import read_bounds
 
 # Where more of a view is cut, its rows say nothing any more, and the budget would be spent on noise.
 MOST_OUTSIDE = 0.5
@@ -19,6 +20,21 @@ MOST_OUTSIDE = 0.5
 WORTH_A_WORD = 0.05
 
 REMEDY = "Bounds are in the units of your columns: give a pair for each view, or bounds='private'"
+
+
+def own_bounds(views: Views, bounds: Any) -> list[tuple[FloatArray, FloatArray]]:
+    """The bounds of a site's views, from bounds of all views; those of a view that the site lacks are not read.
+
+    Raises
+    ------
+    ValueError
+        If bounds are given per view, but for another number of views or features.
+    """
+    pairs = list(bounds) if np.ndim(bounds[0]) else [bounds] * len(views.names)
+    if len(pairs) != len(views.names):
+        raise ValueError(f"bounds has {len(pairs)} pairs, the site has {len(views.names)} views.")
+    parts = zip(pairs, views.widths, strict=True)
+    return [read_bounds([pair], None if width is None else [width])[0] for pair, width in parts]
 
 
 def shares_outside(

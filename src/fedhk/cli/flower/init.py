@@ -103,7 +103,7 @@ def init(  # noqa: PLR0917
 
         fedhk flower init clinics/ --clusters 6 --sites rome,oslo,pisa
 
-        fedhk flower init clinics/ --clusters 6 --algorithm fedhk-person --secure --epsilon 2 --delta 1e-6 --bounds private
+        fedhk flower init clinics/ --clusters 6 --secure --epsilon 2 --delta 1e-6 --bounds private
     """
     privacy = o.parse_privacy(epsilon, delta, bounds)
     given = {"n_clusters": clusters, "privacy": privacy, "secure": secure}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from fedhk.cli import options as o
-from fedhk.cli.console import counted, exit_codes, say
+from fedhk.cli.console import counted, exit_codes, say, say_notes
 from fedhk.cli.flower.keys import CA, SERVER_CERTIFICATE, SERVER_KEY
 from fedhk.cli.flower.processes import (
     LOOPBACK,
@@ -94,9 +94,7 @@ def site(  # noqa: PLR0917
         for file, option in ((root_certificates, "--root-certificates"), (key, "--key"), (policy, "--policy")):
             if file is not None and not file.is_file():
                 raise FlowerError(f"{option} {str(file)!r} is not there.")
-        if policy is not None:
-            read_policy(policy)
-        say(describe_site(data, name))
+        say(describe_site(data, name, None if policy is None else read_policy(policy).bounds))
         split_address(superlink)
         try:
             check_reachable(superlink)
@@ -109,13 +107,18 @@ def site(  # noqa: PLR0917
         )
 
 
-def describe_site(data: Path, name: str) -> str:
-    """What a site has, after reading it as a run would."""
+def describe_site(data: Path, name: str, bounds: Any = None) -> str:
+    """What a site has, after reading it as a run would; refuses bounds of its policy that cut most of its rows."""
     from fedhk.data.folders import read_site
+    from fedhk.data.named import named_views
+    from fedhk.data.views import check_views
+    from fedhk.federation.remote.own_rows import check_policy_bounds
     from fedhk.federation.remote.site import check_name
 
     check_name(name)
     found = read_site(data)
+    rows = check_views(named_views(found), missing_views=True, min_rows=0)
+    say_notes(check_policy_bounds(name, rows, bounds))
     views = ", ".join(f"{view} ({values.shape[1]})" for view, values in found.views.items() if values is not None)
     return f"Site {name!r}: {counted(found.n_rows, 'row')}, views {views}."
 

@@ -31,6 +31,7 @@ from fedhk.federation.phases import load_phases
 from fedhk.federation.phases.deliver import Outcome
 from fedhk.federation.remote.delivery import WriteModel, write_outcome
 from fedhk.federation.remote.greet import Greet
+from fedhk.federation.remote.own_rows import log_mistakes
 from fedhk.federation.remote.policy import Policy
 from fedhk.federation.remote.policy_guard import PolicyGuard
 from fedhk.federation.site import Site
@@ -135,6 +136,7 @@ class RemoteSite:
         if stored.asked == asked:
             return stored.reply
         site, reply = self._pass(request, Site(self.name, NO_VIEWS, board, memory, self.workers))
+        log_mistakes(site, board)
         for made in site.memory.find(Outcome):
             terms = site.board.get(Terms)
             results = keep_earlier(self.folder / RESULTS, terms.run)

@@ -1,0 +1,64 @@
+"""What a site's operator should know of its rows in a run: it goes to the site's log, and nothing of it leaves.
+
+No answer depends on it. Where a run hides single sites, nobody else can see such a mistake.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from fedhk.data.deviations import compare_with_all, find_codes
+from fedhk.data.views import Views
+from fedhk.errors import DataError
+from fedhk.federation.board import Board
+from fedhk.federation.entries import References, Schema, Terms
+from fedhk.federation.remote.policy_guard import read_budget
+from fedhk.federation.site import Site
+from fedhk.privacy.clipping import MOST_OUTSIDE, REMEDY, WORTH_A_WORD, describe_outside, own_bounds, shares_outside
+
+LOG = logging.getLogger("fedhk.site")
+
+
+def log_mistakes(site: Site, before: Board) -> None:
+    """Log what a new run, or its first references, say of the rows of a site; whatever goes wrong is logged too."""
+    try:
+        if not before.has(Terms) or before.get(Terms).run != site.board.get(Terms).run:
+            _log_bounds(site)
+        if site.board.has(References) and not before.has(References):
+            _log_deviations(site)
+    except Exception:
+        LOG.exception("site %r cannot look for mistakes in its rows", site.name)
+
+
+def _log_bounds(site: Site) -> None:
+    privacy = read_budget(site.board.get(Terms))
+    if privacy is None or not privacy.public:
+        return
+    for view, share in shares_outside(site.views, own_bounds(site.views, privacy.bounds)).items():
+        if share >= WORTH_A_WORD:
+            LOG.warning("site %r: %s in this run.", site.name, describe_outside(view, share))
+
+
+def _log_deviations(site: Site) -> None:
+    names, references = site.board.get(Schema).names, site.board.get(References).references
+    for text in compare_with_all(site.views, names, references):
+        LOG.warning("site %r: %s", site.name, text)
+    for code in find_codes(site.name, site.views):
+        LOG.warning("site %r: %s", site.name, code.reason)
+
+
+def check_policy_bounds(name: str, views: Views, bounds: object) -> list[str]:
+    """Refuse bounds of a site's own policy that cut most of a view; gives what else its operator should know."""
+    notes = [code.sentence for code in find_codes(name, views)]
+    if bounds is None:
+        return notes
+    try:
+        shares = shares_outside(views, own_bounds(views, bounds))
+    except ValueError as error:  # of views that the site lacks, nothing is known here
+        return [*notes, f"policy: the bounds were not compared with the rows: {error}"]
+    for view, share in shares.items():
+        if share > MOST_OUTSIDE:
+            raise DataError(f"policy: bounds={bounds!r}: {describe_outside(view, share)}. {REMEDY}.")
+        if share >= WORTH_A_WORD:
+            notes.append(f"policy: {describe_outside(view, share)}.")
+    return notes
