@@ -65,7 +65,6 @@ REASONS = {
 # How much closer together, or further apart, than all rows the rows of a site may be. A site's own rows are among
 # all rows, so that one of up to 900 sites of one size never finds itself further out than that.
 OWN_FACTOR = 30.0
-TINY = 1e-300
 
 # A value is a code where it occurs this often and lies further from all others than so many times their range.
 LEAST_REPEATS, CODE_DISTANCE = 3, 10.0
@@ -193,18 +192,20 @@ def compare_with_all(views: Views, names: Sequence[str], references: Sequence[Re
         if number is None or views.widths[number] != reference.width:
             continue
         own = view_moments(views, number, unit_rows=reference.unit_rows, sample_weight=None, width=reference.width)
-        known = np.isfinite(reference.scale) & (own.weight >= LEAST_VALUES)
-        size = np.hypot(own.mean - reference.known_shift, np.sqrt(own.variance)) / reference.scale
-        size *= math.sqrt(max(int(np.isfinite(reference.scale).sum()), 1))  # all rows together have size 1
-        if known.any() and np.ptp(reference.scale[known]) == 0:  # features in units of their own: only their sum is 1
-            size = np.where(known, math.sqrt(float(np.mean(np.square(size[known])))), size)
-        for column in np.flatnonzero(known & ((size > OWN_FACTOR) | (size < 1 / OWN_FACTOR))):
-            side, factor = (
-                ("further apart", size[column]) if size[column] > 1 else ("closer", 1 / max(size[column], TINY))
+        known = np.isfinite(reference.scale) & (own.weight >= LEAST_VALUES) & (own.variance > 0)
+        width = np.sqrt(own.variance) / reference.scale
+        size = np.hypot((own.mean - reference.known_shift) / reference.scale, width)
+        if known.any() and np.ptp(reference.scale[known]) == 0:  # in units as they come, only all columns have size 1
+            width, size = (np.where(known, math.sqrt(float(np.mean(np.square(x[known])))), x) for x in (width, size))
+        unit = math.sqrt(int(known.sum()))  # all rows together have the size 1 in all columns together
+        for column in np.flatnonzero(known & ((unit * size > OWN_FACTOR) | (unit * width * OWN_FACTOR < 1))).tolist():
+            is_far = unit * size[column] > OWN_FACTOR
+            factor, how = (
+                (unit * size[column], "further out") if is_far else (1 / (unit * width[column]), "closer together")
             )
             found.append(
-                f"{name}/{_name(views.columns[number], int(column))}: rows lie about {_rounded(float(factor))} times "
-                f"{side} here than over all sites: another unit here, or at another site?"
+                f"{name}/{_name(views.columns[number], column)}: rows lie about {_rounded(float(factor))} times {how} "
+                "here than over all sites: another unit here, or at another site?"
             )
     return found
 
@@ -259,6 +260,7 @@ class _Compared:
             tiny = find_off(small, self.typical, self.rows, _half_log(self.values), LEAST_FACTOR)
             off |= self._most(far, small=False)[:, None] & (far > LEAST_VIEW_FACTOR)
             tiny |= self._most(small, small=True)[:, None] & (small > LEAST_VIEW_FACTOR)
+            tiny &= self.count > 2  # of two sites, one is named
             scores = np.where(off, far, np.where(tiny, small, -np.inf))
             for site in np.flatnonzero((scores > -np.inf).any(axis=1)).tolist():
                 columns = [int(column) for column in np.argsort(-scores[site]) if scores[site, column] > -np.inf]
