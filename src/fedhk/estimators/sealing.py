@@ -19,9 +19,9 @@ from fedhk.federation.phases.scales import MOST_POWER, largest_values
 from fedhk.federation.phases.sum_rounds import TYPICAL_MOVE, NoisyRounds, noisy_request
 from fedhk.federation.sealed import Noise, SealedGuard, SealedTerms, SiteNoise
 from fedhk.model.parameters import Parameters
-from fedhk.privacy.clipping import MOST_OUTSIDE, REMEDY, WORTH_A_WORD, describe_outside, shares_outside
 from fedhk.privacy.ledger import Ledger
 from fedhk.privacy.mechanism import DifferentialPrivacy, SecureSummation, read_bounds
+from fedhk.privacy.outside import MOST_OUTSIDE, REMEDY, WORTH_A_WORD, describe_outside, shares_outside
 from fedhk.privacy.secure_site import SecureSite
 from fedhk.starts.settings import Settings
 
@@ -124,7 +124,7 @@ def _check_budget(privacy: DifferentialPrivacy, masks: SecureSummation | None, c
 
 
 def _check_bounds(privacy: DifferentialPrivacy, clients: Mapping[str, Views], *, unit_rows: bool) -> None:
-    """Refuse public bounds that cut most of a view at a site in this process, before any budget is spent."""
+    """Refuse public bounds that leave most of a view outside at a site in this process, before any budget is spent."""
     bounds = dict(zip(shapes_by_view(clients.values()), read_bounds(privacy.bounds, _widths(clients)), strict=True))
     many = []
     for site, views in clients.items():

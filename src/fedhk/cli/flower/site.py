@@ -108,7 +108,7 @@ def site(  # noqa: PLR0917
 
 
 def describe_site(data: Path, name: str, bounds: Any = None) -> str:
-    """What a site has, after reading it as a run would; refuses bounds of its policy that cut most of its rows."""
+    """What a site has, after reading it as a run would; refuses bounds of its policy that leave most outside."""
     from fedhk.data.folders import read_site
     from fedhk.data.named import named_views
     from fedhk.data.views import check_views

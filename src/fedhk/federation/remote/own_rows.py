@@ -14,7 +14,7 @@ from fedhk.federation.board import Board
 from fedhk.federation.entries import References, Schema, Terms
 from fedhk.federation.remote.policy_guard import read_budget
 from fedhk.federation.site import Site
-from fedhk.privacy.clipping import MOST_OUTSIDE, REMEDY, WORTH_A_WORD, describe_outside, own_bounds, shares_outside
+from fedhk.privacy.outside import MOST_OUTSIDE, REMEDY, WORTH_A_WORD, describe_outside, own_bounds, shares_outside
 
 LOG = logging.getLogger("fedhk.site")
 
@@ -48,7 +48,7 @@ def _log_deviations(site: Site) -> None:
 
 
 def check_policy_bounds(name: str, views: Views, bounds: object) -> list[str]:
-    """Refuse bounds of a site's own policy that cut most of a view; gives what else its operator should know."""
+    """Refuse bounds of a site's own policy that leave most of a view outside; give what else is worth knowing."""
     notes = [code.sentence for code in find_codes(name, views)]
     if bounds is None:
         return notes

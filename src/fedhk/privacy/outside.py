@@ -1,4 +1,4 @@
-"""How much of a site's rows lies outside the bounds that noise is sized by: such cells are cut to the bounds."""
+"""How much of a site's rows lies outside the bounds that features are scaled by: such rows count for nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedhk.data.moments import row_lengths
 from fedhk.data.views import Views, row_blocks
 from fedhk.privacy.mechanism import read_bounds
 
-# Where more of a view is cut, its rows say nothing any more, and the budget would be spent on noise.
+# Where more of a view is outside, its rows say nothing any more, and the budget would be spent on noise.
 MOST_OUTSIDE = 0.5
 
 # From here on it is worth a word: rows of a standard normal law lie outside two spreads as often.
@@ -72,5 +72,5 @@ def _count(table: Any, low: FloatArray, high: FloatArray, unit_rows: bool) -> tu
 
 
 def describe_outside(view: str, share: float) -> str:
-    """Say how much of a view is cut."""
-    return f"{100 * share:.0f} % of the cells of view {view!r} are outside the bounds and would be cut"
+    """Say how much of a view is outside."""
+    return f"{100 * share:.0f} % of the cells of view {view!r} are outside the bounds, where they count for nothing"
