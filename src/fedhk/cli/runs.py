@@ -85,7 +85,8 @@ def _list_settings(config: Config) -> dict[str, Any]:
     """List what two configurations of one run must have in common."""
     settings = {"algorithm": config.algorithm, "seed": config.seed} | config.parameters
     participation = settings.pop("participation", None) or {}
-    return {"fraction": participation.get("fraction", 1.0)} | settings
+    chosen = {name: participation.get(name, default) for name, default in (("fraction", 1.0), ("deviating", "exclude"))}
+    return chosen | settings
 
 
 @contextmanager
