@@ -224,6 +224,8 @@ class HeatKernelModel(ReadsViews, ClusterMixin, BaseEstimator):  # type: ignore[
         for name in cls._stored:
             if name in file.fitted:
                 setattr(model, name, _read_fitted(name, file.fitted[name]))
+            elif name == "deviations_":  # a run in which no site is off
+                setattr(model, name, Records())
         model._summaries, model._calibrations = file.summaries, file.calibrations
         if file.feature_names:
             model.feature_names_in_ = np.array(file.feature_names, dtype=object)
