@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from fedhk.data import hospitals
+from fedhk.data import generators as hospitals
 from fedhk.privacy.ledger import Ledger
 from fedhk.report.noise import match_clusters
 from fedhk.report.run import COMPARISON, REPORT, read_facts
