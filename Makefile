@@ -53,6 +53,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/federation.py
 	FEDHK_BENCHMARK_SEEDS=6 $(BIN)/python benchmarks/privacy.py
 	$(BIN)/python benchmarks/hostile.py
+	$(BIN)/python benchmarks/hostile_everywhere.py
 	$(BIN)/python benchmarks/personalization.py shared
 	$(BIN)/python benchmarks/peers.py
 	$(BIN)/python benchmarks/page.py

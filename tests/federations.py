@@ -66,7 +66,9 @@ class Plan:
         """The phases of the run."""
         settings = self.settings
         start = settings, self.protocol, self.aggregator, self.seed, workers
-        phases = [Describe(settings)] if settings.heat_coef == "uniform" else [Describe(settings), Energy()]
+        phases = [Describe(settings, aggregator=self.aggregator)]
+        if settings.heat_coef != "uniform":
+            phases.append(Energy(self.aggregator))
         if not isinstance(settings.init, str):
             phases.append(GivenStart(settings, self.protocol))
         elif self.calibration is None:
@@ -74,7 +76,7 @@ class Plan:
         else:
             phases.append(ChooseFrame(*start, None if self.calibration == "auto" else self.calibration))
         phases.append(Rounds(self.protocol, RoundContext(settings, self.aggregator), self.max_rounds, self.tol))
-        phases.append(Finish(summary=self.personal is not None and self.personal.uses_summary))
+        phases.append(Finish(self.personal is not None and self.personal.uses_summary, self.aggregator))
         return [*phases, Deliver(self.personal, settings.learn_weights)] if self.personal is not None else phases
 
 

@@ -29,7 +29,8 @@ def test_defaults_in_help_are_those_of_the_estimator():
 def test_defaults_in_help_are_those_of_the_option_objects():
     asked, shown = fedhk.Participation(), shown_defaults()
     assert shown["fraction"] == str(asked.fraction)
-    assert shown["min_sites"] == str(asked.min_sites)
+    assert asked.min_sites is None  # what that means depends on where the sites are
+    assert shown["min_sites"] is True  # as of any option without a default
     assert shown["local_passes"] == str(Averaging().passes)
 
 

@@ -49,7 +49,7 @@ def test_other_sites_are_drawn_in_every_exchange():
         ({"fraction": float("nan")}, "fraction=nan must be"),
         ({"fraction": True}, "fraction=True must be"),
         ({"fraction": "half"}, "fraction='half' must be"),
-        ({"min_sites": 0}, "min_sites=0 must be a whole number from 1 on"),
+        ({"min_sites": 0}, "min_sites=0 must be None or a whole number from 1 on"),
         ({"min_sites": 1.5}, "min_sites=1.5 must be"),
         ({"min_sites": True}, "min_sites=True must be"),
         ({"timeout": 0}, "timeout=0 must be None or a number of seconds above 0"),

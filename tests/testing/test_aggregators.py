@@ -94,6 +94,8 @@ class Careless(Capped):
         (Capped, "test_a_site_alone_gives_its_own_statistics"),
         (Shifted, "test_sites_that_are_all_alike_have_the_centres_of_each"),
         (SumAggregator, "test_few_hostile_sites_move_no_centre_far"),
+        (SumAggregator, "test_few_hostile_sites_move_no_moments_far"),
+        (SumAggregator, "test_few_hostile_sites_move_no_sum_far"),
         (Inventive, "test_candidates_are_those_of_the_sites"),
         (Careless, "test_what_is_given_is_not_changed"),
     ],

@@ -165,7 +165,10 @@ LocalPasses = Annotated[
 MaxRounds = Annotated[int | None, option("max-rounds", "Most rounds.", 100, ROUNDS, min=1)]
 Tol = Annotated[float | None, option("tol", "Stop when the objective falls by less than this share.", 1e-5, ROUNDS)]
 Fraction = Annotated[float | None, option("fraction", "Share of the sites asked in a round.", 1.0, ROUNDS)]
-MinSites = Annotated[int | None, option("min-sites", "Fewest answers for a round to count.", 1, ROUNDS, min=1)]
+MinSites = Annotated[
+    int | None,
+    option("min-sites", "Fewest answers that count; one, over a network more than half.", panel=ROUNDS, min=1),
+]
 
 Epsilon = Annotated[
     float | None, option("epsilon", "Privacy budget of the run; with --delta and --bounds.", panel=TRUST)
@@ -184,7 +187,7 @@ Secure = Annotated[
     bool | None, option("secure/--no-secure", "Let the server see sums over all sites only.", False, TRUST)
 ]
 Aggregator = Annotated[
-    str | None, option("aggregator", "How statistics are brought together; robust where sites may lie.", "sum", TRUST)
+    str | None, option("aggregator", "How answers are brought together; robust where sites may lie.", "sum", TRUST)
 ]
 
 SuperLink = Annotated[str, typer.Option("--superlink", help="Address of the SuperLink, HOST:PORT.")]

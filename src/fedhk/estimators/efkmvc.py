@@ -79,6 +79,7 @@ class RunChoices:
     seed: int  # of everything that is drawn
     workers: int
     deviating: Deviating  # what is done with a site that is off by more than what sites differ by
+    holders: int = 1  # sites that must have a view for it to count
 
 
 @dataclass(eq=False, repr=False)
@@ -105,7 +106,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         averaged. An object of `fedhk.protocols` has options.
     participation : fedhk.Participation or None, default=None
         Share of the sites asked in a round, fewest answers for a round to count, and how long to wait; None asks all
-        sites, is content with one answer and waits.
+        sites and waits, and is content with one answer, or over a network with those of more than half of the sites.
     personalization : float, default=0.0
         beta in [0, 1]: how far each site's own model goes from the global one along its own descent (phase 4 of
         Algorithm 1). 0 gives every site the global model.
@@ -118,8 +119,8 @@ class EFKMVC(ModelParameters, HeatKernelModel):
     secure : bool or fedhk.privacy.SecureSummation, default=False
         Whether the server sees sums over all sites only. With `privacy`, sites then share one noise.
     aggregator : {"sum", "robust", "median", "trimmed"} or Aggregator, default="sum"
-        How the statistics of sites are brought together. "robust" holds against sites that lie, if they are fewer than
-        a quarter; "sum" is exact, and the default because it loses nothing where sites are honest.
+        How the answers of sites are brought together, in every exchange. "robust" holds against sites that lie, if they
+        are fewer than a quarter; "sum" is exact, and the default because it loses nothing where sites are honest.
     engine : fedhk.federation.engines.RemoteEngine or None, default=None
         The way to sites that are elsewhere, such as `fedhk.flower.FlowerEngine`: then `fit()` takes no rows, and labels
         and own models stay at the sites. None runs all sites in this process.
@@ -179,7 +180,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
     engine: RemoteEngine | None = None
 
     def phases(self, run: RunChoices) -> list[Phase[Any, Any]]:
-        finish = Finish(summary=run.personal.uses_summary)
+        finish = Finish(run.personal.uses_summary, run.aggregator)
         deliver = Deliver(run.personal, run.settings.learn_weights)
         return [
             *describe_phases(run),
@@ -219,7 +220,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
                 "engine leads to sites that have their own rows: call fit() without X, or leave engine out."
             )
         clients = check_clients(X) if self.engine is None else self.engine.describe()
-        participation = self.participation or Participation()
+        participation = (self.participation or Participation()).resolve(in_process=self.engine is None)
         folder = None if self.checkpoint is None else Path(self.checkpoint)
         with ExitStack() as stack:
             workers = stack.enter_context(own_threads())
@@ -259,7 +260,9 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         check_together(protocol, aggregator, settings)
         seed = int(check_generator(self.random_state).integers(2**31))
         deviating = (self.participation or Participation()).deviating
-        return RunChoices(settings, protocol, aggregator, personal, seed, workers, deviating)
+        # what one site alone says of a view, nobody can hold against anything
+        holders = max(aggregator.fewest_holders(len(clients)), 1 if self.engine is None else min(2, len(clients)))
+        return RunChoices(settings, protocol, aggregator, personal, seed, workers, deviating, holders)
 
     def _personal(self) -> Personal:
         """What a site's own model may take from its rows."""
@@ -352,8 +355,8 @@ class EFKMVC(ModelParameters, HeatKernelModel):
 
 def describe_phases(run: RunChoices) -> list[Phase[Any, Any]]:
     """How all sites come to the same units; coefficients that are not uniform need one more sum."""
-    described = Describe(run.settings, run.deviating)
-    return [described] if run.settings.heat_coef == "uniform" else [described, Energy()]
+    described = Describe(run.settings, holders=run.holders, deviating=run.deviating, aggregator=run.aggregator)
+    return [described] if run.settings.heat_coef == "uniform" else [described, Energy(run.aggregator)]
 
 
 def are_sites(X: Any) -> bool:

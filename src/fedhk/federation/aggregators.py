@@ -8,16 +8,24 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import add
 
+import numpy as np
+
 from fedhk._options import Option
+from fedhk._typing import FloatArray
+from fedhk.data.moments import Moments
 from fedhk.model.parameters import Parameters
 from fedhk.model.statistics import Statistics
-from fedhk.privacy.robust import AGGREGATIONS, robust_total
+from fedhk.privacy.robust import AGGREGATIONS, FEWEST_SITES, STRONG_SITES, robust_total
+from fedhk.privacy.robust_sums import robust_moments, robust_sums
 from fedhk.privacy.trusted_candidates import trusted_candidates
 from fedhk.starts.candidates import Candidates
 
 
 class Aggregator(Option, ABC):
-    """A way to combine the answers of sites. A new one is a frozen dataclass with these two methods.
+    """A way to combine the answers of sites. A new one is a frozen dataclass with the first two methods.
+
+    The other methods are about what is exchanged before and after the rounds. They add up, unless a subclass says
+    otherwise.
 
     `fedhk.testing.aggregators.AggregatorChecks` has tests for it.
     """
@@ -29,6 +37,18 @@ class Aggregator(Option, ABC):
     @abstractmethod
     def candidates(self, sites: Sequence[Candidates]) -> Sequence[Candidates]:
         """The candidates of each site, as far as they count."""
+
+    def moments(self, sites: Sequence[Moments]) -> Moments:
+        """Moments of one view over all sites, from those of each site that has it."""
+        return reduce(Moments.merge, sites)
+
+    def sums(self, sites: Sequence[FloatArray], rows: Sequence[FloatArray]) -> FloatArray:  # noqa: ARG002
+        """The total of vectors that add over rows; `rows` says of how many rows each number is a sum."""
+        return np.asarray(reduce(add, sites), np.float64)
+
+    def fewest_holders(self, n_sites: int) -> int:  # noqa: ARG002
+        """How many of so many sites must have a view for it to count."""
+        return 1
 
 
 @dataclass(frozen=True)
@@ -42,9 +62,13 @@ class SumAggregator(Aggregator):
         return sites
 
 
+PLAIN_SUM = SumAggregator()
+"""What phases use where nothing else is asked for."""
+
+
 @dataclass(frozen=True)
 class RobustAggregator(Aggregator):
-    """A total that few sites cannot move far.
+    """What few sites cannot move far, in every exchange: moments, candidates, statistics of rounds, sums at the end.
 
     Parameters
     ----------
@@ -59,6 +83,16 @@ class RobustAggregator(Aggregator):
 
     def candidates(self, sites: Sequence[Candidates]) -> Sequence[Candidates]:
         return trusted_candidates(sites)
+
+    def moments(self, sites: Sequence[Moments]) -> Moments:
+        return robust_moments(sites)
+
+    def sums(self, sites: Sequence[FloatArray], rows: Sequence[FloatArray]) -> FloatArray:
+        return robust_sums(sites, rows)
+
+    def fewest_holders(self, n_sites: int) -> int:
+        # a view that so few sites have could be one that these have made up
+        return max(2, int(STRONG_SITES * n_sites) + 1) if n_sites >= FEWEST_SITES else 1
 
 
 def make_aggregator(given: str | Aggregator) -> Aggregator:

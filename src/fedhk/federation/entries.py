@@ -16,14 +16,18 @@ from fedhk.data.deviations import Deviation
 from fedhk.data.moments import Moments
 from fedhk.data.scaling import Reference
 from fedhk.data.views import Columns, Views, is_tensor
-from fedhk.errors import MessageError
+from fedhk.errors import MessageError, Rule
 from fedhk.federation.board import Board, Entry, RowEntry, Shared
+from fedhk.federation.plausible import are_possible
 from fedhk.federation.table import Table
 from fedhk.model.cluster_summary import ClusterSummary
 from fedhk.model.descent import Progress
 from fedhk.model.fitted import FittedModel
 from fedhk.model.parameters import Parameters
 from fedhk.model.rows import split_joint
+
+# What is said of references to more features than a federation can have.
+WIDE = Rule("references of wider views than a federation can have")
 
 # Columns in few bytes: a checksum of names, which may be many; the shape of a row of a tensor.
 ColumnsCode = int | tuple[int, ...] | None
@@ -76,6 +80,10 @@ class References(Shared):
     """How each view is brought to model units."""
 
     references: tuple[Reference, ...]
+
+    def __post_init__(self) -> None:
+        if not are_possible(self.widths):  # a site makes room for every feature, also of views that it lacks
+            raise MessageError(WIDE)
 
     @property
     def widths(self) -> tuple[int, ...]:

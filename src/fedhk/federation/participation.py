@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Literal, get_args
 
@@ -22,8 +22,10 @@ class Participation(Option):
     ----------
     fraction : float, default=1.0
         Share of the sites asked in a round, drawn anew each time, but at least `min_sites`; set-up and finish ask all.
-    min_sites : int, default=1
-        Fewest usable answers for an exchange to count; with fewer the run stops with an error, and can be resumed.
+    min_sites : int or None, default=None
+        Fewest usable answers for an exchange to count; with fewer the run stops with an error, and can be resumed. None
+        is one answer where all sites are in this process, and more than half of the sites asked where they are
+        elsewhere: there a few sites that are wrong must not be all that a model is made of.
     timeout : float or None, default=None
         Seconds after which an exchange goes on without the sites that have not answered. None waits for all sites in
         this process, and ten minutes for sites elsewhere.
@@ -41,27 +43,36 @@ class Participation(Option):
     """
 
     fraction: float = 1.0
-    min_sites: int = 1
+    min_sites: int | None = None
     timeout: float | None = None
     deviating: Deviating = "exclude"
 
     def __post_init__(self) -> None:
         if not isinstance(self.fraction, Real) or isinstance(self.fraction, bool) or not 0 < self.fraction <= 1:
             raise ValueError(f"fraction={self.fraction!r} must be a number above 0 and at most 1.")
-        if not isinstance(self.min_sites, Integral) or isinstance(self.min_sites, bool) or self.min_sites < 1:
-            raise ValueError(f"min_sites={self.min_sites!r} must be a whole number from 1 on.")
+        fewest = 1 if self.min_sites is None else self.min_sites
+        if not isinstance(fewest, Integral) or isinstance(fewest, bool) or fewest < 1:
+            raise ValueError(f"min_sites={self.min_sites!r} must be None or a whole number from 1 on.")
         if self.timeout is not None and (not isinstance(self.timeout, Real) or not self.timeout > 0):
             raise ValueError(f"timeout={self.timeout!r} must be None or a number of seconds above 0.")
         if self.deviating not in get_args(Deviating):
             raise ValueError(f"deviating={self.deviating!r} must be one of {get_args(Deviating)}.")
         object.__setattr__(self, "fraction", float(self.fraction))
-        object.__setattr__(self, "min_sites", int(self.min_sites))
+        object.__setattr__(self, "min_sites", None if self.min_sites is None else int(self.min_sites))
         object.__setattr__(self, "timeout", None if self.timeout is None else float(self.timeout))
+
+    def resolve(self, *, in_process: bool) -> Participation:
+        """The same, with one answer as enough where all sites are in this process and nothing else was asked for."""
+        return replace(self, min_sites=1) if in_process and self.min_sites is None else self
+
+    def fewest_answers(self, asked: int) -> int:
+        """How many of so many sites that are asked must answer."""
+        return asked // 2 + 1 if self.min_sites is None else self.min_sites
 
     def draw(self, sites: Sequence[str], seed: Sequence[int]) -> list[str]:
         """The sites of one round, in the order of their names."""
         names = sorted(sites)
         if self.fraction >= 1.0:
             return names
-        count = min(len(names), max(1, self.min_sites, round(self.fraction * len(names))))
+        count = min(len(names), max(1, self.min_sites or 1, round(self.fraction * len(names))))
         return sorted(names[i] for i in np.random.default_rng(seed).choice(len(names), count, replace=False))

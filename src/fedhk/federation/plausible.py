@@ -6,7 +6,7 @@ within these bounds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -21,9 +21,19 @@ from fedhk.model.statistics import Statistics
 # Counts above this are not counts of rows.
 MOST_ROWS = 2.0**53
 
+# Features of one view, and of all views of a federation: those of scikit-learn's hashed text, and of two such views.
+# Everybody keeps numbers for every feature, so that a site that claims more would cost all the others their memory.
+MOST_WIDTH, MOST_FEATURES = 2**20, 2**21
+
 # Sites that join later may lie outside the range that the others described, but not by more than this factor.
 REACH = 1e3
 ROUNDING, SMALL = 1e-3, 1e-20
+
+
+def are_possible(widths: Iterable[int]) -> bool:
+    """Whether a federation can have views of so many features: asked before anything of that size is made."""
+    known = list(widths)
+    return all(0 < width <= MOST_WIDTH for width in known) and sum(known) <= MOST_FEATURES
 
 
 def limits_from_moments(references: Sequence[Reference], moments: Sequence[Moments]) -> tuple[FloatArray, ...]:

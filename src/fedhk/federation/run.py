@@ -89,10 +89,11 @@ def _exchange(
     except QuorumError as error:
         raise QuorumError(f"In phase {phase.name!r} (exchange {run.exchange}): {error} {_listed(refused)}") from error
     refused |= different
-    if len(replies) < participation.min_sites:
+    fewest = participation.fewest_answers(len(asked))
+    if len(replies) < fewest:
         raise QuorumError(
             f"{len(replies)} usable answers in phase {phase.name!r} (exchange {run.exchange}), "
-            f"min_sites={participation.min_sites} are needed. {_listed(refused)}"
+            f"min_sites={fewest} are needed. {_listed(refused)}"
         )
     before = run.board
     board = phase.combine(reviewed, replies)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import scipy.sparse as sp
 
 from fedhk._typing import FloatArray
 from fedhk.data.moments import Moments, view_moments
@@ -62,6 +63,15 @@ def heat_energy(rows: Rows) -> FloatArray:
             weight = 1.0 if rows.sample_weight is None else rows.sample_weight[block]
             energy[view] -= float(np.sum(weight * out, dtype=np.float64))
     return energy
+
+
+def count_observed(views: Views) -> FloatArray:
+    """Per view, how many rows have at least one observed cell, shape (s,)."""
+    counts = [0 if table is None else views.n_rows for table in views.tables]
+    for view, table in enumerate(views.tables):
+        if table is not None and views.missing[view] and not sp.issparse(table):
+            counts[view] = int(np.any(~np.isnan(table), axis=1).sum())
+    return np.array(counts, np.float64)
 
 
 def balance(

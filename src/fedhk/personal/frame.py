@@ -163,12 +163,18 @@ def _calibrate_candidates(search: Search, shares: tuple[float, float]) -> tuple[
     """Take such shares of their sites' means and spreads out of candidates; also what units were divided by."""
     points, spreads, widths = [], [], [reference.width for reference in search.references]
     for found, frame in zip(search.candidates, search.frames, strict=True):
-        shift, divide = scale_frame(frame, float(found.sizes.sum()), *shares)
-        points.append((found.points - shift) / divide)
+        _, divide = scale_frame(frame, float(found.sizes.sum()), *shares)
+        points.append(move_candidates(found, frame, shares).points)
         # how much of a group's spread is left: that of the site's rows as a whole
         before, after = view_sums(np.stack([frame[1] ** 2, (frame[1] / divide) ** 2]), widths)
         spreads.append(found.spreads * after / before)
     return _normalise(search, np.vstack(points), np.vstack(spreads))
+
+
+def move_candidates(found: Candidates, frame: FloatArray, shares: tuple[float, float]) -> Candidates:
+    """Take such shares of its own mean and spread out of the candidates of one site."""
+    shift, divide = scale_frame(frame, float(found.sizes.sum()), *shares)
+    return replace(found, points=(found.points - shift) / divide)
 
 
 def _normalise(search: Search, points: FloatArray, spreads: FloatArray) -> tuple[Rows, tuple[float, ...]]:

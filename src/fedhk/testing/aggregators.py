@@ -11,9 +11,11 @@ import numpy as np
 from numpy.testing import assert_allclose
 
 from fedhk._typing import FloatArray
+from fedhk.data.moments import Moments
 from fedhk.federation.aggregators import Aggregator
 from fedhk.model.parameters import Parameters
 from fedhk.model.passes import Passes
+from fedhk.model.preparation import site_moments
 from fedhk.model.rows import Rows, take
 from fedhk.model.statistics import Statistics
 from fedhk.starts.candidates import Candidates, site_candidates
@@ -86,6 +88,27 @@ class AggregatorChecks:
             furthest = float(np.linalg.norm(centers - honest, axis=1).max())
             check(furthest <= MOST_MOVED, f"{self.hostile} of {N_SITES} sites move a centre by {furthest}")
 
+    def test_few_hostile_sites_move_no_moments_far(self) -> None:
+        sites = _moments()
+        honest = self.aggregator().moments(sites)
+        for factor in (0.0, 1e3, 1e30):
+            lies = [replace(m, mean=m.mean + factor, squares=factor * m.squares) for m in sites[: self.hostile]]
+            told = self.aggregator().moments([*lies, *sites[self.hostile :]])
+            moved = np.abs(told.mean - honest.mean) / np.sqrt(honest.variance)
+            wider = np.abs(np.log2(told.variance / honest.variance))
+            check(float(moved.max()) <= MOST_MOVED, f"{self.hostile} of {N_SITES} sites move a mean by {moved.max()}")
+            check(float(wider.max()) <= 1.0, f"{self.hostile} of {N_SITES} sites double or halve a spread")
+
+    def test_few_hostile_sites_move_no_sum_far(self) -> None:
+        rows = [np.array([size, size]) for size in np.linspace(90.0, 110.0, N_SITES)]
+        sums = [np.array([0.2, 3.0]) * part for part in rows]
+        honest = self.aggregator().sums(sums, rows)
+        for factor in (0.0, 1e3, 1e30):
+            lies = [factor * part for part in sums[: self.hostile]]
+            told = self.aggregator().sums([*lies, *sums[self.hostile :]], rows)
+            moved = np.abs(told / honest - 1.0).max()
+            check(float(moved) <= MOST_MOVED, f"{self.hostile} of {N_SITES} sites move a sum by {moved} of itself")
+
     def test_candidates_are_those_of_the_sites(self) -> None:
         candidates = _candidates()
         sent = [own for part in candidates for own in part.points]
@@ -109,6 +132,12 @@ def _rows() -> tuple[list[Rows], Parameters]:
     rows, common, _ = make_common()
     parts = np.random.default_rng(0).permutation(rows.n_rows)[: N_SITES * SITE_ROWS].reshape(N_SITES, -1)
     return [take(rows, np.sort(part)) for part in parts], common
+
+
+def _moments() -> list[Moments]:
+    """Describe one view at each of the twelve sites."""
+    views = [rows.views for rows in _rows()[0]]
+    return [site_moments(own, [int(width or 0) for width in own.widths], unit_rows=False)[0] for own in views]
 
 
 def _statistics() -> tuple[list[Statistics], Parameters]:

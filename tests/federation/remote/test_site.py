@@ -195,7 +195,7 @@ class TestRefusals:
         write_site(tmp_path / "other", tables, columns=names | {"view0": [f"{n}x" for n in names["view0"]]})
         wire.sites[4] = ("rome", tmp_path / "other")
         model = fit_remote(wire, max_rounds=2)
-        assert "cannot answer this; its log says more" in model.history_[0]["refused"]["rome"]
+        assert "view0' has other columns than other sites" in model.history_[0]["refused"]["rome"]
 
     def test_no_data_folder_is_said_without_its_path(self, wire, tmp_path):
         wire.sites[4] = ("rome", tmp_path / "nowhere")

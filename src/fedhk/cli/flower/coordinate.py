@@ -57,9 +57,9 @@ def _fit_remote(config: Config, transport: Transport, out: Path, chosen: dict[st
     check_free(out, force=bool(chosen["force"]), resume=resume)
     if resume:
         check_same(out, config)
-    wait_for = int(config.parameters.get("participation", {}).get("min_sites", 1))
+    sites, wait = site_names(chosen["sites"]), float(chosen["wait"])
+    wait_for = int(config.parameters.get("participation", {}).get("min_sites") or len(sites) // 2 + 1)
     with under_way(out, config, resume=resume) as checkpoint:
-        sites, wait = site_names(chosen["sites"]), float(chosen["wait"])
         engine = RemoteSites(transport, expected=sites, wait_for=wait_for, wait=wait)
         own = {"random_state": config.seed, "checkpoint": checkpoint, "engine": engine, "verbose": 0}
         model = ALGORITHMS[config.algorithm].make(config.parameters | own).fit(resume=resume)

@@ -10,8 +10,8 @@ import logging
 import secrets
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeGuard
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from fedhk.federation.board import Board, Shared
 from fedhk.federation.entries import Terms
 from fedhk.federation.gate import write_request
 from fedhk.federation.messages import Message, decode, encode, expect
+from fedhk.federation.phases.describe import agree_on_views, describe_differences, select_alike
 from fedhk.federation.remote.greet import Greet, Introduction
 from fedhk.federation.remote.site import REFUSAL
 from fedhk.federation.run import LONGEST_REASON
@@ -88,12 +89,13 @@ class RemoteSites:
         self._wait = wait
         self._timeout = TIMEOUT
         self._faults: dict[str, MessageError] = {}
+        self._agreed: dict[str, tuple[int, Columns]] = {}
         self.known: dict[str, Known] = {}
 
     # ------------------------------------------------------------------------------------------------- before the run
 
     def describe(self) -> dict[str, Views]:
-        """Wait for the sites and ask who they are; their views without rows, columns in the order of the first."""
+        """Wait for the sites and ask who they are; their views without rows, as most sites have them."""
         deadline = time.monotonic() + self._wait
         while not self._is_complete():
             strangers = self._find_strangers(self._transport.nodes())
@@ -109,6 +111,7 @@ class RemoteSites:
             raise SitesError(
                 f"{len(self.known)} sites {wanted}came within {self._wait:g} s, {self._wait_for} are needed. {why}"
             )
+        self._vote()
         columns = self._columns()
         return {site: _without_rows(known, columns) for site, known in sorted(self.known.items())}
 
@@ -117,14 +120,22 @@ class RemoteSites:
         self._timeout = TIMEOUT if timeout is None else timeout
         return (Terms(secrets.token_hex(8), self._columns()),)
 
+    def _vote(self) -> None:
+        """Agree on views by majority; a site whose views are others is not let in, and is told what differs."""
+        good, refused = select_alike({s: _without_order(known.introduction) for s, known in sorted(self.known.items())})
+        self._agreed = agree_on_views(good.values())
+        for site, difference in refused.items():
+            LOG.warning("site %r is not let in: %s", site, difference)
+            del self.known[site]
+            self._faults[site] = MessageError(difference[:LONGEST_REASON], site)
+
     def _columns(self) -> dict[str, tuple[str, ...] | None]:
-        """All views, sorted, with the names of their columns as the first site with names has them."""
-        described = [known.views for _, known in sorted(self.known.items())]
-        found: dict[str, tuple[str, ...] | None] = {}
-        for view in sorted({view for views in described for view in views}):
-            named = (views[view][1] for views in described if view in views)
-            found[view] = next((names for names in named if names is not None and not is_tensor(names)), None)  # type: ignore[assignment]
-        return found
+        """All views, sorted, with the names of their columns as most sites with names have them."""
+        introductions = [known.introduction for _, known in sorted(self.known.items())]
+        names = {view.name for introduction in introductions for view in introduction.views}
+        agreed = agree_on_views(introductions)
+        columns = {name: agreed[name][1] if name in agreed else None for name in sorted(names)}
+        return {name: part if _are_names(part) else None for name, part in columns.items()}
 
     # -------------------------------------------------------------------------------------------------- in the run
 
@@ -203,10 +214,23 @@ class RemoteSites:
         Greet().check(Board(), reply, site)
         if self._expected and site not in self._expected:
             raise MessageError(f"it is not one of {list(self._expected)}", site)
+        if difference := describe_differences(_without_order(reply), self._agreed):
+            raise MessageError(difference[:LONGEST_REASON], site)
         other = self.known.get(site)
         if other is not None and other.node != node and other.node in self._transport.nodes():
             raise MessageError("another node has this name already", site)
         return Known(node, reply)
+
+
+def _without_order(introduction: Introduction) -> Introduction:
+    """What a site said, with its columns sorted by name: sites bring them to the order of the run by themselves."""
+    views = introduction.views
+    ordered = [replace(v, columns=tuple(sorted(v.columns))) if _are_names(v.columns) else v for v in views]
+    return replace(introduction, views=tuple(ordered))
+
+
+def _are_names(columns: Columns) -> TypeGuard[tuple[str, ...]]:
+    return columns is not None and not is_tensor(columns)
 
 
 def _refusal_of(message: Message) -> MessageError | None:

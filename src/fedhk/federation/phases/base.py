@@ -176,6 +176,10 @@ class SumPhase(Phase[Request, Sum]):
     def check_vector(self, board: Board, values: FloatArray, site: str) -> None:
         """Server: refuse a vector in the open that no rows can have."""
 
+    def total(self, board: Board, vectors: Sequence[FloatArray]) -> FloatArray:  # noqa: ARG002
+        """Server: what the vectors of the sites, in the open, come to; their sum, where no aggregator is asked."""
+        return np.asarray(reduce(add, vectors), np.float64)
+
     def note_sites(self, board: Board, sites: Sequence[str]) -> Board:  # noqa: ARG002
         """Server: the board before the total of these sites is taken, for phases to which it matters whose it is."""
         return board
@@ -196,8 +200,8 @@ class SumPhase(Phase[Request, Sum]):
         return [terms.seal(self)]
 
     def combine(self, board: Board, replies: Mapping[str, Sum]) -> Board:
-        total = reduce(add, (reply.values for reply in replies.values()))
-        return self.take(self.note_sites(board, list(replies)), np.asarray(total, np.float64), 0.0)
+        total = self.total(board, [reply.values for reply in replies.values()])
+        return self.take(self.note_sites(board, list(replies)), total, 0.0)
 
 
 @cache

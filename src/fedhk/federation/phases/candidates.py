@@ -26,7 +26,7 @@ from fedhk.federation.site import Site
 from fedhk.federation.table import Table, check_array
 from fedhk.model.passes import Passes
 from fedhk.personal.calibration import LEAST_RATIO, MOST_RATIO, measure_frame
-from fedhk.personal.frame import Search, choose_calibration
+from fedhk.personal.frame import SHARES, Search, choose_calibration, move_candidates
 from fedhk.starts.candidates import (
     Candidates,
     candidate_rows,
@@ -175,11 +175,40 @@ class ChooseFrame(AskCandidates):
 
     def start(self, board: Board, found: list[Candidates], frames: list[FloatArray]) -> Board:
         references, names = board.get(References).references, board.get(Schema).names
+        found = self._trusted_when_calibrated(found, frames)
         search = Search(found, frames, references, names, self.settings, self.seed, self.workers)
         calibration, start, rows = choose_calibration(search, self.shares)
         with Passes(rows, self.settings.n_clusters, self.workers) as scan:
             constrained = self.settings.form.constrain(start, names, lambda: scan.statistics(start))
         return self.protocol.resolve(board, self.settings).begin(board.put(Frame(calibration)), constrained, rows)
+
+    def _trusted_when_calibrated(self, found: list[Candidates], frames: list[FloatArray]) -> list[Candidates]:
+        """Candidates without those that the aggregator leaves out once their site's mean and spread are taken out.
+
+        A site that lies about its mean would move its candidates after they were compared with those of others.
+        """
+        shares = [self.shares] if self.shares is not None else SHARES
+        for share in shares:
+            moved = [move_candidates(part, frame, share) for part, frame in zip(found, frames, strict=True)]
+            if any(share):
+                found = [
+                    keep_common(*parts) for parts in zip(found, moved, self.aggregator.candidates(moved), strict=True)
+                ]
+        return found
+
+
+def keep_common(candidates: Candidates, moved: Candidates, kept: Candidates) -> Candidates:
+    """Candidates that are still there when an aggregator has looked at them at another place, as far as they count."""
+    if kept is moved:
+        return candidates
+    sizes, left = np.zeros(len(moved.sizes)), list(range(len(moved.sizes)))
+    for point, size in zip(kept.points, kept.sizes.tolist(), strict=True):
+        place = next((i for i in left if np.array_equal(moved.points[i], point, equal_nan=True)), None)
+        if place is not None:
+            left.remove(place)
+            sizes[place] = min(size, candidates.sizes[place])
+    counts = sizes > 0
+    return Candidates(candidates.points[counts], sizes[counts], candidates.spreads[counts])
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,11 @@ From the moments follow the references, which bring the rows of all sites to the
 from __future__ import annotations
 
 import math
+import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
@@ -18,17 +19,24 @@ from fedhk.data.deviations import MEND, find_deviations
 from fedhk.data.moments import Moments
 from fedhk.data.views import LARGEST_VALUE, Columns, Views, find_difference, is_tensor
 from fedhk.errors import DataError, MessageError
+from fedhk.federation.aggregators import PLAIN_SUM, Aggregator
 from fedhk.federation.board import Board
-from fedhk.federation.codec import MOST_NUMBERS
 from fedhk.federation.entries import Deviations, Members, Population, References, Schema, Space, columns_code
 from fedhk.federation.participation import Deviating
 from fedhk.federation.phases.base import Nothing, Phase, SumPhase
 from fedhk.federation.phases.scales import scale_phases
-from fedhk.federation.plausible import MOST_ROWS, limits_from_moments
+from fedhk.federation.plausible import MOST_FEATURES, MOST_ROWS, MOST_WIDTH, are_possible, limits_from_moments
 from fedhk.federation.sealed import SealedTerms
 from fedhk.federation.site import Site
 from fedhk.federation.table import check_array
-from fedhk.model.preparation import balance, check_spreads, heat_energy, references_from_moments, site_moments
+from fedhk.model.preparation import (
+    balance,
+    check_spreads,
+    count_observed,
+    heat_energy,
+    references_from_moments,
+    site_moments,
+)
 from fedhk.starts.settings import Settings
 
 # Axes of a row; NumPy has no arrays with more than 64.
@@ -78,6 +86,7 @@ class Description:
 
 
 T = TypeVar("T", Description, ViewsReply)
+R = TypeVar("R", bound="HasViews")
 
 
 def describe_views(views: Views) -> tuple[ViewDescription, ...]:
@@ -93,8 +102,6 @@ def check_descriptions(views: tuple[ViewDescription, ...], site: str) -> None:
         name, width, columns = view.name[:50], view.width, view.columns
         if not name or (width is not None and width < 1):
             raise MessageError("its views are not described as name, width, and columns or shape", site)
-        if width is not None and width > MOST_NUMBERS:
-            raise MessageError(f"view {name!r} has {width} features, more than a message can hold", site)
         if columns is None:
             continue
         if width is None:
@@ -107,12 +114,25 @@ def check_descriptions(views: tuple[ViewDescription, ...], site: str) -> None:
             raise MessageError(f"view {name!r} has more or fewer names than columns", site)
     if len(names) < len(views):
         raise MessageError("two of its views have one name", site)
+    if not are_possible(view.width for view in views if view.width is not None):
+        raise MessageError(
+            f"a view with more than {MOST_WIDTH} features, or views with more than {MOST_FEATURES} in all", site
+        )
 
 
-def agree_on_views(replies: Iterable[Description | ViewsReply]) -> dict[str, tuple[int, Columns]]:
+class HasViews(Protocol):
+    """An answer in which a site describes its views."""
+
+    @property
+    def views(self) -> tuple[ViewDescription, ...]:
+        """The views."""
+
+
+def agree_on_views(replies: Iterable[HasViews], holders: int = 1) -> dict[str, tuple[int, Columns]]:
     """Width and columns (names, or shape of a row) that most sites give each view; among equals, of the first site.
 
-    Views are in the order in which they are first named, whether or not that site has them.
+    Views are in the order in which they are first named, whether or not that site has them. A view that fewer than
+    `holders` sites have is left out, and so is one for which there is no room beside those that more sites have.
     """
     widths: dict[str, Counter[int]] = {}
     columns: dict[tuple[str, int], Counter[Columns]] = {}
@@ -125,10 +145,55 @@ def agree_on_views(replies: Iterable[Description | ViewsReply]) -> dict[str, tup
                 named[view.columns] += view.columns is not None  # sites without names have no vote
     agreed: dict[str, tuple[int, Columns]] = {}
     for name, votes in widths.items():
-        if votes:
+        if votes and votes.total() >= holders:
             width = votes.most_common(1)[0][0]
             agreed[name] = width, columns[name, width].most_common(1)[0][0]
+    for name in sorted(agreed, key=lambda name: widths[name].total()):
+        if are_possible(width for width, _ in agreed.values()):
+            break
+        del agreed[name]
     return agreed
+
+
+def select_alike(replies: Mapping[str, R]) -> tuple[dict[str, R], dict[str, str]]:
+    """The sites whose views are those that most sites have, and how the others differ.
+
+    A site may lack views, and may leave its columns unnamed or its tensors flat.
+    """
+    agreed = agree_on_views(replies.values())
+    good, refused = {}, {}
+    for site, reply in replies.items():
+        if found := describe_differences(reply, agreed):
+            refused[site] = found
+        else:
+            good[site] = reply
+    return good, refused
+
+
+def describe_differences(reply: HasViews, agreed: Mapping[str, tuple[int, Columns]]) -> str:
+    """How a site's views differ from what was agreed on; empty where they do not. Other views do not matter."""
+    found = []
+    for view in reply.views:
+        if view.width is not None and view.name in agreed:
+            width, columns = agreed[view.name]
+            texts = "other sites", "other sites have"
+            if difference := find_difference(view.columns, view.width, columns, width, *texts):
+                found.append(f"view {view.name!r} {difference}")
+    return "; ".join(found)
+
+
+def warn_of_lone_views(replies: Iterable[HasViews], agreed: Mapping[str, Any], holders: int) -> None:
+    """Say which views are left out because too few sites have them."""
+    held = Counter(view.name for reply in replies for view in reply.views if view.width is not None)
+    few = sorted(name for name in held if name not in agreed)
+    if few:
+        shown = ", ".join(repr(name[:50]) for name in few[:5]) + (f" and {len(few) - 5} more" if len(few) > 5 else "")
+        warnings.warn(
+            f"Views that fewer than {holders} sites have are left out, because nobody could tell whether they are "
+            f"right: {shown}. Sites in one process with aggregator='sum' can have views of their own.",
+            UserWarning,
+            stacklevel=2,
+        )
 
 
 @dataclass(frozen=True)
@@ -136,24 +201,16 @@ class AskViews(Phase[Any, T]):
     """A phase in which sites describe their views; those whose views differ from what most sites have are left out."""
 
     settings: Settings
+    holders: int = 1  # sites that must have a view for it to count
 
     def select(self, board: Board, replies: dict[str, T]) -> tuple[dict[str, T], dict[str, str]]:  # noqa: ARG002
-        # a site may lack views, and may leave its columns unnamed or its tensors flat
-        agreed = agree_on_views(replies.values())
-        good, refused = {}, {}
-        for site, reply in replies.items():
-            found = []
-            for view in reply.views:
-                if view.width is not None:
-                    width, columns = agreed[view.name]
-                    texts = "other sites", "other sites have"
-                    if difference := find_difference(view.columns, view.width, columns, width, *texts):
-                        found.append(f"view {view.name!r} {difference}")
-            if found:
-                refused[site] = "; ".join(found)
-            else:
-                good[site] = reply
-        return good, refused
+        return select_alike(replies)
+
+    def agree(self, replies: Mapping[str, T]) -> dict[str, tuple[int, Columns]]:
+        """The views of the federation; says which are left out."""
+        agreed = agree_on_views(replies.values(), self.holders)
+        warn_of_lone_views(replies.values(), agreed, self.holders)
+        return agreed
 
 
 @dataclass(frozen=True)
@@ -165,6 +222,8 @@ class Describe(AskViews[Description]):
     name: ClassVar[str] = "describe"
     request_type: ClassVar[Any] = DescribeRequest
     reply_type: ClassVar[Any] = Description
+
+    aggregator: Aggregator = PLAIN_SUM
 
     def request(self, board: Board) -> DescribeRequest:  # noqa: ARG002
         return DescribeRequest(self.settings.scaling.unit_rows, self.settings.needs_ranges)
@@ -209,16 +268,18 @@ class Describe(AskViews[Description]):
         return {site: reply for site, reply in good.items() if site not in refused}, refused
 
     def sealed(self, terms: SealedTerms) -> list[Phase[Any, Any]]:
-        return [DescribeViews(self.settings), *scale_phases(self.settings, terms)]
+        return [DescribeViews(self.settings, self.holders), *scale_phases(self.settings, terms)]
 
     def combine(self, board: Board, replies: Mapping[str, Description]) -> Board:
-        settings, total = self.settings, 0.0
-        agreed = agree_on_views(replies.values())
-        merged = {name: Moments.none(width) for name, (width, _) in agreed.items()}
+        settings, agreed = self.settings, self.agree(replies)
+        told: dict[str, list[Moments]] = {name: [] for name in agreed}
         for reply in replies.values():
-            total += max([own.total for own in reply.moments], default=0.0)
             for name, own in reply.by_view.items():
-                merged[name] = merged[name].merge(own)
+                if name in told:
+                    told[name].append(own)
+        merged = {name: self.aggregator.moments(sites) for name, sites in told.items()}
+        rows = [np.array([max([own.total for own in reply.moments], default=0.0)]) for reply in replies.values()]
+        total = max([float(self.aggregator.sums(rows, rows)[0]), *(whole.rows for whole in merged.values())])
         for name, whole in merged.items():
             if whole.rows > 0:
                 merged[name] = replace(whole, total=total)
@@ -292,7 +353,7 @@ class DescribeViews(AskViews[ViewsReply]):
         check_descriptions(reply.views, site)
 
     def combine(self, board: Board, replies: Mapping[str, ViewsReply]) -> Board:
-        agreed = agree_on_views(replies.values())
+        agreed = self.agree(replies)
         if not agreed:
             raise DataError("No site has a view: there is nothing to cluster.")
         schema, columns = _make_schema(self.settings, agreed)
@@ -302,7 +363,9 @@ class DescribeViews(AskViews[ViewsReply]):
 
 @dataclass(frozen=True)
 class Energy(SumPhase[Nothing]):
-    """Heat-weighted squared distance of all rows to the grand mean, per view, where coefficients are not uniform.
+    """Heat-weighted squared distance of all rows to the grand mean, per view, and the rows that have the view.
+
+    It is asked for where coefficients are not uniform.
 
     References are then divided by its root, so that the mean distance is 1 in every view.
     """
@@ -310,24 +373,30 @@ class Energy(SumPhase[Nothing]):
     name: ClassVar[str] = "energy"
     request_type: ClassVar[Any] = Nothing
 
+    aggregator: Aggregator = PLAIN_SUM
+
     def request(self, board: Board) -> Nothing:  # noqa: ARG002
         return Nothing()
 
     def size(self, board: Board) -> int:
-        return len(board.get(References).references)
+        return 2 * len(board.get(References).references)
 
     @staticmethod
     def vector(site: Site, request: Nothing) -> FloatArray:  # noqa: ARG004
-        return heat_energy(site.rows())
+        rows = site.rows()
+        return np.concatenate([heat_energy(rows), count_observed(rows.views)])
 
     def check_vector(self, board: Board, values: FloatArray, site: str) -> None:
         check_array(values, (self.size(board),), site, "energies", non_negative=True)
+
+    def total(self, board: Board, vectors: Sequence[FloatArray]) -> FloatArray:  # noqa: ARG002
+        return self.aggregator.sums(vectors, [np.tile(np.split(values, 2)[1], 2) for values in vectors])
 
     def sealed(self, terms: SealedTerms) -> list[Phase[Any, Any]]:
         # with noise, references come from the ranges alone
         return super().sealed(terms) if terms.noise is None else []
 
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
-        population = board.get(Population)
-        balanced = balance(board.get(References).references, total, [view.rows for view in population.moments])
-        return board.put(References(balanced), Space(limits_from_moments(balanced, population.moments)))
+        energy, rows = np.split(total, 2)
+        balanced = balance(board.get(References).references, energy, rows.tolist())
+        return board.put(References(balanced), Space(limits_from_moments(balanced, board.get(Population).moments)))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from fedhk._typing import FloatArray
+from fedhk.federation.aggregators import PLAIN_SUM, Aggregator
 from fedhk.federation.board import Board
 from fedhk.federation.entries import Basis, FinalModel, FinalParameters, Result, Space, Summary
 from fedhk.federation.phases.base import Phase, SumPhase
@@ -40,6 +42,7 @@ class Finish(SumPhase[FinishRequest]):
     request_type: ClassVar[Any] = FinishRequest
 
     summary: bool  # whether sites also say how large clusters are and how far rows spread in them
+    aggregator: Aggregator = PLAIN_SUM
 
     def request(self, board: Board) -> FinishRequest:  # noqa: ARG002
         return FinishRequest(self.summary)
@@ -71,6 +74,14 @@ class Finish(SumPhase[FinishRequest]):
         if self.summary:
             found = ClusterSummary.from_array(values[2:], parameters.n_clusters)
             check_summary(found, rows, board.get(Space).reach, site)
+
+    def total(self, board: Board, vectors: Sequence[FloatArray]) -> FloatArray:
+        rows = [np.full(len(values), values[1]) for values in vectors]
+        if self.summary:  # squared distances are of the rows that have the feature
+            width = sum(board.get(Space).widths)
+            for behind, values in zip(rows, vectors, strict=True):
+                behind[-2 * width : -width] = values[-width:]
+        return self.aggregator.sums(vectors, rows)
 
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
         board = board.put(Result(float(total[0]), float(total[1])))

@@ -20,7 +20,7 @@ from fedhk.errors import DataError, MessageError, Rule
 from fedhk.federation.board import Board, Entry
 from fedhk.federation.entries import Members, Population, References, Schema, Space
 from fedhk.federation.phases.base import Phase, ServerPhase, SumPhase
-from fedhk.federation.plausible import limits_from_moments
+from fedhk.federation.plausible import are_possible, limits_from_moments
 from fedhk.federation.sealed import SealedTerms, grid_step
 from fedhk.federation.site import Site
 from fedhk.model.preparation import references_from_moments, site_moments
@@ -33,8 +33,8 @@ from fedhk.starts.settings import Settings
 LEAST_POWER, MOST_POWER = -30, 40
 POWERS = MOST_POWER - LEAST_POWER + 1
 
-# Features of a view of which a site counts ranges, and what it says to other widths than its own.
-MOST_WIDTH, OTHER_WIDTH = 2**20, Rule("ranges of views with other widths than here")
+# What a site says to widths that are not those of its views, or that no federation has.
+OTHER_WIDTH = Rule("ranges of views with other widths than here")
 
 # A range of values that are all 0, as far as powers tell.
 NOTHING = 2.0 ** (LEAST_POWER + 1)
@@ -121,6 +121,8 @@ class Ranges(SumPhase[RangesRequest]):
 
     @staticmethod
     def vector(site: Site, request: RangesRequest) -> FloatArray:
+        if not are_possible(request.widths):
+            raise MessageError(OTHER_WIDTH)
         tables = dict(zip(site.views.names, site.views.tables, strict=True))
         parts = zip(site.board.get(Schema).names, request.widths, strict=True)
         return np.concatenate([_histogram(tables.get(name), width) for name, width in parts])
@@ -154,7 +156,7 @@ def find_bounds(counts: FloatArray, noise: float) -> Bounds:
 
 def _histogram(table: Any, width: int) -> FloatArray:
     """Rows per feature and bin: below zero from the largest power down, above zero from the smallest up."""
-    if not 0 < width <= MOST_WIDTH or (table is not None and table.shape[1] != width):
+    if table is not None and table.shape[1] != width:
         raise MessageError(OTHER_WIDTH)
     counts = np.zeros((width, 2 * POWERS))
     for block in row_blocks(0 if table is None else table.shape[0], 8 * width):
@@ -204,6 +206,8 @@ class SumMoments(SumPhase[MomentsRequest]):
     @staticmethod
     def vector(site: Site, request: MomentsRequest) -> FloatArray:
         views, widths = site.views, request.widths
+        if not are_possible(widths):
+            raise MessageError(OTHER_WIDTH)
         if not request.unit_rows and largest_values(views).max(initial=0.0) > 2.0**MOST_POWER:
             raise MessageError(
                 f"a view has values that secure sums have no room for: up to 2^{MOST_POWER} in size. Rescale the view, "
