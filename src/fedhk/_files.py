@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import shutil
-import tempfile
+import stat
 import tomllib
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -18,21 +19,38 @@ except ImportError:  # Windows: one process at a time must use what is locked th
     fcntl = None  # type: ignore[assignment]
 
 
-def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
+# Windows would change line ends without it.
+BINARY = getattr(os, "O_BINARY", 0)
+
+# Who may read a file: its owner alone, or everybody whom the user's umask lets read.
+OWNER_ONLY, READABLE = 0o600, 0o644
+
+
+def write_atomically(path: str | os.PathLike[str], content: bytes, mode: int = OWNER_ONLY) -> None:
     """Write a file so that a reader sees the old content or the new, never a part."""
     target = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    temporary = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}")
     try:
-        _write_to_disk(handle, content)
-        Path(temporary).replace(target)
+        _write_to_disk(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | BINARY, mode), content)
+        temporary.replace(target)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
+
+
+def read_regular(path: str | os.PathLike[str]) -> bytes:
+    """Read a file; an OSError says at once if it is a folder, pipe or device, which are never waited for."""
+    handle = os.open(path, os.O_RDONLY | BINARY | getattr(os, "O_NONBLOCK", 0))
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "it is no regular file", os.fspath(path))
+    with os.fdopen(handle, "rb") as file:
+        return file.read()
 
 
 def write_secret(path: str | os.PathLike[str], content: bytes) -> None:
     """Write a file that only its owner can read, to disk before this returns; FileExistsError where there is one."""
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | BINARY, OWNER_ONLY)
     _write_to_disk(handle, content)
 
 
@@ -49,7 +67,7 @@ def read_toml(path: Path, what: str, known: Collection[str], error_type: type[Ex
     `what` says what the file is, for errors, such as "The policy".
     """
     try:
-        content = tomllib.loads(path.read_text("utf-8"))
+        content = tomllib.loads(read_regular(path).decode("utf-8"))
     except OSError as error:
         raise error_type(f"{what} {str(path)!r} cannot be read: {error.strerror}.") from error
     except ValueError as error:
@@ -60,12 +78,15 @@ def read_toml(path: Path, what: str, known: Collection[str], error_type: type[Ex
 
 
 @contextmanager
-def replacing(out: Path) -> Iterator[Path]:
-    """A hidden folder beside `out` that takes its place, and that of all it held, once it is complete."""
+def replacing(out: Path, mode: int = 0o700) -> Iterator[Path]:
+    """A hidden folder beside `out` that takes its place, and that of all it held, once it is complete.
+
+    By default nobody but its owner can look into it.
+    """
     out.parent.mkdir(parents=True, exist_ok=True)
     token = secrets.token_hex(4)
     draft, old = (out.with_name(f".{out.name}.{token}.{kind}") for kind in ("new", "old"))
-    draft.mkdir()
+    draft.mkdir(mode=mode)
     try:
         yield draft
         if out.exists():

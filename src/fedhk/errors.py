@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["CheckpointError", "DataError", "FedHKError", "MessageError", "QuorumError", "Rule"]
+__all__ = ["CheckpointError", "DataError", "FedHKError", "MessageError", "ModelFileError", "QuorumError", "Rule"]
 
 
 class FedHKError(Exception):
@@ -42,6 +42,10 @@ class DataError(FedHKError, ValueError):
 
 class CheckpointError(FedHKError, ValueError):
     """A checkpoint that is damaged, or of another run."""
+
+
+class ModelFileError(FedHKError, ValueError):
+    """A file that holds no model that can be used: damaged, of another version, or never written by FedHK."""
 
 
 class QuorumError(FedHKError, RuntimeError):

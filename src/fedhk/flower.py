@@ -19,6 +19,7 @@ from fedhk.federation.engines.flower import ACTION, KEY, RECORD, GridTransport, 
 from fedhk.federation.engines.remote import RemoteSites
 from fedhk.federation.remote.policy import Policy, read_policy
 from fedhk.federation.remote.site import RemoteSite, refusal
+from fedhk.privacy.ledger import ledger_file
 
 __all__ = ["FlowerEngine", "make_client_app"]
 
@@ -51,7 +52,8 @@ def make_client_app() -> ClientApp:
     """A site's end: answers with what its node-config names, in files of its own.
 
     The SuperNode's ``--node-config`` has ``site`` (the name in the federation), ``data`` (the folder with a file per
-    view), ``state`` (the folder for what the site keeps) and, optionally, ``policy`` (a TOML file).
+    view), ``state`` (the folder for what the site keeps) and, optionally, ``policy`` (a TOML file) and ``ledger`` (the
+    folder of its ledger, where that is not among what the site keeps).
     """
     app = ClientApp()
 
@@ -75,7 +77,8 @@ def answer_as_site(node_config: dict[str, Any], payload: bytes) -> bytes:
     try:
         policy = read_policy(Path(node_config["policy"])) if node_config.get("policy") else Policy()
         data, state = Path(node_config["data"]), Path(node_config["state"])
-        site = RemoteSite(name, data, state, write_site_model, policy)
+        ledger = ledger_file(node_config["ledger"], name) if node_config.get("ledger") else None
+        site = RemoteSite(name, data, state, write_site_model, policy, ledger=ledger)
     except Exception:
         logging.getLogger("fedhk.site").exception("the site cannot be set up")
         return refusal("unnamed", 0, "its name or policy cannot be used; its log says more")

@@ -30,7 +30,7 @@ OTHERS = {
         "colluders": 1,
         "ledger": "ledgers",
     },
-    "secure": {"threshold": 3},
+    "secure": {"threshold": 3, "shared_noise": False},
 }
 PULLS = {"center_pull": 5.0, "view_pull": 2.0}
 PROTOCOL_OPTIONS = {

@@ -298,7 +298,7 @@ class TestPrivacy:
         assert delta == 1e-4
         assert "privacy spent" in shown
         assert "privacy spent" in call("info", out).stdout
-        written = [json.loads(line) for line in (out / "ledger" / "oslo.jsonl").read_text().splitlines()]
+        written = [json.loads(line) for line in (tmp_path / "hospitals.ledger" / "oslo.jsonl").read_text().splitlines()]
         assert [release["phase"] for release in written] == ["directions", "cells", *["noisy round"] * 10]
 
     def test_a_configuration_asks_for_the_same_budget_again(self, hospitals, tmp_path):

@@ -207,7 +207,7 @@ FITTED = {
     FedHKDiffusion: {"calibration": 0.5},
 }
 # what is of single rows, or of sites' own models, stays behind
-OF_ROWS = {"labels_", "memberships_", "global_labels_", "client_models_", "site_reports_"}
+OF_ROWS = {"releases_", "labels_", "memberships_", "global_labels_", "client_models_", "site_reports_"}
 
 
 def fitted_attributes(model):

@@ -1,4 +1,4 @@
-"""The command line: `fedhk fit`, `predict`, `info`, `report`, `audit`, `flower` and `demo`."""
+"""The command line: `fedhk fit`, `predict`, `info`, `report`, `ledger`, `audit`, `flower` and `demo`."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from fedhk.cli.flower.local import local
 from fedhk.cli.flower.run import run
 from fedhk.cli.flower.site import link, site
 from fedhk.cli.info import info
+from fedhk.cli.ledger import ledger
 from fedhk.cli.predict import predict
 from fedhk.cli.report import report
 
@@ -50,7 +51,7 @@ flower = typer.Typer(
     help="Run a federation of real sites on Flower: docs/deployment.md goes through it step by step.",
 )
 for group, commands in (
-    (app, (fit, predict, info, report, demo)),
+    (app, (fit, predict, info, report, ledger, demo)),
     (audit, (privacy, attack)),
     (flower, (local, init, run, certificates, link, register, key, mask_key, site)),
 ):

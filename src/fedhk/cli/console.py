@@ -17,6 +17,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from fedhk._text import is_printable, printable
 from fedhk.cli import UNUSABLE
 from fedhk.errors import FedHKError, QuorumError
 
@@ -36,9 +37,9 @@ def show(*parts: Any) -> None:
     Console(highlight=False, width=None if known else 100).print(*parts)
 
 
-def say(text: str) -> None:
-    """Write a message to the user, on standard error."""
-    typer.echo(text, err=True)
+def say(text: str, *, err: bool = True) -> None:
+    """Write a message to the user, on standard error; names and reasons in it may come from anybody."""
+    typer.echo("\n".join(map(printable, text.split("\n"))), err=err)
 
 
 def say_notes(texts: Sequence[str]) -> None:
@@ -48,18 +49,24 @@ def say_notes(texts: Sequence[str]) -> None:
 
 
 def to_json(document: Any) -> str:
-    """Write a document as JSON text; numbers that JSON does not have are null."""
+    """Write a document as JSON text; numbers that JSON does not have are null, what a terminal obeys is escaped."""
     plain = json.loads(json.dumps(document), parse_constant=lambda _: None)
-    return json.dumps(plain, indent=2, ensure_ascii=False)
+    text = json.dumps(plain, indent=2, ensure_ascii=False)
+    return "".join(c if c == "\n" or is_printable(c) else json.dumps(c)[1:-1] for c in text)
+
+
+def _as_text(value: Any) -> str:
+    """Anything as text that a table shows as it is: neither a command to the terminal nor one to rich."""
+    return escape(printable(str(value)))
 
 
 def make_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], numbers: Sequence[str] = ()) -> Table:
     """Make a table with a title; `numbers` are the columns that are set to the right. Many rows are cut."""
-    table = Table(title=title, title_justify="left", title_style="bold")
+    table = Table(title=_as_text(title), title_justify="left", title_style="bold")
     for column in columns:
-        table.add_column(column, justify="right" if column in numbers else "left")
+        table.add_column(_as_text(column), justify="right" if column in numbers else "left")
     for row in rows[:MOST_ROWS]:
-        table.add_row(*(escape(str(cell)) for cell in row))
+        table.add_row(*map(_as_text, row))
     if len(rows) > MOST_ROWS:
         table.add_row(f"and {len(rows) - MOST_ROWS:,} more")
     return table
@@ -67,10 +74,10 @@ def make_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]
 
 def make_facts_table(title: str, facts: Sequence[tuple[str, Any]]) -> Table:
     """Make a table of two columns, what and how much; facts that are None are left out."""
-    table = Table(title=title, title_justify="left", title_style="bold", show_header=False)
+    table = Table(title=_as_text(title), title_justify="left", title_style="bold", show_header=False)
     for name, value in facts:
         if value is not None:
-            table.add_row(name, escape(str(value)))
+            table.add_row(_as_text(name), _as_text(value))
     return table
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,7 +13,7 @@ from fedhk.cli import options as o
 from fedhk.cli.algorithms import make_option
 from fedhk.cli.config import Config
 from fedhk.cli.console import exit_codes, format_bytes, make_table, say, show, to_json
-from fedhk.cli.runs import absolute, check_free, is_run, keep_ledger, list_sites, write_run
+from fedhk.cli.runs import absolute, check_free, is_run, list_sites, write_run
 
 if TYPE_CHECKING:
     from fedhk.evaluation.comparison import Comparison
@@ -60,21 +59,23 @@ def demo(out: DemoOut = Path("fedhk-demo"), seed: DemoSeed = 0, force: o.Force =
         from fedhk.datasets import make_hospitals
         from fedhk.evaluation.comparison import compare_methods, hold_out_rows
         from fedhk.report.run import REPORT
+        from fedhk.summary.drawing import require_matplotlib
 
+        require_matplotlib()
         target = absolute(out)
         is_demo = is_run(target) and (target / RESULTS).is_file()
         check_free(target, force=force or is_demo)
         noise = {"privacy": PRIVACY, "secure": find_spec("cryptography") is not None}
-        with TemporaryDirectory() as checkpoint, replacing(target) as draft:
+        with replacing(target) as draft:
             found = compare_methods(
                 hold_out_rows(make_hospitals()),
                 n_clusters=N_CLUSTERS,
                 random_state=seed,
-                noise={name: make_option(name, value) for name, value in noise.items()} | {"checkpoint": checkpoint},
+                noise={name: make_option(name, value) for name, value in noise.items()},
                 report=(lambda _: None) if json else say,
             )
             config = Config(target / DATA, "fedhk-person", seed, {"n_clusters": N_CLUSTERS})
-            results = _write_demo(draft, target.name, found, (config, config.updated(noise)), Path(checkpoint))
+            results = _write_demo(draft, target.name, found, (config, config.updated(noise)))
     page = target / REPORT
     if json:
         typer.echo(to_json(results | {"out": str(target), "page": str(page)}))
@@ -82,9 +83,7 @@ def demo(out: DemoOut = Path("fedhk-demo"), seed: DemoSeed = 0, force: o.Force =
         _show_results(results, target, page)
 
 
-def _write_demo(
-    draft: Path, title: str, found: Comparison, configs: tuple[Config, Config], checkpoint: Path
-) -> dict[str, Any]:
+def _write_demo(draft: Path, title: str, found: Comparison, configs: tuple[Config, Config]) -> dict[str, Any]:
     """Write both runs as `fit` writes them, their data, the page and the measurements; returns the measurements."""
     from fedhk.data.folders import read_federation, write_site
     from fedhk.evaluation.attack_sites import count_rows
@@ -99,7 +98,6 @@ def _write_demo(
     write_run(draft, found.own, sites, config, data=DATA, evaluation=found.evaluation)
     folder = draft / PRIVATE_RUN
     folder.mkdir()
-    keep_ledger(checkpoint, folder)
     write_run(folder, found.private, sites, with_noise, data=f"../{DATA}")
     write_report(folder, title=f"{title}, with noise")
     results = _list_results(found, read_facts(folder))
@@ -191,8 +189,8 @@ def _show_results(results: dict[str, Any], target: Path, page: Path) -> None:
     columns = ("site", "rows", "lacks", *methods)
     show(make_table("ARI at each site", columns, sites, numbers=("rows", *methods)))
     show(_describe_gain(results), _describe_spending(results["privacy"]), "\n")
-    typer.echo(f"Open the page: {page}")
-    typer.echo(f"Go on: fedhk fit {target / DATA} --clusters {results['n_clusters']} --out run/")
+    say(f"Open the page: {page}", err=False)
+    say(f"Go on: fedhk fit {target / DATA} --clusters {results['n_clusters']} --out run/", err=False)
 
 
 def _format_share(value: float | None) -> str:

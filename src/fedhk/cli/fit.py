@@ -21,6 +21,7 @@ from fedhk.cli.console import (
     format_count,
     make_facts_table,
     make_table,
+    say,
     say_notes,
     show,
     to_json,
@@ -31,8 +32,9 @@ from fedhk.cli.runs import (
     check_apart,
     check_free,
     check_same,
+    choose_ledger,
+    folder_mode,
     is_under_way,
-    keep_ledger,
     list_sites,
     under_way,
     write_run,
@@ -68,6 +70,7 @@ def fit(  # noqa: PLR0917
     epsilon: o.Epsilon = None,
     delta: o.Delta = None,
     bounds: o.Bounds = None,
+    ledger: o.LedgerFolder = None,
     secure: o.Secure = None,
     aggregator: o.Aggregator = None,
     settings: o.Settings = None,
@@ -116,6 +119,7 @@ def fit(  # noqa: PLR0917
     with exit_codes(f"`fedhk fit --resume --out {target}` goes on."):
         wanted = _read_base(target, config, resume)
         wanted = wanted.updated(parameters, data=folder, algorithm=algorithm, seed=seed)
+        wanted = with_ledger(wanted, ledger)
         wanted = wanted.with_options("participation", fraction=fraction, min_sites=min_sites)
         if local_passes is not None and wanted.parameters.get("protocol") is None:
             raise typer.BadParameter("goes with --protocol centers or factors.", param_hint="--local-passes")
@@ -135,6 +139,15 @@ def _read_base(target: Path, config: Path | None, resume: bool) -> Config:
     return begun.updated(base.parameters, data=base.data, algorithm=base.algorithm, seed=base.seed)
 
 
+def with_ledger(config: Config, ledger: Path | None) -> Config:
+    """Give a configuration the folder of --ledger, which goes with a privacy budget only."""
+    if ledger is None:
+        return config
+    if config.parameters.get("privacy") is None:
+        raise typer.BadParameter("goes with --epsilon, --delta and --bounds.", param_hint="--ledger")
+    return config.with_options("privacy", ledger=str(absolute(ledger)))
+
+
 def _complete(config: Config) -> Config:
     """Complete the configuration; refuses one without data or number of clusters."""
     if config.data is None:
@@ -150,7 +163,9 @@ def fit_folder(
     """Run a complete configuration and write its run folder; returns the summary."""
     from fedhk.data.folders import read_federation
     from fedhk.report.run import write_report
+    from fedhk.summary.drawing import require_matplotlib
 
+    require_matplotlib()
     assert config.data is not None  # noqa: S101 - checked before
     if resume and not ALGORITHMS[config.algorithm].federated:
         raise ConfigError(f"Algorithm {config.algorithm!r} has no rounds to resume; run it again.")
@@ -158,23 +173,25 @@ def fit_folder(
         raise ConfigError("--evaluate fits models anew, which spends the privacy budget again; run it without one.")
     check_apart(out, config.data)
     check_free(out, force=force, resume=resume)
+    ledger = choose_ledger(config, out)
     if resume:
         check_same(out, config)
     federation = read_federation(config.data)
     say_notes(federation.doubts)
     with under_way(out, config, resume=resume) as checkpoint:
-        model = _fit_model(config, list_tables(federation), checkpoint, resume)
+        model = _fit_model(config, list_tables(federation), checkpoint, ledger, resume)
         evaluation = fedhk.evaluate(model.set_params(verbose=0), list_tables(federation)) if evaluate else None
-        with replacing(out) as draft:
-            keep_ledger(checkpoint, draft)
+        with replacing(out, folder_mode(config)) as draft:
             summary = write_run(draft, model, list_sites(federation), config, evaluation=evaluation)
             write_report(draft, title=out.name, data=federation)
             return summary
 
 
-def _fit_model(config: Config, sites: dict[str, Any], checkpoint: Path, resume: bool) -> Any:
+def _fit_model(config: Config, sites: dict[str, Any], checkpoint: Path, ledger: Path | None, resume: bool) -> Any:
     algorithm = ALGORITHMS[config.algorithm]
     parameters = config.parameters | {"random_state": config.seed, "verbose": int(sys.stderr.isatty())}
+    if ledger is not None:
+        parameters["privacy"] = parameters["privacy"] | {"ledger": str(ledger)}
     if algorithm.federated:
         return algorithm.make(parameters | {"checkpoint": checkpoint}).fit(sites, resume=resume)
     if len(sites) > 1:
@@ -206,7 +223,7 @@ def show_summary(summary: dict[str, Any], out: Path, json: bool) -> None:
     if "evaluation" in summary:
         show(_make_evaluation_table(summary["evaluation"]))
     say_notes([f"site {site!r} was refused at least once: {why}" for site, why in summary["refused"].items()])
-    typer.echo(f"Written to {out}; {out / REPORT} is a page to look at.")
+    say(f"Written to {out}; {out / REPORT} is a page to look at.", err=False)
 
 
 def _make_evaluation_table(means: list[dict[str, Any]]) -> Table:

@@ -13,7 +13,7 @@ import fedhk
 from fedhk.cli import options as o
 from fedhk.cli.algorithms import list_tables
 from fedhk.cli.config import read_config
-from fedhk.cli.console import counted, exit_codes, format_count, make_facts_table, make_table, show, to_json
+from fedhk.cli.console import counted, exit_codes, format_count, make_facts_table, make_table, say, show, to_json
 from fedhk.cli.fit import list_rank_facts, list_run_facts
 from fedhk.cli.predict import site_folders
 from fedhk.cli.runs import CHECKPOINT, SUMMARY, UNDER_WAY, describe_model, is_run, is_under_way
@@ -124,7 +124,7 @@ def _show_unfinished(found: dict[str, Any]) -> None:
     objective = None if found["objective"] is None else f"{found['objective']:.6g}"
     facts = [(name, found[name]) for name in ("algorithm", "data", "seed", "rounds")]
     show(make_facts_table(f"unfinished run {found['path']}", [*facts, ("objective", objective)]))
-    typer.echo(f"`fedhk fit --resume --out {found['path']}` goes on.")
+    say(f"`fedhk fit --resume --out {found['path']}` goes on.", err=False)
 
 
 def _describe_data(path: Path) -> dict[str, Any]:
@@ -158,7 +158,7 @@ def _describe_site(site: SiteData) -> dict[str, Any]:
 
 def _show_data(found: dict[str, Any]) -> None:
     n_sites, n_views = counted(len(found["sites"]), "site"), counted(len(found["views"]), "view")
-    typer.echo(f"{counted(found['rows'], 'row')} at {n_sites}, {n_views}")
+    say(f"{counted(found['rows'], 'row')} at {n_sites}, {n_views}", err=False)
     _show_views(found)
     rows = [
         (n, f"{s['rows']:,}", ", ".join(s["views"]), f"{s['missing_cells']:,}", "yes" if s["ids"] else "no")
@@ -167,7 +167,7 @@ def _show_data(found: dict[str, Any]) -> None:
     columns = ("site", "rows", "views", "missing cells", "ids")
     show(make_table("sites", columns, rows, numbers=("rows", "missing cells")))
     for doubt in found["doubts"]:
-        typer.echo(f"Note: {doubt}")
+        say(f"Note: {doubt}", err=False)
 
 
 def _show_views(found: dict[str, Any]) -> None:

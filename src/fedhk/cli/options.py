@@ -183,6 +183,10 @@ Bounds = Annotated[
         panel=TRUST,
     ),
 ]
+LedgerFolder = Annotated[
+    Path | None,
+    option("ledger", "Folder in which every site counts what it spends in all runs.", "FOLDER.ledger", TRUST),
+]
 Secure = Annotated[
     bool | None, option("secure/--no-secure", "Let the server see sums over all sites only.", False, TRUST)
 ]

@@ -10,7 +10,7 @@ import typer
 import fedhk
 from fedhk._files import replacing
 from fedhk.cli import options as o
-from fedhk.cli.console import OutputExistsError, exit_codes, make_table, show, to_json
+from fedhk.cli.console import OutputExistsError, exit_codes, make_table, say, show, to_json
 from fedhk.cli.runs import MODEL, absolute, check_apart, is_run, is_vacant
 from fedhk.data.named import SITES, named_views, write_labels
 from fedhk.errors import DataError
@@ -46,7 +46,7 @@ def predict(model: ModelPath, folder: DataPath, out: LabelsOut, force: o.Force =
     ]
     columns = ("site", "rows", "clusters found", "mean certainty", "model")
     show(make_table("clusters of new rows", columns, rows, numbers=columns[1:4]))
-    typer.echo(f"Written to {target}")
+    say(f"Written to {target}", err=False)
 
 
 def _check_free(out: Path, force: bool) -> None:

@@ -10,17 +10,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedhk._files import write_atomically
+from fedhk._files import OWNER_ONLY, READABLE, write_atomically
 from fedhk._version import __version__
 from fedhk.cli.config import Config, ConfigError, read_config
 from fedhk.cli.console import OutputExistsError, to_json
-from fedhk.data.named import LABELS, SITES, write_labels
+from fedhk.data.named import LABELS, SITES, to_parquet, write_labels
 
 if TYPE_CHECKING:
     from fedhk.data.folders import Federation
 
 MODEL, CONFIG, SUMMARY, HISTORY = "model.safetensors", "config.toml", "summary.json", "history"
-EVALUATION, LEDGER = "evaluation.csv", "ledger"
+EVALUATION, RELEASES = "evaluation.csv", "releases.json"
 CHECKPOINT, UNDER_WAY = "checkpoint", "checkpoint.toml"
 
 # What differs between two runs that are otherwise the same: a model file must not have it.
@@ -44,8 +44,15 @@ def is_vacant(path: Path) -> bool:
 
 def check_free(out: Path, *, force: bool, resume: bool = False) -> None:
     """Refuse a folder that holds something, unless it is a run that the user wants replaced or gone on with."""
+    from fedhk.privacy.ledger import holds_ledgers
+
     if is_vacant(out):
         return
+    if holds_ledgers(out):
+        raise OutputExistsError(
+            f"{str(out)!r} holds ledgers of sites, which no command deletes: what they say is spent stays spent. Give "
+            "another --out, or move the ledgers beside it."
+        )
     if is_under_way(out):
         if resume or force:
             return
@@ -60,11 +67,26 @@ def check_free(out: Path, *, force: bool, resume: bool = False) -> None:
     raise OutputExistsError(f"{str(out)!r} is not empty and no run: it is never replaced. Give another --out.")
 
 
-def check_apart(out: Path, data: Path) -> None:
+def check_apart(out: Path, data: Path, what: str = "--out", other: str = "the data") -> None:
     """Refuse to write a run into its data, where it would be a site, or around them, where they could be replaced."""
     run, folder = out.resolve(), data.resolve()
     if run == folder or folder in run.parents or run in folder.parents:
-        raise OutputExistsError(f"--out {str(out)!r} and the data {str(data)!r} lie in each other; keep them apart.")
+        raise OutputExistsError(f"{what} {str(out)!r} and {other} {str(data)!r} lie in each other; keep them apart.")
+
+
+def choose_ledger(config: Config, out: Path) -> Path | None:
+    """Find the folder with the ledgers of a run with noise: beside the data, where nothing else is given.
+
+    So all runs on the same data count together. Runs come and go, and a ledger stays: it must not lie in one.
+    """
+    privacy = config.parameters.get("privacy")
+    if privacy is None:
+        return None
+    data = Path(config.data or ".").resolve()
+    folder = absolute(Path(privacy.get("ledger") or data.with_name(f"{data.name}.ledger")))
+    check_apart(out, folder, other="the ledger")
+    check_apart(folder, data, what="--ledger")
+    return folder
 
 
 def check_same(out: Path, config: Config) -> None:
@@ -97,7 +119,7 @@ def under_way(out: Path, config: Config, *, resume: bool) -> Iterator[Path]:
     """
     checkpoint = out / CHECKPOINT
     created = not out.exists()
-    out.mkdir(parents=True, exist_ok=True)
+    out.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not resume and checkpoint.exists():
         shutil.rmtree(checkpoint)
     if not (resume and is_under_way(out)):
@@ -110,12 +132,6 @@ def under_way(out: Path, config: Config, *, resume: bool) -> Iterator[Path]:
             if created:
                 out.rmdir()
         raise
-
-
-def keep_ledger(checkpoint: Path, folder: Path) -> None:
-    """Copy the ledgers of the sites into the run: a budget that is spent stays spent."""
-    if (checkpoint / LEDGER).is_dir():
-        shutil.copytree(checkpoint / LEDGER, folder / LEDGER)
 
 
 def absolute(path: Path) -> Path:
@@ -150,39 +166,66 @@ def write_run(
     data: str | None = None,
     evaluation: list[dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
-    """Write all files of a run into a folder; returns its summary. What the run cost is removed from the model."""
+    """Write all files of a run into a folder; returns its summary. What the run cost is removed from the model.
+
+    Models of sites and labels are for their owner alone. So is all else, unless noise was added: then it was released,
+    and tells no exact number of rows.
+    """
     import polars as pl
 
+    from fedhk.estimators.persistence import write_model_file
     from fedhk.evaluation import site_means
 
+    mode = READABLE if is_released(config) else OWNER_ONLY
     history = model.history_
     _drop_costs(model)
+    write_model_file(folder / MODEL, model.to_file(), mode)
     own = _list_own_models(model, sites)
-    model.save(folder / MODEL)
     for part in (SITES, LABELS):
-        (folder / part).mkdir()
+        (folder / part).mkdir(mode=0o700)
     for site, (own_model, clusters) in own.items():
         own_model.save(folder / SITES / f"{site}.safetensors")
         write_labels(folder / LABELS / f"{site}.parquet", sites[site].ids, *clusters)
-    flat = [r | ({"refused": to_json(r["refused"])} if "refused" in r else {}) for r in history]
-    pl.DataFrame(flat).write_parquet(folder / f"{HISTORY}.parquet")
-    (folder / f"{HISTORY}.json").write_text(to_json(history) + "\n", "utf-8")
-    (folder / CONFIG).write_text(config.to_toml(data), "utf-8")
     counts = {site: len(set(labels.tolist())) for site, (_, (labels, _, _)) in own.items()}
     sites = {site: replace(facts, clusters=counts.get(site, facts.clusters)) for site, facts in sites.items()}
+    if is_released(config):
+        sites = {site: SiteFacts(facts.views) for site, facts in sites.items()}
+    flat = [r | ({"refused": to_json(r["refused"])} if "refused" in r else {}) for r in history]
     summary = _summarise(model, history, sites, config)
+    files: dict[str, str | bytes] = {
+        f"{HISTORY}.parquet": to_parquet(pl.DataFrame(flat)),
+        f"{HISTORY}.json": to_json(history) + "\n",
+        CONFIG: config.to_toml(data),
+    }
+    if getattr(model, "releases_", None):
+        files[RELEASES] = to_json(model.releases_) + "\n"
     if evaluation is not None:
-        pl.DataFrame(evaluation, infer_schema_length=None).fill_nan(None).write_csv(folder / EVALUATION)
+        files[EVALUATION] = pl.DataFrame(evaluation, infer_schema_length=None).fill_nan(None).write_csv()
         summary["evaluation"] = site_means(evaluation)
-    (folder / SUMMARY).write_text(to_json(summary) + "\n", "utf-8")
+    files[SUMMARY] = to_json(summary) + "\n"
+    for name, content in files.items():
+        write_atomically(folder / name, content if isinstance(content, bytes) else content.encode(), mode)
     return summary
 
 
+def is_released(config: Config) -> bool:
+    """Whether noise was added to all that a run tells, so that others may read it."""
+    return config.parameters.get("privacy") is not None
+
+
+def folder_mode(config: Config) -> int:
+    """Give the mode of a run's folder, before the user's umask."""
+    return 0o755 if is_released(config) else 0o700
+
+
 def _drop_costs(model: Any) -> None:
-    """Remove from a model what differs between equal runs: time, traffic, engine and checkpoint."""
+    """Remove from a model what differs between equal runs: time, traffic, engine, and folders."""
     model.history_ = [{k: v for k, v in record.items() if k not in COSTS} for record in model.history_]
     known = model.get_params(deep=False)
-    model.set_params(**{k: v for k, v in {"verbose": 0, "checkpoint": None, "engine": None}.items() if k in known})
+    privacy = known.get("privacy")
+    without: dict[str, Any] = {"verbose": 0, "checkpoint": None, "engine": None}
+    without["privacy"] = None if privacy is None else replace(privacy, ledger=None)
+    model.set_params(**{k: v for k, v in without.items() if k in known})
 
 
 def _list_own_models(model: Any, sites: Collection[str]) -> dict[str, tuple[Any, tuple[Any, Any, Any]]]:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fedhk.data.views import Columns, Views, check_views, find_difference, is_view_collection
+from fedhk._text import is_printable
+from fedhk.data.views import Columns, Views, check_views, find_difference, is_tensor, is_view_collection
 from fedhk.errors import DataError
 
 # Longer names do not fit the header of a message.
@@ -52,9 +53,16 @@ def _check_site(site: Any, name: str) -> Views:
             f"Site {name!r} is a {type(site).__name__}; a site is a list or dict of views. Put one table in a list."
         )
     try:
-        return check_views(site, missing_views=True, min_rows=0)
+        views = check_views(site, missing_views=True, min_rows=0)
     except (TypeError, ValueError) as error:
         raise DataError(f"Site {name!r}: {error}") from error
+    for view, columns in zip(views.names, views.columns, strict=True):
+        hidden = [c for c in (() if columns is None or is_tensor(columns) else columns) if not is_printable(str(c))]
+        if hidden:
+            raise DataError(
+                f"Site {name!r}: view {view!r}, column {hidden[0]!r}: it has characters that do not show; rename it."
+            )
+    return views
 
 
 def _check_same_number(clients: Mapping[Any, Any]) -> None:

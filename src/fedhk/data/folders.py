@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedhk._text import is_printable
 from fedhk._typing import FloatArray
 from fedhk.data.tables import ID, READERS, Table, file_content, file_error, listed, read_tables, shape_text
 from fedhk.errors import DataError
@@ -229,6 +230,9 @@ def _site_tables(folder: Path) -> dict[str, Table]:
             if table.view in tables:
                 other = tables[table.view].source.name
                 raise file_error(path, f"holds view {table.view!r}, and so does {other!r}; one file per view.")
+            hidden = [name for name in (table.view, *(table.columns or ())) if not is_printable(name)]
+            if hidden:
+                raise file_error(path, f"names of views and columns must be printable; {listed(hidden)} are not.")
             tables[table.view] = table
     if not tables:
         raise DataError(f"site {folder.name!r} has no view: its folder holds no data file; {ALLOWED}.")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from fedhk._files import write_atomically
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -43,9 +46,20 @@ def named_views(site: SiteData) -> dict[str, NamedTable | None]:
 def write_labels(
     path: Path, ids: NDArray[Any] | None, labels: NDArray[Any], certainty: NDArray[Any], global_labels: NDArray[Any]
 ) -> None:
-    """One site's clusters: id (or row number), cluster, certainty, and the global model's cluster."""
+    """Write one site's clusters, readable for their owner alone.
+
+    The columns are id (or row number), cluster, certainty, and the cluster by the global model.
+    """
     import polars as pl  # noqa: PLC0415 - only where files are written
 
     who = pl.Series("row", range(len(labels)), pl.Int64) if ids is None else pl.Series("id", ids)
     columns = {"cluster": labels, "certainty": certainty, "global_cluster": global_labels}
-    pl.DataFrame([who, *(pl.Series(name, values) for name, values in columns.items())]).write_parquet(path)
+    table = pl.DataFrame([who, *(pl.Series(name, values) for name, values in columns.items())])
+    write_atomically(path, to_parquet(table))
+
+
+def to_parquet(table: Any) -> bytes:
+    """A data frame as the content of a file."""
+    buffer = io.BytesIO()
+    table.write_parquet(buffer)
+    return buffer.getvalue()

@@ -10,6 +10,8 @@ from typing import Any, TypeAlias, TypeGuard
 import numpy as np
 import scipy.sparse as sp
 
+from fedhk._text import is_printable
+
 # Sums of squares of larger numbers would leave float64.
 LARGEST_VALUE = 1e140
 
@@ -177,6 +179,8 @@ def _named_tables(X: Any, names: Sequence[str] | None) -> tuple[list[Any], list[
     if isinstance(X, Mapping) and not sp.issparse(X):
         given = list(map(str, X))
         if names is None:
+            if hidden := [name for name in given if not is_printable(name)]:
+                raise ValueError(f"View {hidden[0]!r} has a name with characters that do not show: rename it.")
             return list(X.values()), given
         if unknown := sorted(set(given) - set(names)):
             raise ValueError(f"X has unknown views {unknown}; the model knows {list(names)}.")

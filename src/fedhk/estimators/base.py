@@ -239,8 +239,10 @@ class HeatKernelModel(ReadsViews, ClusterMixin, BaseEstimator):  # type: ignore[
         tables = {name: np.zeros((1, *shape)) for name, shape in zip(model.view_names, model.shapes, strict=True)}
         views = check_views(tables, names=model.view_names, widths=model.widths, columns=model.columns)
         with np.errstate(all="ignore"), Passes(model.rows(views), self.n_clusters_) as scan:
-            scan.assign(model.parameters)
+            memberships = scan.assign(model.parameters)[0]
             model.centers()
+        if not np.isfinite(memberships).all():
+            raise ValueError("a row has no memberships in it")
 
     def _repr_html_inner(self) -> str:
         """What a notebook shows: once fitted what was found, and the parameters."""

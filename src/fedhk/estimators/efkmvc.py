@@ -34,10 +34,10 @@ from fedhk.estimators.choices import (
 from fedhk.estimators.heat_kernel_mvc import HeatKernelMVC
 from fedhk.estimators.mistakes import keep_deviations
 from fedhk.estimators.progress import show_progress
-from fedhk.estimators.sealing import make_guards, make_sealed_terms
+from fedhk.estimators.sealing import list_releases, make_guards, make_sealed_terms
 from fedhk.federation.aggregators import Aggregator, make_aggregator
 from fedhk.federation.board import Board, Shared
-from fedhk.federation.checkpoint import open_checkpoint, save_run
+from fedhk.federation.checkpoint import going_on, open_checkpoint, save_run
 from fedhk.federation.engines.base import Engine, RemoteEngine
 from fedhk.federation.engines.inprocess import InProcessEngine
 from fedhk.federation.entries import FinalParameters, Minimisation, Population, Result, Terms, fitted_model
@@ -138,6 +138,8 @@ class EFKMVC(ModelParameters, HeatKernelModel):
     history_ : list of dict
         One record a round: round, objective, clients (usable answers), bytes_up, bytes_down, seconds, refused (why, by
         site). Set-up is counted in the first record, the finish in the last. It shows itself as a table.
+    releases_ : dict of str to list of dict
+        What each site released with noise in the run, by its ledger; empty without noise, and of sites elsewhere.
     privacy_spent_ : (float, float) or None
         (epsilon, delta) of all that left the sites; None where no noise was added, which is no privacy in this sense.
     deviations_ : list of dict
@@ -231,6 +233,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
             if folder is not None or resume:
                 run, plan = open_checkpoint(folder, self._plan(choices.seed), resume=resume)
                 choices = replace(choices, seed=int(plan["seed"]))
+            stack.enter_context(going_on(folder, resume=resume))
             phases = terms.compose(self.phases(choices))
             engine, told = self._make_engine(clients, workers, terms, participation.timeout)
             stack.callback(engine.close)
@@ -241,7 +244,9 @@ class EFKMVC(ModelParameters, HeatKernelModel):
             run = conduct(phases, engine, run, seed=choices.seed, participation=participation, after=after)
             self._keep_model(run, np.result_type(*(views.dtype for views in clients.values())))
             self.privacy_spent_ = terms.spent(run.board)
-            self._keep_outcomes(run.board, engine.states if isinstance(engine, InProcessEngine) else {})
+            here = engine if isinstance(engine, InProcessEngine) else InProcessEngine({})
+            self.releases_ = list_releases(here.guards, run.board)
+            self._keep_outcomes(run.board, here.states)
         unit_rows = choices.settings.scaling.unit_rows
         self.deviations_ = keep_deviations(run.board, clients, terms, unit_rows=unit_rows)
         warn_of_doubts(self, list(self.labels_.values()), list(self.memberships_.values()))

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from fedhk._text import printable
+from fedhk.errors import ModelFileError
 from fedhk.estimators.diffusion import FedHKDiffusion
 from fedhk.estimators.efkmvc import EFKMVC
 from fedhk.estimators.heat_kernel_mvc import HeatKernelMVC
 from fedhk.estimators.persistence import read_model_file
 from fedhk.estimators.person import FedHKPerson
+from fedhk.estimators.stored_model import check_stored
 from fedhk.estimators.tensor_centers import FedHKParafac2, FedHKTucker
 
 ESTIMATORS = (EFKMVC, FedHKDiffusion, FedHKParafac2, FedHKPerson, FedHKTucker, HeatKernelMVC)
@@ -27,12 +30,20 @@ def load(path: str | os.PathLike[str]) -> Any:
     -------
     estimator
         A fitted estimator of the class that was saved. It has no `labels_` and `memberships_`: files hold no rows.
+
+    Raises
+    ------
+    fedhk.errors.ModelFileError
+        If the file is damaged, is no model, or holds one that no fit can give, whoever wrote it.
     """
     file = read_model_file(path)
     known = {estimator.__name__: estimator for estimator in ESTIMATORS}
     if file.name not in known:
-        raise ValueError(f"{os.fspath(path)!r} holds a {file.name!r}; known are {sorted(known)}.")
+        raise ModelFileError(f"{os.fspath(path)!r} holds a {file.name[:50]!r}; known are {sorted(known)}.")
+    estimator = known[file.name]
     try:
-        return known[file.name].from_file(file)
-    except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
-        raise ValueError(f"{os.fspath(path)!r} lacks a part of a {file.name}: {error}") from error
+        check_stored(file, estimator._get_param_names(), estimator._stored)
+        return estimator.from_file(file)
+    except Exception as error:  # whatever was forged: it must not pass for a mistake of ours
+        text = printable(str(error)[:300])
+        raise ModelFileError(f"{os.fspath(path)!r} lacks a part of a {file.name}: {text}") from error

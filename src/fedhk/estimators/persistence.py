@@ -7,23 +7,26 @@ import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
+from safetensors.numpy import load as from_bytes
 from safetensors.numpy import save as to_bytes
 
-from fedhk._files import write_atomically
+from fedhk._files import OWNER_ONLY, read_regular, write_atomically
 from fedhk._options import Option
-from fedhk.errors import MessageError
+from fedhk._text import printable
+from fedhk.errors import ModelFileError
 from fedhk.federation.codec import Json, pack, unpack
 from fedhk.model.cluster_summary import ClusterSummary
 from fedhk.model.fitted import FittedModel
 from fedhk.personal.calibration import Calibration
 
 FORMAT = "fedhk-model"
-VERSION = 2
+VERSION = 3
+METADATA, DIGEST = "fedhk", "sha256"
 
 # Parameters that say how a fit was run and not what it gave; a loaded model has their defaults.
 NOT_STORED = ("engine", "checkpoint", "verbose")
@@ -80,33 +83,46 @@ def _storable(value: Any) -> Any:
     return value
 
 
-def write_model_file(path: str | os.PathLike[str], file: ModelFile) -> None:
-    """Write one file that `fedhk.load` reads."""
+def write_model_file(path: str | os.PathLike[str], file: ModelFile, mode: int = OWNER_ONLY) -> None:
+    """Write one file that `fedhk.load` reads; `mode` says who else may."""
     values, buffers = pack(replace(file, fitted=_without_nan(file.fitted)), ModelFile, named=True)
     header = {"format": FORMAT, "version": VERSION, "class": file.name, **values}
-    write_atomically(path, to_bytes(buffers, metadata={"fedhk": json.dumps(header)}))
+    signed = header | {DIGEST: _digest(header, buffers)}
+    write_atomically(path, to_bytes(buffers, metadata={METADATA: json.dumps(signed)}), mode)
 
 
 def read_model_file(path: str | os.PathLike[str]) -> ModelFile:
-    """Read a model file; a ValueError says if it is none, is damaged, or was written by another version."""
-    shown = repr(os.fspath(path))
+    """Read a model file; a ModelFileError says if it is none, is damaged, or was written by another version.
+
+    The digest finds damage. It has no key, so that what was forged is found by the codec and by `check_stored`.
+    """
+    shown, content = repr(os.fspath(path)), read_regular(path)
     try:
-        with safe_open(os.fspath(path), framework="numpy") as file:
-            header = json.loads((file.metadata() or {}).get("fedhk", "{}"))
-            buffers = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, json.JSONDecodeError, KeyError) as error:
-        raise ValueError(f"{shown} is not a FedHK model or is damaged: {error}") from error
+        buffers = from_bytes(content)
+        length = int.from_bytes(content[:8], "little")
+        metadata = json.loads(content[8 : 8 + length]).get("__metadata__") or {}
+        header = json.loads(metadata.get(METADATA, "{}"))
+    except Exception as error:  # whatever a parser makes of damaged bytes
+        raise ModelFileError(f"{shown} is not a FedHK model or is damaged: {printable(str(error)[:200])}") from error
     if not isinstance(header, dict) or header.get("format") != FORMAT:
-        raise ValueError(f"{shown} is a safetensors file, but not a FedHK model.")
+        raise ModelFileError(f"{shown} is a safetensors file, but not a FedHK model.")
     version = header.get("version")
     if version != VERSION:
         older = isinstance(version, int) and version < VERSION
-        remedy = "fit the model again" if older else "upgrade FedHK"
-        raise ValueError(f"{shown} has model version {version!r}, this FedHK reads {VERSION}: {remedy}.")
+        remedy = "fit the model again and save it with this version" if older else "upgrade FedHK"
+        raise ModelFileError(f"{shown} has model version {repr(version)[:20]}, this FedHK reads {VERSION}: {remedy}.")
+    digest = header.pop(DIGEST, None)
     try:
+        if digest != _digest(header, buffers):
+            raise ValueError("its digest does not fit its content")  # noqa: TRY301
         return unpack(header, buffers, ModelFile)
-    except (MessageError, TypeError, ValueError) as error:
-        raise ValueError(f"{shown} lacks a part of a {header.get('class')}: {error}") from error
+    except Exception as error:
+        raise ModelFileError(f"{shown} is a damaged model: {printable(str(error)[:200])}") from error
+
+
+def _digest(header: Mapping[str, Any], buffers: Mapping[str, Any]) -> str:
+    """The SHA-256 digest of all that a file says, however its parts are arranged."""
+    return sha256(json.dumps(header, sort_keys=True).encode() + to_bytes(dict(buffers))).hexdigest()
 
 
 def _without_nan(value: Any) -> Any:

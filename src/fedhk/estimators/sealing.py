@@ -5,21 +5,25 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 
+from fedhk._records import Records
 from fedhk.data.scaling import MinMaxScaling
 from fedhk.data.views import Views, shapes_by_view
 from fedhk.estimators.choices import ModelParameters
 from fedhk.federation.aggregators import Aggregator, SumAggregator
+from fedhk.federation.board import Board
+from fedhk.federation.entries import Terms
 from fedhk.federation.phases.scales import MOST_POWER, largest_values
 from fedhk.federation.phases.sum_rounds import TYPICAL_MOVE, NoisyRounds, noisy_request
 from fedhk.federation.sealed import Noise, SealedGuard, SealedTerms, SiteNoise
 from fedhk.model.parameters import Parameters
-from fedhk.privacy.ledger import Ledger
+from fedhk.privacy._lazy import require_cryptography
+from fedhk.privacy.ledger import Ledger, ledger_file
 from fedhk.privacy.mechanism import DifferentialPrivacy, SecureSummation, read_bounds
 from fedhk.privacy.outside import MOST_OUTSIDE, REMEDY, WORTH_A_WORD, describe_outside, shares_outside
 from fedhk.privacy.secure_site import SecureSite
@@ -54,6 +58,7 @@ def make_sealed_terms(
             "deviating out."
         )
     if masks is not None:
+        require_cryptography()
         _check_masks(masks, privacy, clients, settings)
     if noise is not None:
         if model.tol not in (0, ModelParameters.tol):
@@ -182,10 +187,17 @@ def make_guards(terms: SealedTerms, sites: Mapping[str, Any], checkpoint: Path |
         noise = None
         if terms.noise is not None:
             privacy, path = terms.noise.privacy, None
-            folder = privacy.ledger if privacy.ledger is not None else checkpoint and checkpoint / "ledger"
+            folder = privacy.ledger
+            if folder is None and checkpoint is not None:  # beside it: a checkpoint may be removed, a ledger never
+                folder = checkpoint.absolute().with_name(f"{checkpoint.name}.ledger")
             if folder is not None:
-                Path(folder).mkdir(parents=True, exist_ok=True)
-                path = Path(folder) / f"{quote(site, safe='')}.jsonl"
+                path = ledger_file(folder, site)
             noise = SiteNoise(privacy, Ledger(path, site))
         guards[site] = SealedGuard(noise, None if terms.masks is None else SecureSite(site, simulated=True))
     return guards
+
+
+def list_releases(guards: Mapping[str, Any], board: Board) -> dict[str, Records]:
+    """What each site in this process released in the run of a board, by its ledger; empty where no noise was added."""
+    ledgers = {site: guard.noise.ledger for site, guard in guards.items() if getattr(guard, "noise", None) is not None}
+    return {site: Records(map(asdict, ledger.releases(board.get(Terms).run))) for site, ledger in ledgers.items()}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from fedhk._records import Record
-from fedhk.errors import CheckpointError, MessageError
+from fedhk._text import printable
+from fedhk.errors import CheckpointError, FedHKError, MessageError
 from fedhk.federation.run import Run
 from fedhk.federation.stored import pack_entries, read_file, unpack_board, write_file
 
@@ -18,6 +20,10 @@ Plan = dict[str, Any]
 
 FILE = "run.fedhk"
 KIND, OWNER = "checkpoint", "server"
+COSTS = ("bytes_up", "bytes_down", "seconds")
+
+# What becomes of a run whose parts do not fit together.
+UNFIT = (KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,8 +65,9 @@ def load_run(folder: Path, plan: Plan) -> tuple[Run, Plan] | None:
     try:
         stored = read_file(path, KIND, OWNER, Checkpoint)
         run = replace(stored.run(), board=unpack_board(stored.board, OWNER))
+        _check_counts(stored)
         plan = plan | {"seed": stored.plan["seed"]}
-    except (MessageError, OSError, KeyError) as error:
+    except (MessageError, OSError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise CheckpointError(
             f"The checkpoint {path} cannot be used: {_reason(error)}. Remove it to start anew."
         ) from error
@@ -68,6 +75,32 @@ def load_run(folder: Path, plan: Plan) -> tuple[Run, Plan] | None:
     if differences:
         raise CheckpointError(f"The checkpoint {path} is of a run with other settings: {differences}.")
     return run, plan
+
+
+def _check_counts(stored: Checkpoint) -> None:
+    """Refuse what no run writes: whoever forged a checkpoint may have computed its digest too."""
+    for number in (stored.phase, stored.exchanges, stored.exchange, stored.plan["seed"]):
+        if type(number) is not int or number < 0:
+            raise ValueError(f"it counts {str(number)[:20]!r} exchanges, or has such a seed")
+    for record in (*stored.history, stored.pending):
+        for name in COSTS:
+            if type(record[name]) not in (int, float):
+                raise ValueError(f"{name} is {str(record[name])[:20]!r}")
+        if not isinstance(record["refused"], dict):
+            raise ValueError("refusals are no table")  # noqa: TRY004 - all that is wrong is one kind of error
+
+
+@contextmanager
+def going_on(folder: Path | None, *, resume: bool) -> Iterator[None]:
+    """Name the checkpoint where a run that goes on from it fails as no run of FedHK's own does."""
+    try:
+        yield
+    except UNFIT as error:
+        if not resume or folder is None or isinstance(error, FedHKError):
+            raise
+        raise CheckpointError(
+            f"The run cannot go on from the checkpoint {folder / FILE}: {_reason(error)}. Remove it to start anew."
+        ) from error
 
 
 def peek(folder: Path) -> Run | None:
@@ -107,4 +140,4 @@ def _find_differences(stored: Plan, wanted: Plan, inside: str = "") -> Iterator[
 
 
 def _reason(error: Exception) -> str:
-    return error.reason if isinstance(error, MessageError) else f"{type(error).__name__}: {error}"
+    return printable((error.reason if isinstance(error, MessageError) else f"{type(error).__name__}: {error}")[:300])

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fedhk._records import Record
+from fedhk._text import printable
 from fedhk.errors import MessageError, QuorumError
 from fedhk.federation.board import Board
 from fedhk.federation.engines.base import Engine
@@ -21,6 +22,11 @@ from fedhk.federation.phases.base import Phase
 LONGEST_REASON = 300
 
 NO_COST: Record = {"bytes_up": 0, "bytes_down": 0, "seconds": 0.0, "refused": {}}
+
+
+def clean_reason(text: str) -> str:
+    """A reason that a site or a transport gave, as histories, terminals and pages may have it: short and printable."""
+    return printable(text[:LONGEST_REASON])[:LONGEST_REASON]
 
 
 @dataclass(frozen=True)
@@ -132,7 +138,7 @@ def _read_replies(
         answer = answers.get(site, TimeoutError("no answer"))
         if isinstance(answer, Exception):
             reason = answer.reason if isinstance(answer, MessageError) else f"{type(answer).__name__}: {answer}"
-            refused[site] = reason[:LONGEST_REASON]
+            refused[site] = clean_reason(reason)
             continue
         try:
             message = decode(answer, site=site, max_bytes=max_bytes)
@@ -140,7 +146,7 @@ def _read_replies(
             reply = message.read(phase.reply_type)
             phase.check(run.board, reply, site)
         except MessageError as error:
-            refused[site] = error.reason[:LONGEST_REASON]
+            refused[site] = clean_reason(error.reason)
         else:
             replies[site] = reply
     return replies, refused

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from fedhk._files import write_atomically
+from fedhk._files import read_regular, write_atomically
 from fedhk.federation.board import Board, Entry, Passing
 from fedhk.federation.codec import pack
 from fedhk.federation.messages import Message, decode, encode, expect
@@ -48,7 +48,7 @@ def write_file(path: Path, value: object, kind: str, owner: str) -> None:
 
 def read_file(path: Path, kind: str, owner: str, wanted: type[T]) -> T:
     """Read a dataclass from a file that `write_file` wrote."""
-    return unpack_bytes(path.read_bytes(), kind, owner, wanted)
+    return unpack_bytes(read_regular(path), kind, owner, wanted)
 
 
 def pack_entries(entries: Iterable[Entry], owner: str) -> bytes:

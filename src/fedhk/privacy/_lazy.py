@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from fedhk.errors import FedHKError
 
-__all__ = ["MissingPackageError", "primitives"]
+__all__ = ["MissingPackageError", "primitives", "require_cryptography"]
 
 
 class MissingPackageError(FedHKError, ImportError):
     """A package of an extra is not installed."""
+
+
+MISSING = "secure sums and site identities need the package 'cryptography': pip install 'fedhk[privacy]'"
+
+
+def require_cryptography() -> None:
+    """Say that the package is missing before anything is begun that needs it."""
+    if find_spec("cryptography") is None:
+        raise MissingPackageError(MISSING)
 
 
 class _Lazy:
@@ -19,9 +29,7 @@ class _Lazy:
         try:
             module = import_module("fedhk.privacy._primitives")
         except ImportError as error:
-            raise MissingPackageError(
-                "secure sums and site identities need the package 'cryptography': pip install fedhk[privacy]"
-            ) from error
+            raise MissingPackageError(MISSING) from error
         return getattr(module, name)
 
 

@@ -9,7 +9,7 @@ import os
 from hashlib import sha256
 from pathlib import Path
 
-from fedhk._files import write_secret
+from fedhk._files import read_regular, write_secret
 from fedhk.errors import DataError
 from fedhk.privacy._lazy import primitives
 
@@ -50,7 +50,7 @@ def load_identity(path: str | os.PathLike[str]) -> tuple[bytes, bytes]:
     if os.name == "posix" and file.stat().st_mode & 0o077:
         raise DataError(f"{file} can be read by others than its owner; run: chmod 600 {file}")
     try:
-        private = primitives.from_pem(file.read_bytes())
+        private = primitives.from_pem(read_regular(file))
     except ValueError:
         # without the cause, whose text may quote the file
         raise DataError(f"{file} is no Ed25519 private key in PEM form without a password") from None

@@ -11,23 +11,27 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from threading import Lock
 from typing import Any
+from urllib.parse import quote
 
-from fedhk._files import locked, write_atomically
+from fedhk._files import OWNER_ONLY, locked, read_regular, write_atomically
 from fedhk.data.checks import check_count, check_number
 from fedhk.errors import FedHKError
 from fedhk.privacy.accounting import spent
 from fedhk.privacy.sensitivity import Neighbours, check_neighbours
 
-__all__ = ["Ledger", "LedgerError", "Release", "spent_on"]
+__all__ = ["Ledger", "LedgerError", "Release", "find_ledgers", "holds_ledgers", "read_ledger", "spent_on"]
 
 START = "fedhk ledger 2"
+
+# How the names of ledgers and of their tips end; a remote site calls its ledger NAME.
+SUFFIX, TIP_SUFFIX, NAME = ".jsonl", ".tip", "ledger.jsonl"
 
 
 class LedgerError(FedHKError, ValueError):
@@ -102,10 +106,10 @@ class Ledger:
         self._entries: list[tuple[Release, str]] = []
         self._kept: dict[int, bytes] = {}
         if self._path is not None:
-            folder = self._path.parent
-            self._tip = folder.parent / f"{folder.name}.{self._path.stem}.tip" if tip is None else Path(tip)
+            self._tip = tip_of(self._path) if tip is None else Path(tip)
             self._payloads = self._path.with_name(f"{self._path.name}.payloads")
-            self._payloads.mkdir(parents=True, exist_ok=True, mode=0o700)
+            for folder in (self._path.parent, self._payloads):
+                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with self._locked():
             pass
 
@@ -223,7 +227,7 @@ class Ledger:
         if self._path is None:
             return
         with self._path.open("ab") as file:
-            os.fchmod(file.fileno(), 0o600)
+            os.fchmod(file.fileno(), OWNER_ONLY)
             file.write(json.dumps(values | {"chain": chain}).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
@@ -231,7 +235,9 @@ class Ledger:
         self._write_tip()
 
     def _write_tip(self) -> None:
-        write_atomically(self._tip, json.dumps({"lines": len(self._entries), "chain": self._last}).encode())
+        assert self._path is not None  # noqa: S101 - for type checkers
+        known = {"lines": len(self._entries), "chain": self._last, "ledger": [self._path.parent.name, self._path.name]}
+        write_atomically(self._tip, json.dumps(known).encode())
         _sync_folder(self._tip.parent)
 
     @property
@@ -242,50 +248,128 @@ class Ledger:
         """Read all lines, and compare them with the tip; part of a line at the end is dropped."""
         assert self._path is not None  # noqa: S101 - for type checkers
         content = self._path.read_bytes() if self._path.exists() else b""
-        whole, end, part = content.rpartition(b"\n")
-        self._entries = []
-        for number, line in enumerate(whole.split(b"\n") if end else [], 1):
-            self._entries.append(self._parse(line, number))
-        self._check_tip()
-        if part:
-            write_atomically(self._path, whole + end)
+        self._entries, whole = _parse(content, self._path)
+        _check_site(self._entries, self.site, self._path)
+        if not _is_guarded(self._entries, self._path, self._tip) and self._entries:
+            self._write_tip()
+        if len(whole) < len(content):
+            write_atomically(self._path, whole)
 
-    def _parse(self, line: bytes, number: int) -> tuple[Release, str]:
-        try:
-            values = json.loads(line)
-            chain = values.pop("chain")
-            if chain != _chain(values, self._last) or set(values) != {field.name for field in fields(Release)}:
-                raise ValueError("digest")  # noqa: TRY301
-            release = Release(**values)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise LedgerError(
-                f"The ledger {self._path} is damaged: line {number} is not as it was written. Restore it from a copy."
-            ) from error
-        if release.site != self.site:
-            raise LedgerError(f"The ledger {self._path} belongs to site {release.site!r}, not to {self.site!r}.")
-        return release, chain
 
-    def _check_tip(self) -> None:
-        """Refuse a ledger that has less than it once had; where there is no tip, this one is the first."""
-        try:
-            tip = json.loads(self._tip.read_bytes())
-            lines, chain = int(tip["lines"]), str(tip["chain"])
-        except FileNotFoundError:
-            if self._entries:
-                self._write_tip()
-            return
-        except (ValueError, TypeError, KeyError) as error:
-            raise LedgerError(f"The file {self._tip}, which guards the ledger {self._path}, is damaged.") from error
-        if lines > len(self._entries) or (lines and self._entries[lines - 1][1] != chain):
-            raise LedgerError(
-                f"The ledger {self._path} has {len(self._entries)} lines, and {self._tip} says that it had {lines}, "
-                "or others. It was cut, deleted, or replaced by an older copy; what is missing is spent: restore it."
-            )
+def ledger_file(folder: str | os.PathLike[str], site: str) -> Path:
+    """The ledger of a site in a folder with one ledger per site."""
+    return Path(folder) / f"{quote(site, safe='')}{SUFFIX}"
+
+
+def tip_of(path: Path) -> Path:
+    """Where the tip of a ledger is: beside the ledger's folder."""
+    folder = path.absolute().parent
+    return folder.parent / f"{folder.name}.{path.stem}{TIP_SUFFIX}"
+
+
+def holds_ledgers(folder: Path) -> bool:
+    """Whether there is a ledger in a folder, or in one below it: such a folder must not be deleted."""
+    return folder.is_dir() and any(True for _ in folder.rglob(f"*{SUFFIX}"))
+
+
+def find_ledgers(path: Path) -> list[Path]:
+    """The ledgers at a path: a file, a folder with a ledger per site, or the state folder of one or several sites.
+
+    Those of which only the tip is left are among them: to read them says so.
+    """
+    path = path.absolute()
+    if path.suffix == SUFFIX and not path.is_dir():
+        return [path]
+    found = {path.parent.joinpath(*names) for names in _tips_in(path.parent) if names[0] == path.name}
+    if path.is_dir():
+        found |= {path.joinpath(*names) for names in _tips_in(path)}
+        found |= {file for file in path.iterdir() if file.suffix == SUFFIX}
+        found |= {folder / NAME for folder in path.iterdir() if (folder / NAME).is_file()}
+    return sorted(found)
+
+
+def _tips_in(folder: Path) -> Iterator[list[str]]:
+    """Folder and file of each ledger whose tip is in a folder; a damaged tip is found when its ledger is read."""
+    for file in folder.iterdir() if folder.is_dir() else ():
+        if file.suffix == TIP_SUFFIX and file.is_file():
+            with suppress(ValueError, TypeError, KeyError, OSError):
+                names = json.loads(read_regular(file))["ledger"]
+                if [Path(name).name for name in names] == names and len(names) == 2:
+                    yield names
+
+
+def read_ledger(path: Path) -> tuple[list[Release], bool]:
+    """Read a ledger and change nothing: its releases, and whether it has a tip to be compared with.
+
+    Raises
+    ------
+    LedgerError
+        If it is damaged, or has less than its tip says.
+    """
+    try:
+        content = read_regular(path)
+    except FileNotFoundError:
+        content = b""
+    entries, _ = _parse(content, path)
+    guarded = _is_guarded(entries, path, tip_of(path))
+    if not content and not guarded:
+        raise LedgerError(f"There is no ledger {path}.")
+    if entries:
+        _check_site(entries, entries[0][0].site, path)
+    return [release for release, _ in entries], guarded
 
 
 def spent_on(releases: list[Release], delta: float, neighbours: Neighbours = "replace") -> float:
     """Epsilon that releases have spent together, for neighbours of one kind, whatever kind each was made for."""
     return spent([release.multiplier_for(neighbours) for release in releases], delta)
+
+
+def _parse(content: bytes, path: Path) -> tuple[list[tuple[Release, str]], bytes]:
+    """The releases of a ledger with the digest of each line, and its whole lines."""
+    whole, end, _ = content.rpartition(b"\n")
+    entries: list[tuple[Release, str]] = []
+    last = START
+    for number, line in enumerate(whole.split(b"\n") if end else [], 1):
+        try:
+            values = json.loads(line)
+            chain = values.pop("chain")
+            if chain != _chain(values, last) or set(values) != {field.name for field in fields(Release)}:
+                raise ValueError("digest")  # noqa: TRY301
+            release = Release(**values)
+            check_number(release.multiplier, "multiplier", open_below=True)
+            check_neighbours(release.neighbours)
+            if not all(isinstance(text, str) for text in (release.site, release.run, release.phase, release.time)):
+                raise ValueError("text")  # noqa: TRY301
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise LedgerError(
+                f"The ledger {path} is damaged: line {number} is not as it was written. Restore it from a copy."
+            ) from error
+        entries.append((release, chain))
+        last = chain
+    return entries, whole + end
+
+
+def _check_site(entries: list[tuple[Release, str]], site: str, path: Path) -> None:
+    for release, _ in entries:
+        if release.site != site:
+            raise LedgerError(f"The ledger {path} belongs to site {release.site!r}, not to {site!r}.")
+
+
+def _is_guarded(entries: list[tuple[Release, str]], path: Path, tip: Path) -> bool:
+    """Refuse a ledger that has less than it once had; False where there is no tip, and this ledger is the first."""
+    try:
+        known = json.loads(tip.read_bytes())
+        lines, chain = int(known["lines"]), str(known["chain"])
+    except FileNotFoundError:
+        return False
+    except (ValueError, TypeError, KeyError) as error:
+        raise LedgerError(f"The file {tip}, which guards the ledger {path}, is damaged.") from error
+    if lines > len(entries) or (lines > 0 and entries[lines - 1][1] != chain):
+        raise LedgerError(
+            f"The ledger {path} has {len(entries)} lines, and {tip} says that it had {lines}, "
+            "or others. It was cut, deleted, or replaced by an older copy; what is missing is spent: restore it."
+        )
+    return True
 
 
 def _chain(values: dict[str, Any], previous: str) -> str:

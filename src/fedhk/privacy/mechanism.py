@@ -55,8 +55,8 @@ class DifferentialPrivacy(Option):
     colluders : int, default=0
         With secure sums: sites that may tell the server their own noise. The others add more for it.
     ledger : path or None, default=None
-        Folder in which each site writes down what it released before it sends it. None keeps it in memory, or beside
-        the checkpoint where there is one.
+        Folder in which each site writes down what it released before it sends it; that of all runs on the same rows.
+        None keeps it in memory, or where there is a checkpoint in the folder beside it, "<checkpoint>.ledger".
 
     Examples
     --------

@@ -10,16 +10,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 import polars as pl
 
-from fedhk._files import write_atomically
+from fedhk._files import OWNER_ONLY, READABLE, read_regular, write_atomically
 from fedhk.data.folders import Federation, SiteData, read_federation, read_site
 from fedhk.data.named import LABELS, SITES
 from fedhk.errors import DataError
 from fedhk.estimators.loading import load
+from fedhk.federation.remote.site import check_name
 from fedhk.privacy.accounting import spent
 from fedhk.report.page import render
 from fedhk.report.rows import add_rows, make_rows
@@ -57,7 +57,10 @@ def write_report(
     target = Path(out) if out is not None else folder / (REPORT if site is None else f"report-{site}.html")
     where = Path(data) if isinstance(data, str | os.PathLike) else data
     require_matplotlib()
-    write_atomically(target, render(read_facts(folder, site, title=title, data=where)).encode())
+    facts = read_facts(folder, site, title=title, data=where)
+    # a page of sums with noise shows what was released; all others are for their owner alone
+    released = facts.released_only and facts.privacy is not None
+    write_atomically(target, render(facts).encode(), READABLE if released else OWNER_ONLY)
     return target
 
 
@@ -79,10 +82,12 @@ def _read_run(folder: Path) -> _Run:
     if not (folder / "summary.json").is_file() or not (folder / "config.toml").is_file():
         raise DataError(f"{str(folder)!r} holds no finished run: it has no summary.json and config.toml.")
     try:
-        summary = dict(json.loads((folder / "summary.json").read_text("utf-8")))
-        history = list(json.loads((folder / "history.json").read_text("utf-8")))
-        text = (folder / "config.toml").read_text("utf-8")
+        summary = dict(json.loads(read_regular(folder / "summary.json")))
+        history = list(json.loads(read_regular(folder / "history.json")))
+        text = read_regular(folder / "config.toml").decode("utf-8")
         views = {name: tuple(site.get("views") or ()) for name, site in summary["sites"].items()}
+        for name in views:
+            check_name(name)  # files of the run have it in theirs
         found = summary.get("privacy_spent")
         budget = None if found is None else (float(found[0]), float(found[1]))
         run = _Run(folder, summary, tomllib.loads(text), history, text, views, budget)
@@ -112,7 +117,7 @@ def read_facts(
     left_out = {record["site"] for record in getattr(model, "deviations_", ()) if record["excluded"]}
     took_part = [name for name in run.views if name not in left_out]
     names = took_part if site is None else [site]
-    ledgers = {name: _read_ledger(folder, name) for name in names}
+    ledgers = _read_releases(folder, names)
     multipliers = {name: [noise for _, noise in releases] for name, releases in ledgers.items() if releases}
     facts = read_global_model(
         model,
@@ -186,7 +191,7 @@ def _read_labels(path: Path, n_clusters: int) -> tuple[Assignment | None, Any]:
     if not path.is_file():
         return None, None
     try:
-        table = pl.read_parquet(path)
+        table = pl.read_parquet(read_regular(path))  # a path would be read as a pattern
         labels, common = (table[column].to_numpy().astype(np.int64) for column in ("cluster", "global_cluster"))
         certainty = np.nan_to_num(table["certainty"].to_numpy())
     except (pl.exceptions.PolarsError, ValueError, TypeError) as error:
@@ -233,7 +238,7 @@ def _read_evaluation(path: Path, names: list[str]) -> tuple[Gain, ...]:
     """Objectives on held-out rows, by site, from `fedhk fit --evaluate`."""
     if not path.is_file():
         return ()
-    table = pl.read_csv(path, schema_overrides={"site": pl.String})
+    table = pl.read_csv(read_regular(path), schema_overrides={"site": pl.String})  # a path would be read as a pattern
     known = table.filter(pl.col("site").is_in(names), pl.col("objective").is_not_null())
     return tuple(
         Gain(str(site), part["rows"][0], dict(part.select("model", "objective").iter_rows()))
@@ -241,10 +246,13 @@ def _read_evaluation(path: Path, names: list[str]) -> tuple[Gain, ...]:
     )
 
 
-def _read_ledger(folder: Path, site: str) -> list[tuple[str, float]]:
-    """Read phase and noise over sensitivity of each release of a site; changes nothing."""
-    path = folder / "ledger" / f"{quote(site, safe='')}.jsonl"
-    if not path.is_file():
-        return []
-    lines = [json.loads(line) for line in path.read_text("utf-8").splitlines() if line.strip()]
-    return [(str(line["phase"]), float(line["multiplier"])) for line in lines]
+def _read_releases(folder: Path, names: list[str]) -> dict[str, list[tuple[str, float]]]:
+    """Read phase and noise over sensitivity of each release that sites made in the run; nothing where none are told."""
+    file = folder / "releases.json"
+    if not file.is_file():
+        return {name: [] for name in names}
+    try:
+        told = json.loads(read_regular(file))
+        return {name: [(str(r["phase"]), float(r["multiplier"])) for r in told.get(name, ())] for name in names}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(f"The run {str(folder)!r} is damaged: {file.name}: {error}") from error

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedhk._text import printable
+
 # A first column with longer text has a tooltip, since narrow tables cut it.
 LONG_NAME = 20
 
@@ -29,8 +31,13 @@ class Cell:
 
 
 def escape(content: Any) -> Markup:
-    """Turn anything into text that is safe between tags and in attributes; leave markup as it is."""
-    return content if isinstance(content, Markup) else Markup(html.escape(str(content), quote=True))
+    """Turn anything into text that is safe between tags and in attributes; leave markup as it is.
+
+    Characters that do not show are written out, but for the ends of lines.
+    """
+    if isinstance(content, Markup):
+        return content
+    return Markup("\n".join(html.escape(printable(line), quote=True) for line in str(content).split("\n")))
 
 
 def join(*parts: Any) -> Markup:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fedhk._text import printable
 from fedhk.data.views import Columns, is_tensor
 from fedhk.errors import DataError
 from fedhk.summary.charts import convergence
@@ -114,7 +115,7 @@ def _name_features(view: str, columns: Columns, width: int) -> tuple[str, ...]:
         return tuple(f"{view}[{j}]" for j in range(width))
     if is_tensor(columns):
         return tuple(str(list(map(int, place))) for place in np.ndindex(*(int(size) for size in columns)))
-    return tuple(map(str, columns))
+    return tuple(printable(str(column)) for column in columns)
 
 
 def _read_sites(model: Any) -> dict[str, Site]:

@@ -221,7 +221,7 @@ def released_numbers(spy, site):
 
 
 def path(folder, site):
-    return folder / "ledger" / f"{site}.jsonl"
+    return folder.with_name(f"{folder.name}.ledger") / f"{site}.jsonl"
 
 
 def ledgers(folder, sites):

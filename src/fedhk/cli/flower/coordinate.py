@@ -13,10 +13,11 @@ from fedhk.cli.algorithms import ALGORITHMS
 from fedhk.cli.config import Config, read_config
 from fedhk.cli.console import exit_code, to_json
 from fedhk.cli.flower.init import RUN_CONFIG, site_names
-from fedhk.cli.runs import SiteFacts, check_free, check_same, under_way, write_run
+from fedhk.cli.runs import SiteFacts, check_free, check_same, folder_mode, under_way, write_run
 from fedhk.federation.engines.flower import GridTransport
 from fedhk.federation.engines.remote import RemoteSites, Transport
 from fedhk.report.run import write_report
+from fedhk.summary.drawing import require_matplotlib
 
 
 def make_server_app(config: Path) -> ServerApp:
@@ -53,6 +54,7 @@ def coordinate(config: Path, transport: Transport, settings: dict[str, Any]) -> 
 
 def _fit_remote(config: Config, transport: Transport, out: Path, chosen: dict[str, Any]) -> None:
     """Run a configuration over sites that are elsewhere and write its run folder."""
+    require_matplotlib()
     resume = bool(chosen["resume"])
     check_free(out, force=bool(chosen["force"]), resume=resume)
     if resume:
@@ -63,7 +65,7 @@ def _fit_remote(config: Config, transport: Transport, out: Path, chosen: dict[st
         engine = RemoteSites(transport, expected=sites, wait_for=wait_for, wait=wait)
         own = {"random_state": config.seed, "checkpoint": checkpoint, "engine": engine, "verbose": 0}
         model = ALGORITHMS[config.algorithm].make(config.parameters | own).fit(resume=resume)
-        with replacing(out) as draft:
+        with replacing(out, folder_mode(config)) as draft:
             write_run(draft, model, _list_sites(engine, model), config)
             write_report(draft, title=out.name)
 

@@ -122,6 +122,9 @@ def make_certificates(folder: Path, hosts: list[str], days: int) -> None:
 
     The SuperLink's own processes reach it on loopback, and check the name too.
     """
+    from fedhk.privacy._lazy import require_cryptography
+
+    require_cryptography()
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -149,6 +152,9 @@ def make_certificates(folder: Path, hosts: list[str], days: int) -> None:
 
 def make_key(path: Path) -> None:
     """Write a site's key pair; an existing file is never replaced."""
+    from fedhk.privacy._lazy import require_cryptography
+
+    require_cryptography()
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 

@@ -8,15 +8,16 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from fedhk._files import READABLE, write_atomically
 from fedhk.cli import options as o
 from fedhk.cli.config import Config
-from fedhk.cli.console import exit_codes, say
-from fedhk.cli.fit import show_summary
+from fedhk.cli.console import exit_codes, say, to_json
+from fedhk.cli.fit import show_summary, with_ledger
 from fedhk.cli.flower.init import make_app, make_config
 from fedhk.cli.flower.keys import CA, make_certificates, make_key, make_mask_key
 from fedhk.cli.flower.processes import (
@@ -27,13 +28,14 @@ from fedhk.cli.flower.processes import (
     environment,
     free_port,
     last_lines,
+    require_flower,
     start,
     stop,
     wait_for_port,
 )
 from fedhk.cli.flower.run import run_app
 from fedhk.cli.flower.site import link_command, site_command
-from fedhk.cli.runs import LEDGER, absolute, check_apart, check_free
+from fedhk.cli.runs import RELEASES, absolute, check_apart, check_free, choose_ledger
 from fedhk.data.named import LABELS, SITES
 
 
@@ -50,6 +52,7 @@ def local(  # noqa: PLR0917
     epsilon: o.Epsilon = None,
     delta: o.Delta = None,
     bounds: o.Bounds = None,
+    ledger: o.LedgerFolder = None,
     secure: o.Secure = None,
     settings: o.Settings = None,
 ) -> None:
@@ -66,6 +69,7 @@ def local(  # noqa: PLR0917
     given = {"n_clusters": clusters, "privacy": privacy, "secure": secure}
     with exit_codes():
         wanted = make_config(config, given, settings, min_sites, data=folder, algorithm=algorithm, seed=seed)
+        wanted = with_ledger(wanted, ledger)
         target = absolute(out if out is not None else Path("run"))
         summary = run_local(wanted, target, force=force)
         show_summary(summary, target, json)
@@ -76,22 +80,26 @@ def run_local(config: Config, out: Path, *, force: bool = False) -> dict[str, An
     from fedhk.data.folders import read_federation
     from fedhk.errors import DataError
     from fedhk.report.run import write_report
+    from fedhk.summary.drawing import require_matplotlib
 
+    require_flower()
+    require_matplotlib()
     if config.data is None:
         raise DataError("a folder with one sub-folder per site is needed.")
     data = absolute(config.data)
     check_apart(out, data)
     check_free(out, force=force)
+    ledger = choose_ledger(replace(config, data=data), out)
     federation_data = read_federation(data)
     names = list(federation_data.sites)
     work = Path(tempfile.mkdtemp(prefix="fedhk-local-"))
     try:
         make_app(work / "app", replace(config, data=data), sites=names, wait=120.0)
-        masks = bool(config.parameters.get("secure"))
-        with federation(work, {name: data / name for name in names}, masks=masks) as running:
+        masks, folders = bool(config.parameters.get("secure")), {name: data / name for name in names}
+        with federation(work, folders, masks=masks, ledger=ledger) as running:
             with connect(running.address, work / "tls" / CA, insecure=False) as control:
                 summary = run_app(control, work / "app", out, force=force, watch=running.check)
-            gather(work / "state", names, out)
+            gather(work / "state", names, out, ledger)
             write_report(out, data=federation_data)
     except BaseException:
         say(f"Logs of all processes are in {work}")
@@ -117,11 +125,14 @@ class Running:
 
 
 @contextmanager
-def federation(work: Path, sites: dict[str, Path], *, masks: bool = False) -> Iterator[Running]:
+def federation(
+    work: Path, sites: dict[str, Path], *, masks: bool = False, ledger: Path | None = None
+) -> Iterator[Running]:
     """Start a SuperLink and SuperNodes on loopback, which end when the context does.
 
-    `sites` are data folders by name; `work` is the folder for keys, logs and the state of the sites. With `masks`,
-    sites know each other's keys, as between real operators.
+    `sites` are data folders by name; `work` is the folder for keys, logs and the state of the sites, which may go
+    afterwards. Ledgers may not: they are in the folder `ledger`. With `masks`, sites know each other's keys, as between
+    real operators.
     """
     policies = make_policies(work / "policies", list(sites)) if masks else {}
     env = environment(work / "flwr")
@@ -141,7 +152,7 @@ def federation(work: Path, sites: dict[str, Path], *, masks: bool = False) -> It
         for number, (name, data) in enumerate(sites.items()):
             where = data, name, work / "state", running.address, tls / CA, keys[number]
             log = work / f"site-{number}.log"
-            command = site_command(*where, policy=policies.get(name), port=free_port())
+            command = site_command(*where, policy=policies.get(name), ledger=ledger, port=free_port())
             running.processes[name] = start(command, log, env), log
         yield running
     finally:
@@ -160,17 +171,20 @@ def make_policies(folder: Path, sites: list[str]) -> dict[str, Path]:
     return policies
 
 
-def gather(state: Path, sites: list[str], out: Path) -> None:
+def gather(state: Path, sites: list[str], out: Path, ledger: Path | None = None) -> None:
     """Bring what sites keep into one run folder: only for sites of one machine and one owner."""
+    from fedhk.federation.remote.site import RESULTS, RUN_NAME
+    from fedhk.privacy.ledger import ledger_file, read_ledger
+
+    releases = {}
     for site in sites:
         own = state / quote(site, safe="")
         for part, file in ((SITES, f"{site}.safetensors"), (LABELS, f"{site}.parquet")):
-            if (own / "run" / part / file).is_file():
-                shutil.copy2(own / "run" / part / file, out / part / file)
-        for kept in own.glob("ledger.jsonl*"):
-            target = out / LEDGER / kept.name.replace("ledger", quote(site, safe=""), 1)
-            target.parent.mkdir(exist_ok=True)
-            if kept.is_dir():
-                shutil.copytree(kept, target)
-            elif not kept.name.endswith(".lock"):
-                shutil.copy2(kept, target)
+            if (own / RESULTS / part / file).is_file():
+                shutil.copy2(own / RESULTS / part / file, out / part / file)
+        if ledger is not None and (own / RESULTS / RUN_NAME).is_file():
+            run = (own / RESULTS / RUN_NAME).read_text("utf-8")
+            made, _ = read_ledger(ledger_file(ledger, site))
+            releases[site] = [asdict(release) for release in made if release.run == run]
+    if releases:
+        write_atomically(out / RELEASES, (to_json(releases) + "\n").encode(), READABLE)

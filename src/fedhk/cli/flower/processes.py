@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,13 @@ CONNECTION = "fedhk"
 
 class FlowerError(FedHKError, RuntimeError):
     """Flower is not there, or one of its programs did not do what it should."""
+
+
+def require_flower() -> None:
+    """Say that a package is missing before anything is started or written."""
+    missing = [name for name in ("flwr", "cryptography") if find_spec(name) is None]
+    if missing:
+        raise FlowerError(f"a federation on Flower needs {' and '.join(missing)}: pip install 'fedhk[flower,privacy]'")
 
 
 def program(name: str) -> str:
@@ -157,6 +165,7 @@ class Control:
 @contextmanager
 def connect(address: str, root_certificates: Path | None, insecure: bool) -> Iterator[Control]:
     """The control port of a SuperLink; nothing of the user's own Flower settings is touched."""
+    require_flower()
     if not insecure and root_certificates is None:
         raise typer.BadParameter("is needed, or --insecure on loopback.", param_hint="--root-certificates")
     if insecure and root_certificates is not None:

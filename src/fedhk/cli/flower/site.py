@@ -19,6 +19,7 @@ from fedhk.cli.flower.processes import (
     environment,
     free_port,
     program,
+    require_flower,
     split_address,
 )
 
@@ -41,6 +42,7 @@ def link(
         fedhk flower link tls/ --database link.db --host 0.0.0.0
     """
     with exit_codes():
+        require_flower()
         missing = [name for name in (CA, SERVER_CERTIFICATE, SERVER_KEY) if not (tls / name).is_file()]
         if missing:
             raise FlowerError(f"{str(tls)!r} lacks {missing}; `fedhk flower certificates` makes them.")
@@ -89,6 +91,7 @@ def site(  # noqa: PLR0917
     with exit_codes():
         from fedhk.federation.remote.policy import read_policy
 
+        require_flower()
         if not insecure and (root_certificates is None or key is None):
             raise typer.BadParameter("and --root-certificates are needed, or --insecure.", param_hint="--key")
         for file, option in ((root_certificates, "--root-certificates"), (key, "--key"), (policy, "--policy")):
@@ -132,12 +135,14 @@ def site_command(  # noqa: PLR0917
     key: Path | None,
     *,
     policy: Path | None = None,
+    ledger: Path | None = None,
     port: int,
 ) -> list[str]:
     """How a SuperNode is started."""
     config = {"site": name, "data": str(data.absolute()), "state": str(state.absolute())}
-    if policy is not None:
-        config["policy"] = str(policy.absolute())
+    for entry, path in (("policy", policy), ("ledger", ledger)):
+        if path is not None:
+            config[entry] = str(path.absolute())
     for entry, value in config.items():
         if any(mark in value for mark in "\"'\\"):  # Flower's own reader stumbles over them
             raise FlowerError(

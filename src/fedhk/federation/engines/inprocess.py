@@ -37,7 +37,7 @@ class InProcessEngine:
         large = len(sites) > 1 and workers > 1 and max(cells) >= WORTH_A_THREAD
         parallel = timeout is not None or large
         self.states = {name: replace(site, workers=1 if parallel else workers) for name, site in sites.items()}
-        self._guards = dict.fromkeys(sites, Guard()) | dict(guards or {})
+        self.guards = dict.fromkeys(sites, Guard()) | dict(guards or {})
         # a slow site must not keep the others from answering in time
         threads = max(workers, min(len(sites), MOST_THREADS)) if timeout is not None else workers
         self._pool = ThreadPoolExecutor(max(threads, 1)) if parallel else None
@@ -73,7 +73,7 @@ class InProcessEngine:
         """A site's name, and its state and answer; whatever goes wrong at a site stays its own trouble."""
         try:
             message = self._decode(payload)
-            after, reply = answer_message(self.states[site], self._guards[site], message, self._read)
+            after, reply = answer_message(self.states[site], self.guards[site], message, self._read)
             return site, (after, encode(reply))
         except Exception as error:
             return site, error

@@ -24,7 +24,7 @@ from fedhk.federation.messages import Message, decode, encode, expect
 from fedhk.federation.phases.describe import agree_on_views, describe_differences, select_alike
 from fedhk.federation.remote.greet import Greet, Introduction
 from fedhk.federation.remote.site import REFUSAL
-from fedhk.federation.run import LONGEST_REASON
+from fedhk.federation.run import clean_reason
 
 LOG = logging.getLogger("fedhk.engine")
 
@@ -127,7 +127,7 @@ class RemoteSites:
         for site, difference in refused.items():
             LOG.warning("site %r is not let in: %s", site, difference)
             del self.known[site]
-            self._faults[site] = MessageError(difference[:LONGEST_REASON], site)
+            self._faults[site] = MessageError(clean_reason(difference), site)
 
     def _columns(self) -> dict[str, tuple[str, ...] | None]:
         """All views, sorted, with the names of their columns as most sites with names have them."""
@@ -191,12 +191,12 @@ class RemoteSites:
             site = None
             try:
                 if isinstance(answer, Exception):
-                    raise MessageError(f"{type(answer).__name__}: {answer}"[:LONGEST_REASON])  # noqa: TRY301
+                    raise MessageError(clean_reason(f"{type(answer).__name__}: {answer}"))  # noqa: TRY301
                 message = decode(answer)
                 site = message.site
                 known = self._read_introduction(node, message)
             except MessageError as error:
-                LOG.warning("node %d is not let in: %s", node, error)
+                LOG.warning("node %d is not let in: %s", node, clean_reason(str(error)))
                 if site is not None and (not self._expected or site in self._expected) and site not in self.known:
                     self._faults[site] = error
             else:
@@ -215,7 +215,7 @@ class RemoteSites:
         if self._expected and site not in self._expected:
             raise MessageError(f"it is not one of {list(self._expected)}", site)
         if difference := describe_differences(_without_order(reply), self._agreed):
-            raise MessageError(difference[:LONGEST_REASON], site)
+            raise MessageError(clean_reason(difference), site)
         other = self.known.get(site)
         if other is not None and other.node != node and other.node in self._transport.nodes():
             raise MessageError("another node has this name already", site)
@@ -237,7 +237,7 @@ def _refusal_of(message: Message) -> MessageError | None:
     """Why a site gives no answer, or None where it does."""
     if message.kind != REFUSAL:
         return None
-    return MessageError(str(message.values.get("reason"))[:LONGEST_REASON], message.site)
+    return MessageError(clean_reason(str(message.values.get("reason"))), message.site)
 
 
 def _without_rows(known: Known, columns: Mapping[str, Columns]) -> Views:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
+from fedhk._text import is_printable
 from fedhk._typing import FloatArray
 from fedhk.data.deviations import MEND, find_deviations
 from fedhk.data.moments import Moments
@@ -118,6 +119,16 @@ def check_descriptions(views: tuple[ViewDescription, ...], site: str) -> None:
         raise MessageError(
             f"a view with more than {MOST_WIDTH} features, or views with more than {MOST_FEATURES} in all", site
         )
+    _check_names(views, site)
+
+
+def _check_names(views: tuple[ViewDescription, ...], site: str) -> None:
+    """Refuse names that are not what they look like: they come to the terminals and pages of others."""
+    for view in views:
+        columns = () if view.columns is None or is_tensor(view.columns) else view.columns
+        for name in (view.name, *map(str, columns)):
+            if not is_printable(name):
+                raise MessageError(f"the name {name[:50]!r} of a view or column has characters that do not show", site)
 
 
 class HasViews(Protocol):

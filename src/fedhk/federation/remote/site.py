@@ -19,6 +19,7 @@ from urllib.parse import quote
 import numpy as np
 
 from fedhk._files import locked
+from fedhk._text import printable
 from fedhk.data.folders import SiteData, read_site
 from fedhk.data.named import named_views
 from fedhk.data.views import Views, check_views
@@ -36,10 +37,11 @@ from fedhk.federation.remote.policy import Policy
 from fedhk.federation.remote.policy_guard import PolicyGuard
 from fedhk.federation.site import Site
 from fedhk.federation.stored import pack_entries, read_file, unpack_board, write_file
+from fedhk.privacy.ledger import NAME
 
 LOG = logging.getLogger("fedhk.site")
 
-STATE, LOCK, LEDGER, RESULTS = "site.fedhk", "lock", "ledger.jsonl", "run"
+STATE, LOCK, RESULTS = "site.fedhk", "lock", "run"
 KIND, REFUSAL, RUN_NAME = "site", "refusal", "run.txt"
 
 # What a coordinator gets to know of an error that is not meant for it.
@@ -88,6 +90,8 @@ class RemoteSite:
         What it demands of any run.
     workers : int
         Threads.
+    ledger : Path or None
+        File of its ledger, which must be the one of all runs on these rows; None has it among what the site keeps.
     """
 
     name: str
@@ -96,6 +100,7 @@ class RemoteSite:
     write_model: WriteModel
     policy: Policy = field(default_factory=Policy)
     workers: int = 1
+    ledger: Path | None = None
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -118,7 +123,8 @@ class RemoteSite:
                     return self._pass(request, Site(self.name, NO_VIEWS))[1]
                 return self._answer_in_run(request, sha256(payload).hexdigest())
         except MessageError as error:
-            LOG.warning("site %r refuses: %s", self.name, error.__cause__ or error.reason)  # the cause names who
+            cause = str(error.__cause__ or error.reason)  # the cause names who
+            LOG.warning("site %r refuses: %s", self.name, printable(cause))
             return refusal(self.name, exchange, self._sayable(error))
         except Exception:  # whatever it is, its text and its kind stay here
             LOG.exception("site %r cannot answer", self.name)
@@ -161,7 +167,7 @@ class RemoteSite:
 
     def _pass(self, request: Message, site: Site) -> tuple[Site, bytes]:
         """Pass a message through the gate."""
-        guard = PolicyGuard(self.policy, self._read_views, self.folder / LEDGER)
+        guard = PolicyGuard(self.policy, self._read_views, self.ledger or self.folder / NAME)
         site, reply = answer_message(site, guard, request)
         return site, encode(reply)
 

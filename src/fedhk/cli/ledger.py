@@ -1,0 +1,125 @@
+"""`fedhk ledger`: what sites have spent of their privacy, over all runs."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedhk.cli import options as o
+from fedhk.cli.console import exit_codes, make_table, say_notes, show, to_json
+from fedhk.errors import DataError
+
+if TYPE_CHECKING:
+    from fedhk.federation.remote.policy import Policy
+    from fedhk.privacy.ledger import Release
+
+KINDS = ("replace", "add-remove")
+
+LedgerPaths = Annotated[
+    list[Path],
+    typer.Argument(metavar="PATH...", help="Ledger files, folders of them, or the state folders of remote sites."),
+]
+AtDelta = Annotated[
+    float | None,
+    typer.Option("--delta", help="At which epsilon is computed.", show_default="that of the policy, or 1e-6"),
+]
+PolicyFile = Annotated[
+    Path | None, typer.Option("--policy", help="A site's policy, a TOML file: show what it leaves to further runs.")
+]
+
+
+def ledger(paths: LedgerPaths, delta: AtDelta = None, policy: PolicyFile = None, json: o.Json = False) -> None:
+    """Add up what sites have spent of their privacy over all runs.
+
+    Ledgers are read and checked, and never changed. Those of one site in several PATHs are added up: give all that are
+    of the same rows. A ledger that is damaged, cut, deleted or an older copy is an error, with exit code 3.
+
+    For example:
+
+        fedhk ledger hospitals.ledger/
+
+        fedhk ledger state/rome --policy rome.toml --json
+    """
+    with exit_codes():
+        from fedhk.federation.remote.policy import read_policy
+
+        demanded = None if policy is None else read_policy(policy)
+        at = delta if delta is not None else 1e-6 if demanded is None else demanded.delta
+        if not 0 < at < 1:
+            raise typer.BadParameter(f"{at} is not between 0 and 1.", param_hint="--delta")
+        releases, notes = _read_releases(paths)
+        sites = {site: _add_up(found, at, demanded) for site, found in sorted(releases.items())}
+    say_notes(notes)
+    if json:
+        typer.echo(to_json({"delta": at, "sites": sites, "notes": notes}))
+    else:
+        _show_sites(sites, at)
+
+
+def _read_releases(paths: list[Path]) -> tuple[dict[str, list[Release]], list[str]]:
+    """Read all ledgers at some paths, by site, and note which could not be compared with a tip."""
+    from fedhk.privacy.ledger import find_ledgers, read_ledger
+
+    releases: dict[str, list[Release]] = {}
+    notes, read = [], set()
+    for path in paths:
+        found = find_ledgers(path)
+        if not found:
+            raise DataError(f"{str(path)!r} {'holds no ledger' if path.exists() else 'does not exist'}.")
+        for file in found:
+            if file.resolve() in read:
+                continue
+            read.add(file.resolve())
+            lines, guarded = read_ledger(file)
+            if not guarded:
+                notes.append(f"{file} has no tip beside its folder: whether lines at its end are missing is not known.")
+            for release in lines:
+                releases.setdefault(release.site, []).append(release)
+    return releases, notes
+
+
+def _add_up(releases: list[Release], delta: float, policy: Policy | None) -> dict[str, Any]:
+    """What one site has spent: in each run, in all, and what a policy leaves."""
+    runs: dict[str, list[Release]] = {}
+    for release in releases:
+        runs.setdefault(release.run, []).append(release)
+    found: dict[str, Any] = {
+        **_summarise(releases, delta),
+        "runs": [{"run": run, **_summarise(made, delta)} for run, made in runs.items()],
+    }
+    if policy is not None and policy.epsilon is not None:
+        terms = {"epsilon": policy.epsilon, "delta": policy.delta, "neighbours": policy.neighbours}
+        found["policy"] = terms | {"left": _find_rest(releases, policy)}
+    return found
+
+
+def _summarise(releases: list[Release], delta: float) -> dict[str, Any]:
+    from fedhk.privacy.ledger import spent_on
+
+    times = sorted(release.time for release in releases)
+    spent = {kind: spent_on(releases, delta, kind) for kind in KINDS}  # type: ignore[arg-type]
+    return {"releases": len(releases), "first": times[0], "last": times[-1], "epsilon": spent}
+
+
+def _find_rest(releases: list[Release], policy: Policy) -> float:
+    """The largest epsilon, at the policy's delta, that one more run may have."""
+    from fedhk.privacy.accounting import epsilon_of, mu_of
+
+    assert policy.epsilon is not None  # noqa: S101 - asked before
+    rest = mu_of(policy.epsilon, policy.delta) ** 2 - sum(r.multiplier_for(policy.neighbours) ** -2 for r in releases)
+    return epsilon_of(policy.delta, math.sqrt(rest)) if rest > 0 else 0.0
+
+
+def _show_sites(sites: dict[str, Any], delta: float) -> None:
+    left = any("policy" in site for site in sites.values())
+    rows = []
+    for name, site in sites.items():
+        spent = [f"{site['epsilon'][kind]:.4g}" for kind in KINDS]
+        rest = [f"{site['policy']['left']:.4g} of {site['policy']['epsilon']:g}"] if left else []
+        rows.append((name, len(site["runs"]), site["releases"], site["last"][:10], *spent, *rest))
+    columns = ("site", "runs", "releases", "last", *KINDS, *(["left"] if left else []))
+    title = f"epsilon spent over all runs, at delta {delta:g}, by kind of neighbours"
+    show(make_table(title, columns, rows, numbers=("runs", "releases", *KINDS, "left")))
