@@ -18,13 +18,77 @@ NUMBERS += (1.0 + 1e-16, 1.0 + 1e-9, 1e6, -0.9999999, float("nan"), float("inf")
 FACTORS = (-1.0, 0.0, 0.5, 1.01, 2.0, 10.0, 1e3, 1e-3, 1e-12, 1e12, 1e300, 1e-300)
 
 # What stands in the tree of a message: whole numbers, texts, lists.
-PLAIN = (0, 1, 2, 3, 4, 5, -1, 7, 16, 64, 141, 10**6, 2**31, 2**63, 10**13, 10**40, 10**400, 1e-9, 0.5, 1e308, True, False, None)
-PLAIN += ("", "replace", "add-remove", "private", "uniform", "minmax", "absdev", "another run", "a\nrun", "x" * 300, "=", "f4", "i8")
+PLAIN = (
+    0,
+    1,
+    2,
+    3,
+    4,
+    5,
+    -1,
+    7,
+    16,
+    64,
+    141,
+    10**6,
+    2**31,
+    2**63,
+    10**13,
+    10**40,
+    10**400,
+    1e-9,
+    0.5,
+    1e308,
+    True,
+    False,
+    None,
+)
+PLAIN += (
+    "",
+    "replace",
+    "add-remove",
+    "private",
+    "uniform",
+    "minmax",
+    "absdev",
+    "another run",
+    "a\nrun",
+    "x" * 300,
+    "=",
+    "f4",
+    "i8",
+)
 PLAIN += ([], [0], [1, 1], {}, {"a": 1}, {".": ["FactorBroadcast"]}, {".": ["Personalization"]}, "\ud800")
 
-KINDS = ("hello", "schema", "describe", "energy", "candidates", "round", "finish", "deliver", "diffuse", "cluster means", "a plugin")
-KINDS += ("sealed.ranges", "sealed.moments", "sealed.directions", "sealed.cells", "sealed.noisy round", "sealed.masked round")
-KINDS += ("sealed.finish", "sealed.energy", "sealed.anchor groups", "sealed.schema", "schema+deliver", "sealed.ranges+sealed.cells")
+KINDS = (
+    "hello",
+    "schema",
+    "describe",
+    "energy",
+    "candidates",
+    "round",
+    "finish",
+    "deliver",
+    "diffuse",
+    "cluster means",
+    "a plugin",
+)
+KINDS += (
+    "sealed.ranges",
+    "sealed.moments",
+    "sealed.directions",
+    "sealed.cells",
+    "sealed.noisy round",
+    "sealed.masked round",
+)
+KINDS += (
+    "sealed.finish",
+    "sealed.energy",
+    "sealed.anchor groups",
+    "sealed.schema",
+    "schema+deliver",
+    "sealed.ranges+sealed.cells",
+)
 KINDS += ("describe+candidates", "sealed.", "+", "refusal")
 
 Change = tuple[int, int, int]
@@ -41,7 +105,7 @@ def mutated(message: Message, changes: list[Change], others: list[Message]) -> b
         return None
 
 
-def change_number(message: Message, where: int, what: int, others: list[Message]) -> Message:  # noqa: ARG001
+def change_number(message: Message, where: int, what: int, others: list[Message]) -> Message:
     """One number of an array, or of one entry, is another."""
     names = sorted(name for name, array in message.arrays.items() if array.size)
     if names:
@@ -52,7 +116,7 @@ def change_number(message: Message, where: int, what: int, others: list[Message]
     return message
 
 
-def scale_numbers(message: Message, where: int, what: int, others: list[Message]) -> Message:  # noqa: ARG001
+def scale_numbers(message: Message, where: int, what: int, others: list[Message]) -> Message:
     """Neighbouring numbers of an array are multiplied."""
     array = message.arrays.get("f8")
     if array is not None and array.size:
@@ -63,7 +127,7 @@ def scale_numbers(message: Message, where: int, what: int, others: list[Message]
     return message
 
 
-def change_arrays(message: Message, where: int, what: int, others: list[Message]) -> Message:  # noqa: ARG001
+def change_arrays(message: Message, where: int, what: int, others: list[Message]) -> Message:
     """An array is longer, shorter, of another type, or missing."""
     names = sorted(message.arrays)
     if not names:
@@ -76,7 +140,7 @@ def change_arrays(message: Message, where: int, what: int, others: list[Message]
     return message
 
 
-def change_leaf(message: Message, where: int, what: int, others: list[Message]) -> Message:  # noqa: ARG001
+def change_leaf(message: Message, where: int, what: int, others: list[Message]) -> Message:
     """Something in the tree is something else: a name, a whole number, a shape, a term of the run."""
     places = list(_places(message.values))
     if places:
@@ -85,7 +149,7 @@ def change_leaf(message: Message, where: int, what: int, others: list[Message]) 
     return message
 
 
-def nudge_leaf(message: Message, where: int, what: int, others: list[Message]) -> Message:  # noqa: ARG001
+def nudge_leaf(message: Message, where: int, what: int, others: list[Message]) -> Message:
     """A whole number of the tree, such as that of an exchange, is one of its neighbours."""
     places = [(holder, key) for holder, key in _places(message.values) if type(holder[key]) is int]
     if places:
@@ -94,7 +158,7 @@ def nudge_leaf(message: Message, where: int, what: int, others: list[Message]) -
     return message
 
 
-def change_lists(message: Message, where: int, what: int, others: list[Message]) -> Message:  # noqa: ARG001
+def change_lists(message: Message, where: int, what: int, others: list[Message]) -> Message:
     """A list of the tree has a part twice, one less, or in another order."""
     places = [holder[key] for holder, key in _places(message.values) if isinstance(holder[key], list) and holder[key]]
     if places:
@@ -103,7 +167,7 @@ def change_lists(message: Message, where: int, what: int, others: list[Message])
         (
             lambda: found.append(copy.deepcopy(found[place])),
             lambda: found.pop(place),
-            lambda: found.reverse(),
+            found.reverse,
         )[what % 3]()
     return message
 
@@ -123,7 +187,7 @@ def repeat_entry(message: Message, where: int, what: int, others: list[Message])
     return message
 
 
-def change_envelope(message: Message, where: int, what: int, others: list[Message]) -> Message:  # noqa: ARG001
+def change_envelope(message: Message, where: int, what: int, others: list[Message]) -> Message:
     """The kind, the number of the exchange, or whom it is for."""
     made = [
         lambda: replace(message, kind=KINDS[what % len(KINDS)]),
@@ -133,7 +197,7 @@ def change_envelope(message: Message, where: int, what: int, others: list[Messag
     return made[where % 3]()
 
 
-def cross(message: Message, where: int, what: int, others: list[Message]) -> Message:  # noqa: ARG001
+def cross(message: Message, where: int, what: int, others: list[Message]) -> Message:
     """The kind of one message with the content of another."""
     return replace(others[where % len(others)], kind=message.kind) if others else message
 

@@ -99,6 +99,8 @@ def answer_message(
         names = message.values.get(ENTRIES, [])
         if not isinstance(names, list) or not set(map(type, names)) <= {str}:
             raise MessageError("the entries that were published are not listed")  # noqa: TRY301
+        if len(set(names)) < len(names):  # the guard would look at one and the board would keep the other
+            raise MessageError("an entry is published twice in one message")  # noqa: TRY301
         request, *entries = read(message, GenericAlias(tuple, (phase.request_type, *map(entry_type, names))))
     except MessageError as error:
         raise MalformedError(error.reason, site.name) from error

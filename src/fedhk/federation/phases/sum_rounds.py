@@ -52,6 +52,9 @@ LEAST_SCALE, MOST_SCALE = 1e-9, 1e9
 # A view that counts for less than this counts for nothing, and so has no numbers near the smallest double.
 LEAST_WEIGHT = 1e-9
 
+# Centres for which a site has memory, whatever the server asks: a block of rows by so many is a few hundred megabytes.
+MOST_CENTERS = 2**16
+
 # What a site says to parameters that break the bound.
 UNBOUNDED = Rule("parameters with which a row could say more than the noise is sized for")
 
@@ -266,6 +269,8 @@ def keeps_bound(model: Broadcast) -> bool:
     Within these limits no row makes a number infinite or undefined: 1e-9 to the power of 30 is still a double, and the
     longest logarithm of a distance over the smallest fuzzifier is far from overflow.
     """
+    if type(model) is not Broadcast or len(model.centers.values) > MOST_CENTERS:  # others bring their centres elsewhere
+        return False
     numbers = {
         "heat_time": (model.heat_time, 1e-9, 1e9),
         "fuzzifier": (model.fuzzifier - 1.0, 1e-9, 1e3),

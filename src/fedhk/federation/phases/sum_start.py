@@ -164,7 +164,8 @@ def _check_grid(grid: Grid) -> None:
     """Refuse a grid with more cells than a site counts, or on which rows have no place."""
     d, q = grid.axes.shape if grid.axes.ndim == 2 else (-1, -1)
     shapes = grid.mean.shape == (d,) and grid.deviations.shape == (q,) and q >= 1 and grid.bins >= 1
-    if not shapes or q * math.log2(max(grid.bins, 1)) > math.log2(MOST_CELLS):
+    # directions with one bin make no cells, but each of them is computed for every row
+    if not shapes or q * math.log2(max(grid.bins, 2)) > math.log2(MOST_CELLS):
         raise MessageError(NO_GRID)
     numbers = np.concatenate([grid.mean, grid.axes.ravel()])
     if not np.all(np.abs(numbers) <= MOST_UNIT) or not np.all(

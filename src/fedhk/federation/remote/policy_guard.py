@@ -16,6 +16,7 @@ from fedhk.errors import MessageError, Rule
 from fedhk.federation.board import Board, Shared
 from fedhk.federation.entries import Terms
 from fedhk.federation.gate import SEALED, Guard, SiteEnd
+from fedhk.federation.messages import MAX_NAME
 from fedhk.federation.phases.base import phase_named
 from fedhk.federation.phases.together import AND
 from fedhk.federation.remote.greet import Greeting
@@ -30,6 +31,7 @@ LOG = logging.getLogger("fedhk.site")
 
 # What a site says, the same text for every message that breaks the rule.
 BAD_BUDGET = Rule("the run's privacy budget cannot be used")
+BAD_NAME = Rule(f"the name of the run is not 1 to {MAX_NAME} printable characters")
 FEW_ROWS = Rule("this site has too few rows for a run in the open; it takes part with masks or noise")
 
 
@@ -111,6 +113,8 @@ def enter_run(site: Site, entries: Sequence[Shared]) -> Terms:
     """
     known = next(site.board.find(Terms), None)
     new = next((entry for entry in entries if isinstance(entry, Terms)), None)
+    if new is not None and (not 0 < len(new.run) <= MAX_NAME or not new.run.isprintable()):
+        raise MessageError(BAD_NAME)
     if new is None:
         if known is None:
             raise MessageError(NO_TERMS)

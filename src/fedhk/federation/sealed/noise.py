@@ -150,7 +150,7 @@ def count_numbers(site: Site, phase: type[SumPhase[Any]], request: Any) -> int:
     """How many numbers a site is about to send. What is wrong with a request is found here, without any row."""
     try:
         with np.errstate(all="ignore"):
-            return int(phase.vector(_without_rows(site), request).size)
+            return int(phase.vector(without_rows(site), request).size)
     except (ArithmeticError, IndexError, TypeError, ValueError) as error:
         if isinstance(error, MessageError):
             raise
@@ -300,7 +300,8 @@ def is_bounded(reference: Reference, views: Views) -> bool:
     return exact and reference.heat_coef in ("uniform", "minmax")
 
 
-def _without_rows(site: Site) -> Site:
+def without_rows(site: Site) -> Site:
+    """The site as it would be with no row at all: what it says then tells nothing of its rows."""
     views = site.views
     tables = tuple(None if table is None else table[:0] for table in views.tables)
     return replace(site, views=replace(views, tables=tables, n_rows=0), _cache={})
