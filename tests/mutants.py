@@ -111,7 +111,7 @@ def change_number(message: Message, where: int, what: int, others: list[Message]
     if names:
         array = message.arrays[names[where % len(names)]].copy()
         with np.errstate(all="ignore"):
-            array[where % array.size] = _as_type(NUMBERS[what % len(NUMBERS)], array.dtype)
+            array.flat[where % array.size] = _as_type(NUMBERS[what % len(NUMBERS)], array.dtype)
         message.arrays[names[where % len(names)]] = array
     return message
 
