@@ -239,7 +239,7 @@ def round_case(numbers: Any, shape: RoundShape, neighbours: Any) -> Case:
     return Case(NoisyRounds, request, tuple(references), one, other)
 
 
-def climb_round(rng: Any, neighbours: Any, steps: int) -> Iterator[Case]:
+def climb_round(rng: Any, neighbours: Any, steps: int) -> Iterator[tuple[Case, float]]:
     """A random round, and better ones found by small changes of all its numbers."""
     shape = draw_shape(rng)
     count = (2 + shape.clusters + shape.base + 2) * sum(shape.widths) + 4
@@ -254,7 +254,7 @@ def climb_round(rng: Any, neighbours: Any, steps: int) -> Iterator[Case]:
         spread = min(spread * 1.5, 2.0) if found > best else max(spread * 0.93, 1e-4)
         if found > best:
             best, numbers = found, tried
-            yield case
+        yield case, found
 
 
 def made_by_hand(neighbours: Any) -> Iterator[Case]:
@@ -285,17 +285,15 @@ def find_worst(phase: str, neighbours: Any, trials: int, seed: int = 0) -> tuple
     rng, tried = np.random.default_rng(seed), 0
     worst: tuple[Case | None, float] = (None, -1.0)
 
-    def cases() -> Iterator[Case]:
-        if phase in PROPOSALS:
-            yield from (PROPOSALS[phase](rng, neighbours) for _ in range(trials))
-            return
-        yield from made_by_hand(neighbours)
-        for _ in range(max(1, trials // 100)):
+    def cases() -> Iterator[tuple[Case, float]]:
+        made = made_by_hand(neighbours) if phase not in PROPOSALS else ()
+        drawn = (PROPOSALS[phase](rng, neighbours) for _ in range(trials if phase in PROPOSALS else 0))
+        yield from ((case, ratio(case, neighbours)) for case in (*made, *drawn))
+        for _ in range(0 if phase in PROPOSALS else max(1, trials // 100)):
             yield from climb_round(rng, neighbours, 100)
 
-    for case in cases():
+    for case, found in cases():
         tried += 1
-        found = ratio(case, neighbours)
         if found > worst[1]:
             worst = case, found
     assert worst[0] is not None

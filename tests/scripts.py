@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -11,6 +12,6 @@ def load_benchmark(name: str) -> ModuleType:
     """A script of benchmarks/ as a module."""
     path = Path(__file__).parents[1] / "benchmarks" / f"{name}.py"
     spec = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)  # dataclasses look there for their types
     spec.loader.exec_module(module)
     return module
