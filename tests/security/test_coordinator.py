@@ -102,7 +102,7 @@ MODES = {
         {"privacy": replace(BUDGET, epsilon=0.4, bounds=(-20, 20), neighbours="add-remove")},
     ),
     "noise and masks": Mode(policies_with_keys, {"privacy": BUDGET, "secure": True}),
-    # "masks": Mode(same_policy(secure=True), {"secure": True, "max_rounds": ROUNDS}),
+    "masks": Mode(same_policy(secure=True), {"secure": True, "max_rounds": ROUNDS}),
 }
 
 
