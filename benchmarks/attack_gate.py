@@ -343,7 +343,7 @@ def shared_release(case: Case, privacy: DifferentialPrivacy) -> tuple[Callable[[
         for part in [case.other] * (SHARERS - 1) + [tables]:
             ledgers[:] = [Ledger(None, SITE)]
             noise = SiteNoise(privacy, ledgers[0])
-            total = total + noise.release(sites[id(part)].copy(), case.phase, header, case.request, masks)
+            total = total + noise.release(replace(sites[id(part)]), case.phase, header, case.request, masks)
         return total
 
     return release, ledgers

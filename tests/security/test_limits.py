@@ -87,7 +87,12 @@ def test_the_name_of_a_run_is_short_and_printable(target, run):
 
 
 TOO_LARGE = {
-    "views that the site lacks": (Ranges, RangesRequest((2, 2**20)), (Schema(("a", "b"), (None, None)),), OTHER_WIDTH),
+    "views that the site lacks": (
+        Ranges,
+        RangesRequest((2, 2**20, 2**20)),
+        (Schema(("a", "b", "c"), (None,) * 3),),
+        OTHER_WIDTH,
+    ),
     "directions without cells": (Cells, CellsRequest(Grid(np.zeros(2), np.ones((2, 64)), np.ones(64), 1)), (), NO_GRID),
     "centres": (NoisyRounds, noisy_request(make_parameters([np.zeros((2**16 + 1, 2))]), "replace"), (), UNBOUNDED),
 }
