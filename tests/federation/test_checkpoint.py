@@ -14,8 +14,10 @@ from fedhk.errors import CheckpointError, FedHKError, QuorumError
 from fedhk.estimators import efkmvc
 from fedhk.federation.checkpoint import FILE, KIND, OWNER, Checkpoint, load_run, peek, save_run
 from fedhk.federation.codec import pack
+from fedhk.federation.engines.inprocess import InProcessEngine
 from fedhk.federation.entries import Minimisation, Population, References, Result, Schema
-from fedhk.federation.messages import Message, encode
+from fedhk.federation.messages import Message, decode, encode
+from fedhk.federation.phases.finish import Finish
 from fedhk.federation.run import Run
 from fedhk.federation.stored import pack_bytes, pack_entries
 from scripts import load_benchmark
@@ -125,6 +127,29 @@ def test_a_run_without_a_fixed_seed_goes_on_with_its_own(sites, tmp_path):
     path = tmp_path / "run" / FILE
     assert path.exists()
     same_fit(EFKMVC(2, n_init=1, init="random", checkpoint=str(tmp_path / "run")).fit(sites, resume=True), model)
+
+
+def test_a_run_stopped_after_its_models_were_delivered_delivers_them_again(sites, tmp_path, monkeypatch):
+    """Own models are in no checkpoint; a phase of one's own may come after them."""
+
+    class AskedAgain(EFKMVC):
+        def phases(self, run):
+            return [*super().phases(run), Finish(summary=False)]
+
+    exchange, calls = InProcessEngine.exchange, []
+
+    def stopped(engine, requests):
+        if {decode(request).kind for request in requests.values()} == {"finish"} and not calls:
+            calls.append(1)
+            raise KeyboardInterrupt
+        return exchange(engine, requests)
+
+    monkeypatch.setattr(InProcessEngine, "exchange", stopped)
+    model = AskedAgain(3, random_state=0, max_rounds=3, tol=0.0, checkpoint=tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(sites)
+    model.fit(sites, resume=True)
+    assert sorted(model.labels_) == sorted(sites)
 
 
 def test_a_run_below_its_quorum_can_be_resumed_when_sites_are_back(sites, tmp_path):

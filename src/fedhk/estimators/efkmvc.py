@@ -302,7 +302,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         if folder is not None:
 
             def save(run: Run) -> None:
-                if run.phase < len(phases):  # own models are in no checkpoint: a resumed run must deliver again
+                if not run.board.has(Reports):  # own models are in no checkpoint: a resumed run must deliver again
                     save_run(folder, run, plan)
 
             hooks.append(save)
