@@ -100,7 +100,7 @@ CHAPTERS = (
         "python benchmarks/hostile.py",
         ("hostile.md",),
         ("hostile.svg",),
-        ("hostile-tried.md",),
+        ("hostile-every-exchange.md", "hostile-tried.md"),
     ),
     Chapter(
         "Speed and memory",
