@@ -846,9 +846,9 @@ def test_no_secret_shows_when_a_state_is_printed():
 def test_a_missing_package_says_what_to_install(monkeypatch):
     monkeypatch.delitem(sys.modules, "fedhk.privacy._primitives")
     monkeypatch.setitem(sys.modules, "cryptography.exceptions", None)
-    with pytest.raises(ImportError, match=r"pip install fedhk\[privacy\]"):
+    with pytest.raises(ImportError, match=r"pip install 'fedhk\[privacy\]'"):
         make_identity()
-    with pytest.raises(ImportError, match=r"pip install fedhk\[privacy\]"):
+    with pytest.raises(ImportError, match=r"pip install 'fedhk\[privacy\]'"):
         secure_sum(vectors_of(3, 2))
 
 

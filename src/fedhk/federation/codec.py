@@ -71,7 +71,7 @@ def unpack(values: Mapping[str, Any], buffers: Mapping[str, NDArray[Any]], kind:
         for name, buffer in rest.items():
             if len(buffer) > reader.taken.get(name, 0):
                 raise ValueError(f"numbers are left over, of type {name[:20]!r}")  # noqa: TRY301
-    except (KeyError, TypeError, ValueError, RecursionError, OverflowError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, RecursionError, OverflowError, AttributeError) as error:
         raise MessageError(f"it is not what was asked for: {type(error).__name__}: {str(error)[:200]}") from error
     return value
 

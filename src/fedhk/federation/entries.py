@@ -194,6 +194,9 @@ class Broadcast:
     def parameters(self, widths: Sequence[int], basis: Basis | None = None) -> Parameters:
         """The parameters in features; `widths` are those of the rows."""
         inner_widths = widths if basis is None else [part.shape[1] for part in basis.columns]
+        views = (len(inner_widths),)
+        if self.view_weights.shape != views or self.view_shares.shape != views:
+            raise MessageError("parameters with more or fewer view weights than there are views")
         inner = Parameters(
             split_joint(self.centers.read(), inner_widths),
             self.view_weights,

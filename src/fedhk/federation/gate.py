@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fedhk.errors import MessageError
+from fedhk.errors import FedHKError, MessageError
 from fedhk.federation.board import Shared, entry_type
 from fedhk.federation.codec import pack
 from fedhk.federation.messages import Message
@@ -116,6 +116,10 @@ def answer_message(
         reply = phase.answer(site, request)
     except MessageError as error:
         raise UnansweredError(error.reason, site.name) from error
+    except FedHKError:
+        raise
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # numbers of the server that do not fit
+        raise UnansweredError(f"it cannot be answered: {type(error).__name__}: {error}", site.name) from error
     values, arrays = pack(reply, phase.reply_type)
     return site, Message(message.kind, site.name, message.round, arrays, values)
 

@@ -218,5 +218,5 @@ def test_the_description_of_a_site_says_nothing_of_its_rows(monkeypatch):
 
     rng = np.random.default_rng(0)
     found = described(rng.normal(size=(9, 2)))
-    assert found == described(100 * rng.normal(size=(33, 2)))
+    assert found == described(3 * rng.normal(size=(33, 2)))
     assert found[0] == ({}, {"tree": [[["ecg", [0, 2], None], ["image", None, None]]]})
