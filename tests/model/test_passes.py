@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from cases import cases
-from fedhk.data.moments import row_lengths
+from fedhk.data.row_forms import row_lengths
 from fedhk.data.views import check_views
 from fedhk.model.descent import improve
 from fedhk.model.parameters import Parameters

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from cases import cases
-from fedhk.data.moments import row_lengths
+from fedhk.data.row_forms import row_lengths
 from fedhk.federation.codec import pack, unpack
 from fedhk.model.descent import improve
 from fedhk.model.parameters import Parameters

@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fedhk._typing import BoolArray, FloatArray
+from fedhk.data.row_forms import PLAIN_ROWS, UNIT_ROWS, RowForm
 from fedhk.data.views import Views, row_blocks
 
 # Deviations from the mean below this share of it are what rounding makes of a constant.
@@ -63,29 +64,31 @@ class Moments:
         return np.where(self.constant, 0.0, spread)
 
 
-def view_moments(views: Views, view: int, *, unit_rows: bool, sample_weight: FloatArray | None, width: int) -> Moments:
+def view_moments(
+    views: Views,
+    view: int,
+    *,
+    unit_rows: bool = False,
+    form: RowForm | None = None,
+    sample_weight: FloatArray | None,
+    width: int,
+) -> Moments:
     """Moments of one view of a site, read once in blocks of rows.
 
-    With `unit_rows` every row is divided by its Euclidean length first (text). `width` is the number of features, for a
-    site that lacks the view.
+    With `unit_rows` every row is divided by its Euclidean length first (text); a `form` says what else is done to it.
+    `width` is the number of features, for a site that lacks the view.
     """
+    form = (UNIT_ROWS if unit_rows else PLAIN_ROWS) if form is None else form
     table, result = views.tables[view], Moments.none(width)
     if table is not None:
         complete = not views.missing[view] and (sample_weight is None or bool(np.all(sample_weight > 0)))
         for rows in row_blocks(views.n_rows, sum(filter(None, views.widths)) * views.dtype.itemsize):
             part = table[rows]
             block = np.asarray(part.toarray() if sp.issparse(part) else part, dtype=np.float64)
-            if unit_rows:
-                block = block / row_lengths(block)[:, None]
+            block = form.dense(block)
             weight = np.ones(len(block)) if sample_weight is None else sample_weight[rows]
             result = result.merge(_block_moments(block, weight, complete))
     return replace(result, total=float(views.n_rows if sample_weight is None else np.sum(sample_weight)))
-
-
-def row_lengths(block: FloatArray) -> FloatArray:
-    """Euclidean length of each row over its observed cells; 1 for a row of zeros."""
-    squares = np.nansum(np.square(block, dtype=np.float64), axis=1)
-    return np.where(squares > 0, np.sqrt(squares), 1.0)
 
 
 def _block_moments(block: FloatArray, weight: FloatArray, complete: bool) -> Moments:

@@ -8,14 +8,15 @@ much as one of 5, and the bandwidth g_h of the heat kernel is simply the heat ti
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, get_args
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
 from fedhk._options import Option
 from fedhk._typing import FloatArray
 from fedhk.data.moments import Moments
+from fedhk.data.row_forms import PLAIN_ROWS, UNIT_ROWS, RowForm, has_negative, inverse_document_frequencies
 
 HeatCoef = Literal["uniform", "minmax", "absdev"]
 HEAT_COEFS = get_args(HeatCoef)
@@ -35,6 +36,12 @@ class Scaling(Option, ABC):
     """Whether `divisors` reads the least and the largest value of features. These are values of single rows: sites send
     them only where they are needed."""
 
+    root_cells: ClassVar[bool] = False
+    """Whether the square root of every cell is taken before that: no cell may be negative."""
+
+    weighs_words: ClassVar[bool] = False
+    """Whether rare words weigh more: cells are counts of words, and sites also send in how many rows each word is."""
+
     unit_variance: ClassVar[bool] = False
     """Whether all features have the same variance afterwards: only then can a calibration take out a site's spread."""
 
@@ -44,6 +51,18 @@ class Scaling(Option, ABC):
 
         What it says of a constant feature is not read: such a feature always drops out.
         """
+
+    @property
+    def needs_counts(self) -> bool:
+        """Whether it is for cells that count something: none may be negative."""
+        return self.root_cells or self.weighs_words
+
+    def form(self, documents: FloatArray, rows: float) -> RowForm:
+        """Give what is done to each row first; `documents` says in how many of the `rows` each word is."""
+        if not self.unit_rows:
+            return PLAIN_ROWS
+        weights = inverse_document_frequencies(documents, rows) if self.weighs_words else UNIT_ROWS.weights
+        return RowForm(unit=True, root=self.root_cells, weights=weights)
 
 
 @dataclass(frozen=True)
@@ -81,18 +100,52 @@ class UnitRows(NoScaling):
     unit_rows: ClassVar[bool] = True
 
 
+@dataclass(frozen=True)
+class RootShares(UnitRows):
+    """Take square roots of the shares that cells have in their row: for histograms.
+
+    Distances are then those of Hellinger, and bins with small counts are not drowned by those with large ones.
+    """
+
+    root_cells: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class TfIdf(UnitRows):
+    """Weigh words more the fewer rows have them, then divide every row by its length: for counts of words."""
+
+    weighs_words: ClassVar[bool] = True
+
+
 # Short forms of `scaling`.
 SCALINGS: dict[str, Scaling] = {
     "standard": StandardScaling(),
     "minmax": MinMaxScaling(),
     "l2": UnitRows(),
     "none": NoScaling(),
+    "root": RootShares(),
+    "tfidf": TfIdf(),
 }
+
+# The short form that chooses one of the others for each view; `fedhk.agreement` says how.
+AUTO = "auto"
 
 
 def make_scaling(given: str | Scaling) -> Scaling:
-    """The scaling of a name, or the one that was given."""
-    return SCALINGS[given] if isinstance(given, str) else given
+    """The scaling of a name, or the one that was given; z-scores, with which "auto" begins, for "auto"."""
+    if isinstance(given, str):
+        return SCALINGS["standard" if given == AUTO else given]
+    return given
+
+
+def check_cells(scaling: Scaling, table: Any, view: str) -> None:
+    """Refuse a view with negative cells where the scaling is for counts."""
+    if scaling.needs_counts and table is not None and has_negative(table):
+        name = next((name for name, known in SCALINGS.items() if known == scaling), repr(scaling))
+        raise ValueError(
+            f"scaling={name!r} is for counts and shares, but view {view!r} has negative cells: use 'standard', 'none' "
+            "or 'l2', or 'auto', which chooses for each view."
+        )
 
 
 @dataclass(frozen=True)
@@ -111,6 +164,14 @@ class Reference:
     low: FloatArray  # with span the range of each feature in model units, for "minmax" (`eqn:fed_delta`)
     span: FloatArray  # for the other rules low is 0 and span 1
     share: float  # of the rows that have the view
+    # Both are read only where `unit_rows` is True.
+    root: bool = False  # the square root of every cell is taken before that
+    weights: FloatArray = field(default_factory=lambda: np.zeros(0))  # then each feature has this weight; empty: 1
+
+    @property
+    def form(self) -> RowForm:
+        """What is done to each row by itself, first of all."""
+        return RowForm(unit=True, root=self.root, weights=self.weights) if self.unit_rows else PLAIN_ROWS
 
     @property
     def width(self) -> int:
@@ -166,12 +227,15 @@ class Reference:
         return replace(self, scale=self.scale * factor, low=self.low / factor, span=self.span / factor)
 
 
-def make_reference(moments: Moments, scaling: Scaling, heat_coef: HeatCoef) -> Reference:
-    """Reference of a view from the moments of all its rows.
+def make_reference(
+    moments: Moments, scaling: Scaling, heat_coef: HeatCoef, form: RowForm | None = None
+) -> Reference:
+    """Reference of a view from the moments of all its rows, which are in this form; None is that of `unit_rows`.
 
     With uniform coefficients the units are final: the mean squared distance to the grand mean follows from the
     moments. With others the caller measures that mean in these units and calls `Reference.rescaled` with its root.
     """
+    form = (UNIT_ROWS if scaling.unit_rows else PLAIN_ROWS) if form is None else form
     constant, divisors = moments.constant, np.asarray(scaling.divisors(moments), np.float64)
     if divisors.shape != moments.mean.shape:
         raise ValueError(f"{scaling!r} gives divisors of shape {divisors.shape}, expected {moments.mean.shape}.")
@@ -189,7 +253,9 @@ def make_reference(moments: Moments, scaling: Scaling, heat_coef: HeatCoef) -> R
         low = np.where(constant, 0.0, (moments.low - moments.mean) / scale)
         span = np.where(constant, 1.0, (moments.high - moments.low) / scale)
     reference = Reference(
-        unit_rows=scaling.unit_rows,
+        unit_rows=form.unit,
+        root=form.root,
+        weights=form.weights,
         shift=np.where(moments.weight > 0, moments.mean, np.nan),
         scale=scale,
         heat_coef=heat_coef,

@@ -110,6 +110,7 @@ class HeatKernelModel(ReadsViews, ClusterMixin, BaseEstimator):  # type: ignore[
         "stop_reason_",
         "objective_",
         "n_features_in_",
+        "choices_",
     )
 
     @property
@@ -378,4 +379,5 @@ def _read_fitted(name: str, value: Any) -> Any:
         return math.nan
     if name == "privacy_spent_" and value is not None:
         return tuple(value)
-    return Records(value) if name in ("history_", "personalization_", "deviations_") else value
+    tables = ("history_", "personalization_", "deviations_", "choices_")
+    return Records(value) if name in tables else value

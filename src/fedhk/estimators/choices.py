@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
 
+from fedhk._records import Records
 from fedhk._typing import FloatArray
-from fedhk.data.scaling import HEAT_COEFS, SCALINGS, HeatCoef, Scaling, make_scaling
+from fedhk.agreement import Opinion, keep_standard
+from fedhk.data.scaling import AUTO, HEAT_COEFS, SCALINGS, HeatCoef, Scaling, make_scaling
 from fedhk.data.views import is_view_collection
 from fedhk.federation.aggregators import Aggregator, SumAggregator
 from fedhk.federation.protocols.averaging import Averaging
@@ -43,7 +45,7 @@ MODEL_CONSTRAINTS: dict[str, list[Any]] = {
     "fuzzifier": [StrOptions({"auto"}), Interval(Real, 1, None, closed="neither")],
     "view_weights": [StrOptions({"auto", "uniform", "learned"}), "array-like"],
     "view_exponent": [Interval(Real, 1, None, closed="neither")],
-    "scaling": [StrOptions(set(SCALINGS)), Scaling],
+    "scaling": [StrOptions({AUTO, *SCALINGS}), Scaling],
     "init": [StrOptions(set(SEEDERS)), "array-like", dict],
     "n_init": [WHOLE_FROM_ONE],
     "tol": [Interval(Real, 0, None, closed="left")],
@@ -63,7 +65,7 @@ class ModelParameters:
     fuzzifier: float | str = "auto"
     view_weights: Any = "auto"
     view_exponent: float = 2.0
-    scaling: str | Scaling = "standard"
+    scaling: str | Scaling = AUTO
     init: Any = "k-means++"
     n_init: int = 20
     tol: float = 1e-5
@@ -153,6 +155,32 @@ def cluster_numbers(n_clusters: Any, n_rows: int) -> list[int]:
     if n_rows < max(numbers):
         raise ValueError(f"n_samples={n_rows} should be >= n_clusters={max(numbers)}.")
     return numbers
+
+
+def middle_number(n_clusters: Any) -> int:
+    """The number of clusters with which views are compared: that of the fit, or the middle of those it chooses among."""
+    choices = list(AUTO_CLUSTERS) if isinstance(n_clusters, str) else n_clusters
+    return int(choices) if isinstance(choices, Integral) else int(sorted(choices)[len(choices) // 2])
+
+
+def describe_choices(
+    scaling: str | Scaling, names: Sequence[str], opinions: Sequence[Opinion], *, sealed: bool = False
+) -> Records:
+    """What was chosen and why, as records: view, option, agreement, taken, note; empty where a scaling was given."""
+    if not isinstance(scaling, str) or scaling != AUTO:
+        return Records()
+    note = "not compared: with privacy or secure=True all views have z-scores" if sealed else "not compared"
+    found = list(opinions) or keep_standard(len(names))
+    return Records(
+        {
+            "view": names[opinion.view],
+            "option": opinion.option,
+            "agreement": None if math.isnan(opinion.agreement) else opinion.agreement,
+            "taken": opinion.taken,
+            "note": note if math.isnan(opinion.agreement) else "",
+        }
+        for opinion in found
+    )
 
 
 def check_view_weights(view_weights: Any, n_views: int) -> str | tuple[float, ...]:

@@ -11,7 +11,7 @@ from fedhk._typing import FloatArray
 from fedhk.data.views import Views
 from fedhk.embedding.diffusion import Diffusion, EmbeddedModel
 from fedhk.estimators.choices import SHARE, WHOLE_FROM_ONE, check_calibration
-from fedhk.estimators.efkmvc import EFKMVC, RunChoices, describe_phases
+from fedhk.estimators.efkmvc import EFKMVC, RunChoices
 from fedhk.estimators.person import describe_calibration
 from fedhk.federation.aggregators import SumAggregator
 from fedhk.federation.phases.anchors import ChooseAnchors, ChooseCalibratedAnchors
@@ -47,7 +47,7 @@ class FedHKDiffusion(EFKMVC):
         0.75 of both where that makes clusters clearer (sites that measure differently), else none, by the rule of
         `FedHKPerson`. For this, sites send their means and spreads once.
     heat_coef, scaling, n_init, tol, random_state
-        As in `HeatKernelMVC`; `scaling="l2"` for text.
+        As in `HeatKernelMVC`; "auto" recognises text.
     heat_time, fuzzifier
         As in `HeatKernelMVC`, for embedded rows.
     init : {"k-means++", "random"}, default="k-means++"
@@ -123,7 +123,7 @@ class FedHKDiffusion(EFKMVC):
     def phases(self, run: RunChoices) -> list[Phase[Any, Any]]:
         n_clusters = None if isinstance(self.n_clusters, str) else run.settings.n_clusters
         return [
-            *describe_phases(run),
+            *self.describe_phases(run),
             self._anchors_phase(run, n_clusters),
             Diffuse(run.settings, run.protocol, n_clusters, run.seed, run.workers),
             Rounds(run.protocol, RoundContext(run.settings, run.aggregator), int(self.max_rounds), float(self.tol)),

@@ -20,6 +20,7 @@ from sklearn.utils._param_validation import HasMethods, StrOptions
 from fedhk._options import Option
 from fedhk._random import check_generator
 from fedhk.data.clients import check_clients
+from fedhk.data.scaling import AUTO, check_cells, make_scaling
 from fedhk.data.views import Views, is_view_collection, shapes_by_view
 from fedhk.errors import DataError
 from fedhk.estimators.base import HeatKernelModel, warn_of_doubts
@@ -29,7 +30,9 @@ from fedhk.estimators.choices import (
     WHOLE_FROM_ONE,
     ModelParameters,
     check_together,
+    describe_choices,
     make_settings,
+    middle_number,
 )
 from fedhk.estimators.heat_kernel_mvc import HeatKernelMVC
 from fedhk.estimators.mistakes import keep_deviations
@@ -48,6 +51,14 @@ from fedhk.federation.phases.deliver import Deliver, Outcome, Reports
 from fedhk.federation.phases.describe import Describe, Energy
 from fedhk.federation.phases.finish import Finish
 from fedhk.federation.phases.rounds import Rounds
+from fedhk.federation.phases.scalings import (
+    ChooseScalings,
+    CountDocuments,
+    DescribeForms,
+    FindPartitions,
+    GivenScalings,
+    Scalings,
+)
 from fedhk.federation.phases.together import Together
 from fedhk.federation.protocols import PROTOCOLS, make_protocol
 from fedhk.federation.protocols.base import Protocol, RoundContext
@@ -185,12 +196,32 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         finish = Finish(run.personal.uses_summary, run.aggregator)
         deliver = Deliver(run.personal, run.settings.learn_weights)
         return [
-            *describe_phases(run),
+            *self.describe_phases(run),
             self.start_phase(run),
             Rounds(run.protocol, RoundContext(run.settings, run.aggregator), int(self.max_rounds), float(self.tol)),
             # in one exchange, but where own models need the summary of all sites
             *([finish, deliver] if run.personal.uses_summary else [Together((finish, deliver))]),
         ]
+
+    def describe_phases(self, run: RunChoices) -> list[Phase[Any, Any]]:
+        """How all sites come to the same units; coefficients that are not uniform need one more sum."""
+        described = self._scaling_phases(run)
+        return described if run.settings.heat_coef == "uniform" else [*described, Energy(run.aggregator)]
+
+    def _scaling_phases(self, run: RunChoices) -> list[Phase[Any, Any]]:
+        """The moments of all rows, and the scaling of each view where it is chosen or rows are counts."""
+        settings, given = run.settings, run.settings.scaling
+        parts = {"holders": run.holders, "deviating": run.deviating, "aggregator": run.aggregator}
+        if isinstance(self.scaling, str) and self.scaling == AUTO:
+            n_clusters = middle_number(self.n_clusters)
+            partitions = FindPartitions(n_clusters)
+            choose: list[Phase[Any, Any]] = [partitions, ChooseScalings(partitions)]
+        elif given.needs_counts:
+            choose, settings = [GivenScalings(given)], replace(settings, scaling=make_scaling(AUTO))
+        else:
+            return [Describe(settings, **parts)]
+        described = Together((Describe(settings, **parts), CountDocuments()))
+        return [described, *choose, DescribeForms(settings)]
 
     def start_phase(self, run: RunChoices) -> Phase[Any, Any]:
         """How the start of the rounds is found: from candidates of the sites, or from centres that were given."""
@@ -258,6 +289,12 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         """What is chosen before any site is asked; what is given per view is in the order in which sites name views."""
         shapes = shapes_by_view(clients.values())
         settings = make_settings(self, list(shapes), list(shapes.values()), single_table=False)
+        for site, views in clients.items():
+            for name, table in zip(views.names, views.tables, strict=True):
+                try:
+                    check_cells(settings.scaling, table, name)
+                except ValueError as error:
+                    raise ValueError(f"site {site!r}: {error}") from error
         personal = self._personal()
         personal.check(learn_weights=settings.learn_weights)
         personal.check_sites(list(clients))
@@ -319,6 +356,9 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         model = fitted_model(board, board.get(FinalParameters).parameters, board.get(Population).columns)
         self._keep_progress(model, board.get(Minimisation).progress, run.history)
         self.objective_ = board.get(Result).objective
+        chosen = next(board.find(Scalings), Scalings(()))
+        sealed = self.privacy is not None or self.secure is not False
+        self.choices_ = describe_choices(self.scaling, model.view_names, chosen.opinions, sealed=sealed)
 
     def _keep_outcomes(self, board: Board, sites: Mapping[str, Site]) -> None:
         """Fitted attributes of sites whose rows are here, and what the others report of their own models."""
@@ -356,12 +396,6 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         rows = [self._rows(site).n_rows for site in sites]
         scores = [HeatKernelModel.score(self, site) for site in sites]
         return float(np.average(scores, weights=rows)) if sum(rows) else 0.0
-
-
-def describe_phases(run: RunChoices) -> list[Phase[Any, Any]]:
-    """How all sites come to the same units; coefficients that are not uniform need one more sum."""
-    described = Describe(run.settings, holders=run.holders, deviating=run.deviating, aggregator=run.aggregator)
-    return [described] if run.settings.heat_coef == "uniform" else [described, Energy(run.aggregator)]
 
 
 def are_sites(X: Any) -> bool:

@@ -10,10 +10,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedhk._random import check_generator
 from fedhk._typing import FloatArray
-from fedhk.data.scaling import HeatCoef, Reference, Scaling
+from fedhk.agreement import choose_scalings
+from fedhk.data.scaling import AUTO, HeatCoef, Reference, Scaling
 from fedhk.embedding.diffusion import Diffusion, embed_affinities, fit_diffusion
 from fedhk.estimators.base import ReadsViews
-from fedhk.estimators.choices import MODEL_CONSTRAINTS, WHOLE_FROM_ONE
+from fedhk.estimators.choices import MODEL_CONSTRAINTS, WHOLE_FROM_ONE, describe_choices
 from fedhk.model.passes import own_threads
 from fedhk.model.preparation import prepare
 from fedhk.model.rows import Rows
@@ -33,8 +34,8 @@ class HeatDiffusion(ReadsViews, ClassNamePrefixFeaturesOutMixin, TransformerMixi
         Dimensions of the embedding: as many as there are clusters.
     diffusion : fedhk.Diffusion or None, default=None
         How many anchors there are, and how rows are tied to them; None is `Diffusion()`.
-    scaling : {"standard", "minmax", "l2", "none"} or Scaling, default="standard"
-        Units of features, as in `HeatKernelMVC`; "l2" for text.
+    scaling : {"auto", "standard", "minmax", "l2", "none", "root", "tfidf"} or Scaling, default="auto"
+        Units of features, as in `HeatKernelMVC`; "auto" compares partitions into `n_components` clusters.
     heat_coef : {"uniform", "minmax", "absdev"}, default="uniform"
         Coefficient of each cell in the distance, as in `HeatKernelMVC`.
     random_state : int, RandomState, Generator or None, default=None
@@ -48,6 +49,8 @@ class HeatDiffusion(ReadsViews, ClassNamePrefixFeaturesOutMixin, TransformerMixi
         Dimensions of the embedding; fewer than asked for where rows are few or alike.
     anchors_ : list of array of shape (p, d_h)
         Anchors in input units (with "l2", of length 1); one array if fitted on one table.
+    choices_ : list of dict
+        What `scaling="auto"` compared and took, as in `HeatKernelMVC`.
     n_features_in_ : int
         Features of all views together.
 
@@ -78,7 +81,7 @@ class HeatDiffusion(ReadsViews, ClassNamePrefixFeaturesOutMixin, TransformerMixi
     n_components: int = 8
     _: KW_ONLY
     diffusion: Diffusion | None = None
-    scaling: str | Scaling = "standard"
+    scaling: str | Scaling = AUTO
     heat_coef: HeatCoef = "uniform"
     random_state: Any = None
 
@@ -92,7 +95,12 @@ class HeatDiffusion(ReadsViews, ClassNamePrefixFeaturesOutMixin, TransformerMixi
     def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None) -> FloatArray:  # noqa: ARG002
         """Find anchors and directions, and embed the rows; the same as `fit(X).transform(X)`."""
         views, weights = self._read_training(X, sample_weight)
-        self._references: tuple[Reference, ...] = prepare(views, self.scaling, self.heat_coef, weights)
+        scaling: Any = self.scaling
+        self.choices_ = describe_choices(self.scaling, views.names, ())
+        if isinstance(scaling, str) and scaling == AUTO:
+            scaling, opinions = choose_scalings(views, int(self.n_components), weights)
+            self.choices_ = describe_choices(self.scaling, views.names, opinions)
+        self._references: tuple[Reference, ...] = prepare(views, scaling, self.heat_coef, weights)
         self._names, self._columns = views.names, views.columns
         seed = int(check_generator(self.random_state).integers(2**31))
         rows = Rows(views, self._references, weights)

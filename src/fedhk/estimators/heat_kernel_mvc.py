@@ -14,7 +14,10 @@ from sklearn.utils import Tags
 from sklearn.utils._param_validation import StrOptions
 
 from fedhk._random import check_generator
-from fedhk._typing import IntArray
+from fedhk._typing import FloatArray, IntArray
+from fedhk.agreement import choose_scalings
+from fedhk.data.scaling import AUTO
+from fedhk.data.views import Views
 from fedhk.estimators.base import HeatKernelModel, LowRankAttributes, warn_of_doubts
 from fedhk.estimators.choices import (
     MODEL_CONSTRAINTS,
@@ -22,7 +25,9 @@ from fedhk.estimators.choices import (
     WHOLE_FROM_ONE,
     ModelParameters,
     cluster_numbers,
+    describe_choices,
     make_settings,
+    middle_number,
 )
 from fedhk.model.descent import Progress, minimise
 from fedhk.model.fitted import FittedModel
@@ -68,9 +73,11 @@ class HeatKernelMVC(
     view_exponent : float, default=2.0
         alpha > 1: a view's factor in the objective is its weight to this power. With "learned" weights, larger values
         keep them closer to equal.
-    scaling : {"standard", "minmax", "l2", "none"} or Scaling, default="standard"
-        Units of features: divided by standard deviation, by range, rows divided by their length (text), as they are. A
-        `fedhk.data.scaling.Scaling` of your own says by what each feature is divided.
+    scaling : {"auto", "standard", "minmax", "l2", "none", "root", "tfidf"} or Scaling, default="auto"
+        Units of features: divided by standard deviation ("standard", z-scores), by range, rows divided by their length
+        (text), as they are, roots of the shares of a row (histograms), counts of words weighted by how rare the words
+        are. "auto" chooses for each view: z-scores, unless views agree more about the clusters under another one
+        (`choices_`). A `fedhk.data.scaling.Scaling` of your own says by what each feature is divided.
     init : {"k-means++", "random"}, or sequence or dict of array, default="k-means++"
         How starts are drawn: by greedy k-means++ in the joint space of all views, or at random. Or centres, one
         (n_clusters, d_h) array per view, in input units, of a tensor view also (n_clusters, p, q); nothing is drawn
@@ -99,7 +106,7 @@ class HeatKernelMVC(
     memberships_ : array of shape (n, n_clusters)
         How much each row belongs to each cluster; rows sum to 1.
     cluster_centers_ : list of array of shape (n_clusters, d_h)
-        Centres in input units (with "l2", of rows of length 1); one array if fitted on one table. Those of a tensor
+        Centres in input units (of rows of length 1 where the scaling gives rows that); one array if fitted on one table. Those of a tensor
         view have its shape, (n_clusters, p, q).
     view_weights_ : array of shape (s,)
         Weight of each view; they sum to 1.
@@ -109,6 +116,10 @@ class HeatKernelMVC(
         One record an iteration: iteration, objective, seconds. It shows itself as a table.
     n_iter_, converged_, stop_reason_ : int, bool, str
         How many iterations, whether `tol` was reached, and why it stopped, in words.
+    choices_ : list of dict
+        With `scaling="auto"`, one record for each view and scaling that was compared: view, option, agreement (of the
+        view's clusters with those of the other views, or of two halves of its features if it is the only one: adjusted
+        mutual information), taken, note. It shows itself as a table.
     n_clusters_, fuzzifier_ : int, float
         What was used.
     selection_ : list of dict
@@ -171,7 +182,7 @@ class HeatKernelMVC(
         choices = cluster_numbers(self.n_clusters, views.n_rows)
         shapes = [shape or () for shape in views.shapes]
         settings = make_settings(self, views.names, shapes, single_table=self._single_table)
-        rows = Rows(views, prepare(views, self.scaling, self.heat_coef, weights), weights)
+        rows = self._prepare(views, weights, middle_number(choices))
         generator = check_generator(self.random_state)
         with own_threads() as workers:
             results = [self._fit_rows(rows, replace(settings, n_clusters=c), generator, workers) for c in choices]
@@ -186,6 +197,15 @@ class HeatKernelMVC(
         ]
         warn_of_doubts(self, [self.labels_], [self.memberships_])
         return self
+
+    def _prepare(self, views: Views, weights: FloatArray | None, n_clusters: int) -> Rows:
+        """Rows in model units, and what was chosen on the way."""
+        scaling: Any = self.scaling
+        self.choices_ = describe_choices(self.scaling, views.names, ())
+        if isinstance(scaling, str) and scaling == AUTO:
+            scaling, opinions = choose_scalings(views, n_clusters, weights)
+            self.choices_ = describe_choices(self.scaling, views.names, opinions)
+        return Rows(views, prepare(views, scaling, self.heat_coef, weights), weights)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

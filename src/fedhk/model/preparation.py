@@ -9,7 +9,8 @@ import scipy.sparse as sp
 
 from fedhk._typing import FloatArray
 from fedhk.data.moments import Moments, view_moments
-from fedhk.data.scaling import HeatCoef, Reference, Scaling, make_reference, make_scaling
+from fedhk.data.row_forms import RowForm, count_documents
+from fedhk.data.scaling import HeatCoef, Reference, Scaling, check_cells, make_reference, make_scaling
 from fedhk.data.views import Views
 from fedhk.model.rows import Rows
 
@@ -18,11 +19,23 @@ SMALLEST_SPREAD = 1e-140
 
 
 def site_moments(
-    views: Views, widths: Sequence[int], *, unit_rows: bool, sample_weight: FloatArray | None = None
+    views: Views,
+    widths: Sequence[int],
+    *,
+    unit_rows: bool = False,
+    forms: Sequence[RowForm] | None = None,
+    sample_weight: FloatArray | None = None,
 ) -> tuple[Moments, ...]:
-    """Moments of every view of one site; with `unit_rows`, of its rows divided by their length."""
+    """Moments of every view of one site; with `unit_rows`, of rows divided by their length; or in a form per view."""
     return tuple(
-        view_moments(views, view, unit_rows=unit_rows, sample_weight=sample_weight, width=width)
+        view_moments(
+            views,
+            view,
+            unit_rows=unit_rows,
+            form=None if forms is None else forms[view],
+            sample_weight=sample_weight,
+            width=width,
+        )
         for view, width in enumerate(widths)
     )
 
@@ -41,14 +54,24 @@ def check_spreads(moments: Sequence[Moments], names: Sequence[str]) -> None:
 
 
 def references_from_moments(
-    moments: Sequence[Moments], names: Sequence[str], scaling: Scaling, heat_coef: HeatCoef
+    moments: Sequence[Moments],
+    names: Sequence[str],
+    scaling: Scaling | Sequence[Scaling],
+    heat_coef: HeatCoef,
+    forms: Sequence[RowForm] | None = None,
 ) -> tuple[Reference, ...]:
-    """References of all views from the moments of all rows; refuses what cannot be scaled."""
+    """References of all views from the moments of all rows; refuses what cannot be scaled.
+
+    One scaling is for all views, several are one per view; so are the forms in which the rows were.
+    """
     for name, view in zip(names, moments, strict=True):
         if not view.rows > 0:
             raise ValueError(f"View {name!r} has no observed value in any row: leave the view out.")
     check_spreads(moments, names)
-    return tuple(make_reference(view, scaling, heat_coef) for view in moments)
+    scalings = [scaling] * len(moments) if isinstance(scaling, Scaling) else scaling
+    given = [None] * len(moments) if forms is None else forms
+    parts = zip(moments, scalings, given, strict=True)
+    return tuple(make_reference(view, own, heat_coef, form) for view, own, form in parts)
 
 
 def heat_energy(rows: Rows) -> FloatArray:
@@ -85,12 +108,18 @@ def balance(
 
 
 def prepare(
-    views: Views, scaling: str | Scaling, heat_coef: HeatCoef, sample_weight: FloatArray | None
+    views: Views, scaling: str | Scaling | Sequence[Scaling], heat_coef: HeatCoef, sample_weight: FloatArray | None
 ) -> tuple[Reference, ...]:
-    """References for the rows of one site alone; `scaling` may be one of the short forms."""
-    chosen, widths = make_scaling(scaling), [int(table.shape[1]) for table in views.tables]
-    moments = site_moments(views, widths, unit_rows=chosen.unit_rows, sample_weight=sample_weight)
-    references = references_from_moments(moments, views.names, chosen, heat_coef)
+    """References for the rows of one site alone; `scaling` may be one of the short forms, or one scaling per view."""
+    widths = [int(table.shape[1]) for table in views.tables]
+    scalings = [make_scaling(scaling)] * len(widths) if isinstance(scaling, str | Scaling) else list(scaling)
+    forms = []
+    for own, table, name in zip(scalings, views.tables, views.names, strict=True):
+        check_cells(own, table, name)
+        documents = count_documents(table, sample_weight) if own.weighs_words else np.zeros(0)
+        forms.append(own.form(documents, float(views.n_rows if sample_weight is None else np.sum(sample_weight))))
+    moments = site_moments(views, widths, forms=forms, sample_weight=sample_weight)
+    references = references_from_moments(moments, views.names, scalings, heat_coef, forms)
     if heat_coef == "uniform":
         return references
     energy = heat_energy(Rows(views, references, sample_weight))

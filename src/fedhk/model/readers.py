@@ -17,7 +17,6 @@ import numpy as np
 import scipy.sparse as sp
 
 from fedhk._typing import FloatArray
-from fedhk.data.moments import row_lengths
 from fedhk.data.scaling import Reference
 
 
@@ -181,14 +180,14 @@ class ScaledRows:
     """Dense rows in model units, written into a buffer of the caller."""
 
     def __init__(self, table: Any, reference: Reference, dtype: np.dtype[Any]) -> None:
-        self._table, self._unit_rows = table, reference.unit_rows
+        self._table, self._form = table, reference.form
         self._shift = reference.known_shift.astype(dtype)
         self._inverse = (1.0 / reference.scale).astype(dtype)
 
     def read(self, rows: slice, out: FloatArray) -> None:
         part = self._table[rows]
         block = part.toarray() if sp.issparse(part) else part
-        if self._unit_rows:
-            block = (block / row_lengths(block)[:, None]).astype(out.dtype)
+        if not self._form.is_plain:
+            block = self._form.dense(np.asarray(block, np.float64)).astype(out.dtype)
         np.subtract(block, self._shift, out=out, casting="unsafe")
         np.multiply(out, self._inverse, out=out)

@@ -107,7 +107,7 @@ class Rows:
             if not self.is_uniform(view):
                 continue
             if sp.issparse(table):
-                table = (_unit_rows(table) if reference.unit_rows else table).astype(dtype)
+                table = reference.form.sparse(table).astype(dtype)
             elif reference.unit_rows or table.dtype != dtype or not is_near_zero(reference, dtype):
                 continue
             norms = _row_norms(table, reference, dtype)
@@ -144,12 +144,6 @@ def split_joint(joint: FloatArray, widths: Sequence[int]) -> tuple[FloatArray, .
 def view_sums(joint: FloatArray, widths: Sequence[int]) -> FloatArray:
     """Sums over the features of each view, of shape (n, s)."""
     return np.asarray(np.add.reduceat(joint, np.concatenate([[0], np.cumsum(widths)[:-1]]), axis=-1))
-
-
-def _unit_rows(table: Any) -> Any:
-    """A sparse table with rows of length 1; rows of zeros stay."""
-    squares = np.asarray(table.multiply(table).sum(axis=1), dtype=np.float64).ravel()
-    return sp.csr_array(sp.diags_array(np.where(squares > 0, squares, 1.0) ** -0.5) @ table)
 
 
 def is_near_zero(reference: Reference, dtype: np.dtype[Any]) -> bool:

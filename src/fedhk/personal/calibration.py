@@ -57,8 +57,8 @@ def measure_frame(views: Views, references: Sequence[Reference]) -> FloatArray:
 
     The two rows are rounded to float32, as they are sent: the site and the server must work with the same numbers.
     """
-    unit_rows = any(reference.unit_rows for reference in references)
-    moments = site_moments(views, [reference.width for reference in references], unit_rows=unit_rows)
+    forms = [reference.form for reference in references]
+    moments = site_moments(views, [reference.width for reference in references], forms=forms)
     parts = []
     for view, reference in zip(moments, references, strict=True):
         seen = (view.weight > 0) & np.isfinite(reference.scale)

@@ -73,7 +73,7 @@ def site_candidates(
         return Candidates(np.zeros((0, sum(rows.widths))), np.zeros(0), np.zeros((0, len(rows.widths))))
     joint = joint_rows(sample, missing=np.nan)
     weight = np.ones(sample.n_rows) if sample.sample_weight is None else sample.sample_weight
-    groups = _groups(np.nan_to_num(joint, nan=0.0), weight, count, random_state, least_rows)
+    groups = group_rows(np.nan_to_num(joint, nan=0.0), weight, count, random_state, least_rows)
     found = _means(joint, weight, groups, rows.widths)
     return replace(found, sizes=found.sizes * (total / weight.sum()))
 
@@ -90,7 +90,7 @@ def candidate_rows(found: Sequence[Candidates], references: Sequence[Reference],
     return Rows(views, plain, sizes, np.vstack([candidates.spreads for candidates in found]))
 
 
-def _groups(
+def group_rows(
     joint: FloatArray, weight: FloatArray, count: int, random_state: np.random.RandomState, least_rows: int
 ) -> IntArray:
     """Group of each row, none of them with fewer than `least_rows` rows."""

@@ -24,6 +24,7 @@ from fedhk.federation.phases.base import Phase, SumPhase
 from fedhk.federation.phases.candidates import AskCandidates, CandidatesRequest
 from fedhk.federation.phases.cluster_means import incomplete_views
 from fedhk.federation.phases.frame import Frame
+from fedhk.federation.phases.scalings import scaling_of
 from fedhk.federation.site import Site
 from fedhk.federation.table import Table, round_as_sent
 from fedhk.model.fitted import FittedModel
@@ -159,7 +160,7 @@ class ChooseCalibratedAnchors(ChooseAnchors):
     wants_frame: ClassVar[bool] = True
 
     def start(self, board: Board, found: list[Candidates], frames: list[FloatArray]) -> Board:
-        settings = self.settings
+        settings = replace(self.settings, scaling=scaling_of(board, self.settings))
         if self.n_clusters is None:
             count = min(MOST_CLUSTERS, sum(len(candidates.sizes) for candidates in found))
             settings = replace(settings, n_clusters=count)

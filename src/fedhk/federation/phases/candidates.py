@@ -18,6 +18,7 @@ from fedhk.federation.board import Board
 from fedhk.federation.entries import Population, References, Schema, Space
 from fedhk.federation.phases.base import Phase, ServerPhase
 from fedhk.federation.phases.frame import Frame
+from fedhk.federation.phases.scalings import scaling_of
 from fedhk.federation.phases.sum_start import Cells, Directions
 from fedhk.federation.plausible import MOST_ROWS, check_points, check_spreads
 from fedhk.federation.protocols.base import Protocol
@@ -176,7 +177,8 @@ class ChooseFrame(AskCandidates):
     def start(self, board: Board, found: list[Candidates], frames: list[FloatArray]) -> Board:
         references, names = board.get(References).references, board.get(Schema).names
         found = self._trusted_when_calibrated(found, frames)
-        search = Search(found, frames, references, names, self.settings, self.seed, self.workers)
+        settings = replace(self.settings, scaling=scaling_of(board, self.settings))
+        search = Search(found, frames, references, names, settings, self.seed, self.workers)
         calibration, start, rows = choose_calibration(search, self.shares)
         with Passes(rows, self.settings.n_clusters, self.workers) as scan:
             constrained = self.settings.form.constrain(start, names, lambda: scan.statistics(start))

@@ -257,7 +257,7 @@ class Describe(AskViews[Description]):
         if len(reply.moments) != len(present):
             raise MessageError(f"moments of {len(reply.moments)} views, expected {len(present)}", site)
         for view, moments in zip(present, reply.moments, strict=True):
-            _check_moments(moments, view.width, site, ranges=self.settings.needs_ranges)
+            check_moments(moments, view.width, site, ranges=self.settings.needs_ranges)
 
     def review(self, board: Board, replies: Mapping[str, Description]) -> Board:
         comparable, _ = super().select(board, dict(replies))
@@ -321,7 +321,7 @@ def _make_schema(settings: Settings, agreed: dict[str, tuple[int, Columns]]) -> 
     return Schema(tuple(agreed), tuple(map(columns_code, columns))), columns
 
 
-def _check_moments(view: Moments, width: int | None, site: str, *, ranges: bool) -> None:
+def check_moments(view: Moments, width: int | None, site: str, *, ranges: bool) -> None:
     """Refuse moments that no rows can have; an unobserved feature has the range from infinity to minus infinity."""
     for name in ("weight", "mean", "squares", "low", "high"):
         finite = name not in ("low", "high")

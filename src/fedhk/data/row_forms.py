@@ -1,0 +1,78 @@
+"""What is done to each row by itself, before features are shifted and divided: roots, feature weights, length 1."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from fedhk._typing import FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class RowForm:
+    """Changes that a row needs nothing but itself for.
+
+    In this order: the square root of every cell, a weight for every feature, division of the row by its Euclidean
+    length. The roots of the shares of a row are the same as its roots, divided by their length. A missing cell stays
+    missing, and a row of zeros stays as it is.
+    """
+
+    unit: bool  # divide the row by its length
+    root: bool  # take square roots first; no cell may be negative
+    weights: FloatArray  # of each feature, after the roots; empty where all weigh alike
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether rows stay as they come."""
+        return not (self.unit or self.root or len(self.weights))
+
+    def dense(self, block: FloatArray) -> FloatArray:
+        """Dense rows in this form; rows that stay as they come are not copied."""
+        if self.root:
+            block = np.sqrt(block)
+        if len(self.weights):
+            block = block * self.weights
+        return block / row_lengths(block)[:, None] if self.unit else block
+
+    def sparse(self, table: Any) -> Any:
+        """A sparse table in this form, never made dense."""
+        if self.root:
+            table = table.sqrt()
+        if len(self.weights):
+            table = sp.csr_array(table @ sp.diags_array(self.weights))
+        if self.unit:
+            squares = np.asarray(table.multiply(table).sum(axis=1), dtype=np.float64).ravel()
+            table = sp.csr_array(sp.diags_array(np.where(squares > 0, squares, 1.0) ** -0.5) @ table)
+        return table
+
+
+# Rows as they come, and rows of length 1.
+PLAIN_ROWS = RowForm(unit=False, root=False, weights=np.zeros(0))
+UNIT_ROWS = RowForm(unit=True, root=False, weights=np.zeros(0))
+
+
+def row_lengths(block: FloatArray) -> FloatArray:
+    """Euclidean length of each row over its observed cells; 1 for a row of zeros."""
+    squares = np.nansum(np.square(block, dtype=np.float64), axis=1)
+    return np.where(squares > 0, np.sqrt(squares), 1.0)
+
+
+def has_negative(table: Any) -> bool:
+    """Whether any cell of a table is below 0."""
+    cells = table.data if sp.issparse(table) else np.asarray(table)
+    return bool(cells.size) and bool(np.nanmin(cells, initial=0.0) < 0)
+
+
+def count_documents(table: Any, weight: FloatArray | None = None) -> FloatArray:
+    """Number of rows in which each feature is above 0: of words, the documents that have them; rows may have weights."""
+    counts = np.ones(table.shape[0]) if weight is None else weight
+    present = (table > 0).astype(np.float64)
+    return np.asarray(present.T @ counts, dtype=np.float64).ravel()
+
+
+def inverse_document_frequencies(documents: FloatArray, rows: float) -> FloatArray:
+    """Weight of each word: 1 + log((1 + n) / (1 + documents that have it)), as scikit-learn's TfidfTransformer has it."""
+    return np.asarray(1.0 + np.log((1.0 + rows) / (1.0 + documents)))
