@@ -227,9 +227,7 @@ class Reference:
         return replace(self, scale=self.scale * factor, low=self.low / factor, span=self.span / factor)
 
 
-def make_reference(
-    moments: Moments, scaling: Scaling, heat_coef: HeatCoef, form: RowForm | None = None
-) -> Reference:
+def make_reference(moments: Moments, scaling: Scaling, heat_coef: HeatCoef, form: RowForm | None = None) -> Reference:
     """Reference of a view from the moments of all its rows, which are in this form; None is that of `unit_rows`.
 
     With uniform coefficients the units are final: the mean squared distance to the grand mean follows from the

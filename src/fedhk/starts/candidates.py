@@ -20,6 +20,9 @@ LEAST_ROWS = 2
 ROWS_PER_CANDIDATE = 3
 KMEANS_PASSES = 10
 
+# Rows without weight are grouped too, but pull no mean.
+LEAST_WEIGHT = 1e-12
+
 # Candidates over all sites: enough to see what each view has to say, and at least so many per cluster; and the fewest
 # per cluster that each site is asked for.
 ALL_CANDIDATES, FEW_CANDIDATES, CANDIDATES_PER_CLUSTER, SITE_CANDIDATES = 1000, 400, 20, 2
@@ -73,7 +76,9 @@ def site_candidates(
         return Candidates(np.zeros((0, sum(rows.widths))), np.zeros(0), np.zeros((0, len(rows.widths))))
     joint = joint_rows(sample, missing=np.nan)
     weight = np.ones(sample.n_rows) if sample.sample_weight is None else sample.sample_weight
-    groups = group_rows(np.nan_to_num(joint, nan=0.0), weight, count, random_state, least_rows)
+    values = np.nan_to_num(joint, nan=0.0)
+    seeds = plus_plus(values, np.maximum(weight, LEAST_WEIGHT), count, random_state)
+    groups = group_rows(values, weight, seeds, least_rows)
     found = _means(joint, weight, groups, rows.widths)
     return replace(found, sizes=found.sizes * (total / weight.sum()))
 
@@ -90,12 +95,9 @@ def candidate_rows(found: Sequence[Candidates], references: Sequence[Reference],
     return Rows(views, plain, sizes, np.vstack([candidates.spreads for candidates in found]))
 
 
-def group_rows(
-    joint: FloatArray, weight: FloatArray, count: int, random_state: np.random.RandomState, least_rows: int
-) -> IntArray:
-    """Group of each row, none of them with fewer than `least_rows` rows."""
-    weight = np.maximum(weight, 1e-12)
-    centers = plus_plus(joint, weight, count, random_state)
+def group_rows(joint: FloatArray, weight: FloatArray, centers: FloatArray, least_rows: int) -> IntArray:
+    """Group of each row, from these centres on, none of them with fewer than `least_rows` rows."""
+    weight = np.maximum(weight, LEAST_WEIGHT)
     while True:
         centers, groups, _ = lloyd(joint, weight, centers, KMEANS_PASSES)
         enough = np.bincount(groups, minlength=len(centers)) >= least_rows
