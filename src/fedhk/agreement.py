@@ -50,9 +50,8 @@ def adjusted_mutual_information(table: FloatArray) -> float:
         return 0.0
     entropies = [-float(xlogy(sizes / total, sizes / total).sum()) for sizes in (first, second)]
     expected = np.outer(first, second)
-    information = float(
-        xlogy(table / total, np.divide(table * total, expected, where=expected > 0, out=table * 0)).sum()
-    )
+    ratio = np.divide(table * total, expected, out=np.zeros_like(table), where=expected > 0)
+    information = float(xlogy(table / total, ratio).sum())
     chance = _chance_information(first, second)
     room = float(np.mean(entropies)) - chance
     return 0.0 if room <= 1e-12 else float(np.clip((information - chance) / room, -1.0, 1.0))
@@ -100,6 +99,9 @@ OPTIONS = ("standard", "none", "l2", "root", "tfidf")
 # with .2 half of the texts were not recognised.
 LEAST_GAIN = 0.08
 
+# Choices whose mean agreement differs by less are equals, of which the first is taken: k-means varies by about that.
+EQUAL = 0.02
+
 # A scaling under which one feature has more than this share of the variance is not tried: clusters would be those of
 # the feature, and two views agree about one size that both measure.
 LARGEST_SHARE = 0.5
@@ -110,7 +112,7 @@ LEAST_ZEROS = 0.5
 # Means of rows that a site sends per cluster, for each view and scaling.
 MEANS_PER_CLUSTER = 2
 
-# Starts of k-means to compare: the fewest, and as many as a pass of all of them may take multiplications, at most these.
+# Starts of k-means to compare: the fewest and the most, and the multiplications that a pass of all of them may take.
 LEAST_STARTS, MOST_STARTS, STARTS_WORK, PASSES = 2, 10, 2 * 10**7, 30
 
 # Rows that a site looks at, and at least so many for each cluster: agreement is known to a few hundredths then.
@@ -278,9 +280,10 @@ def choose_options(witnesses: Sequence[Witness], agreements: Mapping[tuple[int, 
     best = choices.best()
     opinions = []
     for axis, (view, own) in enumerate(options.items()):
-        along = choices.agreement(view)[(*best[:axis], slice(None), *best[axis + 1 :])]
+        known = choices.agreement(view)
         for place, option in enumerate(own):
-            opinions.append(Opinion(view, option, float(along[place]), place == best[axis]))
+            others = (*best[:axis], place, *best[axis + 1 :])
+            opinions.append(Opinion(view, option, float(known[others]), place == best[axis]))
     return opinions
 
 
@@ -327,7 +330,8 @@ class _Choices:
             gain = own - np.take(own, [0], axis=axis)
             gain[(slice(None),) * axis + (0,)] = np.inf  # z-scores need not gain anything
             stands = stands & (gain >= LEAST_GAIN)
-        return tuple(map(int, np.unravel_index(int(np.argmax(np.where(stands, total, -np.inf))), total.shape)))
+        value = np.where(stands, total, -np.inf)
+        return tuple(map(int, np.unravel_index(int(np.argmax(value >= value.max() - EQUAL)), total.shape)))
 
     def agreement(self, view: int | None) -> FloatArray:
         """Mean agreement of a view with the others, or of all pairs of views."""

@@ -84,7 +84,7 @@ def view_moments(
         complete = not views.missing[view] and (sample_weight is None or bool(np.all(sample_weight > 0)))
         for rows in row_blocks(views.n_rows, sum(filter(None, views.widths)) * views.dtype.itemsize):
             part = table[rows]
-            block = np.asarray(part.toarray() if sp.issparse(part) else part, dtype=np.float64)
+            block: FloatArray = np.asarray(part.toarray() if sp.issparse(part) else part, dtype=np.float64)
             block = form.dense(block)
             weight = np.ones(len(block)) if sample_weight is None else sample_weight[rows]
             result = result.merge(_block_moments(block, weight, complete))

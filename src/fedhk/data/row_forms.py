@@ -67,12 +67,12 @@ def has_negative(table: Any) -> bool:
 
 
 def count_documents(table: Any, weight: FloatArray | None = None) -> FloatArray:
-    """Number of rows in which each feature is above 0: of words, the documents that have them; rows may have weights."""
+    """Number (or weight) of the rows in which each feature is above 0: of words, the documents that have them."""
     counts = np.ones(table.shape[0]) if weight is None else weight
     present = (table > 0).astype(np.float64)
     return np.asarray(present.T @ counts, dtype=np.float64).ravel()
 
 
 def inverse_document_frequencies(documents: FloatArray, rows: float) -> FloatArray:
-    """Weight of each word: 1 + log((1 + n) / (1 + documents that have it)), as scikit-learn's TfidfTransformer has it."""
+    """Weight of each word: 1 + log((1 + n) / (1 + documents that have it)), as in scikit-learn's TfidfTransformer."""
     return np.asarray(1.0 + np.log((1.0 + rows) / (1.0 + documents)))

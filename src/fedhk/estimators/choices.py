@@ -158,7 +158,7 @@ def cluster_numbers(n_clusters: Any, n_rows: int) -> list[int]:
 
 
 def middle_number(n_clusters: Any) -> int:
-    """The number of clusters with which views are compared: that of the fit, or the middle of those it chooses among."""
+    """The number of clusters with which views are compared: that of the fit, or the middle one of several."""
     choices = list(AUTO_CLUSTERS) if isinstance(n_clusters, str) else n_clusters
     return int(choices) if isinstance(choices, Integral) else int(sorted(choices)[len(choices) // 2])
 

@@ -106,8 +106,8 @@ class HeatKernelMVC(
     memberships_ : array of shape (n, n_clusters)
         How much each row belongs to each cluster; rows sum to 1.
     cluster_centers_ : list of array of shape (n_clusters, d_h)
-        Centres in input units (of rows of length 1 where the scaling gives rows that); one array if fitted on one table. Those of a tensor
-        view have its shape, (n_clusters, p, q).
+        Centres in input units (with "l2", "root" and "tfidf", of rows of length 1); one array if fitted on one table.
+        Those of a tensor view have its shape, (n_clusters, p, q).
     view_weights_ : array of shape (s,)
         Weight of each view; they sum to 1.
     objective_ : float

@@ -333,7 +333,7 @@ class ChooseScalings(OpenPhase):
         return board.drop(Partitions).put(Scalings(tuple(scalings), tuple(opinions)))
 
 
-# ----------------------------------------------------------------------------------------- rows in the form of the choice
+# --------------------------------------------------------------------------------------- rows in the form of the choice
 
 
 @dataclass(frozen=True)
