@@ -79,6 +79,7 @@ DIFFUSION = {name: name for name in ("n_anchors", "neighbours", "scale", "joint_
 def translated(estimator: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Parameters under the names that the installed estimator has; unchanged where it still has the old ones."""
     accepted, given = getattr(fedhk, estimator)._get_param_names(), dict(parameters)
+    given.setdefault("scaling", "standard")  # the default when the record was made
     is_person = estimator == "FedHKPerson"
 
     def moved(names: Mapping[str, str]) -> dict[str, Any]:

@@ -58,7 +58,7 @@ def _match_rows(facts: Facts, sites: Any) -> list[Rows]:
 def make_rows(facts: Facts, tables: Mapping[str, Any], labels: IntArray) -> Rows:
     """Make 2-D arrays of a site's tables: tensors are flattened, sparse ones filled in.
 
-    Rows are divided by their length where a model with `scaling="l2"` sees them so.
+    Rows are in the form in which the model sees them: of length 1 with `scaling="l2"`.
     """
     found: dict[str, FloatArray | None] = {view.name: None for view in facts.views}
     for name in found:

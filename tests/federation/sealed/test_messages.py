@@ -69,7 +69,10 @@ FROM_SERVER = (
         "UnmaskRequest.signers": "empty in one process",
         "UnmaskRequest.signatures": "empty in one process",
     }
-    | {f"Reference.{name}": SUMS for name in ("unit_rows", "shift", "scale", "heat_coef", "low", "span", "share")}
+    | {
+        f"Reference.{name}": SUMS
+        for name in ("unit_rows", "shift", "scale", "heat_coef", "low", "span", "share", "root", "weights")
+    }
     | {f"Grid.{name}": SUMS for name in ("mean", "axes", "deviations", "bins")}
     | {f"Broadcast.{name}": SUMS for name in ("view_weights", "view_shares", "heat_time", "fuzzifier", "view_exponent")}
     | {f"Table.{name}": SUMS for name in ("values", "scale")}
