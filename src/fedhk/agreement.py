@@ -26,6 +26,7 @@ from fedhk.data.views import Views
 from fedhk.model.preparation import references_from_moments, site_moments
 from fedhk.starts.candidates import ROWS_PER_CANDIDATE, group_rows
 from fedhk.starts.kmeans import group_means, group_sums, leading_directions, lloyd, plus_plus
+from fedhk.starts.seeding import distinct_rows
 
 # Overlaps of two clusters that are further than this many standard deviations from what chance gives have no
 # probability that double precision could tell from 0.
@@ -364,8 +365,7 @@ def choose_scalings(
     if n_clusters < 2 or all(len(own) == 1 for own in options):
         return [SCALINGS[OPTIONS[0]]] * len(widths), keep_standard(len(widths))
     references = references_from_moments(moments, views.names, SCALINGS[OPTIONS[0]], "uniform")
-    sample = choose_sample(views.n_rows, n_clusters)
-    weight = np.ones(len(sample)) if sample_weight is None else np.asarray(sample_weight[sample], np.float64)
+    sample, weight = _distinct_sample(views, n_clusters, sample_weight)
     witnesses, labels = [], []
     for witness in list_witnesses(options):
         counts = documents[witness.view]
@@ -383,6 +383,18 @@ def choose_scalings(
         for first, second in [(witnesses_kept[i], witnesses_kept[j])]
     }
     return read_choice(len(widths), witnesses_kept, tables)
+
+
+def _distinct_sample(views: Views, n_clusters: int, sample_weight: FloatArray | None) -> tuple[IntArray, FloatArray]:
+    """Different rows among those that are looked at, and their weights: a row of weight 2 is the same as two rows."""
+    sample = choose_sample(views.n_rows, n_clusters)
+    keys: FloatArray = np.zeros((len(sample), len(views.tables)))
+    for view, table in enumerate(views.tables):
+        part = table[sample]
+        known = part if sp.issparse(part) else np.nan_to_num(part)
+        keys[:, view] = known @ np.cos(np.arange(part.shape[1]))
+    first, weight = distinct_rows(keys, None if sample_weight is None else sample_weight[sample])
+    return sample[first], weight
 
 
 def keep_complete(witnesses: Sequence[Witness]) -> list[Witness]:
