@@ -225,7 +225,7 @@ class HeatKernelModel(ReadsViews, ClusterMixin, BaseEstimator):  # type: ignore[
         for name in cls._stored:
             if name in file.fitted:
                 setattr(model, name, _read_fitted(name, file.fitted[name]))
-            elif name == "deviations_":  # a run in which no site is off
+            elif name in ("deviations_", "choices_"):  # a run in which no site is off, and units were given
                 setattr(model, name, Records())
         model._summaries, model._calibrations = file.summaries, file.calibrations
         if file.feature_names:

@@ -211,17 +211,18 @@ class EFKMVC(ModelParameters, HeatKernelModel):
     def _scaling_phases(self, run: RunChoices) -> list[Phase[Any, Any]]:
         """The moments of all rows, and the scaling of each view where it is chosen or rows are counts."""
         settings, given = run.settings, run.settings.scaling
-        parts = {"holders": run.holders, "deviating": run.deviating, "aggregator": run.aggregator}
+        plain = make_scaling(AUTO) if given.needs_counts else given  # counts are described as they come first
+        settings = replace(settings, scaling=plain)
+        described = Describe(settings, holders=run.holders, deviating=run.deviating, aggregator=run.aggregator)
         if isinstance(self.scaling, str) and self.scaling == AUTO:
             n_clusters = middle_number(self.n_clusters)
             partitions = FindPartitions(n_clusters)
             choose: list[Phase[Any, Any]] = [partitions, ChooseScalings(partitions)]
         elif given.needs_counts:
-            choose, settings = [GivenScalings(given)], replace(settings, scaling=make_scaling(AUTO))
+            choose = [GivenScalings(given)]
         else:
-            return [Describe(settings, **parts)]
-        described = Together((Describe(settings, **parts), CountDocuments()))
-        return [described, *choose, DescribeForms(settings)]
+            return [described]
+        return [Together((described, CountDocuments())), *choose, DescribeForms(settings)]
 
     def start_phase(self, run: RunChoices) -> Phase[Any, Any]:
         """How the start of the rounds is found: from candidates of the sites, or from centres that were given."""

@@ -119,6 +119,8 @@ def _check_reference(reference: Reference) -> None:
     _need(min(reference.scale.min(), reference.span.min()) >= 1 / FARTHEST, "a divisor")
     _need(not np.any(np.isnan(reference.shift) & np.isfinite(reference.scale)), "a shift")
     _need(reference.share >= 0, "the share of rows with a view")
+    weights = reference.weights
+    _need(weights.shape in ((0,), (width,)) and bool(np.all(weights >= 0)), "weights of words")
 
 
 def _check_parameters(parameters: Parameters, views: int) -> None:
@@ -168,6 +170,7 @@ def _is_spent(value: Any) -> bool:
 FITTED: dict[str, Callable[[Any], bool]] = {
     "history_": _are_records,
     "personalization_": _are_records,
+    "choices_": _are_records,
     "selection_": _are_records,
     "deviations_": _are_deviations,
     "n_iter_": _is_count,

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fedhk._typing import FloatArray
-from fedhk.data.moments import row_lengths
+from fedhk.data.row_forms import row_lengths
 from fedhk.data.views import Views, row_blocks
 from fedhk.privacy.mechanism import read_bounds
 
