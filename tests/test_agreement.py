@@ -165,3 +165,11 @@ def test_views_that_say_nothing_keep_z_scores(views):
     assert set(taken(fedhk.HeatKernelMVC(2, n_init=2, random_state=0).fit(views))) == {"standard"}
     sites = {str(part): [view[2 * part : 2 * part + 2] for view in views] for part in range(10)}
     assert set(taken(fedhk.EFKMVC(2, n_init=2, random_state=0).fit(sites))) == {"standard"}
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_rows_that_lack_a_view_do_no_harm():
+    views, _ = draw_text(n_rows=120)
+    views[1][::4] = np.nan
+    sites = {name: [view[part::2] for view in views] for part, name in enumerate("ab")}
+    assert len(taken(fedhk.EFKMVC(4, n_init=2, max_rounds=3, tol=0, random_state=0).fit(sites))) == 2
