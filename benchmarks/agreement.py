@@ -3,7 +3,8 @@
     python benchmarks/agreement.py            # all sets, three seeds, the table in results/agreement.md
     python benchmarks/agreement.py bbcsport   # some sets, printed only
 
-Sites are real where the data have them, else ten by Dirichlet(.5). What was decided after looking at these sets is said in the results.
+Sites are real where the data have them, else ten by Dirichlet(.5). What was decided after looking at these sets is said
+in the results.
 """
 
 from __future__ import annotations

@@ -95,8 +95,8 @@ def _chance_information(first: FloatArray, second: FloatArray) -> float:
 # What a view is tried under, in the order in which equals are preferred.
 OPTIONS = ("standard", "none", "l2", "root", "tfidf")
 
-# What a view's agreement with the others must gain over z-scores. Read off generated federations with an earlier form of
-# the rule, between gains of wrong and of right choices; it does not separate them fully. On 42 fresh ones with the rule
+# What a view's agreement with the others must gain over z-scores. Read off generated federations, with an earlier form
+# of the rule, between gains of wrong and right choices; it does not separate them fully. On 42 fresh ones with the rule
 # as it stands, one of nine texts is missed, and one in which both views also measure a common size is spoiled.
 LEAST_GAIN = 0.08
 
