@@ -107,9 +107,9 @@ def test_with_very_many_views_a_choice_is_still_found():
 
 def test_text_is_recognised_at_one_site_and_over_sites():
     views, _ = draw_text()
-    alone = fedhk.HeatKernelMVC(4, n_init=3, random_state=0).fit(views)
+    alone = fedhk.HeatKernelMVC(4, scaling="auto", n_init=3, random_state=0).fit(views)
     sites = {name: [view[part::3] for view in views] for part, name in enumerate("abc")}
-    model = fedhk.EFKMVC(4, n_init=3, max_rounds=5, tol=0, random_state=0).fit(sites)
+    model = fedhk.EFKMVC(4, scaling="auto", n_init=3, max_rounds=5, tol=0, random_state=0).fit(sites)
     for options in (taken(alone), taken(model)):
         assert set(options) <= {"l2", "root", "tfidf"}
 
@@ -143,7 +143,7 @@ def test_negative_cells_are_refused_by_name(scaling):
 def test_under_masks_views_have_z_scores_and_it_is_said():
     pytest.importorskip("cryptography")
     sites = make_sites(3, 30, n_clusters=2, random_state=0).sites
-    model = fedhk.EFKMVC(2, secure=True, max_rounds=2, tol=0, random_state=0).fit(sites)
+    model = fedhk.EFKMVC(2, scaling="auto", secure=True, max_rounds=2, tol=0, random_state=0).fit(sites)
     assert taken(model) == ["standard", "standard"]
     assert "secure=True" in model.choices_[0]["note"]
 
@@ -162,9 +162,9 @@ def test_under_masks_views_have_z_scores_and_it_is_said():
     ],
 )
 def test_views_that_say_nothing_keep_z_scores(views):
-    assert set(taken(fedhk.HeatKernelMVC(2, n_init=2, random_state=0).fit(views))) == {"standard"}
+    assert set(taken(fedhk.HeatKernelMVC(2, scaling="auto", n_init=2, random_state=0).fit(views))) == {"standard"}
     sites = {str(part): [view[2 * part : 2 * part + 2] for view in views] for part in range(10)}
-    assert set(taken(fedhk.EFKMVC(2, n_init=2, random_state=0).fit(sites))) == {"standard"}
+    assert set(taken(fedhk.EFKMVC(2, scaling="auto", n_init=2, random_state=0).fit(sites))) == {"standard"}
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -172,4 +172,10 @@ def test_rows_that_lack_a_view_do_no_harm():
     views, _ = draw_text(n_rows=120)
     views[1][::4] = np.nan
     sites = {name: [view[part::2] for view in views] for part, name in enumerate("ab")}
-    assert len(taken(fedhk.EFKMVC(4, n_init=2, max_rounds=3, tol=0, random_state=0).fit(sites))) == 2
+    assert len(taken(fedhk.EFKMVC(4, scaling="auto", n_init=2, max_rounds=3, tol=0, random_state=0).fit(sites))) == 2
+
+
+def test_robust_sums_do_not_go_with_a_choice_that_adds_what_sites_say():
+    sites = {f"s{i}": [np.eye(6), np.eye(6)] for i in range(3)}
+    with pytest.raises(ValueError, match="scaling='auto' adds up what all sites say"):
+        fedhk.EFKMVC(2, scaling="auto", aggregator="robust").fit(sites)

@@ -65,7 +65,7 @@ class ModelParameters:
     fuzzifier: float | str = "auto"
     view_weights: Any = "auto"
     view_exponent: float = 2.0
-    scaling: str | Scaling = AUTO
+    scaling: str | Scaling = "standard"
     init: Any = "k-means++"
     n_init: int = 20
     tol: float = 1e-5

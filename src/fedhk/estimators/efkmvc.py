@@ -38,7 +38,7 @@ from fedhk.estimators.heat_kernel_mvc import HeatKernelMVC
 from fedhk.estimators.mistakes import keep_deviations
 from fedhk.estimators.progress import show_progress
 from fedhk.estimators.sealing import list_releases, make_guards, make_sealed_terms
-from fedhk.federation.aggregators import Aggregator, make_aggregator
+from fedhk.federation.aggregators import Aggregator, SumAggregator, make_aggregator
 from fedhk.federation.board import Board, Shared
 from fedhk.federation.checkpoint import going_on, open_checkpoint, save_run
 from fedhk.federation.engines.base import Engine, RemoteEngine
@@ -215,6 +215,11 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         settings = replace(settings, scaling=plain)
         described = Describe(settings, holders=run.holders, deviating=run.deviating, aggregator=run.aggregator)
         if isinstance(self.scaling, str) and self.scaling == AUTO:
+            if not isinstance(run.aggregator, SumAggregator):
+                raise ValueError(
+                    f"scaling='auto' adds up what all sites say, so aggregator={self.aggregator!r} does not hold for it. "
+                    "Name the scaling, such as scaling='standard'."
+                )
             n_clusters = middle_number(self.n_clusters)
             partitions = FindPartitions(n_clusters)
             choose: list[Phase[Any, Any]] = [partitions, ChooseScalings(partitions)]

@@ -34,7 +34,7 @@ class HeatDiffusion(ReadsViews, ClassNamePrefixFeaturesOutMixin, TransformerMixi
         Dimensions of the embedding: as many as there are clusters.
     diffusion : fedhk.Diffusion or None, default=None
         How many anchors there are, and how rows are tied to them; None is `Diffusion()`.
-    scaling : {"auto", "standard", "minmax", "l2", "none", "root", "tfidf"} or Scaling, default="auto"
+    scaling : {"auto", "standard", "minmax", "l2", "none", "root", "tfidf"} or Scaling, default="standard"
         Units of features, as in `HeatKernelMVC`; "auto" compares partitions into `n_components` clusters.
     heat_coef : {"uniform", "minmax", "absdev"}, default="uniform"
         Coefficient of each cell in the distance, as in `HeatKernelMVC`.
@@ -81,7 +81,7 @@ class HeatDiffusion(ReadsViews, ClassNamePrefixFeaturesOutMixin, TransformerMixi
     n_components: int = 8
     _: KW_ONLY
     diffusion: Diffusion | None = None
-    scaling: str | Scaling = AUTO
+    scaling: str | Scaling = "standard"
     heat_coef: HeatCoef = "uniform"
     random_state: Any = None
 
