@@ -217,8 +217,8 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         if isinstance(self.scaling, str) and self.scaling == AUTO:
             if not isinstance(run.aggregator, SumAggregator):
                 raise ValueError(
-                    f"scaling='auto' adds up what all sites say, so aggregator={self.aggregator!r} does not hold for it. "
-                    "Name the scaling, such as scaling='standard'."
+                    f"scaling='auto' adds up what all sites say, so aggregator={self.aggregator!r} does not hold for "
+                    "it. Name the scaling, such as scaling='standard'."
                 )
             n_clusters = middle_number(self.n_clusters)
             partitions = FindPartitions(n_clusters)

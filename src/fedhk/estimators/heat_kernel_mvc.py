@@ -77,7 +77,8 @@ class HeatKernelMVC(
         Units of features: divided by standard deviation ("standard", z-scores), by range, rows divided by their length
         (text), as they are, roots of the shares of a row (histograms), counts of words weighted by how rare the words
         are. "auto" chooses for each view: z-scores, unless views agree more about the clusters under another one
-        (`choices_`). It finds text and histograms, and is not the default because it can still be misled. A `fedhk.data.scaling.Scaling` of your own says by what each feature is divided.
+        (`choices_`). It finds text and histograms, and is not the default because it can still be misled. A
+        `fedhk.data.scaling.Scaling` of your own says by what each feature is divided.
     init : {"k-means++", "random"}, or sequence or dict of array, default="k-means++"
         How starts are drawn: by greedy k-means++ in the joint space of all views, or at random. Or centres, one
         (n_clusters, d_h) array per view, in input units, of a tensor view also (n_clusters, p, q); nothing is drawn
