@@ -11,6 +11,7 @@ from sklearn.metrics import roc_auc_score
 from fedhk import EFKMVC, HeatKernelMVC
 from fedhk.evaluation.audit_attack import clopper_pearson, membership_attack, strength
 from fedhk.privacy import DifferentialPrivacy
+from sealed_runs import seeded_noise
 
 
 class TestStrength:
@@ -81,7 +82,8 @@ class TestMembership:
         assert found.strongest == found.likelihood_ratio
 
     @pytest.mark.filterwarnings("ignore:.*clusters that have rows:sklearn.exceptions.ConvergenceWarning")
-    def test_noise_protects_rows_that_a_model_gives_away(self):
+    def test_noise_protects_rows_that_a_model_gives_away(self, monkeypatch):
+        seeded_noise(monkeypatch)  # 1 of 100 draws is above the limit by chance
         members, others = halves(blobs(400))
         open_model = EFKMVC(20, n_init=1, random_state=0).fit([members])
         assert membership_attack(open_model, members, others, shadows=0).distance.auc_low > 0.55
