@@ -181,8 +181,8 @@ class Ledger:
                 content: bytes | None = self._kept.get(index)
             else:
                 file = self._file(index)
-                digest, content = (file.read_bytes()[:32], file.read_bytes()[32:]) if file.exists() else (b"", None)
-                content = content if content is not None and sha256(content).digest() == digest else None
+                whole = file.read_bytes() if file.exists() else b""
+                content = whole[32:] if sha256(whole[32:]).digest() == whole[:32] else None
         if content is None:
             raise LedgerError(
                 f"Run {run!r}, exchange {exchange}, counts as spent, and what was sent is not kept or is damaged: it "

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 
 from fedhk._typing import FloatArray
-from fedhk.errors import MessageError
+from fedhk.errors import MessageError, Rule
 from fedhk.federation.board import Board
 from fedhk.federation.codec import subclasses
 from fedhk.federation.participation import Participation
@@ -22,6 +22,9 @@ from fedhk.privacy.sensitivity import Neighbours
 
 Request = TypeVar("Request")
 Reply = TypeVar("Reply")
+
+# What a site says to a sum of which nobody has said what one row can change.
+UNSTATED = Rule("this sum has no stated sensitivity, so it never leaves a site with noise")
 
 
 class Phase(ABC, Generic[Request, Reply]):
@@ -167,7 +170,7 @@ class SumPhase(Phase[Request, Sum]):
         `size` is how many numbers the site is about to send, which it knows from its own tables and not from the
         server. It refuses, by MessageError, a request to which a row could add more than is stated.
         """
-        raise MessageError("this sum has no stated sensitivity, so it never leaves a site with noise")
+        raise MessageError(UNSTATED)
 
     @abstractmethod
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:

@@ -15,6 +15,7 @@ from fedhk.federation.board import Board, Entry
 from fedhk.federation.entries import Minimisation, Population, References, Schema
 from fedhk.federation.phases.base import SumPhase
 from fedhk.federation.phases.scales import MINMAX_UNIT
+from fedhk.federation.sealed.noise import LEAST_UNIT, MOST_UNIT
 from fedhk.federation.site import Site
 from fedhk.model.descent import Progress
 from fedhk.model.rows import split_joint
@@ -26,8 +27,8 @@ from fedhk.starts.settings import Settings
 # Between these a server may choose the length to which rows are cut; model units are near 1.
 LEAST_RADIUS, MOST_RADIUS = 1e-9, 1e9
 
-# Cells that a site counts at most, and numbers of a grid that it works with.
-MOST_CELLS, LEAST_UNIT, MOST_UNIT = 2**20, 1e-60, 1e60
+# Cells that a site counts at most.
+MOST_CELLS = 2**20
 
 # What a site says, the same text for every request that breaks the rule.
 UNCUT = Rule("second moments of rows that are not cut, which a row can change without bound")

@@ -17,7 +17,7 @@ from fedhk.data.views import Views
 from fedhk.errors import MessageError, Rule
 from fedhk.federation.board import Board, Entry
 from fedhk.federation.entries import Members, Population, References, Terms
-from fedhk.federation.phases.base import SumPhase
+from fedhk.federation.phases.base import UNSTATED, SumPhase
 from fedhk.federation.sealed.masks import SiteMasks
 from fedhk.federation.sealed.messages import ExactSum, Header, NoisySum, SumCount, Total
 from fedhk.federation.site import Site
@@ -48,7 +48,6 @@ LEAST_UNIT, MOST_UNIT = 1e-60, 1e60
 WITH_NOISE = Rule("the server asks for sums with noise, this site was not set up for them")
 WITHOUT_NOISE = Rule("the server asks for sums without noise, this site gives none")
 UNBOUNDED_SCALES = Rule("scales with which a row could say more than the noise is sized for")
-UNSTATED = Rule("this sum has no stated sensitivity, so it never leaves a site with noise")
 UNBOUNDED_SUM = Rule("the server asks for a sum that a row can change without bound")
 IMPOSSIBLE = Rule("the server asks for a sum that no rows can have")
 SPENT = Rule("numbers that were released already are not sent again: they are not kept, or masks have changed")
