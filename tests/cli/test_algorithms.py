@@ -94,7 +94,7 @@ def test_shares_by_site_are_no_options():
 @pytest.mark.parametrize(
     ("parameter", "table", "said"),
     [
-        ("participation", {"share": 0.5}, "no option 'share'; options are fraction, min_sites, timeout"),
+        ("participation", {"share": 0.5}, "no option 'share'. Options are fraction, min_sites, timeout"),
         ("participation", {"fraction": 2.0}, "fraction=2.0"),
         ("privacy", {"epsilon": 1.0}, "needs delta, bounds"),
         ("personalization", {"centers": 0.5, "pull": 1}, "no option 'pull'"),

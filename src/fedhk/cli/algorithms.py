@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import fedhk
+from fedhk._names import explain_names
 from fedhk.data.named import NamedTable, named_views
 from fedhk.errors import DataError
 
@@ -107,4 +108,4 @@ def _check_names(options: dict[str, Any], kind: Any) -> None:
     known = [part.name for part in fields(kind)]
     unknown = sorted(options.keys() - set(known))
     if unknown:
-        raise ValueError(f"there is no option {', '.join(map(repr, unknown))}; options are {', '.join(known)}.")
+        raise ValueError(explain_names(unknown, known, "it", "option"))

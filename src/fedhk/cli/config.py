@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedhk._files import read_toml
+from fedhk._names import explain_names
 from fedhk._version import __version__
 from fedhk.cli.algorithms import ALGORITHMS
 from fedhk.cli.console import say
@@ -53,10 +54,7 @@ class Config:
         defaults = algorithm.defaults()
         unknown = sorted(given.keys() - defaults.keys())
         if unknown:
-            raise ConfigError(
-                f"Algorithm {self.algorithm!r} has no parameter {', '.join(map(repr, unknown))}; it has "
-                f"{', '.join(sorted(defaults))}."
-            )
+            raise ConfigError(explain_names(unknown, sorted(defaults), f"algorithm {self.algorithm!r}"))
         algorithm.make(given)
         seed = secrets.randbelow(2**31) if self.seed is None else self.seed
         return replace(self, parameters=defaults | given, seed=seed)

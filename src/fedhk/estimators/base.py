@@ -14,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils import Tags
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from fedhk._names import KnowsNames, explain_names
 from fedhk._records import Record, Records
 from fedhk._typing import FloatArray, IntArray
 from fedhk.data.views import Columns, Views, check_views, is_tensor, is_view_collection
@@ -31,7 +32,7 @@ from fedhk.tensors.low_rank import LowRank, LowRankParameters
 ALIKE = 1e-3
 
 
-class ReadsViews:
+class ReadsViews(KnowsNames):
     """How an estimator reads `X`, and how it says that it is not fitted; once fitted, it has `_model`.
 
     It stands before scikit-learn's mixins among the bases, so that its tags are the last word.
@@ -69,6 +70,15 @@ class ReadsViews:
             ensure_all_finite=False,
             ensure_min_samples=self._least_rows if reset else 1,
         )
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters by name, as scikit-learn does; `get_params` lists them."""
+        known = type(self)._get_param_names()  # type: ignore[attr-defined]
+        unknown = [name for name in params if name.partition("__")[0] not in known]
+        if unknown:
+            raise ValueError(explain_names(unknown, known, type(self).__name__))
+        super().set_params(**params)  # type: ignore[misc]
+        return self
 
     def __sklearn_is_fitted__(self) -> bool:
         return "_model" in vars(self)
