@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from fedhk.embedding.diffusion import Diffusion
     from fedhk.estimators.diffusion import FedHKDiffusion
     from fedhk.estimators.efkmvc import EFKMVC
+    from fedhk.estimators.from_paper import from_paper
     from fedhk.estimators.heat_diffusion import HeatDiffusion
     from fedhk.estimators.heat_kernel_mvc import HeatKernelMVC
     from fedhk.estimators.loading import load
@@ -35,6 +36,7 @@ __all__ = [
     "__version__",
     "datasets",
     "evaluate",
+    "from_paper",
     "load",
     "metrics",
     "plot",
@@ -56,6 +58,7 @@ _HOMES = {
     "Participation": "fedhk.federation.participation",
     "Personalization": "fedhk.personal.options",
     "evaluate": "fedhk.evaluation",
+    "from_paper": "fedhk.estimators.from_paper",
     "load": "fedhk.estimators.loading",
 }
 _MODULES = ("datasets", "metrics", "plot", "privacy", "protocols", "testing")

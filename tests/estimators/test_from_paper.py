@@ -1,0 +1,87 @@
+"""Presets have the settings of the paper's algorithms, and refuse what contradicts them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import fedhk
+from fedhk.datasets import make_sites
+from fedhk.estimators.from_paper import PRESETS
+from fedhk.protocols import Averaging, FactorAveraging, Statistics
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+@pytest.fixture(scope="module")
+def data():
+    return make_sites(3, 40, n_clusters=3, n_features=(6, 5), random_state=0)
+
+
+@pytest.mark.parametrize("algorithm", PRESETS)
+def test_a_preset_is_an_estimator_that_runs(algorithm, data):
+    model = fedhk.from_paper(algorithm, n_clusters=3, fuzzifier=1.1, max_rounds=3, random_state=0).fit(data.sites)
+    assert type(model) is PRESETS[algorithm].estimator
+    assert sorted(model.labels_) == sorted(data.sites)
+    assert model.fuzzifier_ == 1.1
+    assert model.heat_coef == "minmax"
+
+
+@pytest.mark.parametrize("algorithm", PRESETS)
+def test_every_setting_of_a_preset_is_a_parameter_and_not_its_default(algorithm):
+    preset = PRESETS[algorithm]
+    params, defaults = fedhk.from_paper(algorithm).get_params(deep=False), preset.estimator().get_params(deep=False)
+    for name, value in preset.settings().items():
+        assert params[name] == value
+        assert name == "view_exponent" or params[name] != defaults[name], name
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "given", "said"),
+    [
+        (1, {"heat_coef": "uniform"}, r"Algorithm 1 \(E-FKMVC\) has heat_coef='minmax' or 'absdev', got 'uniform'"),
+        (1, {"view_weights": "uniform"}, "view_weights='learned', got 'uniform': leave it out, or use EFKMVC"),
+        (1, {"view_weights": np.array([0.5, 0.5])}, r"view_weights='learned', got array\("),
+        (1, {"init": "k-means++"}, "init='random', got 'k-means"),
+        (1, {"n_init": 20}, "n_init=1, got 20"),
+        (1, {"protocol": "statistics"}, r"protocol=Averaging\(weights='rows'\), got 'statistics'"),
+        (1, {"protocol": "centers"}, r"protocol=Averaging\(weights='rows'\), got 'centers'"),
+        (
+            1,
+            {"protocol": Averaging(weights="mass")},
+            r"Averaging\(weights='rows'\), got Averaging\(passes=5, weights='m",
+        ),
+        (2, {"heat_coef": "absdev"}, r"Algorithm 2 \(FedHK-PARAFAC2\) has heat_coef='minmax', got 'absdev'"),
+        (2, {"protocol": "no such"}, "got 'no such'"),
+        (3, {"protocol": Statistics()}, "leave it out, or use FedHKTucker"),
+        (3, {"protocol": FactorAveraging(weights="quality")}, "aggregation='factors'"),
+    ],
+)
+def test_what_contradicts_an_algorithm_is_refused_by_name(algorithm, given, said):
+    with pytest.raises(ValueError, match=said):
+        fedhk.from_paper(algorithm, n_clusters=3, **given)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "given"),
+    [
+        (1, {"heat_coef": "absdev", "fuzzifier": 1.1, "view_exponent": 3, "scaling": "standard", "personalization": 0}),
+        (1, {"protocol": Averaging(passes=2, weights="rows"), "init": "random", "n_init": 1, "tol": 1e-3}),
+        (1, {"init": [np.zeros((3, 6)), np.zeros((3, 5))]}),
+        (3, {"protocol": FactorAveraging(2, "quality", 5.0, aggregation="factors", blend=0.1), "rank": (2, 2, 2)}),
+    ],
+)
+def test_inputs_of_the_algorithm_can_be_given(algorithm, given):
+    params = fedhk.from_paper(algorithm, n_clusters=3, **given).get_params(deep=False)
+    assert all(params[name] is value for name, value in given.items())
+
+
+@pytest.mark.parametrize("algorithm", [0, 5, -1, "1", 1.0, True, None, [1]])
+def test_another_algorithm_is_refused_by_name(algorithm):
+    with pytest.raises(ValueError, match=r"algorithm=.* must be one of the paper's algorithms: 1 \(E-FKMVC\), 2 "):
+        fedhk.from_paper(algorithm, n_clusters=3)
+
+
+def test_names_of_the_paper_are_explained():
+    with pytest.raises(TypeError, match="alpha is view_exponent, m is fuzzifier"):
+        fedhk.from_paper(1, n_clusters=3, alpha=2, m=2)
