@@ -1,93 +1,77 @@
-"""Algorithm 1 to the letter, on more rows than its readable form has time for.
+"""The paper's four algorithms to the letter, each beside the estimator that is its corrected form.
 
-What a round does is `fedhk.reference.efkmvc`; the sums over rows, clusters and features in it are taken here with
-arrays instead of loops (`tests/reference/test_literal.py` compares the two).
+    python benchmarks/literal.py             # benchmarks/results/literal.md, some minutes
+
+Sites are the real ones, or ten by Dirichlet(0.5); generated sites differ in nothing, in which clusters they have, or in
+an offset of each site's own. The literal algorithms get z-scored views (text: rows of length 1) and take what the paper
+leaves open from the defaults of `fedhk.reference`; they do not take missing cells.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-from unittest.mock import patch
 
 import numpy as np
+from joblib import Parallel, delayed
 
-from fedhk.reference import EfkmvcOptions, EfkmvcResult, algorithm_efkmvc
+from data import RESULTS, DataSet, seeds, shared_sets
+from fedhk.datasets import make_sites
+from methods import PAPER
+from peers import Record, run
+from tables import size, spread, table
 
-Arrays = Sequence[np.ndarray]
+SEEDS = seeds(3)
+MEASURES = ("ARI", "site ARI", "seconds")
 
 
-def minmax_coefficient(x: np.ndarray, epsilon: float = 1e-12) -> np.ndarray:
-    low, high = x.min(axis=0), x.max(axis=0)
-    return (x - low) / (high - low + epsilon)
+def generated_sets() -> list[DataSet]:
+    """Ten sites of 200 rows, five clusters, views of 40, 25 and 10 features."""
+    same = {"class_mix": None, "shift": 0.0, "scale": 0.0, "size_spread": 0.0, "random_state": 0}
+    kinds = {"alike": {}, "other clusters": {"class_mix": 0.5}, "offsets": {"shift": 1.0}}
+    sets = []
+    for name, options in kinds.items():
+        data = make_sites(10, 200, 5, (40, 25, 10), **same | options)
+        owner = np.concatenate([np.full(len(rows), site) for site, rows in data.site_labels.items()])
+        sets.append(DataSet(f"generated, {name}", list(data.views), data.labels, owner))
+    return sets
 
 
-def fked(views: Arrays, centers: Arrays, heat_coefs: Arrays, _: str = "per_view") -> list[np.ndarray]:
-    found = []
-    for x, a, delta in zip(views, centers, heat_coefs, strict=True):
-        exponents = (delta * x * x).sum(axis=1)[:, None] - 2 * (delta * x) @ a.T + delta @ (a * a).T
-        found.append(-np.expm1(-np.maximum(exponents, 0.0)))
+def measure(sets: Sequence[DataSet]) -> dict[tuple[str, str], list[Record | None]]:
+    """What `peers.run` measures, of every algorithm and estimator on every set, by seed."""
+    names = [name for pair in PAPER.items() for name in pair]
+    jobs = [(data, name, seed) for data in sets for name in names for seed in SEEDS]
+    records = Parallel(n_jobs=-1)(delayed(run)(*job) for job in jobs)
+    found: dict[tuple[str, str], list[Record | None]] = {}
+    for (data, name, _), record in zip(jobs, records, strict=True):
+        found.setdefault((data.name, name), []).append(record)
     return found
 
 
-def ekmvc_objective(distances: Arrays, memberships: np.ndarray, weights: np.ndarray, alpha: float, m: float) -> float:
-    return float(weights**alpha @ _costs(distances, memberships, m))
+def tables(sets: Sequence[DataSet], found: dict[tuple[str, str], list[Record | None]]) -> list[str]:
+    """One table per measure: an algorithm, below it its corrected form."""
+    lines = []
+    for measure_name in MEASURES:
+        rows = []
+        for literal, corrected in PAPER.items():
+            taken = [all(found[data.name, literal]) for data in sets]
+            for name in (literal, corrected):
+                per_set = [[record[measure_name] for record in found[data.name, name] if record] for data in sets]
+                mean = np.mean([values for values, both in zip(per_set, taken, strict=True) if both], axis=0)
+                cells = [size(v) if measure_name == "seconds" else spread(v) for v in (*per_set, mean)]
+                rows.append((name if name == literal else f"**{name}**", *cells))
+        lines += table(measure_name, ("method", *(data.name for data in sets), "mean where both run"), rows)
+    return lines
 
 
-def update_memberships(distances: Arrays, weights: np.ndarray, alpha: float, m: float) -> np.ndarray:
-    powers = np.tensordot(weights**alpha, np.stack(distances), 1) ** (-1 / (m - 1))
-    return powers / powers.sum(axis=1, keepdims=True)
+def main() -> None:
+    lines = []
+    for title, sets in (("Shared data", shared_sets()), ("Generated data", generated_sets())):
+        if sets:
+            lines += [f"{title}, {len(SEEDS)} seeds.", "", *tables(sets, measure(sets))]
+    text = "\n".join(lines)
+    print(text)
+    (RESULTS / "literal.md").write_text(text)
 
 
-def update_centers(views: Arrays, memberships: np.ndarray, centers: Arrays, heat_coefs: Arrays, *_: Any, **how: Any):
-    """As the theorem prints it: the weight of a cell has its own delta, and the distance over all features."""
-    raised = memberships ** how["fuzzifier"]
-    updated = []
-    for x, a, delta in zip(views, centers, heat_coefs, strict=True):
-        moved = np.array(a)
-        for k, center in enumerate(a):
-            weights = raised[:, k, None] * np.exp(-delta * np.square(x - center).sum(axis=1)[:, None])
-            total = weights.sum(axis=0)
-            np.divide((weights * x).sum(axis=0), total, out=moved[k], where=total > 0)
-        updated.append(moved)
-    return updated
-
-
-def update_view_weights(distances: Arrays, memberships: np.ndarray, alpha: float, m: float) -> np.ndarray:
-    powers = _costs(distances, memberships, m) ** (-1 / (alpha - 1))
-    return powers / powers.sum()
-
-
-def center_gradient(
-    views: Arrays, memberships: np.ndarray, centers: Arrays, heat_coefs: Arrays, weights: np.ndarray, **how: Any
-) -> list[np.ndarray]:
-    found, distances = [], fked(views, centers, heat_coefs)
-    for h, (x, a, delta) in enumerate(zip(views, centers, heat_coefs, strict=True)):
-        pull = (memberships ** how["fuzzifier"] * (1 - distances[h])).T
-        found.append(-2 * weights[h] ** how["view_exponent"] * (pull @ (delta * x) - (pull @ delta) * a))
-    return found
-
-
-def view_weight_gradient(
-    distances: Arrays, memberships: np.ndarray, weights: np.ndarray, alpha: float, m: float
-) -> np.ndarray:
-    return alpha * weights ** (alpha - 1) * _costs(distances, memberships, m)
-
-
-def _costs(distances: Arrays, memberships: np.ndarray, m: float) -> np.ndarray:
-    return np.array([(memberships**m * distance).sum() for distance in distances])
-
-
-WITH_ARRAYS = {
-    function.__name__: function
-    for function in (
-        *(minmax_coefficient, fked, ekmvc_objective, update_memberships, update_centers, update_view_weights),
-        *(center_gradient, view_weight_gradient),
-    )
-}
-
-
-def efkmvc(clients: Sequence[Arrays], n_clusters: int, max_rounds: int, generator: np.random.Generator) -> EfkmvcResult:
-    """Algorithm 1 as it is printed, in its first reading wherever there are several."""
-    with patch.dict(vars(algorithm_efkmvc), WITH_ARRAYS):
-        return algorithm_efkmvc.efkmvc(clients, n_clusters, EfkmvcOptions(max_rounds=max_rounds), generator)
+if __name__ == "__main__":
+    main()

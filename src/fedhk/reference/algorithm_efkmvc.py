@@ -8,16 +8,21 @@ import numpy as np
 
 from fedhk.reference._arrays import FloatArray
 from fedhk.reference.aggregation import sample_average
-from fedhk.reference.derivatives import center_gradient, view_weight_gradient
-from fedhk.reference.heat_kernel import DistanceReading, absdev_coefficient, fked, minmax_coefficient
-from fedhk.reference.personalization import Normalization, personalized_centers, personalized_view_weights
-from fedhk.reference.updates import (
-    CenterReading,
+from fedhk.reference.arrays import (
+    absdev_coefficient,
+    center_gradient,
     ekmvc_objective,
+    fked,
+    minmax_coefficient,
     update_centers,
     update_memberships,
     update_view_weights,
+    view_weight_gradient,
 )
+from fedhk.reference.heat_kernel import DistanceReading
+from fedhk.reference.outcome import Outcome, Round, Start, read_clients
+from fedhk.reference.personalization import Normalization, personalized_centers, personalized_view_weights
+from fedhk.reference.updates import CenterReading
 
 
 @dataclass(frozen=True)
@@ -54,74 +59,78 @@ class EfkmvcClient:
     objective: float
 
 
-@dataclass(frozen=True)
-class EfkmvcResult:
-    """The clients' models, the last global model and J_global of every round."""
-
-    clients: list[EfkmvcClient]
-    centers: list[FloatArray]
-    view_weights: FloatArray
-    objectives: list[float]
-
-
 def efkmvc(
     clients: Sequence[Sequence[FloatArray]],
     n_clusters: int,
-    options: EfkmvcOptions,
-    random_state: np.random.Generator,
-) -> EfkmvcResult:
+    options: EfkmvcOptions | None = None,
+    random_state: np.random.Generator | int | None = None,
+    *,
+    start: Start | None = None,
+) -> Outcome:
     """Run Algorithm 1 on the views of every client (`alg:efkmvc`).
 
     Parameters
     ----------
     clients : sequence of M sequences of s arrays of shape (n(l), d_h)
     n_clusters : int
-    options : EfkmvcOptions
-    random_state : numpy.random.Generator
+    options : EfkmvcOptions, optional
+    random_state : numpy.random.Generator or int, optional
         Draws the initial centres (standard normal) and view weights.
+    start : global centres and view weights, optional
+        Taken instead of random ones.
 
     Returns
     -------
-    EfkmvcResult
+    Outcome
 
     Notes
     -----
     The memberships that are returned belong to the centres before phase 4, as in the algorithm.
     """
+    options, views = options or EfkmvcOptions(), read_clients(clients)
     # Phase 1: server initialization
-    global_centers = [random_state.normal(size=(n_clusters, view.shape[1])) for view in clients[0]]
-    raw = random_state.uniform(0.5, 1.5, size=len(global_centers))
-    global_weights = raw / raw.sum()
-    sizes = [len(views[0]) for views in clients]
-    starts = [(global_centers, global_weights)] * len(clients)
-    objectives: list[float] = []
-    personalized: list[EfkmvcClient] = []
+    shared = start or _random_start(n_clusters, views[0], np.random.default_rng(random_state))
+    sizes = [len(x[0]) for x in views]
+    omegas = np.array(sizes) / sum(sizes)
+    starts = [shared] * len(views)
+    history: list[Round] = []
     for _ in range(options.max_rounds):
         # Phase 2: local client computation
-        coefs = [_heat_coefs(views, options) for views in clients]
+        coefs = [_heat_coefs(x, options) for x in views]
         local = [
-            local_optimization(views, coef, centers, weights, options)
-            for views, coef, (centers, weights) in zip(clients, coefs, starts, strict=True)
+            local_optimization(x, coef, *begin, options) for x, coef, begin in zip(views, coefs, starts, strict=True)
         ]
         # Phase 3: server aggregation
-        global_centers = [
-            sample_average([model.centers[h] for model in local], sizes) for h in range(len(global_centers))
-        ]
+        global_centers = [sample_average([m.centers[h] for m in local], sizes) for h in range(len(views[0]))]
         global_weights = sample_average([model.view_weights for model in local], sizes)
+        shared = (global_centers, global_weights)
         # Phase 4: personalization
-        personalized = [
-            personalize(views, coef, model, (global_centers, global_weights), options)
-            for views, coef, model in zip(clients, coefs, local, strict=True)
+        models = [
+            personalize(x, coef, model, shared, options) for x, coef, model in zip(views, coefs, local, strict=True)
         ]
-        if options.start == "global":
-            starts = [(global_centers, global_weights)] * len(clients)
-        else:
-            starts = [(model.centers, model.view_weights) for model in personalized]
+        starts = [shared if options.start == "global" else (model.centers, model.view_weights) for model in models]
         # Phase 5: global convergence check
-        objectives.append(sum(size / sum(sizes) * m.objective for size, m in zip(sizes, local, strict=True)))
-        if len(objectives) > 1 and _relative_change(objectives[-1], objectives[-2]) < options.tolerance:
+        objectives = np.array([model.objective for model in local])
+        history.append(
+            Round(
+                objective=float(omegas @ objectives),
+                client_objectives=objectives,
+                client_weights=omegas,
+                centers=global_centers,
+                view_weights=global_weights,
+                client_centers=[model.centers for model in models],
+                client_view_weights=np.array([model.view_weights for model in models]),
+            )
+        )
+        if len(history) > 1 and _relative_change(history[-1].objective, history[-2].objective) < options.tolerance:
             break
-    return EfkmvcResult(personalized, global_centers, global_weights, objectives)
+    return Outcome([model.memberships for model in local], history)
+
+
+def _random_start(n_clusters: int, views: Sequence[FloatArray], random_state: np.random.Generator) -> Start:
+    centers = [random_state.normal(size=(n_clusters, view.shape[1])) for view in views]
+    raw = random_state.uniform(0.5, 1.5, size=len(views))
+    return centers, raw / raw.sum()
 
 
 def local_optimization(

@@ -1,6 +1,7 @@
-"""Algorithms 2 and 3: local clustering with decomposed centres (`alg:tensor_fed_local`, `alg:tensor_fed_local_tucker`).
+"""Algorithms 2 and 3 at one client: clustering with decomposed centres.
 
-The two algorithms are the same lines with other letters for the factors, so they are one function here.
+`alg:tensor_fed_local` and `alg:tensor_fed_local_tucker` are the same lines with other letters for the factors, so they
+are one function here. The data tensor is held as its slices, the views: its padded cells are zeros.
 """
 
 from collections.abc import Sequence
@@ -9,11 +10,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedhk.reference._arrays import FloatArray
-from fedhk.reference.decompositions import tucker_to_tensor
-from fedhk.reference.heat_kernel import DistanceReading, tensorized_coefficient, tked
+from fedhk.reference.arrays import (
+    ekmvc_objective,
+    fked,
+    minmax_coefficient,
+    tucker_to_tensor,
+    update_memberships,
+    update_parts,
+    update_view_weights,
+)
+from fedhk.reference.heat_kernel import DistanceReading
 from fedhk.reference.personalization import BlendMeaning, blend
-from fedhk.reference.tensor_updates import FactorReading, als_sweep, cell_weights
-from fedhk.reference.updates import ekmvc_objective, update_memberships, update_view_weights
+from fedhk.reference.tensor_updates import FactorReading
+from fedhk.reference.tensors import untensorize
 
 
 @dataclass(frozen=True)
@@ -44,8 +53,7 @@ class TensorState:
 
 
 def tensor_local_clustering(
-    tensor: FloatArray,
-    widths: Sequence[int],
+    views: Sequence[FloatArray],
     global_parts: Sequence[FloatArray],
     previous_parts: Sequence[FloatArray],
     personalization: float,
@@ -56,10 +64,7 @@ def tensor_local_clustering(
 
     Parameters
     ----------
-    tensor : array of shape (n, D, s)
-        From `tensorize`.
-    widths : sequence of s integers
-        The number of features d_h of every view.
+    views : sequence of s arrays of shape (n, d_h)
     global_parts, previous_parts : sequences of four arrays
         Core (r1, r2, r3) and factors (c, r1), (D, r2), (s, r3), global and of the client's previous call.
     personalization : float
@@ -75,43 +80,51 @@ def tensor_local_clustering(
     The first relative change of J is infinity over infinity in the algorithm; here it never stops the loop.
     """
     # Phase 1: personalized initialization
-    parts = [
-        blend(mine, common, personalization, options.blend_meaning)
-        for mine, common in zip(previous_parts, global_parts, strict=True)
-    ]
-    state = TensorState(np.zeros((0, 0)), parts, np.full(len(widths), 1.0 / len(widths)), [])
+    parts = blend_parts(previous_parts, global_parts, [personalization] * 4, options.blend_meaning)
+    state = TensorState(np.zeros((0, 0)), parts, np.full(len(views), 1.0 / len(views)), [])
     # Phase 2: iterative optimization
     for _ in range(options.max_iter):
-        state = local_iteration(tensor, widths, state, options)
+        state = local_iteration(views, state, options)
         history = state.objectives
         if len(history) > 1 and abs(history[-1] - history[-2]) / abs(history[-2]) < options.tolerance:
             break
     return state
 
 
-def local_iteration(
-    tensor: FloatArray, widths: Sequence[int], state: TensorState, options: TensorOptions
-) -> TensorState:
+def local_iteration(views: Sequence[FloatArray], state: TensorState, options: TensorOptions) -> TensorState:
     """Run steps 2.1 to 2.6 of Algorithms 2 and 3, which are also one local epoch of Algorithm 4."""
-    m, alpha = options.fuzzifier, options.view_exponent
-    coef = tensorized_coefficient(tensor, widths)  # step 2.1
+    m, alpha, widths = options.fuzzifier, options.view_exponent, [view.shape[1] for view in views]
+    coefs = [minmax_coefficient(view) for view in views]  # step 2.1
     centers = tucker_to_tensor(state.parts[0], state.parts[1:])  # step 2.2
-    distances = tked(tensor, centers, coef, widths, options.distance_reading)
+    distances = fked(views, untensorize(centers, widths), coefs, options.distance_reading)
     mu = update_memberships(distances, state.view_weights, alpha, m)  # step 2.3
-    weights = cell_weights(
-        tensor,
+    parts = update_parts(  # step 2.4
+        views,
         mu,
         centers,
-        coef,
-        widths=widths,
+        coefs,
+        state.parts,
         view_weights=state.view_weights,
         view_exponent=alpha,
         fuzzifier=m,
         reading=options.factor_reading,
     )
-    core, factors = als_sweep(tensor, weights, state.parts[1:])  # step 2.4
     if options.fresh_centers:
-        distances = tked(tensor, tucker_to_tensor(core, factors), coef, widths, options.distance_reading)
+        centers = tucker_to_tensor(parts[0], parts[1:])
+        distances = fked(views, untensorize(centers, widths), coefs, options.distance_reading)
     view_weights = update_view_weights(distances, mu, alpha, m)  # step 2.5
     objective = ekmvc_objective(distances, mu, view_weights, alpha, m)  # step 2.6
-    return TensorState(mu, [core, *factors], view_weights, [*state.objectives, objective])
+    return TensorState(mu, parts, view_weights, [*state.objectives, objective])
+
+
+def blend_parts(
+    local: Sequence[FloatArray],
+    shared: Sequence[FloatArray],
+    personalization: Sequence[float] | FloatArray,
+    meaning: BlendMeaning,
+) -> list[FloatArray]:
+    """Blend each part of a client with the global one, by a lambda of its own."""
+    return [
+        blend(mine, common, float(weight), meaning)
+        for mine, common, weight in zip(local, shared, personalization, strict=True)
+    ]

@@ -12,6 +12,7 @@ import numpy as np
 from fedhk.reference._arrays import FloatArray
 from fedhk.reference.decompositions import tucker_to_tensor
 from fedhk.reference.heat_kernel import kernel_exponent
+from fedhk.reference.tensors import tensorize
 
 FactorReading = Literal["printed", "corrected"]
 
@@ -89,14 +90,13 @@ def update_core(tensor: FloatArray, weights: FloatArray, factors: Sequence[Float
     """
     cluster_factor, feature_factor, view_factor = factors
     shape = (cluster_factor.shape[1], feature_factor.shape[1], view_factor.shape[1])
-    gram, target = np.zeros((math.prod(shape), math.prod(shape))), np.zeros(math.prod(shape))
+    designs, targets = [], []
     for i, k, j, h in np.ndindex(weights.shape):
-        design = np.array(
-            [cluster_factor[k, p] * feature_factor[j, q] * view_factor[h, r] for p, q, r in np.ndindex(shape)]
-        )
-        gram += weights[i, k, j, h] * np.outer(design, design)
-        target += weights[i, k, j, h] * tensor[i, j, h] * design
-    return _solve(gram, target).reshape(shape)
+        root = math.sqrt(weights[i, k, j, h])
+        design = [cluster_factor[k, p] * feature_factor[j, q] * view_factor[h, r] for p, q, r in np.ndindex(shape)]
+        designs.append(root * np.array(design))
+        targets.append(root * float(tensor[i, j, h]))
+    return _solve(designs, targets).reshape(shape)
 
 
 def update_factor(
@@ -124,18 +124,17 @@ def update_factor(
     partial = tucker_to_tensor(core, identity)  # the centres are this tensor times the factor sought, in that mode
     updated = np.array(factors[mode], dtype=np.float64)
     for row in range(len(updated)):
-        rank = updated.shape[1]
-        gram, target = np.zeros((rank, rank)), np.zeros(rank)
+        designs, targets = [], []
         for i, k, j, h in np.ndindex(weights.shape):
             if (k, j, h)[mode] != row:
                 continue
             position: list[int | slice] = [k, j, h]
             position[mode] = slice(None)
-            design = partial[tuple(position)]
-            gram += weights[i, k, j, h] * np.outer(design, design)
-            target += weights[i, k, j, h] * tensor[i, j, h] * design
-        if np.any(gram != 0.0):
-            updated[row] = _solve(gram, target)
+            root = math.sqrt(weights[i, k, j, h])
+            designs.append(root * partial[tuple(position)])
+            targets.append(root * float(tensor[i, j, h]))
+        if np.any(designs):
+            updated[row] = _solve(designs, targets)
     return updated
 
 
@@ -150,6 +149,53 @@ def als_sweep(
     return new_core, updated
 
 
-def _solve(gram: FloatArray, target: FloatArray) -> FloatArray:
-    solution = np.linalg.lstsq(gram, target, rcond=None)[0]
+def update_parts(
+    views: Sequence[FloatArray],
+    memberships: FloatArray,
+    center_tensor: FloatArray,
+    heat_coefs: Sequence[FloatArray],
+    parts: Sequence[FloatArray],
+    *,
+    view_weights: FloatArray,
+    view_exponent: float,
+    fuzzifier: float,
+    reading: FactorReading = "printed",
+) -> list[FloatArray]:
+    """Core and factors after one ALS sweep on the rows of a client (Algorithms 2 to 4, step 2.4).
+
+    Parameters
+    ----------
+    views, heat_coefs : sequences of s arrays of shape (n, d_h)
+        The slices of the data tensor and of its coefficients.
+    memberships : array of shape (n, c)
+    center_tensor : array of shape (c, D, s)
+    parts : four arrays of shapes (r1, r2, r3), (c, r1), (D, r2), (s, r3)
+    view_weights : array of shape (s,)
+    view_exponent, fuzzifier : float
+    reading : {"printed", "corrected"}
+        As in `cell_weights`.
+
+    Returns
+    -------
+    list of four arrays
+    """
+    tensor = tensorize(views)
+    weights = cell_weights(
+        tensor,
+        memberships,
+        center_tensor,
+        tensorize(heat_coefs),
+        widths=[view.shape[1] for view in views],
+        view_weights=view_weights,
+        view_exponent=view_exponent,
+        fuzzifier=fuzzifier,
+        reading=reading,
+    )
+    core, factors = als_sweep(tensor, weights, parts[1:])
+    return [core, *factors]
+
+
+def _solve(designs: Sequence[FloatArray], targets: Sequence[float]) -> FloatArray:
+    """Least squares without normal equations, which would square the condition number."""
+    solution = np.linalg.lstsq(np.array(designs), np.array(targets), rcond=None)[0]
     return np.asarray(solution, dtype=np.float64)
