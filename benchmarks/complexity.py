@@ -204,11 +204,13 @@ def messages() -> list[Sent]:
     ):
         data = make_sites(3, 120, c, widths, size_spread=0.0, class_mix=None, random_state=0)
         shape = f"c={c}, D={sum(widths)}, s={len(widths)}"
-        up, down = one_round(EFKMVC(c, n_init=2, max_rounds=4, tol=0, random_state=0), data)
         s, d = len(widths), sum(widths)
-        found.append(
-            Sent("EFKMVC", "statistics", shape, c * d + c * s + s + c + 2, center_message_size(c, widths), up, down)
-        )
+        for heat_coef in ("uniform", "minmax"):  # the weights of other coefficients differ between features
+            model = EFKMVC(c, heat_coef=heat_coef, n_init=2, max_rounds=4, tol=0, random_state=0)
+            weights = c * s if heat_coef == "uniform" else c * d
+            up, down = one_round(model, data)
+            ours, stated = c * d + weights + s + c + 2, center_message_size(c, widths)
+            found.append(Sent(f"EFKMVC, {heat_coef}", "statistics", shape, ours, stated, up, down))
     data = make_sites(3, 120, 10, (200, 200), size_spread=0.0, class_mix=None, random_state=0)
     for rank in ((10, 2, 2), (10, 4, 2), (10, 8, 2)):
         shape = f"c=10, D=400, s=2, rank {'x'.join(map(str, rank))}"

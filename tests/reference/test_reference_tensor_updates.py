@@ -100,8 +100,8 @@ def als_rises(reading, seed):
 
 
 def test_only_the_corrected_als_never_raises_the_objective():
-    assert not any(als_rises("corrected", seed) for seed in range(12))
-    assert any(als_rises("printed", seed) for seed in range(12))
+    counts = {reading: sum(als_rises(reading, seed) for seed in range(50)) for reading in ("printed", "corrected")}
+    assert counts == {"printed": 36, "corrected": 0}  # docs/paper-map.md has these figures
 
 
 def test_a_padded_feature_keeps_its_row_of_the_factor():

@@ -107,10 +107,8 @@ def rises(reading, seed):
 
 
 def test_only_the_corrected_centre_update_never_raises_the_objective():
-    runs = range(50)
-    assert not any(rises("corrected", seed) for seed in runs)
-    assert any(rises("proof", seed) for seed in runs)
-    assert any(rises("theorem", seed) for seed in runs)
+    counts = {reading: sum(rises(reading, seed) for seed in range(50)) for reading in ("theorem", "proof", "corrected")}
+    assert counts == {"theorem": 45, "proof": 41, "corrected": 0}  # docs/paper-map.md has these figures
 
 
 def test_the_lagrangian_is_stationary_in_the_memberships_at_their_update():

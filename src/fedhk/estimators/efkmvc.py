@@ -99,7 +99,8 @@ class EFKMVC(ModelParameters, HeatKernelModel):
 
     Sites send sums over their rows (`protocol="statistics"`); the server adds them and updates the centres. Any split
     of the rows over sites gives the model that the pooled rows give. What leaves a site: the moments of its features
-    once, means of groups of at least two rows once, and one set of sums per round.
+    once, means of groups of at least two rows once, and one set of sums per round. With `heat_coef="minmax"` or
+    `scaling="minmax"` also the smallest and the largest value of each feature, which are values of single rows.
 
     Parameters
     ----------

@@ -33,8 +33,9 @@ class FedHKTucker(LowRankCenters):
     """Federated multi-view clustering with centres in Tucker form (FedHK-Tucker, Algorithm 3).
 
     The centres of all views, A^h = P (G x_3 R_h) Q_h^T, have few parameters: P for clusters, R for views, Q_h for the
-    features of each view, a small core G. They keep this form during the whole fit, and the objective never rises.
-    Sites get a basis of the features once, and in every round say and hear only numbers in that basis.
+    features of each view, a small core G. They keep this form during the whole fit. With exact sums
+    (`protocol="statistics"`) the objective never rises; rounding, and the averages of "factors", can raise it.
+    With "cores" sites get a basis of the features once, and in every round say and hear only numbers in that basis.
 
     Parameters
     ----------
