@@ -43,7 +43,11 @@ CLASSES = {kind.__name__: kind for kind in [*OPTIONS, fedhk.privacy.Differential
         (fedhk.EFKMVC, {"alpha": 2, "m": 2}, "alpha is view_exponent, m is fuzzifier."),
         (fedhk.HeatKernelMVC, {"T": 5}, "T is max_iter."),
         (fedhk.EFKMVC, {"T": 5}, "T is max_rounds."),
-        (fedhk.FedHKPerson, {"lambda": 0.5}, "lambda is personalization."),
+        (
+            fedhk.FedHKPerson,
+            {"lambda": 0.5},
+            "lambda is personalization of FedHKPerson, or protocol=fedhk.protocols.FactorAveraging(blend=...).",
+        ),
         (fedhk.FedHKPerson, {"gamma": 1}, "gamma is personalization=fedhk.Personalization(center_pull=...)."),
         (fedhk.FedHKPerson, {"rho": 1}, "rho is personalization=fedhk.Personalization(view_weights=...)."),
         (fedhk.FedHKTucker, {"r2": 1}, "r2 is rank."),

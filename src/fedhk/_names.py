@@ -11,8 +11,8 @@ from typing import Any, Self
 _BUDGET = "of privacy=fedhk.privacy.DifferentialPrivacy(...) where it is a budget"
 _CENTERS = ("init, where a fit starts from, and cluster_centers_ of the fitted model",)
 _MEMBERSHIPS = ("memberships_ of the fitted model",)
-_SHARE = ("centers", "blend", "personalization")
-_STEP = ("step", "personalization")
+_SHARE = ("centers", "blend", "personalization of FedHKPerson, or protocol=fedhk.protocols.FactorAveraging(blend=...)")
+_STEP = ("step", "personalization of EFKMVC")
 
 # Symbol -> where it is found here. Of several places, the first one counts that begins with a parameter that there is.
 # Capitals are other symbols: m is the fuzzifier, M the number of clients.

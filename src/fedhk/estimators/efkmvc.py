@@ -120,7 +120,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         Share of the sites asked in a round, fewest answers for a round to count, and how long to wait; None asks all
         sites and waits, and is content with one answer, or over a network with those of more than half of the sites.
     personalization : float, default=0.0
-        beta in [0, 1]: how far each site's own model goes from the global one along its own descent (phase 4 of
+        Step in [0, 1]: how far each site's own model goes from the global one along its own descent (phase 4 of
         Algorithm 1). 0 gives every site the global model.
     checkpoint : path or None, default=None
         Folder that holds the state of the run after every exchange; `fit(sites, resume=True)` goes on from there. The
