@@ -226,12 +226,21 @@ class Reference:
             return replace(self, scale=self.scale * factor)
         return replace(self, scale=self.scale * factor, low=self.low / factor, span=self.span / factor)
 
+    def balanced(self, mean_distance: float) -> Reference:
+        """The reference in units in which a mean heat-weighted squared distance that was `mean_distance` is 1.
+
+        Notes
+        -----
+        The distance is quadratic in the units, and cubic with "absdev", whose coefficients are in these units too.
+        """
+        return self.rescaled(mean_distance ** (1.0 / (3.0 if self.heat_coef == "absdev" else 2.0)))
+
 
 def make_reference(moments: Moments, scaling: Scaling, heat_coef: HeatCoef, form: RowForm | None = None) -> Reference:
     """Reference of a view from the moments of all its rows, which are in this form; None is that of `unit_rows`.
 
     With uniform coefficients the units are final: the mean squared distance to the grand mean follows from the
-    moments. With others the caller measures that mean in these units and calls `Reference.rescaled` with its root.
+    moments. With others the caller measures that mean in these units and calls `Reference.balanced` with it.
     """
     form = (UNIT_ROWS if scaling.unit_rows else PLAIN_ROWS) if form is None else form
     constant, divisors = moments.constant, np.asarray(scaling.divisors(moments), np.float64)

@@ -102,7 +102,7 @@ def balance(
 ) -> tuple[Reference, ...]:
     """References whose units make the mean heat-weighted squared distance to the grand mean 1 in every view."""
     return tuple(
-        reference.rescaled(np.sqrt(total / count)) if total > 0 and count > 0 else reference
+        reference.balanced(total / count) if total > 0 and count > 0 else reference
         for reference, total, count in zip(references, energy, observed_rows, strict=True)
     )
 

@@ -378,7 +378,7 @@ class Energy(SumPhase[Nothing]):
 
     It is asked for where coefficients are not uniform.
 
-    References are then divided by its root, so that the mean distance is 1 in every view.
+    The units of references are then changed so that the mean distance is 1 in every view.
     """
 
     name: ClassVar[str] = "energy"
