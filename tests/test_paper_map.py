@@ -6,10 +6,13 @@ import ast
 import importlib
 import inspect
 import re
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 
 import pytest
+
+from fedhk import reference
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "paper-map.md"
@@ -115,6 +118,13 @@ def test_every_row_is_complete_and_names_what_exists(row):
 def test_every_label_has_one_row():
     labels = [row[0] for row in ROWS]
     assert sorted(labels) == sorted(set(labels))
+
+
+@pytest.mark.parametrize("options", ["EfkmvcOptions", "TensorOptions", "FederationOptions", "PersonOptions"])
+def test_every_reading_of_the_letter_is_explained(options):
+    page = (PAGE.parent / "from-the-paper.md").read_text(encoding="utf-8")
+    names = [part.name for part in fields(getattr(reference, options))]
+    assert [name for name in names if f"`{name}`" not in page] == []
 
 
 def test_every_label_of_the_paper_is_there():
