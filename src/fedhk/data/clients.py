@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from fedhk._text import is_printable
-from fedhk.data.views import Columns, Views, check_views, find_difference, is_tensor, is_view_collection
+from fedhk.data.levels import common_columns
+from fedhk.data.views import Columns, Views, check_views, find_difference, fit_table, is_tensor, is_view_collection
 from fedhk.errors import DataError
 
 # Longer names do not fit the header of a message.
@@ -43,6 +45,7 @@ def check_clients(clients: Any) -> dict[str, Views]:
             raise DataError(f"Two sites are called {name!r}: names must differ as text.")
         checked[name] = _check_site(clients[key], name)
     _check_same_number(clients)
+    checked = _fit_columns(checked)
     _check_same_views(checked)
     return checked
 
@@ -76,6 +79,27 @@ def _check_same_number(clients: Mapping[Any, Any]) -> None:
         raise DataError(
             f"Sites must list the same views, but {listed} views; give None for a view that a site does not have."
         )
+
+
+def _fit_columns(checked: Mapping[str, Views]) -> dict[str, Views]:
+    """Bring the columns of data frames into one order, and their categories to the levels of all sites together."""
+    named: dict[str, list[Any]] = {}
+    for views in checked.values():
+        for view, columns in zip(views.names, views.columns, strict=True):
+            if columns is not None and not is_tensor(columns):
+                named.setdefault(view, []).append(columns)
+    common = {view: common_columns(several) for view, several in named.items() if len(set(several)) > 1}
+    fitted = {}
+    for site, views in checked.items():
+        parts = list(zip(views.names, views.tables, views.columns, strict=True))
+        try:
+            own = [fit_table(table, columns, common.get(view), f"view {view!r}") for view, table, columns in parts]
+        except ValueError as error:
+            raise DataError(f"Site {site!r}: {error}") from error
+        fitted[site] = replace(
+            views, tables=tuple(table for table, _ in own), columns=tuple(columns for _, columns in own)
+        )
+    return fitted
 
 
 def _check_same_views(checked: Mapping[str, Views]) -> None:

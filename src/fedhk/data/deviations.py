@@ -18,6 +18,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fedhk._typing import BoolArray, FloatArray, IntArray
+from fedhk.data.levels import is_level
 from fedhk.data.moments import Moments, view_moments
 from fedhk.data.scaling import Reference
 from fedhk.data.views import Columns, Views, is_tensor
@@ -192,7 +193,8 @@ def compare_with_all(views: Views, names: Sequence[str], references: Sequence[Re
         if number is None or views.widths[number] != reference.width:
             continue
         own = view_moments(views, number, unit_rows=reference.unit_rows, sample_weight=None, width=reference.width)
-        known = np.isfinite(reference.scale) & (own.weight >= LEAST_VALUES) & (own.variance > 0)
+        numbers = [not is_level(_name(views.columns[number], column)) for column in range(reference.width)]
+        known = np.isfinite(reference.scale) & (own.weight >= LEAST_VALUES) & (own.variance > 0) & numbers
         width = np.sqrt(own.variance) / reference.scale
         size = np.hypot((own.mean - reference.known_shift) / reference.scale, width)
         if known.any() and np.ptp(reference.scale[known]) == 0:  # in units as they come, only all columns have size 1
@@ -241,7 +243,9 @@ class _Compared:
         self.mean = np.array([m.mean for m in moments])
         self.spread = np.sqrt([m.variance for m in moments])
         self.columns = columns
-        self.typical = (self.values >= LEAST_VALUES) & (self.spread > 0)  # sites that others are compared with
+        numbers = np.array([not is_level(_name(columns, column)) for column in range(self.values.shape[1])])
+        # sites that others are compared with; shares of levels may be anything
+        self.typical = (self.values >= LEAST_VALUES) & (self.spread > 0) & numbers
         self.count = self.typical.sum(axis=0)
         self.rows = _median(self.values, self.typical)
         self.middle = _median(self.mean, self.typical)

@@ -15,8 +15,10 @@ import numpy as np
 
 from fedhk._options import Option
 from fedhk._typing import FloatArray
+from fedhk.data.levels import level_groups
 from fedhk.data.moments import Moments
 from fedhk.data.row_forms import PLAIN_ROWS, UNIT_ROWS, RowForm, has_negative, inverse_document_frequencies
+from fedhk.data.views import Columns
 
 HeatCoef = Literal["uniform", "minmax", "absdev"]
 HEAT_COEFS = get_args(HeatCoef)
@@ -52,6 +54,14 @@ class Scaling(Option, ABC):
         What it says of a constant feature is not read: such a feature always drops out.
         """
 
+    def level_divisor(self, variance: float) -> float:  # noqa: ARG002
+        """Give what the levels of a categorical column are divided by; `variance` is that of all of them together.
+
+        A category then weighs what a number weighs, however many levels it has. Units that are left as they come, the
+        default, leave levels at 0 and 1.
+        """
+        return 1.0
+
     @property
     def needs_counts(self) -> bool:
         """Whether it is for cells that count something: none may be negative."""
@@ -74,6 +84,9 @@ class StandardScaling(Scaling):
     def divisors(self, moments: Moments) -> FloatArray:
         return np.sqrt(moments.variance)
 
+    def level_divisor(self, variance: float) -> float:
+        return float(np.sqrt(variance))
+
 
 @dataclass(frozen=True)
 class MinMaxScaling(Scaling):
@@ -83,6 +96,9 @@ class MinMaxScaling(Scaling):
 
     def divisors(self, moments: Moments) -> FloatArray:
         return moments.high - moments.low
+
+    def level_divisor(self, variance: float) -> float:  # noqa: ARG002 - two levels are as far apart as two ends
+        return float(np.sqrt(2.0))
 
 
 @dataclass(frozen=True)
@@ -236,16 +252,27 @@ class Reference:
         return self.rescaled(mean_distance ** (1.0 / (3.0 if self.heat_coef == "absdev" else 2.0)))
 
 
-def make_reference(moments: Moments, scaling: Scaling, heat_coef: HeatCoef, form: RowForm | None = None) -> Reference:
+def make_reference(
+    moments: Moments,
+    scaling: Scaling,
+    heat_coef: HeatCoef,
+    form: RowForm | None = None,
+    columns: Columns = None,
+) -> Reference:
     """Reference of a view from the moments of all its rows, which are in this form; None is that of `unit_rows`.
+
+    `columns` are the names of its features, where they have names: levels of a category are divided by one number.
 
     With uniform coefficients the units are final: the mean squared distance to the grand mean follows from the
     moments. With others the caller measures that mean in these units and calls `Reference.balanced` with it.
     """
     form = (UNIT_ROWS if scaling.unit_rows else PLAIN_ROWS) if form is None else form
-    constant, divisors = moments.constant, np.asarray(scaling.divisors(moments), np.float64)
+    constant, divisors = moments.constant, np.array(scaling.divisors(moments), np.float64)
     if divisors.shape != moments.mean.shape:
         raise ValueError(f"{scaling!r} gives divisors of shape {divisors.shape}, expected {moments.mean.shape}.")
+    variance = moments.variance
+    for places in level_groups(columns):
+        divisors[places] = scaling.level_divisor(float(variance[places].sum()))
     wrong = ~constant & ~((divisors >= 0) & (divisors < np.inf))
     if wrong.any():
         column = int(np.argmax(wrong))
@@ -270,6 +297,6 @@ def make_reference(moments: Moments, scaling: Scaling, heat_coef: HeatCoef, form
         span=span,
         share=moments.rows / moments.total if moments.total > 0 else 0.0,
     )
-    squares = float(np.sum(moments.variance * moments.weight / scale**2))
+    squares = float(np.sum(variance * moments.weight / scale**2))
     mean_square = squares / moments.rows if moments.rows > 0 else 0.0
     return reference.rescaled(np.sqrt(mean_square)) if mean_square > 0 else reference

@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fedhk._text import is_printable
+from fedhk.data.levels import common_columns, encode_frame, fit_columns
 
 # Sums of squares of larger numbers would leave float64.
 LARGEST_VALUE = 1e140
@@ -131,11 +132,12 @@ def check_views(
     """Check one site's views and describe them without copying what need not be copied.
 
     `X` is a list, tuple or dict of tables, or one table: a 2-D NumPy array (also memory-mapped), a pandas or polars
-    data frame or a SciPy sparse matrix. NaN is a missing cell. An array of more dimensions is a tensor view: its rows
+    data frame or a SciPy sparse matrix. NaN is a missing cell. In a data frame, text and categories become a column for
+    each level (`fedhk.data.levels`), ordered categories their rank, and dates days. An array of more dimensions is a tensor view: its rows
     are flattened, last index fastest (C order). With `missing_views`, None is a view that is absent.
 
-    `names`, `widths` and `columns` are what a model knows of its views, in order: a dict is read by these names, and
-    what differs is refused. A 2-D array has neither names nor a shape: it may be the flattened rows of a tensor.
+    `names`, `widths` and `columns` are what a model knows of its views, in order: a dict is read by these names, the
+    columns of a data frame too, and what differs is refused. A 2-D array has neither names nor a shape: it may be the flattened rows of a tensor.
 
     Errors (TypeError, ValueError) name the view, what was found, and what is allowed.
     """
@@ -151,7 +153,9 @@ def check_views(
     converted: list[Any] = [None] * len(tables)
     given: list[Columns] = [None] * len(tables)
     for i in present:
-        converted[i], given[i] = _read_table(tables[i], found[i])
+        known = None if columns is None else columns[i]
+        converted[i], given[i] = _read_table(encode_frame(tables[i], found[i], known), found[i])
+        converted[i], given[i] = fit_table(converted[i], given[i], known, f"View {found[i]!r}")
     lengths = [converted[i].shape[0] for i in present]
     if len(set(lengths)) > 1:
         listed = ", ".join(f"{found[i]!r} has {length}" for i, length in zip(present, lengths, strict=True))
@@ -172,6 +176,16 @@ def check_views(
         if converted[i].dtype != np.float32:
             dtype = np.dtype(np.float64)
     return Views(tuple(converted), tuple(found), lengths[0], dtype, tuple(missing), tuple(given))
+
+
+def fit_table(table: Any, own: Columns, known: Columns, where: str) -> tuple[Any, Columns]:
+    """A table with the columns that others know, in their order and with their levels; as it is where names differ."""
+    if own is None or known is None or own == known or is_tensor(own) or is_tensor(known):
+        return table, own
+    names, wanted = [str(name) for name in own], [str(name) for name in known]
+    if common_columns([wanted, names]) is None:
+        return table, own
+    return fit_columns(table, names, wanted, where), known
 
 
 def _named_tables(X: Any, names: Sequence[str] | None) -> tuple[list[Any], list[str]]:

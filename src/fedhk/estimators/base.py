@@ -17,6 +17,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from fedhk._names import KnowsNames, explain_names
 from fedhk._records import Record, Records
 from fedhk._typing import FloatArray, IntArray
+from fedhk.data.levels import encode_frame, is_frame
 from fedhk.data.views import Columns, Views, check_views, is_tensor, is_view_collection
 from fedhk.estimators.persistence import ModelFile, readable_params, storable_params, write_model_file
 from fedhk.model.cluster_summary import ClusterSummary
@@ -61,6 +62,8 @@ class ReadsViews(KnowsNames):
                 f"Found array with dim {X.ndim}, shape {X.shape}; {type(self).__name__} expected <= 2 for a table. "
                 "If X is one tensor view, wrap it in a list: [X]."
             )
+        if is_frame(X) and encode_frame(X, "X") is not X:  # text and categories, which scikit-learn has no check for
+            return X
         return validate_data(
             self,
             X,

@@ -11,7 +11,7 @@ from fedhk._typing import FloatArray
 from fedhk.data.moments import Moments, view_moments
 from fedhk.data.row_forms import RowForm, count_documents
 from fedhk.data.scaling import HeatCoef, Reference, Scaling, check_cells, make_reference, make_scaling
-from fedhk.data.views import Views
+from fedhk.data.views import Columns, Views
 from fedhk.model.rows import Rows
 
 # A feature that varies by less than this cannot be squared without vanishing.
@@ -59,10 +59,11 @@ def references_from_moments(
     scaling: Scaling | Sequence[Scaling],
     heat_coef: HeatCoef,
     forms: Sequence[RowForm] | None = None,
+    columns: Sequence[Columns] | None = None,
 ) -> tuple[Reference, ...]:
     """References of all views from the moments of all rows; refuses what cannot be scaled.
 
-    One scaling is for all views, several are one per view; so are the forms in which the rows were.
+    One scaling is for all views, several are one per view; so are the forms in which the rows were, and the columns.
     """
     for name, view in zip(names, moments, strict=True):
         if not view.rows > 0:
@@ -70,8 +71,9 @@ def references_from_moments(
     check_spreads(moments, names)
     scalings = [scaling] * len(moments) if isinstance(scaling, Scaling) else scaling
     given = [None] * len(moments) if forms is None else forms
-    parts = zip(moments, scalings, given, strict=True)
-    return tuple(make_reference(view, own, heat_coef, form) for view, own, form in parts)
+    named = [None] * len(moments) if columns is None else columns
+    parts = zip(moments, scalings, given, named, strict=True)
+    return tuple(make_reference(view, own, heat_coef, form, names) for view, own, form, names in parts)
 
 
 def heat_energy(rows: Rows) -> FloatArray:
@@ -119,7 +121,7 @@ def prepare(
         documents = count_documents(table, sample_weight) if own.weighs_words else np.zeros(0)
         forms.append(own.form(documents, float(views.n_rows if sample_weight is None else np.sum(sample_weight))))
     moments = site_moments(views, widths, forms=forms, sample_weight=sample_weight)
-    references = references_from_moments(moments, views.names, scalings, heat_coef, forms)
+    references = references_from_moments(moments, views.names, scalings, heat_coef, forms, views.columns)
     if heat_coef == "uniform":
         return references
     energy = heat_energy(Rows(views, references, sample_weight))

@@ -303,8 +303,10 @@ class Describe(AskViews[Description]):
                 f"All sites together have n_samples={total:g}, which should be >= n_clusters={settings.n_clusters}."
             )
         moments = tuple(map(merged.__getitem__, agreed))
-        references = references_from_moments(moments, tuple(agreed), settings.scaling, settings.heat_coef)
         schema, columns = _make_schema(settings, agreed)
+        references = references_from_moments(
+            moments, tuple(agreed), settings.scaling, settings.heat_coef, columns=columns
+        )
         return board.put(
             schema,
             References(references),

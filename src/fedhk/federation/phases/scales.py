@@ -240,7 +240,9 @@ class SumMoments(SumPhase[MomentsRequest]):
                 f"All sites together have n_samples={total[0]:g}, which should be >= n_clusters={settings.n_clusters}."
             )
         full = tuple(settings.heat_coef != "uniform" or bool(np.any(m.weight < m.rows - 0.5)) for m in moments)
-        references = references_from_moments(moments, names, settings.scaling, settings.heat_coef)
+        references = references_from_moments(
+            moments, names, settings.scaling, settings.heat_coef, columns=board.get(Population).columns
+        )
         return board.put(
             References(references),
             Space(limits_from_moments(references, moments)),
@@ -289,7 +291,13 @@ class ScaleByBounds(ServerPhase):
         for low, high in zip(split_joint(bounds.low, widths), split_joint(bounds.high, widths), strict=True):
             one, middle = np.ones_like(low), (low + high) / 2
             moments.append(Moments(1.0, 1.0, one, middle, np.square(high - low) / 12, low, high))
-        references = references_from_moments(moments, board.get(Schema).names, settings.scaling, settings.heat_coef)
+        references = references_from_moments(
+            moments,
+            board.get(Schema).names,
+            settings.scaling,
+            settings.heat_coef,
+            columns=board.get(Population).columns,
+        )
         if settings.heat_coef == "minmax":
             references = tuple(reference.rescaled(MINMAX_UNIT) for reference in references)
         return board.put(

@@ -441,7 +441,9 @@ class DescribeForms(OpenPhase):
             return board
         moments = tuple([merged.get(view, own) for view, own in enumerate(population.moments)])
         names, forms = board.get(Schema).names, self._forms(board)
-        references = references_from_moments(moments, names, scalings, self.settings.heat_coef, forms)
+        references = references_from_moments(
+            moments, names, scalings, self.settings.heat_coef, forms, board.get(Population).columns
+        )
         limits = limits_from_moments(references, moments)
         return board.put(References(references), replace(population, moments=moments), Space(limits))
 

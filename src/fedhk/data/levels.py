@@ -1,0 +1,240 @@
+"""Columns of a data frame as numbers: categories become one column of zeros and ones for each of their levels.
+
+A categorical column "sex" with the levels F and M becomes the columns "sex = F" and "sex = M". A centre then says which
+share of its rows has each level. A missing cell is missing in all of them. What belongs together is known by the names
+alone, so that whatever keeps the names of columns (messages, model files, pages) keeps the categories too.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedhk._typing import FloatArray, IntArray
+
+# Between the name of a categorical column and one of its levels.
+MARK = " = "
+
+# More levels than this are no categories that anybody can read; a column with a different text in most rows names rows.
+MOST_LEVELS = 1000
+
+DAY = np.timedelta64(1, "D")
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """A data frame as numbers: what `check_views` takes, without a copy."""
+
+    values: FloatArray
+    columns: tuple[str, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows and columns."""
+        return self.values.shape
+
+    def to_numpy(self) -> FloatArray:
+        """The array."""
+        return self.values
+
+
+def base_name(column: str) -> str:
+    """The name of the column that a level belongs to; that of any other column is its own."""
+    return column.split(MARK, 1)[0]
+
+
+def is_level(column: Any) -> bool:
+    """Whether a column says which rows have one level of a category."""
+    return isinstance(column, str) and MARK in column
+
+
+def level_groups(columns: Sequence[Any] | None) -> list[IntArray]:
+    """The places of the levels of each categorical column; none where columns have no names or are all numbers."""
+    groups: dict[str, list[int]] = {}
+    for place, column in enumerate(columns or ()):
+        if is_level(column):
+            groups.setdefault(base_name(column), []).append(place)
+    return [np.array(places) for places in groups.values()]
+
+
+def is_frame(table: Any) -> bool:
+    """Whether a table is a data frame with named columns (pandas, polars)."""
+    return hasattr(table, "columns") and hasattr(table, "dtypes") and hasattr(table, "__getitem__")
+
+
+def encode_frame(frame: Any, view: str, known: Sequence[Any] | None = None) -> Any:
+    """The data frame as numbers; one that has nothing but numbers comes back as it is.
+
+    `known` are the columns of a model, where there is one: what has levels there is categories here too. Errors (ValueError) name the view, the column, a value with its row, and what to do.
+    """
+    if not is_frame(frame) or all(isinstance(dtype, np.dtype) and dtype.kind in "fiub" for dtype in frame.dtypes):
+        return frame
+    names = list(map(str, frame.columns))
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"View {view!r}: columns {repeated[:5]} appear more than once; names must differ.")
+    categories = {base_name(column) for column in known or () if is_level(column)}
+    blocks, columns = [], []
+    for name, label in zip(names, frame.columns, strict=True):
+        values, own = _encode_column(frame[label], name, view, is_category=name in categories)
+        blocks.append(values)
+        columns += own
+    return Encoded(np.hstack(blocks), tuple(columns))
+
+
+def _encode_column(series: Any, name: str, view: str, *, is_category: bool) -> tuple[FloatArray, list[str]]:
+    """One column as an array of shape (n, 1), or (n, levels), and the names of these columns."""
+    dtype, text = series.dtype, str(series.dtype).lower()
+    if text.startswith(("date", "time", "duration")):
+        return _days(np.asarray(series.to_numpy()))[:, None], [name]
+    values = _cells(series)
+    categories = getattr(dtype, "categories", None)  # pandas' categorical and polars' enum
+    if categories is not None:
+        levels = [str(level) for level in categories]
+        codes = {level: code for code, level in enumerate(levels)}
+        places = [None if value is None else codes[str(value)] for value in values]
+        if getattr(dtype, "ordered", False):
+            # the order is in the name, so that sites with other levels are told apart
+            ranks = np.array([[np.nan if place is None else place] for place in places], np.float64)
+            return ranks, [f"{name} ({' < '.join(levels)})"]
+        return _indicators(places, len(levels)), [f"{name}{MARK}{level}" for level in levels]
+    if is_category or any(isinstance(value, str) for value in values):
+        return _encode_text(values, name, view, is_category=is_category)
+    try:
+        numbers = np.array([math.nan if value is None else float(value) for value in values], np.float64)
+    except (TypeError, ValueError):
+        if all(value is None or isinstance(value, datetime.date) for value in values):
+            return _days(np.array(values, "datetime64[D]"))[:, None], [name]
+        row = next(row for row, value in enumerate(values) if value is not None and not _is_number(value))
+        raise ValueError(
+            f"View {view!r}, column {name!r} holds {type(values[row]).__name__}, {str(values[row])[:60]!r} in row "
+            f"{row}; a column holds numbers, truth values, text, categories or dates. Leave the column out, or make it "
+            "one of these."
+        ) from None
+    return numbers[:, None], [name]
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _cells(series: Any) -> list[Any]:
+    """The cells of a column, None where one is missing."""
+    values = series.to_list() if hasattr(series, "to_list") else list(series)
+    # pandas' own missing value compares with nothing, and NaN not even with itself
+    return [None if value is None or type(value).__name__ == "NAType" or value != value else value for value in values]  # noqa: PLR0124
+
+
+def _days(values: Any) -> FloatArray:
+    """Dates as days since 1970, and durations as days; NaN where one is missing."""
+    if values.dtype.kind == "M":
+        values = values - np.datetime64(0, "D")
+    if values.dtype.kind != "m":  # dates as Python objects
+        values = np.array(values, "datetime64[us]") - np.datetime64(0, "D")
+    return np.asarray(values / DAY, np.float64)
+
+
+def _encode_text(values: list[Any], name: str, view: str, *, is_category: bool) -> tuple[FloatArray, list[str]]:
+    """Text as categories, or as numbers where every cell is one."""
+    texts = [None if value is None else str(value).strip() for value in values]
+    texts = [text or None for text in texts]
+    known = [text for text in texts if text is not None]
+    levels = sorted(set(known))
+    if not is_category:
+        if all(map(_is_number, levels)):
+            return np.array([[np.nan if text is None else float(text)] for text in texts], np.float64), [name]
+        check_levels(levels, len(known), name, f"View {view!r}")
+    codes = {level: code for code, level in enumerate(levels)}
+    places = [None if text is None else codes[text] for text in texts]
+    return _indicators(places, len(levels)), [f"{name}{MARK}{level}" for level in levels]
+
+
+def check_levels(levels: Sequence[str], cells: int, name: str, where: str) -> None:
+    """Refuse text that is no category: dates, and text of which most rows have their own."""
+    if all(_is_date(level) for level in levels):
+        raise ValueError(
+            f"{where}, column {name!r} holds dates as text, such as {levels[0]!r}. Make them dates (pandas.to_datetime), "
+            "which count as days, or leave the column out."
+        )
+    if len(levels) > MOST_LEVELS or (len(levels) > 10 and 2 * len(levels) > cells):
+        raise ValueError(
+            f"{where}, column {name!r} holds text with {len(levels)} different values in {cells} cells, such as "
+            f"{levels[0][:40]!r}: that names rows rather than groups of them. Leave the column out, put it into the "
+            f"index, or bring it to at most {MOST_LEVELS} levels that several rows share."
+        )
+
+
+def _is_date(text: str) -> bool:
+    """Whether a text is a date in one of the ways that people write dates."""
+    parts = text.replace("/", "-").replace(".", "-").split("T")[0].split(" ")[0].split("-")
+    return len(parts) == 3 and all(part.isdigit() for part in parts) and max(map(len, parts)) in (2, 4)
+
+
+def _indicators(places: Sequence[int | None], n_levels: int) -> FloatArray:
+    """Zeros and ones of shape (n, levels); a missing cell is NaN in all of them."""
+    known = np.array([place is not None for place in places])
+    values = np.zeros((len(places), n_levels))
+    values[known, [place for place in places if place is not None]] = 1.0
+    values[~known] = np.nan
+    return values
+
+
+# ------------------------------------------------------------------------------------------ one set of columns for all
+
+
+def common_columns(sites: Iterable[Sequence[str]]) -> tuple[str, ...] | None:
+    """The columns of all sites in the order of the first: levels are the union; None where other names differ.
+
+    A column without any value at a site has no levels there, and is one column of missing cells.
+    """
+    kinds: dict[str, set[str]] = {}
+    first: list[str] = []
+    expected: set[str] | None = None
+    for columns in sites:
+        names = list(dict.fromkeys(map(base_name, columns)))
+        if expected is None:
+            first, expected = names, set(names)
+        if set(names) != expected:
+            return None
+        for column in columns:
+            kinds.setdefault(base_name(column), set()).update([column] if is_level(column) else [])
+    return tuple(column for name in first for column in (sorted(kinds[name]) or [name]))
+
+
+def fit_columns(table: Any, columns: Sequence[str], wanted: Sequence[str], where: str) -> Any:
+    """A table with these columns as one with the columns that are wanted: in their order, with all their levels.
+
+    `where` begins the ValueError for a level that is not wanted, and for a column that is a number on one side only.
+    """
+    place = {column: i for i, column in enumerate(columns)}
+    own = level_groups(columns)
+    observed = {base_name(columns[group[0]]): ~np.isnan(table[:, group[0]]) for group in own}
+    out = np.full((table.shape[0], len(wanted)), np.nan, table.dtype)
+    for i, column in enumerate(wanted):
+        name = base_name(column)
+        if column in place:
+            out[:, i] = table[:, place[column]]
+        elif is_level(column) and name in observed:
+            out[observed[name], i] = 0.0
+        elif not (name in place and np.isnan(table[:, place[name]]).all()):
+            kinds = ("categories", "numbers") if is_level(column) else ("numbers", "categories")
+            raise ValueError(f"{where}, column {name!r} holds {kinds[1]} here and {kinds[0]} elsewhere: make it one kind.")
+    known = set(wanted)
+    for column in columns:
+        if is_level(column) and column not in known and np.nansum(table[:, place[column]]) > 0:
+            row = int(np.nanargmax(table[:, place[column]]))
+            level = column.split(MARK, 1)[1]
+            levels = [other.split(MARK, 1)[1] for other in wanted if base_name(other) == base_name(column)]
+            raise ValueError(
+                f"{where}, column {base_name(column)!r} has the unknown level {level!r} in row {row}; known are "
+                f"{levels[:8]}{' and more' if len(levels) > 8 else ''}."
+            )
+    return out

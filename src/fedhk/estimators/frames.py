@@ -1,0 +1,52 @@
+"""What a fitted model found, as pandas data frames."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from fedhk.data.levels import MARK, is_level
+from fedhk.data.views import Columns, is_tensor
+from fedhk.errors import MissingPackageError
+
+
+def pandas() -> Any:
+    """The package, or one sentence that says how to install it."""
+    try:
+        return import_module("pandas")
+    except ImportError as error:
+        raise MissingPackageError("data frames need the package 'pandas': pip install 'fedhk[frames]'") from error
+
+
+def make_labels_frame(labels: Mapping[str, Any], memberships: Mapping[str, Any], rows: Mapping[str, Any]) -> Any:
+    """One line for each row of each site: site, row (its index where it has one), cluster, certainty."""
+    pd = pandas()
+    parts = []
+    for site, clusters in labels.items():
+        index = rows.get(site)
+        known = range(len(clusters)) if index is None else index
+        certainty = np.asarray(memberships[site]).max(axis=1) if len(clusters) else np.zeros(0)
+        parts.append(
+            pd.DataFrame({"site": site, "row": list(known), "cluster": np.asarray(clusters), "certainty": certainty})
+        )
+    return pd.concat(parts, ignore_index=True)
+
+
+def make_centers_frame(centers: Any, views: list[str], columns: tuple[Columns, ...]) -> Any:
+    """One line for each cluster and column: cluster, view, column, level, center.
+
+    Centres are in input units. A level's centre is the share of the cluster's rows that have it; other columns have no
+    level.
+    """
+    lines = []
+    for view, values, names in zip(views, centers, columns, strict=True):
+        table = np.asarray(values).reshape(len(values), -1)
+        named = [None] * table.shape[1] if names is None or is_tensor(names) else list(names)
+        for place, name in enumerate(named):
+            column, level = str(name).split(MARK, 1) if is_level(name) else (place if name is None else name, None)
+            for cluster, center in enumerate(table[:, place].tolist()):
+                lines.append({"cluster": cluster, "view": view, "column": column, "level": level, "center": center})
+    return pandas().DataFrame(lines).sort_values("cluster", kind="stable", ignore_index=True)
