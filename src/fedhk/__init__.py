@@ -9,6 +9,7 @@ from fedhk._version import __version__
 
 if TYPE_CHECKING:
     from fedhk import datasets, metrics, plot, privacy, protocols, testing
+    from fedhk.data.frames import from_frame
     from fedhk.embedding.diffusion import Diffusion
     from fedhk.estimators.diffusion import FedHKDiffusion
     from fedhk.estimators.efkmvc import EFKMVC
@@ -36,6 +37,7 @@ __all__ = [
     "__version__",
     "datasets",
     "evaluate",
+    "from_frame",
     "from_paper",
     "load",
     "metrics",
@@ -58,6 +60,7 @@ _HOMES = {
     "Participation": "fedhk.federation.participation",
     "Personalization": "fedhk.personal.options",
     "evaluate": "fedhk.evaluation",
+    "from_frame": "fedhk.data.frames",
     "from_paper": "fedhk.estimators.from_paper",
     "load": "fedhk.estimators.loading",
 }

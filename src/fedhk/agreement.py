@@ -365,9 +365,7 @@ def choose_scalings(
     options = [find_options(view, counts) for view, counts in zip(moments, documents, strict=True)]
     if n_clusters < 2 or all(len(own) == 1 for own in options):
         return [SCALINGS[OPTIONS[0]]] * len(widths), keep_standard(len(widths))
-    references = references_from_moments(
-        moments, views.names, SCALINGS[OPTIONS[0]], "uniform", columns=views.columns
-    )
+    references = references_from_moments(moments, views.names, SCALINGS[OPTIONS[0]], "uniform", columns=views.columns)
     sample, weight = _distinct_sample(views, n_clusters, sample_weight)
     witnesses, labels = [], []
     for witness in list_witnesses(options):

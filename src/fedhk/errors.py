@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-__all__ = ["CheckpointError", "DataError", "FedHKError", "MessageError", "ModelFileError", "QuorumError", "Rule"]
+__all__ = [
+    "CheckpointError",
+    "DataError",
+    "FedHKError",
+    "MessageError",
+    "MissingPackageError",
+    "ModelFileError",
+    "QuorumError",
+    "Rule",
+]
 
 
 class FedHKError(Exception):
@@ -38,6 +47,10 @@ class MessageError(FedHKError, ValueError):
 
 class DataError(FedHKError, ValueError):
     """Files that do not make a federation: the text names the site, the file and what is allowed."""
+
+
+class MissingPackageError(FedHKError, ImportError):
+    """A package of an extra is not installed."""
 
 
 class CheckpointError(FedHKError, ValueError):

@@ -99,7 +99,7 @@ class TestWhatComesIn:
             assert_allclose(model.memberships_[site], expected.memberships_[site], atol=1e-8)
             assert_array_equal(model.client_models_[site].predict(kinds[site]), expected.labels_[site])
 
-    def test_columns_of_data_frames_are_kept_and_compared(self, data):
+    def test_columns_of_data_frames_are_found_by_name_and_compared(self, data):
         frames = {
             site: [pd.DataFrame(views[0], columns=list("abc")), pd.DataFrame(views[1], columns=list("vwxyz"))]
             for site, views in data.sites.items()
@@ -107,10 +107,14 @@ class TestWhatComesIn:
         model = EFKMVC(3, max_rounds=2, **QUICK).fit(frames)
         first = next(iter(frames))
         turned = [frames[first][0][list("acb")], frames[first][1]]
-        with pytest.raises(ValueError, match="columns of the model in another order"):
-            model.predict(turned)
-        with pytest.raises(DataError, match=r"Site 'site-\d+': view 'view_0' has the columns of site .* another order"):
-            EFKMVC(3).fit(frames | {first: turned})
+        assert_array_equal(model.predict(turned), model.predict(frames[first]))
+        again = EFKMVC(3, max_rounds=2, **QUICK).fit(frames | {first: turned})
+        assert again.objective_ == pytest.approx(model.objective_, rel=1e-9)
+        renamed = [frames[first][0].rename(columns={"a": "d"}), frames[first][1]]
+        with pytest.raises(ValueError, match="has other columns than the model: missing"):
+            model.predict(renamed)
+        with pytest.raises(DataError, match=r"Site 'site-\d+': view 'view_0' has other columns than site"):
+            EFKMVC(3).fit(frames | {first: renamed})
 
     def test_single_precision_stays_single(self, data):
         single = {site: [view.astype(np.float32) for view in views] for site, views in data.sites.items()}

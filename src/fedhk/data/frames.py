@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from fedhk.data.levels import is_frame
-from fedhk.errors import DataError
+from fedhk.errors import DataError, MissingPackageError
 
 __all__ = ["from_frame"]
 
 # What the only view is called where no views are given.
 ONLY_VIEW = "table"
+
+
+def pandas() -> Any:
+    """The package, or one sentence that says how to install it."""
+    try:
+        return import_module("pandas")
+    except ImportError as error:
+        raise MissingPackageError("data frames need the package 'pandas': pip install 'fedhk[frames]'") from error
 
 
 def from_frame(
@@ -48,20 +57,22 @@ def from_frame(
     --------
     >>> import pandas as pd
     >>> from fedhk import EFKMVC, from_frame
-    >>> frame = pd.DataFrame(
-    ...     {"hospital": ["rome", "rome", "oslo", "oslo"], "age": [30, 71, 33, 68], "sex": ["F", "M", "F", "M"]}
-    ... )
+    >>> frame = pd.DataFrame({"hospital": ["rome", "oslo"] * 4, "age": [30, 33, 34, 31, 71, 68, 69, 73]})
+    >>> frame["sex"] = ["F"] * 4 + ["M"] * 4
     >>> sites = from_frame(frame, site="hospital", views={"record": ["age", "sex"]})
-    >>> model = EFKMVC(n_clusters=2, random_state=0).fit(sites)
-    >>> model.labels_frame()["cluster"].nunique()
-    2
+    >>> EFKMVC(n_clusters=2, random_state=0).fit(sites).labels_frame().groupby("cluster").size().tolist()
+    [4, 4]
     """
-    if hasattr(frame, "to_pandas"):  # polars and pyarrow
+    if hasattr(frame, "partition_by"):  # polars; its own way to pandas needs pyarrow
+        frame = pandas().DataFrame({name: frame[name].to_list() for name in frame.columns})
+    elif hasattr(frame, "to_pandas"):  # pyarrow
         frame = frame.to_pandas()
     if not (is_frame(frame) and hasattr(frame, "groupby")):
         raise DataError(f"frame must be a pandas, polars or pyarrow table, got {type(frame).__name__}.")
     if getattr(frame.columns, "nlevels", 1) > 1:
-        raise DataError("frame has columns with several levels of names; give each one name: frame.columns.map('_'.join).")
+        raise DataError(
+            "frame has columns with several levels of names; give each one name: frame.columns.map('_'.join)."
+        )
     names = list(map(str, frame.columns))
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise DataError(f"frame has several columns called {repeated[:5]}; names must differ.")
@@ -71,8 +82,8 @@ def from_frame(
     unknown = frame[site].isna()
     if unknown.any():
         raise DataError(
-            f"site={site!r} is missing in {int(unknown.sum())} rows, the first is row {frame.index[unknown.argmax()]!r}: "
-            "every row needs a site."
+            f"site={site!r} is missing in {int(unknown.sum())} rows, the first is row "
+            f"{frame.index[unknown.argmax()]!r}: every row needs a site."
         )
     frame = _declare(frame, categories, {column for columns in chosen.values() for column in columns})
     return {
@@ -108,8 +119,8 @@ def _declare(frame: Any, categories: Any, used: set[str]) -> Any:
             if wrong.any():
                 row = int(np.argmax(wrong.to_numpy()))
                 raise DataError(
-                    f"categories: column {column!r} has {values.iloc[row]!r} in row {frame.index[row]!r}, which is none "
-                    f"of its levels {list(levels)[:8]}."
+                    f"categories: column {column!r} has {values.iloc[row]!r} in row {frame.index[row]!r}, which is "
+                    f"none of its levels {list(levels)[:8]}."
                 )
         found = values.astype("category")
         frame = frame.assign(**{column: found if levels is None else found.cat.set_categories(list(levels))})

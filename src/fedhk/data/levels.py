@@ -32,6 +32,7 @@ class Encoded:
 
     values: FloatArray
     columns: tuple[str, ...]
+    inferred: tuple[str, ...] = ()  # names of categorical columns whose levels were read off the rows
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -67,23 +68,33 @@ def is_frame(table: Any) -> bool:
     return hasattr(table, "columns") and hasattr(table, "dtypes") and hasattr(table, "__getitem__")
 
 
+def needs_encoding(table: Any) -> bool:
+    """Whether a table is a data frame with columns that are not plain numbers."""
+    return is_frame(table) and not all(isinstance(dtype, np.dtype) and dtype.kind in "fiub" for dtype in table.dtypes)
+
+
 def encode_frame(frame: Any, view: str, known: Sequence[Any] | None = None) -> Any:
     """The data frame as numbers; one that has nothing but numbers comes back as it is.
 
-    `known` are the columns of a model, where there is one: what has levels there is categories here too. Errors (ValueError) name the view, the column, a value with its row, and what to do.
+    `known` are the columns of a model, where there is one: what has levels there is categories here too.
+
+    Errors (ValueError) name the view, the column, a value with its row, and what to do.
     """
-    if not is_frame(frame) or all(isinstance(dtype, np.dtype) and dtype.kind in "fiub" for dtype in frame.dtypes):
+    if not needs_encoding(frame):
         return frame
     names = list(map(str, frame.columns))
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"View {view!r}: columns {repeated[:5]} appear more than once; names must differ.")
     categories = {base_name(column) for column in known or () if is_level(column)}
-    blocks, columns = [], []
+    blocks, columns, inferred = [], [], []
     for name, label in zip(names, frame.columns, strict=True):
-        values, own = _encode_column(frame[label], name, view, is_category=name in categories)
+        series = frame[label]
+        values, own = _encode_column(series, name, view, is_category=name in categories)
         blocks.append(values)
         columns += own
-    return Encoded(np.hstack(blocks), tuple(columns))
+        if is_level(own[0]) and not hasattr(getattr(series.dtype, "categories", None), "__len__"):
+            inferred.append(name)
+    return Encoded(np.hstack(blocks), tuple(columns), tuple(inferred))
 
 
 def _encode_column(series: Any, name: str, view: str, *, is_category: bool) -> tuple[FloatArray, list[str]]:
@@ -92,8 +103,8 @@ def _encode_column(series: Any, name: str, view: str, *, is_category: bool) -> t
     if text.startswith(("date", "time", "duration")):
         return _days(np.asarray(series.to_numpy()))[:, None], [name]
     values = _cells(series)
-    categories = getattr(dtype, "categories", None)  # pandas' categorical and polars' enum
-    if categories is not None:
+    categories: Any = getattr(dtype, "categories", None)  # pandas' categorical and polars' enum
+    if hasattr(categories, "__len__"):
         levels = [str(level) for level in categories]
         codes = {level: code for code, level in enumerate(levels)}
         places = [None if value is None else codes[str(value)] for value in values]
@@ -161,8 +172,8 @@ def check_levels(levels: Sequence[str], cells: int, name: str, where: str) -> No
     """Refuse text that is no category: dates, and text of which most rows have their own."""
     if all(_is_date(level) for level in levels):
         raise ValueError(
-            f"{where}, column {name!r} holds dates as text, such as {levels[0]!r}. Make them dates (pandas.to_datetime), "
-            "which count as days, or leave the column out."
+            f"{where}, column {name!r} holds dates as text, such as {levels[0]!r}. Make them dates, which count as "
+            "days (pandas.to_datetime), or leave the column out."
         )
     if len(levels) > MOST_LEVELS or (len(levels) > 10 and 2 * len(levels) > cells):
         raise ValueError(
@@ -217,7 +228,8 @@ def fit_columns(table: Any, columns: Sequence[str], wanted: Sequence[str], where
     place = {column: i for i, column in enumerate(columns)}
     own = level_groups(columns)
     observed = {base_name(columns[group[0]]): ~np.isnan(table[:, group[0]]) for group in own}
-    out = np.full((table.shape[0], len(wanted)), np.nan, table.dtype)
+    dtype = table.dtype if table.dtype.kind == "f" else np.float64
+    out = np.full((table.shape[0], len(wanted)), np.nan, dtype)
     for i, column in enumerate(wanted):
         name = base_name(column)
         if column in place:
@@ -226,7 +238,9 @@ def fit_columns(table: Any, columns: Sequence[str], wanted: Sequence[str], where
             out[observed[name], i] = 0.0
         elif not (name in place and np.isnan(table[:, place[name]]).all()):
             kinds = ("categories", "numbers") if is_level(column) else ("numbers", "categories")
-            raise ValueError(f"{where}, column {name!r} holds {kinds[1]} here and {kinds[0]} elsewhere: make it one kind.")
+            raise ValueError(
+                f"{where}, column {name!r} holds {kinds[1]} here and {kinds[0]} elsewhere: make it one kind."
+            )
     known = set(wanted)
     for column in columns:
         if is_level(column) and column not in known and np.nansum(table[:, place[column]]) > 0:

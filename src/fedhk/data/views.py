@@ -35,6 +35,8 @@ class Views:
     dtype: np.dtype[Any]  # float32 if every table is, else float64: the precision in which rows are worked on
     missing: tuple[bool, ...]  # whether a table has missing cells (NaN)
     columns: tuple[Columns, ...]
+    inferred: tuple[str, ...] = ()  # "view/column" of categories whose levels were read off these rows
+    index: Any = None  # names of the rows, of a data frame that has some; None where rows are only counted
 
     @property
     def widths(self) -> tuple[int | None, ...]:
@@ -132,12 +134,14 @@ def check_views(
     """Check one site's views and describe them without copying what need not be copied.
 
     `X` is a list, tuple or dict of tables, or one table: a 2-D NumPy array (also memory-mapped), a pandas or polars
-    data frame or a SciPy sparse matrix. NaN is a missing cell. In a data frame, text and categories become a column for
-    each level (`fedhk.data.levels`), ordered categories their rank, and dates days. An array of more dimensions is a tensor view: its rows
-    are flattened, last index fastest (C order). With `missing_views`, None is a view that is absent.
+    data frame or a SciPy sparse matrix. NaN is a missing cell. In a data frame, text and categories become a column
+    for each level (`fedhk.data.levels`), ordered categories their rank, and dates days. An array of more dimensions is
+    a tensor view: its rows are flattened, last index fastest (C order). With `missing_views`, None is a view that is
+    absent.
 
     `names`, `widths` and `columns` are what a model knows of its views, in order: a dict is read by these names, the
-    columns of a data frame too, and what differs is refused. A 2-D array has neither names nor a shape: it may be the flattened rows of a tensor.
+    columns of a data frame too, and what differs is refused. A 2-D array has neither names nor a shape: it may be the
+    flattened rows of a tensor.
 
     Errors (TypeError, ValueError) name the view, what was found, and what is allowed.
     """
@@ -152,15 +156,18 @@ def check_views(
         raise ValueError("X has no views: at least one view with at least one row is needed.")
     converted: list[Any] = [None] * len(tables)
     given: list[Columns] = [None] * len(tables)
+    inferred: list[str] = []
     for i in present:
         known = None if columns is None else columns[i]
-        converted[i], given[i] = _read_table(encode_frame(tables[i], found[i], known), found[i])
+        encoded = encode_frame(tables[i], found[i], known)
+        inferred += [f"{found[i]}/{column}" for column in getattr(encoded, "inferred", ())]
+        converted[i], given[i] = _read_table(encoded, found[i])
         converted[i], given[i] = fit_table(converted[i], given[i], known, f"View {found[i]!r}")
     lengths = [converted[i].shape[0] for i in present]
     if len(set(lengths)) > 1:
         listed = ", ".join(f"{found[i]!r} has {length}" for i, length in zip(present, lengths, strict=True))
         raise ValueError(f"Views must have the same rows in the same order, but {listed} rows.")
-    _check_row_names(tables, found)
+    index = _row_names(tables, found)
     if lengths[0] < min_rows:
         raise ValueError(f"Found array with {lengths[0]} sample(s) while a minimum of {min_rows} is required.")
     missing = [False] * len(tables)
@@ -175,7 +182,9 @@ def check_views(
         missing[i] = _has_missing(converted[i], found[i])
         if converted[i].dtype != np.float32:
             dtype = np.dtype(np.float64)
-    return Views(tuple(converted), tuple(found), lengths[0], dtype, tuple(missing), tuple(given))
+    return Views(
+        tuple(converted), tuple(found), lengths[0], dtype, tuple(missing), tuple(given), tuple(inferred), index
+    )
 
 
 def fit_table(table: Any, own: Columns, known: Columns, where: str) -> tuple[Any, Columns]:
@@ -249,8 +258,8 @@ def _as_numbers(table: Any, name: str) -> Any:
     return table
 
 
-def _check_row_names(tables: Sequence[Any], names: Sequence[str]) -> None:
-    """Refuse data frames whose rows have names of their own in different orders: they would be paired by order."""
+def _row_names(tables: Sequence[Any], names: Sequence[str]) -> Any:
+    """The index of data frames; refuses those whose rows have other names or orders: they would be paired by order."""
     known = []
     for table, name in zip(tables, names, strict=True):
         index: Any = getattr(table, "index", None)  # of a pandas data frame; one that only counts says nothing
@@ -265,6 +274,7 @@ def _check_row_names(tables: Sequence[Any], names: Sequence[str]) -> None:
                 f"{expected[row]!r} and that of {name!r} is {index[row]!r}. Put them in one order, such as by "
                 f"{name}.reindex({first}.index), or drop the index if it means nothing."
             )
+    return known[0][1] if known else None
 
 
 def _has_missing(table: Any, name: str) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -17,8 +18,10 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from fedhk._names import KnowsNames, explain_names
 from fedhk._records import Record, Records
 from fedhk._typing import FloatArray, IntArray
-from fedhk.data.levels import encode_frame, is_frame
+from fedhk.data.frames import pandas
+from fedhk.data.levels import needs_encoding
 from fedhk.data.views import Columns, Views, check_views, is_tensor, is_view_collection
+from fedhk.estimators.frames import make_centers_frame, make_labels_frame
 from fedhk.estimators.persistence import ModelFile, readable_params, storable_params, write_model_file
 from fedhk.model.cluster_summary import ClusterSummary
 from fedhk.model.descent import Progress
@@ -62,7 +65,7 @@ class ReadsViews(KnowsNames):
                 f"Found array with dim {X.ndim}, shape {X.shape}; {type(self).__name__} expected <= 2 for a table. "
                 "If X is one tensor view, wrap it in a list: [X]."
             )
-        if is_frame(X) and encode_frame(X, "X") is not X:  # text and categories, which scikit-learn has no check for
+        if needs_encoding(X):  # text and categories, which scikit-learn has no check for
             return X
         return validate_data(
             self,
@@ -110,6 +113,9 @@ class HeatKernelModel(ReadsViews, ClusterMixin, BaseEstimator):  # type: ignore[
 
     _model: FittedModel
     _dtype: np.dtype[Any]
+
+    # Names of the fitted rows by site, where their data frames have some; of the only site, by "".
+    _row_names: Mapping[str, Any] = MappingProxyType({})
 
     # What own models of later sites are made with.
     _summaries: tuple[ClusterSummary, ...] = ()
@@ -205,6 +211,31 @@ class HeatKernelModel(ReadsViews, ClusterMixin, BaseEstimator):  # type: ignore[
             return 0.0
         with own_threads() as workers, Passes(rows, self.n_clusters_, workers) as scan:
             return float(scan.silhouette(self._model.parameters))
+
+    def labels_frame(self) -> Any:
+        """Clusters of the fitted rows as a pandas data frame: site, row, cluster, certainty.
+
+        A row is named by the index of its data frame, where that has names, else by its number at its site. After a fit
+        of one site there is no column for the site. Certainty is the largest membership.
+        """
+        check_is_fitted(self, "labels_")
+        labels, memberships = self.labels_, self.memberships_
+        if isinstance(labels, Mapping):
+            return make_labels_frame(labels, memberships, self._row_names)
+        return make_labels_frame({"": labels}, {"": memberships}, self._row_names).drop(columns="site")
+
+    def centers_frame(self) -> Any:
+        """Centres as a pandas data frame in input units: cluster, view, column, level, center.
+
+        A line is one column of one cluster. The centre of a level is the share of the cluster's rows that have it.
+        """
+        check_is_fitted(self)
+        return make_centers_frame(self._model.centers(), self.view_names_, self._model.columns)
+
+    def history_frame(self) -> Any:
+        """`history_` as a pandas data frame, a line per round or iteration."""
+        check_is_fitted(self)
+        return pandas().DataFrame(list(self.history_))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to one safetensors file, which `fedhk.load` reads.

@@ -285,6 +285,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
             here = engine if isinstance(engine, InProcessEngine) else InProcessEngine({})
             self.releases_ = list_releases(here.guards, run.board)
             self._keep_outcomes(run.board, here.states)
+            self._row_names = {site: views.index for site, views in clients.items()}
         unit_rows = choices.settings.scaling.unit_rows
         self.deviations_ = keep_deviations(run.board, clients, terms, unit_rows=unit_rows)
         warn_of_doubts(self, list(self.labels_.values()), list(self.memberships_.values()))

@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 
+from fedhk.data.frames import pandas
 from fedhk.data.levels import MARK, is_level
 from fedhk.data.views import Columns, is_tensor
-from fedhk.errors import MissingPackageError
-
-
-def pandas() -> Any:
-    """The package, or one sentence that says how to install it."""
-    try:
-        return import_module("pandas")
-    except ImportError as error:
-        raise MissingPackageError("data frames need the package 'pandas': pip install 'fedhk[frames]'") from error
 
 
 def make_labels_frame(labels: Mapping[str, Any], memberships: Mapping[str, Any], rows: Mapping[str, Any]) -> Any:

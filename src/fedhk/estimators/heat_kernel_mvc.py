@@ -190,7 +190,7 @@ class HeatKernelMVC(
             progress, history, _ = max(results, key=lambda result: result[2])
             with Passes(rows, progress.parameters.n_clusters, workers) as scan:
                 self.memberships_, self.labels_, self.objective_ = scan.assign(progress.parameters)
-        self._dtype = views.dtype
+        self._dtype, self._row_names = views.dtype, {"": views.index}
         model = FittedModel(progress.parameters, rows.references, views.names, views.columns)
         self._keep_progress(model, progress, history)
         self.selection_ = [

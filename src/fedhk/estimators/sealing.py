@@ -47,6 +47,7 @@ def make_sealed_terms(
     if terms.is_open:
         return terms
     _check_together(terms, settings, aggregator)
+    _check_levels(terms, clients)
     if model.participation is not None and model.participation.fraction < 1:
         raise ValueError(
             f"fraction={model.participation.fraction} with {terms.reason}: all sites are asked in every round; use "
@@ -90,6 +91,17 @@ def _check_together(terms: SealedTerms, settings: Settings, aggregator: Aggregat
             "scaling='minmax' has no effect with privacy: before any noise, bounds are all that is known of features, "
             "and 'standard' divides by them. Use scaling='standard', 'l2' or 'none'."
         )
+
+
+def _check_levels(terms: SealedTerms, clients: Mapping[str, Views]) -> None:
+    """Refuse categories whose levels were read off rows: one that a single row has would give the row away."""
+    for site, views in clients.items():
+        if views.inferred:
+            raise ValueError(
+                f"{terms.reason} with categories whose levels were read off rows: site {site!r}, "
+                f"{views.inferred[0]!r}. A level may give a row away. Name the levels: fedhk.from_frame(..., "
+                "categories={column: levels}), or pandas.CategoricalDtype(levels)."
+            )
 
 
 def _check_masks(

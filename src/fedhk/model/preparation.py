@@ -59,6 +59,7 @@ def references_from_moments(
     scaling: Scaling | Sequence[Scaling],
     heat_coef: HeatCoef,
     forms: Sequence[RowForm] | None = None,
+    *,
     columns: Sequence[Columns] | None = None,
 ) -> tuple[Reference, ...]:
     """References of all views from the moments of all rows; refuses what cannot be scaled.
@@ -121,7 +122,7 @@ def prepare(
         documents = count_documents(table, sample_weight) if own.weighs_words else np.zeros(0)
         forms.append(own.form(documents, float(views.n_rows if sample_weight is None else np.sum(sample_weight))))
     moments = site_moments(views, widths, forms=forms, sample_weight=sample_weight)
-    references = references_from_moments(moments, views.names, scalings, heat_coef, forms, views.columns)
+    references = references_from_moments(moments, views.names, scalings, heat_coef, forms, columns=views.columns)
     if heat_coef == "uniform":
         return references
     energy = heat_energy(Rows(views, references, sample_weight))

@@ -6,13 +6,9 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from fedhk.errors import FedHKError
+from fedhk.errors import MissingPackageError
 
-__all__ = ["MissingPackageError", "primitives", "require_cryptography"]
-
-
-class MissingPackageError(FedHKError, ImportError):
-    """A package of an extra is not installed."""
+__all__ = ["primitives", "require_cryptography"]
 
 
 MISSING = "secure sums and site identities need the package 'cryptography': pip install 'fedhk[privacy]'"

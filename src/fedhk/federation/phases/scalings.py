@@ -442,7 +442,7 @@ class DescribeForms(OpenPhase):
         moments = tuple([merged.get(view, own) for view, own in enumerate(population.moments)])
         names, forms = board.get(Schema).names, self._forms(board)
         references = references_from_moments(
-            moments, names, scalings, self.settings.heat_coef, forms, board.get(Population).columns
+            moments, names, scalings, self.settings.heat_coef, forms, columns=board.get(Population).columns
         )
         limits = limits_from_moments(references, moments)
         return board.put(References(references), replace(population, moments=moments), Space(limits))

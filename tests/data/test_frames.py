@@ -1,0 +1,80 @@
+"""Sites from one data frame: views, categories, and refusals that name the column."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+from fedhk import from_frame
+from fedhk.errors import DataError
+
+FRAME = pd.DataFrame(
+    {"hospital": ["rome", "oslo", "rome"], "age": [30, 40, 50], "code": [1, 2, 1], "ecg": [0.1, 0.2, 0.3]},
+    index=["p7", "p8", "p9"],
+)
+
+
+def test_rows_go_to_their_sites_and_keep_their_index():
+    sites = from_frame(FRAME, site="hospital", views={"record": ["age"], "heart": ["ecg"]})
+    assert list(sites) == ["oslo", "rome"]
+    assert list(sites["rome"]["record"].index) == ["p7", "p9"]
+    assert sites["rome"]["heart"]["ecg"].tolist() == [0.1, 0.3]
+
+
+def test_without_views_all_other_columns_are_one():
+    sites = from_frame(FRAME, site="hospital")
+    assert {tuple(views) for views in sites.values()} == {("table",)}
+    assert list(sites["oslo"]["table"].columns) == ["age", "code", "ecg"]
+
+
+def test_polars_gives_the_same():
+    other = from_frame(pl.DataFrame({name: FRAME[name].to_list() for name in FRAME}), site="hospital")
+    np.testing.assert_array_equal(from_frame(FRAME, site="hospital")["rome"]["table"], other["rome"]["table"])
+
+
+def test_pyarrow_gives_the_same():
+    pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    other = from_frame(pyarrow.Table.from_pandas(FRAME), site="hospital")
+    np.testing.assert_array_equal(from_frame(FRAME, site="hospital")["rome"]["table"], other["rome"]["table"])
+
+
+@pytest.mark.parametrize("categories", [["code"], {"code": None}, {"code": [1, 2]}])
+def test_codes_are_categories_where_they_are_said_to_be(categories):
+    sites = from_frame(FRAME, site="hospital", categories=categories)
+    assert list(sites["rome"]["table"]["code"].cat.categories) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"site": "clinic"}, "site='clinic' is no column of the frame; its columns are"),
+        (
+            {"site": "hospital", "views": {"a": ["age", "height"]}},
+            r"view 'a' has columns that the frame lacks: \['height'\]",
+        ),
+        ({"site": "hospital", "views": {"a": "age"}}, "view 'a' has 'age'; it must be a list"),
+        ({"site": "hospital", "views": {"a": ["hospital"]}}, "'hospital', which says whose a row is"),
+        ({"site": "hospital", "views": {}}, "views={} must be a mapping"),
+        ({"site": "hospital", "categories": ["nothing"]}, "categories: 'nothing' is no column of a view"),
+        (
+            {"site": "hospital", "categories": {"code": [1, 3]}},
+            "column 'code' has .*2.* in row 'p8', which is none of its",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(options, said):
+    with pytest.raises(DataError, match=said):
+        from_frame(FRAME, **options)
+
+
+def test_a_row_without_a_site_is_refused_by_its_index():
+    with pytest.raises(DataError, match="site='hospital' is missing in 1 rows, the first is row 'p8'"):
+        from_frame(FRAME.assign(hospital=["rome", None, "rome"]), site="hospital")
+
+
+def test_columns_with_several_names_each_are_refused():
+    frame = pd.DataFrame([[1, 2]], columns=pd.MultiIndex.from_tuples([("a", "x"), ("a", "y")]))
+    with pytest.raises(DataError, match="several levels of names"):
+        from_frame(frame, site="a")
+    with pytest.raises(DataError, match="got list"):
+        from_frame([1, 2], site="a")
