@@ -8,8 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.calls import call, refusal
+import fedhk
+from cli.calls import call, refusal, usage
+from fedhk.cli.algorithms import ALGORITHMS
 from fedhk.cli.config import Config, ConfigError, read_config
+from fedhk.estimators.from_paper import PRESETS
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
 NUMBERS = st.integers(-(2**62), 2**62) | st.floats(allow_nan=False, allow_infinity=False)
@@ -48,6 +51,43 @@ def test_another_version_is_a_note(tmp_path, capsys):
     (tmp_path / "config.toml").write_text('fedhk = "0.0.1"\n')
     read_config(tmp_path / "config.toml")
     assert capsys.readouterr().err.startswith("Note: the configuration is of fedhk 0.0.1")
+
+
+class TestPresets:
+    """`--paper N`: the settings of the paper's algorithms."""
+
+    @pytest.mark.parametrize("algorithm", PRESETS)
+    def test_the_configuration_makes_the_preset(self, algorithm):
+        config = Config(parameters={"n_clusters": 3, "fuzzifier": 1.1}).with_preset(algorithm).complete()
+        content = tomllib.loads(config.to_toml())
+        found = ALGORITHMS[content["algorithm"]].make(content["parameters"])
+        wanted = fedhk.from_paper(algorithm, n_clusters=3, fuzzifier=1.1)
+        assert type(found) is type(wanted)
+        assert found.get_params(deep=False) == wanted.get_params(deep=False)
+
+    @pytest.mark.parametrize(
+        ("algorithm", "parameters", "said"),
+        [
+            (1, {"heat_coef": "uniform"}, "heat_coef='minmax' or 'absdev', got 'uniform'"),
+            (1, {"protocol": {"name": "centers", "weights": "mass"}}, "protocol=Averaging"),
+            (1, {"alpha": 2}, "alpha is view_exponent"),
+            (0, {}, "algorithm=0 must be one of"),
+        ],
+    )
+    def test_what_contradicts_it_is_refused(self, algorithm, parameters, said):
+        with pytest.raises(ConfigError, match=said):
+            Config(parameters={"n_clusters": 3} | parameters).with_preset(algorithm)
+
+    def test_options_of_its_protocol_can_be_given(self, hospitals, tmp_path):
+        given = ["--clusters", "2", "--paper", "1", "--fuzzifier", "1.1", "--local-passes", "2", "--max-rounds", "2"]
+        call("fit", hospitals, *given, "--out", tmp_path / "run")
+        parameters = read_config(tmp_path / "run" / "config.toml").parameters
+        assert parameters["protocol"] == {"name": "centers", "passes": 2, "weights": "rows"}
+        assert parameters["view_weights"] == "learned"
+
+    def test_it_says_which_algorithm_it_is(self, hospitals, tmp_path):
+        given = ["--clusters", "2", "--paper", "1", "--algorithm", "e-fkmvc", "--out", tmp_path / "run"]
+        assert "leave --algorithm out" in usage("fit", hospitals, *given)
 
 
 class TestOptionsOfATable:

@@ -82,6 +82,18 @@ def make_option(parameter: str, value: Any) -> Any:
     return value
 
 
+def describe_option(value: Any) -> Any:
+    """Write an option object as the table that `make_option` makes it of; other values stay as they are."""
+    from fedhk._options import Option
+    from fedhk.federation.protocols import PROTOCOLS
+
+    if not isinstance(value, Option):
+        return value
+    table = {name: part for name, part in vars(value).items() if part is not None}
+    names = [name for name, known in PROTOCOLS.items() if type(known) is type(value)]
+    return ({"name": names[-1]} if names else {}) | table
+
+
 def _make_protocol(value: dict[str, Any]) -> Any:
     from fedhk.federation.protocols import PROTOCOLS
 

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import fedhk
 from fedhk._files import read_toml
 from fedhk._names import explain_names
 from fedhk._version import __version__
-from fedhk.cli.algorithms import ALGORITHMS
+from fedhk.cli.algorithms import ALGORITHMS, describe_option, make_option
 from fedhk.cli.console import say
 from fedhk.errors import FedHKError
 
@@ -44,6 +45,18 @@ class Config:
         before = self.parameters.get(parameter) or {}
         table = before if isinstance(before, dict) else {"name": before}
         return self.updated({parameter: table | given}) if given else self
+
+    def with_preset(self, algorithm: int) -> Config:
+        """Add the settings of one of the paper's algorithms; refuses parameters that contradict it."""
+        given = {name: make_option(name, value) for name, value in self.parameters.items()}
+        try:
+            preset = fedhk.from_paper(algorithm, **given)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(str(error)) from error
+        name = next(name for name, known in ALGORITHMS.items() if known.estimator == type(preset).__name__)
+        usual, settings = ALGORITHMS[name].defaults(), preset.get_params(deep=False)
+        changed = {key: describe_option(settings[key]) for key, value in usual.items() if settings[key] != value}
+        return replace(self, algorithm=name, parameters=changed | self.parameters)
 
     def complete(self) -> Config:
         """Write out every parameter and draw a seed; refuses parameters that the algorithm cannot take."""

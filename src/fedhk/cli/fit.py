@@ -73,6 +73,7 @@ def fit(  # noqa: PLR0917
     ledger: o.LedgerFolder = None,
     secure: o.Secure = None,
     aggregator: o.Aggregator = None,
+    paper: o.Paper = None,
     settings: o.Settings = None,
 ) -> None:
     """Cluster the rows of several sites; write model, labels, history and configuration into a run folder.
@@ -89,6 +90,8 @@ def fit(  # noqa: PLR0917
         fedhk fit hospitals/ --clusters 6 --algorithm fedhk-person --evaluate --out run/
 
         fedhk fit hospitals/ --clusters 6 --secure --epsilon 2 --delta 1e-6 --bounds private --out run/
+
+        fedhk fit hospitals/ --clusters 6 --paper 1 --fuzzifier 1.1 --out run/
 
         fedhk fit hospitals/ --clusters 6 --out run/ --resume
 
@@ -119,6 +122,10 @@ def fit(  # noqa: PLR0917
     with exit_codes(f"`fedhk fit --resume --out {target}` goes on."):
         wanted = _read_base(target, config, resume)
         wanted = wanted.updated(parameters, data=folder, algorithm=algorithm, seed=seed)
+        if paper is not None:
+            if algorithm is not None:
+                raise typer.BadParameter("says which algorithm it is: leave --algorithm out.", param_hint="--paper")
+            wanted = wanted.with_preset(paper)
         wanted = with_ledger(wanted, ledger)
         wanted = wanted.with_options("participation", fraction=fraction, min_sites=min_sites)
         if local_passes is not None and wanted.parameters.get("protocol") is None:

@@ -141,6 +141,12 @@ Fuzzifier = Annotated[str | None, option("fuzzifier", "How much clusters share r
 ViewWeights = Annotated[
     str | None, option("view-weights", "A rule, or numbers such as 0.5,0.5 in the order of the views.", "auto", MODEL)
 ]
+Paper = Annotated[
+    int | None,
+    option(
+        "paper", "Settings of one of the paper's algorithms, by its number; refuses what contradicts it.", panel=MODEL
+    ),
+]
 NInit = Annotated[int | None, option("n-init", "Starts to compare.", 20, MODEL, min=1)]
 Rank = Annotated[
     str | None,
