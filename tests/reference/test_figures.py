@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedhk import EFKMVC, reference
+from fedhk import EFKMVC, HeatKernelMVC, reference
 from fedhk.datasets import make_sites
 from fedhk.protocols import Averaging
 
@@ -86,6 +86,27 @@ def test_a_round_of_averages_is_that_of_algorithm_1_with_corrected_centres():
             averaged[h] += len(rows[0]) / n_rows * centers[h] / unit
     for found, wanted in zip(model.cluster_centers_, averaged, strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-9)
+
+
+def test_the_gradient_in_the_centres_tends_to_zero():
+    """Corollary 1 of docs/theory.md, with view weights that are kept."""
+    views = [np.asarray(view) for view in make_sites(1, 120, 3, (4, 3), random_state=0).views]
+    start = [view[[0, 40, 80]] + 0.5 for view in views]
+
+    def slope(iterations):
+        model = HeatKernelMVC(3, init=start, fuzzifier=1.3, heat_coef="minmax", max_iter=iterations, tol=0.0).fit(views)
+        units = [np.sqrt(model.heat_time) / part.scale for part in model._model.references]
+        rows, centers = (
+            [part * unit for part, unit in zip(p, units, strict=True)] for p in (views, model.cluster_centers_)
+        )
+        coefs = [reference.minmax_coefficient(view) for view in views]
+        mu = reference.update_memberships(reference.fked(rows, centers, coefs), model.view_weights_, 2.0, 1.3)
+        found = reference.center_gradient(
+            rows, mu, centers, coefs, model.view_weights_, view_exponent=2.0, fuzzifier=1.3
+        )
+        return max(np.abs(part).max() for part in found)
+
+    assert slope(400) < 1e-9 * slope(1)
 
 
 @pytest.mark.parametrize(("heat_coef", "weights"), [("uniform", 2), ("minmax", 60), ("absdev", 60)])
