@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from fedhk import reference
+from fedhk._names import PAPER_NAMES
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "paper-map.md"
@@ -125,6 +126,15 @@ def test_every_reading_of_the_letter_is_explained(options):
     page = (PAGE.parent / "from-the-paper.md").read_text(encoding="utf-8")
     names = [part.name for part in fields(getattr(reference, options))]
     assert [name for name in names if f"`{name}`" not in page] == []
+
+
+def test_every_symbol_is_on_the_page_from_the_paper():
+    page = (PAGE.parent / "from-the-paper.md").read_text(encoding="utf-8")
+    table = page[page.index("## Symbols") : page.index("## Presets")]
+    symbols = " ".join(line.split("|")[1] for line in table.splitlines() if line.startswith("|"))
+    letters = set(re.findall(r"[A-Za-z]+(?:_\w+)?", symbols))
+    spelt = {"lam", "lambda_", "lambda", "r", "r1", "r2", "r3"}  # other spellings of lambda_l and r_1
+    assert set(PAPER_NAMES) - spelt <= letters | {letter.removesuffix("_l") for letter in letters}
 
 
 def test_every_label_of_the_paper_is_there():
