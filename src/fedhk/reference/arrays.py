@@ -226,7 +226,8 @@ def _sweep(weights: FloatArray, numerators: FloatArray, factors: list[FloatArray
     roots = np.sqrt(weights)
     targets = np.divide(numerators, roots, out=np.zeros_like(roots), where=roots > 0)
     design = np.einsum("kjh,kp,jq,hr->kjhpqr", roots, *factors, optimize=True)
-    core = np.tensordot(_invert(design.reshape(roots.size, -1)), targets.ravel(), 1).reshape(design.shape[3:])
+    solution = np.linalg.lstsq(design.reshape(roots.size, -1), targets.ravel(), rcond=None)[0]
+    core = np.asarray(solution, np.float64).reshape(design.shape[3:])
     for mode, factor in enumerate(factors):
         partial = _unfold(_partial(core, factors, mode), mode)
         designs = _unfold(roots, mode)[:, None, :] * partial
