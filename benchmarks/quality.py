@@ -2,6 +2,7 @@
 
     python benchmarks/quality.py             # defaults against balanced k-means, on shared and public data
     python benchmarks/quality.py --tried     # also every alternative, one factor at a time (minutes)
+    python benchmarks/quality.py --tried coefficients    # only alternatives with this word, in a table of their own
 
 Balanced k-means is scikit-learn's KMeans(n_init=10) on the z-scored views, each divided by the root of its width, side
 by side (text: rows of length 1). Data are pooled, 5 seeds. No labels are used but to measure.
@@ -89,21 +90,27 @@ def what_was_tried(sets: list[DataSet], tables: dict[str, np.ndarray]) -> list[s
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tried", action="store_true", help="also run every alternative")
-    tried = parser.parse_args().tried
+    parser.add_argument(
+        "--tried", nargs="?", const="", metavar="WORD", help="also run every alternative, or those with this word"
+    )
+    word = parser.parse_args().tried
     methods: dict[str, dict[str, Any] | None] = {"balanced k-means": None, "defaults": {}}
+    if word is not None:
+        methods |= {name: params for name, params in TRIED.items() if word in name}
     text = []
     for title, sets in (("Shared data", shared_sets()), ("Data that scikit-learn ships", public_sets())):
         if not sets:
             text += [f"### {title}", "", "Not here; set FEDHK_BENCHMARK_DATA to its folder.", ""]
             continue
-        tables = measure(sets, methods | (TRIED if tried else {}))
-        text += against_kmeans(title, sets, tables)
-        if tried:
+        tables = measure(sets, methods)
+        if not word:
+            text += against_kmeans(title, sets, tables)
+        if word is not None:
             text += what_was_tried(sets, tables)
     report = "\n".join(text)
     print(report)
-    (RESULTS / f"quality{'-tried' if tried else ''}.md").write_text(report)
+    suffix = "" if word is None else f"-{word or 'tried'}"
+    (RESULTS / f"quality{suffix}.md").write_text(report)
 
 
 if __name__ == "__main__":
