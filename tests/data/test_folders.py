@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import gzip
 import importlib.util
 import os
 import pickle
@@ -114,7 +116,7 @@ class TestDoubts:
 
     def test_none_where_sites_have_what_they_should(self, tmp_path):
         put(tmp_path / "oslo", ecg_1="id,a\n1,2\n", ecg_2="id,b\n1,2\n")
-        put(tmp_path / "rome", ecg_1="id,a\n1,2\n", lab="id,b\n1,2\n")
+        put(tmp_path / "rome", ecg_1="id,a\n1,2\n", lab="id,c\n1,2\n")
         assert read_federation(tmp_path).doubts == []
 
 
@@ -166,14 +168,15 @@ class TestCsv:
             (",a\n1,2\n2,2\n", "column '': name it 'id' if it says whose a row is"),
             ("a,b\n1,2\n2,3,4\n", "cannot be read"),
             ("a,b,a\n1,2,3\n", "columns 'a' appear more than once"),
-            ("a,sex\n1,\n2,male\n", "column 'sex' holds text, 'male' in row 2"),
+            ("a,b\n1,2\n2,1\n3,male\n", "column 'b' holds text, 'male' in row 3, where a number is expected"),
+            ("a,b\n1,3.4.2021\n2,5.4.2021\n", "column 'b' holds dates as text, such as '3.4.2021'"),
             ("a,b\n1;2,2\n2,1\n", "column 'a' holds text, '1;2' in row 1"),
             ("id\n1\n2\n", "has no columns beside 'id'"),
             ("ID,a\n1,2\n", "column 'ID': name it 'id' if it says whose a row is"),
             ("patient_id,a\n3,2.5\n1,2\n", "column 'patient_id' looks as if it said whose a row is"),
-            ("id;a;b\n1;2;3\n", "cells are separated by ';'"),
-            ("a\tb\n1\t2\n", "cells are separated by"),
-            ("a,b\n<5,2\n", "leave cells empty that are missing"),
+            ("id;a;b\n1;2\n", "line 2 has fewer than 3 cells"),
+            ("a,b\n<5,2\n", "column 'a' holds text, '<5' in row 1, where a number (or a code that a data dictionary"),
+            ("a\n" + "".join(f"name {i}\n" for i in range(12)), "holds text with 12 different values in 12 cells"),
             ("id,a\n1,2\n,3\n", "row 2 has no id"),
             ("id,a\n1,2\n3,3\n1,4\n3,3\n", "duplicate ids '1', '3'"),
             ('id,a\n"1,2\n', "line 2 has fewer than 2 cells"),
@@ -187,6 +190,116 @@ class TestCsv:
         folder = put(tmp_path / "oslo")
         (folder / "x.csv").write_bytes("a,b\n1,2\n".encode("utf-16"))
         refused(tmp_path, "site 'oslo', file 'x.csv': cannot be read")
+
+
+class TestFilesAsPeopleHaveThem:
+    """Files of spreadsheets, other countries and other programs hold the same numbers."""
+
+    def read(self, tmp_path):
+        return read_site(tmp_path / "oslo").views["x"]
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "id;a;b\n1;2,5;3\n2;-0,5;4,25\n",
+            "id\ta\tb\n1\t2.5\t3\n2\t-0,5\t4,25\n",
+            '"id";"a";"b"\n1;2,5;3\n2;"-0,5";4,25',
+        ],
+    )
+    def test_other_separators_and_decimal_commas(self, tmp_path, text):
+        put(tmp_path / "oslo", x=text)
+        np.testing.assert_array_equal(self.read(tmp_path), [[2.5, 3], [-0.5, 4.25]])
+
+    def test_compressed_text(self, tmp_path):
+        (put(tmp_path / "oslo") / "x.csv.gz").write_bytes(gzip.compress(b"id,a\n1,2\n2,3\n"))
+        np.testing.assert_array_equal(self.read(tmp_path), [[2], [3]])
+
+    def test_tsv_and_feather(self, tmp_path):
+        (put(tmp_path / "oslo") / "x.tsv").write_text("id\ta\n1\t2\n")
+        assert self.read(tmp_path) == [[2]]
+        pl.DataFrame({"id": [1], "a": [2.5]}).write_ipc(put(tmp_path / "rome") / "x.feather")
+        assert read_site(tmp_path / "rome").views["x"] == [[2.5]]
+
+    def test_excel(self, tmp_path):
+        pytest.importorskip("fastexcel", reason="fastexcel is not installed: pip install fedhk[excel]")
+        pytest.importorskip("xlsxwriter", reason="xlsxwriter is not installed, which writes the file")
+        frame = pl.DataFrame({"id": ["p1", "p2"], "a": [1.5, None], "sex": ["F", "M"]})
+        frame.write_excel(put(tmp_path / "oslo") / "x.xlsx")
+        site = read_site(tmp_path / "oslo")
+        assert site.columns["x"] == ("a", "sex = F", "sex = M")
+        np.testing.assert_array_equal(site.views["x"], [[1.5, 1, 0], [np.nan, 0, 1]])
+        assert site.ids.tolist() == ["p1", "p2"]
+
+    def test_latin_letters_are_read_and_said(self, tmp_path):
+        (put(tmp_path / "oslo") / "x.csv").write_bytes("id,größe\n1,2\n".encode("latin-1"))
+        federation = read_federation(tmp_path)
+        assert federation.columns["x"] == ("größe",)
+        assert "read as Latin-1" in federation.doubts[0]
+
+    @pytest.mark.parametrize("word", ["n/a", "NA", "-", ".", "?", "#N/A", "none"])
+    def test_words_for_nothing(self, tmp_path, word):
+        put(tmp_path / "oslo", x=f"a,k\n1,u\n{word},{word}\n2,v\n")
+        np.testing.assert_array_equal(self.read(tmp_path), [[1, 1, 0], [np.nan] * 3, [2, 0, 1]])
+
+    def test_dates_of_typed_files_are_days(self, tmp_path):
+        days = pl.Series("d", [datetime.date(1970, 1, 2), None])
+        pl.DataFrame([days]).write_parquet(put(tmp_path / "oslo") / "x.parquet")
+        np.testing.assert_array_equal(self.read(tmp_path), [[1], [np.nan]])
+
+    def test_leftovers_are_passed_over_and_said(self, tmp_path):
+        folder = put(tmp_path / "oslo", x="a\n1\n")
+        for name in ("Thumbs.db", "~$x.xlsx", "x.doc"):
+            (folder / name).write_text("text")
+        (folder / "archive").mkdir()
+        (tmp_path / ".fedhkignore").write_text("# what the study office leaves here\n*.doc\n")
+        assert read_federation(tmp_path).doubts == [
+            "site 'oslo': passed over 'Thumbs.db', 'archive', 'x.doc', '~$x.xlsx'."
+        ]
+
+
+class TestCategories:
+    def test_levels_are_those_of_all_sites(self, tmp_path):
+        put(tmp_path / "oslo", x="id,sex,a\n1,F,2\n2,,3\n")
+        put(tmp_path / "rome", x="id,a,sex\n1,5,M\n2,6,M\n")
+        federation = read_federation(tmp_path)
+        assert federation.columns["x"] == ("sex = F", "sex = M", "a")
+        np.testing.assert_array_equal(federation.sites["oslo"].views["x"], [[1, 0, 2], [np.nan, np.nan, 3]])
+        np.testing.assert_array_equal(federation.sites["rome"].views["x"], [[0, 1, 5], [0, 1, 6]])
+        assert federation.sites["oslo"].inferred == {"x": ("sex",)}
+
+    def test_a_site_is_read_with_the_levels_of_the_federation(self, tmp_path):
+        put(tmp_path / "oslo", x="sex,a\nF,2\n")
+        expected = {"x": ("a", "sex = F", "sex = M")}
+        np.testing.assert_array_equal(read_site(tmp_path / "oslo", expected).views["x"], [[2, 1, 0]])
+        put(tmp_path / "rome", x="sex,a\nX,2\n")
+        refused(
+            tmp_path / "rome", "file 'x.csv'", "unknown level 'X' in row 0", read=lambda path: read_site(path, expected)
+        )
+
+    def test_numbers_here_and_text_there(self, tmp_path):
+        put(tmp_path / "oslo", x="k\nu\nv\n")
+        put(tmp_path / "rome", x="k\n1\n2\n")
+        refused(tmp_path, "site 'rome', file 'x.csv'", "column 'k' holds numbers here and categories elsewhere")
+
+
+class TestMoreDoubts:
+    @pytest.mark.parametrize(
+        ("oslo", "rome", "said"),
+        [
+            ({"lab": "id,a\n1,2\n"}, {"Lab": "id,a\n1,2\n"}, "views 'Lab' and 'lab' differ by capital letters only"),
+            ({"lab": "id,a,b\n1,2,3\n"}, {"blood": "id,a,b\n1,2,3\n"}, "views 'blood' and 'lab' have the same columns"),
+            ({"lab": "id,a\n1,2\n", "ecg": "id,e\n"}, {"lab": "id,a\n1,2\n"}, "'ecg.csv' has a header and no rows"),
+            (
+                {"lab": "id,a\n1,2\n2,2\n3,1\n", "ecg": "id,e\np1,2\np2,2\np3,1\n"},
+                {"lab": "id,a\n1,2\n"},
+                "of 3 ids of view 'ecg' only 0 are in other views ('p1' is not): are they written alike?",
+            ),
+        ],
+    )
+    def test_what_is_doubtful_is_said(self, tmp_path, oslo, rome, said):
+        put(tmp_path / "oslo", **oslo)
+        put(tmp_path / "rome", **rome)
+        assert any(said in doubt for doubt in read_federation(tmp_path).doubts)
 
 
 class TestAlignment:
@@ -305,17 +418,21 @@ class TestBadFolders:
     def test_a_site_without_files(self, tmp_path):
         put(tmp_path / "oslo", ecg="a\n1\n")
         put(tmp_path / "rome")
-        refused(tmp_path, "site 'rome' has no view", ".parquet, .csv, .npy, .npz, .h5mu")
+        refused(
+            tmp_path, "site 'rome' has no view", ".parquet, .feather, .xlsx, .csv, .csv.gz, .tsv, .npy, .npz, .h5mu"
+        )
 
     def test_two_files_for_one_view(self, tmp_path):
         write_site(tmp_path / "oslo", {"ecg": np.ones((2, 2))})
         put(tmp_path / "oslo", ecg="a\n1\n")
         refused(tmp_path, "site 'oslo', file 'ecg.parquet'", "view 'ecg'", "'ecg.csv'")
 
-    @pytest.mark.parametrize("name", ["ecg.xlsx", "ecg.csv.gz", "ecg", "ecg.parquet.tmp"])
+    @pytest.mark.parametrize("name", ["ecg.doc", "ecg", "ecg.parquet.tmp", "ecg.gz"])
     def test_unknown_kinds_of_file(self, tmp_path, name):
         (put(tmp_path / "oslo") / name).write_text("text")
-        refused(tmp_path, f"site 'oslo', file {name!r}", ".parquet, .csv, .npy, .npz, .h5mu")
+        refused(
+            tmp_path, f"site 'oslo', file {name!r}", "a view is one of .parquet,", "name it in the file '.fedhkignore'"
+        )
 
     def test_a_folder_in_a_site(self, tmp_path):
         put(tmp_path / "oslo" / "ecg.csv")
@@ -461,9 +578,6 @@ class TestParquet:
     @pytest.mark.parametrize(
         ("column", "part"),
         [
-            (pl.Series("s", ["1", "2"]), "column 's' holds text, '1' in row 1"),
-            (pl.Series("s", [None, "b"], dtype=pl.Categorical), "column 's' holds text, 'b' in row 2"),
-            (pl.Series("s", [0, 1]).cast(pl.Date), "column 's' holds Date"),
             (pl.Series("s", [[1.0], [2.0]]), "column 's' holds List(Float64)"),
             (pl.Series("__index_level_0__", [0, 1]), "column '__index_level_0__': name it 'id'"),
             (pl.Series("id", [1.0, 2.0]), "column 'id' has type Float64; ids are whole numbers or text"),

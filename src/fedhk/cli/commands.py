@@ -7,6 +7,7 @@ import typer
 from fedhk._version import __version__
 from fedhk.cli.audit import attack, privacy
 from fedhk.cli.demo import demo
+from fedhk.cli.dictionary import dictionary
 from fedhk.cli.fit import fit
 from fedhk.cli.flower.init import init
 from fedhk.cli.flower.keys import certificates, key, mask_key, register
@@ -51,7 +52,7 @@ flower = typer.Typer(
     help="Run a federation of real sites on Flower: docs/deployment.md goes through it step by step.",
 )
 for group, commands in (
-    (app, (fit, predict, info, report, ledger, demo)),
+    (app, (fit, predict, info, dictionary, report, ledger, demo)),
     (audit, (privacy, attack)),
     (flower, (local, init, run, certificates, link, register, key, mask_key, site)),
 ):

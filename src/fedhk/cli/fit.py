@@ -51,6 +51,7 @@ def fit(  # noqa: PLR0917
     force: o.Force = False,
     resume: o.Resume = False,
     evaluate: o.Evaluate = False,
+    strict: o.Strict = False,
     json: o.Json = False,
     seed: o.Seed = None,
     protocol: o.Protocol = None,
@@ -78,8 +79,8 @@ def fit(  # noqa: PLR0917
 ) -> None:
     """Cluster the rows of several sites; write model, labels, history and configuration into a run folder.
 
-    FOLDER has a sub-folder per site and in it a file per view (parquet, csv, npy, npz, h5mu); a column `id` aligns
-    rows. A checkpoint is kept while it runs: after an interruption, --resume goes on.
+    FOLDER has a sub-folder per site and in it a file per view (parquet, feather, csv, tsv, xlsx, npy, npz, h5mu); a
+    column `id` aligns rows. A checkpoint is kept while it runs: after an interruption, --resume goes on.
 
     For example:
 
@@ -131,7 +132,8 @@ def fit(  # noqa: PLR0917
         if local_passes is not None and wanted.parameters.get("protocol") is None:
             raise typer.BadParameter("goes with --protocol centers or factors.", param_hint="--local-passes")
         wanted = wanted.with_options("protocol", passes=local_passes)
-        summary = fit_folder(_complete(wanted), target, force=force, resume=resume, evaluate=evaluate)
+        complete = _complete(wanted)
+        summary = fit_folder(complete, target, force=force, resume=resume, evaluate=evaluate, strict=strict)
     show_summary(summary, target, json)
 
 
@@ -165,7 +167,13 @@ def _complete(config: Config) -> Config:
 
 
 def fit_folder(
-    config: Config, out: Path, *, force: bool = False, resume: bool = False, evaluate: bool = False
+    config: Config,
+    out: Path,
+    *,
+    force: bool = False,
+    resume: bool = False,
+    evaluate: bool = False,
+    strict: bool = False,
 ) -> dict[str, Any]:
     """Run a complete configuration and write its run folder; returns the summary."""
     from fedhk.data.folders import read_federation
@@ -184,6 +192,8 @@ def fit_folder(
     if resume:
         check_same(out, config)
     federation = read_federation(config.data)
+    if strict and federation.doubts:
+        raise DataError(f"--strict: {' '.join(federation.doubts)}")
     say_notes(federation.doubts)
     with under_way(out, config, resume=resume) as checkpoint:
         model = _fit_model(config, list_tables(federation), checkpoint, ledger, resume)

@@ -127,6 +127,7 @@ Resume = Annotated[bool, typer.Option("--resume", help="Go on with the interrupt
 Evaluate = Annotated[
     bool, typer.Option("--evaluate", help="Also compare global, personal and alone models on held-out rows; more fits.")
 ]
+Strict = Annotated[bool, typer.Option("--strict", help="Refuse data about which there is a doubt, instead of a note.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
 Seed = Annotated[int | None, option("seed", "Seed of all random choices.", "drawn and recorded", min=0, max=2**32 - 1)]
 

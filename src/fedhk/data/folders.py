@@ -6,8 +6,10 @@ import os
 import secrets
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
+from fnmatch import fnmatch
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,20 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedhk._text import is_printable
 from fedhk._typing import FloatArray
-from fedhk.data.tables import ID, READERS, Table, file_content, file_error, listed, read_tables, shape_text
+from fedhk.data.dictionary import DICTIONARY, Dictionary, read_dictionary
+from fedhk.data.levels import common_columns
+from fedhk.data.tables import (
+    ID,
+    READERS,
+    Table,
+    file_content,
+    file_ending,
+    file_error,
+    listed,
+    read_tables,
+    shape_text,
+)
+from fedhk.data.views import fit_table
 from fedhk.errors import DataError
 
 __all__ = ["FORMATS", "Federation", "SiteData", "read_federation", "read_site", "write_site"]
@@ -25,6 +40,12 @@ FORMATS = ("parquet", "csv", "npy", "npz")
 """What `write_site` writes."""
 
 NOTES = (".md", ".txt", ".json", ".toml")
+
+# A file with patterns of names that are passed over, one a line.
+IGNORED = ".fedhkignore"
+
+# What desktops, office programs and people leave in folders of data; it is passed over and listed.
+LEFTOVERS = ("thumbs.db", "desktop.ini", "~$*", "~lock*", "*.lock", "*.bak", "archive", "backup", "old")
 ALLOWED = f"a view is one of {', '.join(READERS)}; notes are {', '.join(NOTES)}"
 
 Columns = Mapping[str, Sequence[str] | None]
@@ -46,12 +67,18 @@ class SiteData:
         Whose the rows are, in the order in which the files have them; None where they have no ids.
     columns : dict of str to tuple of str, or None
         The names of the columns of each view; None where no file has names.
+    inferred : dict of str to tuple of str
+        By view, the categorical columns whose levels were read off the rows, not off a data dictionary.
+    doubts : tuple of str
+        What may be read otherwise than it was meant, a sentence each.
     """
 
     name: str
     views: dict[str, FloatArray | None]
     ids: NDArray[Any] | None
     columns: dict[str, tuple[str, ...] | None]
+    inferred: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    doubts: tuple[str, ...] = ()
 
     @property
     def n_rows(self) -> int:
@@ -82,7 +109,7 @@ class Federation:
     @property
     def doubts(self) -> list[str]:
         """What may be read otherwise than it was meant, a sentence each."""
-        found = []
+        found = [f"site {name!r}: {doubt}" for name, site in self.sites.items() for doubt in site.doubts]
         unpaired = [
             name
             for name, site in self.sites.items()
@@ -95,6 +122,11 @@ class Federation:
             lacked = [other for other in self.columns if all(self.sites[name].views[other] is None for name in holders)]
             if meant := get_close_matches(view, lacked, 1, 0.75):
                 found.append(f"view {view!r} is only at {listed(holders)}, where there is no {meant[0]!r}: is it that?")
+        for first, second in combinations(self.columns, 2):
+            if first.lower() == second.lower():
+                found.append(f"views {first!r} and {second!r} differ by capital letters only: are they one view?")
+            elif self.columns[first] is not None and self.columns[first] == self.columns[second]:
+                found.append(f"views {first!r} and {second!r} have the same columns: are they one view?")
         return found
 
 
@@ -106,7 +138,9 @@ def read_federation(folder: str | os.PathLike[str]) -> Federation:
     folder : path
         It has one sub-folder per site and in it one file per view, such as ``oslo/ecg.parquet``. Hidden files and
         notes are passed over. A column ``id`` aligns the rows of a site's views; without it they must be equally many.
-        An npy or npz file with an array of more than two dimensions, rows first, is a tensor view.
+        An npy or npz file with an array of more than two dimensions, rows first, is a tensor view. A data dictionary
+        is in ``dictionary.toml`` (`fedhk.data.dictionary`). Names of files and folders that match a line of the file
+        ``.fedhkignore``, here or in the folder of a site, are passed over.
 
     Returns
     -------
@@ -120,13 +154,15 @@ def read_federation(folder: str | os.PathLike[str]) -> Federation:
     """
     root = Path(folder)
     entries = _entries(root)
-    tables = {entry.name: _site_tables(entry) for entry in entries if entry.is_dir()}
+    patterns = _ignored(root)
+    found = {entry.name: _site_tables(entry) for entry in entries if entry.is_dir() and not _matches(entry, patterns)}
+    tables = {name: tables for name, (tables, _) in found.items()}
     if not tables:
         files = [entry.name for entry in entries if entry.suffix.lower() in READERS]
         hint = f" It holds {listed(files)}: is it a single site?" if files else ""
         raise DataError(f"Folder {str(root)!r} has no site; a federation has one sub-folder per site.{hint}")
     columns = _common_columns(tables)
-    sites = {name: _assemble(name, parts, columns) for name, parts in tables.items()}
+    sites = {name: _assemble(name, parts, columns, found[name][1]) for name, parts in tables.items()}
     if all(site.n_rows == 0 for site in sites.values()):
         raise DataError(f"Folder {str(root)!r} has no rows at any of its {len(sites)} sites; at least one is needed.")
     return Federation(sites, columns)
@@ -136,12 +172,13 @@ def read_site(folder: str | os.PathLike[str], expected: Columns | None = None) -
     """Read the folder of one site, which has one file per view and the name of the site.
 
     `expected` are the views of a federation or a model, with their columns, in order: the site may lack some of them,
-    but has no others. Without it, views are what the folder has. A DataError says what is wrong and what is allowed.
+    but has no others. Without it, views are what the folder has. ``dictionary.toml`` and ``.fedhkignore`` are in the
+    folder or beside it. A DataError says what is wrong and what is allowed.
     """
     root = Path(os.path.abspath(folder))
-    tables = _site_tables(root)
+    tables, doubts = _site_tables(root)
     if expected is None:
-        return _assemble(root.name, tables, _common_columns({root.name: tables}))
+        return _assemble(root.name, tables, _common_columns({root.name: tables}), doubts)
     unknown = sorted(tables.keys() - expected.keys())
     if unknown:
         raise DataError(f"site {root.name!r} has unknown views {listed(unknown)}; known are {listed(expected)}.")
@@ -149,7 +186,7 @@ def read_site(folder: str | os.PathLike[str], expected: Columns | None = None) -
     for view, table in tables.items():
         if difference := table.difference(columns[view], None):
             raise file_error(table.source, f"view {view!r} {difference}, compared with what is expected.")
-    return _assemble(root.name, tables, columns)
+    return _assemble(root.name, tables, columns, doubts)
 
 
 def write_site(
@@ -214,29 +251,60 @@ def _entries(folder: Path) -> list[Path]:
         raise DataError(f"Folder {str(folder)!r} cannot be read: {error.strerror}.") from error
 
 
-def _site_tables(folder: Path) -> dict[str, Table]:
-    """The tables of one site by view, sorted."""
+def _ignored(folder: Path) -> list[str]:
+    """Patterns of names that are passed over in a folder."""
+    path = folder / IGNORED
+    lines = path.read_text("utf-8").splitlines() if path.is_file() else []
+    return [*LEFTOVERS, *(line.strip() for line in lines if line.strip() and not line.startswith("#"))]
+
+
+def _matches(path: Path, patterns: Sequence[str]) -> bool:
+    return any(fnmatch(path.name.lower(), pattern.lower()) for pattern in patterns)
+
+
+def _find_dictionary(folder: Path) -> Dictionary | None:
+    """The data dictionary of a site: in its folder, or beside it."""
+    paths = (place / DICTIONARY for place in (folder, folder.parent))
+    return next((read_dictionary(path) for path in paths if path.is_file()), None)
+
+
+def _site_tables(folder: Path) -> tuple[dict[str, Table], list[str]]:
+    """The tables of one site by view, sorted, and what is doubtful about its folder."""
     if not folder.name.isprintable():
         raise DataError(f"site {folder.name!r}: the name of its folder must be printable.")
+    dictionary, patterns = _find_dictionary(folder), [*_ignored(folder.parent), *_ignored(folder)]
+    entries = _entries(folder)
+    passed = [path for path in entries if _matches(path, patterns)]
     tables: dict[str, Table] = {}
-    for path in _entries(folder):
-        suffix = path.suffix.lower()
-        if suffix in NOTES or (path.stem.upper() == "README" and suffix not in READERS):
+    for path in entries:
+        ending = file_ending(path)
+        if path in passed or ending in NOTES or (path.stem.upper() == "README" and ending not in READERS):
             continue
-        if not path.is_file() or suffix not in READERS:
+        if not path.is_file() or ending not in READERS:
             what = "a folder" if path.is_dir() else "no file of a known kind"
-            raise file_error(path, f"is {what}; {ALLOWED}.")
-        for table in read_tables(path):
-            if table.view in tables:
-                other = tables[table.view].source.name
-                raise file_error(path, f"holds view {table.view!r}, and so does {other!r}; one file per view.")
-            hidden = [name for name in (table.view, *(table.columns or ())) if not is_printable(name)]
-            if hidden:
-                raise file_error(path, f"names of views and columns must be printable; {listed(hidden)} are not.")
-            tables[table.view] = table
+            raise file_error(path, f"is {what}; {ALLOWED}. To pass it over, name it in the file {IGNORED!r}.")
+        for table in read_tables(path, dictionary):
+            _add_table(tables, table)
     if not tables:
         raise DataError(f"site {folder.name!r} has no view: its folder holds no data file; {ALLOWED}.")
-    return dict(sorted(tables.items()))
+    doubts = [doubt for table in tables.values() for doubt in table.doubts]
+    if passed:
+        doubts.append(f"passed over {listed(path.name for path in passed)}.")
+    for view, table in tables.items():
+        if not len(table.values) and any(len(other.values) for other in tables.values()):
+            doubts.append(f"file {table.source.name!r} has a header and no rows: view {view!r} is missing in all rows.")
+    return dict(sorted(tables.items())), doubts
+
+
+def _add_table(tables: dict[str, Table], table: Table) -> None:
+    """Add the table of another file of a site."""
+    if table.view in tables:
+        other = tables[table.view].source.name
+        raise file_error(table.source, f"holds view {table.view!r}, and so does {other!r}; one file per view.")
+    hidden = [name for name in (table.view, *(table.columns or ())) if not is_printable(name)]
+    if hidden:
+        raise file_error(table.source, f"names of views and columns must be printable; {listed(hidden)} are not.")
+    tables[table.view] = table
 
 
 def _common_columns(tables: Mapping[str, Mapping[str, Table]]) -> dict[str, tuple[str, ...] | None]:
@@ -245,7 +313,8 @@ def _common_columns(tables: Mapping[str, Mapping[str, Table]]) -> dict[str, tupl
     for view in sorted({view for parts in tables.values() for view in parts}):
         holders = {site: parts[view] for site, parts in tables.items() if view in parts}
         first = next((site for site, table in holders.items() if table.columns is not None), next(iter(holders)))
-        columns[view] = holders[first].columns
+        named = [holders[first].columns, *(table.columns for table in holders.values())]
+        columns[view] = common_columns([names for names in named if names is not None]) or holders[first].columns
         shape = holders[first].values.shape[1:]
         differences = [
             f"site {site!r} {difference}"
@@ -260,16 +329,38 @@ def _common_columns(tables: Mapping[str, Mapping[str, Table]]) -> dict[str, tupl
     return columns
 
 
-def _assemble(name: str, tables: Mapping[str, Table], columns: dict[str, tuple[str, ...] | None]) -> SiteData:
+def _assemble(
+    name: str, tables: Mapping[str, Table], columns: dict[str, tuple[str, ...] | None], doubts: Sequence[str]
+) -> SiteData:
     """One site with all views of the federation, columns and rows in common order."""
     values = {}
     for view, table in tables.items():
-        wanted, values[view] = columns[view], table.values
-        if wanted is not None and table.columns not in (None, wanted):
-            place = {column: i for i, column in enumerate(table.columns)}
-            values[view] = np.ascontiguousarray(table.values[:, [place[column] for column in wanted]])
+        try:
+            fitted, _ = fit_table(table.values, table.columns, columns[view], f"view {view!r}")
+        except ValueError as error:
+            raise file_error(table.source, str(error)) from error
+        values[view] = np.ascontiguousarray(fitted)
     ids, aligned = _align(name, tables, values)
-    return SiteData(name, {view: aligned.get(view) for view in columns}, ids, columns)
+    inferred = {view: table.inferred for view, table in tables.items() if table.inferred}
+    doubts = (*doubts, *_unmatched(tables, ids))
+    return SiteData(name, {view: aligned.get(view) for view in columns}, ids, columns, inferred, doubts)
+
+
+def _unmatched(tables: Mapping[str, Table], ids: NDArray[Any] | None) -> list[str]:
+    """Views of which most rows have an id that no other view has: their ids may be written in another way."""
+    if ids is None or len(tables) < 2:
+        return []
+    known = {view: set(map(str, table.ids.tolist())) for view, table in tables.items() if table.ids is not None}
+    found = []
+    for view, own in known.items():
+        others = set().union(*(ids for other, ids in known.items() if other != view))
+        if own and others and 2 * len(own & others) < min(len(own), len(others)):
+            example = next(iter(sorted(own - others)))
+            found.append(
+                f"of {len(own)} ids of view {view!r} only {len(own & others)} are in other views ({example!r} is not): "
+                "are they written alike?"
+            )
+    return found
 
 
 def _align(

@@ -49,6 +49,11 @@ def base_name(column: str) -> str:
     return column.split(MARK, 1)[0]
 
 
+def ordered_name(column: str, levels: Sequence[str]) -> str:
+    """The name of a column of ranks; the order is in it, so that sites with other levels are told apart."""
+    return f"{column} ({' < '.join(levels)})"
+
+
 def is_level(column: Any) -> bool:
     """Whether a column says which rows have one level of a category."""
     return isinstance(column, str) and MARK in column
@@ -109,9 +114,8 @@ def _encode_column(series: Any, name: str, view: str, *, is_category: bool) -> t
         codes = {level: code for code, level in enumerate(levels)}
         places = [None if value is None else codes[str(value)] for value in values]
         if getattr(dtype, "ordered", False):
-            # the order is in the name, so that sites with other levels are told apart
             ranks = np.array([[np.nan if place is None else place] for place in places], np.float64)
-            return ranks, [f"{name} ({' < '.join(levels)})"]
+            return ranks, [ordered_name(name, levels)]
         return _indicators(places, len(levels)), [f"{name}{MARK}{level}" for level in levels]
     if is_category or any(isinstance(value, str) for value in values):
         return _encode_text(values, name, view, is_category=is_category)
@@ -162,22 +166,30 @@ def _encode_text(values: list[Any], name: str, view: str, *, is_category: bool) 
     if not is_category:
         if all(map(_is_number, levels)):
             return np.array([[np.nan if text is None else float(text)] for text in texts], np.float64), [name]
-        check_levels(levels, len(known), name, f"View {view!r}")
+        try:
+            check_levels(levels, len(known), name)
+        except ValueError as error:
+            raise ValueError(f"View {view!r}, {error}") from None
+    return encode_levels(texts, levels, name)
+
+
+def encode_levels(texts: Sequence[str | None], levels: Sequence[str], name: str) -> tuple[FloatArray, list[str]]:
+    """Zeros and ones of shape (n, levels), and the names of these columns; None is a missing cell."""
     codes = {level: code for code, level in enumerate(levels)}
     places = [None if text is None else codes[text] for text in texts]
     return _indicators(places, len(levels)), [f"{name}{MARK}{level}" for level in levels]
 
 
-def check_levels(levels: Sequence[str], cells: int, name: str, where: str) -> None:
+def check_levels(levels: Sequence[str], cells: int, name: str) -> None:
     """Refuse text that is no category: dates, and text of which most rows have their own."""
     if all(_is_date(level) for level in levels):
         raise ValueError(
-            f"{where}, column {name!r} holds dates as text, such as {levels[0]!r}. Make them dates, which count as "
+            f"column {name!r} holds dates as text, such as {levels[0]!r}. Make them dates, which count as "
             "days (pandas.to_datetime), or leave the column out."
         )
     if len(levels) > MOST_LEVELS or (len(levels) > 10 and 2 * len(levels) > cells):
         raise ValueError(
-            f"{where}, column {name!r} holds text with {len(levels)} different values in {cells} cells, such as "
+            f"column {name!r} holds text with {len(levels)} different values in {cells} cells, such as "
             f"{levels[0][:40]!r}: that names rows rather than groups of them. Leave the column out, put it into the "
             f"index, or bring it to at most {MOST_LEVELS} levels that several rows share."
         )

@@ -25,6 +25,7 @@ class NamedTable:
 
     values: FloatArray
     columns: tuple[str, ...] | None
+    inferred: tuple[str, ...] = ()  # names of categorical columns whose levels were read off the rows
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -39,7 +40,8 @@ class NamedTable:
 def named_views(site: SiteData) -> dict[str, NamedTable | None]:
     """A site's views as `fit` and `predict` take them, with the names of their columns."""
     return {
-        view: None if values is None else NamedTable(values, site.columns[view]) for view, values in site.views.items()
+        view: None if values is None else NamedTable(values, site.columns[view], site.inferred.get(view, ()))
+        for view, values in site.views.items()
     }
 
 

@@ -1,15 +1,19 @@
-"""One file on disk to tables of numbers, one for each view in it: parquet, csv, npy, npz and h5mu."""
+"""One file on disk to tables of numbers, one for each view in it.
+
+Text, categories and dates become numbers as in data frames (`fedhk.data.levels`), or as a data dictionary says.
+"""
 
 from __future__ import annotations
 
 import csv
-import importlib
+import gzip
+import importlib.util
 import io
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +23,32 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from fedhk._typing import FloatArray
+from fedhk.data.dictionary import ColumnEntry
+from fedhk.data.file_columns import read_column
+from fedhk.data.levels import base_name, common_columns
 from fedhk.errors import DataError
 
-__all__ = ["ID", "READERS", "Table", "file_content", "file_error", "listed", "read_tables", "shape_text"]
+__all__ = [
+    "ID",
+    "READERS",
+    "Table",
+    "file_content",
+    "file_ending",
+    "file_error",
+    "listed",
+    "read_tables",
+    "shape_text",
+]
 
 # The column, or the array in an npz file, that says which row is whose; and names that look as if they said it too.
 ID = "id"
 NAMED_LIKE_IDS = re.compile(r"([_\W]id|Id|ID|^(mrn|uid|uuid|pid|subject|patient))$")
 
-MISSING_TEXTS = ["", "NA", "N/A", "null", "NULL", "None"]
-TRUTH_TEXTS = {"true": 1.0, "True": 1.0, "TRUE": 1.0, "false": 0.0, "False": 0.0, "FALSE": 0.0}
+# What separates the cells of a text file; where it is no comma, a comma may be the decimal sign.
+SEPARATORS = (",", ";", "\t")
+
+Entries = Mapping[str, ColumnEntry]
+"""What a data dictionary says of the columns of one view."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +60,8 @@ class Table:
     ids: NDArray[Any] | None  # whose the rows are, int64 or str, each once
     columns: tuple[str, ...] | None  # the names of the features, where the file has names
     source: Path  # the file, in a folder that has the name of the site
+    inferred: tuple[str, ...] = ()  # names of categorical columns whose levels were read off the rows
+    doubts: tuple[str, ...] = ()  # what may be read otherwise than it was meant, a sentence each
 
     def difference(self, columns: Sequence[str] | None, shape: tuple[int, ...] | None) -> str:
         """How the columns differ from those wanted, whatever their order; empty if they do not.
@@ -47,9 +69,11 @@ class Table:
         A tensor must have the `shape` of a row that is wanted, unless one of the two is flat.
         """
         if self.columns is not None and columns is not None:
-            found, wanted = set(self.columns), set(columns)
-            lacking = [name for name in columns if name not in found]
-            extra = [name for name in self.columns if name not in wanted]
+            if common_columns([columns, self.columns]) is not None:
+                return ""
+            found, wanted = set(map(base_name, self.columns)), set(map(base_name, columns))
+            lacking = sorted(wanted - found, key=list(map(base_name, columns)).index)
+            extra = sorted(found - wanted, key=list(map(base_name, self.columns)).index)
             parts = [f"lacks {listed(lacking)}"] if lacking else []
             return " and ".join(parts + ([f"has extra {listed(extra)}"] if extra else []))
         own = self.values.shape[1:]
@@ -61,10 +85,27 @@ class Table:
         return f"has {shape_text(own)} instead of {shape_text(shape)}"
 
 
-def read_tables(path: Path) -> list[Table]:
-    """Read a file: one view, or as many as an h5mu file has modalities. Errors name site, file and fault."""
+def file_ending(path: Path) -> str:
+    """By what a file is read: the end of its name, ".csv.gz" too."""
+    endings = [suffix.lower() for suffix in path.suffixes[-2:]]
+    return "".join(endings) if endings[-1:] == [".gz"] else "".join(endings[-1:])
+
+
+def view_name(path: Path) -> str:
+    """What the view of a file is called: the name of the file without its end."""
+    return path.name[: len(path.name) - len(file_ending(path))]
+
+
+def read_tables(path: Path, entries: Mapping[str, Entries] | None = None) -> list[Table]:
+    """Read a file: one view, or as many as an h5mu file has modalities. Errors name site, file and fault.
+
+    `entries` are those of a data dictionary, by view; what a file holds must be what they say.
+    """
+    known = None if entries is None else entries.get(view_name(path))
+    if entries is not None and known is None and file_ending(path) != ".h5mu":
+        raise file_error(path, f"is no view of the data dictionary, which has {listed(entries)}.")
     try:
-        return READERS[path.suffix.lower()](path)
+        return READERS[file_ending(path)](path, known)
     except DataError:
         raise
     except (Exception, pl.exceptions.PanicException) as error:  # whatever a parser makes of damaged bytes
@@ -91,53 +132,80 @@ def listed(names: Iterable[Any]) -> str:
     return shown if len(every) <= 5 else f"{shown} and {len(every) - 5} more"
 
 
-def _read_parquet(path: Path) -> list[Table]:
+def _read_parquet(path: Path, entries: Entries | None) -> list[Table]:
+    return [_typed_table(path, entries, pl.read_parquet)]
+
+
+def _read_feather(path: Path, entries: Entries | None) -> list[Table]:
+    return [_typed_table(path, entries, pl.read_ipc)]
+
+
+def _read_excel(path: Path, entries: Entries | None) -> list[Table]:
+    if importlib.util.find_spec("fastexcel") is None:
+        raise file_error(path, "reading Excel needs an extra package: pip install 'fedhk[excel]'")
+    return [_typed_table(path, entries, pl.read_excel)]
+
+
+def _typed_table(path: Path, entries: Entries | None, read: Callable[[Any], pl.DataFrame]) -> Table:
+    """The table of a file that says what its columns are."""
     with path.open("rb") as file:  # a path would be read as a pattern, a folder or an address
-        data = pl.read_parquet(file)
+        data = read(file)
     ids = check_ids(data[ID], path) if ID in data.columns else None
-    return [_frame_table(data, ids, path, text_may_be_numbers=False)]
+    return _frame_table(data, ids, path, entries, separator=None)
 
 
-def _read_csv(path: Path) -> list[Table]:
+def _read_csv(path: Path, entries: Entries | None) -> list[Table]:
     content = path.read_bytes()
+    if path.suffix.lower() == ".gz":
+        content = gzip.decompress(content)
+    doubts = []
+    try:
+        content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        if b"\x00" in content:  # of UTF-16, or no text at all
+            raise
+        content = content.decode("latin-1").encode()
+        doubts.append(f"file {path.name!r} is not UTF-8 text and is read as Latin-1: look at its letters.")
     first = content.split(b"\n", 1)[0].decode("utf-8-sig").rstrip("\r")
-    header = next(csv.reader([first]), [])
-    if separator := next((mark for mark in (";", "\t") if first.count(mark) > first.count(",")), None):
-        raise file_error(path, f"cells are separated by {separator!r}; in a csv file it is ',', and numbers have '.'.")
+    separator = max(SEPARATORS, key=first.count)
+    header = next(csv.reader([first], delimiter=separator), [])
     repeated = [name for name, count in Counter(header).items() if count > 1]
     if repeated:
         raise file_error(path, f"columns {listed(repeated)} appear more than once; names must differ.")
     if len(header) > 1:
         content = content.rstrip(b"\r\n")  # an empty line at the end is no row
-        if short := _short_line(content, len(header)):
+        if short := _short_line(content, len(header), separator):
             raise file_error(path, f"line {short} has fewer than {len(header)} cells; is it damaged or half-written?")
-    data = pl.read_csv(content, infer_schema=False)  # text: to guess types from every row takes four times as long
+    data = pl.read_csv(
+        content, infer_schema=False, separator=separator
+    )  # text: to guess types from every row takes four times as long
     ids = None
     if ID in data.columns:
         ids = check_ids(data[ID], path)
         numbers = data[ID].cast(pl.Int64, strict=False)
         if len(ids) and (numbers.cast(pl.String) == data[ID]).fill_null(False).all():  # "007" stays text
             ids = numbers.to_numpy(writable=True)
-    return [_frame_table(data, ids, path, text_may_be_numbers=True)]
+    return [replace(_frame_table(data, ids, path, entries, separator=separator), doubts=tuple(doubts))]
 
 
-def _short_line(content: bytes, n_columns: int) -> int | None:
+def _short_line(content: bytes, n_columns: int, separator: str) -> int | None:
     """The first line with too few cells, which polars would take for missing ones."""
     if b'"' in content:
-        rows = csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""))
+        rows = csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""), delimiter=separator)
         return next((rows.line_num for row in rows if len(row) < n_columns), None)
-    if content.count(b",") >= (n_columns - 1) * (content.count(b"\n") + 1):
+    mark = separator.encode()
+    if content.count(mark) >= (n_columns - 1) * (content.count(b"\n") + 1):
         return None
-    return next((i for i, line in enumerate(content.split(b"\n"), 1) if line.count(b",") < n_columns - 1), None)
+    return next((i for i, line in enumerate(content.split(b"\n"), 1) if line.count(mark) < n_columns - 1), None)
 
 
-def _read_npy(path: Path) -> list[Table]:
+def _read_npy(path: Path, entries: Entries | None) -> list[Table]:  # noqa: ARG001 - its columns have no names
     with path.open("rb") as file:
         array = np.lib.format.read_array(file, allow_pickle=False)
-    return [Table(path.stem, check_numbers(array, path), None, None, path)]
+    return [Table(view_name(path), check_numbers(array, path), None, None, path)]
 
 
-def _read_npz(path: Path) -> list[Table]:
+def _read_npz(path: Path, entries: Entries | None) -> list[Table]:  # noqa: ARG001 - it has numbers only
     with path.open("rb") as archive, np.lib.npyio.NpzFile(archive, allow_pickle=False) as file:
         names = [name for name in file.files if name not in (ID, "columns")]
         if {"indices", "indptr", "format"} <= set(names):
@@ -155,10 +223,10 @@ def _read_npz(path: Path) -> list[Table]:
     if ids is not None and (ids.ndim != 1 or len(ids) != len(values)):
         raise file_error(path, f"its 'id' has shape {ids.shape}, but there are {len(values)} rows.")
     checked = None if ids is None else check_ids(pl.Series(ids), path)
-    return [Table(path.stem, values, checked, None if columns is None else tuple(columns.tolist()), path)]
+    return [Table(view_name(path), values, checked, None if columns is None else tuple(columns.tolist()), path)]
 
 
-def _read_h5mu(path: Path) -> list[Table]:
+def _read_h5mu(path: Path, entries: Entries | None) -> list[Table]:  # noqa: ARG001 - it has numbers only
     try:
         mudata = importlib.import_module("mudata")
     except ImportError as error:
@@ -181,9 +249,13 @@ def _read_h5mu(path: Path) -> list[Table]:
     ]
 
 
-READERS: dict[str, Callable[[Path], list[Table]]] = {
+READERS: dict[str, Callable[[Path, Entries | None], list[Table]]] = {
     ".parquet": _read_parquet,
+    ".feather": _read_feather,
+    ".xlsx": _read_excel,
     ".csv": _read_csv,
+    ".csv.gz": _read_csv,
+    ".tsv": _read_csv,
     ".npy": _read_npy,
     ".npz": _read_npz,
     ".h5mu": _read_h5mu,
@@ -203,7 +275,10 @@ def check_numbers(array: NDArray[Any], path: Path, what: str = "") -> FloatArray
     return np.ascontiguousarray(array, dtype=np.float32 if array.dtype == np.float32 else np.float64)
 
 
-def _frame_table(data: pl.DataFrame, ids: NDArray[Any] | None, path: Path, *, text_may_be_numbers: bool) -> Table:
+def _frame_table(
+    data: pl.DataFrame, ids: NDArray[Any] | None, path: Path, entries: Entries | None, *, separator: str | None
+) -> Table:
+    """The table of a data frame; `separator` is that of a text file, of which all cells are text."""
     names = [name for name in data.columns if name != ID]
     for name in names:
         if name.strip().lower() in ("", ID) or name.startswith("__index_level_"):  # as pandas and R write row names
@@ -211,16 +286,30 @@ def _frame_table(data: pl.DataFrame, ids: NDArray[Any] | None, path: Path, *, te
             raise file_error(path, fault)
     if not names:
         raise file_error(path, f"has no columns beside {ID!r}; at least one is needed.")
-    columns = [_number_column(data[name], path, text_may_be_numbers) for name in names]
-    if ids is None and (named := next(filter(_says_whose, columns), None)) is not None:
+    if entries is not None:
+        if lacking := [name for name in entries if name not in names]:
+            raise file_error(path, f"lacks the columns {listed(lacking)} of the data dictionary.")
+        if extra := [name for name in names if name not in entries]:
+            raise file_error(path, f"has the columns {listed(extra)}, which the data dictionary does not have.")
+        names = list(entries)
+    try:
+        parts = [read_column(data[name], separator, None if entries is None else entries[name]) for name in names]
+    except ValueError as error:
+        raise file_error(path, str(error)) from error
+    numbers = [part for part in parts if isinstance(part, pl.Series)]
+    if ids is None and (named := next(filter(_says_whose, numbers), None)) is not None:
         raise file_error(
             path,
             f"column {named.name!r} looks as if it said whose a row is: its values are whole numbers, all different. "
             f"Name it {ID!r}, so that rows are matched by it; if it is a feature, give it another name.",
         )
-    single = all(column.dtype == pl.Float32 for column in columns)
-    values = pl.DataFrame(columns).cast(pl.Float32 if single else pl.Float64).to_numpy(order="c", writable=True)
-    return Table(path.stem, values, ids, tuple(names), path)
+    single = all(isinstance(part, pl.Series) and part.dtype == pl.Float32 for part in parts)
+    frame = pl.concat(
+        [pl.DataFrame([part]) if isinstance(part, pl.Series) else part for part in parts], how="horizontal"
+    )
+    values = frame.cast(pl.Float32 if single else pl.Float64).to_numpy(order="c", writable=True)
+    inferred = [base_name(part.columns[0]) for part in parts if isinstance(part, pl.DataFrame) and entries is None]
+    return Table(view_name(path), values, ids, tuple(frame.columns), path, tuple(inferred))
 
 
 def _says_whose(column: pl.Series) -> bool:
@@ -228,33 +317,6 @@ def _says_whose(column: pl.Series) -> bool:
     if not NAMED_LIKE_IDS.search(column.name) or len(column) < 2 or column.null_count():
         return False
     return bool(column.is_unique().all() and (column == column.round()).all())
-
-
-def _number_column(column: pl.Series, path: Path, text_may_be_numbers: bool) -> pl.Series:
-    """A column of numbers with null for missing cells, or an error that shows a cell that is none."""
-    if column.dtype.is_numeric():
-        return column
-    if column.dtype == pl.Boolean or column.null_count() == len(column):
-        return column.cast(pl.Float64)
-    numbers = pl.Series([None], dtype=pl.Float64).new_from_index(0, len(column))
-    wrong = column.is_not_null()
-    if column.dtype == pl.String and text_may_be_numbers:
-        text = column.str.strip_chars()
-        numbers = text.cast(pl.Float64, strict=False)
-        wrong = wrong & numbers.is_null()
-        if wrong.any():
-            numbers = numbers.fill_null(text.replace_strict(TRUTH_TEXTS, default=None, return_dtype=pl.Float64))
-            wrong = wrong & numbers.is_null() & ~text.is_in(MISSING_TEXTS)
-    if not wrong.any():
-        return numbers.alias(column.name)
-    row = int(wrong.arg_max() or 0)
-    kind = "text" if column.dtype in (pl.String, pl.Categorical) else str(column.dtype)
-    raise file_error(
-        path,
-        f"column {column.name!r} holds {kind}, {str(column[row])[:60]!r} in row {row + 1}; a view holds numbers. "
-        f"Encode the column as numbers, leave cells empty that are missing, remove the column, or name it {ID!r} if it "
-        f"says whose a row is.",
-    )
 
 
 def check_ids(column: pl.Series, path: Path) -> NDArray[Any]:

@@ -7,9 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedhk import EFKMVC
+from fedhk.data.folders import read_federation
+from fedhk.data.named import named_views
 from fedhk.federation.engines.remote import RemoteSites, SitesError
 from fedhk.federation.messages import Message, decode, encode
-from remote_sites import NAMES, fit_remote
+from fedhk.federation.remote.policy import Policy
+from remote_sites import NAMES, QUICK, Wire, fit_remote
 
 # runs are cut short here on purpose
 pytestmark = pytest.mark.filterwarnings("ignore:.*did not converge:sklearn.exceptions.ConvergenceWarning")
@@ -71,3 +75,30 @@ class TestFaults:
         model = fit_remote(wire, engine=engine, max_rounds=2)
         assert {site: known.node for site, known in engine.known.items()} == dict(zip(NAMES, (1, 2, 3, 4), strict=True))
         assert model.history_[0]["clients"] == 4
+
+
+class TestCategories:
+    """Levels that a site lacks are levels there too, over a transport as in one process."""
+
+    def folders(self, tmp_path):
+        rng = np.random.default_rng(0)
+        for number, name in enumerate(NAMES):
+            (tmp_path / "data" / name).mkdir(parents=True)
+            lines = [f"{x:.3f},{'uvw'[(number + k) % 2 + (number == 3)]}" for k, x in enumerate(rng.normal(size=20))]
+            (tmp_path / "data" / name / "lab.csv").write_text("\n".join(["x,kind", *lines]))
+        return {name: tmp_path / "data" / name for name in NAMES}
+
+    def test_remote_sites_cluster_what_one_process_clusters(self, tmp_path):
+        model = fit_remote(Wire(self.folders(tmp_path), tmp_path / "state"), max_rounds=3, scaling="standard")
+        federation = read_federation(tmp_path / "data")
+        tables = {name: named_views(site) for name, site in federation.sites.items()}
+        pooled = EFKMVC(3, max_rounds=3, scaling="standard", view_weights="uniform", **QUICK).fit(tables)
+        assert model.view_columns_["lab"] == ("x", "kind = u", "kind = v", "kind = w")
+        np.testing.assert_allclose(model.cluster_centers_[0], pooled.cluster_centers_[0])
+
+    def test_a_site_with_a_policy_does_not_tell_levels_that_it_read_off_its_rows(self, tmp_path):
+        wire = Wire(self.folders(tmp_path), tmp_path / "state", {"rome": Policy(secure=True)})
+        model = fit_remote(wire, max_rounds=2, scaling="standard")
+        assert "rome" in model.history_[0]["refused"]
+        assert "w" not in model.history_[0]["refused"]["rome"].split()
+        assert model.view_columns_["lab"] == ("x", "kind = u", "kind = v")

@@ -15,6 +15,7 @@ from typing import Protocol, TypeGuard
 
 import numpy as np
 
+from fedhk.data.levels import base_name, common_columns, is_level
 from fedhk.data.views import Columns, Views, is_tensor
 from fedhk.errors import MessageError, QuorumError
 from fedhk.federation.board import Board, Shared
@@ -130,12 +131,18 @@ class RemoteSites:
             self._faults[site] = MessageError(clean_reason(difference), site)
 
     def _columns(self) -> dict[str, tuple[str, ...] | None]:
-        """All views, sorted, with the names of their columns as most sites with names have them."""
+        """All views, sorted, with the columns that most sites with names have, and all their levels."""
         introductions = [known.introduction for _, known in sorted(self.known.items())]
-        names = {view.name for introduction in introductions for view in introduction.views}
+        views = [view for introduction in introductions for view in introduction.views]
         agreed = agree_on_views(introductions)
-        columns = {name: agreed[name][1] if name in agreed else None for name in sorted(names)}
-        return {name: part if _are_names(part) else None for name, part in columns.items()}
+        columns: dict[str, tuple[str, ...] | None] = {}
+        for name in sorted({view.name for view in views}):
+            known = agreed[name][1] if name in agreed else None
+            columns[name] = known if _are_names(known) else None
+            several = [view.columns for view in views if view.name == name and _are_names(view.columns)]
+            if any(is_level(column) for part in several for column in part):
+                columns[name] = common_columns(several)
+        return columns
 
     # -------------------------------------------------------------------------------------------------- in the run
 
@@ -223,9 +230,13 @@ class RemoteSites:
 
 
 def _without_order(introduction: Introduction) -> Introduction:
-    """What a site said, with its columns sorted by name: sites bring them to the order of the run by themselves."""
-    views = introduction.views
-    ordered = [replace(v, columns=tuple(sorted(v.columns))) if _are_names(v.columns) else v for v in views]
+    """What a site said, with its columns sorted by name and without levels: sites bring both to those of the run."""
+    ordered = []
+    for view in introduction.views:
+        if _are_names(view.columns):
+            names = tuple(sorted(set(map(base_name, view.columns))))
+            view = replace(view, columns=names, width=len(names))  # noqa: PLW2901
+        ordered.append(view)
     return replace(introduction, views=tuple(ordered))
 
 

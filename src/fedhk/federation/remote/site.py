@@ -183,6 +183,8 @@ class RemoteSite:
     def _read_views(self, terms: Terms | None) -> Views:
         """Read the site's rows; with the terms of a run, views and columns are in the order of the federation."""
         data = self._read_data(terms)
+        if self.policy.is_sealed and data.inferred:
+            raise DataError(INFERRED.format(next(iter(data.inferred.values()))[0]))
         try:
             return check_views(named_views(data), missing_views=True, min_rows=0)
         except (TypeError, ValueError) as error:
@@ -200,6 +202,12 @@ class RemoteSite:
     def _own_data(self) -> SiteData:
         return read_site(self.data)
 
+
+INFERRED = (
+    "the levels of column {!r} were read off rows, and the policy lets nothing leave in the open: a level may give a "
+    "row away. Name the levels in a data dictionary, in the file dictionary.toml."
+)
+"""What the operator of a site with a policy is told of categories without a dictionary."""
 
 NO_VIEWS = Views((), (), 0, np.dtype(np.float64), (), ())
 """The rows of a site before the gate has let a message pass."""

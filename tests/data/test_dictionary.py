@@ -1,0 +1,118 @@
+"""Data dictionaries: what they say is enforced at every site, and what is wrong with one is named."""
+
+import numpy as np
+import pytest
+
+from fedhk.data.dictionary import ColumnEntry, read_dictionary, write_dictionary
+from fedhk.data.folders import read_federation, read_site
+from fedhk.errors import DataError
+
+GOOD = """
+[lab.sodium]
+kind = "number"
+unit = "mmol/l"
+range = [100, 180]
+missing = [-999, "none taken"]
+
+[lab.sex]
+kind = "category"
+levels = ["F", "M", "X"]
+
+[lab.stage]
+kind = "ordered"
+levels = ["I", "II", "III"]
+
+[lab.day]
+kind = "date"
+"""
+
+
+@pytest.fixture
+def root(tmp_path):
+    (tmp_path / "oslo").mkdir()
+    (tmp_path / "dictionary.toml").write_text(GOOD)
+    return tmp_path
+
+
+def put(root, *lines):
+    (root / "oslo" / "lab.csv").write_text("\n".join(["id,day,sex,sodium,stage", *lines]))
+
+
+def test_columns_are_what_the_dictionary_says(root):
+    put(root, "1,1970-01-03,F,140,II", "2,,M,-999,III", "3,,,none taken,")
+    site = read_federation(root).sites["oslo"]
+    assert site.columns["lab"] == ("sodium", "sex = F", "sex = M", "sex = X", "stage (I < II < III)", "day")
+    nan = np.nan
+    np.testing.assert_array_equal(
+        site.views["lab"], [[140, 1, 0, 0, 1, 2], [nan, 0, 1, 0, 2, nan], [nan, nan, nan, nan, nan, nan]]
+    )
+    assert site.inferred == {}
+    np.testing.assert_array_equal(read_site(root / "oslo").views["lab"], site.views["lab"])
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (
+            "1,,F,1400,I",
+            "column 'sodium' holds '1400.0' in row 1, where a number from 100 to 180 mmol/l, by the data dict",
+        ),
+        ("1,,W,140,I", "column 'sex' holds text, 'W' in row 1, where one of the levels 'F', 'M', 'X' is expected"),
+        ("1,,F,140,IV", "column 'stage' holds text, 'IV' in row 1"),
+        ("1,3.4.2021,F,140,I", "column 'day' holds text, '3.4.2021' in row 1, where a date, such as 2026-01-31"),
+        ("1,,F,low,I", "column 'sodium' holds text, 'low' in row 1, where a number is expected"),
+    ],
+)
+def test_what_contradicts_it_is_named_with_its_row(root, line, said):
+    put(root, line)
+    with pytest.raises(DataError, match="site 'oslo', file 'lab") as caught:
+        read_federation(root)
+    assert said in str(caught.value)
+
+
+def test_columns_and_views_are_those_of_the_dictionary(root):
+    (root / "oslo" / "lab.csv").write_text("id,day,sex,sodium\n1,,F,140\n")
+    with pytest.raises(DataError, match="lacks the columns 'stage' of the data dictionary"):
+        read_federation(root)
+    (root / "oslo" / "lab.csv").write_text("id,day,sex,sodium,stage,more\n1,,F,140,I,1\n")
+    with pytest.raises(DataError, match="has the columns 'more', which the data dictionary does not have"):
+        read_federation(root)
+    (root / "oslo" / "lab.csv").rename(root / "oslo" / "ecg.csv")
+    with pytest.raises(DataError, match="is no view of the data dictionary, which has 'lab'"):
+        read_federation(root)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "has no columns"),
+        ("x = 1", "'x' must be a view with a table for each column"),
+        ("[lab]\na = 1", "view 'lab', column 'a': must be a table"),
+        ("[lab.a]\nkind = 'float'", "kind='float' must be one of"),
+        ("[lab.a]\nlevel = ['x']", r"unknown settings \['level'\]"),
+        ("[lab.a]\nkind = 'category'", "a category has levels"),
+        ("[lab.a]\nlevels = ['x']", "nothing else has any"),
+        ("[lab.a]\nkind = 'category'\nlevels = ['x', 'x']", "each once"),
+        ("[lab.a]\nrange = [3, 1]", "must be two numbers, the smaller one first"),
+        ("[lab.a]\nkind = 'truth'\nrange = [0, 1]", "range=.* is for numbers"),
+        ("[lab.a]\nmissing = 9", "missing=9 must be a list"),
+        ("[lab.a", "cannot be read"),
+    ],
+)
+def test_a_dictionary_that_is_none_is_refused_by_setting(tmp_path, text, said):
+    path = tmp_path / "dictionary.toml"
+    path.write_text(text)
+    with pytest.raises(DataError, match=f"dictionary.toml: .*{said}"):
+        read_dictionary(path)
+
+
+def test_what_is_written_is_read_again(tmp_path):
+    known = {
+        "lab one": {
+            "größe": ColumnEntry(unit="cm", range=(0.0, 250.0), missing=("-9",), description='as "measured"'),
+            "sex": ColumnEntry("category", levels=("F", "M")),
+        }
+    }
+    path = tmp_path / "dictionary.toml"
+    path.write_text(write_dictionary(known), "utf-8")
+    assert read_dictionary(path) == known
