@@ -106,10 +106,12 @@ class TestAttributes:
         model = EFKMVC(3, max_rounds=3, tol=0, protocol=protocol, heat_coef=heat_coef, **QUICK)
         model, engine = fit_recorded(model, data.sites, monkeypatch)
         setup = engine.phases.index("round")
-        assert engine.phases[setup:] == ["round"] * 3 + ["finish+deliver"]
+        # an average may be worse than what it is of: one more exchange measures the last
+        exchanges = 4 if protocol == "centers" else 3
+        assert engine.phases[setup:] == ["round"] * exchanges + ["finish+deliver"]
         for direction, messages in (("bytes_up", engine.received), ("bytes_down", engine.sent)):
             sizes = [sum(map(len, exchange.values())) for exchange in messages]
-            expected = [sum(sizes[: setup + 1]), sizes[setup + 1], sizes[setup + 2] + sizes[setup + 3]]
+            expected = [sum(sizes[: setup + 1]), sizes[setup + 1], sum(sizes[setup + 2 :])]
             assert [record[direction] for record in model.history_] == expected
 
     def test_rows_do_not_leave_a_site(self, data, monkeypatch):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
+from typing import ClassVar
 
 import numpy as np
 
@@ -30,6 +31,9 @@ class Aggregator(Option, ABC):
     `fedhk.testing.aggregators.AggregatorChecks` has tests for it.
     """
 
+    descends: ClassVar[bool] = False
+    """Whether a step on what it gives cannot raise the objective of all rows: only of their sum is that known."""
+
     @abstractmethod
     def statistics(self, sites: Sequence[Statistics], parameters: Parameters) -> Statistics:
         """Statistics of all sites, from those of each at these parameters."""
@@ -46,6 +50,10 @@ class Aggregator(Option, ABC):
         """The total of vectors that add over rows; `rows` says of how many rows each number is a sum."""
         return np.asarray(reduce(add, sites), np.float64)
 
+    def objective(self, sites: Sequence[tuple[float, float]]) -> float:
+        """The objective of all rows, from the objective and the number of rows of each site."""
+        return float(self.sums([np.array([value]) for value, _ in sites], [np.array([rows]) for _, rows in sites])[0])
+
     def fewest_holders(self, n_sites: int) -> int:  # noqa: ARG002
         """How many of so many sites must have a view for it to count."""
         return 1
@@ -54,6 +62,8 @@ class Aggregator(Option, ABC):
 @dataclass(frozen=True)
 class SumAggregator(Aggregator):
     """The plain sum: exact, and what any one site says counts in full."""
+
+    descends: ClassVar[bool] = True
 
     def statistics(self, sites: Sequence[Statistics], parameters: Parameters) -> Statistics:  # noqa: ARG002
         return reduce(add, sites)

@@ -33,9 +33,9 @@ def agreement(first: Move, second: Move) -> float:
 
     With t_1, t_2 what two halves of the rows ask for, the share that minimises the held-out error
     sum W_2 (t_2 - lambda t_1)^2 is sum W_2 t_2 t_1 / sum W_2 t_1^2: where gradient steps of `eqn:adaptive_lambda` on
-    held-out rows end, clipped to [0, 1]. Learned on the rows themselves it always ends at 1. The standard error is that
-    of what the share leaves over, so that a difference that both halves show is taken whole. One number alone leaves
-    nothing over and is not believed.
+    held-out rows end, clipped to [0, 1]. On the rows that t_1 was found on no share is better than 1. The standard
+    error is that of what the share leaves over, so that a difference that both halves show is taken whole. One number
+    alone leaves nothing over and is not believed.
     """
     numbers = int(np.count_nonzero((first[1] > 0) | (second[1] > 0)))
     if numbers < 2:

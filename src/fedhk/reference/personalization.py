@@ -127,7 +127,8 @@ def adaptive_lambda(personalization: float, gradient: float, personalization_ste
 
     Notes
     -----
-    On the rows that the local centres were fitted to, the gradient always prefers them.
+    On the rows that the local centres were fitted to no lambda is better than 1. Steps may end below it: J is not
+    convex between the two models.
     """
     stepped = personalization - personalization_step * gradient
     return max(0.0, min(1.0, stepped)) if clip else stepped

@@ -2,26 +2,54 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, ClassVar
 
 from fedhk.errors import MessageError
-from fedhk.federation.board import Board
-from fedhk.federation.entries import FinalModel, FinalParameters, Minimisation
+from fedhk.federation.board import Board, Entry
+from fedhk.federation.entries import Basis, FinalModel, FinalParameters, Minimisation
 from fedhk.federation.participation import Participation
 from fedhk.federation.phases.base import Phase
 from fedhk.federation.phases.sum_rounds import MaskedRounds, NoisyRounds
 from fedhk.federation.protocols.base import Protocol, RoundContext, RoundReply, RoundRequest
 from fedhk.federation.sealed import SealedTerms
 from fedhk.federation.site import Site
+from fedhk.model.parameters import Parameters
+
+# Rounds in a row in which the objective must hardly change, where a round may raise it. One is not enough: at the
+# bottom of a fall that a rise follows, it hardly changes either.
+SETTLE_ROUNDS = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Best(Entry):
+    """The parameters with the lowest objective so far, and the basis of their coordinates, where there is one."""
+
+    parameters: Parameters
+    bases: tuple[Basis, ...]
+
+    @classmethod
+    def of(cls, board: Board) -> Best:
+        """The parameters of the round that is under way."""
+        return cls(board.get(Minimisation).parameters, tuple(board.find(Basis)))
+
+    def put_back(self, board: Board) -> Board:
+        """The board with these parameters as those of the round to come."""
+        state = board.get(Minimisation)
+        board = board.put(replace(state, progress=replace(state.progress, parameters=self.parameters)))
+        current = tuple(board.find(Basis))
+        return board.put(*(basis for basis in self.bases if all(basis is not other for other in current)))
 
 
 @dataclass(frozen=True)
 class Rounds(Phase[RoundRequest, RoundReply]):
-    """Rounds until the objective settles."""
+    """Rounds until the objective settles.
+
+    Where a round may raise the objective, the rounds end with the best parameters that they had. If they end before the
+    objective settled, one more exchange tells how good the parameters are that the last round made.
+    """
 
     name: ClassVar[str] = "round"
     request_type: ClassVar[Any] = RoundRequest
@@ -30,39 +58,70 @@ class Rounds(Phase[RoundRequest, RoundReply]):
     protocol: Protocol
     context: RoundContext
     max_rounds: int
-    tol: float  # relative fall of the objective below which the rounds end; 0 runs all of them
+    tol: float  # relative change of the objective below which the rounds end; 0 runs all of them
 
     def request(self, board: Board) -> RoundRequest:
-        return self.protocol.resolve(board, self.context.settings).request(board, self.context)
+        return self._resolve(board).request(board, self.context)
 
     @staticmethod
     def answer(site: Site, request: RoundRequest) -> RoundReply:
         return request.answer(site)
 
     def check(self, board: Board, reply: RoundReply, site: str) -> None:
-        protocol = self.protocol.resolve(board, self.context.settings)
+        protocol = self._resolve(board)
         if type(reply) is not protocol.reply_type:
             raise MessageError("an answer of another protocol", site)
         protocol.check(board, self.context, reply, site)
 
     def combine(self, board: Board, replies: Mapping[str, RoundReply]) -> Board:
-        protocol = self.protocol.resolve(board, self.context.settings)
-        board, better, objective = protocol.combine(board, self.context, replies)
-        state, answered = board.get(Minimisation), digest_names(replies)
-        progress = state.progress
-        # other sites answered than in the last round: objectives of different rows cannot be compared, so the old one
-        # is set so high that this round does not count as converged
-        if answered != state.answered:
-            progress = replace(progress, objective=sys.float_info.max)
-        progress = progress.advance(better, objective, max_iter=self.max_rounds, tol=self.tol)
+        protocol, state, answered = self._resolve(board), board.get(Minimisation), digest_names(replies)
+        before, same_rows = Best.of(board), answered == state.answered
+        found, better, objective = protocol.combine(board, self.context, replies)
+        if state.progress.stop_reason:  # this exchange only measures
+            is_worse = same_rows and objective > state.progress.lowest
+            return self._finish(self._take_best(board) if is_worse else board)
+        board, descends = found, protocol.descends and self.context.aggregator.descends
+        may_rise = not (descends and protocol.is_exact)
+        # other sites answered than in the last round: objectives of different rows cannot be compared
+        progress = (state.progress if same_rows else state.progress.forget()).advance(
+            better,
+            objective,
+            max_iter=self.max_rounds,
+            tol=self.tol,
+            may_rise=may_rise,
+            settle=1 if descends else SETTLE_ROUNDS,
+        )
         board = board.put(Minimisation(progress, answered))
+        if not may_rise:
+            return self._finish(board) if progress.stop_reason else board
+        if progress.lowest_at == progress.iteration:
+            board = board.put(before)
         if not progress.stop_reason:
             return board
-        model, parameters = protocol.finish(board)
-        return board.put(FinalModel(model), FinalParameters(parameters))
+        if progress.converged or progress.iteration < self.max_rounds:
+            return self._finish(self._take_best(board))
+        # not settled: the last parameters may be better than all before, or worse
+        return board if same_rows or progress.iteration == 1 else self._finish(board)
+
+    def _take_best(self, board: Board) -> Board:
+        """The board with the best parameters so far, and with a reason that says which they are."""
+        board = board.get(Best).put_back(board)
+        state = board.get(Minimisation)
+        progress = state.progress
+        if progress.lowest < progress.objective:
+            kept = f" The model of iteration {progress.lowest_at}, which has the lowest objective, is kept."
+            progress = replace(progress, stop_reason=progress.stop_reason + kept)
+        return board.put(replace(state, progress=progress))
+
+    def _finish(self, board: Board) -> Board:
+        model, parameters = self._resolve(board).finish(board)
+        return board.put(FinalModel(model), FinalParameters(parameters)).drop(Best)
+
+    def _resolve(self, board: Board) -> Protocol:
+        return self.protocol.resolve(board, self.context.settings)
 
     def is_done(self, board: Board, exchanges: int) -> bool:  # noqa: ARG002
-        return bool(board.get(Minimisation).progress.stop_reason)
+        return board.has(FinalModel)
 
     def sealed(self, terms: SealedTerms) -> list[Phase[Any, Any]]:
         self.protocol.as_sums(terms.reason)  # raises where this protocol cannot be sent as sums

@@ -122,10 +122,13 @@ class CentersRequest(RoundRequest):
 class Averaging(Protocol):
     """Each site's own centres after some passes, averaged.
 
+    An average is no descent: the objective of all rows may rise. The rounds then keep the model with the lowest one.
+
     Parameters
     ----------
     passes : int, default=5
-        Passes over a site's rows before it answers. More means fewer rounds and more drift.
+        Passes over a site's rows before it answers. More bring a site nearer to its own minimum, and sites further
+        from each other.
     weights : {"mass", "rows", "quality"}, default="mass"
         How centres of sites are averaged: by the rows each centre stands for, by the site's rows
         (`eqn:global_A_EFKMVFC`), or by softmax of its mean objective (`eqn:client_weights`). "mass", because a site

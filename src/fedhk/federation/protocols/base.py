@@ -48,6 +48,14 @@ class Protocol(Option, ABC):
 
     reply_type: ClassVar[type[RoundReply]]
 
+    descends: ClassVar[bool] = False
+    """Whether a round cannot raise the objective, but for rounding."""
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether numbers travel as they are, without rounding."""
+        return True
+
     @property
     def candidate_precision(self) -> str:
         """What candidates for the start are rounded to on their way."""

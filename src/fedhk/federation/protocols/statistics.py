@@ -147,6 +147,7 @@ class Statistics(Protocol):
     """
 
     reply_type: ClassVar[type[RoundReply]] = StatisticsReply
+    descends: ClassVar[bool] = True
 
     basis: bool | str = False
     precision: str = "auto"
@@ -181,6 +182,10 @@ class Statistics(Protocol):
         return Statistics(basis=False, precision="double")
 
     @property
+    def is_exact(self) -> bool:
+        return self.precision == "double"
+
+    @property
     def candidate_precision(self) -> str:
         return "double" if self.precision == "auto" else self.precision
 
@@ -212,8 +217,7 @@ class Statistics(Protocol):
         parameters = self._in_features(board, board.get(Minimisation).parameters)
         widths, means = board.get(Space).widths, self.precision != "double"
         sites = [reply.read(widths, means=means) for reply in replies.values()]
-        total = context.aggregator.statistics(sites, parameters)
-        return board, improve(parameters, total, learn_weights=context.settings.learn_weights), total.objective
+        return board, *_descend(parameters, sites, context)
 
     def finish(self, board: Board) -> tuple[Broadcast, Parameters]:
         parameters = board.get(Minimisation).parameters
@@ -283,8 +287,7 @@ class BasisStatistics(Statistics):
             moved = reply.read(widths, means=True)
             parts = zip(moved.numerators, moved.weights, seen, strict=True)
             sites.append(replace(moved, numerators=tuple(n + w * a for n, w, a in parts)))
-        total = context.aggregator.statistics(sites, inner)
-        return board, improve(inner, total, learn_weights=context.settings.learn_weights), total.objective
+        return board, *_descend(inner, sites, context)
 
     def _refreshes(self, board: Board, context: RoundContext) -> bool:
         """Whether this round asks for full statistics: already the first one where centres were given."""
@@ -303,6 +306,13 @@ class BasisStatistics(Statistics):
         basis, stand = Basis(tuple(sent)), board.get(Minimisation)
         progress = replace(stand.progress, parameters=parameters.in_basis(basis.columns))
         return board.put(basis, replace(stand, progress=progress))
+
+
+def _descend(parameters: Parameters, sites: Sequence[RowStatistics], context: RoundContext) -> tuple[Parameters, float]:
+    """Better parameters from the statistics of sites at `parameters`, and the objective there."""
+    total = context.aggregator.statistics(sites, parameters)
+    better = improve(parameters, total, learn_weights=context.settings.learn_weights)
+    return better, context.aggregator.objective([(site.objective, site.rows) for site in sites])
 
 
 def _residuals(rows: Rows, parameters: Parameters) -> list[FloatArray]:
