@@ -307,7 +307,7 @@ class TestBasis:
         plan = make_plan(protocol=Statistics(basis=True), max_rounds=7, **changes)
         _, engine = run_sites(plan, sites)
         first = engine.phases.index("round")
-        requests = [type(read_request(exchange["rome"])) for exchange in engine.sent[first:-1]]
+        requests = [type(read_request(exchange["rome"])) for exchange in engine.sent[first : first + 7]]
         full = [request is StatisticsRequest for request in requests]
         assert full == [given_start and i in (0, 5) for i in range(7)]
 
