@@ -20,6 +20,7 @@ from fedhk.federation.aggregators import Aggregator, SumAggregator
 from fedhk.federation.protocols.averaging import Averaging
 from fedhk.federation.protocols.base import Protocol
 from fedhk.federation.protocols.factors import FactorAveraging
+from fedhk.federation.protocols.personalized import Personalized
 from fedhk.model.parameters import CenterForm
 from fedhk.starts.seeding import SEEDERS
 from fedhk.starts.settings import Settings
@@ -128,6 +129,12 @@ def check_rank_like(rank: Any) -> int | float | str | tuple[int, ...]:
 
 def check_together(protocol: Protocol, aggregator: Aggregator, settings: Settings) -> None:
     """Refuse parts that do not go together, by name."""
+    protocol.check_settings(settings)
+    if isinstance(protocol, Personalized) and not isinstance(aggregator, SumAggregator):
+        raise ValueError(  # noqa: TRY004
+            f"aggregator={aggregator!r} compares sums at one model; protocol={protocol!r} sends those of own models, "
+            "weighed by their quality. Use aggregator='sum'."
+        )
     averages = isinstance(protocol, Averaging)
     if averages and not isinstance(aggregator, SumAggregator):
         raise ValueError(f"aggregator={aggregator!r} works on statistics; protocol={protocol!r} sends centres.")

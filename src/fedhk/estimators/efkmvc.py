@@ -171,7 +171,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = MODEL_CONSTRAINTS | {
         "n_clusters": [WHOLE_FROM_ONE],
         "max_rounds": [WHOLE_FROM_ONE],
-        "protocol": [StrOptions(set(PROTOCOLS) - {"factors"}), Protocol],
+        "protocol": [StrOptions(set(PROTOCOLS) - {"factors", "personalized"}), Protocol],
         "participation": [None, Participation],
         "personalization": [SHARE, Personal],
         "checkpoint": [None, str, Path],
@@ -308,6 +308,8 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         personal.check_sites(list(clients))
         protocol, aggregator = make_protocol(self.protocol), make_aggregator(self.aggregator)
         check_together(protocol, aggregator, settings)
+        protocol.check_sites(list(clients))
+        personal = protocol.choose_personal(personal)
         seed = int(check_generator(self.random_state).integers(2**31))
         deviating = (self.participation or Participation()).deviating
         # what one site alone says of a view, nobody can hold against anything

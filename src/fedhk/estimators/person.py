@@ -21,6 +21,7 @@ from fedhk.federation.phases.frame import Frame
 from fedhk.federation.protocols import PROTOCOLS, make_protocol
 from fedhk.federation.protocols.averaging import Averaging
 from fedhk.federation.protocols.base import Protocol
+from fedhk.federation.protocols.personalized import Personalized
 from fedhk.federation.run import Run
 from fedhk.federation.site import Site
 from fedhk.model.passes import own_threads
@@ -127,9 +128,9 @@ class FedHKPerson(LowRankAttributes, EFKMVC):
             return super().start_phase(run)
         if shares is None:
             return super().start_phase(run)
-        if isinstance(run.protocol, Averaging):
+        if isinstance(run.protocol, Averaging | Personalized):
             raise ValueError(  # noqa: TRY004
-                f"protocol={self.protocol!r} averages where the centres of sites are, and "
+                f"protocol={self.protocol!r} brings together where the centres of sites are, and "
                 f"calibration={self.calibration!r} lets sites keep an offset of their own: give calibration=None, or "
                 "protocol='statistics' or 'auto'."
             )
@@ -162,9 +163,13 @@ class FedHKPerson(LowRankAttributes, EFKMVC):
         self.personal_objective_: dict[str, float] = {}
         if self.site_reports_:
             protocol, personal = make_protocol(self.protocol), self._personal()
+            terms = [report.terms for report in self.site_reports_.values()]
+            if isinstance(protocol, Personalized):
+                self.personal_objective_ = protocol.measure(terms)
+                return
             tau = protocol.tau if isinstance(protocol, Averaging) and protocol.weights == "quality" else None
             self.personal_objective_ = global_objective(
-                [report.terms for report in self.site_reports_.values()],
+                terms,
                 temperature=tau,
                 center_pull=float(getattr(personal, "center_pull", None) or 0.0),
                 view_pull=float(getattr(personal, "view_pull", None) or 0.0),

@@ -59,6 +59,8 @@ class OwnModel:
         How much of the site's own rows is in the model, by name.
     view_distance : float
         R_view: what a row at the common view weights costs more in the site's own model.
+    tensor_distance : float
+        R_tensor: the same for the common parts of a form, where own models live through the rounds.
     """
 
     common: Parameters
@@ -68,6 +70,7 @@ class OwnModel:
     step: FloatArray
     shares: Shares
     view_distance: float = 0.0
+    tensor_distance: float = 0.0
 
     @classmethod
     def start(cls, rows: Rows, common: Parameters) -> OwnModel:

@@ -99,7 +99,7 @@ def blend_form(common: LowRank, asked: Move, shares: FloatArray, pull: float) ->
     if not shares.any():
         return common
     onto = common.decomposition.canonical(common.factors)
-    found = _blend_factors(onto, _fit_factors(common, onto, asked, pull), shares)
+    found = blend_factors(onto, _fit_factors(common, onto, asked, pull), shares)
     step, weight = asked
     target = np.hstack(common.centers()) + step
     whole = float(np.sum(weight * target**2))
@@ -122,7 +122,7 @@ def learn_part_shares(common: LowRank, first: Move, second: Move) -> FloatArray:
     tests = ((locals_[0], second), (locals_[1], first))
 
     def move(shares: FloatArray) -> list[FloatArray]:
-        return [np.hstack(_blend_factors(onto, own, shares).centers()) - centers for own, _ in tests]
+        return [np.hstack(blend_factors(onto, own, shares).centers()) - centers for own, _ in tests]
 
     def measure(shares: FloatArray) -> float:
         pairs = zip(move(shares), tests, strict=True)
@@ -162,7 +162,7 @@ def _fit_factors(common: LowRank, onto: Factors, asked: Move, pull: float) -> Fa
     return aligned
 
 
-def _blend_factors(onto: Factors, local: Factors, shares: FloatArray) -> Factors:
+def blend_factors(onto: Factors, local: Factors, shares: FloatArray) -> Factors:
     """Blend factors with a share of the local ones in each part (`eqn:personal_core` and the three that follow it)."""
     by_part = dict(zip(PARTS, shares.tolist(), strict=True))
     names = ("core", "cluster_factor") if isinstance(onto, TuckerFactors) else ("cluster_factor", "core")

@@ -16,26 +16,34 @@ OWN_PASSES = 5
 
 
 def global_objective(
-    sites: Sequence[SiteTerms], *, temperature: float | None, center_pull: float, view_pull: float
+    sites: Sequence[SiteTerms],
+    *,
+    temperature: float | None,
+    center_pull: float,
+    view_pull: float,
+    tensor_pull: float = 0.0,
 ) -> dict[str, float]:
     """Compute the global objective with personalization (`eqn:fed_global_obj_personalization`) and its terms, per row.
 
-    "objective" is sum_l omega_l J_l / n_l, "center_distance" and "view_distance" are the same of R_person and R_view,
-    and "total" is the objective with gamma (`center_pull`) and eta (`view_pull`) times the two. omega_l is the share of
-    the rows, or softmax(-tau J / n) with a `temperature` tau (`eqn:client_weights`).
+    "objective" is sum_l omega_l J_l / n_l, "center_distance", "view_distance" and "tensor_distance" are the same of
+    R_person, R_view and R_tensor, and "total" is the objective with gamma (`center_pull`), eta (`view_pull`) and gamma
+    of `eqn:tensor_fed_global_obj` (`tensor_pull`) times the three. omega_l is the share of the rows, or softmax(-tau J
+    / n) with a `temperature` tau (`eqn:client_weights`).
 
-    The paper adds sums over rows of sites of any size. Here all three terms of a site are divided by its rows, so that
+    The paper adds sums over rows of sites of any size. Here all terms of a site are divided by its rows, so that
     omega_l weighs sites by what it says, and gamma and eta count rows.
     """
     filled = [site for site in sites if site.rows]
-    terms = np.array([[s.objective, s.center_distance, s.view_distance] for s in filled]).reshape(-1, 3)
+    found = [[s.objective, s.center_distance, s.view_distance, s.tensor_distance] for s in filled]
+    terms = np.array(found).reshape(-1, 4)
     rows = np.array([site.rows for site in filled], dtype=np.float64)
     means = terms / rows[:, None]
     weights = rows if temperature is None else np.exp(-temperature * (means[:, 0] - means[:, 0].min(initial=np.inf)))
     weights = np.asarray(weights / max(float(weights.sum()), 1e-300))
-    objective, centers, views = (weights @ means).tolist()
-    total = objective + center_pull * centers + view_pull * views
-    return {"objective": objective, "center_distance": centers, "view_distance": views, "total": total}
+    objective, centers, views, tensor = (weights @ means).tolist()
+    total = objective + center_pull * centers + view_pull * views + tensor_pull * tensor
+    distances = {"center_distance": centers, "view_distance": views, "tensor_distance": tensor}
+    return {"objective": objective, **distances, "total": total}
 
 
 def personal_objective(sites: Sequence[Rows], common: Parameters) -> float:

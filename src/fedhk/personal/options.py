@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, ClassVar
 
+import numpy as np
+
 from fedhk._options import Option
 from fedhk.data.views import Views
 from fedhk.model.cluster_summary import ClusterSummary
@@ -22,6 +24,7 @@ from fedhk.personal.component import Component, OwnModel, Share, fit_components
 from fedhk.personal.factors import choose_centers
 from fedhk.personal.offset import Shift, measure_offset_share
 from fedhk.personal.outcome import SiteOutcome
+from fedhk.personal.rounds import KeptModel, OwnRounds, measure_terms, run_site_round, same_model
 from fedhk.personal.sizes import Sizes
 from fedhk.personal.spread import Spread
 from fedhk.personal.view_weights import ViewWeights
@@ -38,6 +41,7 @@ class SiteInputs:
     site: str
     learn_weights: bool
     workers: int
+    kept: Sequence[KeptModel] = ()  # what the site has kept of the rounds
 
 
 class Personal(Option, ABC):
@@ -69,6 +73,7 @@ class Personal(Option, ABC):
         site: str,
         learn_weights: bool,
         workers: int = 1,
+        kept: Sequence[KeptModel] = (),
     ) -> SiteOutcome:
         """Fit a site's own model from the global one and the site's rows; `SiteInputs` explains the arguments.
 
@@ -79,7 +84,7 @@ class Personal(Option, ABC):
             calibrated = calibration.apply(Rows(views, calibration.before(local.references)))
             local = replace(local, references=calibrated.references)
         rows = local.rows(views)
-        own = self.fit_rows(SiteInputs(local, rows, calibrations, summaries, site, learn_weights, workers))
+        own = self.fit_rows(SiteInputs(local, rows, calibrations, summaries, site, learn_weights, workers, kept))
         with Passes(own.rows, common.n_clusters, workers) as scan:
             memberships, labels, objective = global_outcome = scan.assign(own.parameters)
         if own.parameters is not common or own.rows is not rows:
@@ -93,7 +98,7 @@ class Personal(Option, ABC):
         if own.rows is not rows:  # the site reads its rows on a scale of its own
             found = replace(found, references=own.rows.references)
         terms = objective, own.center_distance, own.view_distance
-        return SiteOutcome(found, labels, memberships, global_outcome[1], *terms, shares)
+        return SiteOutcome(found, labels, memberships, global_outcome[1], *terms, shares, own.tensor_distance)
 
 
 @dataclass(frozen=True)
@@ -118,7 +123,7 @@ class GradientStep(Personal):
     step: float = 0.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "step", _check_number("step", self.step, most=1.0))
+        object.__setattr__(self, "step", check_number("step", self.step, most=1.0))
 
     def fit_rows(self, inputs: SiteInputs) -> OwnModel:
         """Take the step in centres (`eqn:personalized_A_EFKMVFC`) and view weights (`eqn:personalized_V_EFKMVFC`)."""
@@ -175,13 +180,13 @@ class Personalization(Personal):
         for name, instead in (("centers", "center_pull"), ("view_weights", "view_pull")):
             given, pull = getattr(self, name), getattr(self, instead)
             if isinstance(given, Mapping):
-                checked = {str(site): _check_share(f"{name}[{site!r}]", share) for site, share in given.items()}
+                checked = {str(site): check_share(f"{name}[{site!r}]", share) for site, share in given.items()}
                 object.__setattr__(self, name, checked)
             else:
-                object.__setattr__(self, name, _check_share(name, given))
+                object.__setattr__(self, name, check_share(name, given))
             if pull is None:
                 continue
-            object.__setattr__(self, instead, _check_number(instead, pull))
+            object.__setattr__(self, instead, check_number(instead, pull))
             if given != "auto":
                 raise ValueError(
                     f"{instead}={pull!r} is used instead of {name}={given!r}, which would then have no effect: give "
@@ -199,13 +204,7 @@ class Personalization(Personal):
                 )
 
     def check_sites(self, names: Sequence[str]) -> None:
-        for name in ("centers", "view_weights"):
-            given = getattr(self, name)
-            unknown = sorted(site for site in given if site not in names) if isinstance(given, Mapping) else []
-            if unknown:
-                raise ValueError(
-                    f"{name} has values for sites {unknown[:5]} that are not there; sites are {list(names)[:10]}."
-                )
+        check_site_names({name: getattr(self, name) for name in ("centers", "view_weights")}, names)
 
     def fit_rows(self, inputs: SiteInputs) -> OwnModel:
         if inputs.rows.references is not inputs.model.references:
@@ -238,6 +237,65 @@ class Personalization(Personal):
         return components, [Spread(summary=summary) for summary in inputs.summaries if others == "auto"]
 
 
+@dataclass(frozen=True)
+class RoundModel(Personal):
+    """The own model that a site kept of the rounds of `fedhk.protocols.Personalized`.
+
+    A site that has not seen the final model, because it missed the round or is new, makes its own from it.
+    """
+
+    uses_summary: ClassVar[bool] = False
+
+    options: OwnRounds
+
+    def fit_rows(self, inputs: SiteInputs) -> OwnModel:
+        common, kept = inputs.model.parameters, list(inputs.kept)
+        own = OwnModel.start(inputs.rows, common)
+        if not inputs.rows.n_rows:
+            return own
+        found = next((model for model in kept if same_model(model.common, common)), None)
+        rounds = 0 if found is not None else 1 if kept else 2  # a new site has no local model to blend yet
+        for _ in range(rounds):
+            made = run_site_round(
+                inputs.rows,
+                common,
+                kept[-1:],
+                self.options,
+                site=inputs.site,
+                learn_weights=inputs.learn_weights,
+                workers=inputs.workers,
+            )
+            found, kept = made.kept, [made.kept]
+        return own if found is None else self._keep(own, found, inputs.workers)
+
+    def _keep(self, own: OwnModel, found: KeptModel, workers: int) -> OwnModel:
+        with Passes(own.rows, own.common.n_clusters, workers) as scan:
+            terms = measure_terms(own.common, found.own, scan.statistics(found.own))
+        return replace(
+            own,
+            parameters=found.own,
+            step=np.hstack(found.own.centers) - np.hstack(own.common.centers),
+            shares=found.shares,
+            view_distance=terms.view_distance,
+            tensor_distance=terms.tensor_distance,
+        )
+
+
+def is_default(personal: Personal) -> bool:
+    """Whether this is what an estimator does where nobody asked for anything else."""
+    return personal in (GradientStep(), Personalization())
+
+
+def check_site_names(given: Mapping[str, Any], names: Sequence[str]) -> None:
+    """Refuse values by site for sites that are not among `names`; other values are for all sites."""
+    for name, values in given.items():
+        unknown = sorted(site for site in values if site not in names) if isinstance(values, Mapping) else []
+        if unknown:
+            raise ValueError(
+                f"{name} has values for sites {unknown[:5]} that are not there; sites are {list(names)[:10]}."
+            )
+
+
 def _share_at(site: str, given: Share | Mapping[str, Share], pull: float | None) -> tuple[Share, float]:
     """The share and the pull of a component: all of what is pulled, or a share of what is not."""
     if pull is not None:
@@ -245,13 +303,15 @@ def _share_at(site: str, given: Share | Mapping[str, Share], pull: float | None)
     return given.get(site, "auto") if isinstance(given, Mapping) else given, 0.0
 
 
-def _check_share(name: str, value: Any) -> Share:
+def check_share(name: str, value: Any) -> Share:
+    """Read a share, or "auto"."""
     if isinstance(value, str) and value == "auto":
         return "auto"
-    return _check_number(name, value, most=1.0, other="'auto' or ")
+    return check_number(name, value, most=1.0, other="'auto' or ")
 
 
-def _check_number(name: str, value: Any, most: float = math.inf, other: str = "") -> float:
+def check_number(name: str, value: Any, most: float = math.inf, other: str = "") -> float:
+    """Read a number from 0 to `most`; `other` names what else could have been given."""
     if isinstance(value, Real) and not isinstance(value, bool) and 0 <= float(value) <= most:
         return float(value)
     wanted = "a number of 0 or more" if most == math.inf else f"a number from 0 to {most:g}"

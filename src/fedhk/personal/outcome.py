@@ -14,12 +14,19 @@ from fedhk.model.fitted import FittedModel
 
 @dataclass(frozen=True)
 class SiteTerms:
-    """What one site adds to the global objective: J of its rows in its own model, R_person and R_view."""
+    """What one site adds to the global objective: J of its rows in its own model, R_person, R_view and R_tensor."""
 
     objective: float
     rows: int
     center_distance: float
     view_distance: float
+    tensor_distance: float = 0.0  # R_tensor, where the site's own model has a form that lived through the rounds
+
+    def check(self, site: str) -> None:
+        """Refuse numbers of a site that are not finite, or below 0."""
+        for name, number in vars(self).items():
+            if not (math.isfinite(number) and number >= 0):
+                raise MessageError(f"{name}={number} of its own model is not possible", site)
 
 
 @dataclass(frozen=True)
@@ -33,7 +40,7 @@ class SiteReport:
     def check(self, site: str) -> None:
         """Refuse a report of a site with numbers that are not finite."""
         terms = self.terms
-        distances = {"center_distance": terms.center_distance, "view_distance": terms.view_distance}
+        distances = {name: getattr(terms, name) for name in ("center_distance", "view_distance", "tensor_distance")}
         for name, number in ({"objective": terms.objective} | distances | self.shares).items():
             if not math.isfinite(number):
                 raise MessageError(f"{name}={number} in its report is not a finite number", site)
@@ -51,9 +58,11 @@ class SiteOutcome:
     center_distance: float = 0.0
     view_distance: float = 0.0
     shares: dict[str, float] = field(default_factory=dict)
+    tensor_distance: float = 0.0
 
     @property
     def report(self) -> SiteReport:
         """The numbers that the site may tell."""
-        terms = SiteTerms(self.objective, len(self.labels), self.center_distance, self.view_distance)
+        distances = self.center_distance, self.view_distance, self.tensor_distance
+        terms = SiteTerms(self.objective, len(self.labels), *distances)
         return SiteReport(terms, len(np.unique(self.labels)), self.shares)

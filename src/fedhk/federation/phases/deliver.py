@@ -21,6 +21,7 @@ from fedhk.federation.entries import (
 from fedhk.federation.phases.base import Phase
 from fedhk.federation.phases.finish import final_parameters
 from fedhk.federation.phases.frame import Frame
+from fedhk.federation.protocols.personalized import OwnModels
 from fedhk.federation.site import Site
 from fedhk.personal.options import Personal
 from fedhk.personal.outcome import SiteOutcome, SiteReport
@@ -106,6 +107,7 @@ class Deliver(Phase[DeliverRequest, DeliverReply]):
             site=site.name,
             learn_weights=request.learn_weights,
             workers=site.workers,
+            kept=next((entry.models for entry in site.memory.find(OwnModels)), ()),
         )
         site.keep(Outcome(outcome))
         return DeliverReply((outcome.report,) if request.report else ())

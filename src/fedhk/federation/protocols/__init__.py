@@ -5,6 +5,7 @@ from __future__ import annotations
 from fedhk.federation.protocols.averaging import Averaging
 from fedhk.federation.protocols.base import Protocol
 from fedhk.federation.protocols.factors import FactorAveraging
+from fedhk.federation.protocols.personalized import Personalized
 from fedhk.federation.protocols.statistics import Statistics
 
 __all__ = ["PROTOCOLS", "make_protocol"]
@@ -16,6 +17,7 @@ PROTOCOLS: dict[str, Protocol] = {
     "cores": Statistics(basis=True),
     "centers": Averaging(),
     "factors": FactorAveraging(),
+    "personalized": Personalized(),
 }
 
 

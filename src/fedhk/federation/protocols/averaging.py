@@ -84,7 +84,12 @@ def client_shares(sites: Sequence[LocalCenters], rule: str, temperature: float) 
     rows = np.array([site.rows for site in sites])
     if rule != "quality":
         return np.asarray(rows / rows.sum())
-    means = np.array([site.objective / site.rows if site.rows else np.inf for site in sites])
+    return quality_shares([site.objective for site in sites], rows, temperature)
+
+
+def quality_shares(objectives: Sequence[float], rows: FloatArray, temperature: float) -> FloatArray:
+    """softmax(-tau J) of the mean objective of a row at each site (`eqn:client_weights`); a site without rows has 0."""
+    means = np.divide(objectives, rows, out=np.full(len(rows), np.inf), where=rows > 0)
     filled = np.isfinite(means)
     scores = filled * np.exp(-temperature * np.where(filled, means - means.min(), 0.0))
     return np.asarray(scores / scores.sum())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -15,6 +15,7 @@ from fedhk.federation.site import Site
 from fedhk.model.descent import Progress
 from fedhk.model.parameters import Parameters
 from fedhk.model.rows import Rows
+from fedhk.personal.options import Personal
 from fedhk.starts.settings import Settings
 
 
@@ -77,6 +78,16 @@ class Protocol(Option, ABC):
             f"{reason} needs protocol='statistics', got {self!r}: after local passes one row can change centres "
             "without bound, and they are not sums."
         )
+
+    def check_settings(self, settings: Settings) -> None:
+        """Refuse options that have no effect with these settings."""
+
+    def check_sites(self, names: Sequence[str]) -> None:
+        """Refuse options for sites that are not among `names`."""
+
+    def choose_personal(self, given: Personal) -> Personal:
+        """How sites make their own models: as the estimator was given, unless the rounds make them."""
+        return given
 
     def begin(self, board: Board, start: Parameters, rows: Rows | None) -> Board:  # noqa: ARG002
         """Server: the board of the first round; `rows` are the candidates that the start was chosen on, if any."""
