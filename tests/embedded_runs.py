@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from federations import make_settings, run_sites
+from federations import frame_phases, make_settings, run_sites
 from fedhk.data.views import check_views
 from fedhk.embedding.diffusion import Diffusion, DiffusionMap
 from fedhk.federation.aggregators import SumAggregator
 from fedhk.federation.entries import References, Schema
-from fedhk.federation.phases.anchors import Anchors, ChooseAnchors, ChooseCalibratedAnchors, put_anchors
+from fedhk.federation.phases.anchors import Anchors, ChooseAnchors, put_anchors
 from fedhk.federation.phases.cluster_means import FinishEmbedded
 from fedhk.federation.phases.deliver import Deliver
 from fedhk.federation.phases.describe import Describe
@@ -91,11 +91,10 @@ def make_phases(
     settings, protocol, aggregator = make_settings(n_clusters or 1, **changes), Statistics(), SumAggregator()
     given = {"diffusion": diffusion or Diffusion(), "n_clusters": n_clusters}
     anchors = ChooseAnchors(settings, protocol, aggregator, 0, **given)
-    if calibration is not None:
-        shares = None if calibration == "auto" else calibration
-        anchors = ChooseCalibratedAnchors(settings, protocol, aggregator, 0, **given, shares=shares)
+    frame = [] if calibration is None else frame_phases(settings, calibration, aggregator, offsets=False)
     phases = [
         Describe(settings),
+        *frame,
         anchors,
         Diffuse(settings, protocol, n_clusters, 0, **options or {}),
         Rounds(protocol, RoundContext(settings, aggregator), max_rounds, tol),

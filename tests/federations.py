@@ -23,11 +23,13 @@ from fedhk.federation.entries import FinalParameters, Minimisation, Result
 from fedhk.federation.gate import ENTRIES, Guard
 from fedhk.federation.messages import decode, encode
 from fedhk.federation.participation import Participation
+from fedhk.federation.phases.agreement import CompareClusters, FindPartitions, FrameChoice
 from fedhk.federation.phases.base import Phase
-from fedhk.federation.phases.candidates import ChooseFrame, ChooseStart, GivenStart
+from fedhk.federation.phases.candidates import ChooseStart, GivenStart
 from fedhk.federation.phases.deliver import Deliver
 from fedhk.federation.phases.describe import Describe, Energy
 from fedhk.federation.phases.finish import Finish
+from fedhk.federation.phases.publish_frame import GivenShares, PublishFrame
 from fedhk.federation.phases.rounds import Rounds
 from fedhk.federation.protocols import make_protocol
 from fedhk.federation.protocols.base import Protocol, RoundContext
@@ -69,15 +71,24 @@ class Plan:
         phases = [Describe(settings, aggregator=self.aggregator)]
         if settings.heat_coef != "uniform":
             phases.append(Energy(self.aggregator))
-        if not isinstance(settings.init, str):
-            phases.append(GivenStart(settings, self.protocol))
-        elif self.calibration is None:
+        if self.calibration is not None:
+            phases.extend(frame_phases(settings, self.calibration, self.aggregator))
+        if isinstance(settings.init, str):
             phases.append(ChooseStart(*start))
         else:
-            phases.append(ChooseFrame(*start, None if self.calibration == "auto" else self.calibration))
+            phases.append(GivenStart(settings, self.protocol))
         phases.append(Rounds(self.protocol, RoundContext(settings, self.aggregator), self.max_rounds, self.tol))
         phases.append(Finish(self.personal is not None and self.personal.uses_summary, self.aggregator))
         return [*phases, Deliver(self.personal, settings.learn_weights)] if self.personal is not None else phases
+
+
+def frame_phases(settings, calibration, aggregator, *, offsets=True):
+    """The phases that choose or publish a frame."""
+    publish = PublishFrame(settings, offsets, aggregator)
+    if calibration != "auto":
+        return [GivenShares(*calibration), publish]
+    find = FindPartitions(FrameChoice(settings.n_clusters, with_frames=True), settings, aggregator)
+    return [find, CompareClusters(find), publish]
 
 
 def make_settings(n_clusters=3, **changes):

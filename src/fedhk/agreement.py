@@ -8,8 +8,8 @@ without any unit. It needs nothing but counts of rows, which add over sites.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
 from operator import itemgetter
 from typing import Any
@@ -24,8 +24,9 @@ from fedhk.data.row_forms import UNIT_ROWS, count_documents, has_negative
 from fedhk.data.scaling import SCALINGS, Reference, Scaling
 from fedhk.data.views import Views
 from fedhk.model.preparation import references_from_moments, site_moments
+from fedhk.personal.calibration import scale_frame, trust_spread
 from fedhk.starts.candidates import ROWS_PER_CANDIDATE, group_rows
-from fedhk.starts.kmeans import group_means, group_sums, leading_directions, lloyd, plus_plus
+from fedhk.starts.kmeans import group_sums, heat_lloyd, leading_directions, plus_plus
 from fedhk.starts.seeding import distinct_rows
 
 # Overlaps of two clusters that are further than this many standard deviations from what chance gives have no
@@ -40,22 +41,30 @@ def count_together(first: IntArray, second: IntArray, n_clusters: int, weight: F
     return counts.astype(np.float64).reshape(n_clusters, n_clusters)
 
 
-def adjusted_mutual_information(table: FloatArray) -> float:
-    """Agreement of two partitions from their table of counts: 1 where they are the same, about 0 by chance.
+def share_information(table: FloatArray) -> tuple[float, float]:
+    """Information that two partitions share beyond chance, and the most they could, from their table of counts.
 
-    It is scikit-learn's `adjusted_mutual_info_score`, from counts that may be weighted. A partition with one cluster
-    says nothing, and agrees with none: 0.
+    Both are in nats, times the number of rows, so that they add over sites. What two partitions share *within* sites is
+    not fooled by sites that lie apart: all views see that, and clusters that are sites would agree about nothing else.
     """
     first, second, total = table.sum(axis=1), table.sum(axis=0), float(table.sum())
-    if min(np.count_nonzero(first), np.count_nonzero(second)) < 2:
-        return 0.0
+    if not total > 0:
+        return 0.0, 0.0
     entropies = [-float(xlogy(sizes / total, sizes / total).sum()) for sizes in (first, second)]
     expected = np.outer(first, second)
     ratio = np.divide(table * total, expected, out=np.zeros_like(table), where=expected > 0)
     information = float(xlogy(table / total, ratio).sum())
-    chance = _chance_information(first, second)
-    room = float(np.mean(entropies)) - chance
-    return 0.0 if room <= 1e-12 else float(np.clip((information - chance) / room, -1.0, 1.0))
+    chance = _chance_information(first, second) if min(entropies) > 0 else 0.0
+    return total * (information - chance), total * max(float(np.mean(entropies)) - chance, 0.0)
+
+
+def adjust(shared: float, most: float) -> float:
+    """Adjusted mutual information, from what `share_information` gives: 1 for the same clusters, about 0 by chance.
+
+    Of one table it is scikit-learn's `adjusted_mutual_info_score`; of the sums of several sites, the agreement of
+    partitions given the site. Partitions with one cluster say nothing, and agree with none: 0.
+    """
+    return 0.0 if most <= 1e-12 else float(np.clip(shared / most, -1.0, 1.0))
 
 
 def _chance_information(first: FloatArray, second: FloatArray) -> float:
@@ -92,15 +101,18 @@ def _chance_information(first: FloatArray, second: FloatArray) -> float:
 
 # ------------------------------------------------------------------------------------------------ what can be chosen
 
-# What a view is tried under, in the order in which equals are preferred.
-OPTIONS = ("standard", "none", "l2", "root", "tfidf")
+# What a view is tried under, in the order in which equals are preferred; and rows as the references of a run say.
+OPTIONS, GIVEN = ("standard", "none", "l2", "root", "tfidf"), "given"
+
+# Shares of a site's own mean and spread that are tried, in the order in which equals are preferred. Half of the spread:
+# it also holds which clusters a site has.
+FRAMES = ((0.0, 0.0), (1.0, 0.5))
 
 # What a view's agreement with the others must gain over z-scores. Read off generated federations, with an earlier form
-# of the rule, between gains of wrong and right choices; it does not separate them fully. On 42 fresh ones with the rule
-# as it stands, one of nine texts is missed, and one in which both views also measure a common size is spoiled.
+# of the rule, between gains of wrong and right choices.
 LEAST_GAIN = 0.08
 
-# Choices whose mean agreement differs by less are equals, of which the first is taken: k-means varies by about that.
+# Choices whose agreement differs by less are equals, of which the first is taken: k-means varies by about that.
 EQUAL = 0.02
 
 # A scaling under which one feature has more than this share of the variance is not tried: clusters would be those of
@@ -114,7 +126,13 @@ LEAST_ZEROS = 0.5
 MEANS_PER_CLUSTER = 2
 
 # Starts of k-means to compare: the fewest and the most, and the multiplications that a pass of all of them may take.
-LEAST_STARTS, MOST_STARTS, STARTS_WORK, PASSES = 2, 10, 2 * 10**7, 30
+LEAST_STARTS, MOST_STARTS, STARTS_WORK, PASSES = 4, 12, 2 * 10**7, 30
+
+# Starts of a site that looks at its rows alone: it has few of them.
+OWN_STARTS = 4
+
+# Bandwidth of the distance: that of the model, in units in which rows are 1 from their mean.
+HEAT_TIME = 0.3
 
 # Rows that a site looks at, and at least so many for each cluster: agreement is known to a few hundredths then.
 SAMPLE_ROWS, ROWS_PER_CLUSTER = 1024, 20
@@ -131,16 +149,24 @@ SEED = 0
 
 @dataclass(frozen=True)
 class Witness:
-    """One partition of the rows: that of a view, or of half of its features, under one scaling."""
+    """Who partitions the rows: a view or half of its features, or all views, under scalings and in a frame."""
 
-    view: int
-    half: int  # 0 or 1 where a single view is split into halves of its features, else -1
-    option: str  # short form of the scaling
+    views: tuple[int, ...]
+    options: tuple[str, ...]  # short form of the scaling of each view, or `GIVEN`
+    half: int = -1  # 0 or 1 where a single view is split into halves of its features, else -1
+    shift: float = 0.0  # share of a site's own mean that is taken out
+    spread: float = 0.0  # share of its own spread, in views of which all features have the same variance
+    alone: bool = False  # compared with what the site finds alone, and not with other witnesses
 
     @property
-    def part(self) -> tuple[int, int]:
+    def part(self) -> tuple[tuple[int, ...], int]:
         """What is clustered: witnesses of the same part do not speak for each other."""
-        return self.view, self.half
+        return self.views, self.half
+
+    @property
+    def frame(self) -> tuple[float, float]:
+        """The shares of a site's own mean and spread that are taken out."""
+        return self.shift, self.spread
 
 
 def find_options(moments: Moments, documents: FloatArray | None) -> tuple[str, ...]:
@@ -159,38 +185,77 @@ def find_options(moments: Moments, documents: FloatArray | None) -> tuple[str, .
     return ("standard", "l2", "root", "tfidf") if is_text else OPTIONS[:4]
 
 
-def list_witnesses(options: Sequence[Sequence[str]]) -> tuple[Witness, ...]:
+def list_witnesses(
+    options: Sequence[Sequence[str]], frames: Iterable[tuple[float, float]] = FRAMES[:1]
+) -> tuple[Witness, ...]:
     """Witnesses of all views under all scalings; a single view is two witnesses, each with half of its features."""
     halves = (0, 1) if len(options) == 1 else (-1,)
-    return tuple(Witness(view, half, option) for view, own in enumerate(options) for half in halves for option in own)
+    return tuple(
+        Witness((view,), (option,), half, *frame)
+        for frame in frames
+        for view, own in enumerate(options)
+        for half in halves
+        for option in own
+    )
+
+
+def list_frame_witnesses(n_views: int, frames: Iterable[tuple[float, float]]) -> tuple[Witness, ...]:
+    """Witnesses of all views as they are read in each frame, and of all views together."""
+    whole = Witness(tuple(range(n_views)), (GIVEN,) * n_views, alone=True)
+    joint = [replace(whole, shift=shift, spread=spread) for shift, spread in frames]
+    return (*list_witnesses([(GIVEN,)] * n_views, frames), *joint)
 
 
 def list_pairs(witnesses: Sequence[Witness]) -> list[tuple[int, int]]:
-    """Pairs of witnesses that are compared: of different parts, and halves of one view under the same scaling."""
+    """Pairs of witnesses that are compared: of different parts in one frame, and halves of a view under one scaling."""
     return [
         (i, j)
         for (i, first), (j, second) in combinations(enumerate(witnesses), 2)
-        if first.part != second.part and (first.view != second.view or first.option == second.option)
+        if not (first.alone or second.alone)
+        and first.frame == second.frame
+        and first.part != second.part
+        and (first.views != second.views or first.options == second.options)
     ]
 
 
 # ----------------------------------------------------------------------------------------------- partitions of one view
 
 
-def read_points(table: Any, reference: Reference, witness: Witness, documents: FloatArray, rows: float) -> FloatArray:
-    """Rows as a witness sees them, dense; `reference` is that of z-scores, a missing cell is at the mean."""
+def read_points(
+    table: Any, reference: Reference, option: str, half: int, *, documents: FloatArray | None = None, rows: float = 0
+) -> FloatArray:
+    """Rows of a view under a scaling, dense; NaN where a cell is missing.
+
+    Z-scores, and what is `GIVEN`, are as the reference says. Other scalings begin from rows as they come; the mean of
+    all rows is that of the reference.
+    """
     columns = np.arange(reference.width)
-    if witness.half >= 0:
-        columns = np.sort(np.random.RandomState(SEED).permutation(columns)[witness.half :: 2])
-        table = table[:, columns]
-    scaling = SCALINGS[witness.option]
     dense = np.asarray(table.toarray() if sp.issparse(table) else table, np.float64)
+    if half >= 0:
+        columns = np.sort(np.random.RandomState(SEED).permutation(columns)[half::2])
+    if option in (OPTIONS[0], GIVEN):
+        return reference.to_model(reference.form.dense(dense))[:, columns]
+    dense, scaling = dense[:, columns], SCALINGS[option]
     if scaling.unit_rows:
-        form = scaling.form(documents[columns] if scaling.weighs_words else documents, rows)
-        return np.nan_to_num(form.dense(dense))  # a row without the view has no direction
-    scale = reference.scale[columns]
-    divide = scale if scaling.unit_variance else np.where(np.isfinite(scale), 1.0, np.inf)
-    return np.nan_to_num((dense - reference.known_shift[columns]) / divide)
+        words = documents[columns] if scaling.weighs_words and documents is not None else np.zeros(0)
+        return scaling.form(words, rows).dense(dense)
+    return (dense - reference.known_shift[columns]) / np.where(np.isfinite(reference.scale[columns]), 1.0, np.inf)
+
+
+def calibrate_points(points: FloatArray, n_rows: float, shift: float, spread: float) -> FloatArray:
+    """Rows of a site without such shares of its own mean and spread; a missing cell is at the mean.
+
+    A share of the spread is for rows in model units of which all features have the same variance.
+    """
+    if not (shift or spread) or not len(points):
+        return np.nan_to_num(points)
+    seen = ~np.isnan(points)
+    count = np.maximum(seen.sum(axis=0), 1)
+    mean = np.nan_to_num(points).sum(axis=0) / count
+    squares = np.square(np.where(seen, points - mean, 0.0)).sum(axis=0) / count
+    ratio = np.sqrt(squares * max(int(np.count_nonzero(squares)), 1))
+    taken, divide = scale_frame(np.stack([mean, trust_spread(ratio)]), n_rows, shift, spread)
+    return np.nan_to_num((points - taken) / divide)
 
 
 def choose_sample(n_rows: int, n_clusters: int) -> IntArray:
@@ -219,27 +284,60 @@ def find_means(
 
 
 def find_centers(
-    points: FloatArray, weight: FloatArray, n_clusters: int, option: str, random_state: np.random.RandomState
+    points: FloatArray,
+    weight: FloatArray,
+    n_clusters: int,
+    witness: Witness,
+    random_state: np.random.RandomState,
+    *,
+    partitions: int = 1,
 ) -> FloatArray:
-    """Centres of the best of some k-means on means of rows, or on rows; none where one feature would decide alone.
+    """Centres of the best k-means of some starts on means of rows, or on rows; one partition after the other.
 
-    Where rows have length 1, means and centres get it too: the mean of rows that differ is short, and near to all.
+    There are none where all points are the same, or where one feature would decide alone. Where rows have length 1,
+    means and centres get it too: the mean of rows that differ is short, and near to all.
     """
     nothing: FloatArray = np.zeros((0, points.shape[1]))
     if not len(points):
         return nothing
-    unit = SCALINGS[option].unit_rows
+    unit = all(option in SCALINGS and SCALINGS[option].unit_rows for option in witness.options)
     points = UNIT_ROWS.dense(points) if unit else points
     spread = weight @ np.square(points - weight @ points / weight.sum())
-    if not spread.sum() > 0 or (option != OPTIONS[0] and spread.max() > LARGEST_SHARE * spread.sum()):
+    scaled = all(option in (OPTIONS[0], GIVEN) for option in witness.options)
+    if not spread.sum() > 0 or (not scaled and spread.max() > LARGEST_SHARE * spread.sum()):
         return nothing
+    found = partition(points, weight, n_clusters, random_state, partitions=partitions)
+    centers: list[FloatArray] = []
+    for labels in found:
+        sums, sizes = group_sums(points, weight, labels, min(n_clusters, len(points)))
+        means = sums / np.maximum(sizes, 1e-300)[:, None]
+        means[sizes == 0] = means[np.argmax(sizes)]  # a cluster without rows is another one, which is found first
+        centers.append(UNIT_ROWS.dense(means) if unit else means)
+    return np.vstack(centers)
+
+
+def partition(
+    points: FloatArray,
+    weight: FloatArray,
+    n_clusters: int,
+    random_state: np.random.RandomState,
+    *,
+    partitions: int = 1,
+    most_starts: int = MOST_STARTS,
+) -> list[IntArray]:
+    """The best partitions of points into clusters, of some starts; with the distance of the model, which is bounded."""
     count = min(n_clusters, len(points))
     few = _reduce(points, weight, count)
-    starts = int(np.clip(STARTS_WORK // (few.size * count), LEAST_STARTS, MOST_STARTS))
-    trials = (lloyd(few, weight, plus_plus(few, weight, count, random_state), PASSES) for _ in range(starts))
-    labels = min(trials, key=itemgetter(2))[1]
-    centers = group_means(points, weight, labels, count)[np.unique(labels)]
-    return UNIT_ROWS.dense(centers) if unit else centers
+    few = few - weight @ few / weight.sum()
+    few = few / math.sqrt(max(float(weight @ np.square(few).sum(axis=1) / weight.sum()), 1e-300))
+    starts = int(np.clip(STARTS_WORK // (few.size * count), LEAST_STARTS, most_starts))
+    trials = []
+    for start in range(starts):  # half of them at random: greedy seeds are drawn to outliers
+        drawn = few[random_state.choice(len(few), count, replace=False)] if start % 2 else None
+        seeds = plus_plus(few, weight, count, random_state) if drawn is None else drawn
+        trials.append(heat_lloyd(few, weight, seeds, PASSES, HEAT_TIME))
+    best = sorted(trials, key=itemgetter(2))[:partitions]
+    return [labels for _, labels, _ in best]
 
 
 def _reduce(points: FloatArray, weight: FloatArray, n_centers: int) -> FloatArray:
@@ -258,34 +356,78 @@ def find_nearest(points: FloatArray, centers: FloatArray) -> IntArray:
 
 @dataclass(frozen=True)
 class Opinion:
-    """What is said for one scaling of one view."""
+    """What is said for one scaling of one view, or for one frame."""
 
-    view: int
+    view: int  # -1 for a frame
     option: str
-    agreement: float  # mean over the other views under what is taken of them
+    agreement: float  # between views: of a view with the others under what is taken of them, or of all pairs
     taken: bool
+    alone: float = math.nan  # with what sites find alone; of frames only
 
 
-def choose_options(witnesses: Sequence[Witness], agreements: Mapping[tuple[int, int], float]) -> list[Opinion]:
-    """Choose the scaling of each view under which the views agree most; z-scores unless others gain `LEAST_GAIN`.
+@dataclass(frozen=True)
+class Evidence:
+    """What witnesses say: the agreement of each pair of `list_pairs`, and of those that are compared with sites."""
 
-    `agreements` are those of `list_pairs`. Views are chosen together: two views of text agree about nothing until both
-    are in units that show it. A choice stands where each view that has not z-scores would lose by going back to them.
+    witnesses: tuple[Witness, ...]
+    pairs: Mapping[tuple[int, int], float]
+    alone: Mapping[int, float]
+
+    @property
+    def frames(self) -> list[tuple[float, float]]:
+        """The frames, in the order in which they came."""
+        return list(dict.fromkeys(witness.frame for witness in self.witnesses))
+
+    def within(self, frame: tuple[float, float]) -> dict[tuple[int, int], float]:
+        """The agreements of pairs in one frame."""
+        return {pair: value for pair, value in self.pairs.items() if self.witnesses[pair[0]].frame == frame}
+
+
+def choose_frame(evidence: Evidence) -> tuple[tuple[float, float], list[Opinion]]:
+    """Choose the frame in which views agree most with each other, and clusters of all sites with those of sites alone.
+
+    The first of those that are equals is taken: none, unless another gains.
     """
+    between = {frame: float(np.mean(list(evidence.within(frame).values()) or [0.0])) for frame in evidence.frames}
+    alone = {witness.frame: evidence.alone.get(i, 0.0) for i, witness in enumerate(evidence.witnesses) if witness.alone}
+    total = {frame: between[frame] + alone.get(frame, 0.0) for frame in between}
+    taken = next(frame for frame in total if total[frame] >= max(total.values()) - EQUAL)
+    opinions = [
+        Opinion(-1, describe_frame(frame), between[frame], frame == taken, alone.get(frame, math.nan))
+        for frame in total
+    ]
+    return taken, opinions
+
+
+def describe_frame(frame: tuple[float, float]) -> str:
+    """A frame for its readers."""
+    return f"mean {frame[0]:g}, spread {frame[1]:g}" if any(frame) else "none"
+
+
+def choose_options(evidence: Evidence) -> list[Opinion]:
+    """Choose the scaling of each view under which views agree most; z-scores unless others gain `LEAST_GAIN`.
+
+    Views are chosen together: two views of text agree about nothing until both are in units that show it. A choice
+    stands where each view that has not z-scores would lose by going back to them. It is made in the frame in which
+    views agree most.
+    """
+    witnesses = evidence.witnesses
     options: dict[int, list[str]] = {}
     for witness in witnesses:
-        options.setdefault(witness.view, [])
-        if witness.option not in options[witness.view]:
-            options[witness.view].append(witness.option)
-    _limit(options, witnesses, agreements)
-    choices = _Choices(options, witnesses, agreements)
-    best = choices.best()
-    opinions = []
+        known = options.setdefault(witness.views[0], [])
+        if witness.options[0] not in known:
+            known.append(witness.options[0])
+    _limit(options, witnesses, evidence.pairs)
+    choices = [_Choices(options, witnesses, evidence.within(frame)) for frame in evidence.frames]
+    bests = [each.best() for each in choices]
+    values = [float(each.agreement(None)[best]) for each, best in zip(choices, bests, strict=True)]
+    place = next(i for i, value in enumerate(values) if value >= max(values) - EQUAL)
+    best, opinions = bests[place], []
     for axis, (view, own) in enumerate(options.items()):
-        known = choices.agreement(view)
-        for place, option in enumerate(own):
-            others = (*best[:axis], place, *best[axis + 1 :])
-            opinions.append(Opinion(view, option, float(known[others]), place == best[axis]))
+        agreement = choices[place].agreement(view)
+        for number, option in enumerate(own):
+            others = (*best[:axis], number, *best[axis + 1 :])
+            opinions.append(Opinion(view, option, float(agreement[others]), number == best[axis]))
     return opinions
 
 
@@ -296,7 +438,7 @@ def _limit(
     promise: dict[tuple[int, str], list[float]] = {}
     for pair, agreement in agreements.items():
         for place in pair:
-            promise.setdefault((witnesses[place].view, witnesses[place].option), []).append(agreement)
+            promise.setdefault((witnesses[place].views[0], witnesses[place].options[0]), []).append(agreement)
     mean = {key: float(np.mean(values)) for key, values in promise.items()}
     gains = sorted((mean[key] - mean.get((key[0], OPTIONS[0]), 0.0), key) for key in mean if key[1] != OPTIONS[0])
     for _, (view, option) in gains:
@@ -315,14 +457,14 @@ class _Choices:
         agreements: Mapping[tuple[int, int], float],
     ) -> None:
         self.views, self.options = list(options), options
-        self._by_pair: dict[tuple[tuple[int, int], tuple[int, int]], FloatArray] = {}
+        self._by_pair: dict[tuple[Any, Any], FloatArray] = {}
         for (i, j), agreement in agreements.items():
-            first, second = witnesses[i], witnesses[j]
-            if first.option not in options[first.view] or second.option not in options[second.view]:
+            (first, one), (second, two) = ((witnesses[k].views[0], witnesses[k].options[0]) for k in (i, j))
+            if one not in options[first] or two not in options[second]:
                 continue
-            shape = len(options[first.view]), len(options[second.view])
-            known = self._by_pair.setdefault((first.part, second.part), np.zeros(shape))
-            known[options[first.view].index(first.option), options[second.view].index(second.option)] = agreement
+            shape = len(options[first]), len(options[second])
+            known = self._by_pair.setdefault((witnesses[i].part, witnesses[j].part), np.zeros(shape))
+            known[options[first].index(one), options[second].index(two)] = agreement
 
     def best(self) -> tuple[int, ...]:
         """Place of the scaling of each view: the most agreement among the choices that no view would rather leave."""
@@ -337,11 +479,12 @@ class _Choices:
 
     def agreement(self, view: int | None) -> FloatArray:
         """Mean agreement of a view with the others, or of all pairs of views."""
-        pairs = [pair for pair in self._by_pair if view is None or view in (pair[0][0], pair[1][0])]
+        ends = {pair: (pair[0][0][0], pair[1][0][0]) for pair in self._by_pair}
+        pairs = [pair for pair, views in ends.items() if view is None or view in views]
         shape = [len(own) for own in self.options.values()]
         whole: FloatArray = np.zeros(shape)
         for pair in pairs:
-            first, second = self.views.index(pair[0][0]), self.views.index(pair[1][0])
+            first, second = (self.views.index(end) for end in ends[pair])
             known, axes = self._by_pair[pair], [1] * len(shape)
             if first == second:  # halves of one view, under the same scaling
                 known, axes[first] = np.diag(known), shape[first]
@@ -367,23 +510,22 @@ def choose_scalings(
         return [SCALINGS[OPTIONS[0]]] * len(widths), keep_standard(len(widths))
     references = references_from_moments(moments, views.names, SCALINGS[OPTIONS[0]], "uniform", columns=views.columns)
     sample, weight = _distinct_sample(views, n_clusters, sample_weight)
-    witnesses, labels = [], []
+    found: dict[Witness, IntArray] = {}
     for witness in list_witnesses(options):
-        counts = documents[witness.view]
-        known = np.zeros(0) if counts is None else counts
-        table = views.tables[witness.view][sample]
-        points = read_points(table, references[witness.view], witness, known, total)
-        centers = find_centers(points, weight, n_clusters, witness.option, np.random.RandomState(SEED))
+        view, option = witness.views[0], witness.options[0]
+        table = views.tables[view][sample]
+        own = read_points(table, references[view], option, witness.half, documents=documents[view], rows=total)
+        points = np.nan_to_num(own)
+        centers = find_centers(points, weight, n_clusters, witness, np.random.RandomState(SEED))
         if len(centers):
-            witnesses.append(witness)
-            labels.append(find_nearest(points, centers))
-    witnesses_kept = keep_complete(witnesses)
+            found[witness] = find_nearest(points, centers)
+    witnesses = keep_complete(list(found))
     tables = {
-        (i, j): count_together(labels[witnesses.index(first)], labels[witnesses.index(second)], n_clusters, weight)
-        for (i, j) in list_pairs(witnesses_kept)
-        for first, second in [(witnesses_kept[i], witnesses_kept[j])]
+        (i, j): count_together(found[witnesses[i]], found[witnesses[j]], n_clusters, weight)
+        for i, j in list_pairs(witnesses)
     }
-    return read_choice(len(widths), witnesses_kept, tables)
+    agreements = {pair: adjust(*share_information(table)) for pair, table in tables.items()}
+    return read_choice(len(widths), Evidence(tuple(witnesses), agreements, {}))
 
 
 def _distinct_sample(views: Views, n_clusters: int, sample_weight: FloatArray | None) -> tuple[IntArray, FloatArray]:
@@ -399,19 +541,19 @@ def _distinct_sample(views: Views, n_clusters: int, sample_weight: FloatArray | 
 
 
 def keep_complete(witnesses: Sequence[Witness]) -> list[Witness]:
-    """Witnesses whose scaling could be tried on all parts of their view."""
-    parts = {witness.part for witness in witnesses}
-    wanted = {view: sum(part[0] == view for part in parts) for view, _ in parts}
-    found = {(w.view, w.option): sum(o.view == w.view and o.option == w.option for o in witnesses) for w in witnesses}
-    return [w for w in witnesses if found[w.view, w.option] == wanted[w.view]]
+    """Witnesses whose scaling could be tried on all parts of their view, in all frames."""
+    parts = {(witness.part, witness.frame) for witness in witnesses}
+    wanted = {part[0]: sum(other[0] == part[0] for other, _ in parts) for part, _ in parts}
+    found: dict[tuple[Any, Any], int] = {}
+    for witness in witnesses:
+        key = witness.views, witness.options
+        found[key] = found.get(key, 0) + 1
+    return [w for w in witnesses if found[w.views, w.options] == wanted[w.views]]
 
 
-def read_choice(
-    n_views: int, witnesses: Sequence[Witness], tables: Mapping[tuple[int, int], FloatArray]
-) -> tuple[list[Scaling], list[Opinion]]:
-    """The scalings that follow from the tables of counts of all rows; z-scores where a view has no partition."""
-    agreements = {pair: adjusted_mutual_information(table) for pair, table in tables.items()}
-    opinions = choose_options(witnesses, agreements) if agreements else []
+def read_choice(n_views: int, evidence: Evidence) -> tuple[list[Scaling], list[Opinion]]:
+    """The scalings that follow from what witnesses say; z-scores where a view has no partition."""
+    opinions = choose_options(evidence) if evidence.pairs else []
     taken = {opinion.view: opinion.option for opinion in opinions if opinion.taken}
     silent = [Opinion(view, OPTIONS[0], 0.0, taken=True) for view in range(n_views) if view not in taken]
     scalings = [SCALINGS[taken.get(view, OPTIONS[0])] for view in range(n_views)]

@@ -189,5 +189,5 @@ def test_the_number_of_clusters_can_be_found(data):
 
 
 def test_a_calibration_that_was_given_is_refused(data):
-    with pytest.raises(ValueError, match="has no effect with secure=True"):
+    with pytest.raises(ValueError, match="does not go with secure=True"):
         make_model(calibration=0.75).fit(data[0])

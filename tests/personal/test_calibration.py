@@ -51,11 +51,13 @@ def test_units_come_back(model):
 def test_a_frame_is_mean_and_spread_in_model_units(model):
     plain = measure_frame(check_views(moved_site(1)), model.references)
     assert plain.shape == (2, 10)
-    assert_array_equal(plain, plain.astype(np.float32))  # as it is sent
     moved = measure_frame(check_views([2.0 * view + 1.0 for view in moved_site(1)]), model.references)
     assert_allclose(moved[1], 2 * plain[1], rtol=1e-5)
     wild = measure_frame(check_views([100.0 * view for view in moved_site(1)]), model.references)
     assert np.all((wild[1] >= LEAST_RATIO) & (wild[1] <= MOST_RATIO))
+    kept = measure_frame(check_views(moved_site(1)), model.references, kept=[1])
+    assert_allclose(kept[:, :6], plain[:, :6])
+    assert_allclose(kept[1, 6:], 1.0)
 
 
 def test_few_rows_are_believed_less(model):

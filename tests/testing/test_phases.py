@@ -12,11 +12,13 @@ import pytest
 from fedhk.federation.aggregators import SumAggregator
 from fedhk.federation.board import Entry
 from fedhk.federation.entries import Schema
-from fedhk.federation.phases.base import Nothing, SumPhase
-from fedhk.federation.phases.candidates import ChooseFrame, ChooseStart
+from fedhk.federation.phases.agreement import CompareClusters, FindPartitions, FrameChoice
+from fedhk.federation.phases.base import Nothing, ServerPhase, SumPhase
+from fedhk.federation.phases.candidates import ChooseStart
 from fedhk.federation.phases.deliver import Deliver
-from fedhk.federation.phases.describe import Describe, DescribeViews, Energy
+from fedhk.federation.phases.describe import Describe, DescribeViews, Energy, SiteEffect
 from fedhk.federation.phases.finish import Finish
+from fedhk.federation.phases.publish_frame import GivenShares, PublishFrame
 from fedhk.federation.phases.rounds import Rounds
 from fedhk.federation.protocols import make_protocol
 from fedhk.federation.protocols.base import RoundContext
@@ -60,6 +62,16 @@ class TestGreet(PhaseChecks):
         return Greet()
 
 
+@dataclass(frozen=True)
+class Differing(ServerPhase):
+    """Sites that surely differ."""
+
+    name: ClassVar[str] = "differing"
+
+    def begin(self, board):
+        return board.put(SiteEffect(0.0))
+
+
 class TestEnergy(SumPhaseChecks):
     def phase(self):
         return Energy()
@@ -72,11 +84,32 @@ class TestChooseStart(PhaseChecks):
         return ChooseStart(SETTINGS, make_protocol("statistics"), SUM, 0)
 
 
-class TestChooseFrame(PhaseChecks):
-    keeps_sites_apart = True
+class TestPublishFrame(PhaseChecks):
+    def before(self):
+        return [Describe(SETTINGS), GivenShares(1.0, 0.5)]
 
     def phase(self):
-        return ChooseFrame(SETTINGS, make_protocol("statistics"), SUM, 0, shares=(1.0, 0.5))
+        return PublishFrame(SETTINGS, offsets=True)
+
+
+class TestFindPartitions(PhaseChecks):
+    keeps_sites_apart = True  # starts are drawn among the means
+
+    def before(self):
+        return [Describe(SETTINGS), Differing()]
+
+    def phase(self):
+        return FindPartitions(FrameChoice(SETTINGS.n_clusters, with_frames=True), SETTINGS)
+
+
+class TestCompareClusters(TestFindPartitions):
+    keeps_sites_apart = False
+
+    def before(self):
+        return [*super().before(), super().phase()]
+
+    def phase(self):
+        return CompareClusters(super().phase())
 
 
 class TestStatisticsRounds(PhaseChecks):

@@ -173,18 +173,25 @@ def middle_number(n_clusters: Any) -> int:
 def describe_choices(
     scaling: str | Scaling, names: Sequence[str], opinions: Sequence[Opinion], *, sealed: bool = False
 ) -> Records:
-    """What was chosen and why, as records: view, option, agreement, taken, note; empty where a scaling was given."""
-    if not isinstance(scaling, str) or scaling != AUTO:
-        return Records()
+    """What was chosen and why, as records; empty where a scaling and a calibration were given.
+
+    Their keys: choice ("scaling" or "frame"), view (None for a frame), option, between_views (agreement), with_sites
+    (agreement with what sites find alone), taken, note.
+    """
+    found = list(opinions)
+    if isinstance(scaling, str) and scaling == AUTO and all(opinion.view < 0 for opinion in found):
+        found = [*keep_standard(len(names)), *found]
     note = "not compared: with privacy or secure=True all views have z-scores" if sealed else "not compared"
-    found = list(opinions) or keep_standard(len(names))
+    alike = "not compared: sites do not differ by more than chance"
     return Records(
         {
-            "view": names[opinion.view],
+            "choice": "frame" if opinion.view < 0 else "scaling",
+            "view": None if opinion.view < 0 else names[opinion.view],
             "option": opinion.option,
-            "agreement": None if math.isnan(opinion.agreement) else opinion.agreement,
+            "between_views": None if math.isnan(opinion.agreement) else opinion.agreement,
+            "with_sites": None if math.isnan(opinion.alone) else opinion.alone,
             "taken": opinion.taken,
-            "note": note if math.isnan(opinion.agreement) else "",
+            "note": "" if not math.isnan(opinion.agreement) else alike if opinion.view < 0 else note,
         }
         for opinion in found
     )

@@ -14,7 +14,7 @@ from fedhk.estimators.choices import SHARE, WHOLE_FROM_ONE, check_calibration
 from fedhk.estimators.efkmvc import EFKMVC, RunChoices
 from fedhk.estimators.person import describe_calibration
 from fedhk.federation.aggregators import SumAggregator
-from fedhk.federation.phases.anchors import ChooseAnchors, ChooseCalibratedAnchors
+from fedhk.federation.phases.anchors import ChooseAnchors
 from fedhk.federation.phases.base import Phase
 from fedhk.federation.phases.cluster_means import FinishEmbedded
 from fedhk.federation.phases.deliver import Deliver
@@ -44,8 +44,7 @@ class FedHKDiffusion(EFKMVC):
         How many anchors there are, and how rows are tied to them; None is `Diffusion()`.
     calibration : "auto", None, float or (float, float), default="auto"
         Shares of a site's own mean and spread that are taken out of its rows before they are tied to anchors. "auto" is
-        0.75 of both where that makes clusters clearer (sites that measure differently), else none, by the rule of
-        `FedHKPerson`. For this, sites send their means and spreads once.
+        chosen as in `FedHKPerson`.
     heat_coef, scaling, n_init, tol, random_state
         As in `HeatKernelMVC`; "auto" recognises text.
     heat_time, fuzzifier
@@ -124,21 +123,23 @@ class FedHKDiffusion(EFKMVC):
         n_clusters = None if isinstance(self.n_clusters, str) else run.settings.n_clusters
         return [
             *self.describe_phases(run),
-            self._anchors_phase(run, n_clusters),
+            ChooseAnchors(
+                run.settings,
+                run.protocol,
+                run.aggregator,
+                run.seed,
+                run.workers,
+                diffusion=self.diffusion or Diffusion(),
+                n_clusters=n_clusters,
+            ),
             Diffuse(run.settings, run.protocol, n_clusters, run.seed, run.workers),
             Rounds(run.protocol, RoundContext(run.settings, run.aggregator), int(self.max_rounds), float(self.tol)),
             FinishEmbedded(),
             Deliver(run.personal, run.settings.learn_weights),
         ]
 
-    def _anchors_phase(self, run: RunChoices, n_clusters: int | None) -> ChooseAnchors:
-        """How anchors are made: from candidates of the sites, calibrated where that is asked for or chosen."""
-        shares, diffusion = check_calibration(self.calibration), self.diffusion or Diffusion()
-        given = (run.settings, run.protocol, run.aggregator, run.seed, run.workers)
-        if shares is None:
-            return ChooseAnchors(*given, diffusion=diffusion, n_clusters=n_clusters)
-        chosen = None if isinstance(shares, str) else shares
-        return ChooseCalibratedAnchors(*given, diffusion=diffusion, n_clusters=n_clusters, shares=chosen)
+    def find_calibration(self, run: RunChoices) -> str | tuple[float, float] | None:  # noqa: ARG002
+        return check_calibration(self.calibration)
 
     def _choose(self, clients: dict[str, Views], workers: int) -> RunChoices:
         """What is chosen before any site is asked; refuses what would protect the rounds, and not the anchors."""

@@ -38,27 +38,22 @@ from fedhk.estimators.heat_kernel_mvc import HeatKernelMVC
 from fedhk.estimators.mistakes import keep_deviations
 from fedhk.estimators.progress import show_progress
 from fedhk.estimators.sealing import list_releases, make_guards, make_sealed_terms
-from fedhk.federation.aggregators import Aggregator, SumAggregator, make_aggregator
+from fedhk.federation.aggregators import Aggregator, make_aggregator
 from fedhk.federation.board import Board, Shared
 from fedhk.federation.checkpoint import going_on, open_checkpoint, save_run
 from fedhk.federation.engines.base import Engine, RemoteEngine
 from fedhk.federation.engines.inprocess import InProcessEngine
 from fedhk.federation.entries import FinalParameters, Minimisation, Population, Result, Terms, fitted_model
 from fedhk.federation.participation import Deviating, Participation
+from fedhk.federation.phases.agreement import Choice, CompareClusters, FindPartitions, FrameChoice, ScalingChoice
 from fedhk.federation.phases.base import Phase
 from fedhk.federation.phases.candidates import ChooseStart, GivenStart
 from fedhk.federation.phases.deliver import Deliver, Outcome, Reports
 from fedhk.federation.phases.describe import Describe, Energy
 from fedhk.federation.phases.finish import Finish
+from fedhk.federation.phases.publish_frame import GivenShares, PublishFrame, Shares
 from fedhk.federation.phases.rounds import Rounds
-from fedhk.federation.phases.scalings import (
-    ChooseScalings,
-    CountDocuments,
-    DescribeForms,
-    FindPartitions,
-    GivenScalings,
-    Scalings,
-)
+from fedhk.federation.phases.scalings import CountDocuments, DescribeForms, GivenScalings, Scalings
 from fedhk.federation.phases.together import Together
 from fedhk.federation.protocols import PROTOCOLS, make_protocol
 from fedhk.federation.protocols.base import Protocol, RoundContext
@@ -204,10 +199,33 @@ class EFKMVC(ModelParameters, HeatKernelModel):
             *([finish, deliver] if run.personal.uses_summary else [Together((finish, deliver))]),
         ]
 
+    keeps_offsets: ClassVar[bool] = False
+    """Whether calibrated sites keep an offset from the centres in the rounds."""
+
     def describe_phases(self, run: RunChoices) -> list[Phase[Any, Any]]:
-        """How all sites come to the same units; coefficients that are not uniform need one more sum."""
-        described = self._scaling_phases(run)
-        return described if run.settings.heat_coef == "uniform" else [*described, Energy(run.aggregator)]
+        """How all sites come to the same units and one frame; coefficients that are not uniform need one more sum."""
+        energy = [] if run.settings.heat_coef == "uniform" else [Energy(run.aggregator)]
+        return [*self._scaling_phases(run), *energy, *self._frame_phases(run)]
+
+    def find_calibration(self, run: RunChoices) -> str | tuple[float, float] | None:  # noqa: ARG002
+        """Shares of sites' own means and spreads that are taken out of their rows, "auto", or None."""
+        return None
+
+    def _frame_phases(self, run: RunChoices) -> list[Phase[Any, Any]]:
+        """The frame of all sites, chosen or given; none where sites are not calibrated."""
+        shares = self.find_calibration(run)
+        if shares is None:
+            return []
+        publish = PublishFrame(run.settings, self.keeps_offsets, run.aggregator)
+        if not isinstance(shares, str):
+            return [GivenShares(*shares), publish]
+        choice = FrameChoice(middle_number(self.n_clusters), with_frames=True)
+        return [*self._choose_by_agreement(choice, run), publish]
+
+    def _choose_by_agreement(self, choice: Choice, run: RunChoices) -> list[Phase[Any, Any]]:
+        """The two exchanges of a choice by agreement."""
+        find = FindPartitions(choice, run.settings, run.aggregator)
+        return [find, CompareClusters(find)]
 
     def _scaling_phases(self, run: RunChoices) -> list[Phase[Any, Any]]:
         """The moments of all rows, and the scaling of each view where it is chosen or rows are counts."""
@@ -216,14 +234,8 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         settings = replace(settings, scaling=plain)
         described = Describe(settings, holders=run.holders, deviating=run.deviating, aggregator=run.aggregator)
         if isinstance(self.scaling, str) and self.scaling == AUTO:
-            if not isinstance(run.aggregator, SumAggregator):
-                raise ValueError(
-                    f"scaling='auto' adds up what all sites say, so aggregator={self.aggregator!r} does not hold for "
-                    "it. Name the scaling, such as scaling='standard'."
-                )
-            n_clusters = middle_number(self.n_clusters)
-            partitions = FindPartitions(n_clusters)
-            choose: list[Phase[Any, Any]] = [partitions, ChooseScalings(partitions)]
+            with_frames = isinstance(self.find_calibration(run), str)
+            choose = self._choose_by_agreement(ScalingChoice(middle_number(self.n_clusters), with_frames), run)
         elif given.needs_counts:
             choose = [GivenScalings(given)]
         else:
@@ -366,9 +378,9 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         model = fitted_model(board, board.get(FinalParameters).parameters, board.get(Population).columns)
         self._keep_progress(model, board.get(Minimisation).progress, run.history)
         self.objective_ = board.get(Result).objective
-        chosen = next(board.find(Scalings), Scalings(()))
-        sealed = self.privacy is not None or self.secure is not False
-        self.choices_ = describe_choices(self.scaling, model.view_names, chosen.opinions, sealed=sealed)
+        chosen, frame = next(board.find(Scalings), Scalings(())), next(board.find(Shares), Shares(0.0, 0.0))
+        opinions, sealed = (*chosen.opinions, *frame.opinions), self.privacy is not None or self.secure is not False
+        self.choices_ = describe_choices(self.scaling, model.view_names, opinions, sealed=sealed)
 
     def _keep_outcomes(self, board: Board, sites: Mapping[str, Site]) -> None:
         """Fitted attributes of sites whose rows are here, and what the others report of their own models."""

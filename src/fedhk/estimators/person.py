@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, asdict, dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 from sklearn.utils._param_validation import StrOptions
@@ -15,8 +15,6 @@ from fedhk.estimators.efkmvc import EFKMVC, RunChoices
 from fedhk.estimators.heat_kernel_mvc import HeatKernelMVC
 from fedhk.federation.board import Board
 from fedhk.federation.entries import Summary
-from fedhk.federation.phases.base import Phase
-from fedhk.federation.phases.candidates import ChooseFrame
 from fedhk.federation.phases.frame import Frame
 from fedhk.federation.protocols import PROTOCOLS, make_protocol
 from fedhk.federation.protocols.averaging import Averaging
@@ -38,7 +36,7 @@ class FedHKPerson(LowRankAttributes, EFKMVC):
     means everywhere. First a calibration is chosen: how much of each site's own mean and spread is taken out of its
     rows. In the rounds each site keeps an offset of its own, so that the common centres are learned from rows as if all
     were of one site. At the end each site moves them towards its own rows, as far as held-out rows confirm it.
-    What is personal never leaves a site, but for its means and spreads if a calibration is to be chosen.
+    What is personal never leaves a site.
 
     Parameters
     ----------
@@ -48,9 +46,10 @@ class FedHKPerson(LowRankAttributes, EFKMVC):
         Low-rank form of the common centres; see `FedHKTucker` and `FedHKParafac2`.
     calibration : "auto", None, float or (float, float), default="auto"
         Shares of a site's own mean and spread that are taken out. "auto" is none, or all of the mean and half of the
-        spread: that under which clusters explain most. Where sites differ by which clusters they have and not by how
-        they measure, that is none, and then no site has a model of its own unless offsets make clusters clearer. None
-        is none, and the models that `personalization` asks for.
+        spread: that under which views agree most about the clusters, and clusters of all sites with those that sites
+        find alone (`choices_`). Where sites differ by no more than chance, or by which clusters they have and not by
+        how they measure, that is none, and then no site has centres of its own. None is none, and the models that
+        `personalization` asks for.
     personalization : "auto", float, dict or fedhk.Personalization, default="auto"
         lambda: share of a site's own centres in its model, one for all or by site. "auto" learns it on held-out rows,
         and with a decomposition of binding rank one for each of its parts. `fedhk.Personalization` has the options:
@@ -117,25 +116,24 @@ class FedHKPerson(LowRankAttributes, EFKMVC):
     calibration: Any = "auto"
     personalization: Any = "auto"
 
-    def start_phase(self, run: RunChoices) -> Phase[Any, Any]:
+    keeps_offsets: ClassVar[bool] = True
+
+    def find_calibration(self, run: RunChoices) -> str | tuple[float, float] | None:
         shares = check_calibration(self.calibration)
         if not isinstance(run.settings.init, str):
             if not isinstance(self.calibration, str) and shares is not None:
                 raise ValueError(
-                    f"calibration={self.calibration!r} has no effect where init gives centres: sites then send no "
-                    "means and spreads. Use calibration=None, or let the start be chosen."
+                    f"calibration={self.calibration!r} has no effect where init gives centres: they are those of rows "
+                    "as they come. Use calibration=None, or let the start be chosen."
                 )
-            return super().start_phase(run)
-        if shares is None:
-            return super().start_phase(run)
-        if isinstance(run.protocol, Averaging | Personalized):
-            raise ValueError(  # noqa: TRY004
+            return None
+        if shares is not None and isinstance(run.protocol, Averaging | Personalized):
+            raise ValueError(
                 f"protocol={self.protocol!r} brings together where the centres of sites are, and "
                 f"calibration={self.calibration!r} lets sites keep an offset of their own: give calibration=None, or "
                 "protocol='statistics' or 'auto'."
             )
-        chosen = None if isinstance(shares, str) else shares
-        return ChooseFrame(run.settings, run.protocol, run.aggregator, run.seed, run.workers, chosen)
+        return shares
 
     def _personal(self) -> Personal:
         given = self.personalization
@@ -204,4 +202,5 @@ def describe_calibration(calibrations: tuple[Calibration, ...]) -> dict[str, Any
     """The calibration of a run for its users; None where there was none."""
     if not calibrations:
         return None
-    return asdict(calibrations[0]) | {"factors": list(calibrations[0].factors)}
+    found = calibrations[0]
+    return {"shift": found.shift, "spread": found.spread, "factors": list(found.factors), "offsets": found.offsets}

@@ -1,7 +1,7 @@
 """Calibration: a share of each site's own mean and spread is taken out of its rows before they are clustered.
 
 It helps greatly where sites differ by sensor or person, and hurts where they differ by which clusters they have.
-`fedhk.personal.frame` chooses between the two.
+`fedhk.agreement.choose_frame` chooses between the two.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ class Calibration:
     spread: float
     factors: tuple[float, ...]  # what units are then divided by, per view, so that all rows have spread 1 again
     offsets: bool  # whether each site also has an offset from the centres in the rounds, and an own model at the end
+    kept: tuple[int, ...] = ()  # views whose features have different variances: a site's spread stays in them
 
     def apply(self, rows: Rows) -> Rows:
         """Give all rows of a site, which have the common references, with references of the site's own."""
-        frame = measure_frame(rows.views, rows.references)
+        frame = measure_frame(rows.views, rows.references, self.kept)
         moved = move_rows(rows, *scale_frame(frame, float(rows.n_rows), self.shift, self.spread))
         return replace(moved, references=self.in_units(moved.references))
 
@@ -52,22 +53,26 @@ def move_rows(rows: Rows, shift: FloatArray, divide: FloatArray) -> Rows:
     return replace(rows, references=tuple(reference.moved(*change) for reference, *change in parts))
 
 
-def measure_frame(views: Views, references: Sequence[Reference]) -> FloatArray:
+def measure_frame(views: Views, references: Sequence[Reference], kept: Sequence[int] = ()) -> FloatArray:
     """Measure a site's own mean, and its spread as a multiple of the common one, per feature, in model units.
 
-    The two rows are rounded to float32, as they are sent: the site and the server must work with the same numbers.
+    In views that are `kept` the spread is that of all sites: their features have different variances.
     """
     forms = [reference.form for reference in references]
     moments = site_moments(views, [reference.width for reference in references], forms=forms)
     parts = []
-    for view, reference in zip(moments, references, strict=True):
+    for number, (view, reference) in enumerate(zip(moments, references, strict=True)):
         seen = (view.weight > 0) & np.isfinite(reference.scale)
         mean = np.where(seen, reference.to_model(view.mean), 0.0)
         common = 1.0 / np.sqrt(max(int(np.isfinite(reference.scale).sum()), 1))
-        ratio = np.sqrt(view.variance) / reference.scale / common
-        believed = np.clip(ratio, LEAST_RATIO, MOST_RATIO)
-        parts.append(np.stack([mean, np.where(seen & (ratio > 0), believed, 1.0)]))
-    return np.hstack(parts).astype(np.float32).astype(np.float64)
+        ratio = np.where(seen & (number not in kept), np.sqrt(view.variance) / reference.scale / common, 0.0)
+        parts.append(np.stack([mean, trust_spread(ratio)]))
+    return np.hstack(parts)
+
+
+def trust_spread(ratio: FloatArray) -> FloatArray:
+    """A site's spread as a multiple of the common one, as far as it is believed; 1 where there is none."""
+    return np.where(ratio > 0, np.clip(ratio, LEAST_RATIO, MOST_RATIO), 1.0)
 
 
 def scale_frame(frame: FloatArray, n_rows: float, shift: float, spread: float) -> tuple[FloatArray, FloatArray]:

@@ -19,6 +19,9 @@ from fedhk.model.rows import Rows
 # Directions that hold less than this share of the squares are what rounding leaves.
 SPAN_SHARE = 1e-20
 
+# Fall of the loss, as a share of it, at which passes with far points held back end: labels hardly change by then.
+HEAT_TOL = 1e-4
+
 
 def plus_plus(
     points: FloatArray, weight: FloatArray, n_clusters: int, random_state: np.random.RandomState
@@ -50,6 +53,27 @@ def lloyd(
         sums, sizes = group_sums(points, weight, labels, len(centers))
         centers = np.divide(sums, sizes[:, None], out=centers.astype(np.float64), where=sizes[:, None] > 0)
     return centers, labels, inertia
+
+
+def heat_lloyd(
+    points: FloatArray, weight: FloatArray, centers: FloatArray, passes: int, heat_time: float
+) -> tuple[FloatArray, IntArray, float]:
+    """Centres after some passes of k-means in which far points pull little, the nearest centre of each, and the loss.
+
+    A point costs 1 - exp(-t d^2), the distance of the model, so that no outlier has a cluster of its own. Ends early
+    when the loss has settled.
+    """
+    norms, loss = np.einsum("nd,nd->n", points, points), np.inf
+    for _ in range(passes):
+        distances = np.einsum("kd,kd->k", centers, centers) - 2 * points @ centers.T
+        labels = distances.argmin(axis=1)
+        near = np.exp(-heat_time * np.maximum(norms + distances[np.arange(len(points)), labels], 0.0))
+        before, loss = loss, float(weight @ (1.0 - near))
+        if loss > before * (1 - HEAT_TOL):
+            break
+        sums, sizes = group_sums(points, weight * near, labels, len(centers))
+        centers = np.divide(sums, sizes[:, None], out=centers.astype(np.float64), where=sizes[:, None] > 1e-300)
+    return centers, labels, loss
 
 
 def group_sums(

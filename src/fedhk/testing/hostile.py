@@ -35,7 +35,6 @@ from fedhk.federation.protocols.statistics import StatisticsReply, StatisticsReq
 from fedhk.federation.table import Table
 from fedhk.model.parameters import Parameters
 from fedhk.model.statistics import Statistics
-from fedhk.personal.calibration import LEAST_RATIO, MOST_RATIO
 
 Lie = Callable[[Any, Sequence[Any]], Any]
 """From what a site would answer, and what the honest sites do answer, to what it says."""
@@ -148,20 +147,13 @@ def move_means(spreads: float, rows: float = 1.0) -> Lie:
 # ------------------------------------------------------------------------------------------------- about candidates
 
 
-def put_candidates(place: Callable[[FloatArray], FloatArray], rows: float = 1000.0, frame: float = 0.0) -> Lie:
-    """All candidates at one place, made from the honest sites' candidates, with so many times the rows.
-
-    Where the site's own mean and spread are asked for, they are off by `frame`.
-    """
+def put_candidates(place: Callable[[FloatArray], FloatArray], rows: float = 1000.0) -> Lie:
+    """All candidates at one place, made from the honest sites' candidates, with so many times the rows."""
 
     def put(own: CandidatesReply, honest: Sequence[CandidatesReply]) -> CandidatesReply:
         known = np.nan_to_num(np.vstack([reply.points.read() for reply in honest]), nan=0.0)
         points = np.tile(place(known), (len(own.sizes), 1))
-        moved = own.frame
-        if frame and own.frame.size:
-            ratio = np.clip(own.frame[1] * (1 + abs(frame)), LEAST_RATIO, MOST_RATIO)
-            moved = np.stack([own.frame[0] + frame, ratio]).astype(own.frame.dtype)
-        return replace(own, points=Table.of(points, "double"), sizes=rows * own.sizes, frame=moved)
+        return replace(own, points=Table.of(points, "double"), sizes=rows * own.sizes)
 
     return put
 
@@ -222,19 +214,19 @@ LIES: dict[str, Lies] = {
     "spreads / 1e6": Lies(moments=scale_spreads(1e-6)),
     "far away, in every exchange": Lies(
         moments=move_means(1e3, rows=1e3),
-        candidates=put_candidates(_far, frame=1e3),
+        candidates=put_candidates(_far),
         statistics=flip_moves(10.0, rows=1e3),
         sums=scale_sums(1e3),
     ),
     "spreads x 1e30, in every exchange": Lies(
         moments=scale_spreads(1e30),
-        candidates=put_candidates(_far, frame=-30.0),
+        candidates=put_candidates(_far),
         statistics=flip_moves(10.0, rows=1e3),
         sums=scale_sums(1e3),
     ),
     "just plausible, in every exchange": Lies(
         moments=move_means(2.0),
-        candidates=put_candidates(_between, rows=1.0, frame=2.0),
+        candidates=put_candidates(_between, rows=1.0),
         statistics=roll_clusters,
         sums=scale_sums(0.0),
     ),

@@ -111,22 +111,22 @@ def test_candidates_are_asked_for_in_proportion_to_the_rows():
     run, engine = run_sites(make_phases()[:2], make_sites())
     request = make_phases()[1].request(run.board)
     assert request.share == pytest.approx(2 / 3)  # two for an anchor, which has three rows
-    assert (request.count, request.precision, request.frame) == (0, "half", False)
+    assert (request.count, request.precision) == (0, "half")
     replies = [read_reply(answer) for answer in engine.received[1].values()]
     assert all(reply.points.values.dtype == np.float16 for reply in replies)
 
 
 def test_sites_that_measure_alike_have_no_frame_and_others_have_one_before_the_anchors():
-    shifted, _ = run_sites(make_phases(calibration="auto")[:3], make_sites(shift=30.0))
+    shifted, _ = run_sites(make_phases(calibration="auto")[:5], make_sites(shift=30.0))
     assert list(shifted.board.entries).index(Frame) < list(shifted.board.entries).index(Anchors)
-    assert shifted.board.get(Frame).calibration.shift == 0.75
+    assert shifted.board.get(Frame).calibration.shift == 1.0
     assert not shifted.board.get(Frame).calibration.offsets
-    alike, _ = run_sites(make_phases(calibration="auto")[:3], make_sites())
+    alike, _ = run_sites(make_phases(calibration="auto")[:5], make_sites())
     assert not alike.board.has(Frame)
 
 
 def test_shares_that_are_given_are_used():
-    run, _ = run_sites(make_phases(calibration=(0.5, 0.25))[:2], make_sites())
+    run, _ = run_sites(make_phases(calibration=(0.5, 0.25))[:3], make_sites())
     found = run.board.get(Frame).calibration
     assert (found.shift, found.spread) == (0.5, 0.25)
 
@@ -143,7 +143,6 @@ def test_anchors_and_the_embedding_are_sent_once():
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (with_field("frame", lambda _: np.zeros((0, 0))), "mean and spread are missing"),
         (with_field("sizes", lambda sizes: -sizes), "below zero"),
         (
             with_reply(
@@ -162,17 +161,17 @@ def test_candidates_that_no_rows_have_are_refused(change, reason):
     def lie(site, kind, exchange, answer):
         return change(answer) if kind == "candidates" and site == "rome" else answer
 
-    run, _ = run_sites(make_phases(calibration="auto")[:2], make_sites(), tamper=lie)
+    run, _ = run_sites(make_phases()[:2], make_sites(), tamper=lie)
     assert run.board.get(Population).rows == 240
     assert reason in run.pending["refused"]["rome"]
 
 
 def test_masks_take_the_way_over_groups_and_refuse_a_calibration_that_was_given():
     for calibration in (None, "auto"):
-        (sealed,) = make_phases(calibration=calibration)[1].sealed(MASKS)
+        (sealed,) = SealedTerms.compose(MASKS, make_phases(calibration=calibration)[1:-3])
         assert isinstance(sealed, Sealed)
         assert isinstance(sealed.phase, AnchorGroups)
-    with pytest.raises(ValueError, match=r"calibration=\(0.5, 0.5\) has no effect with secure=True"):
+    with pytest.raises(ValueError, match=r"calibration=\(0.5, 0.5\) does not go with secure=True"):
         make_phases(calibration=(0.5, 0.5))[1].sealed(MASKS)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -24,12 +24,10 @@ from fedhk.federation.phases.base import Phase, SumPhase
 from fedhk.federation.phases.candidates import AskCandidates, CandidatesRequest
 from fedhk.federation.phases.cluster_means import incomplete_views
 from fedhk.federation.phases.frame import Frame
-from fedhk.federation.phases.scalings import scaling_of
 from fedhk.federation.site import Site
 from fedhk.federation.table import Table, round_as_sent
 from fedhk.model.fitted import FittedModel
 from fedhk.model.rows import Rows, split_joint
-from fedhk.personal.frame import Search, choose_embedding_calibration
 from fedhk.starts.candidates import Candidates, candidate_rows, count_by_share
 
 # Precision of anchors, directions and the embedding on their way to sites: everybody uses them as they are read, so
@@ -133,13 +131,13 @@ class ChooseAnchors(AskCandidates):
     n_clusters: int | None  # None is found by the diffusion
 
     def request(self, board: Board) -> CandidatesRequest:
-        return CandidatesRequest(0, self._share(board), self.seed, PRECISION, self.wants_frame)
+        return CandidatesRequest(0, self._share(board), self.seed, PRECISION)
 
     def most_candidates(self, board: Board) -> int:
         """As if one site had all rows."""
         return count_by_share(int(board.get(Population).rows), self._share(board))
 
-    def start(self, board: Board, found: list[Candidates], frames: list[FloatArray]) -> Board:  # noqa: ARG002
+    def start(self, board: Board, found: list[Candidates]) -> Board:
         rows = candidate_rows(found, board.get(References).references, board.get(Schema).names)
         return put_anchors(board, rows, self.diffusion, self.n_clusters, self.seed)
 
@@ -149,34 +147,6 @@ class ChooseAnchors(AskCandidates):
     def _share(self, board: Board) -> float:
         """Candidates that sites are asked for, for each of their rows."""
         return candidate_share(anchors_wanted(board, self.diffusion, self.n_clusters), board.get(Population).rows)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ChooseCalibratedAnchors(ChooseAnchors):
-    """The same with each site's own mean and spread, of which a share is taken out where sites measure differently."""
-
-    shares: tuple[float, float] | None = None  # of mean and spread that were given; None chooses
-
-    wants_frame: ClassVar[bool] = True
-
-    def start(self, board: Board, found: list[Candidates], frames: list[FloatArray]) -> Board:
-        settings = replace(self.settings, scaling=scaling_of(board, self.settings))
-        if self.n_clusters is None:
-            count = min(MOST_CLUSTERS, sum(len(candidates.sizes) for candidates in found))
-            settings = replace(settings, n_clusters=count)
-        references, names = board.get(References).references, board.get(Schema).names
-        search = Search(found, frames, references, names, settings, self.seed, self.workers)
-        calibrations, rows = choose_embedding_calibration(search, self.shares)
-        board = board.put(*(Frame(calibration) for calibration in calibrations))
-        return put_anchors(board, rows, self.diffusion, self.n_clusters, self.seed)
-
-    def sealed(self, terms: Any) -> list[Phase[Any, Any]]:
-        if self.shares is not None:
-            raise ValueError(
-                f"calibration={self.shares!r} has no effect with {terms.reason}: for it the server would see the mean "
-                "and spread of each site. Use calibration='auto' or None, with which sites are not calibrated then."
-            )
-        return super().sealed(terms)
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
+from scipy.special import fdtrc
 
 from fedhk._text import is_printable
 from fedhk._typing import FloatArray
@@ -21,7 +22,7 @@ from fedhk.data.moments import Moments
 from fedhk.data.views import LARGEST_VALUE, Columns, Views, find_difference, is_tensor
 from fedhk.errors import DataError, MessageError
 from fedhk.federation.aggregators import PLAIN_SUM, Aggregator
-from fedhk.federation.board import Board
+from fedhk.federation.board import Board, Entry
 from fedhk.federation.entries import Deviations, Members, Population, References, Schema, Space, columns_code
 from fedhk.federation.participation import Deviating
 from fedhk.federation.phases.base import Nothing, Phase, SumPhase
@@ -42,6 +43,46 @@ from fedhk.starts.settings import Settings
 
 # Axes of a row; NumPy has no arrays with more than 64.
 MOST_AXES = 63
+
+# Sites that are random parts of one set are taken to differ in less than one of a thousand federations.
+LEVEL = 1e-3
+
+
+@dataclass(frozen=True)
+class SiteEffect(Entry):
+    """How likely chance alone makes the means of sites differ as they do: small where sites differ by anything."""
+
+    chance: float
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether sites differ by more than chance."""
+        return self.chance < LEVEL
+
+
+def measure_site_effect(sites: Sequence[Sequence[Moments]]) -> SiteEffect:
+    """Test whether sites have the same means, from the moments of each view at the sites that have it.
+
+    Of every feature the variance between sites is divided by that within sites. The mean over the features of a view is
+    compared with the F distribution of a single feature: if features depend on each other, it is never exceeded more
+    often than is said; if not, less often. The least of the views counts, times their number.
+    """
+    chances = [1.0]
+    for view in sites:
+        parts = [moments for moments in view if moments.rows > 0]
+        weight = np.stack([moments.weight for moments in parts]) if parts else np.zeros((0, 0))
+        rows = float(sum([moments.rows for moments in parts]))
+        if len(parts) < 2 or rows <= len(parts):
+            continue
+        means, total = np.stack([moments.mean for moments in parts]), np.maximum(weight.sum(axis=0), 1e-300)
+        apart = np.square(means - (weight * means).sum(axis=0) / total)
+        between = (weight * apart).sum(axis=0) / (len(parts) - 1)
+        within = np.sum([moments.squares for moments in parts], axis=0) / (rows - len(parts))
+        varies = within > 0
+        if varies.any():
+            ratio = float(np.mean(between[varies] / within[varies]))
+            chances.append(float(fdtrc(len(parts) - 1, rows - len(parts), ratio)))
+    return SiteEffect(min(1.0, min(chances) * max(len(chances) - 1, 1)))
 
 
 @dataclass(frozen=True)
@@ -312,6 +353,7 @@ class Describe(AskViews[Description]):
             References(references),
             Population(len(replies), columns, moments, total),
             Space(limits_from_moments(references, moments)),
+            measure_site_effect(list(told.values())),
         )
 
 

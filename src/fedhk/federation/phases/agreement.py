@@ -1,0 +1,382 @@
+"""Agreement: what is chosen by how much the clusters of views agree with each other, and with those of sites alone.
+
+Two exchanges for each choice. Sites send weighted means of rows as each witness sees them, and the server makes common
+clusters of these. Sites then say how much the clusters of two witnesses have in common at the site, and how much those
+of all sites have in common with what the site finds alone: sums of two numbers for each pair. What is chosen, and among
+what, is a `Choice`: the scaling of each view, or the frame.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fedhk._typing import FloatArray, IntArray
+from fedhk.agreement import (
+    FRAMES,
+    GIVEN,
+    MEANS_PER_CLUSTER,
+    OWN_STARTS,
+    SEED,
+    Evidence,
+    Opinion,
+    Witness,
+    adjust,
+    calibrate_points,
+    choose_frame,
+    choose_sample,
+    count_columns,
+    count_together,
+    describe_frame,
+    find_centers,
+    find_means,
+    find_nearest,
+    find_options,
+    keep_complete,
+    keep_standard,
+    list_frame_witnesses,
+    list_pairs,
+    list_witnesses,
+    partition,
+    read_choice,
+    read_points,
+    share_information,
+)
+from fedhk.data.row_forms import has_negative
+from fedhk.data.scaling import SCALINGS
+from fedhk.errors import MessageError
+from fedhk.federation.aggregators import PLAIN_SUM, Aggregator
+from fedhk.federation.board import Board, Entry
+from fedhk.federation.entries import Population, References, Schema
+from fedhk.federation.phases.base import SumPhase
+from fedhk.federation.phases.describe import SiteEffect
+from fedhk.federation.phases.publish_frame import Shares
+from fedhk.federation.phases.scalings import Documents, OpenPhase, Scalings, Words, scalings_of
+from fedhk.federation.plausible import MOST_ROWS
+from fedhk.federation.site import Site
+from fedhk.federation.table import Table, check_array
+from fedhk.starts.candidates import Candidates
+from fedhk.starts.settings import Settings
+
+# Means and centres travel in this precision: what is compared are partitions, which it hardly changes.
+PRECISION = "byte"
+
+# Partitions of each witness, of which the mean agreement counts. Scalings differ by much, and are many.
+SCALING_PARTITIONS, FRAME_PARTITIONS = 1, 4
+
+
+@dataclass(frozen=True, eq=False)
+class Partitions(Entry):
+    """Centres of each witness: one partition of all rows after the other."""
+
+    witnesses: tuple[Witness, ...]
+    centers: tuple[FloatArray, ...]
+
+
+@dataclass(frozen=True)
+class Choice(ABC):
+    """Something that is chosen by agreement."""
+
+    n_clusters: int
+    with_frames: bool  # whether a frame may be chosen in this run
+
+    partitions: ClassVar[int]
+
+    @abstractmethod
+    def witnesses(self, board: Board) -> tuple[Witness, ...]:
+        """Witnesses to hear; none where there is nothing to choose."""
+
+    @abstractmethod
+    def take(self, board: Board, evidence: Evidence) -> Board:
+        """Publish what follows from what they say; no evidence where nobody was heard."""
+
+    def begin(self, board: Board) -> Board:
+        """The board before sites are asked."""
+        return board
+
+    def frames(self, board: Board) -> tuple[tuple[float, float], ...]:
+        """Frames to compare: none but that of all sites, where sites do not differ by more than chance."""
+        return FRAMES if self.with_frames and board.get(SiteEffect).is_sure else FRAMES[:1]
+
+
+@dataclass(frozen=True)
+class ScalingChoice(Choice):
+    """The scaling of each view; frames are tried too, because in a wrong one no scaling shows the clusters."""
+
+    partitions: ClassVar[int] = SCALING_PARTITIONS
+
+    def begin(self, board: Board) -> Board:
+        known, nothing = board.get(Documents).counts, np.zeros(0, np.float32)
+        named = zip(board.get(Schema).names, self._options(board), strict=True)
+        counts = tuple([known[name].astype(np.float32) if "tfidf" in own else nothing for name, own in named])
+        return board.put(Words(board.get(Population).rows, counts))
+
+    def witnesses(self, board: Board) -> tuple[Witness, ...]:
+        options = self._options(board)
+        if self.n_clusters < 2 or all(len(own) == 1 for own in options):
+            return ()
+        return list_witnesses(options, self.frames(board))
+
+    def take(self, board: Board, evidence: Evidence) -> Board:
+        n_views = len(board.get(Schema).names)
+        if not evidence.pairs:
+            return board.put(Scalings((SCALINGS["standard"],) * n_views, tuple(keep_standard(n_views))))
+        scalings, opinions = read_choice(n_views, evidence)
+        return board.put(Scalings(tuple(scalings), tuple(opinions)))
+
+    def _options(self, board: Board) -> list[tuple[str, ...]]:
+        known = board.get(Documents).counts
+        named = zip(board.get(Schema).names, board.get(Population).moments, strict=True)
+        return [find_options(moments, known.get(name)) for name, moments in named]
+
+
+@dataclass(frozen=True)
+class FrameChoice(Choice):
+    """The frame: shares of sites' own means and spreads that are taken out of their rows."""
+
+    partitions: ClassVar[int] = FRAME_PARTITIONS
+
+    def witnesses(self, board: Board) -> tuple[Witness, ...]:
+        frames = self.frames(board)
+        if self.n_clusters < 2 or len(frames) < 2:
+            return ()
+        return list_frame_witnesses(len(board.get(Schema).names), frames)
+
+    def take(self, board: Board, evidence: Evidence) -> Board:
+        if not evidence.alone:
+            return board.put(Shares(*FRAMES[0], (Opinion(-1, describe_frame(FRAMES[0]), np.nan, taken=True),)))
+        (shift, spread), opinions = choose_frame(evidence)
+        return board.put(Shares(shift, spread, tuple(opinions)))
+
+
+# ---------------------------------------------------------------------------------------------- partitions of witnesses
+
+
+@dataclass(frozen=True, eq=False)
+class PartitionsRequest:
+    """Ask for means of rows as each witness sees them."""
+
+    n_clusters: int
+    witnesses: tuple[Witness, ...]
+    kept: tuple[int, ...]  # views whose features have different variances as they are given: spreads stay in them
+
+
+@dataclass(frozen=True, eq=False)
+class MeansReply:
+    """Means of groups of rows for each witness, none where the site lacks the view, and the weights of the groups."""
+
+    means: tuple[Table, ...]
+    sizes: tuple[FloatArray, ...]
+
+
+class _Reader:
+    """A site's rows as witnesses see them."""
+
+    def __init__(self, site: Site, request: Any) -> None:
+        self.views, self.references = site.aligned_views(), site.board.get(References).references
+        self.words, self.kept = next(site.board.find(Words), Words(0.0, ())), request.kept
+        self.sample = choose_sample(self.views.n_rows, request.n_clusters)
+        self._known: dict[tuple[int, str, int], FloatArray] = {}
+
+    def read(self, witness: Witness, frame: tuple[float, float] | None = None) -> FloatArray | None:
+        """The points of a witness, in its frame or a given one; None where the site has none of its views."""
+        shift, spread = witness.frame if frame is None else frame
+        parts = list[FloatArray]()
+        if any(not 0 <= view < len(self.references) for view in witness.views):
+            raise MessageError("a partition of a view that is not known")
+        if not self.views.n_rows or all(self.views.tables[view] is None for view in witness.views):
+            return None
+        for view, option in zip(witness.views, witness.options, strict=True):
+            points = self._points(view, option, witness.half)
+            same = view not in self.kept if option == GIVEN else SCALINGS[option].unit_variance
+            parts.append(calibrate_points(points, float(self.views.n_rows), shift, spread if same else 0.0))
+        return np.hstack(parts)
+
+    def _points(self, view: int, option: str, half: int) -> FloatArray:
+        if half not in (-1, 0, 1) or option not in (GIVEN, *SCALINGS):
+            raise MessageError("a partition under a scaling that is not known")
+        table, reference = self.views.tables[view], self.references[view]
+        if table is None:  # at the mean, beside views that the site has
+            return np.zeros((len(self.sample), count_columns(reference.width, half)))
+        key = view, option, half
+        if key not in self._known:
+            documents = None
+            if option != GIVEN and SCALINGS[option].needs_counts:
+                if has_negative(table):
+                    raise MessageError("counts are asked for where cells are negative")
+                documents = self.words.documents[view] if view < len(self.words.documents) else np.zeros(0)
+                if SCALINGS[option].weighs_words and documents.shape != (reference.width,):
+                    raise MessageError("weights of words are missing")
+            self._known[key] = read_points(
+                table[self.sample], reference, option, half, documents=documents, rows=self.words.rows
+            )
+        return self._known[key]
+
+
+@dataclass(frozen=True)
+class FindPartitions(OpenPhase):
+    """Means of rows of all sites as each witness sees them, and the clusters that follow."""
+
+    name: ClassVar[str] = "partitions"
+    request_type: ClassVar[Any] = PartitionsRequest
+    reply_type: ClassVar[Any] = MeansReply
+
+    choice: Choice
+    settings: Settings
+    aggregator: Aggregator = PLAIN_SUM
+
+    def begin(self, board: Board) -> Board:
+        return self.choice.begin(board)
+
+    def is_done(self, board: Board, exchanges: int) -> bool:
+        return exchanges > 0 or not self.choice.witnesses(board)
+
+    def request(self, board: Board) -> PartitionsRequest:
+        kept = tuple([view for view, own in enumerate(scalings_of(board, self.settings)) if not own.unit_variance])
+        return PartitionsRequest(self.choice.n_clusters, self.choice.witnesses(board), kept)
+
+    @staticmethod
+    def answer(site: Site, request: PartitionsRequest) -> MeansReply:
+        means, sizes, reader = list[Table](), list[FloatArray](), _Reader(site, request)
+        for witness in request.witnesses:
+            points = reader.read(witness)
+            found: tuple[FloatArray, FloatArray] = np.zeros((0, 0)), np.zeros(0)
+            if points is not None:
+                weight, random_state = np.ones(len(points)), np.random.RandomState(SEED)
+                found = find_means(points, weight, request.n_clusters, random_state, site.least_group)
+            means.append(Table.of(found[0], PRECISION))
+            sizes.append(found[1].astype(np.float32))
+        return MeansReply(tuple(means), tuple(sizes))
+
+    def check(self, board: Board, reply: MeansReply, site: str) -> None:
+        wanted = self.choice.witnesses(board)
+        if len(reply.means) != len(wanted) or len(reply.sizes) != len(wanted):
+            raise MessageError(f"means for {len(reply.means)} partitions, expected {len(wanted)}", site)
+        widths = board.get(References).widths
+        for witness, means, sizes in zip(wanted, reply.means, reply.sizes, strict=True):
+            count, width = len(means.values), sum([count_columns(widths[v], witness.half) for v in witness.views])
+            means.check((None, width if count else None), site, "means")
+            check_array(sizes, (count,), site, "weights of means", non_negative=True)
+            if count > MEANS_PER_CLUSTER * self.choice.n_clusters or np.any(sizes <= 0) or sizes.sum() > MOST_ROWS:
+                raise MessageError("more means than were asked for, or weights that no rows can have", site)
+
+    def combine(self, board: Board, replies: Mapping[str, MeansReply]) -> Board:
+        found = dict[Witness, FloatArray]()
+        for place, witness in enumerate(self.choice.witnesses(board)):
+            parts = []
+            for reply in replies.values():
+                if len(reply.sizes[place]):
+                    sizes = np.asarray(reply.sizes[place], np.float64)
+                    parts.append(Candidates(reply.means[place].read(), sizes, np.zeros((len(sizes), 1))))
+            kept = [part for part in self.aggregator.candidates(parts) if len(part.sizes)] if parts else []
+            if not kept:
+                continue
+            means, sizes = np.vstack([part.points for part in kept]), np.concatenate([part.sizes for part in kept])
+            random_state, count = np.random.RandomState(SEED), self.choice.partitions
+            centers = find_centers(means, sizes, self.choice.n_clusters, witness, random_state, partitions=count)
+            if len(centers):
+                found[witness] = centers
+        kept_witnesses = keep_complete(list(found))
+        return board.put(Partitions(tuple(kept_witnesses), tuple([found[witness] for witness in kept_witnesses])))
+
+
+# ---------------------------------------------------------------------------------------------------- what is in common
+
+
+@dataclass(frozen=True, eq=False)
+class AgreementRequest:
+    """Ask how much the clusters of witnesses have in common within the site, and with those that it finds alone."""
+
+    n_clusters: int
+    witnesses: tuple[Witness, ...]
+    kept: tuple[int, ...]
+    partitions: int
+    centers: tuple[Table, ...]  # of all partitions of a witness, one after the other
+
+
+@dataclass(frozen=True)
+class CompareClusters(SumPhase[AgreementRequest]):
+    """Information that witnesses share within sites, and the choice that follows.
+
+    For each pair of witnesses two numbers, what their clusters have in common beyond chance and the most it could be;
+    the same for what is compared with sites alone; and at last the rows.
+    """
+
+    name: ClassVar[str] = "agreement"
+    request_type: ClassVar[Any] = AgreementRequest
+
+    find: FindPartitions
+
+    def begin(self, board: Board) -> Board:
+        return board if board.has(Partitions) else self._take(board, {}, {})
+
+    def is_done(self, board: Board, exchanges: int) -> bool:
+        return exchanges > 0 or not board.has(Partitions)
+
+    def request(self, board: Board) -> AgreementRequest:
+        found, asked, choice = board.get(Partitions), self.find.request(board), self.find.choice
+        centers = tuple([Table.of(part, PRECISION) for part in found.centers])
+        return AgreementRequest(choice.n_clusters, found.witnesses, asked.kept, choice.partitions, centers)
+
+    def size(self, board: Board) -> int:
+        witnesses = board.get(Partitions).witnesses
+        return 2 * (len(list_pairs(witnesses)) + sum([witness.alone for witness in witnesses])) + 1
+
+    @staticmethod
+    def vector(site: Site, request: AgreementRequest) -> FloatArray:
+        reader, c = _Reader(site, request), request.n_clusters
+        labels: list[Sequence[IntArray]] = []
+        for witness, table in zip(request.witnesses, request.centers, strict=True):
+            points, centers = reader.read(witness), table.read()
+            if points is not None and centers.shape[1:] != points.shape[1:]:
+                raise MessageError("centres of another width than the view has")
+            partitions = np.array_split(centers, max(request.partitions, 1))
+            if any(not 0 < len(part) <= c for part in partitions):
+                raise MessageError("more or fewer centres than clusters")
+            labels.append(() if points is None else [find_nearest(points, part) for part in partitions])
+        sums = [_add_information(zip(labels[i], labels[j]), c) for i, j in list_pairs(request.witnesses)]  # noqa: B905
+        alone = dict[Any, IntArray]()
+        for witness, found in zip(request.witnesses, labels, strict=True):
+            if not witness.alone:
+                continue
+            points = reader.read(witness, (1.0, 1.0))
+            if points is None or len(points) <= c:
+                sums.append((0.0, 0.0))
+                continue
+            if witness.part not in alone:
+                random_state, weight = np.random.RandomState(SEED), np.ones(len(points))
+                alone[witness.part] = partition(points, weight, c, random_state, most_starts=OWN_STARTS)[0]
+            sums.append(_add_information([(part, alone[witness.part]) for part in found], c))
+        return np.array([*np.ravel(sums), float(len(reader.sample))])
+
+    def check_vector(self, board: Board, values: FloatArray, site: str) -> None:  # noqa: ARG002
+        most = values[-1] * np.log(self.find.choice.n_clusters) * self.find.choice.partitions * (1 + 1e-6)
+        if not 0 <= values[-1] <= MOST_ROWS or np.any(np.abs(values[:-1]) > most):
+            raise MessageError("more information in common than so many rows can have", site)
+
+    def total(self, board: Board, vectors: Sequence[FloatArray]) -> FloatArray:  # noqa: ARG002
+        return self.find.aggregator.sums(vectors, [np.full(len(values), values[-1]) for values in vectors])
+
+    def sealed(self, terms: Any) -> list[Any]:  # noqa: ARG002
+        return []
+
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+        witnesses = board.get(Partitions).witnesses
+        pairs, alone = list_pairs(witnesses), [i for i, witness in enumerate(witnesses) if witness.alone]
+        found = [adjust(*sums) for sums in total[:-1].reshape(-1, 2)]
+        agreed = dict(zip([*pairs, *alone], found, strict=True))
+        return self._take(board, {pair: agreed[pair] for pair in pairs}, {i: agreed[i] for i in alone}).drop(Partitions)
+
+    def _take(self, board: Board, pairs: Mapping[tuple[int, int], float], alone: Mapping[int, float]) -> Board:
+        witnesses = board.get(Partitions).witnesses if board.has(Partitions) else ()
+        return self.find.choice.take(board, Evidence(witnesses, pairs, alone))
+
+
+def _add_information(pairs: Any, n_clusters: int) -> tuple[float, float]:
+    """What pairs of partitions share and the most that they could, added up."""
+    found = [share_information(count_together(first, second, n_clusters)) for first, second in pairs]
+    return sum([shared for shared, _ in found]), sum([most for _, most in found])

@@ -1,0 +1,116 @@
+"""How the frame of all sites is published: the shares that are taken out, and the units that follow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fedhk._typing import FloatArray
+from fedhk.agreement import Opinion
+from fedhk.errors import MessageError
+from fedhk.federation.aggregators import PLAIN_SUM, Aggregator
+from fedhk.federation.board import Board, Entry
+from fedhk.federation.entries import References
+from fedhk.federation.phases.base import Phase, ServerPhase, SumPhase
+from fedhk.federation.phases.frame import Frame
+from fedhk.federation.phases.scalings import scalings_of
+from fedhk.federation.sealed import SealedTerms
+from fedhk.federation.site import Site
+from fedhk.federation.table import check_array
+from fedhk.model.preparation import count_observed, heat_energy
+from fedhk.personal.calibration import Calibration
+from fedhk.starts.settings import Settings
+
+
+@dataclass(frozen=True, eq=False)
+class Shares(Entry):
+    """Shares of a site's own mean and spread that are to be taken out, and what was said for them and for others."""
+
+    shift: float
+    spread: float
+    opinions: tuple[Opinion, ...] = ()
+
+
+@dataclass(frozen=True)
+class GivenShares(ServerPhase):
+    """Shares of mean and spread that were given."""
+
+    name: ClassVar[str] = "given shares"
+
+    shift: float
+    spread: float
+
+    def begin(self, board: Board) -> Board:
+        return board.put(Shares(self.shift, self.spread))
+
+    def sealed(self, terms: SealedTerms) -> list[Phase[Any, Any]]:
+        raise ValueError(
+            f"calibration={(self.shift, self.spread)} does not go with {terms.reason}: a site's own mean and spread "
+            "let one row change all that the site sends. Leave calibration='auto' (which is none here) or None."
+        )
+
+
+@dataclass(frozen=True)
+class FrameRequest:
+    """Ask how far rows lie from the grand mean once they are calibrated."""
+
+    calibration: Calibration
+
+
+@dataclass(frozen=True)
+class PublishFrame(SumPhase[FrameRequest]):
+    """The frame of all sites, in units in which calibrated rows have spread 1 again, as all rows had before.
+
+    It takes one sum over calibrated rows; none where nothing is taken out.
+    """
+
+    name: ClassVar[str] = "frame"
+    request_type: ClassVar[Any] = FrameRequest
+
+    settings: Settings
+    offsets: bool  # whether sites keep an offset in the rounds, and have centres of their own only if calibrated
+    aggregator: Aggregator = PLAIN_SUM
+
+    def begin(self, board: Board) -> Board:
+        # a frame that takes nothing out says that sites do not differ by how they measure
+        return board.put(Frame(self._calibration(board))) if self.offsets and self.is_done(board, 0) else board
+
+    def is_done(self, board: Board, exchanges: int) -> bool:
+        shares = board.get(Shares)
+        return exchanges > 0 or not (shares.shift or shares.spread)
+
+    def request(self, board: Board) -> FrameRequest:
+        return FrameRequest(self._calibration(board))
+
+    def size(self, board: Board) -> int:
+        return 2 * len(board.get(References).references)
+
+    @staticmethod
+    def vector(site: Site, request: FrameRequest) -> FloatArray:
+        rows = site.rows()
+        if len(request.calibration.factors) != len(rows.widths):
+            raise MessageError("a calibration of more or fewer views than there are")
+        return np.concatenate([heat_energy(request.calibration.apply(rows)), count_observed(rows.views)])
+
+    def check_vector(self, board: Board, values: FloatArray, site: str) -> None:
+        check_array(values, (self.size(board),), site, "energies", non_negative=True)
+
+    def total(self, board: Board, vectors: Sequence[FloatArray]) -> FloatArray:  # noqa: ARG002
+        return self.aggregator.sums(vectors, [np.tile(np.split(values, 2)[1], 2) for values in vectors])
+
+    def sealed(self, terms: SealedTerms) -> list[Phase[Any, Any]]:  # noqa: ARG002
+        return []  # nothing is taken out in runs with noise or masks
+
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+        energy, rows = np.split(total, 2)
+        mean = np.divide(energy, rows, out=np.ones_like(energy), where=(energy > 0) & (rows > 0))
+        return board.put(Frame(replace(self._calibration(board), factors=tuple(np.sqrt(mean).tolist()))))
+
+    def _calibration(self, board: Board) -> Calibration:
+        shares, scalings = board.get(Shares), scalings_of(board, self.settings)
+        kept = tuple([view for view, own in enumerate(scalings) if not own.unit_variance])
+        offsets = self.offsets and bool(shares.shift or shares.spread)
+        return Calibration(shares.shift, shares.spread, (1.0,) * len(scalings), offsets, kept)
