@@ -180,7 +180,7 @@ def test_a_group_of_fewer_rows_than_the_policy_says_is_not_sent(tmp_path):
         site = Target(tmp_path / str(least), rows_of(40), Policy(least_group=least))
         site.send("describe", DescribeRequest(False, False), Describe.request_type, privacy=None)
         phase = phase_named("candidates")
-        request = phase.request_type(30, 0.0, 0, "double", False)
+        request = phase.request_type(30, 0.0, 0, "double")
         answer = site.send("candidates", request, phase.request_type, *SCALES, privacy=None)
         reply = unpack(answer.values, answer.arrays, phase.reply_type)
         sizes[least] = reply.sizes.min()

@@ -19,7 +19,7 @@ from fedhk.model.rows import SAMPLE_ROWS, Rows, joint_rows, take
 class ClusterSummary:
     """Sums over rows given the cluster of each; those of a union of rows are the sum."""
 
-    counts: FloatArray  # rows in each cluster, (c,)
+    counts: FloatArray  # rows in each cluster, or the weight that memberships give it, (c,)
     squares: FloatArray  # squared distance of rows to the centre of their cluster per feature, (d,), in model units
     seen: FloatArray  # rows that have the feature, (d,)
 

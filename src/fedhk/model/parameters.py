@@ -15,6 +15,10 @@ from fedhk.model.statistics import Statistics
 LEAST_SHARE = 1e-13
 
 
+# The largest fuzzifier whose memberships are taken for shares of rows: that of well separated clusters under "auto".
+CRISP = 1.0625
+
+
 @dataclass(frozen=True)
 class Parameters:
     """Centres, view weights and the three numbers that shape the objective, in model units.
@@ -47,8 +51,12 @@ class Parameters:
 
     @property
     def cluster_factors(self) -> FloatArray | None:
-        """What multiplies each cluster's distance: sizes^(1-m), of which memberships in proportion to sizes follow."""
-        return None if self.sizes is None else np.asarray(self.sizes ** (1.0 - self.fuzzifier))
+        """What multiplies each cluster's distance: sizes^(1-m), of which memberships in proportion to sizes follow.
+
+        A larger fuzzifier than `CRISP` blurs memberships, and does not make distances say less: which cluster a row is
+        in then depends on sizes as with `CRISP`. With sizes^(1-m) the largest cluster would take all rows.
+        """
+        return None if self.sizes is None else np.asarray(self.sizes ** (1.0 - min(self.fuzzifier, CRISP)))
 
     def move_centers(self, statistics: Statistics) -> Self:
         """Take the centre step a = N / W, which never raises the objective, from the statistics at these parameters."""

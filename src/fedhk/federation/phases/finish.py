@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -64,7 +64,9 @@ class Finish(SumPhase[FinishRequest]):
         seen = site.see(parameters)
         with Passes(rows, seen.n_clusters, site.workers) as scan:
             labels = scan.assign(seen)[1]
-        return np.concatenate([sums, summarise_clusters(rows, seen, labels).to_array()])
+        # sites compare the weight of clusters with that of their own rows, by memberships: labels say more than these
+        summary = replace(summarise_clusters(rows, seen, labels), counts=statistics.masses)
+        return np.concatenate([sums, summary.to_array()])
 
     def check_vector(self, board: Board, values: FloatArray, site: str) -> None:
         check_array(values, (self.size(board),), site, "sums", non_negative=True)
