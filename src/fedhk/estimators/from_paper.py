@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from fedhk.estimators.efkmvc import EFKMVC
@@ -12,8 +12,8 @@ from fedhk.federation.protocols.averaging import Averaging
 from fedhk.federation.protocols.base import Protocol
 from fedhk.federation.protocols.factors import FactorAveraging
 
-# Options of a protocol that the paper asks for as inputs of its algorithms, or does not speak of.
-OPEN_OPTIONS = ("passes", "temperature", "blend", "precision")
+# Options of protocols that a line of an algorithm says; the others are inputs, or not in the paper.
+FIXED_OPTIONS = ("weights", "aggregation")
 
 # What the paper does not say: m and alpha are above 1, and 2 is what fuzzy c-means usually has. Rows come as they are.
 OPEN_SETTINGS = {"fuzzifier": 2.0, "view_exponent": 2.0, "scaling": "none"}
@@ -123,8 +123,7 @@ def _agrees(given: Any, wanted: Any) -> bool:
 
 def _decided(protocol: Protocol) -> dict[str, Any]:
     """Options of a protocol that an algorithm decides."""
-    names = [part.name for part in fields(type(protocol)) if part.name not in OPEN_OPTIONS]
-    return {name: getattr(protocol, name) for name in names}
+    return {name: getattr(protocol, name) for name in FIXED_OPTIONS if hasattr(protocol, name)}
 
 
 def _describe(wanted: Any) -> str:
