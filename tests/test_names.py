@@ -30,6 +30,7 @@ OPTIONS = [
     fedhk.Diffusion,
     fedhk.protocols.Averaging,
     fedhk.protocols.FactorAveraging,
+    fedhk.protocols.Personalized,
     fedhk.protocols.Statistics,
     GradientStep,
 ]
@@ -46,7 +47,7 @@ CLASSES = {kind.__name__: kind for kind in [*OPTIONS, fedhk.privacy.Differential
         (
             fedhk.FedHKPerson,
             {"lambda": 0.5},
-            "lambda is personalization of FedHKPerson, or protocol=fedhk.protocols.FactorAveraging(blend=...).",
+            "lambda is personalization of FedHKPerson, in the rounds",
         ),
         (fedhk.FedHKPerson, {"gamma": 1}, "gamma is personalization=fedhk.Personalization(center_pull=...)."),
         (fedhk.FedHKPerson, {"rho": 1}, "rho is personalization=fedhk.Personalization(view_weights=...)."),
@@ -55,6 +56,7 @@ CLASSES = {kind.__name__: kind for kind in [*OPTIONS, fedhk.privacy.Differential
         (fedhk.Personalization, {"gamma": 1, "rho": 1}, "gamma is center_pull, rho is view_weights."),
         (fedhk.protocols.Averaging, {"tau": 1, "E": 3}, "tau is temperature, E is passes."),
         (fedhk.protocols.FactorAveraging, {"lambda_": 1}, "lambda_ is blend."),
+        (fedhk.protocols.Personalized, {"beta": 1, "tau": 2}, "beta is step, tau is temperature."),
         (fedhk.HeatDiffusion, {"alpha": 1}, "alpha is view_exponent of other classes."),
         (fedhk.EFKMVC, {"fuzifier": 1, "alpha": 2}, "alpha is view_exponent; did you mean 'fuzzifier'?"),
         (fedhk.Participation, {"fractoin": 1}, "did you mean 'fraction'?"),

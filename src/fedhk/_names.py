@@ -11,7 +11,11 @@ from typing import Any, Self
 _BUDGET = "of privacy=fedhk.privacy.DifferentialPrivacy(...) where it is a budget"
 _CENTERS = ("init, where a fit starts from, and cluster_centers_ of the fitted model",)
 _MEMBERSHIPS = ("memberships_ of the fitted model",)
-_SHARE = ("centers", "blend", "personalization of FedHKPerson, or protocol=fedhk.protocols.FactorAveraging(blend=...)")
+_SHARE = (
+    "centers",
+    "blend",
+    "personalization of FedHKPerson, in the rounds protocol=fedhk.protocols.Personalized(centers=...)",
+)
 _STEP = ("step", "personalization of EFKMVC")
 
 # Symbol -> where it is found here. Of several places, the first one counts that begins with a parameter that there is.
@@ -32,7 +36,7 @@ PAPER_NAMES: dict[str, tuple[str, ...]] = {
     "lambda": _SHARE,
     "lambda_": _SHARE,
     "lam": _SHARE,
-    "beta": _STEP,
+    "beta": ("step", "protocol=fedhk.protocols.Personalized(step=...)"),
     "rho": ("personalization=fedhk.Personalization(view_weights=...)", "view_weights"),
     "gamma": ("center_pull", "personalization=fedhk.Personalization(center_pull=...)"),
     "eta": ("view_pull", "personalization=fedhk.Personalization(view_pull=...)"),

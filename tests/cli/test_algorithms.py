@@ -39,6 +39,7 @@ PROTOCOL_OPTIONS = {
     "cores": {"precision": "half", "refresh_every": 2},
     "centers": {"passes": 3, "weights": "quality", "temperature": 0.5},
     "factors": {"passes": 2, "aggregation": "factors", "blend": 0.25, "precision": "half"},
+    "personalized": {"passes": 3, "centers": {"rome": 0.5}, "step": 0.01, "held_out": 0.0, "center_pull": 2.0},
 }
 
 

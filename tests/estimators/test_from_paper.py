@@ -8,7 +8,7 @@ import pytest
 import fedhk
 from fedhk.datasets import make_sites
 from fedhk.estimators.from_paper import PRESETS
-from fedhk.protocols import Averaging, FactorAveraging, Statistics
+from fedhk.protocols import Averaging, FactorAveraging, Personalized, Statistics
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -55,6 +55,16 @@ def test_every_setting_of_a_preset_is_a_parameter_and_not_its_default(algorithm)
         (2, {"protocol": "no such"}, "got 'no such'"),
         (3, {"protocol": Statistics()}, "leave it out, or use FedHKTucker"),
         (3, {"protocol": FactorAveraging(weights="quality")}, "aggregation='factors'"),
+        (
+            4,
+            {"decomposition": None},
+            r"Algorithm 4 \(FedHK-MVC-Person\) has decomposition='parafac2' or 'tucker', got None",
+        ),
+        (4, {"calibration": "auto"}, "calibration=None, got 'auto'"),
+        (4, {"calibration": 0.5}, "calibration=None, got 0.5"),
+        (4, {"protocol": "personalized"}, r"protocol=Personalized\(held_out=0.0\), got 'personalized'"),
+        (4, {"protocol": Personalized(step=0.1)}, r"Personalized\(held_out=0.0\), got Personalized\(.*held_out=0.2"),
+        (4, {"protocol": Personalized(held_out=0.0)}, r"Personalized\(held_out=0.0\), got Personalized\(.*step=None"),
     ],
 )
 def test_what_contradicts_an_algorithm_is_refused_by_name(algorithm, given, said):
@@ -69,6 +79,7 @@ def test_what_contradicts_an_algorithm_is_refused_by_name(algorithm, given, said
         (1, {"protocol": Averaging(passes=2, weights="rows"), "init": "random", "n_init": 1, "tol": 1e-3}),
         (1, {"init": [np.zeros((3, 6)), np.zeros((3, 5))]}),
         (3, {"protocol": FactorAveraging(2, "quality", 5.0, aggregation="factors", blend=0.1), "rank": (2, 2, 2)}),
+        (4, {"protocol": Personalized(core=0.3, step=1e-3, held_out=0.0, tensor_pull=2.0), "decomposition": "tucker"}),
     ],
 )
 def test_inputs_of_the_algorithm_can_be_given(algorithm, given):

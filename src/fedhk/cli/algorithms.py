@@ -28,6 +28,9 @@ TABLES = {
     "secure": "privacy.SecureSummation",
 }
 
+# How a configuration says that a parameter is None whose default is something else: TOML has no word for it.
+NONE = "none"
+
 # Parameters that the command line sets itself: the seed stands beside them, the others change no result.
 NOT_SETTINGS = ("random_state", "checkpoint", "engine", "verbose")
 
@@ -70,6 +73,8 @@ def make_option(parameter: str, value: Any) -> Any:
     """Make what an estimator takes from a value of a configuration: tables become option objects, or a DataError."""
     if parameter == "secure" and value and find_spec("cryptography") is None:
         raise DataError("Secure sums need the package cryptography: pip install 'fedhk[privacy]'")
+    if parameter == "calibration" and value == NONE:
+        return None
     if not isinstance(value, dict):
         return value
     try:
@@ -83,12 +88,12 @@ def make_option(parameter: str, value: Any) -> Any:
 
 
 def describe_option(value: Any) -> Any:
-    """Write an option object as the table that `make_option` makes it of; other values stay as they are."""
+    """Write a value as `make_option` reads it: an option object as a table, None as a word, others as they are."""
     from fedhk._options import Option
     from fedhk.federation.protocols import PROTOCOLS
 
     if not isinstance(value, Option):
-        return value
+        return NONE if value is None else value
     table = {name: part for name, part in vars(value).items() if part is not None}
     names = [name for name, known in PROTOCOLS.items() if type(known) is type(value)]
     return ({"name": names[-1]} if names else {}) | table

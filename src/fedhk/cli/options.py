@@ -16,7 +16,7 @@ MODEL, ROUNDS, TRUST = "Model", "Rounds", "Privacy and trust"
 
 CHOICES = {
     "algorithm": tuple(ALGORITHMS),
-    "protocol": ("statistics", "centers", "auto", "cores", "factors"),
+    "protocol": ("statistics", "centers", "auto", "cores", "factors", "personalized"),
     "scaling": ("auto", "standard", "minmax", "l2", "none", "root", "tfidf"),
     "heat-coef": ("uniform", "minmax", "absdev"),
     "aggregator": ("sum", "robust", "median", "trimmed"),

@@ -6,14 +6,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedhk.estimators.efkmvc import EFKMVC
+from fedhk.estimators.person import FedHKPerson
 from fedhk.estimators.tensor_centers import FedHKParafac2, FedHKTucker
 from fedhk.federation.protocols import PROTOCOLS, make_protocol
 from fedhk.federation.protocols.averaging import Averaging
 from fedhk.federation.protocols.base import Protocol
 from fedhk.federation.protocols.factors import FactorAveraging
+from fedhk.federation.protocols.personalized import Personalized
 
 # Options of protocols that a line of an algorithm says; the others are inputs, or not in the paper.
-FIXED_OPTIONS = ("weights", "aggregation")
+FIXED_OPTIONS = ("weights", "aggregation", "held_out")
 
 # What the paper does not say: m and alpha are above 1, and 2 is what fuzzy c-means usually has. Rows come as they are.
 OPEN_SETTINGS = {"fuzzifier": 2.0, "view_exponent": 2.0, "scaling": "none"}
@@ -57,6 +59,18 @@ PRESETS = {
         FIXED_SETTINGS | {"heat_coef": ("minmax",), "protocol": (_FACTORS,)},
         OPEN_SETTINGS,
     ),
+    4: Preset(
+        "FedHK-MVC-Person",
+        FedHKPerson,
+        FIXED_SETTINGS
+        | {
+            "heat_coef": ("minmax",),
+            "decomposition": ("parafac2", "tucker"),
+            "calibration": (None,),
+            "protocol": (Personalized(step=0.01, held_out=0.0),),
+        },
+        OPEN_SETTINGS,
+    ),
 }
 
 
@@ -67,14 +81,16 @@ def from_paper(algorithm: int, n_clusters: int = 8, **settings: Any) -> EFKMVC:
 
     Parameters
     ----------
-    algorithm : {1, 2, 3}
-        1 is E-FKMVC (`EFKMVC`), 2 is FedHK-PARAFAC2 (`FedHKParafac2`), 3 is FedHK-Tucker (`FedHKTucker`).
+    algorithm : {1, 2, 3, 4}
+        1 is E-FKMVC (`EFKMVC`), 2 is FedHK-PARAFAC2 (`FedHKParafac2`), 3 is FedHK-Tucker (`FedHKTucker`), 4 is
+        FedHK-MVC-Person (`FedHKPerson`).
     n_clusters : int, default=8
         c: number of clusters.
     **settings
         Parameters of the estimator. What the paper asks for as an input of its algorithms can be given: `fuzzifier`
         (m), `view_exponent` (alpha), `max_rounds` (T), `tol` (epsilon), `rank`, options of the protocol such as
-        `passes` (E). What a line of the algorithm says cannot be changed.
+        `passes` (E). What a line of the algorithm says cannot be changed. With Algorithm 4 `decomposition` may be
+        "tucker", and `step` (beta) must be a number.
 
     Returns
     -------
@@ -122,8 +138,9 @@ def _agrees(given: Any, wanted: Any) -> bool:
 
 
 def _decided(protocol: Protocol) -> dict[str, Any]:
-    """Options of a protocol that an algorithm decides."""
-    return {name: getattr(protocol, name) for name in FIXED_OPTIONS if hasattr(protocol, name)}
+    """Options of a protocol that an algorithm decides, and a step where there is none: lambda is learned by steps."""
+    found = {name: getattr(protocol, name) for name in FIXED_OPTIONS if hasattr(protocol, name)}
+    return found | {name: None for name in ("step",) if getattr(protocol, name, 0.0) is None}
 
 
 def _describe(wanted: Any) -> str:
