@@ -152,6 +152,14 @@ def test_algorithm_4_cannot_go_on_from_the_core_as_printed():
         reference.fedhk_person(clients, 2, options, np.random.default_rng(0))
 
 
+@pytest.mark.parametrize("run", [reference.efkmvc, reference.fedhk_parafac2, reference.fedhk_person])
+def test_a_client_with_one_row_has_an_objective_of_zero(run):
+    """Its features have no range, so all its coefficients are 0."""
+    clients = [[np.ones((1, 3)), np.ones((1, 2))], [np.full((1, 3), 2.0), np.zeros((1, 2))]]
+    found = run(clients, 2, random_state=0)
+    np.testing.assert_allclose(found.history[-1].client_objectives, 0.0, atol=1e-12)
+
+
 def test_labels_are_the_clusters_of_the_largest_memberships():
     clients, labels = two_clients()
     options = reference.EfkmvcOptions(center_reading="corrected", fuzzifier=1.2)

@@ -122,7 +122,7 @@ def efkmvc(
                 client_view_weights=np.array([model.view_weights for model in models]),
             )
         )
-        if len(history) > 1 and _relative_change(history[-1].objective, history[-2].objective) < options.tolerance:
+        if len(history) > 1 and _has_settled(history[-1].objective, history[-2].objective, options):
             break
     return Outcome([model.memberships for model in local], history)
 
@@ -160,7 +160,7 @@ def local_optimization(
         distances = fked(views, current, heat_coefs, options.distance_reading)
         weights = update_view_weights(distances, mu, alpha, m)
         objective = ekmvc_objective(distances, mu, weights, alpha, m)
-        if np.isfinite(previous) and _relative_change(objective, previous) < options.tolerance:
+        if np.isfinite(previous) and _has_settled(objective, previous, options):
             break
         previous = objective
     return EfkmvcClient(mu, current, weights, objective)
@@ -196,5 +196,6 @@ def _heat_coefs(views: Sequence[FloatArray], options: EfkmvcOptions) -> list[Flo
     return [minmax_coefficient(view) for view in views]
 
 
-def _relative_change(value: float, previous: float) -> float:
-    return abs(value - previous) / abs(previous)
+def _has_settled(value: float, previous: float, options: EfkmvcOptions) -> bool:
+    """Whether the relative change is within the tolerance, without dividing by an objective of 0."""
+    return abs(value - previous) <= options.tolerance * abs(previous)

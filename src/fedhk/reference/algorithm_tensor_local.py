@@ -86,7 +86,7 @@ def tensor_local_clustering(
     for _ in range(options.max_iter):
         state = local_iteration(views, state, options)
         history = state.objectives
-        if len(history) > 1 and abs(history[-1] - history[-2]) / abs(history[-2]) < options.tolerance:
+        if len(history) > 1 and abs(history[-1] - history[-2]) <= options.tolerance * abs(history[-2]):
             break
     return state
 
