@@ -33,7 +33,8 @@ from fedhk.federation.codec import unpack
 from fedhk.federation.entries import Broadcast, References, Schema, Terms
 from fedhk.federation.gate import SEALED, answer_message, write_request
 from fedhk.federation.messages import decode, encode
-from fedhk.federation.phases.scales import Ranges, RangesRequest
+from fedhk.federation.phases.base import Nothing
+from fedhk.federation.phases.scales import Lengths, Means, MeansRequest, Ranges, RangesRequest
 from fedhk.federation.phases.sum_rounds import NoisyRoundRequest, NoisyRounds, keeps_bound
 from fedhk.federation.phases.sum_start import Cells, CellsRequest, Directions, DirectionsRequest
 from fedhk.federation.sealed import SealedGuard, SiteNoise
@@ -47,7 +48,7 @@ from fedhk.privacy.accounting import epsilon_of
 from fedhk.privacy.kernel_sensitivity import kernel_reach
 from fedhk.privacy.ledger import Ledger, spent_on
 from fedhk.privacy.secure_site import SecureSite
-from fedhk.starts.cells import Grid
+from fedhk.starts.cells import Landmarks
 
 RESULTS = Path(os.environ.get("FEDHK_BENCHMARK_RESULTS", Path(__file__).parent / "results"))
 
@@ -144,34 +145,61 @@ def to_input(reference: Reference, rows: Any) -> Any:
     return np.asarray(rows) * reference.scale + reference.shift
 
 
-def propose_directions(rng: Any, neighbours: Any) -> Case:
-    width = int(rng.choice([1, 2, 3, 8, 140]))
+def propose_cut(rng: Any, neighbours: Any, cosines: tuple[float, ...]) -> tuple[float, Reference, tuple[Any, Any]]:
+    """A radius, scales, and neighbours that differ in rows at about the radius and at some angle."""
+    width = int(rng.choice([1, 2, 3, 8, 520], p=[0.24, 0.24, 0.24, 0.24, 0.04]))
     radius = float(10.0 ** rng.choice([-9, -8.9, 0, 3, 9]))
     reference = random_reference(rng, width, radius)
     axis, side = rng.normal(size=(2, width))
     axis /= np.linalg.norm(axis)
     side = side - axis * (side @ axis)
     side /= max(np.linalg.norm(side), 1e-300)
-    cosine = float(rng.choice([-0.5, -0.5, -1.0, 0.0, rng.uniform(-1, 1)]))
+    cosine = float(rng.choice([*cosines, rng.uniform(-1, 1)]))
     lengths = radius * rng.choice([1.0, 1.0, 0.5, 1e3, 1e40], size=2)
     one, other = lengths[0] * axis, lengths[1] * (cosine * axis + math.sqrt(1 - cosine**2) * side)
     base = radius * rng.normal(size=(int(rng.integers(1, 30)), width))
     rows = [to_input(reference, part) for part in (base, one, other)]
-    tables = neighbours_of(*rows, neighbours, rng.choice(["dense", "dense", "float32", "sparse"]))
+    return radius, reference, neighbours_of(*rows, neighbours, rng.choice(["dense", "dense", "float32", "sparse"]))
+
+
+def propose_means(rng: Any, neighbours: Any) -> Case:
+    radius, reference, tables = propose_cut(rng, neighbours, (-1.0, -1.0, 0.0))
+    return Case(Means, MeansRequest(radius), (reference,), [tables[0]], [tables[1]])
+
+
+def propose_directions(rng: Any, neighbours: Any) -> Case:
+    radius, reference, tables = propose_cut(rng, neighbours, (0.0, 0.0, -0.5, -1.0))
     return Case(Directions, DirectionsRequest(radius, 0), (reference,), [tables[0]], [tables[1]])
+
+
+def propose_lengths(rng: Any, neighbours: Any) -> Case:
+    """Rows of any length in each of some views, of which they may lack cells or all."""
+    widths = rng.integers(1, 4, size=int(rng.integers(1, 4)))
+    references, one, other = [], [], []
+    for width in widths:
+        reference = random_reference(rng, int(width))
+        rows = rng.normal(size=(2, width)) * 10.0 ** rng.uniform(-8, 8, size=(2, 1)) * rng.choice([1.0, 1e50])
+        rows = np.where(rng.random((2, width)) < rng.choice([0.0, 0.3]), np.nan, rows)
+        base = rng.normal(size=(5, width))
+        tables = neighbours_of(*(to_input(reference, part) for part in (base, *rows)), neighbours, "dense")
+        references.append(reference)
+        one.append(tables[0])
+        other.append(tables[1])
+    return Case(Lengths, Nothing(), tuple(references), one, other)
 
 
 def propose_cells(rng: Any, neighbours: Any) -> Case:
     width, axes = int(rng.integers(1, 4)), int(rng.integers(1, 4))
     reference = random_reference(rng, width)
     size = 10.0 ** rng.choice([0, 0, 30, 60, -60])
-    grid = Grid(rng.normal(size=width), size * rng.normal(size=(width, axes)), 10.0 ** rng.uniform(-60, 60, axes), 8)
+    axes = min(axes, width)
+    landmarks = Landmarks(size * rng.normal(size=(width, axes)), 10.0 ** rng.uniform(-60, 60, (64, axes)))
     if rng.random() < 0.7:
-        grid = replace(grid, axes=rng.normal(size=(width, axes)), deviations=np.ones(axes))
+        landmarks = Landmarks(rng.normal(size=(width, axes)), rng.normal(size=(64, axes)))
     parts = [rng.normal(size=(9, width)), *(rng.normal(size=(2, width)) * 10.0 ** rng.choice([0, 1, 50]))]
     rows = [to_input(reference, part) for part in parts]
     tables = neighbours_of(*rows, neighbours, rng.choice(["dense", "float32", "sparse"]))
-    return Case(Cells, CellsRequest(grid), (reference,), [tables[0]], [tables[1]])
+    return Case(Cells, CellsRequest(landmarks), (reference,), [tables[0]], [tables[1]])
 
 
 @dataclass(frozen=True)
@@ -276,7 +304,13 @@ def made_by_hand(neighbours: Any) -> Iterator[Case]:
                     yield Case(NoisyRounds, request, (plain_reference(2),), [tables[0]], [tables[1]])
 
 
-PROPOSALS: dict[str, Any] = {"ranges": propose_ranges, "directions": propose_directions, "cells": propose_cells}
+PROPOSALS: dict[str, Any] = {
+    "ranges": propose_ranges,
+    "means": propose_means,
+    "lengths": propose_lengths,
+    "directions": propose_directions,
+    "cells": propose_cells,
+}
 PHASES = (*PROPOSALS, "noisy round")
 
 

@@ -76,7 +76,11 @@ KINDS = (
 KINDS += (
     "sealed.ranges",
     "sealed.moments",
+    "sealed.means",
+    "sealed.lengths",
     "sealed.directions",
+    "sealed.products",
+    "sealed.groups",
     "sealed.cells",
     "sealed.noisy round",
     "sealed.masked round",

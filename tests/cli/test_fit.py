@@ -16,6 +16,7 @@ from fedhk.data.folders import read_federation, write_site
 from fedhk.data.named import named_views
 
 VIEWS = ("ecg", "image")
+SETUP = ("means", "lengths", "directions", "cells")
 SLOW = ("--clusters", 3, "--tol", 0, "--max-rounds", 6)
 QUICK = ("--n-init", 2, "--max-rounds", 3)
 
@@ -299,7 +300,7 @@ class TestPrivacy:
         assert "privacy spent" in shown
         assert "privacy spent" in call("info", out).stdout
         written = [json.loads(line) for line in (tmp_path / "hospitals.ledger" / "oslo.jsonl").read_text().splitlines()]
-        assert [release["phase"] for release in written] == ["directions", "cells", *["noisy round"] * 10]
+        assert [release["phase"] for release in written] == [*SETUP, *["noisy round"] * 6]
 
     def test_a_configuration_asks_for_the_same_budget_again(self, hospitals, tmp_path):
         call("fit", hospitals, "-k", 3, *self.BUDGET, "--out", tmp_path / "run")

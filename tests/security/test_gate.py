@@ -251,7 +251,7 @@ def test_masks_of_a_policy_are_demanded_of_every_message(tmp_path):
 
 def test_an_honest_run_goes_through_with_a_strict_policy(tmp_path):
     rng = np.random.default_rng(0)
-    sites = {name: [rng.normal(size=(60, 2)) + 6 * rng.integers(2, size=(60, 1))] for name in NAMES}
+    sites = {name: [rng.normal(size=(600, 2)) + 6 * rng.integers(2, size=(600, 1))] for name in NAMES}
     wire = Wire(write_sites(sites, tmp_path / "data"), tmp_path / "state", dict.fromkeys(NAMES, STRICT))
     model = fit_remote(wire, EFKMVC, privacy=replace(BUDGET, bounds=(-4, 10)))
     assert model.privacy_spent_[0] == pytest.approx(1.0, rel=1e-3)

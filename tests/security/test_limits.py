@@ -12,17 +12,17 @@ from fedhk.federation.codec import pack
 from fedhk.federation.entries import Broadcast, FinalModel, Schema, Terms
 from fedhk.federation.gate import ENTRIES
 from fedhk.federation.messages import Message, decode, encode
-from fedhk.federation.phases.base import Nothing
+from fedhk.federation.phases.base import UNSTATED, Nothing
 from fedhk.federation.phases.deliver import Deliver, DeliverRequest
 from fedhk.federation.phases.describe import DescribeViews
 from fedhk.federation.phases.scales import OTHER_WIDTH, Ranges, RangesRequest
 from fedhk.federation.phases.sum_rounds import UNBOUNDED, NoisyRounds, noisy_request
-from fedhk.federation.phases.sum_start import NO_GRID, Cells, CellsRequest
+from fedhk.federation.phases.sum_start import NO_POINTS, Cells, CellsRequest, Groups, GroupsRequest
 from fedhk.federation.protocols.factors import FactorBroadcast
 from fedhk.federation.remote.policy_guard import BAD_NAME
 from fedhk.federation.remote.site import MALFORMED
 from fedhk.personal.options import GradientStep
-from fedhk.starts.cells import Grid
+from fedhk.starts.cells import Landmarks
 from fedhk.tensors.low_rank import LowRankForm
 from sealed_runs import make_parameters
 
@@ -93,7 +93,9 @@ TOO_LARGE = {
         (Schema(("a", "b", "c"), (None,) * 3),),
         OTHER_WIDTH,
     ),
-    "directions without cells": (Cells, CellsRequest(Grid(np.zeros(2), np.ones((2, 64)), np.ones(64), 1)), (), NO_GRID),
+    "directions": (Cells, CellsRequest(Landmarks(np.ones((2, 64)), np.ones((1, 64)))), (), NO_POINTS),
+    "points": (Cells, CellsRequest(Landmarks(np.ones((2, 1)), np.ones((2**15 + 1, 1)))), (), NO_POINTS),
+    "points under masks": (Groups, GroupsRequest(Landmarks(np.ones((2, 64)), np.ones((1, 64))), (True,)), (), UNSTATED),
     "centres": (NoisyRounds, noisy_request(make_parameters([np.zeros((2**16 + 1, 2))]), "replace"), (), UNBOUNDED),
 }
 

@@ -1,4 +1,4 @@
-"""A start from two sums: the grid counts every row once, second moments are those of the rows, lengths are kept."""
+"""A start from sums: each row is nearest to one point, second moments are those of the rows, groups are their means."""
 
 from __future__ import annotations
 
@@ -11,11 +11,26 @@ from numpy.testing import assert_allclose
 from fedhk.data.scaling import Reference
 from fedhk.data.views import check_views
 from fedhk.model.rows import Rows
-from fedhk.starts.cells import MOST_FEATURES, Grid, leading_grid, read_second_moments, second_moments, sketch
+from fedhk.starts.candidates import Candidates
+from fedhk.starts.cells import (
+    MOST_FEATURES,
+    Landmarks,
+    count_group_totals,
+    cut_rows,
+    draw_landmarks,
+    group_totals,
+    keep_landmarks,
+    leading_directions,
+    read_groups,
+    read_second_moments,
+    second_moments,
+    sketch,
+    split_groups,
+)
 
 
 def in_model_units(*tables):
-    views = check_views(list(tables))
+    views = check_views(list(tables), min_rows=0)
     references = [
         Reference(False, np.zeros(w), np.ones(w), heat_coef="uniform", low=np.zeros(w), span=np.ones(w), share=1.0)
         for w in views.widths
@@ -26,87 +41,151 @@ def in_model_units(*tables):
 seeds = st.integers(0, 2**32 - 1)
 
 
-@given(seeds, st.integers(1, 6), st.integers(1, 40))
-@settings(max_examples=40)
-def test_second_moments_read_back_are_mean_and_covariance(seed, width, n_rows):
-    joint = np.random.default_rng(seed).normal(size=(n_rows, width)) + 1.0
-    vector = second_moments(in_model_units(joint), np.eye(width), np.inf)
-    rows, mean, covariance = read_second_moments(vector, width, np.inf)
-    assert rows == n_rows
-    assert_allclose(mean, joint.mean(axis=0), atol=1e-12)
-    assert_allclose(covariance, np.atleast_2d(np.cov(joint.T, bias=True)), atol=1e-10)
+class TestSecondMoments:
+    @given(seeds, st.integers(1, 6), st.integers(1, 40))
+    @settings(max_examples=40)
+    def test_read_back_they_are_those_of_the_rows(self, seed, width, n_rows):
+        joint = np.random.default_rng(seed).normal(size=(n_rows, width)) + 1.0
+        vector = second_moments(in_model_units(joint), np.eye(width), np.inf)
+        assert_allclose(read_second_moments(vector, width), joint.T @ joint, atol=1e-10)
+
+    @given(seeds, st.integers(1, 5), st.floats(0.1, 3.0))
+    @settings(max_examples=40)
+    def test_one_row_adds_a_vector_as_long_as_the_square_of_its_length_when_cut(self, seed, width, radius):
+        row = np.random.default_rng(seed).normal(size=(1, width)) * 3
+        vector = second_moments(in_model_units(row), np.eye(width), radius)
+        assert np.linalg.norm(vector) == pytest.approx(min(np.linalg.norm(row), radius) ** 2)
+
+    def test_sums_over_sites_are_sums_over_all_rows_and_missing_cells_are_at_the_mean(self):
+        joint = np.arange(12.0).reshape(4, 3)
+        joint[1, 2] = np.nan
+        parts = [second_moments(in_model_units(part), np.eye(3), 5.0) for part in (joint[:1], joint[1:])]
+        whole = second_moments(in_model_units(np.nan_to_num(joint)), np.eye(3), 5.0)
+        assert_allclose(parts[0] + parts[1], whole)
+
+    def test_rows_are_cut_and_never_turned(self):
+        rows = np.array([[3.0, 4.0], [0.3, 0.4], [0.0, 0.0]])
+        assert_allclose(cut_rows(rows, 1.0), [[0.6, 0.8], [0.3, 0.4], [0.0, 0.0]])
 
 
-@given(seeds, st.integers(1, 5), st.floats(0.1, 3.0))
-@settings(max_examples=40)
-def test_one_row_adds_a_vector_of_known_length(seed, width, radius):
-    """The root of r^4 + r^2 |y|^2 + |y|^4, with y the row cut to the length r."""
-    row = np.random.default_rng(seed).normal(size=(1, width)) * 3
-    length = min(np.linalg.norm(row), radius)
-    vector = second_moments(in_model_units(row), np.eye(width), radius)
-    assert np.linalg.norm(vector) == pytest.approx(np.sqrt(radius**4 + (radius * length) ** 2 + length**4))
+class TestLandmarks:
+    @given(seeds, st.integers(1, 3), st.integers(1, 20))
+    @settings(max_examples=20)
+    def test_every_row_is_nearest_to_one_point_however_far_it_is(self, seed, n_axes, n_points):
+        rng = np.random.default_rng(seed)
+        joint = rng.normal(size=(12, 4)) * 10.0 ** rng.choice([0, 3, 30, 100], size=(12, 1))
+        landmarks = Landmarks(rng.normal(size=(4, n_axes)), rng.normal(size=(n_points, n_axes)))
+        rows = in_model_units(joint[:, :1], joint[:, 1:])
+        counts = landmarks.counts(rows)
+        assert counts.sum() == 12
+        assert counts.shape == (n_points,)
+        alone = sum(landmarks.counts(in_model_units(row[None, :1], row[None, 1:])) for row in joint)
+        assert_allclose(alone, counts)
+
+    def test_by_hand(self):
+        landmarks = Landmarks(np.array([[1.0], [0.0]]), np.array([[-1.0], [0.5], [3.0]]))
+        rows = in_model_units(np.array([[-1e100, 0], [-0.3, 9], [-0.2, 9], [1.7, 0], [1.8, 0], [1e100, 0]]))
+        counts = landmarks.counts(rows)
+        assert counts.tolist() == [2, 2, 2]
+        found = landmarks.candidates(counts - [2, 0, 0], 0.0, np.array([4.0, 5.0]))
+        assert_allclose(found.points, [[0.5, 0], [3, 0]])
+        assert found.sizes.tolist() == [2, 2]
+        assert_allclose(found.spreads, [[4, 5], [4, 5]])
+
+    def test_points_that_noise_may_have_filled_are_left_out_and_where_all_are_one_point_is_left_in_the_middle(self):
+        landmarks = Landmarks(np.ones((1, 1)), np.arange(4.0)[:, None])
+        spread = np.zeros(1)
+        assert_allclose(landmarks.candidates(np.array([0.5, 100.0, -3.0, 1.0]), 2.0, spread).points.ravel(), [1.0])
+        assert_allclose(landmarks.candidates(np.array([-1.0, 0.0, -2.0, -1.0]), 1.0, spread).points, [[0.0]])
+        assert_allclose(landmarks.candidates(np.array([4.0, 6.0, 3.0, 5.0]), 5.0, spread).points, [[0.0]])
+
+    def test_points_with_few_rows_are_left_out_but_for_one(self):
+        landmarks = Landmarks(np.ones((1, 1)), np.arange(3.0)[:, None])
+        assert keep_landmarks(landmarks, np.array([1.0, 2.0, 5.0]), 2).places.ravel().tolist() == [1, 2]
+        assert keep_landmarks(landmarks, np.array([0.0, 1.0, 0.0]), 2).places.ravel().tolist() == [1]
+
+    @given(seeds, st.integers(1, 30), st.integers(1, 300))
+    @settings(max_examples=20)
+    def test_points_are_spread_like_rows(self, seed, n_axes, count):
+        deviations = np.linspace(1.0, 3.0, n_axes)
+        drawn = draw_landmarks(np.eye(n_axes), deviations, count, seed)
+        assert drawn.places.shape == (count, n_axes)
+        assert np.abs(drawn.places / deviations).max() < 3.8
+        if count >= 256:
+            assert_allclose(drawn.places.std(axis=0) / deviations, 1.0, atol=0.2)
 
 
-def test_sums_over_sites_are_sums_over_all_rows_and_missing_cells_are_at_the_mean():
-    joint = np.arange(12.0).reshape(4, 3)
-    joint[1, 2] = np.nan
-    parts = [second_moments(in_model_units(part), np.eye(3), 5.0) for part in (joint[:1], joint[1:])]
-    whole = second_moments(in_model_units(np.nan_to_num(joint)), np.eye(3), 5.0)
-    assert_allclose(parts[0] + parts[1], whole)
+class TestGroups:
+    @given(seeds, st.booleans())
+    @settings(max_examples=20)
+    def test_groups_of_all_sites_are_candidates_with_the_means_and_spreads_of_their_rows(self, seed, full):
+        rng = np.random.default_rng(seed)
+        joint = rng.normal(size=(30, 5)) * 2
+        if full:
+            joint[rng.random(joint.shape) < 0.2] = np.nan
+        landmarks = Landmarks(np.eye(5)[:, :2], rng.normal(size=(4, 2)))
+        sites = [in_model_units(part[:, :2], part[:, 2:]) for part in np.split(joint, [7, 20])]
+        total = sum(group_totals(rows, landmarks, (full, full)) for rows in sites)
+        assert len(total) == count_group_totals(4, (2, 3), (full, full))
+        found = read_groups(total, (2, 3), (full, full))
+        groups = landmarks.nearest(np.nan_to_num(joint))
+        assert found.sizes.tolist() == [n for n in np.bincount(groups, minlength=4) if n]
+        for mean, spread, group in zip(found.points, found.spreads, np.unique(groups), strict=True):
+            own = joint[groups == group]
+            seen = ~np.isnan(own)
+            expected = np.where(seen.any(axis=0), np.nansum(own, axis=0) / np.maximum(seen.sum(axis=0), 1), np.nan)
+            assert_allclose(mean, expected, atol=1e-12)
+            apart = np.nan_to_num(np.square(own - expected)).sum(axis=0) / len(own)
+            assert_allclose(spread, [apart[:2].sum(), apart[2:].sum()], atol=1e-10)
+
+    def test_a_site_without_a_view_adds_nothing_to_its_means(self):
+        both = in_model_units(np.ones((2, 1)), np.full((2, 1), 4.0))
+        one = Rows(check_views([np.ones((3, 1)), None], missing_views=True), both.references)
+        landmarks = Landmarks(np.eye(2)[:, :1], np.zeros((1, 1)))
+        total = sum(group_totals(rows, landmarks, (False, False)) for rows in (both, one))
+        found = read_groups(total, (1, 1), (False, False))
+        assert_allclose(found.points, [[1.0, 4.0]])
+        assert found.sizes.tolist() == [5]
+
+    def test_the_widest_groups_get_a_second_point_beside_their_mean(self):
+        landmarks = Landmarks(np.eye(2), np.zeros((3, 2)))
+        groups = Candidates(np.array([[0.0, 0], [5, 0], [9, 9]]), np.array([10.0, 2, 10]), np.array([[1.0], [1], [4]]))
+        places = split_groups(landmarks, groups, 5, 0).places
+        assert_allclose(places[:3], groups.points)
+        assert np.linalg.norm(places[3] - [9, 9]) < 1.0
+        assert np.linalg.norm(places[4] - [0, 0]) < 0.5
+        assert len(split_groups(landmarks, groups, 2, 0)) == 3
+
+
+class TestLeadingDirections:
+    @pytest.mark.parametrize(("most", "count"), [(1, 1), (2, 2), (9, 4)])
+    def test_without_noise_there_are_as_many_as_are_wanted(self, most, count):
+        axes, deviations = leading_directions(np.diag([1.0, 9.0, 4.0, 0.25]), most, 0.0)
+        assert_allclose(deviations, [3.0, 2.0, 1.0, 0.5][:count])
+        assert_allclose(np.abs(axes[[1, 2, 0, 3][:count], range(count)]), 1.0)
+
+    def test_directions_that_noise_hides_are_left_out_and_what_it_adds_is_taken_off(self):
+        rng = np.random.default_rng(0)
+        p, s = 60, 0.05
+        noise = rng.normal(size=(p, p)) * s / np.sqrt(p)
+        noise = np.triu(noise) + np.triu(noise, 1).T
+        covariance = np.diag([2.0, 0.5, 0.02] + [0.01] * (p - 3)) + noise
+        axes, deviations = leading_directions(covariance, 9, 2 * s)
+        assert axes.shape == (p, 2)
+        assert_allclose(deviations**2, [2.0, 0.5], rtol=0.05)
+
+    def test_a_covariance_that_noise_made_negative_has_a_direction_all_the_same(self):
+        axes, deviations = leading_directions(-np.eye(2), 2, 0.1)
+        assert axes.shape == (2, 1)
+        assert np.all(deviations > 0)
 
 
 def test_no_rows_add_nothing():
-    views = check_views([np.zeros((0, 2))], min_rows=0)
-    rows = Rows(views, in_model_units(np.zeros((1, 2))).references)
+    rows = Rows(check_views([np.zeros((0, 2))], min_rows=0), in_model_units(np.zeros((1, 2))).references)
+    landmarks = Landmarks(np.eye(2), np.zeros((3, 2)))
     assert not second_moments(rows, np.eye(2), 1.0).any()
-    assert not Grid(np.zeros(2), np.eye(2), np.ones(2), 4).counts(rows).any()
-
-
-@given(seeds, st.integers(1, 3), st.integers(2, 8))
-@settings(max_examples=20)
-def test_every_row_is_in_one_cell_however_far_it_is(seed, n_axes, bins):
-    rng = np.random.default_rng(seed)
-    joint = rng.normal(size=(12, 4)) * 10.0 ** rng.choice([0, 3, 30, 100], size=(12, 1))
-    grid = Grid(rng.normal(size=4), rng.normal(size=(4, n_axes)), rng.uniform(0.1, 2, n_axes), bins)
-    rows = in_model_units(joint[:, :1], joint[:, 1:])
-    counts = grid.counts(rows)
-    assert counts.sum() == 12
-    assert counts.shape == (bins**n_axes,)
-    alone = sum(grid.counts(in_model_units(row[None, :1], row[None, 1:])) for row in joint)
-    assert_allclose(alone, counts)
-
-
-def test_cells_by_hand():
-    """One axis from -2.5 to 2.5 standard deviations of 2 in five cells: each is 2 wide."""
-    grid = Grid(np.array([10.0]), np.array([[1.0]]), np.array([2.0]), 5)
-    counts = grid.counts(in_model_units(np.array([[-1e100], [5.1], [9.5], [10.9], [11.1], [1e100]])))
-    assert counts.tolist() == [2, 0, 2, 1, 1]
-    candidates = grid.candidates(counts, 0.0, 3)
-    assert_allclose(candidates.points.ravel(), [6, 10, 12, 14])
-    assert candidates.sizes.tolist() == [2, 2, 1, 1]
-    assert candidates.spreads.shape == (4, 3)
-
-
-def test_cells_that_noise_may_have_filled_are_left_out_and_where_all_are_the_grid_itself_is_the_start():
-    grid = Grid(np.zeros(1), np.ones((1, 1)), np.ones(1), 4)
-    assert_allclose(grid.candidates(np.array([0.5, 100.0, -3.0, 1.0]), 2.0, 1).points.ravel(), [-0.625])
-    assert len(grid.candidates(np.array([-1.0, 0.0, -2.0, -1.0]), 1.0, 1).sizes) == 4
-
-
-@pytest.mark.parametrize(("n_clusters", "axes", "bins"), [(1, 1, 32), (2, 1, 32), (3, 2, 22), (4, 3, 8), (20, 3, 8)])
-def test_the_grid_follows_the_leading_directions(n_clusters, axes, bins):
-    covariance = np.diag([1.0, 9.0, 4.0, 0.25])
-    grid = leading_grid(np.arange(4.0), covariance, np.eye(4), n_clusters)
-    assert grid.axes.shape == (4, axes)
-    assert grid.bins == bins
-    assert grid.n_cells <= 512
-    assert_allclose(grid.deviations, [3.0, 2.0, 1.0][:axes])
-    assert_allclose(np.abs(grid.axes[[1, 2, 0][:axes], range(axes)]), 1.0)
-
-
-def test_a_covariance_that_noise_made_negative_has_a_grid_all_the_same():
-    grid = leading_grid(np.zeros(2), -np.eye(2), np.eye(2), 3)
-    assert np.all(grid.deviations > 0)
+    assert not landmarks.counts(rows).any()
+    assert not group_totals(rows, landmarks, (True,)).any()
 
 
 def test_wide_rows_are_seen_in_random_orthonormal_directions():

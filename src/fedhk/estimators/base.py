@@ -23,6 +23,7 @@ from fedhk.data.levels import needs_encoding
 from fedhk.data.views import Columns, Views, check_views, is_tensor, is_view_collection
 from fedhk.estimators.frames import make_centers_frame, make_labels_frame
 from fedhk.estimators.persistence import ModelFile, readable_params, storable_params, write_model_file
+from fedhk.federation.phases.sum_start import ONE_CLUSTER
 from fedhk.model.cluster_summary import ClusterSummary
 from fedhk.model.descent import Progress
 from fedhk.model.fitted import FittedModel
@@ -383,6 +384,9 @@ def warn_of_doubts(model: Any, labels: Sequence[IntArray], memberships: Sequence
     Labels and memberships are those of the rows that it was fitted on; there are none where rows are elsewhere.
     """
     name, n_clusters = type(model).__name__, model.n_clusters_
+    if model.stop_reason_ == ONE_CLUSTER:
+        warnings.warn(f"{name}: {ONE_CLUSTER}", ConvergenceWarning, stacklevel=3)
+        return
     if not model.converged_ and model.tol > 0 and "before the objective settled" in model.stop_reason_:
         limit = "max_rounds" if hasattr(model, "max_rounds") else "max_iter"
         text = f"{name} did not converge within {limit}={getattr(model, limit)}. {model.stop_reason_}"

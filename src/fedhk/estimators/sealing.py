@@ -42,7 +42,8 @@ def make_sealed_terms(
     """
     privacy: DifferentialPrivacy | None = model.privacy
     masks: SecureSummation | None = SecureSummation() if model.secure is True else (model.secure or None)
-    noise = None if privacy is None else Noise(privacy, min(int(model.max_rounds), privacy.rounds))
+    finds_start = isinstance(settings.init, str)
+    noise = None if privacy is None else Noise(privacy, min(int(model.max_rounds), privacy.rounds), finds_start)
     terms = SealedTerms(noise, masks)
     if terms.is_open:
         return terms

@@ -22,8 +22,8 @@ from fedhk.federation.codec import unpack
 from fedhk.federation.entries import References, Schema, Terms
 from fedhk.federation.gate import SEALED, answer_message, write_request
 from fedhk.federation.messages import Message
-from fedhk.federation.phases.base import SumPhase
-from fedhk.federation.phases.scales import Ranges, RangesRequest
+from fedhk.federation.phases.base import Nothing, SumPhase
+from fedhk.federation.phases.scales import Lengths, Means, MeansRequest, Ranges, RangesRequest
 from fedhk.federation.phases.sum_rounds import NoisyRounds, noisy_request
 from fedhk.federation.phases.sum_start import Cells, CellsRequest, Directions, DirectionsRequest
 from fedhk.federation.sealed import SealedGuard, SiteNoise
@@ -34,7 +34,7 @@ from fedhk.model.parameters import Parameters
 from fedhk.privacy.ledger import Ledger
 from fedhk.privacy.mechanism import DifferentialPrivacy
 from fedhk.privacy.sensitivity import Neighbours, grid_sensitivity
-from fedhk.starts.cells import Grid
+from fedhk.starts.cells import Landmarks
 
 SITE, NAMES, WIDTHS = "audited", ("first", "second"), (2, 1)
 
@@ -54,6 +54,8 @@ TORN_ROWS, FAR_ROWS, FAR = 24, 24, 3.5
 
 PHASES: dict[str, type[SumPhase[Any]]] = {
     "ranges": Ranges,
+    "means": Means,
+    "lengths": Lengths,
     "directions": Directions,
     "cells": Cells,
     "round": NoisyRounds,
@@ -103,7 +105,8 @@ def _pairs(replaced: bool) -> Iterator[tuple[FloatArray, FloatArray | None]]:
             yield both, -both  # the same centre, pulled to opposite sides
             yield both, there + both  # two centres
             yield one, other  # one view against the other
-            yield one, np.array([-r / 2, r * np.sqrt(0.75), 0.0])  # a third of a turn, for second moments
+            yield one, np.array([0.0, r, 0.0])  # a right angle, for second moments
+            yield both, both * 2  # other lengths in both views
         else:
             yield both, None
             yield one, None
@@ -161,12 +164,16 @@ def _request(phase: str, neighbours: Neighbours) -> Any:
     """What the server asks for in a phase, chosen against the site."""
     if phase == "ranges":
         return RangesRequest(WIDTHS)
+    if phase == "means":
+        return MeansRequest(BEST_DISTANCE)
+    if phase == "lengths":
+        return Nothing()
     if phase == "directions":
         return DirectionsRequest(BEST_DISTANCE, 0)
     if phase == "cells":
         # one axis, on which the rows that are tried are on different sides of the middle or at least of a cell's edge
         axis = np.array([[1.0], [0.0], [0.5]]) / np.sqrt(1.25)
-        return CellsRequest(Grid(np.zeros(3), axis, np.ones(1), bins=16))
+        return CellsRequest(Landmarks(axis, np.linspace(-2.5, 2.5, 16)[:, None]))
     centers = tuple(np.vstack([np.zeros(width), np.append(np.zeros(width - 1), APART)]) for width in WIDTHS)
     even, ones = np.full(len(WIDTHS), 1 / len(WIDTHS)), np.ones(len(WIDTHS))
     return noisy_request(Parameters(centers, even, HEAT_TIME, 1 + 1 / 16, 2.0, ones), neighbours)

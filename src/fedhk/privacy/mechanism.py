@@ -22,8 +22,10 @@ from fedhk.privacy.sensitivity import Neighbours
 __all__ = ["DifferentialPrivacy", "SecureSummation"]
 
 # Shares of the budget (of mu^2, which adds up over releases) for what comes before the rounds: ranges of the features
-# where they are not public, the leading directions, and the cells of the start. The rounds share the rest.
-SETUP_SHARES = {"ranges": 0.1, "directions": 0.25, "cells": 0.25}
+# where they are not public, the mean of all rows and their lengths, and what a start is found with. The rounds share
+# the rest. Found on generated mixtures (docs/privacy.md), where all splits near this one were equally good.
+SETUP_SHARES = {"ranges": 0.1, "means": 0.05, "lengths": 0.05, "directions": 0.2, "cells": 0.2}
+START_PHASES = ("directions", "cells")
 
 
 # With two sites, each can tell the other's numbers from the sum.
@@ -50,7 +52,7 @@ class DifferentialPrivacy(Option):
     neighbours : {"replace", "add-remove"}, default="replace"
         What one row more or less means: another row in its place, or no row. "add-remove" needs less noise; with it
         the number of rows of a site is secret too, and with "replace" it is not told either.
-    rounds : int, default=10
+    rounds : int, default=6
         Noisy rounds; `max_rounds` of the estimator may be smaller. More rounds share the same budget.
     colluders : int, default=0
         With secure sums: sites that may tell the server their own noise. The others add more for it.
@@ -69,7 +71,7 @@ class DifferentialPrivacy(Option):
     delta: float
     bounds: Any
     neighbours: Neighbours = "replace"
-    rounds: int = 10
+    rounds: int = 6
     colluders: int = 0
     ledger: Any = None
 
@@ -109,18 +111,21 @@ class DifferentialPrivacy(Option):
         """mu^2 of the whole run: the squares of 1 over the multipliers of all releases add up to it."""
         return _whole_multiplier(self.epsilon, self.delta) ** -2
 
-    def multiplier(self, phase: str, rounds: int | None = None) -> float:
+    def multiplier(self, phase: str, rounds: int | None = None, *, finds_start: bool = True) -> float:
         """Standard deviation of the noise of one release, in units of what one row can change.
 
         Parameters
         ----------
         phase : str
-            What is released: "ranges", "directions" or "cells"; any other name is that of a round.
+            What is released: "ranges", "means", "lengths", "directions" or "cells"; any other name is that of a round.
         rounds : int, optional
             Rounds of the run; `rounds` of this object by default.
+        finds_start : bool, default=True
+            Whether the run looks for a start; where centres were given, rounds share what that would cost.
         """
-        shares = {name: s for name, s in SETUP_SHARES.items() if not (name == "ranges" and self.public)}
-        share = shares[phase] if phase in shares else (1.0 - sum(shares.values())) / (rounds or self.rounds)
+        needless = (*(["ranges"] if self.public else []), *([] if finds_start else START_PHASES))
+        others = 1.0 - sum(share for name, share in SETUP_SHARES.items() if name not in needless)
+        share = SETUP_SHARES[phase] if phase in SETUP_SHARES else others / (rounds or self.rounds)
         return _whole_multiplier(self.epsilon, self.delta) / math.sqrt(share)
 
     def describe(self) -> dict[str, Any]:

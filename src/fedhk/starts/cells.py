@@ -1,120 +1,247 @@
-"""A start from sums alone: where rows are many, seen on a grid along the leading directions of all rows.
+"""A start from sums alone: how many rows are nearest to each of many points along the leading directions of all rows.
 
 Candidates are means of groups of a site's rows, which a site shows to the server. Where the server may see nothing but
-sums over all sites, two sums replace them: second moments, which give the leading directions, and how many rows are in
-each cell of a grid along these.
+sums over all sites, sums replace them: second moments, which give the leading directions; how many rows are nearest to
+each of the points that the server draws along these; and, where there is no noise, the means of these groups.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.special import ndtri
 
-from fedhk._typing import FloatArray
-from fedhk.model.rows import Rows, joint_rows, take
+from fedhk._typing import FloatArray, IntArray
+from fedhk.model.rows import Rows, joint_rows, split_joint, take, view_sums
 from fedhk.starts.candidates import Candidates
+from fedhk.starts.kmeans import group_sums
 
 # Rows that are brought to model units at a time.
-BLOCK_ROWS = 4096
+BLOCK_ROWS = 1024
 
-# The grid reaches this many standard deviations to both sides of the mean, and has about this many cells in all.
-REACH, MOST_CELLS = 2.5, 512
+# Up to this many features second moments are taken of the features themselves, else of random combinations of them:
+# 131,000 numbers. Fewer combinations lose more of the rows than of the noise.
+MOST_FEATURES = 512
 
-# More directions than this say little about few clusters, and make cells empty.
-MOST_DIRECTIONS = 3
+# Standard deviations by which sums of squares must exceed what noise alone makes before they are believed: a test at
+# 5 %, because to give up where there is something to find costs more than to go on where there is nothing.
+SURELY = 1.645
 
-# Up to this many features second moments are taken of the features themselves, else of random combinations of them.
-MOST_FEATURES = 128
+# How far beside the mean of a group its second point is, in standard deviations of the group.
+NEAR = 0.1
+
+# Points are drawn from a Gaussian with the spread of all rows; this share of its mass at either end has none.
+LEAST_TAIL = 1e-4
 
 
-@dataclass(frozen=True)
-class Grid:
-    """Cells along a few orthonormal directions."""
+@dataclass(frozen=True, eq=False)
+class Landmarks:
+    """Points along a few orthonormal directions; each stands for the rows that are nearest to it."""
 
-    mean: FloatArray  # where the grid has its middle, (d,), in model units
-    axes: FloatArray  # the directions, (d, q)
-    deviations: FloatArray  # standard deviation of all rows along each, (q,)
-    bins: int  # cells along each
+    axes: FloatArray  # the directions, (d, q), in model units
+    places: FloatArray  # where the points are along them, (m, q)
+
+    def __len__(self) -> int:
+        return len(self.places)
 
     @property
-    def n_cells(self) -> int:
-        """Number of cells."""
-        return int(self.bins ** self.axes.shape[1])
+    def points(self) -> FloatArray:
+        """The points in model units, (m, d)."""
+        return np.asarray(self.places @ self.axes.T)
+
+    def nearest(self, joint: FloatArray) -> IntArray:
+        """The point that each row is nearest to; of several the first. Every row, however far, has one."""
+        # scores of rows so far out that they overflow are undefined: any one point will do
+        scores = np.nan_to_num(joint @ self.axes) @ self.places.T - np.square(self.places).sum(axis=1) / 2
+        return np.asarray(np.nan_to_num(scores).argmax(axis=1))
 
     def counts(self, rows: Rows) -> FloatArray:
-        """How many rows are in each cell; those beyond the grid are in the cells at its edge."""
-        total = np.zeros(self.n_cells)
-        for joint in _blocks(rows):
-            place = (joint - self.mean) @ self.axes / (2 * REACH * self.deviations) + 0.5
-            # held to the grid before it is a whole number: of values far out there is none
-            index = np.clip(np.nan_to_num(place * self.bins), 0, self.bins - 1).astype(np.int64)
-            flat = np.ravel_multi_index(tuple(index.T), (self.bins,) * self.axes.shape[1])
-            total += np.bincount(flat, minlength=self.n_cells)
+        """How many rows are nearest to each point."""
+        total = np.zeros(len(self))
+        for joint, _ in read_blocks(rows):
+            total += np.bincount(self.nearest(joint), minlength=len(self))
         return total
 
-    def candidates(self, counts: FloatArray, noise: float, n_views: int) -> Candidates:
-        """The cells that surely have rows, as candidates; the counts have noise of this standard deviation."""
-        weight = counts - np.where(noise > 0, noise * np.sqrt(2 * np.log(max(self.n_cells, 2))), 0.0) / 2
+    def candidates(self, counts: FloatArray, noise: float, spreads: FloatArray) -> Candidates:
+        """Points that surely have rows, as candidates; the middle alone where counts cannot be told from noise.
+
+        Parameters
+        ----------
+        counts : array of shape (m,)
+            Rows of each point.
+        noise : float
+            Standard deviation of the noise in them.
+        spreads : array of shape (s,)
+            Mean squared distance, per view, of rows to these directions.
+        """
+        # half of the largest count that noise alone makes: what is cut off fewer points is spread over more
+        weight = counts - noise * np.sqrt(2 * np.log(max(len(self), 2))) / 2
         held = np.flatnonzero(weight > 0)
-        if len(held) == 0:
-            held, weight = np.arange(self.n_cells), np.ones(self.n_cells)
-        index = np.stack(np.unravel_index(held, (self.bins,) * self.axes.shape[1]), axis=1)
-        place = ((index + 0.5) / self.bins - 0.5) * 2 * REACH * self.deviations
-        return Candidates(self.mean + place @ self.axes.T, weight[held], np.zeros((len(held), n_views)))
+        if len(held) == 0 or not differ(counts, noise):
+            return Candidates(np.zeros((1, len(self.axes))), np.ones(1), spreads[None])
+        return Candidates(self.points[held], weight[held], np.tile(spreads, (len(held), 1)))
 
 
-def sketch(width: int, seed: int) -> FloatArray:
+def differ(counts: FloatArray, noise: float) -> bool:
+    """Whether counts say how rows differ: they are above noise on average, or differ by more than it explains."""
+    degrees = len(counts) - 1
+    squares = float(np.square(counts - counts.mean()).sum())
+    return float(counts.mean()) > noise or squares > noise**2 * (degrees + SURELY * math.sqrt(2 * degrees))
+
+
+def draw_landmarks(axes: FloatArray, deviations: FloatArray, count: int, seed: int) -> Landmarks:
+    """Points spread as evenly as a Gaussian with these standard deviations along the axes allows (Sobol, scrambled)."""
+    from scipy.stats import qmc  # noqa: PLC0415 - a site's process starts anew for every message, and draws none
+
+    uniform = qmc.Sobol(axes.shape[1], seed=seed).random(2 ** int(np.ceil(np.log2(count))))[:count]
+    return Landmarks(axes, ndtri(np.clip(uniform, LEAST_TAIL, 1 - LEAST_TAIL)) * deviations)
+
+
+def split_groups(landmarks: Landmarks, groups: Candidates, count: int, seed: int) -> Landmarks:
+    """The means of groups as points, and beside those with the largest sums of squares a second one, `count` at most.
+
+    It is so near that it halves the group in a random direction.
+    """
+    places = np.nan_to_num(groups.points) @ landmarks.axes
+    squares = groups.sizes * groups.spreads.sum(axis=1)
+    more = np.argsort(-squares, kind="stable")[: max(count - len(places), 0)]
+    lengths = NEAR * np.sqrt(squares[more] / groups.sizes[more])
+    turned = np.random.default_rng(seed).standard_normal((len(more), places.shape[1]))
+    return replace(landmarks, places=np.vstack([places, places[more] + lengths[:, None] * turned]))
+
+
+def group_totals(rows: Rows, landmarks: Landmarks, full: Sequence[bool]) -> FloatArray:
+    """Sums over the rows of each point, as one vector; `read_groups` reads it.
+
+    They are the sums of the features, how many values these have (per view, or per feature where `full`), the squared
+    lengths per view, and the number of rows.
+    """
+    m, widths = len(landmarks), rows.widths
+    sizes = _group_sizes(widths, full)
+    total = np.zeros((m, sum(sizes)))
+    for joint, seen in read_blocks(rows):
+        parts = [part if all_of else part.max(axis=1, keepdims=True) for part, all_of in zip(seen, full, strict=True)]
+        values = np.hstack([joint, *parts, view_sums(joint**2, widths), np.ones((len(joint), 1))])
+        total += group_sums(values, np.ones(len(joint)), landmarks.nearest(joint), m)[0]
+    return np.concatenate([part.ravel() for part in np.split(total, np.cumsum(sizes)[:-1], axis=1)])
+
+
+def count_group_totals(n_points: int, widths: Sequence[int], full: Sequence[bool]) -> int:
+    """How many numbers `group_totals` gives."""
+    return n_points * sum(_group_sizes(widths, full))
+
+
+def read_groups(vector: FloatArray, widths: Sequence[int], full: Sequence[bool]) -> Candidates:
+    """Candidates from the sum of `group_totals` over sites: the means of the groups that have rows."""
+    sizes = _group_sizes(widths, full)
+    m = len(vector) // sum(sizes)
+    sums, seen, squares, counts = (
+        part.reshape(m, size) for part, size in zip(np.split(vector, m * np.cumsum(sizes)[:-1]), sizes, strict=True)
+    )
+    values = np.hstack(
+        [
+            np.broadcast_to(part, (m, width))
+            for part, width in zip(split_joint(seen, _columns(widths, full)), widths, strict=True)
+        ]
+    )
+    means = np.divide(sums, values, out=np.full(sums.shape, np.nan), where=values > 0.5)
+    squares = squares - view_sums(np.nan_to_num(values * means**2), widths)
+    filled = counts[:, 0] > 0.5
+    spreads = np.maximum(squares[filled], 0.0) / counts[filled]
+    return Candidates(means[filled], counts[filled, 0], spreads)
+
+
+def _group_sizes(widths: Sequence[int], full: Sequence[bool]) -> list[int]:
+    """Sums of features, values, squared lengths and rows that each point has."""
+    return [sum(widths), sum(_columns(widths, full)), len(widths), 1]
+
+
+def _columns(widths: Sequence[int], full: Sequence[bool]) -> list[int]:
+    return [width if all_of else 1 for width, all_of in zip(widths, full, strict=True)]
+
+
+def sketch(width: int, seed: int, most: int = MOST_FEATURES) -> FloatArray:
     """Directions in which second moments are taken, of shape (width, p): the features, or random ones."""
-    if width <= MOST_FEATURES:
+    if width <= most:
         return np.eye(width)
-    return np.linalg.qr(np.random.default_rng(seed).standard_normal((width, MOST_FEATURES)))[0]
+    return np.linalg.qr(np.random.default_rng(seed).standard_normal((width, most)))[0]
 
 
 def second_moments(rows: Rows, directions: FloatArray, radius: float) -> FloatArray:
-    """Sums over rows of r^2, r y and y y^T as one vector, with y a row in the directions, cut to the length r.
+    """The sum over rows of y y^T as one vector, with y a row in the directions, cut to the length `radius`.
 
     The part of y y^T below the diagonal stands once, times the root of 2, so that lengths are kept.
     """
     p = directions.shape[1]
-    count, first, second = 0.0, np.zeros(p), np.zeros((p, p))
-    for joint in _blocks(rows):
-        y = joint @ directions
-        if np.isfinite(radius):
-            y = y * np.minimum(1.0, radius / np.maximum(np.linalg.norm(y, axis=1), 1e-300))[:, None]
-        count += len(y)
-        first += y.sum(axis=0)
+    second = np.zeros((p, p))
+    for joint, _ in read_blocks(rows):
+        y = cut_rows(joint @ directions, radius)
         second += y.T @ y
-    unit = radius if np.isfinite(radius) else 1.0
     flat = second * np.sqrt(2)
     np.fill_diagonal(flat, np.diag(second))
-    return np.concatenate([[unit**2 * count], unit * first, flat[np.triu_indices(p)]])
+    return np.asarray(flat[np.triu_indices(p)])
 
 
-def read_second_moments(vector: FloatArray, width: int, radius: float) -> tuple[float, FloatArray, FloatArray]:
-    """Number of rows, their mean and their covariance, from the sum of `second_moments` over sites."""
-    unit = radius if np.isfinite(radius) else 1.0
-    count = max(float(vector[0]) / unit**2, 1.0)
-    mean = vector[1 : 1 + width] / unit / count
+def read_second_moments(vector: FloatArray, width: int) -> FloatArray:
+    """The matrix of which `second_moments` sent one half."""
     square = np.zeros((width, width))
-    square[np.triu_indices(width)] = vector[1 + width :]
+    square[np.triu_indices(width)] = vector
     square = square / np.sqrt(2) + np.diag(np.diag(square)) * (1 - 1 / np.sqrt(2))
-    square = square + np.triu(square, 1).T
-    return count, mean, square / count - np.outer(mean, mean)
+    return np.asarray(square + np.triu(square, 1).T)
 
 
-def leading_grid(mean: FloatArray, covariance: FloatArray, directions: FloatArray, n_clusters: int) -> Grid:
-    """A grid along the directions in which rows differ most."""
-    count = max(1, min(n_clusters - 1 or 1, MOST_DIRECTIONS, covariance.shape[0]))
+def cut_rows(joint: FloatArray, radius: float) -> FloatArray:
+    """Rows, those that are longer than the radius cut to it."""
+    if not np.isfinite(radius):
+        return joint
+    return np.asarray(joint * np.minimum(1.0, radius / np.maximum(np.linalg.norm(joint, axis=1), 1e-300))[:, None])
+
+
+def leading_directions(covariance: FloatArray, most: int, edge: float) -> tuple[FloatArray, FloatArray]:
+    """The directions, at most so many, in which rows differ by more than noise and spread within clusters explain.
+
+    Parameters
+    ----------
+    covariance : array of shape (p, p)
+        Of all rows, with noise.
+    most : int
+        The most directions: c means lie in c - 1 of them.
+    edge : float
+        The largest eigenvalue that noise alone makes.
+
+    Returns
+    -------
+    tuple of array
+        The directions, of shape (p, q), and the standard deviation along each, without what noise adds to it.
+
+    Notes
+    -----
+    Noise of which the largest eigenvalue alone is 2 s makes theta + s^2 / theta of an eigenvalue theta above s, and
+    hides one below (Benaych-Georges and Nadakuditi 2011). Where directions are more than twice those that means can
+    need, most of them show the spread within clusters alone, and their median is what noise is added to.
+    """
     values, vectors = np.linalg.eigh(covariance)
-    leading = vectors[:, ::-1][:, :count]
-    deviations = np.sqrt(np.maximum(values[::-1][:count], 1e-12))
-    bins = max(2, int(MOST_CELLS ** (1.0 / count) + 1e-9))
-    return Grid(directions @ mean, directions @ leading, deviations, min(bins, 32))
+    values, vectors = values[::-1], vectors[:, ::-1]
+    within = max(float(np.median(values)), 0.0) if len(values) > 2 * most else 0.0
+    count = max(1, int(np.sum(values[:most] > within + edge)))
+    found = np.maximum(values[:count] - within, 0.0)
+    true = (found + np.sqrt(np.maximum(found**2 - edge**2, 0.0))) / 2
+    return vectors[:, :count], np.sqrt(np.maximum(true + within, 1e-12))
 
 
-def _blocks(rows: Rows) -> Iterator[FloatArray]:
-    """The rows in model units, some at a time."""
+def read_blocks(rows: Rows) -> Iterator[tuple[FloatArray, tuple[FloatArray, ...]]]:
+    """The rows in model units, some at a time, and which of their cells are there, by view."""
     for start in range(0, rows.n_rows, BLOCK_ROWS):
-        yield joint_rows(take(rows, np.arange(start, min(start + BLOCK_ROWS, rows.n_rows)))).astype(np.float64)
+        some = take(rows, np.arange(start, min(start + BLOCK_ROWS, rows.n_rows)))
+        joint = joint_rows(some, missing=np.nan).astype(np.float64)
+        seen = split_joint(~np.isnan(joint), rows.widths)
+        yield np.nan_to_num(joint, nan=0.0, posinf=np.inf, neginf=-np.inf), seen
+
+
+def keep_landmarks(landmarks: Landmarks, counts: FloatArray, least: float) -> Landmarks:
+    """Points with so many rows at least; where none has, the one that has most, to which all rows then belong."""
+    kept = counts >= min(least, counts.max())
+    return replace(landmarks, places=landmarks.places[kept])

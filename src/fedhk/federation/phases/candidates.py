@@ -17,9 +17,9 @@ from fedhk.errors import DataError, MessageError
 from fedhk.federation.aggregators import Aggregator
 from fedhk.federation.board import Board
 from fedhk.federation.entries import Population, References, Schema, Space
-from fedhk.federation.phases.base import Phase, ServerPhase
+from fedhk.federation.phases.base import Phase, ServerPhase, SumPhase
 from fedhk.federation.phases.frame import Frame
-from fedhk.federation.phases.sum_start import Cells, Directions
+from fedhk.federation.phases.sum_start import Cells, Directions, Groups, Products, StartFromSums
 from fedhk.federation.plausible import MOST_ROWS, check_points, check_spreads
 from fedhk.federation.protocols.base import Protocol
 from fedhk.federation.sealed import SealedTerms
@@ -35,8 +35,10 @@ from fedhk.starts.candidates import (
     count_by_share,
     site_candidates,
 )
-from fedhk.starts.seeding import LEAST_POWER
 from fedhk.starts.settings import Settings
+
+# Passes of k-means, over all sites together, that make groups of rows under masks. Each is two sums.
+GROUP_PASSES = 3
 
 
 @dataclass(frozen=True)
@@ -120,13 +122,15 @@ class AskCandidates(Phase[CandidatesRequest, CandidatesReply]):
         """Server: what follows from the candidates of the sites."""
 
     def sealed(self, terms: SealedTerms) -> list[Phase[Any, Any]]:
-        # what "auto" would choose from candidates, which are not sent here, is the plain value
         settings = self.settings
-        weights = "uniform" if settings.view_weights == "auto" else settings.view_weights
-        fuzzifier = 1.0 + 1.0 / LEAST_POWER if settings.fuzzifier is None else settings.fuzzifier
-        settings = replace(settings, view_weights=weights, fuzzifier=fuzzifier)
-        directions = Directions(settings, self.seed, cuts_rows=terms.noise is not None)
-        return [terms.seal(directions), terms.seal(Cells(settings, self.seed, self.workers))]
+        if terms.noise is None:
+            groups: list[SumPhase[Any]] = [Cells(), Groups(settings, self.seed)]
+            sums = [Products(settings, self.seed), *groups * GROUP_PASSES]
+        else:
+            sums = [Directions(settings, self.seed), Cells()]
+            if settings.view_weights == "auto":  # points along a few directions do not show what single views say
+                settings = replace(settings, view_weights="uniform")
+        return [*map(terms.seal, sums), StartFromSums(settings, self.seed, self.workers)]
 
 
 @dataclass(frozen=True)

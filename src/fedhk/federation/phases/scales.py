@@ -15,18 +15,20 @@ import scipy.sparse as sp
 
 from fedhk._typing import FloatArray
 from fedhk.data.moments import Moments
+from fedhk.data.scaling import Reference
 from fedhk.data.views import Views, row_blocks
 from fedhk.errors import DataError, MessageError, Rule
 from fedhk.federation.board import Board, Entry
 from fedhk.federation.entries import Members, Population, References, Schema, Space
-from fedhk.federation.phases.base import Phase, ServerPhase, SumPhase
+from fedhk.federation.phases.base import Nothing, Phase, ServerPhase, SumPhase
 from fedhk.federation.plausible import are_possible, limits_from_moments
 from fedhk.federation.sealed import SealedTerms, grid_step
 from fedhk.federation.site import Site
 from fedhk.model.preparation import references_from_moments, site_moments
-from fedhk.model.rows import split_joint
+from fedhk.model.rows import split_joint, view_sums
 from fedhk.privacy.mechanism import read_bounds
 from fedhk.privacy.sensitivity import Neighbours, sum_sensitivity
+from fedhk.starts.cells import cut_rows, read_blocks
 from fedhk.starts.settings import Settings
 
 # Powers of two between which absolute values are told apart.
@@ -51,6 +53,20 @@ ROUNDING = 1e-14
 # "minmax" coefficients of values all over the range are a half on average, and the unit is the root of that.
 MINMAX_UNIT = float(np.sqrt(0.5))
 
+# Between these a server may choose the length to which rows are cut; model units are near 1.
+LEAST_RADIUS, MOST_RADIUS = 1e-9, 1e9
+UNCUT = Rule("sums of rows that are not cut, which a row can change without bound")
+
+# Lengths of rows are told apart by halves of a power of two: finer bins have fewer rows, which noise hides.
+LENGTHS = 2.0 ** np.arange(-20.0, 8.5, 0.5)
+BINS = len(LENGTHS) + 1
+
+# Of the rows of a view, the share that is no longer than its unit: the others are cut where noise is sized by lengths.
+WITHIN_UNIT = 0.9
+
+# Probability with which noise makes any length look as if rows had it.
+FALSE_LENGTH = 0.01
+
 
 @dataclass(frozen=True, eq=False)
 class Bounds(Entry):
@@ -74,7 +90,9 @@ def scale_phases(settings: Settings, terms: SealedTerms) -> list[Phase[Any, Any]
         bounds = GivenBounds(terms.public_bounds)
     elif settings.scaling.unit_rows:  # rows have length 1
         bounds = GivenBounds((-1.0, 1.0))
-    return [bounds, terms.seal(SumMoments(settings)) if terms.noise is None else ScaleByBounds(settings)]
+    if terms.noise is None:
+        return [bounds, terms.seal(SumMoments(settings))]
+    return [bounds, ScaleByBounds(settings), terms.seal(Means()), terms.seal(Lengths())]
 
 
 def view_widths(board: Board) -> tuple[int, ...]:
@@ -305,3 +323,123 @@ class ScaleByBounds(ServerPhase):
             Space(limits_from_moments(references, moments)),
             replace(board.get(Population), moments=tuple(moments)),
         )
+
+
+def move_references(board: Board, mean: FloatArray, divide: FloatArray) -> Board:
+    """The board with model units moved by a mean and divided by scales, each of shape (d,); coefficients stay."""
+    references, widths = board.get(References).references, board.get(References).widths
+    parts = zip(references, split_joint(mean, widths), split_joint(divide, widths), strict=True)
+    return board.put(References(tuple(_move_reference(*part) for part in parts)))
+
+
+def _move_reference(reference: Reference, mean: FloatArray, divide: FloatArray) -> Reference:
+    moved = reference.moved(mean, divide)
+    if reference.heat_coef != "minmax":
+        return moved
+    return replace(moved, low=(reference.low - mean) / divide, span=reference.span / divide)
+
+
+def hold_in_bounds(board: Board, points: FloatArray) -> FloatArray:
+    """Points in model units, of shape (n, d), brought back to the range of the features."""
+    bounds, references = board.get(Bounds), board.get(References)
+    parts = (split_joint(end, references.widths) for end in (bounds.low, bounds.high))
+    low, high = (
+        np.concatenate([r.to_model(p) for r, p in zip(references.references, part, strict=True)]) for part in parts
+    )
+    return np.clip(points, low, high)
+
+
+def check_radius(radius: float) -> float:
+    """The length to which a server asks rows to be cut; refuses one that no run needs, and rows that are not cut."""
+    if not LEAST_RADIUS <= radius <= MOST_RADIUS:
+        raise MessageError(UNCUT)
+    return radius
+
+
+@dataclass(frozen=True)
+class MeansRequest:
+    """Ask for the sum of rows that are cut to the length `radius`."""
+
+    radius: float
+
+
+@dataclass(frozen=True)
+class Means(SumPhase[MeansRequest]):
+    """Number and sum of all rows, which give the middle of model units; only with noise."""
+
+    name: ClassVar[str] = "means"
+    request_type: ClassVar[Any] = MeansRequest
+
+    def request(self, board: Board) -> MeansRequest:
+        # a row with values all over the range has length 1 in every view
+        return MeansRequest(float(np.sqrt(len(board.get(References).references))))
+
+    def size(self, board: Board) -> int:
+        return 1 + sum(board.get(References).widths)
+
+    @staticmethod
+    def vector(site: Site, request: MeansRequest) -> FloatArray:
+        rows = site.rows()
+        total = np.zeros(sum(rows.widths))
+        for joint, _ in read_blocks(rows):
+            total += cut_rows(joint, request.radius).sum(axis=0)
+        return np.concatenate([[request.radius * rows.n_rows], total])
+
+    @staticmethod
+    def sensitivity(request: MeansRequest, size: int, neighbours: Neighbours) -> float:  # noqa: ARG004
+        # a row adds (r, y) with |y| <= r; another row in its place leaves the count and moves the sum by 2 r at most
+        return check_radius(request.radius) * (float(np.sqrt(2)) if neighbours == "add-remove" else 2.0)
+
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:
+        radius, sums = self.request(board).radius, total[1:]
+        rows = max(float(total[0]) / radius, 1.0)
+        # as far as noise explains how long the sum is, the middle stays that of the range (James and Stein)
+        known = max(0.0, 1.0 - len(sums) * noise**2 / max(float(sums @ sums), 1e-300))
+        mean = cut_rows(known * sums[None] / rows, radius)[0]
+        board = board.put(replace(board.get(Population), rows=rows))
+        return move_references(board, mean, np.ones_like(mean))
+
+
+@dataclass(frozen=True)
+class Lengths(SumPhase[Nothing]):
+    """How many rows have about which length in each view, which gives the unit of each view; only with noise.
+
+    Whatever the range of the features: where rows fill a small part of it, noise is sized by that part.
+    """
+
+    name: ClassVar[str] = "lengths"
+    request_type: ClassVar[Any] = Nothing
+
+    def request(self, board: Board) -> Nothing:  # noqa: ARG002
+        return Nothing()
+
+    def size(self, board: Board) -> int:
+        return BINS * len(board.get(References).references)
+
+    @staticmethod
+    def vector(site: Site, request: Nothing) -> FloatArray:  # noqa: ARG004
+        rows = site.rows()
+        counts = np.zeros((len(rows.widths), BINS))
+        for joint, seen in read_blocks(rows):
+            lengths = np.sqrt(view_sums(np.square(joint), rows.widths))
+            for view, (cells, length) in enumerate(zip(seen, lengths.T, strict=True)):
+                counts[view] += np.bincount(np.searchsorted(LENGTHS, length[cells.any(axis=1)]), minlength=BINS)
+        return counts.ravel()
+
+    @staticmethod
+    def sensitivity(request: Nothing, size: int, neighbours: Neighbours) -> float:  # noqa: ARG004
+        # a row has at most one length in every view
+        return sum_sensitivity(float(np.sqrt(size // BINS)), neighbours, nonnegative=True)
+
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:
+        references = board.get(References)
+        counts = total.reshape(-1, BINS)
+        surely = np.where(counts > noise * np.sqrt(2 * np.log(total.size / FALSE_LENGTH)), counts, 0.0)
+        units = []
+        for own, reference in zip(surely, references.references, strict=True):
+            # where no length is sure the unit stays that of the range
+            place = int(np.searchsorted(np.cumsum(own), WITHIN_UNIT * own.sum())) if own.any() else BINS
+            unit = float(LENGTHS[place]) if place < len(LENGTHS) else 1.0
+            units.append(unit * (MINMAX_UNIT if reference.heat_coef == "minmax" else 1.0))
+        divide = np.repeat(units, references.widths)
+        return move_references(board, np.zeros_like(divide), divide)

@@ -26,7 +26,8 @@ from fedhk.federation.entries import (
     Space,
 )
 from fedhk.federation.phases.base import SumPhase
-from fedhk.federation.phases.scales import FullWeights
+from fedhk.federation.phases.scales import FullWeights, hold_in_bounds
+from fedhk.federation.phases.sum_start import Bandwidth
 from fedhk.federation.sealed import Noise, grid_step
 from fedhk.federation.site import Site
 from fedhk.model.descent import Progress, improve
@@ -174,7 +175,9 @@ class NoisyRounds(SumPhase[NoisyRoundRequest]):
     def begin(self, board: Board) -> Board:
         """The board, at its end if the budget does not allow another round."""
         progress = board.get(Minimisation).progress
-        if progress.stop_reason or self.noise.affords(self, board):
+        if progress.stop_reason:  # by the rounds, or before them
+            return board if board.has(FinalModel) else self._publish(board, progress)
+        if self.noise.affords(self, board):
             return board
         reason = f"The privacy budget is spent after {progress.iteration} rounds: answers were lost on the way."
         return self._publish(board, replace(progress, stop_reason=reason))
@@ -182,7 +185,10 @@ class NoisyRounds(SumPhase[NoisyRoundRequest]):
     resume = begin
 
     def request(self, board: Board) -> NoisyRoundRequest:
-        return noisy_request(board.get(Minimisation).parameters, self.noise.privacy.neighbours)
+        parameters = board.get(Minimisation).parameters
+        for bandwidth in board.find(Bandwidth):
+            parameters = replace(parameters, heat_time=bandwidth.heat_time)
+        return noisy_request(parameters, self.noise.privacy.neighbours)
 
     def size(self, board: Board) -> int:
         widths = board.get(Space).widths
@@ -220,11 +226,13 @@ class NoisyRounds(SumPhase[NoisyRoundRequest]):
         least = SURE_WEIGHT * noise / request.count_scale
         heights = np.maximum(heights.reshape(c, -1) / request.count_scale, max(least, 1e-12))
         moves = split_joint(pulls.reshape(c, -1), widths)
-        numerators = []
+        moved = []
         for pull, a, height in zip(moves, before.centers, heights.T, strict=True):
             move = pull / height[:, None]
             length = np.linalg.norm(move, axis=1, keepdims=True)
-            numerators.append(height[:, None] * (a + move * np.minimum(1.0, MOST_MOVE / np.maximum(length, 1e-300))))
+            moved.append(a + move * np.minimum(1.0, MOST_MOVE / np.maximum(length, 1e-300)))
+        centers = split_joint(hold_in_bounds(board, np.hstack(moved)), widths)
+        numerators = [height[:, None] * center for height, center in zip(heights.T, centers, strict=True)]
         costs = np.maximum(costs / request.cost_scale, 0.0)
         objective = float(before.view_factors @ costs)
         weights = tuple(height[:, None] for height in heights.T)

@@ -22,10 +22,14 @@ class ExactSum:
 
 @dataclass(frozen=True)
 class NoisySum:
-    """Numbers have noise: `number` is the sum within the run, `rounds` is how many rounds share the budget."""
+    """Numbers have noise: `number` is the sum within the run, `rounds` is how many rounds share the budget.
+
+    Where no start is looked for, because centres were given, rounds share what is kept for one.
+    """
 
     number: int
     rounds: int
+    finds_start: bool = True
 
 
 @dataclass(frozen=True, eq=False)

@@ -89,13 +89,16 @@ class Noise(Exact):
         The budget.
     rounds : int
         Rounds among which it is shared.
+    finds_start : bool, default=True
+        Whether the run looks for a start, for which a part of the budget is kept.
     """
 
     privacy: DifferentialPrivacy
     rounds: int
+    finds_start: bool = True
 
     def describe(self, phase: SumPhase[Any], board: Board) -> NoisySum:  # type: ignore[override]  # noqa: ARG002
-        return NoisySum(board.get(SumCount).number, self.rounds)
+        return NoisySum(board.get(SumCount).number, self.rounds, self.finds_start)
 
     def read(self, phase: SumPhase[Any], board: Board, total: Total) -> tuple[FloatArray, float]:
         sensitivity = phase.sensitivity(phase.request(board), total.numbers.size, self.privacy.neighbours)
@@ -109,7 +112,7 @@ class Noise(Exact):
 
     def multiplier(self, phase: SumPhase[Any]) -> float:
         """Standard deviation of the noise of one release, in units of what one row can change."""
-        return self.privacy.multiplier(phase.name, self.rounds)
+        return self.privacy.multiplier(phase.name, self.rounds, finds_start=self.finds_start)
 
     def affords(self, phase: SumPhase[Any], board: Board) -> bool:
         """Whether the budget allows another release; answers that were lost on the way are spent too."""
@@ -228,7 +231,7 @@ class SiteNoise(SiteRounding):
         references = [reference for entry in site.board.find(References) for reference in entry.references]
         if not all(is_bounded(reference, site.views) for reference in references):
             raise MessageError(UNBOUNDED_SCALES)
-        multiplier, share = self._multiplier(phase.name, asked.rounds, run), masks.noise_share(site, self.privacy)
+        multiplier, share = self._multiplier(phase.name, asked, run), masks.noise_share(site, self.privacy)
         size = count_numbers(site, phase, request)
         sensitivity = phase.sensitivity(request, size, self.privacy.neighbours)
         if not 0 < sensitivity < math.inf:
@@ -258,12 +261,12 @@ class SiteNoise(SiteRounding):
             raise MessageError(SPENT) from error
         return None if known is None else np.frombuffer(known, np.int64)
 
-    def _multiplier(self, phase: str, rounds: int, run: str) -> float:
+    def _multiplier(self, phase: str, asked: NoisySum, run: str) -> float:
         """The noise of a release, if the budget allows it."""
         privacy = self.privacy
-        if not 1 <= rounds <= privacy.rounds:
+        if not 1 <= asked.rounds <= privacy.rounds:
             raise MessageError(OTHER_ROUNDS)
-        multiplier = privacy.multiplier(phase, rounds)
+        multiplier = privacy.multiplier(phase, asked.rounds, finds_start=asked.finds_start)
         made = [release.multiplier for release in self.ledger.releases(run)]
         if sum(release**-2 for release in [*made, multiplier]) > privacy.budget * (1 + ROUNDING):
             raise MessageError(NO_BUDGET)

@@ -1,0 +1,133 @@
+"""Starts from sums: under masks as good as the plain one; with noise sized by the rows, and honest if it hides all."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from sklearn.exceptions import ConvergenceWarning
+
+from fedhk import EFKMVC, FedHKPerson
+from fedhk.federation.board import Board
+from fedhk.federation.entries import Population, References
+from fedhk.federation.phases import sum_start
+from fedhk.federation.phases.scales import BINS, LENGTHS, Bounds, Lengths, Means, hold_in_bounds
+from fedhk.federation.phases.sum_start import ONE_CLUSTER
+from fedhk.privacy import DifferentialPrivacy
+from fedhk.starts.cells import read_groups
+from sealed_runs import plain_reference, spied_fit
+
+K, WIDTH = 5, 20
+
+
+def make_mixture(n_rows=6000, n_sites=4, seed=0):
+    """Rows of five Gaussians in 20 dimensions, and the cost of their true means."""
+    rng = np.random.default_rng(seed)
+    means = rng.uniform(size=(K, WIDTH))
+    rows = means[rng.integers(K, size=n_rows)] + rng.normal(size=(n_rows, WIDTH)) * 0.35
+    return {f"s{site}": [rows[site::n_sites]] for site in range(n_sites)}, rows, cost(rows, means)
+
+
+def cost(rows, centers):
+    return float(np.square(rows[:, None] - centers[None]).sum(axis=2).min(axis=1).sum())
+
+
+def budget(epsilon=2.0, bounds=(-2, 3), **changes):
+    return DifferentialPrivacy(epsilon, 1e-6, bounds, **changes)
+
+
+def test_masks_without_noise_cost_nothing():
+    sites, rows, best = make_mixture()
+    models = [EFKMVC(K, secure=secure, random_state=0).fit(sites) for secure in (False, True)]
+    for model in models:
+        assert cost(rows, model.cluster_centers_[0]) < 1.005 * best
+    assert models[1].fuzzifier_ == pytest.approx(models[0].fuzzifier_, rel=0.02)
+    assert models[1].objective_ == pytest.approx(models[0].objective_, rel=0.01)
+
+
+@pytest.mark.parametrize("kind", [EFKMVC, FedHKPerson])
+def test_masked_sums_choose_view_weights_and_fuzzifier_as_the_plain_run_does(kind):
+    rng = np.random.default_rng(1)
+    labels = rng.integers(3, size=600)
+    clear = rng.normal(size=(3, 4))[labels] * 3 + rng.normal(size=(600, 4))
+    noise = rng.normal(size=(600, 6))
+    sites = {f"s{site}": [clear[site::3], noise[site::3]] for site in range(3)}
+    plain, masked = (kind(3, secure=secure, random_state=0).fit(sites) for secure in (False, True))
+    assert_allclose(masked.view_weights_, plain.view_weights_, atol=0.05)
+    assert masked.fuzzifier_ == pytest.approx(plain.fuzzifier_, rel=0.02)
+
+
+def test_no_sum_under_masks_is_that_of_fewer_than_two_rows(monkeypatch):
+    """Points with one row are left out before means of groups are asked for."""
+    seen = []
+
+    def watched(*arguments):
+        seen.append(read_groups(*arguments))
+        return seen[-1]
+
+    monkeypatch.setattr(sum_start, "read_groups", watched)
+    sites, _, _ = make_mixture(n_rows=60)
+    EFKMVC(2, secure=True, random_state=0).fit(sites)
+    assert len(seen) == 3
+    assert all(groups.sizes.min() >= 2 for groups in seen)
+
+
+@pytest.mark.filterwarnings("ignore:With epsilon")
+@pytest.mark.parametrize("bounds", [(-2, 3), (-20, 30)])
+def test_noise_is_sized_by_the_rows_and_not_by_the_bounds(bounds):
+    sites, rows, best = make_mixture()
+    model = EFKMVC(K, secure=True, privacy=budget(4.0, bounds), random_state=0).fit(sites)
+    one = cost(rows, rows.mean(axis=0)[None])
+    assert cost(rows, model.cluster_centers_[0]) - best < 0.15 * (one - best)
+
+
+@pytest.mark.filterwarnings("ignore:With epsilon")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_centres_never_leave_the_bounds():
+    sites, _, _ = make_mixture(n_rows=400)
+    model = EFKMVC(K, secure=True, privacy=budget(1.0, (-0.5, 1.5)), random_state=0).fit(sites)
+    assert np.all((model.cluster_centers_[0] >= -0.5 - 1e-9) & (model.cluster_centers_[0] <= 1.5 + 1e-9))
+
+
+@pytest.mark.filterwarnings("ignore:With epsilon")
+def test_where_noise_hides_all_one_cluster_is_returned_and_said_and_rounds_are_not_paid_for(monkeypatch):
+    sites, _, _ = make_mixture(n_rows=200)
+    with pytest.warns(ConvergenceWarning, match="one cluster is all that this budget shows"):
+        model, spy = spied_fit(monkeypatch, EFKMVC(K, privacy=budget(0.05), random_state=0), sites)
+    assert model.stop_reason_ == ONE_CLUSTER
+    assert {label for labels in model.labels_.values() for label in labels} == {0}
+    assert np.ptp(model.cluster_centers_[0], axis=0).max() == 0
+    assert not any(message.kind == "sealed.noisy round" for _, message in spy.requests)
+    assert model.privacy_spent_[0] < 0.05
+
+
+# ---------------------------------------------------------------------------------------------------------------- units
+
+
+def make_board(rows=0.0):
+    references = (plain_reference(2), plain_reference(3))
+    bounds = Bounds(np.full(5, -1.0), np.full(5, 1.0))
+    return Board().put(References(references), Population(3, (), (), rows), bounds)
+
+
+def test_the_middle_is_the_mean_as_far_as_noise_does_not_explain_it():
+    board, phase = make_board(), Means()
+    radius = phase.request(board).radius
+    total = np.concatenate([[radius * 100], 100 * np.array([0.3, 0.0, 0.0, 0.0, 0.4])])
+    moved = phase.take(board, total, 0.0)
+    assert moved.get(Population).rows == pytest.approx(100)
+    assert_allclose(np.hstack([r.shift for r in moved.get(References).references]), [0.3, 0, 0, 0, 0.4])
+    hidden = phase.take(board, total, 100.0)
+    assert_allclose(np.hstack([r.shift for r in hidden.get(References).references]), 0.0)
+
+
+def test_the_unit_of_a_view_is_what_nine_rows_of_ten_are_no_longer_than():
+    board, phase = make_board(100.0), Lengths()
+    counts = np.zeros((2, BINS))
+    half, eighth = np.searchsorted(LENGTHS, [0.5, 0.125])
+    counts[0, half], counts[0, half + 4], counts[1, eighth] = 95, 5, 100
+    moved = phase.take(board, counts.ravel(), 0.01)
+    assert [float(r.scale[0]) for r in moved.get(References).references] == [0.5, 0.125]
+    hidden = phase.take(board, counts.ravel(), 100.0)
+    assert [float(r.scale[0]) for r in hidden.get(References).references] == [1.0, 1.0]
+    assert_allclose(hold_in_bounds(moved, np.full((1, 5), 9.0)), [[2, 2, 8, 8, 8]])
