@@ -18,10 +18,10 @@ from data import RESULTS, DataSet, seeds, shared_sets
 from fedhk.datasets import make_sites
 from methods import PAPER
 from peers import Record, run
-from tables import size, spread, table
+from tables import spread, table
 
 SEEDS = seeds(3)
-MEASURES = ("ARI", "site ARI", "seconds")
+MEASURES = ("ARI", "site ARI")
 
 
 def generated_sets() -> list[DataSet]:
@@ -57,8 +57,7 @@ def tables(sets: Sequence[DataSet], found: dict[tuple[str, str], list[Record | N
             for name in (literal, corrected):
                 per_set = [[record[measure_name] for record in found[data.name, name] if record] for data in sets]
                 mean = np.mean([values for values, both in zip(per_set, taken, strict=True) if both], axis=0)
-                cells = [size(v) if measure_name == "seconds" else spread(v) for v in (*per_set, mean)]
-                rows.append((name if name == literal else f"**{name}**", *cells))
+                rows.append((name if name == literal else f"**{name}**", *map(spread, (*per_set, mean))))
         lines += table(measure_name, ("method", *(data.name for data in sets), "mean where both run"), rows)
     return lines
 
