@@ -56,6 +56,11 @@ def score(data: DataSet, seed: int, algorithm: int, way: str | float) -> float:
     return float(adjusted_rand_score(*(np.concatenate([part[site] for site in truth]) for part in (truth, labels))))
 
 
+def describe(scores: np.ndarray) -> str:
+    """Mean over seeds, with the spread where there are several."""
+    return spread(scores, 2) if len(scores) > 1 else f"{scores[0]:.2f}"
+
+
 def tables(sets: Sequence[DataSet]) -> list[str]:
     """One table for each algorithm: a data set a row, a way a column."""
     lines = []
@@ -65,11 +70,11 @@ def tables(sets: Sequence[DataSet]) -> list[str]:
         jobs = [(data, seed, algorithm, way) for data in sets for way in ways for seed in SEEDS]
         scores = np.array([score(*job) for job in jobs]).reshape(-1, len(ways), len(SEEDS))
         rows = [
-            (data.name, *("-" if np.isnan(values).any() else spread(values, 2) for values in by_way))
+            (data.name, *("-" if np.isnan(values).any() else describe(values) for values in by_way))
             for data, by_way in zip(sets, scores, strict=True)
         ]
         mean = scores[~np.isnan(scores).any(axis=(1, 2))].mean(axis=0)
-        rows.append(("mean where all run", *(spread(values, 2) for values in mean)))
+        rows.append(("mean where all run", *(describe(values) for values in mean)))
         columns = ("data", "to the letter", *(f"preset, m = {m:g}" for m in FUZZIFIERS), PAPER[letter])
         lines += table(f"Algorithm {algorithm}, {preset.name}", columns, rows)
         print("\n".join(lines), flush=True)
