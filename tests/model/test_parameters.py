@@ -62,4 +62,5 @@ def test_free_centres_stay_as_they_are_and_need_no_statistics():
 
     start = Parameters((np.ones((2, 3)),), np.ones(1), 0.3, 1.1, 2.0, np.ones(1))
     assert CenterForm().constrain(start, ["only"], collect) is start
-    assert not CenterForm().is_exact(2, [3], ["only"])
+    assert CenterForm().binds(2, [3], ["only"]) is None
+    assert not start.is_constrained

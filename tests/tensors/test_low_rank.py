@@ -324,11 +324,13 @@ def test_full_rank_is_no_constraint(data, name, rank, heat_coef):
     assert type(free.parameters) is Parameters
 
 
-def test_a_given_rank_that_constrains_nothing_is_exact():
-    for name, rank in FULL:
-        assert LowRankForm(name, rank).is_exact(3, [9, 7, 6], ["a", "b", "c"])
-    for form in (CenterForm(), LowRankForm("tucker"), LowRankForm("tucker", 0.9), LowRankForm("tucker", (3, 2, 3))):
-        assert not form.is_exact(3, [9, 7, 6], ["a", "b", "c"])
+def test_a_given_rank_says_whether_it_binds_and_one_to_be_chosen_cannot():
+    size = 3, [9, 7, 6], ["a", "b", "c"]
+    assert [LowRankForm(name, rank).binds(*size) for name, rank in FULL] == [False] * len(FULL)
+    assert LowRankForm("tucker", (3, 2, 3)).binds(*size) is True
+    assert [form.binds(*size) for form in (CenterForm(), LowRankForm("tucker"), LowRankForm("tucker", 0.9))] == [
+        None
+    ] * 3
 
 
 def test_more_rank_loses_less(data):
@@ -365,7 +367,7 @@ class TestRanksThatCannotBe:
         with pytest.raises(ValueError, match=said):
             fit(data.views, 3, LowRankForm(name, rank))
         with pytest.raises(ValueError, match=said):
-            LowRankForm(name, rank).is_exact(3, [9, 7, 6], ["view_0", "view_1", "view_2"])
+            LowRankForm(name, rank).binds(3, [9, 7, 6], ["view_0", "view_1", "view_2"])
 
     @pytest.mark.parametrize(
         "rank", [0, -1, 1.5, 1.0, "big", True, False, np.nan, (0, 1, 1), (1, 1.5, 1), (), (True, 1, 1)]

@@ -58,6 +58,11 @@ class Parameters:
         """
         return None if self.sizes is None else np.asarray(self.sizes ** (1.0 - min(self.fuzzifier, CRISP)))
 
+    @property
+    def is_constrained(self) -> bool:
+        """Whether there are centres that these cannot be moved to."""
+        return False
+
     def move_centers(self, statistics: Statistics) -> Self:
         """Take the centre step a = N / W, which never raises the objective, from the statistics at these parameters."""
         return replace(self, centers=update_centers(statistics, self.centers))
@@ -99,9 +104,9 @@ class CenterForm:
         """
         return start
 
-    def is_exact(self, n_clusters: int, widths: Sequence[int], view_names: Sequence[str]) -> bool:  # noqa: ARG002
-        """Whether the user gave a rank that constrains nothing, because any centres have it."""
-        return False
+    def binds(self, n_clusters: int, widths: Sequence[int], view_names: Sequence[str]) -> bool | None:  # noqa: ARG002
+        """Whether the rank that the user gave constrains centres; None where no rank was given."""
+        return None
 
 
 def update_centers(statistics: Statistics, previous: Sequence[FloatArray]) -> tuple[FloatArray, ...]:

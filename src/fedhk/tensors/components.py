@@ -12,7 +12,7 @@ from fedhk._typing import FloatArray, IntArray
 from fedhk.tensors.base import Decomposition
 from fedhk.tensors.factors import Factors
 from fedhk.tensors.gauges import best_signs, match_columns, peak_signs, ratio
-from fedhk.tensors.solves import polar_factor, procrustes, solve_rows
+from fedhk.tensors.solves import polar_factor, procrustes, solve_normal, solve_rows
 
 
 @dataclass(frozen=True)
@@ -76,12 +76,10 @@ class Components(Decomposition[C]):
         return _turn(aligned, procrustes(np.vstack(aligned.view_bases), np.vstack(to.view_bases)))
 
     def fit_core(self, factors: C, targets: FloatArray, weights: FloatArray) -> C:
-        n_clusters, n_views, width = targets.shape
         p, q, r = factors.cluster_factor, factors.feature_factor, factors.view_factor
-        by_cluster, by_view = targets.reshape(n_clusters, -1), targets.transpose(1, 0, 2).reshape(n_views, -1)
-        p = solve_rows(khatri_rao([r, q]), by_cluster, np.repeat(weights, width, axis=1), p)
-        r = solve_rows(khatri_rao([p, q]), by_view, np.repeat(weights.T, width, axis=1), r)
-        q = solve_rows(khatri_rao([p, r]), targets.reshape(-1, width).T, weights.reshape(1, -1), q)
+        p = _solve_mode(r, q, targets, weights, p)
+        r = _solve_mode(p, q, targets.transpose(1, 0, 2), weights.T, r)
+        q = solve_rows(khatri_rao([p, r]), targets.reshape(-1, targets.shape[2]).T, weights.reshape(1, -1), q)
         return factors.with_arrays(core=(p, q, r))
 
     def _fix_signs(self, factors: C, products: FloatArray) -> C:
@@ -93,6 +91,19 @@ class Components(Decomposition[C]):
             bases = [basis * sign for basis, sign in zip(factors.basis_arrays, rows, strict=True)]
             factors = factors.with_arrays(basis=bases, core=(p, q, r * rows[:, None]))
         return _rescale(factors, np.ones_like(columns), columns)
+
+
+def _solve_mode(
+    other: FloatArray, q: FloatArray, targets: FloatArray, weights: FloatArray, previous: FloatArray
+) -> FloatArray:
+    """For every row i the x_i that minimises sum_m weights_im ||targets_im - Q (other_m * x_i)||^2.
+
+    The normal equations of components are products, cell by cell, of those of Q and of the other factor.
+    """
+    products = (other[:, :, None] * other[:, None, :]).reshape(len(other), -1)
+    grams = (q.T @ q) * (weights @ products).reshape(len(weights), *[other.shape[1]] * 2)
+    residuals = weights[:, :, None] * (targets - (previous[:, None, :] * other) @ q.T)
+    return solve_normal(grams, np.sum((residuals @ q) * other, axis=1), previous)
 
 
 def _weighted_loadings(factors: C) -> FloatArray:

@@ -118,6 +118,10 @@ class LowRankParameters(Parameters):
         """Add their form to parameters whose centres have it."""
         return cls(**_common_fields(parameters), form=form)
 
+    @property
+    def is_constrained(self) -> bool:
+        return not self.form.free
+
     def move_centers(self, statistics: Statistics) -> Self:
         """Take the centre step that keeps the form, from the statistics at these parameters."""
         form = self.form.step(statistics, self.centers, self.view_factors)
@@ -199,10 +203,15 @@ class LowRankForm(CenterForm):
             form = form.refit(start.centers)
         return LowRankParameters.of(replace(start, centers=form.centers()), form)
 
-    def is_exact(self, n_clusters: int, widths: Sequence[int], view_names: Sequence[str]) -> bool:
-        """Whether a rank was given that constrains nothing. Refuses a rank that such views cannot have."""
+    def binds(self, n_clusters: int, widths: Sequence[int], view_names: Sequence[str]) -> bool | None:
+        """Whether the rank that was given constrains centres, None where it is to be chosen.
+
+        Refuses a rank that such views cannot have.
+        """
         rank = self._checked_rank(n_clusters, widths, view_names)
-        return isinstance(rank, tuple) and DECOMPOSITIONS[self.decomposition].is_full(rank, n_clusters, widths)
+        if not isinstance(rank, tuple):
+            return None
+        return not DECOMPOSITIONS[self.decomposition].is_full(rank, n_clusters, widths)
 
     def _checked_rank(
         self, n_clusters: int, widths: Sequence[int], view_names: Sequence[str]

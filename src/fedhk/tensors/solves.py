@@ -6,27 +6,36 @@ import numpy as np
 
 from fedhk._typing import FloatArray
 
-_RANK_TOLERANCE = 1e-13
-_INERTIA = 1e-9
+# What a direction without data is held by, relative to what the best-known direction is held by.
+_RIDGE, _INERTIA = 1e-12, 1e-9
 
 
 def solve_rows(design: FloatArray, targets: FloatArray, weights: FloatArray, previous: FloatArray) -> FloatArray:
     """For every row i the x_i that minimises sum_m weights_im (targets_im - design_m . x_i)^2.
 
-    Of all minimisers it is the one nearest to `previous`: a row without weight stays where it was. Targets are finite,
-    also where the weight is zero; weights that are the same for all rows may be one row.
+    See `solve_normal` for what the data leave open. Targets are finite, also where the weight is zero; weights that are
+    the same for all rows may be one row.
     """
-    residuals = targets - previous @ design.T
-    right = (weights * residuals) @ design
+    right = (weights * (targets - previous @ design.T)) @ design
     if (weights == weights[0]).all():
         weights = weights[:1]
-    values, vectors = np.linalg.eigh(np.matmul(design.T[None] * weights[:, None, :], design))
-    kept = values > _RANK_TOLERANCE * np.maximum(values[:, -1:], np.finfo(np.float64).tiny)
-    inverse = np.divide(1.0, values, out=np.zeros_like(values), where=kept)
-    pseudo_inverses = np.matmul(vectors * inverse[:, None, :], vectors.transpose(0, 2, 1))
-    if len(weights) == 1:
-        return np.asarray(previous + right @ pseudo_inverses[0])
-    return np.asarray(previous + np.matmul(right[:, None, :], pseudo_inverses)[:, 0])
+    return solve_normal(np.matmul(design.T[None] * weights[:, None, :], design), right, previous)
+
+
+def solve_normal(grams: FloatArray, right: FloatArray, previous: FloatArray) -> FloatArray:
+    """Solve the normal equations of least squares row by row, from their right-hand sides at `previous`.
+
+    `grams`, of shape (n, r, r), or (1, r, r) for all rows alike, are half the second derivatives of the error, and
+    `right`, of shape (n, r), is minus half its gradient. A trace of the way from `previous` is added to the error, so
+    that directions that the data leave open stay where they were, and so does a row without weight; the error still
+    never rises.
+    """
+    diagonals = np.diagonal(grams, axis1=1, axis2=2).max(axis=1)
+    ridge = np.where(diagonals > 0, _RIDGE * diagonals, 1.0)
+    held = grams + ridge[:, None, None] * np.eye(grams.shape[1])
+    if len(held) == 1:
+        return np.asarray(previous + np.linalg.solve(held[0], right.T).T)
+    return np.asarray(previous + np.linalg.solve(held, right[:, :, None])[:, :, 0])
 
 
 def polar_factor(matrix: FloatArray) -> FloatArray:

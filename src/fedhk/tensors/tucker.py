@@ -15,7 +15,7 @@ from fedhk.tensors.base import Decomposition
 from fedhk.tensors.factors import BASIS, Factors
 from fedhk.tensors.gauges import core_rotations
 from fedhk.tensors.limits import Limit, view_label
-from fedhk.tensors.solves import orthonormal_columns, procrustes, solve_rows
+from fedhk.tensors.solves import orthonormal_columns, procrustes, solve_normal, solve_rows
 
 
 @dataclass(frozen=True)
@@ -108,15 +108,11 @@ class Tucker(Decomposition[TuckerFactors]):
         return _rotate(factors, rotations)
 
     def fit_core(self, factors: TuckerFactors, targets: FloatArray, weights: FloatArray) -> TuckerFactors:
-        n_clusters, n_views, width = targets.shape
+        width = targets.shape[2]
         core, p, r = factors.core, factors.cluster_factor, factors.view_factor
         r1, r2, r3 = core.shape
-        spread = np.repeat(weights, width, axis=1)
-        design = mode_dot(core, r, 2).transpose(2, 1, 0).reshape(-1, r1)
-        p = solve_rows(design, targets.reshape(n_clusters, -1), spread, p)
-        design = mode_dot(core, p, 0).reshape(-1, r3)
-        spread = np.repeat(weights.T, width, axis=1)
-        r = solve_rows(design, targets.transpose(1, 0, 2).reshape(n_views, -1), spread, r)
+        p = _solve_mode(mode_dot(core, r, 2).transpose(2, 1, 0), targets, weights, p)
+        r = _solve_mode(mode_dot(core, p, 0), targets.transpose(1, 0, 2), weights.T, r)
         flat = solve_rows(
             np.kron(p, r),
             targets.reshape(-1, width).T,
@@ -131,7 +127,7 @@ class Tucker(Decomposition[TuckerFactors]):
         joint = np.hstack(centers)
         if generator is not None:
             joint = generator.standard_normal((len(joint), max(joint.shape)))
-        p = np.linalg.svd(joint)[0][:, : rank[0]]
+        p = orthonormal_columns(np.linalg.svd(joint, full_matrices=False)[0], rank[0])
         starts = [_start_from_slices([p.T @ center for center in centers], p, rank)]
         equal_widths = len({center.shape for center in centers}) == 1
         if generator is None and equal_widths and max(rank) ** 2 <= np.prod(rank) and np.any(joint):
@@ -155,6 +151,17 @@ class Tucker(Decomposition[TuckerFactors]):
         q = tuple(_span_centers(a, basis) for a, basis in zip(centers, orthonormal.feature_factors, strict=True))
         projected = np.stack([center @ basis for center, basis in zip(centers, q, strict=True)], axis=2)
         return TuckerFactors(multi_mode_dot(projected, [p.T, r.T], modes=[0, 2]), p, q, r)
+
+
+def _solve_mode(design: FloatArray, targets: FloatArray, weights: FloatArray, previous: FloatArray) -> FloatArray:
+    """For every row i the x_i that minimises sum_m weights_im ||targets_im - design_m x_i||^2, with matrices design_m.
+
+    `design` has shape (m, q, r), `targets` (n, m, q). All rows share the matrices, so that what is specific to a row is
+    a weighted sum of products made once.
+    """
+    grams = np.tensordot(weights, np.matmul(design.transpose(0, 2, 1), design), 1)
+    residuals = weights[:, :, None] * (targets - np.tensordot(previous, design, (1, 2)))
+    return solve_normal(grams, np.tensordot(residuals, design, ((1, 2), (0, 1))), previous)
 
 
 def _enough(energies: FloatArray, allowed: float) -> int:
@@ -190,6 +197,6 @@ def _start_from_slices(reduced: Sequence[FloatArray], p: FloatArray, rank: tuple
     largest = slices[int(np.argmax([np.linalg.norm(part) for part in slices]))]
     turns = [procrustes(part, largest) for part in slices]
     tensor = np.stack([part @ turn for part, turn in zip(slices, turns, strict=True)], axis=2)
-    r = np.linalg.svd(tensor.reshape(-1, len(reduced)).T)[0][:, : rank[2]]
+    r = orthonormal_columns(np.linalg.svd(tensor.reshape(-1, len(reduced)).T, full_matrices=False)[0], rank[2])
     features = tuple(basis @ turn for basis, turn in zip(bases, turns, strict=True))
     return TuckerFactors(np.asarray(mode_dot(tensor, r.T, 2)), p, features, r)

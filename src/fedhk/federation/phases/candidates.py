@@ -150,7 +150,7 @@ class ChooseStart(AskCandidates):
         starts = candidate_starts(settings.n_init, rows.n_rows, sum(rows.widths), settings.n_clusters)
         random_state = np.random.RandomState(self.seed)
         start = settings.start(rows, random_state, self.workers, n_init=starts, judge=judge)
-        return self.protocol.resolve(board, self.settings).begin(board, start, rows)
+        return self.protocol.begin(board, settings, start, rows)
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ class GivenStart(ServerPhase):
 
     def begin(self, board: Board) -> Board:
         start = self.settings.given_start(board.get(References).references, board.get(Schema).names)
-        return self.protocol.resolve(board, self.settings).begin(board, start, None)
+        return self.protocol.begin(board, self.settings, start, None)
 
     def sealed(self, terms: SealedTerms) -> list[Phase[Any, Any]]:
         return [replace(self, protocol=self.protocol.as_sums(terms.reason))]

@@ -216,7 +216,7 @@ class Diffuse(SumPhase[DiffuseRequest]):
         start = settings.start(rows, np.random.RandomState(self.seed), self.workers)
         space = Space((np.full(count, 1.0 + ROUNDING),))  # embedded rows have length 1
         board = board.drop(StandIns, Search).put(embedding, space)
-        return self.protocol.resolve(board, settings).begin(board, start, rows)
+        return self.protocol.begin(board, settings, start, rows)
 
     def _wanted(self, board: Board) -> int:
         """Eigenvectors that must be good."""

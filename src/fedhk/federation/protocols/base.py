@@ -89,7 +89,7 @@ class Protocol(Option, ABC):
         """How sites make their own models: as the estimator was given, unless the rounds make them."""
         return given
 
-    def begin(self, board: Board, start: Parameters, rows: Rows | None) -> Board:  # noqa: ARG002
+    def begin(self, board: Board, settings: Settings, start: Parameters, rows: Rows | None) -> Board:  # noqa: ARG002
         """Server: the board of the first round; `rows` are the candidates that the start was chosen on, if any."""
         return board.put(Minimisation(Progress(start)))
 

@@ -30,7 +30,7 @@ from fedhk.starts.kmeans import leading_axes
 from fedhk.starts.settings import Settings
 
 # Directions beyond those of the centres: each must hold this share of what the centres leave, so that centres have
-# somewhere to move to; at most as many as there are clusters, and no more than ten.
+# somewhere to move to; at most as many as the centres may have themselves (clusters, or their rank), no more than ten.
 EXTRA_SHARE, MOST_EXTRA = 0.02, 10
 
 # Rounds after which a basis is made anew where no candidates could give one.
@@ -128,7 +128,8 @@ class Statistics(Protocol):
     ----------
     basis : bool or "auto", default=False
         Whether sums are sent in a basis of few directions that sites get once: fewer bytes, and centres stay in the
-        span of the basis. "auto" uses a basis where it at least halves the numbers that are sent, and never where a
+        span of the basis. "auto" uses a basis where a low rank constrains the centres, whose directions then are those
+        of the rank and as many more; else where it at least halves the numbers that are sent. It never does where a
         rank was given that is too high to constrain the centres.
     precision : {"auto", "double", "single", "half", "byte"}, default="auto"
         What numbers are rounded to on the wire. "byte" has 127 steps to either side for what is sent once (candidates,
@@ -190,16 +191,22 @@ class Statistics(Protocol):
         return "double" if self.precision == "auto" else self.precision
 
     def resolve(self, board: Board, settings: Settings) -> Statistics:
-        basis, widths = self.basis, board.get(Space).widths
+        basis = self.basis
         if basis == "auto":
-            few = sum(min(width, 2 * settings.n_clusters) for width in widths)
-            basis = not settings.form.is_exact(settings.n_clusters, widths, board.get(Schema).names)
-            basis = basis and 2 * few <= sum(widths)
+            basis = board.has(Basis) or _saves_numbers(board, settings)
         precision = ("byte" if basis else "double") if self.precision == "auto" else self.precision
         every = self.refresh_every
         if every is None:
             every = 0 if isinstance(settings.init, str) else REFRESH_GIVEN
         return BasisStatistics(True, precision, every) if basis else Statistics(False, precision)
+
+    def begin(self, board: Board, settings: Settings, start: Parameters, rows: Rows | None) -> Board:
+        board = super().begin(board, settings, start, rows)
+        resolved = self.resolve(board, settings)
+        if not isinstance(resolved, BasisStatistics):
+            return board
+        clouds = [np.zeros((1, w)) for w in board.get(Space).widths] if rows is None else _residuals(rows, start)
+        return resolved.rebase(board, start, clouds)
 
     def request(self, board: Board, context: RoundContext) -> StatisticsRequest:  # noqa: ARG002
         model = Broadcast.of(board.get(Minimisation).parameters, at_least_half(self.precision))
@@ -238,10 +245,6 @@ class BasisStatistics(Statistics):
 
     basis: bool | str = True
 
-    def begin(self, board: Board, start: Parameters, rows: Rows | None) -> Board:
-        clouds = [np.zeros((1, w)) for w in board.get(Space).widths] if rows is None else _residuals(rows, start)
-        return self._rebase(super().begin(board, start, rows), start, clouds)
-
     def resolve(self, board: Board, settings: Settings) -> Statistics:  # noqa: ARG002
         return self
 
@@ -276,7 +279,7 @@ class BasisStatistics(Statistics):
             before = self._in_features(board, board.get(Minimisation).parameters)
             board, better, objective = super().combine(board, context, replies)
             clouds = [new - old for new, old in zip(better.centers, before.centers, strict=True)]
-            board = self._rebase(board, better, clouds)
+            board = self.rebase(board, better, clouds)
             return board, board.get(Minimisation).parameters, objective
         # moves are from where the sites were: the centres as they were sent
         inner = board.get(Minimisation).parameters
@@ -295,13 +298,13 @@ class BasisStatistics(Statistics):
         given = not isinstance(context.settings.init, str)
         return every > 0 and done % every == 0 and (done > 0 or given)
 
-    def _rebase(self, board: Board, parameters: Parameters, clouds: Sequence[FloatArray]) -> Board:
+    def rebase(self, board: Board, parameters: Parameters, clouds: Sequence[FloatArray]) -> Board:
         """The board with these parameters in a new basis: the span of the centres, and where else `clouds` are."""
         sent = []
         for span, cloud in zip(parameters.spans(), clouds, strict=True):
             held = leading_axes(span, 1.0)
             rest = cloud - (cloud @ held) @ held.T
-            extra = leading_axes(rest, EXTRA_SHARE)[:, : min(parameters.n_clusters, MOST_EXTRA)]
+            extra = leading_axes(rest, EXTRA_SHARE)[:, : min(len(span), MOST_EXTRA)]
             sent.append(Table.of(np.hstack([held, extra]).T, self.precision))
         basis, stand = Basis(tuple(sent)), board.get(Minimisation)
         progress = replace(stand.progress, parameters=parameters.in_basis(basis.columns))
@@ -313,6 +316,16 @@ def _descend(parameters: Parameters, sites: Sequence[RowStatistics], context: Ro
     total = context.aggregator.statistics(sites, parameters)
     better = improve(parameters, total, learn_weights=context.settings.learn_weights)
     return better, context.aggregator.objective([(site.objective, site.rows) for site in sites])
+
+
+def _saves_numbers(board: Board, settings: Settings) -> bool:
+    """Whether a basis has fewer numbers than all features, as far as the board tells: a rank may need a start first."""
+    widths = board.get(Space).widths
+    binds = settings.form.binds(settings.n_clusters, widths, board.get(Schema).names)
+    if binds is None and any(stand.parameters.is_constrained for stand in board.find(Minimisation)):
+        binds = True
+    few = sum(min(width, 2 * settings.n_clusters) for width in widths)
+    return 2 * few <= sum(widths) if binds is None else binds
 
 
 def _residuals(rows: Rows, parameters: Parameters) -> list[FloatArray]:
