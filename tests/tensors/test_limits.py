@@ -22,15 +22,17 @@ def refusal(form, rank, **sizes):
     return str(caught.value)
 
 
-def test_a_rank_above_the_narrowest_view_is_refused_with_both_sizes():
-    expected = "rank 8 for PARAFAC2 is above the narrowest view, 'mor' with 6 features; at most 6."
-    assert refusal(Parafac2(), 8) == expected
-    assert "view 1 with 1 feature; at most 1." in refusal(Parafac2(), 2, widths=[4, 1], names=None)
+def test_a_rank_above_the_narrowest_view_can_be_had():
+    assert ranks(Parafac2(), 20) == (20,)
+    assert ranks(Parafac2(), 2, n_clusters=2, widths=[4, 1]) == (2,)
 
 
 def test_a_rank_above_what_the_clusters_need_is_refused():
-    text = refusal(Parafac2(), 5, n_clusters=2, widths=[9, 9, 9])
-    assert text == "rank 5 for PARAFAC2 is above the components that 2 clusters in 3 views can need; at most 4."
+    text = refusal(Parafac2(), 5, n_clusters=2, widths=[9, 8, 7])
+    shape = "2 clusters in 3 views of 9, 8, 7 features"
+    assert text == f"rank 5 for PARAFAC2 is above the components that {shape} can need; at most 4."
+    assert "6, 216 features can need; at most 20." in refusal(Parafac2(), 21)
+    assert "10 clusters in 2 views of 4, 1 features can need; at most 5." in refusal(Parafac2(), 6, widths=[4, 1])
     assert refusal(CP(), 7, n_clusters=2, widths=[9, 9, 9]).endswith(
         "2 clusters, 9 features and 3 views can need; at most 6."
     )

@@ -25,6 +25,7 @@ from fedhk.model.statistics import Statistics
 from fedhk.starts.settings import Settings
 from fedhk.tensors import DECOMPOSITIONS, CPFactors, LowRank, LowRankForm, LowRankParameters, weighted_error
 from fedhk.tensors.low_rank import UnconstrainedInBasis
+from fedhk.tensors.problem import WeightedCenters
 from fedhk.testing.decompositions import random_rank
 
 NAMES = sorted(DECOMPOSITIONS)
@@ -206,8 +207,10 @@ class TestWithoutWeight:
         scaled = [factor * weight for factor, weight in zip(factors, weights, strict=True)]
         errors = [weighted_error(form.centers(), moved, scaled) for form in (low_rank, after)]
         assert errors[1] <= errors[0] * (1 + 1e-12)
-        whole = weighted_error([np.zeros_like(target) for target in moved], moved, scaled)
-        assert after.error == pytest.approx(errors[1] / whole, abs=1e-12)
+        means = [
+            np.broadcast_to(np.sum(w * t, axis=0) / np.sum(w, axis=0), t.shape) for t, w in zip(moved, scaled, strict=True)
+        ]
+        assert after.error == pytest.approx(min(1.0, errors[1] / weighted_error(means, moved, scaled)), abs=1e-12)
 
 
 def orthonormal_basis(rows, n_more, seed=2):
@@ -413,6 +416,34 @@ def test_the_same_seed_gives_the_same_bits(data):
             assert_array_equal(a, b)
 
 
+class TestError:
+    """What the form loses of free centres is said, also where rows have followed the centres that it allows."""
+
+    def test_clusters_that_the_form_merged_are_lost_though_the_statistics_ask_for_no_others(self, problem):
+        low_rank, targets, _ = problem("tucker", (1, 1, 1))
+        weights = [np.ones((4, 1)) for _ in targets]
+        free = WeightedCenters.of(targets, weights)
+        start = replace(low_rank, free_spread=free.spread(targets))
+        own = start.step(statistics_of(start.centers(), weights), start.centers(), np.ones(3))
+        assert WeightedCenters.of(own.centers(), weights).lost(start.centers()) < 1e-9
+        assert own.error == pytest.approx(1 - free.spread(own.centers()) / free.spread(targets), abs=1e-12)
+        assert own.error > 0.3
+
+    def test_a_rank_that_constrains_nothing_loses_nothing_however_centres_move(self, problem):
+        low_rank, targets, weights = problem("tucker", (4, 6, 3))
+        start = replace(low_rank, free_spread=1e9)
+        assert start.step(statistics_of(targets, weights), start.centers(), np.ones(3)).error < 1e-12
+
+    def test_the_form_nearest_to_free_centres_loses_what_it_cannot_hold(self, data):
+        start = fit(data.views, 3, CenterForm(), max_iter=1).parameters
+        weights = [np.array([[3.0], [1.0], [2.0]]) for _ in start.centers]
+        found = LowRankForm("tucker", (1, 1, 1)).constrain(
+            replace(start, view_weights=np.ones(3)), ["a", "b", "c"], lambda: [statistics_of(start.centers, weights)]
+        )
+        assert found.form.error == pytest.approx(WeightedCenters.of(start.centers, weights).lost(found.centers))
+        assert found.form.free_spread == pytest.approx(WeightedCenters.of(start.centers, weights).spread(start.centers))
+
+
 def test_statistics_say_how_much_each_centre_matters(data):
     """Without statistics all centres matter alike; a centre with far more weight than others is kept better."""
     start = fit(data.views, 3, CenterForm(), max_iter=1).parameters
@@ -420,7 +451,7 @@ def test_statistics_say_how_much_each_centre_matters(data):
     form, names = LowRankForm("tucker", (2, 2, 2)), ["a", "b", "c"]
     alike, weighted = (
         form.constrain(start, names),
-        form.constrain(start, names, lambda: statistics_of(start.centers, heavy)),
+        form.constrain(start, names, lambda: [statistics_of(start.centers, heavy)]),
     )
     losses = [
         sum(float(np.sum((a[0] - b[0]) ** 2)) for a, b in zip(found.centers, start.centers, strict=True))

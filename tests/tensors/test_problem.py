@@ -28,6 +28,24 @@ def test_bad_targets_and_weights_are_refused(targets, weights, expected):
         Tucker().fit(targets, weights, rank=1)
 
 
+def test_what_is_lost_is_a_share_of_what_tells_targets_apart():
+    """Two centres at 9 and 11: centres at 10 lose all of what tells them apart, though hardly any of their size."""
+    targets = [np.array([[9.0], [11.0]])]
+    problem = WeightedCenters.of(targets, [np.array([[2.0], [2.0]])])
+    assert problem.lost([np.array([[10.0], [10.0]])]) == 1.0
+    assert problem.lost([np.array([[9.5], [10.5]])]) == pytest.approx(0.25)
+    assert problem.lost([np.array([[99.0], [0.0]])]) == 1.0
+    assert problem.lost(targets) == 0.0
+    assert problem.kept([np.array([[10.0], [10.0]])]) == pytest.approx(1 - 2 / 202)
+    assert WeightedCenters.of([np.ones((2, 3))]).lost([np.zeros((2, 3))]) == 0.0
+
+
+def test_the_spread_counts_every_cluster_that_has_rows_alike():
+    weights = [np.array([[5.0], [1.0], [0.0]])]
+    problem = WeightedCenters.of([np.zeros((3, 2))], weights)
+    assert problem.spread([np.array([[1.0, 0.0], [3.0, 0.0], [99.0, 99.0]])]) == pytest.approx(1.0)
+
+
 def test_cells_without_weight_are_never_read():
     targets, weights = [np.array([[1.0, np.nan], [np.inf, 3.0]])], [np.array([[2.0, 0.0], [0.0, 4.0]])]
     centers = [np.array([[0.0, 9.0], [9.0, 1.0]])]

@@ -36,6 +36,9 @@ from fedhk.tensors.low_rank import LowRank, LowRankParameters
 # Largest memberships that are on average no more than this above 1 over the number of clusters are all alike.
 ALIKE = 1e-3
 
+# A low rank is warned of where it loses more than it keeps.
+MOST_LOST = 0.5
+
 
 class ReadsViews(KnowsNames):
     """How an estimator reads `X`, and how it says that it is not fitted; once fitted, it has `_model`.
@@ -337,9 +340,10 @@ class LowRankAttributes:
 
     @property
     def reconstruction_error_(self) -> float:
-        """Share of the weighted squared size of unconstrained centres that the form loses (`lem:tensor_approximation`).
+        """Share of what tells free centres apart that the form loses (`lem:tensor_approximation`), from 0 to 1.
 
-        Measured where both were last known: at the last step that saw full statistics, or those of the candidates.
+        It is the larger of two: how much less far apart the centres are than the free ones from which the fit started,
+        and what they lack of the centres N / W that the last statistics ask for.
         """
         return self._form.error
 
@@ -391,6 +395,11 @@ def warn_of_doubts(model: Any, labels: Sequence[IntArray], memberships: Sequence
         limit = "max_rounds" if hasattr(model, "max_rounds") else "max_iter"
         text = f"{name} did not converge within {limit}={getattr(model, limit)}. {model.stop_reason_}"
         warnings.warn(text, ConvergenceWarning, stacklevel=3)
+    # a rank that "auto" found leaves out noise, as held-out rows say
+    if getattr(model, "rank", "auto") != "auto" and getattr(model, "reconstruction_error_", 0.0) > MOST_LOST:
+        lost = f"{model.reconstruction_error_:.0%} of what tells free centres apart"
+        text = f"{name}: centres of rank {model.rank_} lose {lost}, so clusters may be merged."
+        warnings.warn(f"{text} Use a larger rank, or rank='auto'.", ConvergenceWarning, stacklevel=3)
     used: set[int] = set()
     rows, largest = 0, 0.0
     for label, membership in zip(labels, memberships, strict=True):

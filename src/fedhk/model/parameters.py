@@ -95,12 +95,13 @@ class CenterForm:
         self,
         start: Parameters,
         view_names: Sequence[str],  # noqa: ARG002
-        statistics: Callable[[], Statistics] | None = None,  # noqa: ARG002
+        statistics: Callable[[], Sequence[Statistics]] | None = None,  # noqa: ARG002
     ) -> Parameters:
         """Give parameters whose centres have this form, as near to a start with free centres as possible.
 
-        `statistics` makes a pass over the rows at `start` and says how much each centre matters. It is called only if
-        the form needs it; without it all centres matter alike. The names of the views are for errors.
+        `statistics` makes a pass over the rows at `start` and says how much each centre matters: in one part, or in two
+        halves of which one may be held out. It is called only if the form needs it; without it all centres matter
+        alike. The names of the views are for errors.
         """
         return start
 

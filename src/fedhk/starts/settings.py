@@ -12,7 +12,7 @@ from fedhk.data.scaling import HeatCoef, Reference, Scaling
 from fedhk.errors import DataError
 from fedhk.model.parameters import CenterForm, Parameters
 from fedhk.model.passes import Passes
-from fedhk.model.rows import Rows
+from fedhk.model.rows import Rows, take
 from fedhk.model.statistics import Statistics
 from fedhk.starts.seeding import LEAST_POWER, SEEDERS, Judge, best_start
 
@@ -85,8 +85,12 @@ class Settings:
         *,
         n_init: int | None = None,
         judge: Judge | None = None,
+        halves: bool = True,
     ) -> Parameters:
-        """The parameters of the first iteration, chosen on a site's rows or on the candidates that sites sent."""
+        """The parameters of the first iteration, chosen on a site's rows or on the candidates that sites sent.
+
+        `halves` says that one half of the rows can be held out from the other, to see what form of the centres helps.
+        """
         if not isinstance(self.init, str):
             return self.given_start(rows.references, rows.views.names)
         start = best_start(
@@ -101,8 +105,14 @@ class Settings:
             judge=judge,
         )
 
-        def collect() -> Statistics:
-            with Passes(rows, self.n_clusters, workers) as scan:
-                return scan.statistics(start)
+        parts = 2 if halves else 1
+        return self.form.constrain(start, rows.views.names, lambda: collect_parts(rows, start, parts, workers))
 
-        return self.form.constrain(start, rows.views.names, collect)
+
+def collect_parts(rows: Rows, parameters: Parameters, n_parts: int, workers: int) -> list[Statistics]:
+    """Statistics of rows in so many parts, of which each has every so many-th row."""
+    found = []
+    for first in range(n_parts):
+        with Passes(take(rows, slice(first, None, n_parts)), parameters.n_clusters, workers) as scan:
+            found.append(scan.statistics(parameters))
+    return found

@@ -7,7 +7,7 @@ from fedhk.tensors.limits import Limit, check_rank
 from fedhk.tensors.low_rank import DECOMPOSITIONS, LowRank, LowRankForm, LowRankParameters
 from fedhk.tensors.parafac2 import Parafac2, Parafac2Factors
 from fedhk.tensors.problem import weighted_error
-from fedhk.tensors.ranks import RankChoice, choose_rank
+from fedhk.tensors.ranks import RankChoice, choose_rank, find_helpful_rank
 from fedhk.tensors.tucker import Tucker, TuckerFactors
 
 __all__ = [
@@ -27,5 +27,6 @@ __all__ = [
     "TuckerFactors",
     "check_rank",
     "choose_rank",
+    "find_helpful_rank",
     "weighted_error",
 ]

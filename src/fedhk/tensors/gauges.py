@@ -9,6 +9,7 @@ from scipy.optimize import linear_sum_assignment
 from tensorly.base import unfold
 
 from fedhk._typing import FloatArray, IntArray
+from fedhk.tensors.solves import orthonormal_columns
 
 
 def peak_signs(matrix: FloatArray) -> FloatArray:
@@ -22,7 +23,9 @@ def core_rotations(core: FloatArray, factors: Sequence[FloatArray]) -> list[Floa
 
     The signs make the largest entry of every column of factor @ O_n positive.
     """
-    rotations = [np.linalg.svd(unfold(core, mode))[0] for mode in range(core.ndim)]
+    rotations = []
+    for mode, size in enumerate(core.shape):
+        rotations.append(orthonormal_columns(np.linalg.svd(unfold(core, mode), full_matrices=False)[0], size))
     return [turn * peak_signs(factor @ turn) for turn, factor in zip(rotations, factors, strict=True)]
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import reduce
+from operator import add
 from typing import Any, Self
 
 import numpy as np
@@ -17,7 +19,7 @@ from fedhk.tensors.factors import Factors
 from fedhk.tensors.limits import check_rank
 from fedhk.tensors.parafac2 import Parafac2
 from fedhk.tensors.problem import WeightedCenters
-from fedhk.tensors.ranks import choose_rank
+from fedhk.tensors.ranks import choose_rank, find_helpful_rank, full_rank
 from fedhk.tensors.solves import orthonormal_columns
 from fedhk.tensors.tucker import Tucker
 
@@ -39,12 +41,16 @@ class LowRank:
     factors : Factors
         What the decomposition makes the centres from.
     error : float
-        Share of the weighted squared size of unconstrained centres that the form loses, where both were last known.
+        Share of what tells free centres apart that the form loses, see `measure_error`.
+    free_spread : float
+        How far apart the free centres of the start are, as `WeightedCenters.spread` measures it; 0 where they were
+        given, which are no means of rows.
     """
 
     name: str
     factors: Factors
-    error: float
+    error: float = 0.0
+    free_spread: float = 0.0
 
     def __post_init__(self) -> None:
         _check_name(self.name)
@@ -92,11 +98,24 @@ class LowRank:
         """
         targets, weights = _targets(statistics, previous, factors)
         found = self.decomposition.step(self.factors, targets, weights, sweeps=STEP_SWEEPS)
-        return replace(self, factors=found, error=WeightedCenters.of(targets, weights).lost(found.centers()))
+        error = self.measure_error(found.centers(), WeightedCenters.of(targets, weights))
+        return replace(self, factors=found, error=error)
+
+    def measure_error(self, centers: Sequence[FloatArray], wanted: WeightedCenters) -> float:
+        """Measure the share of what tells free centres apart that centres of the form lack.
+
+        It is the larger of two shares: of the centres that the statistics of the moment ask for, and of the spread of
+        the free centres of the start, or of the centres that were given. The first alone does not tell: where the form
+        merges clusters, rows follow, and their statistics ask for no others.
+        """
+        if self.free:
+            return 0.0
+        merged = 1.0 - wanted.spread(centers) / self.free_spread if self.free_spread > 0 else self.error
+        return max(merged, wanted.lost(centers), 0.0)
 
     def refit(self, centers: Sequence[FloatArray]) -> LowRank:
         """Find the form of other centres, where the rank constrains nothing."""
-        return replace(self, factors=self.decomposition.fit(centers, rank=self.rank), error=0.0)
+        return LowRank(self.name, self.decomposition.fit(centers, rank=self.rank))
 
     def _with_bases(self, bases: Sequence[FloatArray]) -> LowRank:
         if not self.decomposition.separate_bases:
@@ -166,7 +185,7 @@ class UnconstrainedInBasis(Parameters):
         """Write the centres in features, and find the form that they have there."""
         outer = self.free().from_basis(basis)
         factors = DECOMPOSITIONS[self.decomposition].fit(outer.centers, rank=self.rank)
-        return LowRankParameters.of(outer, LowRank(self.decomposition, factors, 0.0))
+        return LowRankParameters.of(outer, LowRank(self.decomposition, factors))
 
 
 @dataclass(frozen=True)
@@ -178,8 +197,8 @@ class LowRankForm(CenterForm):
     decomposition : str
         One of `DECOMPOSITIONS`.
     rank : int, tuple of int, float or "auto"
-        Whole numbers as `fedhk.tensors.check_rank` takes them; a fraction of energy or "auto" as
-        `fedhk.tensors.choose_rank` does.
+        Whole numbers as `fedhk.tensors.check_rank` takes them; a fraction of energy as `fedhk.tensors.choose_rank`
+        does; "auto" is what `fedhk.tensors.find_helpful_rank` finds.
     """
 
     decomposition: str
@@ -192,13 +211,19 @@ class LowRankForm(CenterForm):
         self,
         start: Parameters,
         view_names: Sequence[str],
-        statistics: Callable[[], Statistics] | None = None,
+        statistics: Callable[[], Sequence[Statistics]] | None = None,
     ) -> LowRankParameters:
         targets = start.centers
         weights: list[FloatArray] = [np.full((start.n_clusters, 1), factor) for factor in start.view_factors]
+        halves: list[WeightedCenters] = []
         if statistics is not None:
-            targets, weights = _targets(statistics(), start.centers, start.view_factors)
-        form = self._nearest(targets, weights, view_names)
+            parts = statistics()
+            targets, weights = _targets(reduce(add, parts), start.centers, start.view_factors)
+            if len(parts) == 2:
+                halves = [WeightedCenters.of(*_targets(part, start.centers, start.view_factors)) for part in parts]
+        form = self._nearest(targets, weights, halves, view_names)
+        if statistics is None:
+            form = replace(form, free_spread=0.0)
         if form.free:  # nothing is constrained: the start stays what it is
             form = form.refit(start.centers)
         return LowRankParameters.of(replace(start, centers=form.centers()), form)
@@ -217,13 +242,19 @@ class LowRankForm(CenterForm):
         self, n_clusters: int, widths: Sequence[int], view_names: Sequence[str]
     ) -> float | str | tuple[int, ...]:
         """One rank per mode, where whole numbers were given; else what was given."""
+        if isinstance(self.rank, str) and self.rank != "auto":
+            raise ValueError(f"rank must be whole numbers, a number between 0 and 1, or 'auto', got {self.rank!r}.")
         if isinstance(self.rank, str | float):
             return self.rank
         kind = DECOMPOSITIONS[self.decomposition]
         return check_rank(self.rank, kind.limits(n_clusters, widths, view_names), kind.name)
 
     def _nearest(
-        self, targets: Sequence[FloatArray], weights: Sequence[FloatArray], view_names: Sequence[str]
+        self,
+        targets: Sequence[FloatArray],
+        weights: Sequence[FloatArray],
+        halves: Sequence[WeightedCenters],
+        view_names: Sequence[str],
     ) -> LowRank:
         """Find the form of the rank that was asked for which is nearest to the targets.
 
@@ -235,15 +266,33 @@ class LowRankForm(CenterForm):
         if kind.separate_bases and all(weight.shape[1] == 1 for weight in weights):
             asked = max(rank) if isinstance(rank, tuple) else 1
             most = max(len(targets[0]) * ((len(targets) + 1) // 2), asked)
-            spans = [np.linalg.svd(target, full_matrices=False)[2].T for target in targets]
-            basis = [orthonormal_columns(span, min(len(span), most)) for span in spans]
+            known = [np.vstack(several) for several in zip(targets, *(half.targets for half in halves), strict=True)]
+            spans = [np.linalg.svd(several, full_matrices=False)[2].T for several in known]
+            basis = [orthonormal_columns(span, min(len(span), max(most, span.shape[1]))) for span in spans]
             targets = [target @ e for target, e in zip(targets, basis, strict=True)]
-        chosen = rank if isinstance(rank, tuple) else choose_rank(kind, rank, targets, weights).rank
+            halves = [half.in_basis(basis) for half in halves]
+        chosen = self._choose(kind, rank, WeightedCenters.of(targets, weights), halves)
         found = kind.fit(
             targets, weights, rank=chosen, sweeps=FIRST_SWEEPS, n_starts=FIRST_STARTS, random_state=0, names=view_names
         )
-        nearest = LowRank(self.decomposition, found, WeightedCenters.of(targets, weights).lost(found.centers()))
+        free = WeightedCenters.of(targets, weights)
+        nearest = LowRank(self.decomposition, found, free.lost(found.centers()), free.spread(free.targets))
         return nearest if basis is None else nearest.from_basis(basis)
+
+
+    @staticmethod
+    def _choose(
+        kind: Decomposition[Any],
+        rank: float | str | tuple[int, ...],
+        whole: WeightedCenters,
+        halves: Sequence[WeightedCenters],
+    ) -> tuple[int, ...]:
+        """The rank that was given, or the one that suits the statistics; without halves nothing speaks for a low one."""
+        if isinstance(rank, tuple):
+            return rank
+        if isinstance(rank, float):
+            return choose_rank(kind, rank, whole.targets, whole.weights).rank
+        return find_helpful_rank(kind, *halves) if halves else full_rank(kind, *whole.shape)
 
 
 def _check_name(decomposition: str) -> None:

@@ -11,8 +11,11 @@ import numpy as np
 from fedhk._typing import FloatArray
 from fedhk.tensors.components import ComponentFactors, Components
 from fedhk.tensors.factors import BASIS, Factors
-from fedhk.tensors.limits import Limit, view_label
+from fedhk.tensors.limits import Limit
 from fedhk.tensors.solves import orthonormal_columns, polar_factor
+
+# Columns of orthonormal ones that are shorter than this are what rounding leaves of none.
+_LEAST_SIZE = 1e-10
 
 
 @dataclass(frozen=True)
@@ -32,22 +35,20 @@ class Parafac2(Components[Parafac2Factors]):
     Notes
     -----
     `eqn:tensor_parafac2` as printed is Tucker's formula. Its text asks for slices of different width, which is what
-    PARAFAC2 proper gives, without padding: (B_h Q)^T (B_h Q) = Q^T Q is the same for all views. The rank is at most the
-    width of the narrowest view. From rank c ceil(s/2) on every set of centres is reached, since two views always share
-    c components (their generalised singular value decomposition); a larger rank is refused.
+    PARAFAC2 proper gives, without padding: (B_h Q)^T (B_h Q) = Q^T Q is the same for all views. A view with fewer
+    features than components is taken as one of r features of which d_h are seen: its B_h are d_h rows of an orthogonal
+    matrix. Two views always share min(c, d_1 + d_2) components (their generalised singular value decomposition), so
+    that every set of centres is reached by that many for each pair of views; a larger rank is refused.
     """
 
     name: ClassVar[str] = "PARAFAC2"
     factors_class: ClassVar[type[Factors]] = Parafac2Factors
     views_have_signs: ClassVar[bool] = True
 
-    def limits(self, n_clusters: int, widths: Sequence[int], names: Sequence[str] | None = None) -> tuple[Limit, ...]:
-        narrowest = int(np.argmin(widths))
-        enough = n_clusters * ((len(widths) + 1) // 2)
-        return (
-            Limit("", widths[narrowest], f"the narrowest view, {view_label(narrowest, widths, names)}"),
-            Limit("", enough, f"the components that {n_clusters} clusters in {len(widths)} views can need"),
-        )
+    def limits(self, n_clusters: int, widths: Sequence[int], names: Sequence[str] | None = None) -> tuple[Limit, ...]:  # noqa: ARG002
+        enough = sum(_count_shared(n_clusters, widths))
+        shape = f"{n_clusters} clusters in {len(widths)} views of {', '.join(map(str, widths))} features"
+        return (Limit("", enough, f"the components that {shape} can need"),)
 
     def start(
         self, centers: Sequence[FloatArray], rank: tuple[int, ...], generator: np.random.Generator | None
@@ -69,9 +70,7 @@ class Parafac2(Components[Parafac2Factors]):
         return [Parafac2Factors(p, q, view_factor, tuple(bases))]
 
     def is_full(self, rank: tuple[int, ...], n_clusters: int, widths: Sequence[int]) -> bool:
-        if len(widths) == 1:
-            return rank == (min(n_clusters, widths[0]),)
-        return rank == (n_clusters * ((len(widths) + 1) // 2),)
+        return rank == (sum(_count_shared(n_clusters, widths)),)
 
     def fit_exactly(
         self,
@@ -80,41 +79,52 @@ class Parafac2(Components[Parafac2Factors]):
         previous: Parafac2Factors | None,  # noqa: ARG002
     ) -> Parafac2Factors:
         (r,) = rank
-        n_clusters, n_views = len(centers[0]), len(centers)
-        if n_views == 1:
-            left, values, right = np.linalg.svd(centers[0], full_matrices=False)
-            return Parafac2Factors(left, np.diag(values), np.ones((1, r)), (right.T,))
-        p, view_factor, bases = np.zeros((n_clusters, r)), np.zeros((n_views, r)), []
-        for first in range(0, n_views, 2):
-            block = slice(first // 2 * n_clusters, (first // 2 + 1) * n_clusters)
-            pair = centers[first : first + 2]
-            p[:, block], rows, vectors = _shared_components(pair)
-            view_factor[first : first + 2, block] = rows
-            bases += [_place(part, block, r) for part in vectors]
+        n_clusters, widths = len(centers[0]), [center.shape[1] for center in centers]
+        p, view_factor, bases = np.zeros((n_clusters, r)), np.zeros((len(centers), r)), list[FloatArray]()
+        begin = 0
+        for pair, count in enumerate(_count_shared(n_clusters, widths)):
+            views, block = slice(2 * pair, 2 * pair + 2), slice(begin, begin + count)
+            p[:, block], view_factor[views, block], vectors = _share_components(centers[views])
+            bases += [_place(part, begin, r) for part in vectors]
+            begin += count
         return Parafac2Factors(p, np.eye(r), view_factor, tuple(bases))
 
 
-def _shared_components(pair: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray, list[FloatArray]]:
-    """P, R_h and orthonormal B_h with A^h = P diag(R_h) B_h^T for one or two views at least c wide.
+def _count_shared(n_clusters: int, widths: Sequence[int]) -> list[int]:
+    """Count the components that every pair of views shares, the last view alone where their number is odd."""
+    return [min(n_clusters, sum(widths[first : first + 2])) for first in range(0, len(widths), 2)]
+
+
+def _share_components(pair: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray, list[FloatArray]]:
+    """Find P, R_h and B_h with A^h = P diag(R_h) B_h^T for one or two views.
 
     The generalised singular value decomposition of the two centre matrices: a QR decomposition of both stacked, then
-    a singular value decomposition of the first part, which makes the columns of the second orthogonal.
+    a singular value decomposition of the first part, which makes the columns of the second orthogonal. Columns of B_h
+    are orthonormal where R_h is not zero, else zero.
     """
-    n_clusters = len(pair[0])
     stacked, triangle = np.linalg.qr(np.hstack(pair).T)
     parts = np.split(stacked, np.cumsum([center.shape[1] for center in pair])[:-1])
-    left, cosines, turn = np.linalg.svd(parts[0], full_matrices=False)
-    rows, vectors = [cosines], [left]
-    for part in parts[1:]:
-        columns = part @ turn.T[:, ::-1]
-        basis, upper = np.linalg.qr(columns)
-        rows.append(np.diag(upper)[::-1])
-        vectors.append(basis[:, ::-1])
-    return (turn @ triangle).T.reshape(n_clusters, -1), np.array(rows), vectors
+    turn = np.linalg.svd(parts[0])[2]
+    columns = [part @ turn.T for part in parts]
+    rows = [np.linalg.norm(part, axis=0) for part in columns]
+    rows = [np.where(sizes > _LEAST_SIZE, sizes, 0.0) for sizes in rows]
+    vectors = [
+        np.divide(part, sizes, out=np.zeros_like(part), where=sizes > 0)
+        for part, sizes in zip(columns, rows, strict=True)
+    ]
+    return (turn @ triangle).T, np.array(rows), vectors
 
 
-def _place(vectors: FloatArray, block: slice, rank: int) -> FloatArray:
-    """Orthonormal columns at their place among `rank` orthonormal columns."""
-    full = orthonormal_columns(vectors, rank)
-    count = vectors.shape[1]
-    return np.hstack([full[:, count : count + block.start], vectors, full[:, count + block.start :]])
+def _place(vectors: FloatArray, begin: int, rank: int) -> FloatArray:
+    """Put columns at their place among `rank` orthonormal ones, or among columns with orthonormal rows.
+
+    Zero columns, and places before and after, are filled with what the columns leave of the space.
+    """
+    placed = np.zeros((len(vectors), rank))
+    placed[:, begin : begin + vectors.shape[1]] = vectors
+    used = placed.any(axis=0)
+    kept = placed[:, used]
+    missing = min(len(vectors), rank) - kept.shape[1]
+    rest = orthonormal_columns(kept, kept.shape[1] + missing)[:, kept.shape[1] :]
+    placed[:, np.flatnonzero(~used)[:missing]] = rest
+    return polar_factor(placed)

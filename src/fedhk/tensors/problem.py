@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -42,6 +42,10 @@ class WeightedCenters:
         """The number of clusters, and the width of each view."""
         return len(self.targets[0]), [target.shape[1] for target in self.targets]
 
+    def in_basis(self, basis: Sequence[FloatArray]) -> WeightedCenters:
+        """Give the same targets in the coordinates of orthonormal columns that span them; weights are those of rows."""
+        return replace(self, targets=tuple(target @ e for target, e in zip(self.targets, basis, strict=True)))
+
     @property
     def row_weights(self) -> FloatArray:
         """max_j w_khj, of shape (c, s): the weights of the majoriser."""
@@ -60,10 +64,34 @@ class WeightedCenters:
         parts = [np.sum(w * (t - a) ** 2) for t, w, a in zip(self.targets, self.weights, centers, strict=True)]
         return self.scale * float(np.sum(parts))
 
-    def lost(self, centers: Sequence[FloatArray]) -> float:
-        """The error as a share of the weighted squared size of the targets."""
+    def kept(self, centers: Sequence[FloatArray]) -> float:
+        """Share of the energy of the targets, their weighted squared size, that is not in the error."""
         whole = self.error([np.zeros_like(target) for target in self.targets])
-        return self.error(centers) / whole if whole > 0 else 0.0
+        return 1.0 - self.error(centers) / whole if whole > 0 else 1.0
+
+    def lost(self, centers: Sequence[FloatArray]) -> float:
+        """Share of what tells the targets apart, their weighted squared distance to their mean, that is in the error.
+
+        It is 1 where more is lost than that, and 0 where nothing tells them apart.
+        """
+        means = [center_mean(target, weight) for target, weight in zip(self.targets, self.weights, strict=True)]
+        whole = self.error(means)
+        return min(1.0, self.error(centers) / whole) if whole > 0 else 0.0
+
+    def spread(self, centers: Sequence[FloatArray]) -> float:
+        """Mean squared distance of centres to their mean, summed over views; clusters that have rows count alike."""
+        found = 0.0
+        for center, weight in zip(centers, self.weights, strict=True):
+            used = (weight > 0).astype(np.float64)
+            apart = np.sum(used * (center - center_mean(center, used)) ** 2)
+            found += float(apart / max(used.max(axis=1).sum(), 1.0))
+        return found
+
+
+def center_mean(center: FloatArray, weight: FloatArray) -> FloatArray:
+    """Weighted mean of the centres of a view over clusters."""
+    total = np.maximum(weight.sum(axis=0), np.finfo(np.float64).tiny)
+    return np.asarray(np.sum(weight * center, axis=0) / total)
 
 
 def weighted_error(

@@ -1,4 +1,4 @@
-"""Choosing ranks: given, by a fraction of energy, or by bytes and loss."""
+"""Choosing ranks: by a fraction of energy, or by what predicts statistics that were held out."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
+import numpy as np
+
 from fedhk._typing import FloatArray
 from fedhk.tensors.base import Decomposition
-from fedhk.tensors.limits import largest_ranks
-from fedhk.tensors.problem import WeightedCenters
+from fedhk.tensors.limits import check_rank, largest_ranks
+from fedhk.tensors.problem import WeightedCenters, center_mean
 
-_FRACTIONS = (0.9, 0.99, 0.999)
-_LOSS_PRICE = 100.0
-_SLACK, _NEAR_FULL = 0.1, 0.8
-_BASIS_ROUNDS = 10
 _SWEEPS = 10
+
+# Standard errors, over clusters, by which a low rank must predict held-out statistics better than free centres do:
+# chance alone does that about once in a thousand times. To bind without need costs clusters, not to bind nothing.
+_SURE = 3.0
 
 
 @dataclass(frozen=True)
@@ -47,56 +49,111 @@ class RankChoice:
 
 def choose_rank(
     decomposition: Decomposition[Any],
-    rank: float | str,
+    energy: float,
     centers: Sequence[FloatArray],
     weights: Sequence[FloatArray] | None = None,
 ) -> RankChoice:
-    """Choose a rank for given centres, by the energy that it keeps or by bytes and loss.
+    """Choose the smallest rank that keeps a fraction of the energy of given centres.
 
     Parameters
     ----------
     decomposition : Decomposition
-    rank : float or "auto"
-        A number between 0 and 1 asks for the smallest rank that keeps this fraction of the energy sum w t^2; if no
-        possible rank does, the largest is taken and `energy` tells. ``"auto"`` weighs bytes and loss, see Notes.
+    energy : float
+        A number between 0 and 1: the share of sum w t^2 to keep. If no possible rank does, the largest is taken, and
+        `RankChoice.energy` tells.
     centers, weights : sequences of array of shape (c, d_h); weights also (c, 1), and all 1 if omitted
+    """
+    if not 0.0 < energy < 1.0:
+        raise ValueError(f"rank as a fraction of energy must be between 0 and 1, got {energy!r}.")
+    problem = WeightedCenters.of(centers, weights)
+    choice = cache(partial(_fit_rank, decomposition, problem))
+    return _find_smallest(decomposition.rank_path(problem.targets, energy), energy, choice)
+
+
+def full_rank(decomposition: Decomposition[Any], n_clusters: int, widths: Sequence[int]) -> tuple[int, ...]:
+    """Give the largest rank that is of use: no more directions of features than the centres of a view span."""
+    largest = largest_ranks(decomposition.limits(n_clusters, widths))
+    if "feature" in largest:
+        largest["feature"] = min(largest["feature"], n_clusters)
+    return tuple(largest.values())
+
+
+def find_helpful_rank(
+    decomposition: Decomposition[Any], first: WeightedCenters, second: WeightedCenters
+) -> tuple[int, ...]:
+    """Find the rank whose centres, fitted to half of the rows, best predict those of the other half.
+
+    It is the full rank, which constrains nothing, unless a lower one surely predicts better than free centres do.
+
+    Parameters
+    ----------
+    decomposition : Decomposition
+    first, second : WeightedCenters
+        N / W and W of two halves of the rows, at the same parameters.
 
     Notes
     -----
-    ``"auto"`` takes the smallest ranks that keep 90, 99 and 99.9 % of the energy, each a tenth larger, because centres
-    move on from where the rank is chosen, and the largest where that is more than four fifths of it: a constraint that
-    saves so little only slows the fit. Of these it takes the one with the least (numbers of a round + basis / 10) /
-    (numbers of the centres) + 100 (1 - energy): a basis is thought to serve ten rounds, and one percent of the energy
-    to be worth the bytes of full centres. On real data it costs about a percent of the agreement with the classes. More
-    directions than there are clusters are not counted, as the centres of a view span no more.
+    Centres of few rows are noisy, and noise has full rank. Let X and Y be the free centres of the two halves, times the
+    roots of their weights and without their mean over clusters, and A low-rank centres fitted to X. The noise of Y has
+    nothing to do with that of X, so that |X - Y|^2 - |A - Y|^2 is the noise that the low rank leaves out, less the
+    signal that it loses, and <X - A, X - Y> is that noise alone. Centres of all rows have half the noise of those of
+    half the rows, so half of it is taken off the gain.
+
+    What the best centres of cluster rank r gain follows for all r from one singular value decomposition of X: leaving
+    out a direction u v^T gains a^2 / 2 - 3 a b / 2 with a = u^T X v and b = u^T Y v. A form of that rank hardly gains
+    more. So the form is fitted for the best r alone, and only if there is something to gain.
     """
-    problem = WeightedCenters.of(centers, weights)
-    choice = cache(partial(_fit_rank, decomposition, problem))
-    if isinstance(rank, float):
-        if not 0.0 < rank < 1.0:
-            raise ValueError(f"rank as a fraction of energy must be between 0 and 1, got {rank!r}.")
-        return _find_smallest(decomposition.rank_path(problem.targets, rank), rank, choice)
-    if rank != "auto":
-        raise ValueError(f"rank must be whole numbers, a number between 0 and 1, or 'auto', got {rank!r}.")
-    n_clusters, widths = problem.shape
-    largest = largest_ranks(decomposition.limits(n_clusters, widths))
-    if "feature" in largest:  # more directions than a view's centres span are of no use
-        largest["feature"] = min(largest["feature"], n_clusters)
-    choices = []
-    for energy in _FRACTIONS:
-        smallest = _find_smallest(decomposition.rank_path(problem.targets, energy), energy, choice).rank
-        more = [size + max(1, round(_SLACK * size)) for size in smallest]
-        pairs = zip(more, largest.values(), strict=True)
-        choices.append(choice(tuple(most if size > _NEAR_FULL * most else size for size, most in pairs)))
-    choices.append(choice(tuple(largest.values())))
-    return min(choices, key=lambda found: _price(found, n_clusters, widths))
+    n_clusters, widths = first.shape
+    full = full_rank(decomposition, n_clusters, widths)
+    weights = []  # of X - Y: the variances of X and Y, which add, are in proportion to the inverses of their weights
+    for pair in zip(first.weights, second.weights, strict=True):
+        w, v = np.broadcast_arrays(first.scale * pair[0], second.scale * pair[1])
+        weights.append(np.divide(w * v, w + v, out=np.zeros(w.shape), where=(w > 0) & (v > 0)))
+    x, y = (_spread_around_mean(half.targets, weights) for half in (first, second))
+    kept = _find_cluster_rank(x, y)
+    rank = kept + 1  # with the mean over clusters
+    if rank >= n_clusters or not _surely_gains(x, y, _truncate(x, kept), _truncate(y, kept)):
+        return full
+    ranks = check_rank(rank, decomposition.limits(n_clusters, widths), decomposition.name)
+    fits = (decomposition.fit(half.targets, half.weights, rank=ranks, sweeps=_SWEEPS) for half in (first, second))
+    low = (_spread_around_mean(factors.centers(), weights) for factors in fits)
+    return ranks if _surely_gains(x, y, *low) else full
+
+
+def _spread_around_mean(centers: Sequence[FloatArray], weights: Sequence[FloatArray]) -> FloatArray:
+    """Centres without their weighted mean over clusters, times the roots of their weights; all views side by side."""
+    pairs = zip(centers, weights, strict=True)
+    return np.hstack([np.sqrt(weight) * (center - center_mean(center, weight)) for center, weight in pairs])
+
+
+def _find_cluster_rank(x: FloatArray, y: FloatArray) -> int:
+    """Find how many singular directions of either half are worth keeping, by what the other half says of them."""
+    gains = np.zeros(min(x.shape))
+    for own, other in ((x, y), (y, x)):
+        left, sizes, right = np.linalg.svd(own, full_matrices=False)
+        gains += 0.5 * sizes**2 - 1.5 * sizes * np.sum((left.T @ other) * right, axis=1)
+    return int(np.argmax(np.append(np.cumsum(gains[::-1])[::-1], 0.0)))
+
+
+def _truncate(x: FloatArray, rank: int) -> FloatArray:
+    """The nearest matrix of a rank."""
+    left, sizes, right = np.linalg.svd(x, full_matrices=False)
+    return np.asarray((left[:, :rank] * sizes[:rank]) @ right[:rank])
+
+
+def _surely_gains(x: FloatArray, y: FloatArray, low_x: FloatArray, low_y: FloatArray) -> bool:
+    """Whether low-rank centres fitted to either half predict the other better than free ones, beyond chance."""
+    gains = np.zeros(len(x))
+    for own, other, low in ((x, y, low_x), (y, x, low_y)):
+        apart = own - other
+        gains += np.sum(apart**2 - (low - other) ** 2 - 0.5 * (own - low) * apart, axis=1)
+    return bool(gains.sum() > _SURE * gains.std(ddof=1) * np.sqrt(len(gains)))
 
 
 def _fit_rank(decomposition: Decomposition[Any], problem: WeightedCenters, rank: tuple[int, ...]) -> RankChoice:
     """Find by a short fit what a rank keeps and costs."""
     factors = decomposition.fit(problem.targets, problem.weights, rank=rank, sweeps=_SWEEPS)
-    energy = 1.0 - problem.lost(factors.centers())
-    return RankChoice(rank, energy, factors.coordinates.shape[2], *factors.n_numbers)
+    return RankChoice(rank, problem.kept(factors.centers()), factors.coordinates.shape[2], *factors.n_numbers)
 
 
 def _find_smallest(
@@ -108,11 +165,3 @@ def _find_smallest(
         end = min(2 * end, len(path))
     place = bisect_left(path, energy, hi=end, key=lambda rank: choice(rank).energy)
     return choice(path[min(place, len(path) - 1)])
-
-
-def _price(choice: RankChoice, n_clusters: int, widths: Sequence[int]) -> float:
-    """Numbers of a round and a tenth of those of the basis, as a share of full centres, and the price of the loss."""
-    directions = [min(width, choice.n_directions, n_clusters) for width in widths]
-    basis = sum(width * count for width, count in zip(widths, directions, strict=True))
-    numbers = (n_clusters * sum(directions) + basis / _BASIS_ROUNDS) / (n_clusters * sum(widths))
-    return numbers + _LOSS_PRICE * (1.0 - choice.energy)

@@ -329,7 +329,9 @@ class StartFromSums(ServerPhase):
         settings, found = self.settings, board.get(SumCandidates).candidates
         rows = candidate_rows([found], board.get(References).references, board.get(Schema).names)
         starts = candidate_starts(settings.n_init, rows.n_rows, sum(rows.widths), settings.n_clusters)
-        start = settings.start(rows, np.random.RandomState(self.seed), self.workers, n_init=starts)
+        # groups of all sites' rows are places, not draws: half of them says nothing of the other half
+        random_state = np.random.RandomState(self.seed)
+        start = settings.start(rows, random_state, self.workers, n_init=starts, halves=False)
         hidden = len(found.sizes) == 1 < settings.n_clusters
         progress = Progress(start, stop_reason=ONE_CLUSTER if hidden else "")
         return board.put(Minimisation(progress), Bandwidth(_heat_time(rows, start)))
