@@ -208,7 +208,8 @@ class TestWithoutWeight:
         errors = [weighted_error(form.centers(), moved, scaled) for form in (low_rank, after)]
         assert errors[1] <= errors[0] * (1 + 1e-12)
         means = [
-            np.broadcast_to(np.sum(w * t, axis=0) / np.sum(w, axis=0), t.shape) for t, w in zip(moved, scaled, strict=True)
+            np.broadcast_to(np.sum(w * t, axis=0) / np.sum(w, axis=0), t.shape)
+            for t, w in zip(moved, scaled, strict=True)
         ]
         assert after.error == pytest.approx(min(1.0, errors[1] / weighted_error(means, moved, scaled)), abs=1e-12)
 

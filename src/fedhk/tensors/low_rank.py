@@ -26,8 +26,9 @@ from fedhk.tensors.tucker import Tucker
 DECOMPOSITIONS: dict[str, Decomposition[Any]] = {"tucker": Tucker(), "parafac2": Parafac2(), "cp": CP()}
 """The decompositions by the names that estimators take."""
 
-# Sweeps of the first fit, its starts, and sweeps of a step; a start of PARAFAC2 may end in a poor place.
-FIRST_SWEEPS, FIRST_STARTS, STEP_SWEEPS = 50, 3, 10
+# Sweeps of the first fit, its starts, and sweeps of a step. A start of PARAFAC2 may end in a poor place. A step begins
+# where the last one ended, and its statistics change with the next round: ten sweeps saved no round on generated data.
+FIRST_SWEEPS, FIRST_STARTS, STEP_SWEEPS = 50, 3, 4
 
 
 @dataclass(frozen=True)
@@ -279,7 +280,6 @@ class LowRankForm(CenterForm):
         nearest = LowRank(self.decomposition, found, free.lost(found.centers()), free.spread(free.targets))
         return nearest if basis is None else nearest.from_basis(basis)
 
-
     @staticmethod
     def _choose(
         kind: Decomposition[Any],
@@ -287,7 +287,7 @@ class LowRankForm(CenterForm):
         whole: WeightedCenters,
         halves: Sequence[WeightedCenters],
     ) -> tuple[int, ...]:
-        """The rank that was given, or the one that suits the statistics; without halves nothing speaks for a low one."""
+        """Choose the rank where none was given; without halves of the rows nothing speaks for a low one."""
         if isinstance(rank, tuple):
             return rank
         if isinstance(rank, float):
