@@ -396,7 +396,7 @@ def warn_of_doubts(model: Any, labels: Sequence[IntArray], memberships: Sequence
         text = f"{name} did not converge within {limit}={getattr(model, limit)}. {model.stop_reason_}"
         warnings.warn(text, ConvergenceWarning, stacklevel=3)
     # a rank that "auto" found leaves out noise, as held-out rows say
-    if getattr(model, "rank", "auto") != "auto" and getattr(model, "reconstruction_error_", 0.0) > MOST_LOST:
+    if not isinstance(getattr(model, "rank", "auto"), str) and getattr(model, "reconstruction_error_", 0.0) > MOST_LOST:
         lost = f"{model.reconstruction_error_:.0%} of what tells free centres apart"
         text = f"{name}: centres of rank {model.rank_} lose {lost}, so clusters may be merged."
         warnings.warn(f"{text} Use a larger rank, or rank='auto'.", ConvergenceWarning, stacklevel=3)

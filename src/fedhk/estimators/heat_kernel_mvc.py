@@ -89,8 +89,9 @@ class HeatKernelMVC(
     decomposition : {"tucker", "parafac2", "cp"} or None, default=None
         Low-rank form that the centres have during the whole fit; see `FedHKTucker` and `FedHKParafac2`.
     rank : "auto", float, int or sequence of int, default="auto"
-        Rank of that form; "auto" weighs size and loss at the start, a fraction keeps so much of the energy of the
-        centres there.
+        Rank of that form. "auto" is the one with which half of the rows best predict the other half, if that is surely
+        better than with free centres, else the full rank; a fraction keeps so much of the energy of the centres at the
+        start.
     max_iter : int, default=100
         Most iterations over all rows.
     tol : float, default=1e-5

@@ -42,13 +42,15 @@ class FedHKTucker(LowRankCenters):
     n_clusters : int, default=8
         Number of clusters.
     protocol : {"auto", "cores", "factors", "statistics"} or Protocol, default="auto"
-        What a round sends, as in `EFKMVC`. "auto" is "cores" where views are wide for the number of clusters, else
-        "statistics": on narrow data a basis saves nothing. It is "statistics" too where `rank` is given and constrains
-        nothing. "factors": each site's own factors after some passes, as the paper has it
-        (`fedhk.protocols.FactorAveraging`).
+        What a round sends, as in `EFKMVC`. "auto" is "cores" where the rank constrains the centres, or views are wide
+        for the number of clusters, else "statistics": on narrow data a basis saves nothing. It is "statistics" too
+        where `rank` is given and constrains nothing. "factors": each site's own factors after some passes, as the paper
+        has it (`fedhk.protocols.FactorAveraging`).
     rank : "auto", float, int or (int, int, int), default="auto"
         Ranks of clusters, features and views. A fraction is the smallest rank that keeps so much of the energy of the
-        centres at the start; "auto" weighs size and loss. One number is the rank of each mode, held to what it allows.
+        centres at the start. "auto" is the rank with which half of the candidates best predict the other half, if that
+        is surely better than with free centres; else the full rank, which constrains nothing. One number is the rank of
+        each mode, held to what it allows.
     max_rounds, participation, personalization, ...
         As in `EFKMVC`, and so are all other parameters.
 
@@ -59,7 +61,7 @@ class FedHKTucker(LowRankCenters):
     core_, cluster_factor_, feature_factors_, view_factor_ : arrays
         G, P, Q_h and R of the centres in model units.
     reconstruction_error_ : float
-        Share of the squared size of unconstrained centres that the form loses.
+        Share of what tells free centres apart that the form loses, from 0 to 1.
     labels_, memberships_, cluster_centers_, view_weights_, client_models_, history_, ...
         As in `EFKMVC`.
 
@@ -81,7 +83,7 @@ class FedHKParafac2(LowRankCenters):
     """Federated multi-view clustering with centres in PARAFAC2 form (FedHK-PARAFAC2, Algorithm 2).
 
     The centres, A^h = P diag(R_h) (B_h Q)^T with orthonormal B_h, are a few components that all views share, each view
-    with its own width and no padding. The rank is at most the width of the narrowest view.
+    with its own width and no padding. A view with fewer features than components sees a projection of them.
 
     Parameters
     ----------
@@ -89,7 +91,7 @@ class FedHKParafac2(LowRankCenters):
         Number of clusters.
     rank : "auto", float or int, default="auto"
         Number of components. A fraction is the smallest number that keeps so much of the energy of the centres at the
-        start; "auto" weighs size and loss.
+        start; "auto" is as in `FedHKTucker`.
     protocol
         As in `FedHKTucker`.
     max_rounds, participation, personalization, ...
@@ -102,7 +104,7 @@ class FedHKParafac2(LowRankCenters):
     core_, cluster_factor_, feature_factors_, view_factor_ : arrays
         Q, P, B_h Q and R of the centres in model units.
     reconstruction_error_ : float
-        Share of the squared size of unconstrained centres that the form loses.
+        Share of what tells free centres apart that the form loses, from 0 to 1.
     labels_, memberships_, cluster_centers_, view_weights_, client_models_, history_, ...
         As in `EFKMVC`.
 
