@@ -186,7 +186,7 @@ class TestTensorCenters:
             (("--set", "flavour=mint"), "'flavour'"),
             (("--algorithm", "fedhk-tucker", "--rank", "3,2,9"), "the 2 views"),
             (("--algorithm", "fedhk-tucker", "--rank", "1.5"), "1.5"),
-            (("--algorithm", "fedhk-parafac2", "--rank", 4), "'image' with 3 features"),
+            (("--algorithm", "fedhk-parafac2", "--rank", 4), "3 clusters in 2 views"),
         ],
     )
     def test_what_cannot_be_is_refused_by_name(self, hospitals, tmp_path, options, part):
