@@ -63,7 +63,10 @@ def describe(scores: np.ndarray) -> str:
 
 def tables(sets: Sequence[DataSet]) -> list[str]:
     """One table for each algorithm: a data set a row, a way a column."""
-    lines = []
+    lines = [
+        f"ARI over all rows, z-scores (text: rows of length 1), at most {MOST_ROUNDS} rounds, seeds: {len(SEEDS)}.",
+        "",
+    ]
     for algorithm, preset in PRESETS.items():
         letter = f"paper, Algorithm {algorithm}"
         ways = [letter, *FUZZIFIERS, PAPER[letter]]
