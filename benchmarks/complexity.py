@@ -222,8 +222,8 @@ def messages() -> list[Sent]:
             r1, r2, r3 = model.rank_
             if name == "factors":
                 ours = r1 * r2 * r3 + 10 * r1 + 400 * r2 + 2 * r3 + 10 * 2 + 2 + 2
-            else:  # the basis spans the centres and the form: c + r2 directions in each view
-                ours = 10 * 2 * (10 + r2) + 10 * 2 + 2 + 10 + 2
+            else:  # the basis of a view has the r2 directions of the form, and as many in which it can turn
+                ours = 10 * 2 * (2 * r2) + 10 * 2 + 2 + 10 + 2
             found.append(Sent("FedHKTucker", name, shape, ours, stated, up, down))
     return found
 
