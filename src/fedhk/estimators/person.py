@@ -49,15 +49,17 @@ class FedHKPerson(LowRankAttributes, EFKMVC):
         spread: that under which views agree most about the clusters, and clusters of all sites with those that sites
         find alone (`choices_`). Where sites differ by no more than chance, or by which clusters they have and not by
         how they measure, that is none, and then no site has centres of its own. None is none, and the models that
-        `personalization` asks for.
+        `personalization` asks for; so is "auto" with `protocol="personalized"`.
     personalization : "auto", float, dict or fedhk.Personalization, default="auto"
         lambda: share of a site's own centres in its model, one for all or by site. "auto" learns it on held-out rows,
         and with a decomposition of binding rank one for each of its parts. `fedhk.Personalization` has the options:
         view weights of a site's own (rho), and pulls towards the common model instead of shares (gamma, eta).
-    protocol : {"auto", "statistics", "cores", "centers", "factors"} or Protocol, default="auto"
+    protocol : {"auto", "statistics", "cores", "centers", "factors", "personalized"} or Protocol, default="auto"
         As in `FedHKTucker`; without a decomposition "auto" is "statistics" or "cores" too. With "centers" (no
         decomposition) and "factors" (with one) sites say where their centres are, and `calibration` must be None: an
-        offset of a site is kept only where sums are sent.
+        offset of a site is kept only where sums are sent. "personalized" (`fedhk.protocols.Personalized`) is the
+        paper's Algorithm 4: own models that sites keep from round to round; its options take the place of
+        `personalization`.
     rank
         As in `FedHKTucker`.
     max_rounds, participation, ...
@@ -76,9 +78,10 @@ class FedHKPerson(LowRankAttributes, EFKMVC):
         confirm. With a decomposition "centers" is what its parts together take.
     personal_objective_ : dict of str to float
         The objective with a model of its own at every site, `eqn:fed_global_obj_personalization`, per row: "objective",
-        "center_distance" (R_person), "view_distance" (R_view), and "total", in which they count `center_pull` and
-        `view_pull` times (0 where that is None). Sites count by their rows, or with
-        `protocol=Averaging(weights="quality")` by the quality of their models.
+        "center_distance" (R_person), "view_distance" (R_view), "tensor_distance" (R_tensor, with
+        `fedhk.protocols.Personalized` and a decomposition, else 0), and "total", in which they count `center_pull`,
+        `view_pull` and `tensor_pull` times (0 where that is None). Sites count by their rows, or with `Personalized`
+        and `protocol=Averaging(weights="quality")` by the quality of their models.
     calibration_ : dict or None
         Shares of mean and spread ("shift", "spread"), what units were divided by per view ("factors"), and whether
         sites have "offsets".
@@ -126,6 +129,8 @@ class FedHKPerson(LowRankAttributes, EFKMVC):
                     f"calibration={self.calibration!r} has no effect where init gives centres: they are those of rows "
                     "as they come. Use calibration=None, or let the start be chosen."
                 )
+            return None
+        if isinstance(run.protocol, Personalized) and isinstance(shares, str):
             return None
         if shares is not None and isinstance(run.protocol, Averaging | Personalized):
             raise ValueError(

@@ -16,7 +16,7 @@ from fedhk.model.rows import joint_rows, split_joint
 from fedhk.personal.rounds import PARTS
 from fedhk.protocols import Personalized
 
-QUICK = {"n_init": 2, "random_state": 0, "calibration": None}
+QUICK = {"n_init": 2, "random_state": 0}
 ROUNDS = 4
 
 
@@ -226,7 +226,7 @@ class TestRefusals:
             ({}, {"secure": True}, "secure=True needs protocol='statistics'"),
             ({}, {"aggregator": "robust"}, "Use aggregator='sum'"),
             ({}, {"personalization": 0.5}, "personalization.*no effect with Personalized"),
-            ({}, {"calibration": "auto"}, "calibration=None"),
+            ({}, {"calibration": 0.5}, "calibration=None"),
         ],
     )
     def test_what_has_no_effect_or_no_meaning_is_named(self, sites, options, settings, words):
