@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from fedhk import FedHKPerson, datasets
 from fedhk.data.views import check_views
 from fedhk.federation.codec import pack, unpack
 from fedhk.model.cluster_summary import summarise_clusters
 from fedhk.model.descent import improve
+from fedhk.model.passes import Passes
 from fedhk.model.rows import Rows
 from fedhk.personal.calibration import Calibration
 from fedhk.personal.component import REPORTED
@@ -44,13 +46,13 @@ class TestRefusals:
 
     @pytest.mark.parametrize("given", [{"view_weights": 0.0}, {"view_weights": {"rome": 1.0}}, {"view_pull": 2.0}])
     def test_settings_without_effect(self, given):
-        Personalization(**given).check(learn_weights=True)
+        Personalization(**given).check(learn_weights=True, n_clusters=3)
         with pytest.raises(ValueError, match=f"{next(iter(given))}=.* has no effect .* view_weights='learned'"):
-            Personalization(**given).check(learn_weights=False)
+            Personalization(**given).check(learn_weights=False, n_clusters=3)
 
     def test_nothing_is_refused_that_was_not_given(self):
         for option in (Personalization(), Personalization(centers=0.5), Personalization(center_pull=2), GradientStep()):
-            option.check(learn_weights=False)
+            option.check(learn_weights=False, n_clusters=3)
             option.check_sites(["rome"])
 
     def test_sites_that_are_not_there(self):
@@ -230,3 +232,86 @@ class TestCalibratedSites:
         )
         assert near < 0.3
         assert far > 0.8
+
+
+@pytest.fixture(scope="module")
+def shifted_sites():
+    return datasets.make_sites(3, 60, n_clusters=3, n_features=(4, 3), shift=1.5, class_mix=None, random_state=1).sites
+
+
+class TestComponents:
+    """What a site may have of its own can be listed; then J + gamma R_person is fitted by itself, to the end."""
+
+    @staticmethod
+    def fit(sites, personal, **settings):
+        return FedHKPerson(3, personalization=personal, calibration=None, n_init=2, random_state=0, **settings).fit(
+            sites
+        )
+
+    def test_only_what_is_listed_is_learned(self, shifted_sites):
+        model = self.fit(shifted_sites, Personalization(components=("sizes",)))
+        found = {r["component"]: r["value"] for r in model.personalization_ if r["site"] == "site-00"}
+        assert found["shift"] == found["spread"] == found["centers"] == 0
+        for own in model.client_models_.values():
+            assert_allclose(own.cluster_centers_[0], model.cluster_centers_[0])
+
+    def test_the_minimum_with_the_pull_is_one(self, shifted_sites):
+        """No step from the own centres, nor one more pass, lowers J + gamma R_person."""
+        pull = 5.0
+        model = self.fit(shifted_sites, Personalization(components=("centers",), center_pull=pull))
+        common = model._model.parameters
+        for site, own in model.client_models_.items():
+            parameters, rows = own._model.parameters, own._rows(shifted_sites[site])
+            assert parameters.sizes is None
+
+            def total(moved, rows=rows, parameters=parameters):
+                with Passes(rows, 3) as scan:
+                    found = scan.statistics(replace(parameters, centers=moved))
+                unit = common.heat_time * common.view_factors.max()
+                apart = sum(np.sum((a - b) ** 2) for a, b in zip(moved, common.centers, strict=True))
+                return found.objective + pull * unit * apart
+
+            least, rng = total(parameters.centers), np.random.default_rng(0)
+            for size in (1e-2, 1e-3):
+                for _ in range(10):
+                    tried = tuple(a + size * rng.normal(size=a.shape) for a in parameters.centers)
+                    assert total(tried) > least
+
+    @pytest.mark.parametrize(
+        ("options", "words"),
+        [
+            ({"components": ("colour",)}, r"components=\('colour',\).*\['colour'\] are not"),
+            ({"components": ()}, r"components=\(\)"),
+            ({"components": ("sizes",), "center_pull": 2.0}, "center_pull=2.0 has no effect.*add 'centers'"),
+            ({"components": ("sizes",), "centers": 0.5}, "centers=0.5 has no effect.*add 'centers'"),
+            ({"clusters": {"rome": 0}}, r"clusters\['rome'\]=0"),
+            ({"clusters": {"rome": 1.5}}, r"clusters\['rome'\]=1.5"),
+            ({"clusters": 3}, "clusters=3 must say how many"),
+        ],
+    )
+    def test_wrong_options_are_named(self, options, words):
+        with pytest.raises(ValueError, match=words):
+            Personalization(**options)
+
+    def test_a_site_has_as_many_clusters_as_it_was_given(self, shifted_sites):
+        model = self.fit(shifted_sites, Personalization(clusters={"site-01": 2, "site-02": 1}))
+        used = {site: set(labels.tolist()) for site, labels in model.labels_.items()}
+        assert len(used["site-01"]) == 2
+        assert len(used["site-02"]) == 1
+        assert len(used["site-00"]) == 3
+        largest = int(np.bincount(model.global_labels_["site-02"]).argmax())
+        assert used["site-02"] == {largest}  # it keeps its number
+        assert_allclose(model.memberships_["site-01"].sum(axis=1), 1.0, rtol=1e-6)
+        new = model.client_models_["site-01"].predict([view + 0.1 for view in shifted_sites["site-01"]])
+        assert set(new.tolist()) <= used["site-01"]
+
+    @pytest.mark.parametrize(
+        ("clusters", "words"),
+        [
+            ({"lima": 2}, r"clusters has values for sites \['lima'\]"),
+            ({"site-00": 4}, r"clusters\['site-00'\]=4 must be"),
+        ],
+    )
+    def test_unknown_sites_and_too_many_clusters_are_named(self, shifted_sites, clusters, words):
+        with pytest.raises(ValueError, match=words):
+            self.fit(shifted_sites, Personalization(clusters=clusters))

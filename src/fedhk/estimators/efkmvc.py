@@ -316,7 +316,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
                 except ValueError as error:
                     raise ValueError(f"site {site!r}: {error}") from error
         personal = self._personal()
-        personal.check(learn_weights=settings.learn_weights)
+        personal.check(learn_weights=settings.learn_weights, n_clusters=settings.n_clusters)
         personal.check_sites(list(clients))
         protocol, aggregator = make_protocol(self.protocol), make_aggregator(self.aggregator)
         check_together(protocol, aggregator, settings)

@@ -35,7 +35,7 @@ class Parameters:
     # Share of the rows that have each view, (s,). A view's cost is divided by it: a view is not good for being rare.
     view_shares: FloatArray
     # In a site's own model: how many times more frequent each cluster is there than everywhere, (c,). Memberships are
-    # multiplied by it, so that a row between two clusters goes to the one that is frequent at its site.
+    # multiplied by it, so that a row between two clusters goes to the one that is frequent at its site; with 0 to none.
     sizes: FloatArray | None = None
 
     @property
@@ -54,9 +54,13 @@ class Parameters:
         """What multiplies each cluster's distance: sizes^(1-m), of which memberships in proportion to sizes follow.
 
         A larger fuzzifier than `CRISP` blurs memberships, and does not make distances say less: which cluster a row is
-        in then depends on sizes as with `CRISP`. With sizes^(1-m) the largest cluster would take all rows.
+        in then depends on sizes as with `CRISP`. With sizes^(1-m) the largest cluster would take all rows. A cluster of
+        size 0 is infinitely far from all rows.
         """
-        return None if self.sizes is None else np.asarray(self.sizes ** (1.0 - min(self.fuzzifier, CRISP)))
+        if self.sizes is None:
+            return None
+        far = np.full(self.sizes.shape, np.inf)
+        return np.asarray(np.power(self.sizes, 1.0 - min(self.fuzzifier, CRISP), out=far, where=self.sizes > 0))
 
     @property
     def is_constrained(self) -> bool:

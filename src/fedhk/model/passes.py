@@ -50,6 +50,8 @@ class Workspace:
         self._floor = dtype.type(np.finfo(dtype).tiny * 1e3) * self._total
         clusters = parameters.cluster_factors
         self._clusters = None if clusters is None else clusters.astype(dtype)[:, None]
+        # a cluster that is left out is infinitely far and has no weight
+        self._finite_clusters = None if self._clusters is None else np.nan_to_num(self._clusters, posinf=0.0)
         self._fuzzifier = parameters.fuzzifier
         self._power = dtype.type(1.0 / (parameters.fuzzifier - 1.0))
         # a power of two is raised to by squaring, any other by logarithms
@@ -95,7 +97,8 @@ class Workspace:
             for _ in range(self._squarings - 1):
                 np.multiply(raised, raised, out=raised)
         else:
-            np.log(ratio, out=raised)
+            with np.errstate(divide="ignore"):  # a cluster that is left out has ratio 0
+                np.log(ratio, out=raised)
             np.multiply(raised, self._power, out=raised)
             np.exp(raised, out=raised)
         return raised, raised.sum(axis=0), ratio, nearest
@@ -115,8 +118,8 @@ class Workspace:
                 power *= self._rows.sample_weight[block].astype(power.dtype)
             weights = np.multiply(raised, ratio, out=raised)
             np.multiply(weights, power, out=weights)
-            if self._clusters is not None:
-                np.multiply(weights, self._clusters, out=weights)
+            if self._finite_clusters is not None:
+                np.multiply(weights, self._finite_clusters, out=weights)
             masses += weights.sum(axis=1)
             for view, (reader, kernel) in enumerate(zip(self._readers, kernels, strict=True)):
                 if self._precise:

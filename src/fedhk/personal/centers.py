@@ -36,9 +36,10 @@ class Centers(Component[Statistics]):
         return Move(gaps, np.where(used, weights, 0.0))
 
     def apply(self, own: OwnModel, part: Statistics, shares: Mapping[str, float]) -> OwnModel:
-        """Give the exact minimiser of the objective with R_person.
+        """Give the exact minimiser of the majoriser of the objective with R_person, at the model so far.
 
-        A share stands for the pull that takes this share where the site has most of its weight.
+        Repeated in every pass it leads to a minimum of J + gamma R_person; a share stands for the pull that takes this
+        share where the site has most of its weight.
         """
         gap, weight = self.learn(own, part)
         total, share = max(float(weight.sum()), 1e-300), shares[self.name]

@@ -31,8 +31,9 @@ Shares: TypeAlias = dict[str, float]
 
 Part = TypeVar("Part")
 
-# Passes over the rows; memberships follow the centres, so that one is not enough.
-PASSES = 10
+# Passes over the rows; memberships follow the centres, so that one is not enough. Where all shares are given, passes go
+# on until no coordinate of a centre moves by more than this, in model units: the minimum of J + gamma R_person is one.
+PASSES, MOST_PASSES, SETTLED_MOVE = 10, 500, 1e-7
 
 # What every site reports a share of, in this order.
 REPORTED = ("shift", "spread", "sizes", "centers", "view_weights")
@@ -95,7 +96,7 @@ class Component(ABC, Generic[Part]):
     """One thing that a site may have of its own: learned on one half of its rows, confirmed on the other, applied.
 
     A new component is one file with a subclass that has a `name`, `learn` and `apply`, and its place in
-    `Personalization.components`. `fedhk.testing.components.ComponentChecks` has tests for it.
+    `Personalization.list_components`. `fedhk.testing.components.ComponentChecks` has tests for it.
 
     A component is asked again in every pass over the rows. It replaces its own part of the model and leaves the others;
     what it starts from is always `own.common`.
@@ -163,11 +164,15 @@ def fit_components(
     halves = [np.sort(half) for half in (order[::2], order[1::2]) if len(half)]
     with ExitStack() as stack:
         scans = [stack.enter_context(Passes(take(own.rows, half), own.common.n_clusters, workers)) for half in halves]
-        for _ in range(passes):
+        learned = any(isinstance(component.share, str) for component in components)
+        for number in range(passes if learned else MOST_PASSES):
+            before = own.step
             statistics = [scan.statistics(own.current) for scan in scans]
             whole, held_out = reduce(add, statistics), statistics if n_rows >= LEAST_ROWS else []
             for component in components:
                 own = component.fit(own, held_out, whole)
+            if not learned and number + 1 >= passes and np.abs(own.step - before).max() <= SETTLED_MOVE:
+                break
     for component in components:
         own = component.finish(own)
     return own

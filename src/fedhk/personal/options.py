@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from numbers import Real
+from dataclasses import dataclass, field, replace
+from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,7 +20,8 @@ from fedhk.model.passes import Passes
 from fedhk.model.rows import Rows
 from fedhk.model.statistics import Statistics
 from fedhk.personal.calibration import Calibration
-from fedhk.personal.component import Component, OwnModel, Share, fit_components
+from fedhk.personal.clusters import Clusters
+from fedhk.personal.component import REPORTED, Component, OwnModel, Share, fit_components
 from fedhk.personal.factors import choose_centers
 from fedhk.personal.offset import Shift, measure_offset_share
 from fedhk.personal.outcome import SiteOutcome
@@ -53,8 +54,8 @@ class Personal(Option, ABC):
     uses_form: ClassVar[bool] = False
     """Whether sites must be told the low-rank form of the centres, where they have one."""
 
-    def check(self, *, learn_weights: bool) -> None:
-        """Refuse settings that have no effect in a run that learns view weights, or does not."""
+    def check(self, *, learn_weights: bool, n_clusters: int) -> None:
+        """Refuse settings that have no effect or no meaning in a run with so many clusters."""
 
     def check_sites(self, names: Sequence[str]) -> None:
         """Refuse settings for sites that are not among `names`."""
@@ -160,12 +161,19 @@ class Personalization(Personal):
         many rows at the site goes half of the way; small sites lean on the global model.
     view_pull : float or None, default=None
         eta of R_view: rows by which the global view weights pull each site's own, instead of `view_weights`.
+    components : tuple of str or None, default=None
+        What a site may have of its own, and nothing else: some of "shift", "spread", "sizes", "centers",
+        "view_weights". With ("centers",) and `center_pull` a site minimises J + gamma R_person and nothing beside it.
+        None is all that fits the other options.
+    clusters : dict of str to int, default={}
+        c(l): clusters of single sites, at most as many as there are. A site's own model has the common clusters that
+        most of its rows are in; sites that are not named have all.
 
     Examples
     --------
     >>> from fedhk.personal.options import Personalization
-    >>> Personalization(centers={"rome": 0.5})
-    Personalization(centers={'rome': 0.5}, view_weights='auto', center_pull=None, view_pull=None)
+    >>> Personalization(centers={"rome": 0.5}, clusters={"rome": 3}).clusters
+    {'rome': 3}
     """
 
     uses_summary: ClassVar[bool] = True
@@ -175,8 +183,13 @@ class Personalization(Personal):
     view_weights: Share | dict[str, Share] = "auto"
     center_pull: float | None = None
     view_pull: float | None = None
+    components: tuple[str, ...] | None = None
+    clusters: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "clusters", _check_clusters(self.clusters))
+        if self.components is not None:
+            object.__setattr__(self, "components", _check_components(self.components))
         for name, instead in (("centers", "center_pull"), ("view_weights", "view_pull")):
             given, pull = getattr(self, name), getattr(self, instead)
             if isinstance(given, Mapping):
@@ -184,16 +197,26 @@ class Personalization(Personal):
                 object.__setattr__(self, name, checked)
             else:
                 object.__setattr__(self, name, check_share(name, given))
+            if given != "auto" and not self._has(name):
+                raise ValueError(f"{name}={given!r} has no effect with components={self.components!r}: add {name!r}.")
             if pull is None:
                 continue
             object.__setattr__(self, instead, check_number(instead, pull))
+            if not self._has(name):
+                raise ValueError(f"{instead}={pull!r} has no effect with components={self.components!r}: add {name!r}.")
             if given != "auto":
                 raise ValueError(
                     f"{instead}={pull!r} is used instead of {name}={given!r}, which would then have no effect: give "
                     "one of the two."
                 )
 
-    def check(self, *, learn_weights: bool) -> None:
+    def check(self, *, learn_weights: bool, n_clusters: int) -> None:
+        for site, number in self.clusters.items():
+            if number > n_clusters:
+                raise ValueError(
+                    f"clusters[{site!r}]={number} must be at most n_clusters={n_clusters}: the clusters of a site are "
+                    "some of the common ones."
+                )
         if learn_weights:
             return
         for name, default in (("view_weights", "auto"), ("view_pull", None)):
@@ -204,25 +227,29 @@ class Personalization(Personal):
                 )
 
     def check_sites(self, names: Sequence[str]) -> None:
-        check_site_names({name: getattr(self, name) for name in ("centers", "view_weights")}, names)
+        check_site_names({name: getattr(self, name) for name in ("centers", "view_weights", "clusters")}, names)
 
     def fit_rows(self, inputs: SiteInputs) -> OwnModel:
         if inputs.rows.references is not inputs.model.references:
             raise TypeError("Personalization() cannot be used with embedded rows: use GradientStep().")
-        components, spreads = self.components(inputs)
+        components, spreads = self.list_components(inputs)
         own = OwnModel.start(inputs.rows, inputs.model.parameters)
         for spread in spreads:
             own = spread.fit_rows(own)
         return fit_components(own, components, workers=inputs.workers)
 
-    def components(self, inputs: SiteInputs) -> tuple[list[Component[Statistics]], list[Spread]]:
+    def _has(self, component: str) -> bool:
+        return self.components is None or component in self.components
+
+    def list_components(self, inputs: SiteInputs) -> tuple[list[Component[Statistics]], list[Spread]]:
         """List what a site may have of its own, in the order in which it is learned; its scale stands apart.
 
         Without a summary the site's own scale and cluster sizes are not looked at. Where the calibration says that
         sites do not differ by how they measure, they have the common centres.
         """
         share, pull = _share_at(inputs.site, self.centers, self.center_pull)
-        others: Share = "auto" if share == "auto" or self.center_pull is not None else 0.0
+        all_fit = share == "auto" or self.center_pull is not None or self.components is not None
+        others: Share = "auto" if all_fit else 0.0
         shift = others
         if not all(calibration.offsets for calibration in inputs.calibrations):
             shift, share, pull = 0.0, 0.0, 0.0
@@ -234,7 +261,11 @@ class Personalization(Personal):
         if inputs.learn_weights:
             share, pull = _share_at(inputs.site, self.view_weights, self.view_pull)
             components.append(ViewWeights(share=share, pull=pull))
-        return components, [Spread(summary=summary) for summary in inputs.summaries if others == "auto"]
+        components = [component for component in components if self._has(component.name)]
+        if inputs.site in self.clusters:
+            components.append(Clusters(number=self.clusters[inputs.site]))
+        scaled = others == "auto" and self._has(Spread.name)
+        return components, [Spread(summary=summary) for summary in inputs.summaries if scaled]
 
 
 @dataclass(frozen=True)
@@ -279,6 +310,23 @@ class RoundModel(Personal):
             view_distance=terms.view_distance,
             tensor_distance=terms.tensor_distance,
         )
+
+
+def _check_components(given: Any) -> tuple[str, ...]:
+    names = tuple(given) if isinstance(given, list | tuple) else (given,)
+    unknown = [name for name in names if name not in REPORTED]
+    if unknown or not names:
+        raise ValueError(f"components={given!r} must be None, or some of {REPORTED}; {unknown[:5]} are not.")
+    return names
+
+
+def _check_clusters(given: Any) -> dict[str, int]:
+    if not isinstance(given, Mapping):
+        raise ValueError(f"clusters={given!r} must say how many clusters each site has, as in {{'rome': 3}}.")  # noqa: TRY004
+    for site, number in given.items():
+        if isinstance(number, bool) or not isinstance(number, Integral) or number < 1:
+            raise ValueError(f"clusters[{site!r}]={number!r} must be a whole number from 1 on.")
+    return {str(site): int(number) for site, number in given.items()}
 
 
 def is_default(personal: Personal) -> bool:
