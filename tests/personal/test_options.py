@@ -293,8 +293,9 @@ class TestComponents:
         with pytest.raises(ValueError, match=words):
             Personalization(**options)
 
-    def test_a_site_has_as_many_clusters_as_it_was_given(self, shifted_sites):
-        model = self.fit(shifted_sites, Personalization(clusters={"site-01": 2, "site-02": 1}))
+    def test_a_site_has_as_many_clusters_as_it_was_given(self):
+        sites = datasets.make_sites(3, 60, n_clusters=3, shift=0.1, separation=6, class_mix=None, random_state=1).sites
+        model = self.fit(sites, Personalization(clusters={"site-01": 2, "site-02": 1}))
         used = {site: set(labels.tolist()) for site, labels in model.labels_.items()}
         assert len(used["site-01"]) == 2
         assert len(used["site-02"]) == 1
@@ -302,7 +303,7 @@ class TestComponents:
         largest = int(np.bincount(model.global_labels_["site-02"]).argmax())
         assert used["site-02"] == {largest}  # it keeps its number
         assert_allclose(model.memberships_["site-01"].sum(axis=1), 1.0, rtol=1e-6)
-        new = model.client_models_["site-01"].predict([view + 0.1 for view in shifted_sites["site-01"]])
+        new = model.client_models_["site-01"].predict([view + 0.1 for view in sites["site-01"]])
         assert set(new.tolist()) <= used["site-01"]
 
     @pytest.mark.parametrize(

@@ -20,8 +20,11 @@ from fedhk.data.moments import Moments
 from fedhk.data.row_forms import PLAIN_ROWS, UNIT_ROWS, RowForm, has_negative, inverse_document_frequencies
 from fedhk.data.views import Columns
 
-HeatCoef = Literal["uniform", "minmax", "absdev"]
+HeatCoef = Literal["uniform", "minmax", "absdev", "minmax-local", "absdev-local"]
 HEAT_COEFS = get_args(HeatCoef)
+
+# The rules in which each site has its own ranges or means, and what they are once these are known.
+POOLED_COEFS: dict[HeatCoef, HeatCoef] = {"minmax-local": "minmax", "absdev-local": "absdev"}
 
 
 class Scaling(Option, ABC):
@@ -177,8 +180,10 @@ class Reference:
     shift: FloatArray
     scale: FloatArray
     heat_coef: HeatCoef  # the rule for the coefficients delta_ij
-    low: FloatArray  # with span the range of each feature in model units, for "minmax" (`eqn:fed_delta`)
-    span: FloatArray  # for the other rules low is 0 and span 1
+    # With span the range of each feature in model units, for "minmax" (`eqn:fed_delta`). For "absdev" where the mean is:
+    # 0, or elsewhere for rows of one site with a mean of its own.
+    low: FloatArray
+    span: FloatArray  # for the other rules 1
     share: float  # of the rows that have the view
     # Both are read only where `unit_rows` is True.
     root: bool = False  # the square root of every cell is taken before that
@@ -212,7 +217,8 @@ class Reference:
     def coefficients(self, rows: FloatArray, out: FloatArray | None = None) -> FloatArray:
         """Heat-kernel coefficients delta_ij of rows in model units (`eqn:fed_delta`, `eqn:fed_delta_v2`).
 
-        A missing cell (NaN) gives NaN, or 1 with "uniform": the caller knows which cells are missing.
+        A missing cell (NaN) gives NaN, or 1 with "uniform": the caller knows which cells are missing. A rule that asks
+        for a site's own ranges or means gives 1 as long as these are not known (`localised`).
 
         Notes
         -----
@@ -225,7 +231,7 @@ class Reference:
             np.multiply(out, (1.0 / self.span).astype(rows.dtype), out=out)
             np.clip(out, 0.0, 1.0, out=out)
         elif self.heat_coef == "absdev":
-            np.abs(rows, out=out)
+            np.abs(np.subtract(rows, self.low.astype(rows.dtype), out=out), out=out)
         else:
             out[...] = 1.0
         return out
@@ -238,9 +244,22 @@ class Reference:
 
     def rescaled(self, factor: float) -> Reference:
         """The reference with all model units divided by `factor`."""
-        if self.heat_coef != "minmax":
-            return replace(self, scale=self.scale * factor)
-        return replace(self, scale=self.scale * factor, low=self.low / factor, span=self.span / factor)
+        span = self.span / factor if self.heat_coef == "minmax" else self.span
+        return replace(self, scale=self.scale * factor, low=self.low / factor, span=span)
+
+    def localised(self, moments: Moments) -> Reference:
+        """The reference for the rows of one site, whose own ranges or means its rule asks for (`eqn:fed_delta`)."""
+        if self.heat_coef not in POOLED_COEFS:
+            return self
+        rule = POOLED_COEFS[self.heat_coef]
+        seen = np.isfinite(self.scale) & (moments.weight > 0)
+        low, mean, high = (
+            np.where(seen, self.to_model(np.where(seen, values, 0.0)), 0.0)
+            for values in (moments.low, moments.mean, moments.high)
+        )
+        if rule == "absdev":
+            return replace(self, heat_coef=rule, low=mean)
+        return replace(self, heat_coef=rule, low=low, span=np.where(high > low, high - low, 1.0))
 
     def balanced(self, mean_distance: float) -> Reference:
         """The reference in units in which a mean heat-weighted squared distance that was `mean_distance` is 1.
@@ -249,7 +268,7 @@ class Reference:
         -----
         The distance is quadratic in the units, and cubic with "absdev", whose coefficients are in these units too.
         """
-        return self.rescaled(mean_distance ** (1.0 / (3.0 if self.heat_coef == "absdev" else 2.0)))
+        return self.rescaled(mean_distance ** (1.0 / (3.0 if self.heat_coef.startswith("absdev") else 2.0)))
 
 
 def make_reference(

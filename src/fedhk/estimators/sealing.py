@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedhk._records import Records
-from fedhk.data.scaling import MinMaxScaling
+from fedhk.data.scaling import POOLED_COEFS, MinMaxScaling
 from fedhk.data.views import Views, shapes_by_view
 from fedhk.estimators.choices import ModelParameters
 from fedhk.federation.aggregators import Aggregator, SumAggregator
@@ -83,10 +83,11 @@ def _check_together(terms: SealedTerms, settings: Settings, aggregator: Aggregat
         given = repr(getattr(aggregator, "rule", aggregator))
         reason = f"{what} hides what single sites send, so aggregator={given} cannot compare them."
         raise ValueError(reason)  # noqa: TRY004 - it is an aggregator, but not one for sums
-    if terms.noise is not None and settings.heat_coef == "absdev":
-        raise ValueError(
-            "privacy works with heat_coef='uniform' or 'minmax': with 'absdev' a row far out weighs without bound."
-        )
+    if terms.noise is not None and settings.heat_coef not in ("uniform", "minmax"):
+        why = "with 'absdev' a row far out weighs without bound"
+        if settings.heat_coef in POOLED_COEFS:
+            why = "with a site's own ranges or means one row changes the coefficients of all others"
+        raise ValueError(f"privacy works with heat_coef='uniform' or 'minmax', got {settings.heat_coef!r}: {why}.")
     if terms.noise is not None and isinstance(settings.scaling, MinMaxScaling):
         raise ValueError(
             "scaling='minmax' has no effect with privacy: before any noise, bounds are all that is known of features, "

@@ -12,6 +12,7 @@ from fedhk.federation.board import Board, Entry, RowEntry, align_views
 from fedhk.federation.entries import References, Schema
 from fedhk.model.parameters import Parameters
 from fedhk.model.passes import Passes
+from fedhk.model.preparation import localise
 from fedhk.model.rows import Rows
 from fedhk.model.statistics import Statistics
 
@@ -37,12 +38,16 @@ class Site:
     def rows(self, upto: type[RowEntry] | None = None) -> Rows:
         """The rows in model units, and then as the published row entries say; those before `upto` where it is given."""
         references = self.board.get(References)
-        rows = self.derive(references, lambda: Rows(self.aligned_views(), references.references))
+        rows = self.derive(references, self._read_rows)
         for entry in self.board.find(RowEntry):
             if type(entry) is upto:
                 break
             rows = self.derive(entry, partial(entry.apply, rows))
         return rows
+
+    def _read_rows(self) -> Rows:
+        views, references = self.aligned_views(), self.board.get(References).references
+        return Rows(views, localise(references, views))
 
     def see(self, parameters: Parameters, *, follow: bool = False) -> Parameters:
         """The server's parameters as this site sees them; `follow` says that they are those of a new round."""

@@ -10,6 +10,7 @@ from fedhk._typing import FloatArray
 from fedhk.data.scaling import Reference
 from fedhk.data.views import Columns, Views, row_shape
 from fedhk.model.parameters import Parameters
+from fedhk.model.preparation import localise
 from fedhk.model.rows import Rows
 
 
@@ -45,8 +46,11 @@ class FittedModel:
         return self.parameters.view_weights
 
     def rows(self, views: Views, sample_weight: FloatArray | None = None) -> Rows:
-        """Rows as the parameters see them; the views are in the order of the model."""
-        return Rows(views, self.references, sample_weight)
+        """Rows as the parameters see them; the views are in the order of the model.
+
+        Where coefficients ask for a site's own ranges or means, these rows count as those of one site.
+        """
+        return Rows(views, localise(self.references, views), sample_weight)
 
     def seen(self, own: FittedModel, views: Views) -> tuple[Rows, Parameters]:
         """Rows, and the parameters of another model in the units of this one: objectives of several then compare.

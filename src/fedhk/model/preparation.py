@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from fedhk._typing import FloatArray
 from fedhk.data.moments import Moments, view_moments
 from fedhk.data.row_forms import RowForm, count_documents
-from fedhk.data.scaling import HeatCoef, Reference, Scaling, check_cells, make_reference, make_scaling
+from fedhk.data.scaling import POOLED_COEFS, HeatCoef, Reference, Scaling, check_cells, make_reference, make_scaling
 from fedhk.data.views import Columns, Views
 from fedhk.model.rows import Rows
 
@@ -77,6 +77,15 @@ def references_from_moments(
     return tuple(make_reference(view, own, heat_coef, form, names) for view, own, form, names in parts)
 
 
+def localise(references: tuple[Reference, ...], views: Views) -> tuple[Reference, ...]:
+    """References for the rows of one site, with its own ranges or means where the coefficients ask for them."""
+    if not any(reference.heat_coef in POOLED_COEFS for reference in references):
+        return references
+    forms = [reference.form for reference in references]
+    moments = site_moments(views, [reference.width for reference in references], forms=forms)
+    return tuple(reference.localised(view) for reference, view in zip(references, moments, strict=True))
+
+
 def heat_energy(rows: Rows) -> FloatArray:
     """Per view, the sum over rows of their heat-weighted squared distance to the grand mean, shape (s,)."""
     blocks = rows.blocks(1)
@@ -113,7 +122,11 @@ def balance(
 def prepare(
     views: Views, scaling: str | Scaling | Sequence[Scaling], heat_coef: HeatCoef, sample_weight: FloatArray | None
 ) -> tuple[Reference, ...]:
-    """References for the rows of one site alone; `scaling` may be one of the short forms, or one scaling per view."""
+    """References for the rows of one site alone; `scaling` may be one of the short forms, or one scaling per view.
+
+    Its own ranges and means are then those of all rows.
+    """
+    heat_coef = POOLED_COEFS.get(heat_coef, heat_coef)
     widths = [int(table.shape[1]) for table in views.tables]
     scalings = [make_scaling(scaling)] * len(widths) if isinstance(scaling, str | Scaling) else list(scaling)
     forms = []

@@ -17,6 +17,7 @@ from fedhk.model.cluster_summary import ClusterSummary
 from fedhk.model.descent import improve
 from fedhk.model.fitted import FittedModel
 from fedhk.model.passes import Passes
+from fedhk.model.preparation import localise
 from fedhk.model.rows import Rows
 from fedhk.model.statistics import Statistics
 from fedhk.personal.calibration import Calibration
@@ -80,7 +81,7 @@ class Personal(Option, ABC):
 
         Where there is a calibration, the references of the model are in the units of the calibrated rows.
         """
-        common, local = model.parameters, model
+        common, local = model.parameters, replace(model, references=localise(model.references, views))
         for calibration in calibrations:
             calibrated = calibration.apply(Rows(views, calibration.before(local.references)))
             local = replace(local, references=calibrated.references)
