@@ -32,6 +32,11 @@ class Shared(Entry):
 class RowEntry(Shared):
     """A shared entry that changes how sites read their rows; several are applied in the order of their publication."""
 
+    @property
+    def descends(self) -> bool:
+        """Whether a round still cannot raise the objective, because sites see the parameters as they are."""
+        return True
+
     def apply(self, rows: Rows) -> Rows:
         """A site's rows as all later phases see them."""
         raise NotImplementedError

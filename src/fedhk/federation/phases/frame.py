@@ -20,6 +20,10 @@ class Frame(RowEntry):
 
     calibration: Calibration
 
+    @property
+    def descends(self) -> bool:
+        return not self.calibration.offsets  # an offset follows the rows of its site, and pays for being there
+
     def apply(self, rows: Rows) -> Rows:
         return self.calibration.apply(rows)
 

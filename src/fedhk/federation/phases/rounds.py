@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import Any, ClassVar
 
 from fedhk.errors import MessageError
-from fedhk.federation.board import Board, Entry
+from fedhk.federation.board import Board, Entry, RowEntry
 from fedhk.federation.entries import Basis, FinalModel, FinalParameters, Minimisation
 from fedhk.federation.participation import Participation
 from fedhk.federation.phases.base import Phase
@@ -81,7 +81,7 @@ class Rounds(Phase[RoundRequest, RoundReply]):
             is_worse = same_rows and objective > state.progress.lowest
             return self._finish(self._take_best(board) if is_worse else board)
         board, descends = found, protocol.descends and self.context.aggregator.descends
-        may_rise = not (descends and protocol.is_exact)
+        may_rise = not (descends and protocol.is_exact and all(entry.descends for entry in board.find(RowEntry)))
         # other sites answered than in the last round: objectives of different rows cannot be compared
         progress = (state.progress if same_rows else state.progress.forget()).advance(
             better,
