@@ -18,7 +18,7 @@ CHOICES = {
     "algorithm": tuple(ALGORITHMS),
     "protocol": ("statistics", "centers", "auto", "cores", "factors", "personalized"),
     "scaling": ("auto", "standard", "minmax", "l2", "none", "root", "tfidf"),
-    "heat-coef": ("uniform", "minmax", "absdev"),
+    "heat-coef": ("uniform", "minmax", "absdev", "minmax-local", "absdev-local"),
     "aggregator": ("sum", "robust", "median", "trimmed"),
 }
 

@@ -180,8 +180,8 @@ class Reference:
     shift: FloatArray
     scale: FloatArray
     heat_coef: HeatCoef  # the rule for the coefficients delta_ij
-    # With span the range of each feature in model units, for "minmax" (`eqn:fed_delta`). For "absdev" where the mean is,
-    # which is 0, but for rows of one site with a mean of its own.
+    # For "minmax" (`eqn:fed_delta`) low and span are the range of each feature in model units. For "absdev" low is the
+    # mean: 0, but for rows of one site with a mean of its own.
     low: FloatArray
     span: FloatArray  # for the other rules 1
     share: float  # of the rows that have the view

@@ -67,7 +67,7 @@ PRESETS = {
             "heat_coef": ("minmax",),
             "decomposition": ("parafac2", "tucker"),
             "calibration": (None,),
-            "protocol": (Personalized(step=0.01, held_out=0.0),),
+            "protocol": (Personalized(step=0.01, held_out=0.0, center_pull=0.0),),
         },
         OPEN_SETTINGS,
     ),

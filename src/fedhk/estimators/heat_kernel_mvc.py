@@ -57,9 +57,10 @@ class HeatKernelMVC(
     n_clusters : int, "auto" or sequence of int, default=8
         Number of clusters; as in scikit-learn's KMeans, 8. "auto" chooses among 2 to 10, a sequence among its numbers,
         by the largest simplified silhouette of the kernel distances.
-    heat_coef : {"uniform", "minmax", "absdev"}, default="uniform"
+    heat_coef : {"uniform", "minmax", "absdev", "minmax-local", "absdev-local"}, default="uniform"
         Coefficient of each cell in the distance: 1, its place in the feature's range (`eqn:fed_delta`), or its distance
-        from the feature's mean (`eqn:fed_delta_v2`). Uniform did best on real data.
+        from the feature's mean (`eqn:fed_delta_v2`). Uniform did best on real data. Over several sites the last two
+        have each site's own range or mean; at one site they are the plain ones.
     heat_time : float, default=0.3
         Bandwidth t of the heat kernel, in units in which a row's mean squared distance to the grand mean is 1 per view.
         Small values approach k-means; from 0.2 to 0.5 real data cluster alike.

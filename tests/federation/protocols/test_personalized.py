@@ -114,7 +114,7 @@ class PlainLoops:
     ids=["given by site", "local", "learned by gradient steps"],
 )
 def test_every_round_is_that_of_the_plain_loops(sites, start, given):
-    protocol = Personalized(**given)
+    protocol = Personalized(center_pull=0.0, **given)
     plan = make_plan(protocol=protocol, init=start, view_weights="learned", max_rounds=ROUNDS, scaling="none")
     run, engine = run_sites(plan, sites)
     requests = [read_request(sent["oslo"]) for sent, kind in zip(engine.sent, engine.phases, strict=True)

@@ -32,6 +32,7 @@ from fedhk.personal.objective import global_objective
 from fedhk.personal.options import Personal, RoundModel, check_number, check_share, check_site_names, is_default
 from fedhk.personal.outcome import SiteTerms
 from fedhk.personal.rounds import CENTERS, VIEWS, KeptModel, OwnRounds, run_site_round
+from fedhk.personal.shares import PRIOR_ROWS
 from fedhk.starts.settings import Settings
 from fedhk.tensors.low_rank import LowRankForm, LowRankParameters
 
@@ -119,8 +120,9 @@ class Personalized(Protocol):
     held_out : float, default=0.2
         Share of a site's rows that its passes do not see, on which shares are learned. 0 learns them on the rows
         themselves, as the paper has it; there no share is better than 1.
-    center_pull : float, default=0.0
-        gamma of R_person: rows by which each global centre pulls a local one in the passes.
+    center_pull : float, default=5.0
+        gamma of R_person: rows by which each global centre pulls a local one in the passes. Five, as everywhere in own
+        models: a cluster with as few rows at a site is believed by half. 0 is none, and local centres drift apart.
     tensor_pull : float, default=0.0
         gamma of R_tensor: the same for core and factors, with a decomposition only.
     view_pull : float, default=0.0
@@ -145,7 +147,7 @@ class Personalized(Protocol):
     temperature: float = 10.0
     step: float | None = None
     held_out: float = 0.2
-    center_pull: float = 0.0
+    center_pull: float = PRIOR_ROWS
     tensor_pull: float = 0.0
     view_pull: float = 0.0
 
