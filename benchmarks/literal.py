@@ -20,7 +20,7 @@ from methods import PAPER
 from peers import Record, run
 from tables import spread, table
 
-SEEDS = seeds(3)
+SEEDS = seeds(2)
 MEASURES = ("ARI", "site ARI")
 
 
@@ -47,7 +47,7 @@ def measure(sets: Sequence[DataSet]) -> dict[tuple[str, str], list[Record | None
     return found
 
 
-def tables(sets: Sequence[DataSet], found: dict[tuple[str, str], list[Record | None]]) -> list[str]:
+def tables(title: str, sets: Sequence[DataSet], found: dict[tuple[str, str], list[Record | None]]) -> list[str]:
     """One table per measure: an algorithm, below it its corrected form."""
     lines = []
     for measure_name in MEASURES:
@@ -58,7 +58,11 @@ def tables(sets: Sequence[DataSet], found: dict[tuple[str, str], list[Record | N
                 per_set = [[record[measure_name] for record in found[data.name, name] if record] for data in sets]
                 mean = np.mean([values for values, both in zip(per_set, taken, strict=True) if both], axis=0)
                 rows.append((name if name == literal else f"**{name}**", *map(spread, (*per_set, mean))))
-        lines += table(measure_name, ("method", *(data.name for data in sets), "mean where both run"), rows)
+        lines += table(
+            f"{title}: {measure_name} ({len(SEEDS)} seeds)",
+            ("method", *(data.name for data in sets), "mean where both run"),
+            rows,
+        )
     return lines
 
 
@@ -66,7 +70,7 @@ def main() -> None:
     lines = []
     for title, sets in (("Shared data", shared_sets()), ("Generated data", generated_sets())):
         if sets:
-            lines += [f"{title}, {len(SEEDS)} seeds.", "", *tables(sets, measure(sets))]
+            lines += tables(title, sets, measure(sets))
     text = "\n".join(lines)
     print(text)
     (RESULTS / "literal.md").write_text(text)

@@ -64,8 +64,7 @@ CHAPTERS = (
         "The four algorithms as they are printed (`fedhk.reference`), each above the estimator that is its corrected "
         "form, and the corrected ones with one correction taken back at a time. What the paper leaves open is as "
         "`fedhk.reference` has it by default: standard normal starts, m = alpha = 2, ranks (c, min(c, D), s), five "
-        "rounds. It has no rule for missing cells. Algorithms 2 and 3 are the same formulas, so that their figures "
-        "differ in seconds alone.",
+        "rounds. It has no rule for missing cells. Algorithms 2 and 3 are the same formulas, and so are their figures.",
         "python benchmarks/literal.py; python benchmarks/ablation.py",
         ("literal.md", "ablation.md"),
     ),
