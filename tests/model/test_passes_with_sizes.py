@@ -14,7 +14,7 @@ from cases import cases
 from fedhk.data.row_forms import row_lengths
 from fedhk.federation.codec import pack, unpack
 from fedhk.model.descent import improve
-from fedhk.model.parameters import Parameters
+from fedhk.model.parameters import CRISP, Parameters
 from fedhk.model.statistics import Statistics
 from personal_sites import assign, plain_rows, scan, two_clusters
 
@@ -38,17 +38,19 @@ def slow_pass(case, parameters):
         coefs.append(coef)
         kernels.append(np.expm1(-phi))
     distances = np.maximum(-sum(f * k for f, k in zip(p.view_factors, kernels, strict=True)), floor)
-    logs = np.log(p.sizes) - np.log(distances) / (p.fuzzifier - 1)
+    factors = p.sizes ** (1 - min(p.fuzzifier, CRISP))
+    distances = factors * distances
+    logs = -np.log(distances) / (p.fuzzifier - 1)
     mu = np.exp(logs - logs.max(axis=1, keepdims=True))
     mu /= mu.sum(axis=1, keepdims=True)
     row = 1.0 if case.sample_weight is None else case.sample_weight[:, None]
-    powers = row * p.sizes ** (1 - p.fuzzifier) * mu**p.fuzzifier
+    powers = row * factors * mu**p.fuzzifier
     sums = Statistics(
         tuple(np.einsum("nk,nd->kd", powers * (k + 1), c * z) for k, c, z in zip(kernels, coefs, values, strict=True)),
         tuple(np.einsum("nk,nd->kd", powers * (k + 1), c) for k, c in zip(kernels, coefs, strict=True)),
         np.array([-np.sum(powers * k) for k in kernels]),
         powers.sum(axis=0),
-        float(np.sum(powers * distances)),
+        float(np.sum(powers / factors * distances)),
         case.rows.n_rows,
     )
     return mu, sums
@@ -97,7 +99,7 @@ class TestSizes:
 
     def test_a_row_between_two_clusters_goes_to_the_frequent_one_in_proportion(self):
         rows = plain_rows([[[-1.0], [0.0], [1.0]]])
-        parameters = replace(two_clusters(-1.0, 1.0), sizes=np.array([3.0, 1.0]))
+        parameters = replace(two_clusters(-1.0, 1.0), sizes=np.array([3.0, 1.0]), fuzzifier=CRISP)
         memberships, labels, _ = assign(rows, parameters)
         assert_allclose(memberships[1], [0.75, 0.25])
         assert labels.tolist() == [0, 0, 1]
@@ -107,3 +109,25 @@ class TestSizes:
         again = unpack(*pack(parameters, Parameters, named=True), Parameters)
         assert_array_equal(again.sizes, parameters.sizes)
         assert unpack(*pack(two_clusters(-1, 1), Parameters, named=True), Parameters).sizes is None
+
+
+@given(cases(), st.integers(0, 2**32 - 1))
+@settings(max_examples=50)
+def test_a_cluster_of_size_0_is_as_if_it_were_not_there(case, seed):
+    """All sums and memberships are those of the model without it; it has none, and keeps its centre."""
+    c = case.parameters.n_clusters
+    if c < 2:
+        return
+    parameters = with_sizes(case, seed)
+    gone = seed % c
+    sizes = np.where(np.arange(c) == gone, 0.0, parameters.sizes)
+    there = np.delete(np.arange(c), gone)
+    fewer = replace(parameters, sizes=sizes[there], centers=tuple(a[there] for a in parameters.centers))
+    parameters = replace(parameters, sizes=sizes)
+    found, expected = scan(case.rows, parameters), scan(case.rows, fewer)
+    assert found.objective == pytest.approx(expected.objective, rel=1e-6, abs=1e-290)
+    assert_allclose(found.masses[there], expected.masses, rtol=1e-6, atol=1e-9)
+    assert found.masses[gone] == 0
+    assert not assign(case.rows, parameters)[0][:, gone].any()
+    moved = improve(parameters, found, learn_weights=False)
+    assert_array_equal(moved.centers[0][gone], parameters.centers[0][gone])
