@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from federations import frame_phases, make_settings, run_sites
 from fedhk.data.views import check_views
-from fedhk.embedding.diffusion import Diffusion, DiffusionMap
+from fedhk.embedding.diffusion import DiffusionMap
+from fedhk.embedding.options import SYNTHETIC, Diffusion
 from fedhk.federation.aggregators import SumAggregator
 from fedhk.federation.entries import References, Schema
-from fedhk.federation.phases.anchors import Anchors, ChooseAnchors, put_anchors
+from fedhk.federation.phases.anchors import Anchors, ChooseAnchors, RowMeans, TieRows
 from fedhk.federation.phases.cluster_means import FinishEmbedded
 from fedhk.federation.phases.deliver import Deliver
 from fedhk.federation.phases.describe import Describe
 from fedhk.federation.phases.diffuse import Diffuse, Embedding
+from fedhk.federation.phases.mixture import FindDirections, FitMixture
 from fedhk.federation.phases.rounds import Rounds
 from fedhk.federation.protocols.base import RoundContext
 from fedhk.federation.protocols.statistics import Statistics
 from fedhk.federation.run import Run
 from fedhk.federation.site import Site
-from fedhk.model.rows import Rows
+from fedhk.model.rows import Rows, joint_rows
 from fedhk.personal.options import GradientStep
-from fedhk.starts.candidates import candidate_rows, site_candidates
+from fedhk.starts.candidates import Candidates, candidate_rows, site_candidates
 
-SMALL = Diffusion(n_anchors=40)
+# One diffusion over means of rows, without a consensus.
+ONE = Diffusion(anchors="means", bases=1)
+SMALL = replace(ONE, n_anchors=40)
 
 
 def make_views(n=240, *, seed=0, missing=False, apart=5.0):
@@ -58,7 +64,8 @@ def start_diffusion(views, n_clusters=3, diffusion=SMALL):
     board = describe({"all": views}, n_clusters or 1)
     found = site_candidates(rows_of(board, views), 100, np.random.RandomState(0))
     candidates = candidate_rows([found], board.get(References).references, board.get(Schema).names)
-    return put_anchors(board, candidates, diffusion, n_clusters, 0)
+    kept = RowMeans(Candidates(joint_rows(candidates), candidates.sample_weight, candidates.spread))
+    return TieRows(diffusion, n_clusters, 0).begin(board.put(kept))
 
 
 def make_diffuse(n_clusters=3, **options):
@@ -89,13 +96,16 @@ def make_phases(
 ):
     """The phases of a run on embedded rows; `options` are those of `Diffuse`."""
     settings, protocol, aggregator = make_settings(n_clusters or 1, **changes), Statistics(), SumAggregator()
-    given = {"diffusion": diffusion or Diffusion(), "n_clusters": n_clusters}
+    diffusion = diffusion or ONE
+    given = {"diffusion": diffusion, "n_clusters": n_clusters}
     anchors = ChooseAnchors(settings, protocol, aggregator, 0, **given)
     frame = [] if calibration is None else frame_phases(settings, calibration, aggregator, offsets=False)
     phases = [
         Describe(settings),
         *frame,
         anchors,
+        *([FindDirections(0), FitMixture(n_clusters, 0)] if SYNTHETIC in diffusion.kinds else []),
+        TieRows(diffusion, n_clusters, 0),
         Diffuse(settings, protocol, n_clusters, 0, **options or {}),
         Rounds(protocol, RoundContext(settings, aggregator), max_rounds, tol),
         FinishEmbedded(),

@@ -88,7 +88,8 @@ KINDS += (
 KINDS += (
     "sealed.finish",
     "sealed.energy",
-    "sealed.anchor groups",
+    "sealed.fit mixture",
+    "sealed.find directions",
     "sealed.schema",
     "schema+deliver",
     "sealed.ranges+sealed.cells",

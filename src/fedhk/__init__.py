@@ -10,7 +10,7 @@ from fedhk._version import __version__
 if TYPE_CHECKING:
     from fedhk import datasets, metrics, plot, privacy, protocols, testing
     from fedhk.data.frames import from_frame
-    from fedhk.embedding.diffusion import Diffusion
+    from fedhk.embedding.options import Diffusion
     from fedhk.estimators.diffusion import FedHKDiffusion
     from fedhk.estimators.efkmvc import EFKMVC
     from fedhk.estimators.from_paper import from_paper
@@ -49,7 +49,7 @@ __all__ = [
 
 # Loaded when first used, so that `fedhk --help` and shell completion need not wait for scikit-learn.
 _HOMES = {
-    "Diffusion": "fedhk.embedding.diffusion",
+    "Diffusion": "fedhk.embedding.options",
     "EFKMVC": "fedhk.estimators.efkmvc",
     "FedHKDiffusion": "fedhk.estimators.diffusion",
     "FedHKParafac2": "fedhk.estimators.tensor_centers",

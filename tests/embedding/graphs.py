@@ -7,7 +7,7 @@ import numpy as np
 from fedhk.data.views import check_views
 from fedhk.embedding.affinity import AnchorGraph
 from fedhk.embedding.anchors import complete_candidates, make_anchors
-from fedhk.embedding.diffusion import Diffusion
+from fedhk.embedding.options import Diffusion
 from fedhk.model.preparation import prepare
 from fedhk.model.rows import Rows
 
@@ -33,4 +33,4 @@ def make_graph(anchors, **changes):
 def graph_of(rows, n_anchors=20, **changes):
     """A graph of anchors made of the rows."""
     anchors = make_anchors(complete_candidates(rows), n_anchors, rows.references, np.random.RandomState(SEED))
-    return make_graph(anchors, **changes)
+    return make_graph(anchors.points, **changes)

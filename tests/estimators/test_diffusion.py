@@ -7,17 +7,17 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.datasets import make_moons
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 
 import fedhk
-from embedded_runs import make_phases, map_of
+from embedded_runs import ONE, make_phases, map_of
 from federations import parameters_of, published, resumed_after, run_sites
 from fedhk.data.clients import check_clients
 from fedhk.datasets import make_sites
 from fedhk.errors import CheckpointError, DataError, QuorumError
 from fedhk.federation.entries import Result
-from fedhk.federation.phases import anchors
-from fedhk.federation.phases.anchors import Anchors, StandIns
+from fedhk.federation.phases.anchors import Anchors, StandIns, TieRows
 from fedhk.federation.phases.cluster_means import ClusterMeans
 from fedhk.privacy import DifferentialPrivacy
 
@@ -101,7 +101,8 @@ class TestInterface:
         assert again.calibration_ == model.calibration_
 
     def test_options_of_the_diffusion_are_used_and_kept(self, data, tmp_path):
-        model = fitted(data[0], calibration=None, diffusion=fedhk.Diffusion(n_anchors=20, neighbours=4))
+        one = fedhk.Diffusion(n_anchors=20, neighbours=4, anchors="means", bases=1)
+        model = fitted(data[0], calibration=None, diffusion=one)
         assert len(model.anchors_[0]) == 20
         assert model._model.diffusion.graph.neighbours == 4
         model.save(tmp_path / "model.safetensors")
@@ -151,17 +152,18 @@ class TestInterface:
 
 
 class TestFederation:
-    def test_any_split_gives_what_pooled_rows_give(self, monkeypatch):
+    @pytest.mark.parametrize("diffusion", [ONE, fedhk.Diffusion(bases=4)], ids=["one", "consensus"])
+    def test_any_split_gives_what_pooled_rows_give(self, diffusion, monkeypatch):
         """Through real runs: anchors are made of what sites send, so those of the first run are kept for the others."""
         sites, _ = moons(240)
-        put, first_anchors = anchors.put_anchors, []
+        begin, first_anchors = TieRows.begin, []
 
-        def keep_anchors(board, *candidates):
-            first_anchors.append(put(board, *candidates))
+        def keep_anchors(phase, board):
+            first_anchors.append(begin(phase, board))
             return board.put(*(first_anchors[0].get(kind) for kind in (Anchors, StandIns)))
 
-        monkeypatch.setattr(anchors, "put_anchors", keep_anchors)
-        phases = make_phases(2, max_rounds=4)
+        monkeypatch.setattr(TieRows, "begin", keep_anchors)
+        phases = make_phases(2, max_rounds=4, diffusion=diffusion)
         views = [np.concatenate([part[view] for part in sites.values()]) for view in range(2)]
         owner = np.random.default_rng(0).integers(7, size=len(views[0]))
         splits = [sites, {f"part-{s}": [view[owner == s] for view in views] for s in range(7)}, {"all": views}]
@@ -273,7 +275,7 @@ class TestInput:
 
     def test_fewer_rows_than_anchors(self):
         data = make_sites(2, 12, n_clusters=2, separation=8.0, random_state=0)
-        model = fitted(data.sites, 2)
+        model = fitted(data.sites, 2, diffusion=ONE)
         assert len(model.anchors_[0]) <= 12
         for site, views in data.sites.items():
             assert_array_equal(model.client_models_[site].predict(views), model.labels_[site])
@@ -310,6 +312,8 @@ class TestInput:
             fitted(data[0], 281)
         sites = {name: [np.repeat([[0.0], [1.0]], 20, axis=0)] for name in ("a", "b")}
         with pytest.raises(DataError, match=r"n_clusters=9.*2 different anchors"):
+            fitted(sites, 9, calibration=None, diffusion=ONE)
+        with pytest.warns(ConvergenceWarning, match=r"2 clusters that have rows, n_clusters=9"):
             fitted(sites, 9, calibration=None)
 
     def test_sites_of_single_rows_have_no_candidates(self):

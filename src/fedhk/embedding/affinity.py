@@ -7,7 +7,8 @@ first anchor that gets none, so that dense and thin regions are treated alike. T
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -23,7 +24,34 @@ CHUNK_BYTES = 2**21
 
 
 @dataclass(frozen=True)
-class AnchorGraph:
+class Graph(ABC):
+    """A graph that ties each row to a few columns: the shares of a row sum to 1, or to 0 where it has no value."""
+
+    @abstractmethod
+    def list_anchors(self) -> tuple[FloatArray, ...]:
+        """The points of each view by which rows are tied, of shape (p, d_h), in model units."""
+
+    @abstractmethod
+    def check(self, widths: Sequence[int]) -> None:
+        """Refuse, by ValueError, a graph to which rows of views of such widths cannot be tied."""
+
+    @property
+    @abstractmethod
+    def n_columns(self) -> int:
+        """Columns of the affinities."""
+
+    @abstractmethod
+    def chunks(self, rows: Rows, size: int | None = None) -> Iterator[tuple[slice, Any]]:
+        """Ranges of rows that cover them once, each with the affinities of its rows, CSR of shape (b, columns)."""
+
+    def affinities(self, rows: Rows) -> Any:
+        """Affinities of all rows, CSR of shape (n, columns): a few numbers a row."""
+        parts = [part for _, part in self.chunks(rows)]
+        return sp.vstack(parts, format="csr") if parts else sp.csr_array((0, self.n_columns))
+
+
+@dataclass(frozen=True)
+class AnchorGraph(Graph):
     """Anchors, and how rows are tied to them."""
 
     anchors: tuple[FloatArray, ...]  # of shape (p, d_h) per view, in model units
@@ -32,6 +60,16 @@ class AnchorGraph:
     # Share of the joint space in a row that has all views; the views divide the rest evenly. A row that lacks views has
     # the same proportions among the blocks it has.
     joint_weight: float
+
+    def list_anchors(self) -> tuple[FloatArray, ...]:
+        return self.anchors
+
+    def check(self, widths: Sequence[int]) -> None:
+        count = len(self.anchors[0]) if self.anchors else 0
+        if count == 0 or [part.shape for part in self.anchors] != [(count, width) for width in widths]:
+            raise ValueError(f"anchors must have the features of {len(widths)} views, {list(widths)}")
+        if not all(np.isfinite(part).all() for part in self.anchors):
+            raise ValueError("anchors have values that are NaN or infinite")
 
     @property
     def n_anchors(self) -> int:
@@ -74,11 +112,6 @@ class AnchorGraph:
                 distances.append(np.maximum(-exponents.T, 0.0))
                 observed.append(_observed(rows, view, part))
             yield part, self._affinities(distances, observed)
-
-    def affinities(self, rows: Rows) -> Any:
-        """Affinities of all rows, CSR of shape (n, columns): a few numbers a row."""
-        parts = [part for _, part in self.chunks(rows)]
-        return sp.vstack(parts, format="csr") if parts else sp.csr_array((0, self.n_columns))
 
     def _affinities(self, distances: list[FloatArray], observed: list[BoolArray]) -> Any:
         joint: FloatArray = np.asarray(np.sum(distances, axis=0, dtype=np.float64))

@@ -1,13 +1,15 @@
-"""Anchors from the weighted candidates of sites, and rows that stand in for theirs while nothing better is known."""
+"""Where anchors come from, anchors from the weighted candidates of sites, and rows that stand in for those of sites."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
 
+from fedhk._random import seeded
 from fedhk._typing import FloatArray
 from fedhk.data.scaling import Reference
 from fedhk.data.views import Views
@@ -18,6 +20,9 @@ from fedhk.starts.seeding import distinct_rows
 
 # Anchors for a cluster where clusters are many; rows for an anchor where rows are few; anchors that a cluster needs.
 GOOD_PER_CLUSTER, ROWS_PER_ANCHOR, LEAST_PER_CLUSTER = 4, 3, 2
+
+# Anchors for a row at most: with more, rows would have no anchor in common, and no heat would pass between them.
+MOST_PER_ROW = 2
 
 # Candidates for an anchor: the anchor is then a mean of means, and still lies where rows do.
 CANDIDATES_PER_ANCHOR = 2
@@ -32,10 +37,15 @@ PART_BYTES = 2**25
 DONORS = 3
 
 
+def good_count(n_clusters: int, n_rows: float, wanted: int) -> int:
+    """How many anchors are good, of so many wanted: more where clusters are many, at most two for a row."""
+    return max(min(max(wanted, GOOD_PER_CLUSTER * n_clusters), int(MOST_PER_ROW * n_rows)), 2)
+
+
 def anchor_count(n_clusters: int, n_rows: float, wanted: int) -> int:
-    """How many anchors there are to be, of so many wanted: more where clusters are many, fewer where rows are few."""
-    good = max(wanted, GOOD_PER_CLUSTER * n_clusters)
-    return max(LEAST_PER_CLUSTER * n_clusters, min(good, int(n_rows) // ROWS_PER_ANCHOR), 2)
+    """How many means of rows there are to be, of so many anchors wanted: fewer where rows are few."""
+    few = min(good_count(n_clusters, n_rows, wanted), int(n_rows) // ROWS_PER_ANCHOR)
+    return max(LEAST_PER_CLUSTER * n_clusters, few, 2)
 
 
 def candidate_share(n_anchors: int, n_rows: float) -> float:
@@ -43,13 +53,44 @@ def candidate_share(n_anchors: int, n_rows: float) -> float:
     return CANDIDATES_PER_ANCHOR * n_anchors / max(n_rows, 1.0)
 
 
+@dataclass(frozen=True, eq=False)
+class AnchorSource(ABC):
+    """What anchors are taken from."""
+
+    @abstractmethod
+    def take(self, count: int, seed: int) -> tuple[FloatArray, ...]:
+        """Different points of each view, of shape (p, d_h), in model units: `count` of them, or as many as there are.
+
+        They depend on the arguments alone, so that everybody who has the source has the same anchors.
+        """
+
+    @abstractmethod
+    def check(self, widths: Sequence[int]) -> None:
+        """Refuse, by ValueError, a source from which no points of views of such widths can be taken."""
+
+
+@dataclass(frozen=True, eq=False)
+class MeansOfRows(AnchorSource):
+    """Means of groups of rows."""
+
+    points: tuple[FloatArray, ...]  # of shape (p, d_h) per view, in model units
+
+    def take(self, count: int, seed: int) -> tuple[FloatArray, ...]:
+        chosen = np.sort(seeded(seed).permutation(len(self.points[0]))[:count])
+        return tuple(part[chosen] for part in self.points)
+
+    def check(self, widths: Sequence[int]) -> None:
+        """The graph of the points that are taken is checked."""
+        if len(self.points) != len(widths):
+            raise ValueError(f"anchors must have the features of {len(widths)} views, {list(widths)}")
+
+
 def make_anchors(
     candidates: Rows, n_anchors: int, references: Sequence[Reference], random_state: np.random.RandomState
-) -> tuple[FloatArray, ...]:
-    """Centres of groups of complete candidates, or of rows, in the joint space, per view, in model units.
+) -> MeansOfRows:
+    """Centres of groups of complete candidates, or of rows, in the joint space.
 
-    All are different; they are fewer than wanted where there are fewer different candidates. Where rows have length 1,
-    anchors get length 1 too: the mean of a wide group is short, and would be near to every row.
+    All are different; they are fewer than wanted where there are fewer different candidates.
     """
     joint = joint_rows(candidates).astype(np.float64)
     first, weight = distinct_rows(joint, candidates.sample_weight)
@@ -57,13 +98,21 @@ def make_anchors(
     if n_anchors < len(points):
         seeds = plus_plus(points, weight, n_anchors, random_state)
         points = lloyd(points, weight, seeds, KMEANS_PASSES)[0]
-    parts = list(split_joint(points, candidates.widths))
-    for view, reference in enumerate(references):
-        if reference.unit_rows:
-            values = reference.to_input(parts[view])
-            lengths = np.linalg.norm(values, axis=1, keepdims=True)
-            parts[view] = reference.to_model(values / np.where(lengths > 0, lengths, 1.0))
-    return tuple(parts)
+    return MeansOfRows(give_length(split_joint(points, candidates.widths), references))
+
+
+def give_length(points: Sequence[FloatArray], references: Sequence[Reference]) -> tuple[FloatArray, ...]:
+    """Points of all views, in model units, of length 1 in the views where rows have length 1.
+
+    The mean of a wide group is short, and would be near to every row.
+    """
+    found = []
+    for part, reference in zip(points, references, strict=True):
+        values = reference.to_input(part) if reference.unit_rows else part
+        lengths = np.sqrt(np.nansum(np.square(values), axis=1, keepdims=True))
+        scaled = np.nan_to_num(values / np.where(lengths > 0, lengths, 1.0), nan=0.0)
+        found.append(reference.to_model(scaled) if reference.unit_rows else part)
+    return tuple(found)
 
 
 def complete_candidates(candidates: Rows) -> Rows:
@@ -87,7 +136,7 @@ def complete_candidates(candidates: Rows) -> Rows:
         count, sums = given.sum(axis=0), np.where(given, values[order], 0.0).sum(axis=0)
         lacks = ~has[row] & (count > 0)
         filled[row, lacks] = sums[lacks] / count[lacks]
-    return _replace_tables(candidates, filled)
+    return replace_tables(candidates, filled)
 
 
 def draw_stand_ins(
@@ -114,7 +163,7 @@ def draw_stand_ins(
     for start in range(0, count, size):
         part = slice(start, min(start + size, count))
         moved = scale_moves(mix[part] @ joint, spread[pick[part]], widths)
-        yield _replace_tables(plain, joint[pick[part]] + moved)
+        yield replace_tables(plain, joint[pick[part]] + moved)
 
 
 def scale_moves(directions: FloatArray, spread: FloatArray, widths: Sequence[int]) -> FloatArray:
@@ -134,7 +183,7 @@ def _find_neighbours(joint: FloatArray) -> FloatArray:
     return np.asarray(np.argsort(apart, axis=1, kind="stable")[:, 1 : DIRECTIONS + 1])
 
 
-def _replace_tables(rows: Rows, joint: FloatArray) -> Rows:
+def replace_tables(rows: Rows, joint: FloatArray) -> Rows:
     """The rows with other values, in model units already, and without a missing cell."""
     tables = tuple(np.ascontiguousarray(part) for part in split_joint(joint, rows.widths))
     views = Views(

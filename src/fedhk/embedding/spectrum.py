@@ -30,6 +30,12 @@ SPAN = 1e-9
 # Eigenvalues nearer than this are equal to rounding, and so many beyond the wanted are looked at for equal ones.
 SAME_VALUE, BEYOND = 1e-6, 8
 
+# Of rows that are all here, up to so many columns the whole Gram matrix is solved: 8 MB.
+GRAM_COLUMNS = 1000
+
+# Most clusters that "auto" looks for: as at one site.
+MOST_CLUSTERS = 10
+
 # Graphs up to this size are solved whole.
 DENSE_COLUMNS = 400
 
@@ -122,6 +128,35 @@ def solve_gram(total: FloatArray, n_wanted: int) -> Eigenvectors:
     few = max(0, size - n_wanted - BEYOND)
     values, vectors = scipy.linalg.eigh(normal, subset_by_index=[few, size - 1])
     return _choose_leading(values[::-1], vectors[:, ::-1], normal @ vectors[:, ::-1], scales, n_wanted)
+
+
+def vectors_wanted(n_clusters: int | None) -> int:
+    """Eigenvectors that are needed: one for a cluster, or enough to see a gap after any number of clusters."""
+    return MOST_CLUSTERS + 1 if n_clusters is None else n_clusters
+
+
+def find_eigenvectors(
+    affinities: Any, n_wanted: int, sample_weight: FloatArray | None = None, *, tol: float, most_products: int
+) -> Eigenvectors:
+    """Eigenvectors of rows that are all here: from the whole Gram matrix where it is small, else as sites do it."""
+    if affinities.shape[1] <= GRAM_COLUMNS:
+        return solve_gram(gram(affinities, sample_weight), n_wanted)
+    known: list[tuple[FloatArray, FloatArray]] = []
+    rooted = affinities if sample_weight is None else sp.csr_array(sp.diags_array(np.sqrt(sample_weight)) @ affinities)
+    directions = first_directions(rooted, n_wanted + EXTRA_DIRECTIONS)
+    while True:
+        known.append((directions, products(affinities, directions, sample_weight)))
+        found = approximate_eigenvectors(known, n_wanted)
+        directions = found.next_directions(n_wanted, tol)
+        if not directions.shape[1] or len(known) >= most_products:
+            return found
+
+
+def embed_affinities(affinities: Any, projection: FloatArray) -> FloatArray:
+    """Rows of length 1 from their affinities, shape (n, k)."""
+    values = np.asarray(affinities @ projection)
+    lengths = np.linalg.norm(values, axis=1, keepdims=True)
+    return np.asarray(np.divide(values, lengths, out=np.zeros(values.shape), where=lengths > 0))
 
 
 def eigengap(values: FloatArray, least: int, most: int) -> int:

@@ -9,17 +9,19 @@ from sklearn.utils._param_validation import StrOptions
 
 from fedhk._typing import FloatArray
 from fedhk.data.views import Views
-from fedhk.embedding.diffusion import Diffusion, EmbeddedModel
+from fedhk.embedding.diffusion import EmbeddedModel
+from fedhk.embedding.options import MEANS, SYNTHETIC, Diffusion
 from fedhk.estimators.choices import SHARE, WHOLE_FROM_ONE, check_calibration
 from fedhk.estimators.efkmvc import EFKMVC, RunChoices
 from fedhk.estimators.person import describe_calibration
 from fedhk.federation.aggregators import SumAggregator
-from fedhk.federation.phases.anchors import ChooseAnchors
+from fedhk.federation.phases.anchors import ChooseAnchors, TieRows
 from fedhk.federation.phases.base import Phase
 from fedhk.federation.phases.cluster_means import FinishEmbedded
 from fedhk.federation.phases.deliver import Deliver
 from fedhk.federation.phases.diffuse import Diffuse
 from fedhk.federation.phases.frame import Frame
+from fedhk.federation.phases.mixture import FindDirections, FitMixture
 from fedhk.federation.phases.rounds import Rounds
 from fedhk.federation.protocols.base import RoundContext
 from fedhk.federation.run import Run
@@ -29,19 +31,23 @@ from fedhk.starts.seeding import SEEDERS
 
 @dataclass(eq=False, repr=False)
 class FedHKDiffusion(EFKMVC):
-    """Federated clustering of rows embedded by heat diffusion: clusters need not be round.
+    """Federated clustering by the consensus of several heat diffusions: clusters need not be round.
 
-    The sites' weighted means give some hundred anchors. Every row is tied to the nearest of them, in each view and in
-    all views together; heat goes from rows to anchors and back, and rows between which it goes easily come to lie in
-    one direction. What decides those directions is a sum over rows, so that any split of the rows over sites gives, for
-    the same anchors, the embedding of the pooled rows. The model of `EFKMVC` is then fitted to embedded rows.
+    Sites fit a mixture of their rows together, from sums, and send weighted means of groups of rows. From both the
+    server takes anchors. Every row is tied to the nearest of them, in each view and in all views together; heat goes
+    from rows to anchors and back, and rows between which it goes easily come to lie in one direction. That is done ten
+    times, with other anchors and other numbers of neighbours; each time rows fall into clusters. Rows that are often
+    together are tied again, through the clusters that they share. What decides is then a sum over rows, so that any
+    split of the rows over sites gives, for the same anchors, the embedding of the pooled rows. The model of `EFKMVC` is
+    fitted to embedded rows.
 
     Parameters
     ----------
     n_clusters : int or "auto", default=8
         Number of clusters. "auto" is the number from 2 to 10 after which the eigenvalues of the diffusion fall most.
     diffusion : fedhk.Diffusion or None, default=None
-        How many anchors there are, and how rows are tied to them; None is `Diffusion()`.
+        How many anchors there are and what they are, how rows are tied to them, and of how many diffusions the
+        consensus is taken; None is `Diffusion()`.
     calibration : "auto", None, float or (float, float), default="auto"
         Shares of a site's own mean and spread that are taken out of its rows before they are tied to anchors. "auto" is
         chosen as in `FedHKPerson`.
@@ -59,8 +65,8 @@ class FedHKDiffusion(EFKMVC):
         As in `EFKMVC`, and so are all other parameters, but that `privacy` and aggregators other than "sum" are
         refused: they would protect the rounds, and not the anchors before them.
     secure : bool or SecureSummation, default=False
-        As in `EFKMVC`. Anchors are then made from sums over all sites too, which takes more exchanges and bytes, and
-        sites are not calibrated.
+        As in `EFKMVC`. Anchors are then drawn from the mixture alone, which is made of sums, and sites are not
+        calibrated.
 
     Attributes
     ----------
@@ -74,9 +80,10 @@ class FedHKDiffusion(EFKMVC):
     n_clusters_ : int
         The number that was used.
     eigenvalues_ : array
-        How well heat stays in the first 1, 2, ... directions; a gap after c of them speaks for c clusters.
+        How well heat stays in the first 1, 2, ... directions; a gap after c of them speaks for c clusters. With a
+        consensus the first c are near 1 as far as the diffusions agree on c clusters.
     anchors_ : list of array of shape (p, d_h)
-        Anchors in input units (with "l2", of length 1).
+        Anchors of all diffusions in input units (with "l2", of length 1).
     calibration_ : dict or None
         Shares of mean and spread that were taken out ("shift", "spread"), and what units were then divided by per view
         ("factors"); None where sites measure alike.
@@ -123,15 +130,7 @@ class FedHKDiffusion(EFKMVC):
         n_clusters = None if isinstance(self.n_clusters, str) else run.settings.n_clusters
         return [
             *self.describe_phases(run),
-            ChooseAnchors(
-                run.settings,
-                run.protocol,
-                run.aggregator,
-                run.seed,
-                run.workers,
-                diffusion=self.diffusion or Diffusion(),
-                n_clusters=n_clusters,
-            ),
+            *self._anchor_phases(run, n_clusters),
             Diffuse(run.settings, run.protocol, n_clusters, run.seed, run.workers),
             Rounds(run.protocol, RoundContext(run.settings, run.aggregator), int(self.max_rounds), float(self.tol)),
             FinishEmbedded(),
@@ -140,6 +139,16 @@ class FedHKDiffusion(EFKMVC):
 
     def find_calibration(self, run: RunChoices) -> str | tuple[float, float] | None:  # noqa: ARG002
         return check_calibration(self.calibration)
+
+    def _anchor_phases(self, run: RunChoices, n_clusters: int | None) -> list[Phase[Any, Any]]:
+        """How anchors are made: of candidates of the sites, of a mixture that they fit together, or of both."""
+        diffusion, phases = self.diffusion or Diffusion(), list[Phase[Any, Any]]()
+        if MEANS in diffusion.kinds:
+            given = (run.settings, run.protocol, run.aggregator, run.seed, run.workers)
+            phases.append(ChooseAnchors(*given, diffusion=diffusion, n_clusters=n_clusters))
+        if SYNTHETIC in diffusion.kinds:
+            phases += [FindDirections(run.seed), FitMixture(n_clusters, run.seed)]
+        return [*phases, TieRows(diffusion, n_clusters, run.seed)]
 
     def _choose(self, clients: dict[str, Views], workers: int) -> RunChoices:
         """What is chosen before any site is asked; refuses what would protect the rounds, and not the anchors."""
@@ -178,7 +187,7 @@ class FedHKDiffusion(EFKMVC):
     def anchors_(self) -> list[FloatArray]:
         """Anchors in the units and the shape of the input."""
         model = self._embedded
-        parts = zip(model.references, model.diffusion.graph.anchors, model.shapes, strict=True)
+        parts = zip(model.references, model.diffusion.graph.list_anchors(), model.shapes, strict=True)
         return [reference.to_input(anchors).reshape(-1, *shape) for reference, anchors, shape in parts]
 
     @property

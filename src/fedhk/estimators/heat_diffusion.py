@@ -12,7 +12,9 @@ from fedhk._random import check_generator
 from fedhk._typing import FloatArray
 from fedhk.agreement import choose_scalings
 from fedhk.data.scaling import AUTO, HeatCoef, Reference, Scaling
-from fedhk.embedding.diffusion import Diffusion, embed_affinities, fit_diffusion
+from fedhk.embedding.diffusion import fit_diffusion
+from fedhk.embedding.options import Diffusion
+from fedhk.embedding.spectrum import embed_affinities
 from fedhk.estimators.base import ReadsViews
 from fedhk.estimators.choices import MODEL_CONSTRAINTS, WHOLE_FROM_ONE, describe_choices
 from fedhk.model.passes import own_threads
@@ -33,7 +35,8 @@ class HeatDiffusion(ReadsViews, ClassNamePrefixFeaturesOutMixin, TransformerMixi
     n_components : int, default=8
         Dimensions of the embedding: as many as there are clusters.
     diffusion : fedhk.Diffusion or None, default=None
-        How many anchors there are, and how rows are tied to them; None is `Diffusion()`.
+        How many anchors there are and what they are, how rows are tied to them, and of how many diffusions the
+        consensus is taken; None is `Diffusion()`.
     scaling : {"auto", "standard", "minmax", "l2", "none", "root", "tfidf"} or Scaling, default="standard"
         Units of features, as in `HeatKernelMVC`; "auto" compares partitions into `n_components` clusters.
     heat_coef : {"uniform", "minmax", "absdev"}, default="uniform"
@@ -131,7 +134,7 @@ class HeatDiffusion(ReadsViews, ClassNamePrefixFeaturesOutMixin, TransformerMixi
     @property
     def anchors_(self) -> FloatArray | list[FloatArray]:
         """Anchors in the units of the input."""
-        centers = [r.to_input(a) for r, a in zip(self._references, self._model.graph.anchors, strict=True)]
+        centers = [r.to_input(a) for r, a in zip(self._references, self._model.graph.list_anchors(), strict=True)]
         return centers[0] if self._single_table else centers
 
     @property

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,7 @@ from fedhk._typing import FloatArray
 from fedhk.errors import MessageError
 
 Precision = Literal["double", "single", "half", "byte"]
+T = TypeVar("T")
 PRECISIONS = get_args(Precision)
 _TYPES: dict[str, Any] = {"double": np.float64, "single": np.float32, "half": np.float16}
 _HALF_LARGEST, _SINGLE_LARGEST = 6e4, 3e38
@@ -71,6 +73,28 @@ class Table:
 def round_as_sent(table: FloatArray, precision: str) -> FloatArray:
     """A table as its receiver will read it."""
     return Table.of(table, precision).read()
+
+
+def round_arrays(value: T, precision: str) -> T:
+    """A dataclass whose floating-point arrays, also in dataclasses and tuples in it, are rounded for their way."""
+    rounded: T = _map_arrays(value, lambda array: Table.of(array, precision).values)
+    return rounded
+
+
+def read_arrays(value: T) -> T:
+    """The same as its receiver has it: all floating-point arrays in double precision."""
+    read: T = _map_arrays(value, lambda array: np.asarray(array, np.float64))
+    return read
+
+
+def _map_arrays(value: Any, change: Callable[[Any], Any]) -> Any:
+    if isinstance(value, np.ndarray):
+        return change(value) if value.dtype.kind == "f" else value
+    if isinstance(value, tuple):
+        return tuple(_map_arrays(part, change) for part in value)
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    return replace(value, **{part.name: _map_arrays(getattr(value, part.name), change) for part in fields(value)})
 
 
 def at_least_half(precision: str) -> str:

@@ -7,31 +7,28 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.metrics import adjusted_rand_score
 
 from embedded_runs import (
     SMALL,
-    describe,
-    make_diffuse,
     make_phases,
     make_views,
-    map_of,
     rows_of,
     site_with,
     start_diffusion,
     take_views,
 )
-from embedding.graphs import make_graph
 from federations import published, read_reply, run_sites, with_field, with_reply
+from fedhk.embedding.anchors import MeansOfRows
+from fedhk.embedding.mixture import Mixture
+from fedhk.embedding.options import Diffusion
 from fedhk.errors import DataError, MessageError
 from fedhk.federation.codec import pack, unpack
 from fedhk.federation.entries import Population
-from fedhk.federation.phases.anchors import AnchorGroups, Anchors, Groups, StandIns, anchors_wanted
+from fedhk.federation.phases.anchors import Anchors, RowMeans, StandIns, anchors_wanted
 from fedhk.federation.phases.diffuse import Embedding
 from fedhk.federation.phases.frame import Frame
-from fedhk.federation.run import Run
-from fedhk.federation.sealed import Sealed, SealedTerms
-from fedhk.federation.table import Table
+from fedhk.federation.phases.mixture import FittedMixture
+from fedhk.federation.sealed import SealedTerms
 from fedhk.privacy.mechanism import SecureSummation
 from fedhk.starts.candidates import count_by_share
 
@@ -49,8 +46,9 @@ def test_server_and_sites_have_the_same_anchors_after_the_way():
 
 
 def test_anchors_that_rounding_makes_equal_are_one():
-    graph = make_graph((np.array([[1.0], [1.0 + 1e-6], [2.0]]), np.array([[0.5], [0.5], [0.5]])))
-    assert Anchors.of(graph).graph.n_anchors == 2
+    with pytest.warns(UserWarning, match="2 anchors instead of 20"):
+        board = start_diffusion([np.repeat([[1.0], [1.0 + 1e-6], [2.0]], 20, axis=0)], 2)
+    assert board.get(Anchors).graph.n_anchors == 2
 
 
 def test_there_are_as_many_as_rows_can_bear():
@@ -77,18 +75,18 @@ def test_too_few_different_rows_for_the_clusters_is_an_error_with_both_numbers()
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda tables: tables[:1], r"features of 2 views, \[4, 3\]"),
-        (lambda tables: tables[::-1], r"features of 2 views, \[4, 3\]"),
-        (lambda tables: (tables[0], Table.of(np.zeros((3, 3)), "half")), r"anchors have shape \(3, 3\)"),
-        (lambda tables: (Table.of(np.full(tables[0].values.shape, np.nan), "half"), tables[1]), "NaN"),
+        (lambda parts: parts[:1], r"features of 2 views, \[4, 3\]"),
+        (lambda parts: parts[::-1], r"features of 2 views, \[4, 3\]"),
+        (lambda parts: (parts[0], np.zeros((3, 3))), r"features of 2 views, \[4, 3\]"),
+        (lambda parts: (np.full(parts[0].shape, np.nan), parts[1]), "NaN"),
     ],
 )
 def test_a_site_refuses_anchors_that_are_not_of_its_views(change, reason):
     views, _ = make_views()
     board = start_diffusion(views)
-    anchors = board.get(Anchors)
+    graph = board.get(Anchors).graph
     with pytest.raises(MessageError, match=reason):
-        site_with(board.put(replace(anchors, tables=change(anchors.tables))), views).rows()
+        site_with(board.put(Anchors(replace(graph, anchors=change(graph.anchors)))), views).rows()
 
 
 # ------------------------------------------------------------------------------------------------------ from candidates
@@ -166,59 +164,43 @@ def test_candidates_that_no_rows_have_are_refused(change, reason):
     assert reason in run.pending["refused"]["rome"]
 
 
-def test_masks_take_the_way_over_groups_and_refuse_a_calibration_that_was_given():
+def test_masks_leave_means_of_rows_out_and_refuse_what_needs_them():
     for calibration in (None, "auto"):
-        (sealed,) = SealedTerms.compose(MASKS, make_phases(calibration=calibration)[1:-3])
-        assert isinstance(sealed, Sealed)
-        assert isinstance(sealed.phase, AnchorGroups)
+        phases = make_phases(calibration=calibration, diffusion=Diffusion())[1:-4]
+        assert [sealed.phase.name for sealed in MASKS.compose(phases)] == ["find directions", "fit mixture"]
+        with pytest.raises(ValueError, match=r"anchors='means'\) does not go with secure=True"):
+            MASKS.compose(make_phases(calibration=calibration))
     with pytest.raises(ValueError, match=r"calibration=\(0.5, 0.5\) does not go with secure=True"):
         make_phases(calibration=(0.5, 0.5))[1].sealed(MASKS)
 
 
-# ------------------------------------------------------------------------------------------------------ from sums alone
-
-GROUPS = AnchorGroups(SMALL, 3, 0)
+# --------------------------------------------------------------------------------------------------- how many there are
 
 
-def split_views(views):
-    return {f"site-{start}": take_views(views, np.arange(start, len(views[0]), 3)) for start in range(3)}
+def make_small_sites(n_sites=40, seed=0):
+    """Sites of four rows each, all different: of each, one or two means can be made."""
+    views, labels = make_views(4 * n_sites, seed=seed)
+    return {f"site-{s:02d}": take_views(views, np.arange(4 * s, 4 * s + 4)) for s in range(n_sites)}, labels
 
 
-@pytest.mark.parametrize("missing", [False, True])
-def test_groups_grow_to_anchors_and_rows_are_embedded_with_them(missing):
-    views, labels = make_views(missing=missing)
-    sites = split_views(views)
-    run, engine = run_sites([GROUPS, make_diffuse()], sites, run=Run(board=describe(sites)))
-    assert 20 <= run.board.get(Anchors).graph.n_anchors <= 40
-    assert not run.board.has(Groups)
-    passes = engine.phases.count("anchor groups")
-    assert passes == 6 + 2 + 2 + 1  # doublings up to 40 and beyond, plain passes, and the means of the last
-    embedding = map_of(run.board).embed(rows_of(run.board, views))
-    found = np.argmax(embedding @ np.stack([embedding[labels == k].mean(axis=0) for k in range(3)]).T, axis=1)
-    assert adjusted_rand_score(labels, found) > (0.8 if missing else 0.95)
+def test_few_means_are_said_where_there_is_nothing_else():
+    sites, _ = make_small_sites()
+    with pytest.warns(UserWarning, match=r"40 anchors instead of 100.*anchors='synthetic'"):
+        run_sites(make_phases(50)[:4], sites)
 
 
-def test_any_split_gives_the_same_groups():
-    """But where a site has a single row of a group, which it does not tell; not so in the first passes."""
-    views, _ = make_views()
-    sites = split_views(views)
-    board = GROUPS.begin(describe({"all": views}))
-    request = GROUPS.request(board)
-    total = sum(GROUPS.vector(site_with(board, part), request) for part in sites.values())
-    assert_allclose(total, GROUPS.vector(site_with(board, views), request), atol=1e-9)
-    assert len(total) == GROUPS.size(board)
+def test_few_means_give_way_to_synthetic_anchors():
+    sites, _ = make_small_sites()
+    run, _ = run_sites(make_phases(50, diffusion=Diffusion(bases=3))[:5], sites)
+    graph = run.board.get(Anchors).graph
+    assert [type(source) for source in graph.sources] == [Mixture]
+    assert all(own.n_anchors >= 150 for own in graph.graphs)  # half of the 300 that are asked for
 
 
-@pytest.mark.parametrize(
-    ("points", "reason"),
-    [
-        (np.zeros((2, 3)), r"points have shape \(2, 3\)"),
-        (np.full((2, 7), np.inf), "NaN or infinite"),
-    ],
-)
-def test_a_site_refuses_points_that_are_none(points, reason):
-    views, _ = make_views()
-    board = GROUPS.begin(describe({"all": views}))
-    request = replace(GROUPS.request(board), points=Table(points, np.zeros(0)))
-    with pytest.raises(MessageError, match=reason):
-        GROUPS.vector(site_with(board, views), request)
+def test_both_kinds_are_used_in_turn_where_rows_are_many():
+    run, _ = run_sites(make_phases(diffusion=Diffusion(bases=4))[:5], make_sites())
+    graph = run.board.get(Anchors).graph
+    assert [type(source) for source in graph.sources] == [Mixture, MeansOfRows]
+    assert [base.source for base in graph.bases] == [0, 1, 0, 1]
+    assert not run.board.has(RowMeans)
+    assert not run.board.has(FittedMixture)

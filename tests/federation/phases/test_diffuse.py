@@ -23,7 +23,7 @@ from embedded_runs import (
     without_view,
 )
 from federations import Stop, TestEngine, run_sites
-from fedhk.embedding.diffusion import embed_affinities
+from fedhk.embedding.spectrum import embed_affinities
 from fedhk.errors import MessageError
 from fedhk.federation.board import Board
 from fedhk.federation.checkpoint import load_run, save_run

@@ -13,25 +13,29 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedhk._typing import FloatArray
-from fedhk.embedding.diffusion import DiffusionMap, EmbeddedModel, embed_affinities, make_embedded_rows
+from fedhk.embedding.diffusion import DiffusionMap, EmbeddedModel, make_embedded_rows
 from fedhk.embedding.spectrum import (
     EXTRA_DIRECTIONS,
+    MOST_CLUSTERS,
     Eigenvectors,
     approximate_eigenvectors,
     eigengap,
+    embed_affinities,
     first_directions,
     gram,
     normalise_columns,
     product_sensitivity,
     products,
     solve_gram,
+    vectors_wanted,
 )
 from fedhk.errors import MessageError
 from fedhk.federation.board import Board, Entry, RowEntry
 from fedhk.federation.entries import Space
-from fedhk.federation.phases.anchors import MOST_CLUSTERS, PRECISION, Anchors, StandIns, vectors_wanted
+from fedhk.federation.phases.anchors import Anchors, StandIns
 from fedhk.federation.phases.base import SumPhase
 from fedhk.federation.phases.cluster_means import ClusterMeans
+from fedhk.federation.phases.mixture import PRECISION
 from fedhk.federation.phases.rounds import digest_names
 from fedhk.federation.plausible import MOST_ROWS, ROUNDING
 from fedhk.federation.protocols.base import Protocol

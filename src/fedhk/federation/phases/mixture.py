@@ -1,0 +1,173 @@
+"""Mixture: a density of the rows of all sites, fitted from sums, from which anchors are drawn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fedhk._typing import FloatArray
+from fedhk.data.scaling import Reference
+from fedhk.embedding.mixture import (
+    Mixture,
+    MixtureSearch,
+    leading_directions,
+    sketch_size,
+    sum_groups,
+    sum_products,
+)
+from fedhk.embedding.spectrum import vectors_wanted
+from fedhk.errors import MessageError
+from fedhk.federation.board import Board, Entry, Shared
+from fedhk.federation.entries import References
+from fedhk.federation.phases.base import SumPhase
+from fedhk.federation.phases.frame import Frame
+from fedhk.federation.plausible import MOST_ROWS
+from fedhk.federation.site import Site
+from fedhk.federation.table import Table
+from fedhk.starts.candidates import LEAST_ROWS
+
+# Precision of points, directions and the embedding on their way to sites: everybody uses them as they are read, so that
+# rounding them loses nothing that is exact. Sums from sites are in double precision.
+PRECISION = "half"
+
+# What rounding may add to squares of sums.
+SLACK = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class MixtureDirections(Shared):
+    """The directions in which rows vary most."""
+
+    table: Table  # of shape (features, q)
+
+
+@dataclass(frozen=True)
+class ProductsRequest:
+    """Ask for products of rows with random combinations of features, which the seed draws."""
+
+    seed: int
+
+
+@dataclass(frozen=True)
+class FindDirections(SumPhase[ProductsRequest]):
+    """The directions in which the rows of all sites vary most; where features are few, they are these."""
+
+    name: ClassVar[str] = "find directions"
+    request_type: ClassVar[Any] = ProductsRequest
+    unbounded: ClassVar[str] = "what one row can change in the directions of the mixture has no bound."
+
+    seed: int
+
+    def begin(self, board: Board) -> Board:
+        width = _width(board)
+        return board if sketch_size(width) else _put_directions(board, np.eye(width))
+
+    def is_done(self, board: Board, exchanges: int) -> bool:  # noqa: ARG002
+        return board.has(MixtureDirections)
+
+    def request(self, board: Board) -> ProductsRequest:  # noqa: ARG002
+        return ProductsRequest(self.seed)
+
+    def size(self, board: Board) -> int:
+        return _width(board) * sketch_size(_width(board))
+
+    @staticmethod
+    def vector(site: Site, request: ProductsRequest) -> FloatArray:
+        return sum_products(site.rows(), request.seed).ravel()
+
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+        return _put_directions(board, leading_directions(total.reshape(_width(board), -1)))
+
+
+@dataclass(frozen=True, eq=False)
+class MixtureState(Entry):
+    """Where the search for the mixture stands."""
+
+    search: MixtureSearch
+
+
+@dataclass(frozen=True, eq=False)
+class FittedMixture(Entry):
+    """The mixture, in the space of the sites' calibrated rows."""
+
+    mixture: Mixture
+
+
+@dataclass(frozen=True, eq=False)
+class GroupsRequest:
+    """Ask for sums of rows, in the directions, by the nearest point; with `scatter` also for their second moments."""
+
+    points: Table
+    scatter: bool
+
+
+@dataclass(frozen=True)
+class FitMixture(SumPhase[GroupsRequest]):
+    """The mixture of the rows of all sites: each exchange is one pass of k-means over them."""
+
+    name: ClassVar[str] = "fit mixture"
+    request_type: ClassVar[Any] = GroupsRequest
+    unbounded: ClassVar[str] = "what one row can change in the means of the mixture has no bound."
+
+    n_clusters: int | None  # None is found by the diffusion
+    seed: int
+
+    def begin(self, board: Board) -> Board:
+        return board.put(MixtureState(MixtureSearch.begin(_directions(board).shape[1])))
+
+    def is_done(self, board: Board, exchanges: int) -> bool:  # noqa: ARG002
+        return board.has(FittedMixture)
+
+    def request(self, board: Board) -> GroupsRequest:
+        search = board.get(MixtureState).search
+        return GroupsRequest(Table.of(search.points, PRECISION), search.wants_scatter)
+
+    def size(self, board: Board) -> int:
+        return board.get(MixtureState).search.size
+
+    @staticmethod
+    def vector(site: Site, request: GroupsRequest) -> FloatArray:
+        rows = site.rows()
+        table = site.board.get(MixtureDirections).table
+        table.check((sum(rows.widths), None), site.name, "directions")
+        request.points.check((None, table.values.shape[1]), site.name, "points")
+        # sums for components are like those for clusters in rounds, which may be of one row; pairs of unlike rows would
+        # blur the mixture of small sites. An operator who asks for larger groups than others has them here, too.
+        least = site.least_group if site.least_group > LEAST_ROWS else 1
+        return sum_groups(rows, table.read(), request.points.read(), scatter=request.scatter, least_rows=least)
+
+    def check_vector(self, board: Board, values: FloatArray, site: str) -> None:
+        sizes, squares, sums = board.get(MixtureState).search.split(values)
+        if np.any(sizes < 0) or np.any(squares < 0) or sizes.sum() > MOST_ROWS:
+            raise MessageError("groups with sizes or squares that no rows can have", site)
+        if np.any(np.square(sums).sum(axis=1) > (1 + SLACK) * sizes * squares):
+            raise MessageError("groups with larger sums than their sizes and squares allow", site)
+
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+        search = board.get(MixtureState).search.advance(total, vectors_wanted(self.n_clusters), self.seed)
+        if not search.is_done:
+            return board.put(MixtureState(search))
+        found = search.mixture(_directions(board), calibrated_references(board))
+        return board.drop(MixtureState).put(FittedMixture(found))
+
+
+def calibrated_references(board: Board) -> tuple[Reference, ...]:
+    """The common references in the units of the calibrated rows, where sites are calibrated."""
+    references = board.get(References).references
+    for frame in board.find(Frame):
+        references = frame.calibration.in_units(references)
+    return references
+
+
+def _put_directions(board: Board, directions: FloatArray) -> Board:
+    return board.put(MixtureDirections(Table.of(directions, PRECISION)))
+
+
+def _directions(board: Board) -> FloatArray:
+    return board.get(MixtureDirections).table.read()
+
+
+def _width(board: Board) -> int:
+    return sum(board.get(References).widths)
