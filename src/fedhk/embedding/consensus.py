@@ -27,10 +27,9 @@ from fedhk.model.rows import Rows, joint_rows
 from fedhk.starts.kmeans import lloyd, plus_plus
 from fedhk.starts.seeding import distinct_rows
 
-# Between these multiples of what was asked for, bases have their numbers of anchors and neighbours; and between these
-# multiples of the number of clusters their base clusters. Alike bases would all be wrong in the same places.
-FEWEST, MOST = 1 / 2, 4 / 3
-FEWEST_FOR_CLUSTER, MOST_FOR_CLUSTER = 1, 2
+# Between these multiples of what was asked for, bases have their numbers of anchors and neighbours, and up to so many
+# base clusters for a cluster. Alike bases would all be wrong in the same places.
+FEWEST, MOST, MOST_FOR_CLUSTER = 1 / 2, 4 / 3, 2
 
 # Fewer neighbours than this, where more were asked for, would leave anchors without heat from others.
 LEAST_TIES = 3
@@ -167,6 +166,7 @@ def _find_clusters(
     embedding = np.round(embed_affinities(affinities, projection), DIGITS)
     first, weight = distinct_rows(embedding, sample_weight)
     points = embedding[first]
-    many = min(int(random.randint(FEWEST_FOR_CLUSTER * count, MOST_FOR_CLUSTER * count + 1)), len(points))
+    most = count if n_clusters is None else MOST_FOR_CLUSTER * count  # parts of clusters would be counted as clusters
+    many = min(int(random.randint(count, most + 1)), len(points))
     starts = [lloyd(points, weight, plus_plus(points, weight, many, random), PASSES) for _ in range(STARTS)]
     return replace(base, projection=projection, centers=min(starts, key=lambda start: start[2])[0])

@@ -115,11 +115,11 @@ def test_candidates_are_asked_for_in_proportion_to_the_rows():
 
 
 def test_sites_that_measure_alike_have_no_frame_and_others_have_one_before_the_anchors():
-    shifted, _ = run_sites(make_phases(calibration="auto")[:5], make_sites(shift=30.0))
+    shifted, _ = run_sites(make_phases(calibration="auto")[:6], make_sites(shift=30.0))
     assert list(shifted.board.entries).index(Frame) < list(shifted.board.entries).index(Anchors)
     assert shifted.board.get(Frame).calibration.shift == 1.0
     assert not shifted.board.get(Frame).calibration.offsets
-    alike, _ = run_sites(make_phases(calibration="auto")[:5], make_sites())
+    alike, _ = run_sites(make_phases(calibration="auto")[:6], make_sites())
     assert not alike.board.has(Frame)
 
 
