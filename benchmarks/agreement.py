@@ -1,10 +1,13 @@
-"""Scaling chosen by agreement against z-scores and against text told by hand: quality, bytes, seconds, choices.
+"""What is chosen by agreement (scaling and frame) against z-scores and no calibration: quality, choices, bytes.
 
-    python benchmarks/agreement.py            # all sets, three seeds, the table in results/agreement.md
-    python benchmarks/agreement.py bbcsport   # some sets, printed only
+    python benchmarks/agreement.py shared       # shared sets and scikit-learn's, three seeds
+    python benchmarks/agreement.py generated    # 60 generated federations
+    python benchmarks/agreement.py imposed      # real data on which differences of sites are imposed
+    python benchmarks/agreement.py parts        # five random parts of each set: nobody differs, nobody is calibrated
+    python benchmarks/agreement.py own          # own models against their common model, by fuzzifier
 
-Sites are real where the data have them, else ten by Dirichlet(.5). What was decided after looking at these sets is said
-in the results.
+Tables are printed; those of long runs are in results/agreement.md, with what was tried. Sites of the shared sets are
+real where the data have them, else ten by Dirichlet(.5).
 """
 
 from __future__ import annotations
@@ -12,85 +15,222 @@ from __future__ import annotations
 import sys
 import time
 import warnings
+from collections.abc import Iterator
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 
 import fedhk
-from data import RESULTS, DataSet, public_sets, seeds, shared_sets, site_rows
+from data import DataSet, public_sets, seeds, shared_sets, site_rows
+from fedhk.datasets import make_sites, split_dirichlet
 
-ESTIMATORS = ("EFKMVC", "FedHKPerson", "FedHKDiffusion")
-HEAD = (
-    "| set | estimator | z-scores | by hand | auto | bytes, times z-scores | seconds, times z-scores | taken, by seed |"
-)
-
-# What was tried and left, with what it gave; by hand.
-TRIED = """
-## Tried
-
-Generated families (14, three seeds, six sites by Dirichlet(.5), `EFKMVC`), mean gain in ARI over z-scores by the gain
-that is asked for: .02: .225 (one federation of 120 rows loses .36), .05: .219 (two lose), .1: .230 (none loses),
-.2: .133 (half of the texts are missed).
-
-- Means of rows that are not brought to length 1 before the server clusters them: text is clustered by the length of the
-  means, and partitions of bbcsport have an ARI of .3 instead of .65; z-scores or one scale per view were taken on half
-  of the seeds.
-- 512 random directions instead of all features of wide views: few bytes, but unit rows of text lose against one scale
-  per view (bbcsport .47 instead of .84).
-- All scalings for all views: on breast cancer both views then have one scale, because both measure one size (agreement
-  .75, ARI .71 to .52). Where one feature has more than half of the variance, a scaling is not tried.
-- One view: halves of its features as two witnesses. Text is recognised, wine and breast cancer keep z-scores.
-"""
+EFFECTS = ("none", "shift", "gain", "mix", "shift+mix", "gain+mix", "scale", "shift+gain")
+KINDS = ("gauss", "corr", "size", "counts", "image")
+FUZZIFIERS = ("auto", 1.2, 1.5, 2.0)
 
 
-def fit(data: DataSet, estimator: str, scaling: str, seed: int) -> tuple[float, float, float, str]:
-    """ARI over all sites, bytes, seconds, and what was taken."""
-    rows = site_rows(data, seed)
-    sites = {site: [view[part] for view in data.views] for site, part in rows.items()}
+def fit(sites: dict, labels: dict, n_clusters: int, seed: int, **options) -> tuple[float, float, str, float, float]:
+    """ARI of own models and of the common one, what was taken, bytes and seconds."""
     start = time.perf_counter()
-    model = getattr(fedhk, estimator)(data.n_classes, scaling=scaling, random_state=seed).fit(sites)
+    model = fedhk.FedHKPerson(n_clusters, random_state=seed, **options).fit(sites)
     seconds = time.perf_counter() - start
-    found = np.concatenate([model.labels_[site] for site in rows])
-    truth = np.concatenate([data.labels[part] for part in rows.values()])
+    truth = np.concatenate([labels[site] for site in sites])
+    scores = [
+        float(adjusted_rand_score(truth, np.concatenate([found[site] for site in sites])))
+        for found in (model.labels_, model.global_labels_)
+    ]
+    taken = ", ".join(choice["option"] for choice in model.choices_ if choice["taken"])
     sent = float(sum(record["bytes_up"] + record["bytes_down"] for record in model.history_))
-    taken = " ".join(choice["option"] for choice in model.choices_ if choice["taken"])
-    return float(adjusted_rand_score(truth, found)), sent, seconds, taken
+    return scores[0], scores[1], taken, sent, seconds
 
 
-def line(data: DataSet, estimator: str, count: int) -> tuple[str, list[float]]:
-    """One row of the table, and its three scores."""
-    modes = {"standard", data.scaling, "auto"}
-    results = {mode: [fit(data, estimator, mode, seed) for seed in seeds(count)] for mode in sorted(modes)}
-    scores, sent, seconds = ({m: float(np.mean([r[i] for r in results[m]])) for m in modes} for i in range(3))
-    shown = [scores["standard"], scores[data.scaling], scores["auto"]]
-    taken = "; ".join(dict.fromkeys(result[3] for result in results["auto"]))
-    ratios = [f"{part['auto'] / part['standard']:.2f}" for part in (sent, seconds)]
-    cells = [data.name, estimator, *(f"{score:.3f}" for score in shown), *ratios, taken]
-    return f"| {' | '.join(cells)} |", shown
+def split(views: list[np.ndarray], labels: np.ndarray, parts: dict[str, np.ndarray]) -> tuple[dict, dict]:
+    """Sites and their labels, from the rows of each."""
+    sites = {site: [view[rows] for view in views] for site, rows in parts.items()}
+    return sites, {site: labels[rows] for site, rows in parts.items()}
+
+
+def parts_of(site: np.ndarray) -> dict[str, np.ndarray]:
+    """Rows of each site, from the number of the site of each row."""
+    return {f"s{number:02d}": np.flatnonzero(site == number) for number in np.unique(site)}
+
+
+# ------------------------------------------------------------------------------------------------------ generated data
+
+
+def generated(count: int, first: int = 0) -> Iterator[tuple[str, list[np.ndarray], np.ndarray, np.ndarray]]:
+    """Federations that differ in everything: clusters, views and their kinds, sites and what they differ by."""
+    for number in range(first, first + count):
+        rng = np.random.default_rng(1000 + number)
+        c, n_views, n_sites = (int(rng.integers(*between)) for between in ((2, 9), (2, 5), (4, 15)))
+        per_site, effect = int(rng.choice([20, 40, 80, 150])), EFFECTS[number % len(EFFECTS)]
+        n, spread = n_sites * per_site, 0.5 if "mix" in effect else 50.0
+        shares, site = rng.dirichlet(np.full(c, 3.0)), np.repeat(np.arange(n_sites), per_site)
+        labels = np.concatenate(
+            [rng.choice(c, size=per_site, p=rng.dirichlet(spread * c * shares + 1e-3)) for _ in range(n_sites)]
+        )
+        size, views, kinds = rng.normal(size=n), [], []
+        for view in range(n_views):
+            kinds.append(str(rng.choice([*KINDS, "gauss", "useless"] if view >= 2 else KINDS)))
+            views.append(_draw_view(rng, kinds[-1], effect, labels, site=site, size=size))
+        yield f"{number} {effect} {'/'.join(kinds)}, {c} clusters, {n_sites} x {per_site}", views, labels, site
+
+
+def _draw_view(rng, kind: str, effect: str, labels: np.ndarray, *, site: np.ndarray, size: np.ndarray) -> np.ndarray:
+    """One view: clusters, noise of its kind, and what sites differ by."""
+    n, c, d = len(labels), int(labels.max()) + 1, int(rng.choice([6, 15, 40, 120]))
+    means = rng.normal(size=(c, d)) * rng.uniform(1.5, 3.5) * 1.1 / np.sqrt(d)
+    apart = 0.0 * means[labels] if kind == "useless" else means[labels]
+    noise = rng.normal(size=(n, d))
+    if kind in ("corr", "size"):  # noise in few directions; and a size that all such views measure
+        noise = 0.7 * noise + 0.9 * rng.normal(size=(n, 3)) @ rng.normal(size=(3, d)) / np.sqrt(3)
+    rows = apart + 0.6 * noise + (0.5 * size[:, None] * np.abs(rng.normal(size=d)) if kind == "size" else 0.0)
+    offset, gain, directions = np.zeros((n, d)), np.ones((n, d)), rng.normal(size=(3, d)) / np.sqrt(3)
+    for number in np.unique(site):
+        here = site == number
+        if "shift" in effect:
+            offset[here] = rng.uniform(0.6, 1.5) * (rng.normal(size=3) @ directions + 0.5 * rng.normal(size=d))
+        if "gain" in effect:
+            gain[here] = np.exp(0.5 * rng.normal() + 0.3 * rng.normal(size=d))
+        if effect == "scale":
+            gain[here] = np.exp(0.4 * rng.normal(size=d))
+    if kind in ("counts", "image"):
+        rates = (
+            np.exp(rng.normal(size=d) + 1.5 * apart + (0.2 * noise if kind == "image" else 0.0) + 0.6 * offset) * gain
+        )
+        if kind == "counts":
+            lengths = rng.lognormal(np.log(60), 0.6, n).astype(int) + 5
+            rates /= rates.sum(axis=1, keepdims=True)
+            return np.array([rng.multinomial(length, own) for length, own in zip(lengths, rates, strict=True)], float)
+        bright = rates * rng.lognormal(0, 0.4, n)[:, None]
+        return bright * (bright > np.quantile(bright, 0.3))
+    return ((rows + offset) * gain + 3 * rng.random(d)) * np.exp(0.7 * rng.normal(size=d)) + rng.normal(size=d)
+
+
+def imposed(seed: int = 0) -> Iterator[tuple[str, list[np.ndarray], np.ndarray, np.ndarray]]:
+    """Real data with sites that differ by what is added: gains, offsets, both, offsets and class mix."""
+    wanted = ("snareseq", "wine", "breast", "msrcv1_5v", "iris")
+    for data in [*shared_sets(), *public_sets()]:
+        for effect in ("gain", "offset", "both", "offset+mix") if data.name in wanted else ():
+            rng, n = np.random.default_rng([seed, len(effect), len(data.name)]), len(data.labels)
+            n_sites = max(3, min(8, n // 40))
+            site = rng.integers(n_sites, size=n)
+            if "mix" in effect:
+                parts = split_dirichlet(data.labels, n_sites, 0.5, random_state=seed)
+                for number, rows in enumerate(parts.values()):
+                    site[rows] = number
+            views = []
+            for view in data.views:
+                moved, directions = np.array(view, float), rng.normal(size=(4, view.shape[1])) / 2
+                for number in range(n_sites):
+                    if effect in ("gain", "both"):
+                        moved[site == number] *= np.exp(0.2 * rng.normal(size=view.shape[1]) + 0.4 * rng.normal())
+                    if effect != "gain":
+                        moved[site == number] += view.std(axis=0) * (rng.normal(size=4) @ directions)
+                views.append(moved)
+            yield f"{data.name} {effect}", views, data.labels, site
+
+
+# --------------------------------------------------------------------------------------------------------------- tables
+
+
+def compare(cases: Iterator[tuple[str, list[np.ndarray], np.ndarray, np.ndarray]]) -> None:
+    """Print ARI with z-scores and no calibration, with each chosen, and with both."""
+    options = {
+        "neither": {"scaling": "standard", "calibration": None},
+        "frame": {"scaling": "standard"},
+        "scaling": {"calibration": None},
+        "both": {},
+    }
+    print(f"| federation | {' | '.join(options)} | taken |\n|---{'|---' * len(options)}|---|")
+    scores: list[list[float]] = []
+    for name, views, labels, site in cases:
+        sites, truth = split(views, labels, parts_of(site))
+        found = [fit(sites, truth, len(np.unique(labels)), 0, **given) for given in options.values()]
+        scores.append([own for own, *_ in found])
+        print(f"| {name} | {' | '.join(f'{own:.3f}' for own in scores[-1])} | {found[-1][2]} |", flush=True)
+    print(f"| mean | {' | '.join(f'{mean:.3f}' for mean in np.mean(scores, axis=0))} | |")
+
+
+def shared(wanted: list[str]) -> None:
+    """Print ARI and bytes on the shared sets and scikit-learn's: z-scores, text told by hand, the default."""
+    print(
+        "| set | z-scores | by hand | default | common model | bytes, of EFKMVC's | taken, by seed |\n"
+        + "|---" * 7
+        + "|"
+    )
+    for data in [*shared_sets(), *public_sets()]:
+        if wanted and data.name not in wanted:
+            continue
+        rows: dict[str, list] = {"standard": [], data.scaling: [], "auto": []}
+        plain = []
+        for seed in seeds(3):
+            sites, truth = split(data.views, data.labels, site_rows(data, seed))
+            for scaling, results in rows.items():
+                results.append(fit(sites, truth, data.n_classes, seed, scaling=scaling))
+            model = fedhk.EFKMVC(data.n_classes, scaling=data.scaling, random_state=seed).fit(sites)
+            plain.append(sum(record["bytes_up"] + record["bytes_down"] for record in model.history_))
+        means = [np.mean([own for own, *_ in rows[scaling]]) for scaling in ("standard", data.scaling, "auto")]
+        common, sent = (np.mean([result[place] for result in rows["auto"]]) for place in (1, 3))
+        taken = "; ".join(dict.fromkeys(result[2] for result in rows["auto"]))
+        cells = [*(f"{mean:.3f}" for mean in means), f"{common:.3f}", f"{sent / np.mean(plain):.2f}", taken]
+        print(f"| {data.name} | {' | '.join(cells)} |", flush=True)
+
+
+def random_parts() -> None:
+    """Print how often five random parts of a set are calibrated."""
+    fired = fits = 0
+    for data in [*shared_sets(), *public_sets()]:
+        found = [_is_calibrated(data, seed) for seed in seeds(5)]
+        fired, fits = fired + sum(found), fits + len(found)
+        print(f"{data.name}: calibrated in {sum(found)} of {len(found)}", flush=True)
+    print(f"all: {fired} of {fits}")
+
+
+def _is_calibrated(data: DataSet, seed: int) -> bool:
+    site = np.random.default_rng(seed).integers(5, size=len(data.labels))
+    sites, _ = split(data.views, data.labels, parts_of(site))
+    model = fedhk.FedHKPerson(data.n_classes, scaling=data.scaling, max_rounds=2, random_state=seed).fit(sites)
+    return model.calibration_["shift"] > 0
+
+
+def own_models() -> None:
+    """Print how far own models are from their common model, by fuzzifier, on 20 generated federations."""
+    effects = (
+        {"shift": 0.0, "scale": 0.0, "class_mix": None},
+        {"shift": 1.0, "scale": 0.0, "class_mix": None},
+        {"shift": 0.0, "scale": 0.0, "class_mix": 0.5},
+        {"shift": 1.0, "scale": 0.2, "class_mix": 1.0},
+    )
+    for fuzzifier in FUZZIFIERS:
+        gains = []
+        for number in range(20):
+            rng = np.random.default_rng(number)
+            c, separation = int(rng.integers(2, 7)), float(rng.choice([2.5, 4, 5]))
+            sizes = int(rng.integers(3, 8)), int(rng.choice([30, 80, 200]))
+            widths = [(10, 10), (4, 6, 30)][number % 2]
+            data = make_sites(
+                *sizes, c, widths, separation=separation, random_state=number, **effects[number % len(effects)]
+            )
+            own, common, *_ = fit(data.sites, data.site_labels, c, 0, fuzzifier=fuzzifier, scaling="standard")
+            gains.append(own - common)
+        print(f"fuzzifier={fuzzifier}: own - common, worst {min(gains):+.3f}, mean {np.mean(gains):+.3f}", flush=True)
 
 
 def main() -> None:
     warnings.simplefilter("ignore", ConvergenceWarning)
-    wanted = sys.argv[1:]
-    lines = [HEAD, "|---" * HEAD.count(" | ") + "|---|"]
-    print("\n".join(lines))
-    scores: dict[tuple[str, str], list[list[float]]] = {}
-    for kind, sets in (("shared", shared_sets()), ("scikit-learn", public_sets())):
-        for data in sets:
-            if wanted and data.name not in wanted:
-                continue
-            for estimator in ESTIMATORS:
-                text, shown = line(data, estimator, 3)
-                scores.setdefault((kind, estimator), []).append(shown)
-                lines.append(text)
-                print(text, flush=True)
-    for (kind, estimator), shown in scores.items():
-        means = " | ".join(f"{mean:.3f}" for mean in np.mean(shown, axis=0))
-        lines.append(f"| mean, {kind} | {estimator} | {means} | | | |")
-        print(lines[-1])
-    if not wanted:
-        (RESULTS / "agreement.md").write_text("# Scaling chosen by agreement\n\n" + "\n".join(lines) + "\n" + TRIED)
+    table, *wanted = sys.argv[1:] or ["shared"]
+    if table == "generated":
+        compare(generated(*map(int, wanted or [60])))
+    elif table == "imposed":
+        compare(imposed())
+    elif table == "parts":
+        random_parts()
+    elif table == "own":
+        own_models()
+    else:
+        shared(wanted)
 
 
 if __name__ == "__main__":

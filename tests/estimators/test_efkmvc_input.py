@@ -283,7 +283,7 @@ class TestBadInput:
             EFKMVC(2).fit(frames)
 
     def test_more_sites_needed_than_there_are(self, data):
-        with pytest.raises(QuorumError, match=r"4 usable answers in phase 'describe'.*min_sites=5"):
+        with pytest.raises(QuorumError, match=r"4 usable answers in phase 'describe\+documents'.*min_sites=5"):
             EFKMVC(3, participation=Participation(min_sites=5)).fit(data.sites)
 
     def test_new_rows_that_do_not_fit_the_model(self, data, fitted):

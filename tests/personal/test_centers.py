@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fedhk.personal.centers import Centers
+from fedhk.personal.centers import Centers, keep_meaning
 from fedhk.testing.components import ComponentChecks
 from personal_sites import moved_site, own_of, scan
 
@@ -41,3 +41,9 @@ def test_r_person_is_the_squared_way_of_the_centres_apart_from_the_offset(model)
     way = sum(float(np.sum((a - b) ** 2)) for a, b in pairs)
     common = model.parameters
     assert found.center_distance == pytest.approx(common.heat_time * common.view_factors.max() * way)
+
+
+def test_a_centre_that_would_become_another_cluster_stays():
+    centers, step = np.array([[0.0, 0.0], [4.0, 0.0], [4.0, 0.1]]), np.array([[3.9, 0.0], [-0.2, 0.0], [0.0, -0.09]])
+    assert_array_equal(keep_meaning(centers, step), step * [[1.0], [0.0], [1.0]])
+    assert_array_equal(keep_meaning(centers[:1], step[:1]), step[:1])

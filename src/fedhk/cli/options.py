@@ -135,7 +135,7 @@ Settings = Annotated[
     list[str] | None,
     option("set", "Any parameter, as in config.toml; may be repeated.", panel=MODEL, metavar="NAME=VALUE"),
 ]
-Scaling = Annotated[str | None, option("scaling", "Units of features; auto chooses for each view.", "standard", MODEL)]
+Scaling = Annotated[str | None, option("scaling", "Units of features; auto chooses for each view.", "auto", MODEL)]
 HeatCoef = Annotated[str | None, option("heat-coef", "Coefficient of each cell.", "uniform", MODEL)]
 HeatTime = Annotated[float | None, option("heat-time", "Bandwidth of the heat kernel.", 0.3, MODEL)]
 Fuzzifier = Annotated[str | None, option("fuzzifier", "How much clusters share rows.", "auto", MODEL)]

@@ -66,7 +66,7 @@ class ModelParameters:
     fuzzifier: float | str = "auto"
     view_weights: Any = "auto"
     view_exponent: float = 2.0
-    scaling: str | Scaling = "standard"
+    scaling: str | Scaling = AUTO
     init: Any = "k-means++"
     n_init: int = 20
     tol: float = 1e-5

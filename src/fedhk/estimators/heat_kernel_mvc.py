@@ -74,12 +74,12 @@ class HeatKernelMVC(
     view_exponent : float, default=2.0
         alpha > 1: a view's factor in the objective is its weight to this power. With "learned" weights, larger values
         keep them closer to equal.
-    scaling : {"auto", "standard", "minmax", "l2", "none", "root", "tfidf"} or Scaling, default="standard"
+    scaling : {"auto", "standard", "minmax", "l2", "none", "root", "tfidf"} or Scaling, default="auto"
         Units of features: divided by standard deviation ("standard", z-scores), by range, rows divided by their length
         (text), as they are, roots of the shares of a row (histograms), counts of words weighted by how rare the words
         are. "auto" chooses for each view: z-scores, unless views agree more about the clusters under another one
-        (`choices_`). It finds text and histograms, and is not the default because it can still be misled. A
-        `fedhk.data.scaling.Scaling` of your own says by what each feature is divided.
+        (`choices_`). It finds text and histograms. A `fedhk.data.scaling.Scaling` of your own says by what each feature
+        is divided.
     init : {"k-means++", "random"}, or sequence or dict of array, default="k-means++"
         How starts are drawn: by greedy k-means++ in the joint space of all views, or at random. Or centres, one
         (n_clusters, d_h) array per view, in input units, of a tensor view also (n_clusters, p, q); nothing is drawn
@@ -120,9 +120,10 @@ class HeatKernelMVC(
     n_iter_, converged_, stop_reason_ : int, bool, str
         How many iterations, whether `tol` was reached, and why it stopped, in words.
     choices_ : list of dict
-        With `scaling="auto"`, one record for each view and scaling that was compared: view, option, agreement (of the
-        view's clusters with those of the other views, or of two halves of its features if it is the only one: adjusted
-        mutual information), taken, note. It shows itself as a table.
+        With `scaling="auto"`, one record for each view and scaling that was compared: choice, view, option,
+        between_views (agreement of the view's clusters with those of the other views, or of two halves of its features
+        if it is the only one: adjusted mutual information), with_sites (of frames over sites), taken, note. It shows
+        itself as a table.
     n_clusters_, fuzzifier_ : int, float
         What was used.
     selection_ : list of dict

@@ -47,8 +47,23 @@ class Centers(Component[Statistics]):
         taken = np.divide(weight, weight + pull, out=np.zeros_like(weight), where=weight > 0)
         if self.pull > 0:
             share = float(np.sum(weight * taken)) / total
-        return replace(own, step=taken * gap, shares=own.shares | {self.name: share})
+        step = taken * gap
+        if isinstance(self.share, str):
+            step = keep_meaning(np.hstack(own.common.centers), step)
+        return replace(own, step=step, shares=own.shares | {self.name: share})
 
     def finish(self, own: OwnModel) -> OwnModel:
         """Put the centres with their offset into the parameters."""
         return replace(own, parameters=own.current)
+
+
+def keep_meaning(centers: FloatArray, step: FloatArray) -> FloatArray:
+    """Give steps of centres without those that are longer than the way to the nearest other centre.
+
+    After such a step the cluster may be another one at this site. Common centres that lie on each other, as with a
+    large fuzzifier, take none: each site would pull them apart its own way.
+    """
+    squares = np.square(centers).sum(axis=1)
+    apart = squares[:, None] + squares - 2.0 * centers @ centers.T
+    np.fill_diagonal(apart, np.inf)
+    return np.where((np.square(step).sum(axis=1) <= apart.min(axis=1))[:, None], step, 0.0)
