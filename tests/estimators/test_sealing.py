@@ -67,7 +67,7 @@ BAD = {
         r"colluders=1 has no effect without secure=True: .* Leave colluders=0",
     ),
     "absdev": (EFKMVC, {"privacy": budget(), "heat_coef": "absdev"}, r"heat_coef='uniform' or 'minmax': with 'absdev'"),
-    "calibration": (FedHKPerson, {"privacy": budget(), "calibration": 0.5}, r"calibration=\(0.5, 0.5\) with privacy"),
+    "calibration": (FedHKPerson, {"privacy": budget(), "calibration": 0.5}, r"\(0.5, 0.5\) does not go with privacy"),
     "fraction": (
         EFKMVC,
         {"privacy": budget(), "participation": Participation(0.5)},

@@ -60,6 +60,6 @@ def test_every_way_is_measured_on_the_same_rows():
     sent = {name: measured.rows_sent for name, measured in found.methods.items()}
     assert sent.pop(POOLED) == sum(map(count_rows, rows.train.values()))
     assert set(sent.values()) == {0}
-    assert found.methods[ALONE].bytes_sent == 0 < found.methods[OWN].bytes_sent < found.methods[PRIVATE].bytes_sent
+    assert found.methods[ALONE].bytes_sent == 0 < min(found.methods[name].bytes_sent for name in (OWN, PRIVATE))
     assert found.private.privacy_spent_[0] <= 100.0 * (1 + 1e-6)
     assert {record["model"] for record in found.evaluation} == {"global", "personal", "alone"}

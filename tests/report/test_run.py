@@ -23,7 +23,7 @@ def test_the_same_run_gives_the_same_page(demo_run, tmp_path):
 
 
 def test_spreads_of_the_model_are_those_of_the_rows_where_features_are_standardised(demo_run, tmp_path):
-    run = fit(demo_run / "data", tmp_path / "run", "--clusters", 4)
+    run = fit(demo_run / "data", tmp_path / "run", "--clusters", 4, "--scaling", "standard")
     with_rows = read_facts(run)
     config = run / "config.toml"
     config.write_text(re.sub(r"(?m)^data = .*", 'data = "gone"', config.read_text()))
