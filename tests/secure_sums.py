@@ -66,14 +66,14 @@ def exchange(server, sites, vectors, *, silent=()):
     return server, after, refused | more
 
 
-def start(vectors, threshold, *, sums=1, sites=None, session=None, silent=()):
+def start(vectors, threshold, *, sums=1, sites=None, session=None, silent=(), word=8):
     """A session up to its first sum."""
     server = open_session(vectors, threshold, sums=sums, session=session)
     sites = {name: SecureSite(name, simulated=True) for name in vectors} if sites is None else sites
     for _ in ("keys", "shares"):
         server, sites, refused = exchange(server, sites, vectors, silent=silent)
         assert not refused
-    return begin_sum(server, next(iter(vectors.values())).size), sites
+    return begin_sum(server, next(iter(vectors.values())).size, word), sites
 
 
 def replies_of(server, sites, vectors, silent=()):

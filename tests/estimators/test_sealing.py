@@ -12,10 +12,11 @@ from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 
 from federations import with_reply
-from fedhk import EFKMVC, FedHKParafac2, FedHKPerson, FedHKTucker, Participation, datasets
+from fedhk import EFKMVC, FedHKDiffusion, FedHKParafac2, FedHKPerson, FedHKTucker, Participation, datasets
 from fedhk.data.clients import check_clients
 from fedhk.estimators.sealing import make_sealed_terms
 from fedhk.federation.aggregators import make_aggregator
+from fedhk.federation.protocols import make_protocol
 from fedhk.federation.table import Table
 from fedhk.privacy.mechanism import DifferentialPrivacy, SecureSummation
 from fedhk.protocols import Averaging, Statistics
@@ -55,7 +56,16 @@ BAD = {
         r"privacy needs protocol='statistics', got Averaging\(.*without bound, and they are not sums",
     ),
     "factors": (FedHKTucker, {"privacy": budget(), "protocol": "factors"}, r"privacy needs .* got FactorAveraging\("),
-    "cores": (FedHKTucker, {"privacy": budget(), "protocol": "cores"}, r"privacy needs .* got Statistics\(basis=True"),
+    "refresh": (
+        FedHKTucker,
+        {"privacy": budget(), "protocol": Statistics(basis=True, refresh_every=3)},
+        r"refresh_every=3 has no effect with privacy: the basis comes from sums .* Leave refresh_every out",
+    ),
+    "diffusion in a basis": (
+        FedHKDiffusion,
+        {"secure": True, "protocol": Statistics(basis=True)},
+        r"has no effect with FedHKDiffusion and secure=True: .* Use protocol='statistics'",
+    ),
     "precision": (
         EFKMVC,
         {"secure": True, "protocol": Statistics(precision="half")},
@@ -126,7 +136,7 @@ def sealed_terms(model, sites):
     """How the sums of a model are sealed, or why they cannot be."""
     clients = check_clients(sites)
     settings = model.set_params(n_init=1)._choose(clients, 1).settings
-    return make_sealed_terms(model, clients, settings, make_aggregator("sum"))
+    return make_sealed_terms(model, clients, settings, make_aggregator("sum"), make_protocol(model.protocol))
 
 
 @pytest.mark.parametrize("n_sites", [1, 2])

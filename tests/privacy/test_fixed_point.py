@@ -10,7 +10,17 @@ from hypothesis.extra.numpy import arrays
 from numpy.testing import assert_array_equal
 
 from fedhk.errors import FedHKError
-from fedhk.privacy.fixed_point import LARGEST, GridError, GridOverflowError, from_grid, to_grid
+from fedhk.privacy.fixed_point import (
+    LARGEST,
+    WORDS,
+    GridError,
+    GridOverflowError,
+    fit_step,
+    from_grid,
+    most_of_word,
+    shortest_word,
+    to_grid,
+)
 
 powers = st.integers(-30, 4).map(lambda exponent: 2.0**exponent)
 
@@ -82,3 +92,31 @@ def test_floats_are_not_taken_for_grid_points_nor_a_bound_beyond_the_type():
 def test_nothing_on_the_grid_is_nothing():
     assert to_grid([], 1.0).shape == (0,)
     assert from_grid(np.zeros((0, 3), np.int64), 1.0).shape == (0, 3)
+
+
+@given(
+    parts=arrays(float, (7, 5), elements=st.floats(-1e3, 1e3)),
+    word=st.sampled_from([2, 4]),
+    bound=st.floats(1e-3, 1e3),
+)
+def test_a_total_within_its_bound_is_known_modulo_a_word_to_half_a_step_per_site(parts, word, bound):
+    # parts may be anything, and wrap round; the total is within the bound
+    parts = np.vstack([parts, np.clip(parts.sum(axis=0), -bound, bound) - parts.sum(axis=0)])
+    step = fit_step(bound, len(parts), word)
+    wrapped = to_grid(parts, step).astype(f"u{word}").sum(axis=0, dtype=f"u{word}")
+    total = wrapped.view(f"i{word}").astype(np.int64)
+    assert np.abs(total).max() <= most_of_word(word)
+    assert np.abs(from_grid(total, step) - parts.sum(axis=0)).max() <= step * len(parts) / 2 + 1e-9
+    assert step <= 2 * bound / (most_of_word(word) - len(parts))
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_counts_up_to_a_bound_get_the_shortest_word(word):
+    most = most_of_word(word)
+    assert shortest_word(most) == word
+    assert shortest_word(most + 1) == min(2 * word, 8)
+
+
+def test_words_that_are_too_short_for_the_sites_are_an_error():
+    with pytest.raises(GridError, match="1 bytes are too short for a sum over 200 sites"):
+        fit_step(1.0, 200, 1)

@@ -16,13 +16,14 @@ from fedhk.errors import DataError, MessageError
 from fedhk.federation.codec import pack, unpack
 from fedhk.federation.messages import Message, decode, encode
 from fedhk.privacy import _primitives
-from fedhk.privacy.fixed_point import most_of_site
+from fedhk.privacy.fixed_point import most_of_site, most_of_word
 from fedhk.privacy.identity import fingerprint, load_identity, make_identity, save_identity
 from fedhk.privacy.masks import CLOSED_ENVELOPE, WEAK_KEY, pair_mask, self_mask
 from fedhk.privacy.secure_server import (
     OutOfRangeError,
     ThresholdError,
     begin_sum,
+    check_reply,
     make_requests,
     open_session,
     recover_secrets,
@@ -882,3 +883,62 @@ def test_fingerprints_are_short_and_differ():
     assert all(len(text.split()) == 8 and len(text) == 39 for text in shown)
     with pytest.raises(ValueError, match="32 bytes, got 31"):
         fingerprint(bytes(31))
+
+
+# ---------------------------------------------------------------------------------------------------------- short words
+
+
+@pytest.mark.parametrize("word", [1, 2, 4])
+@pytest.mark.parametrize("silent", [(), ("site 02", "site 04")])
+def test_sums_in_short_words_are_those_of_long_ones_whatever_the_parts(word, silent):
+    most = most_of_word(word)
+    vectors = vectors_of(7, 9, seed=word)  # far beyond what a word holds
+    survivors = [name for name in vectors if name not in silent]
+    total = np.random.default_rng(0).integers(-most, most, 9, endpoint=True)
+    vectors[survivors[0]] = total - plain_sum(vectors, survivors[1:])
+    server, sites = start(vectors, 5, word=word)
+    server, sites, _ = exchange(server, sites, vectors, silent=silent)
+    server, sites, _ = exchange(server, sites, vectors)
+    np.testing.assert_array_equal(server.total, total)
+    assert server.total.dtype == np.int64
+
+
+def test_masked_words_are_as_long_as_they_were_asked_for():
+    vectors = vectors_of(4, 6)
+    server, sites = start(vectors, 3, word=2)
+    _, replies = replies_of(server, sites, vectors)
+    assert {reply.masked.dtype.str for reply in replies.values()} == {"<u2"}
+    # a reply in other words is refused
+    long = replace(replies["site 01"], masked=replies["site 01"].masked.astype(np.uint64))
+    with pytest.raises(MessageError, match="'masked' is uint64 of shape \\(6,\\), expected uint16 of shape"):
+        check_reply(server, long, "site 01")
+
+
+@pytest.mark.parametrize("word", [0, 3, 16, -1])
+def test_a_site_gives_no_numbers_in_words_of_another_length(word):
+    vectors = vectors_of(4, 6)
+    server, sites = start(vectors, 3)
+    request = replace(make_requests(server)["site 01"], word=word)
+    with pytest.raises(MessageError, match="of another length than 1, 2, 4 or 8 bytes"):
+        ask(sites["site 01"], request, vectors["site 01"])
+
+
+def test_a_sum_in_short_words_beyond_its_bound_is_refused_by_the_server():
+    vectors = {name: np.array([60]) for name in names_of(3)}
+    server, sites = start(vectors, 3, word=1)
+    server, sites, _ = exchange(server, sites, vectors)
+    with pytest.raises(OutOfRangeError, match="beyond 64 in size"):
+        exchange(server, sites, vectors)
+
+
+def test_masks_for_words_of_different_lengths_have_nothing_in_common():
+    """Else a server that asks one site for short words and the others for long ones would see numbers of the first."""
+    a, b, public = bytes([1]) * 32, bytes([2]) * 32, _primitives.public_key
+    of_pair = {"context": "x", "number": 0}
+    long = pair_mask(a, public(b), "a", "b", 64, **of_pair)
+    for word in (1, 2, 4):
+        short = pair_mask(a, public(b), "a", "b", 64, word=word, **of_pair)
+        assert not np.array_equal(short.tobytes()[:16], long.tobytes()[:16])
+        assert not np.array_equal(
+            self_mask(a, "a", 64, word=word, **of_pair).tobytes()[:16], self_mask(a, "a", 64, **of_pair).tobytes()[:16]
+        )

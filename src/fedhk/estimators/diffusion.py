@@ -23,7 +23,7 @@ from fedhk.federation.phases.diffuse import Diffuse
 from fedhk.federation.phases.frame import Frame
 from fedhk.federation.phases.mixture import FindDirections, FitMixture
 from fedhk.federation.phases.rounds import Rounds
-from fedhk.federation.protocols.base import RoundContext
+from fedhk.federation.protocols.base import Protocol, RoundContext
 from fedhk.federation.run import Run
 from fedhk.personal.options import GradientStep
 from fedhk.starts.seeding import SEEDERS
@@ -163,7 +163,8 @@ class FedHKDiffusion(EFKMVC):
         elif self.privacy is not None:
             given, instead = "privacy", "secure=True"
         else:
-            return replace(run, settings=replace(run.settings, view_weights="uniform"))
+            run = replace(run, settings=replace(run.settings, view_weights="uniform"))
+            return run if self.secure is False else replace(run, protocol=_keep_features(run.protocol))
         raise ValueError(
             f"{given} does not go with {type(self).__name__}: it would protect the rounds, and not the anchors before "
             f"them. Use {instead}, or another estimator."
@@ -193,3 +194,13 @@ class FedHKDiffusion(EFKMVC):
     @property
     def _embedded(self) -> EmbeddedModel:
         return cast("EmbeddedModel", self._model)
+
+
+def _keep_features(protocol: Protocol) -> Protocol:
+    """The protocol for embedded rows under masks: they have few features, and no basis is made for them."""
+    if protocol.in_basis:
+        raise ValueError(
+            f"protocol={protocol!r} has no effect with FedHKDiffusion and secure=True: embedded rows have few features "
+            "already. Use protocol='statistics'."
+        )
+    return protocol.as_sums("secure=True")

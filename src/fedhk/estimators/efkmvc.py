@@ -37,7 +37,7 @@ from fedhk.estimators.choices import (
 from fedhk.estimators.heat_kernel_mvc import HeatKernelMVC
 from fedhk.estimators.mistakes import keep_deviations
 from fedhk.estimators.progress import show_progress
-from fedhk.estimators.sealing import list_releases, make_guards, make_sealed_terms
+from fedhk.estimators.sealing import decide_protocol, list_releases, make_guards, make_sealed_terms
 from fedhk.federation.aggregators import Aggregator, make_aggregator
 from fedhk.federation.board import Board, Shared
 from fedhk.federation.checkpoint import going_on, open_checkpoint, save_run
@@ -232,7 +232,13 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         settings, given = run.settings, run.settings.scaling
         plain = make_scaling(AUTO) if given.needs_counts else given  # counts are described as they come first
         settings = replace(settings, scaling=plain)
-        described = Describe(settings, holders=run.holders, deviating=run.deviating, aggregator=run.aggregator)
+        described = Describe(
+            settings,
+            holders=run.holders,
+            deviating=run.deviating,
+            aggregator=run.aggregator,
+            in_basis=run.protocol.in_basis,
+        )
         if isinstance(self.scaling, str) and self.scaling == AUTO:
             with_frames = isinstance(self.find_calibration(run), str)
             choose = self._choose_by_agreement(ScalingChoice(middle_number(self.n_clusters), with_frames), run)
@@ -245,7 +251,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
     def start_phase(self, run: RunChoices) -> Phase[Any, Any]:
         """How the start of the rounds is found: from candidates of the sites, or from centres that were given."""
         if not isinstance(run.settings.init, str):
-            return GivenStart(run.settings, run.protocol)
+            return GivenStart(run.settings, run.protocol, run.seed)
         return ChooseStart(run.settings, run.protocol, run.aggregator, run.seed, run.workers)
 
     def fit(self, X: Any = None, y: Any = None, *, resume: bool = False) -> Self:  # noqa: ARG002
@@ -277,7 +283,9 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         with ExitStack() as stack:
             workers = stack.enter_context(own_threads())
             choices = self._choose(clients, workers)
-            terms = make_sealed_terms(self, clients, choices.settings, choices.aggregator)
+            terms = make_sealed_terms(self, clients, choices.settings, choices.aggregator, choices.protocol)
+            if not terms.is_open:
+                choices = replace(choices, protocol=decide_protocol(choices.protocol, choices.settings, clients))
             run = Run()
             plan: dict[str, Any] = {}
             if folder is not None or resume:

@@ -19,7 +19,9 @@ from fedhk.federation.aggregators import Aggregator, SumAggregator
 from fedhk.federation.board import Board
 from fedhk.federation.entries import Terms
 from fedhk.federation.phases.scales import MOST_POWER, largest_values
+from fedhk.federation.phases.sum_basis import count_leading
 from fedhk.federation.phases.sum_rounds import TYPICAL_MOVE, NoisyRounds, noisy_request
+from fedhk.federation.protocols.base import Protocol
 from fedhk.federation.sealed import Noise, SealedGuard, SealedTerms, SiteNoise
 from fedhk.model.parameters import Parameters
 from fedhk.privacy._lazy import require_cryptography
@@ -33,8 +35,14 @@ from fedhk.starts.settings import Settings
 MOST_NOISE = 0.5
 
 
+def decide_protocol(protocol: Protocol, settings: Settings, clients: Mapping[str, Views]) -> Protocol:
+    """Decide what a protocol leaves to the views, from their widths: a sealed run lists its sums before it begins."""
+    shapes = shapes_by_view(clients.values())
+    return protocol.decide(settings, [math.prod(shape) for shape in shapes.values()], list(shapes))
+
+
 def make_sealed_terms(
-    model: Any, clients: Mapping[str, Views], settings: Settings, aggregator: Aggregator
+    model: Any, clients: Mapping[str, Views], settings: Settings, aggregator: Aggregator, protocol: Protocol
 ) -> SealedTerms:
     """Say how the sums of a fit are sealed, by the `privacy` and `secure` of an estimator; open where it has neither.
 
@@ -42,7 +50,8 @@ def make_sealed_terms(
     """
     privacy: DifferentialPrivacy | None = model.privacy
     masks: SecureSummation | None = SecureSummation() if model.secure is True else (model.secure or None)
-    finds_start = isinstance(settings.init, str)
+    # a basis comes from the sums that a start is found with
+    finds_start = isinstance(settings.init, str) or decide_protocol(protocol, settings, clients).in_basis
     noise = None if privacy is None else Noise(privacy, min(int(model.max_rounds), privacy.rounds), finds_start)
     terms = SealedTerms(noise, masks)
     if terms.is_open:
@@ -72,7 +81,7 @@ def make_sealed_terms(
         if noise.privacy.public:
             _check_bounds(noise.privacy, clients, unit_rows=settings.scaling.unit_rows)
         if any(views.n_rows for views in clients.values()):  # sites elsewhere do not say how many rows they have
-            _warn_of_noise(noise, masks, clients, settings)
+            _warn_of_noise(noise, masks, clients, settings, decide_protocol(protocol, settings, clients))
     return terms
 
 
@@ -164,10 +173,12 @@ def _widths(clients: Mapping[str, Views]) -> list[int]:
 
 
 def _warn_of_noise(
-    noise: Noise, masks: SecureSummation | None, clients: Mapping[str, Views], settings: Settings
+    noise: Noise, masks: SecureSummation | None, clients: Mapping[str, Views], settings: Settings, protocol: Protocol
 ) -> None:
     """Say before a run when its noise will drown the centres."""
     privacy, widths, n_clusters = noise.privacy, _widths(clients), settings.n_clusters
+    if protocol.in_basis:
+        widths = [min(width, count_leading(n_clusters)) for width in widths]
     rows = sum(views.n_rows for views in clients.values())
     even = Parameters(
         tuple(np.zeros((n_clusters, width)) for width in widths),
@@ -177,7 +188,7 @@ def _warn_of_noise(
         settings.view_exponent,
         np.ones(len(widths)),
     )
-    phase = NoisyRounds(settings.learn_weights, noise)
+    phase = NoisyRounds(settings.learn_weights, settings.form, noise)
     sensitivity = phase.sensitivity(noisy_request(even, privacy.neighbours), 0, privacy.neighbours)
     releases = math.sqrt(len(clients)) if masks is None else 1.0
     moved = noise.multiplier(phase) * sensitivity * releases * math.sqrt(sum(widths))

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy.linalg import block_diag
 
 from fedhk._typing import FloatArray
 from fedhk.data.deviations import Deviation
@@ -28,6 +29,10 @@ from fedhk.model.rows import split_joint
 
 # What is said of references to more features than a federation can have.
 WIDE = Rule("references of wider views than a federation can have")
+
+# What is said of a basis that is none. Rounding to bytes leaves directions a length near 1, far within these limits.
+UNSOUND_BASIS = Rule("a basis whose directions are not those of the views, not finite, too long or not independent")
+MOST_LENGTH = 1e3
 
 # Columns in few bytes: a checksum of names, which may be many; the shape of a row of a tensor.
 ColumnsCode = int | tuple[int, ...] | None
@@ -160,12 +165,42 @@ class Basis(Shared):
 
     @cached_property
     def columns(self) -> tuple[FloatArray, ...]:
-        """Orthonormal columns E_h, of shape (d_h, q_h); each points the way of its row."""
+        """Orthonormal columns E_h, of shape (d_h, q_h); each points the way of its row.
+
+        Whoever reads a basis makes it orthonormal by himself, so that nobody has to believe that it is. Directions that
+        are not numbers, of no length or much too long, or that depend on each other are refused.
+        """
         found = []
         for table in self.directions:
-            columns, triangle = np.linalg.qr(table.read().T)
-            found.append(np.asarray(columns * np.where(np.diag(triangle) < 0, -1.0, 1.0)))
+            if table.values.ndim != 2 or table.values.shape[0] > table.values.shape[1]:
+                raise MessageError(UNSOUND_BASIS)
+            rows = table.read()
+            if not np.all(np.abs(rows) <= MOST_LENGTH):
+                raise MessageError(UNSOUND_BASIS)
+            columns, triangle = np.linalg.qr(rows.T)
+            lengths = np.diag(triangle)
+            if not np.all((np.abs(lengths) >= 1 / MOST_LENGTH) & (np.abs(lengths) <= MOST_LENGTH)):
+                raise MessageError(UNSOUND_BASIS)
+            found.append(np.asarray(columns * np.where(lengths < 0, -1.0, 1.0)))
         return tuple(found)
+
+    @cached_property
+    def block(self) -> FloatArray:
+        """The columns of all views as one matrix, of shape (features, directions), for rows with views side by side."""
+        return np.asarray(block_diag(*self.columns))
+
+    def columns_of(self, widths: Sequence[int]) -> tuple[FloatArray, ...]:
+        """The columns, for views of these widths; refuses a basis of others."""
+        if [table.values.shape[-1] for table in self.directions] != list(widths):
+            raise MessageError(UNSOUND_BASIS)
+        return self.columns
+
+
+@dataclass(frozen=True, eq=False)
+class LeadingSpans(Entry):
+    """Directions in which all rows differ most, known from sums alone: the basis of the rounds is made from them."""
+
+    spans: tuple[FloatArray, ...]  # per view, orthonormal rows of shape (k_h, d_h)
 
 
 @dataclass(frozen=True, eq=False)

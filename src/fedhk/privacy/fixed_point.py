@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,24 @@ from fedhk._typing import IntArray
 from fedhk.data.checks import check_count, check_number
 from fedhk.errors import FedHKError
 
-__all__ = ["LARGEST", "GridError", "GridOverflowError", "from_grid", "most_of_site", "to_grid"]
+__all__ = [
+    "LARGEST",
+    "WORDS",
+    "GridError",
+    "GridOverflowError",
+    "fit_step",
+    "from_grid",
+    "most_of_site",
+    "most_of_word",
+    "shortest_word",
+    "to_grid",
+]
 
 # One bit less than int64 holds: noise can be added, and two such numbers, without an overflow.
 LARGEST = 2**62
+
+# Bytes that a whole number may have under masks. Words of eight bytes hold any sum, shorter ones sums with a bound.
+WORDS = (1, 2, 4, 8)
 
 
 class GridError(FedHKError, ValueError):
@@ -103,3 +118,34 @@ def most_of_site(n_sites: int) -> int:
     A sum is at most 2^61 in size, a quarter of what int64 holds: so most sums that went wrong under masks show.
     """
     return LARGEST // (2 * max(n_sites, 1))
+
+
+def most_of_word(word: int) -> int:
+    """Largest size that a sum may have in words of so many bytes.
+
+    It is half of what a word holds, so that each number of a sum that went wrong under masks shows it half of the time.
+    """
+    return int(2 ** (8 * word - 2))
+
+
+def shortest_word(bound: float) -> int:
+    """Bytes of the shortest word in which sums of counts up to a bound have room."""
+    return next((word for word in WORDS if bound <= most_of_word(word)), max(WORDS))
+
+
+def fit_step(bound: float, n_sites: int, word: int) -> float:
+    """Finest power of two on whose grid sums up to a bound have room in words of so many bytes.
+
+    Sums are modulo 2^(8 word), so that only the total needs room: that of one site may be anything. Each of so many
+    sites rounds by half a step at most.
+
+    Examples
+    --------
+    >>> fit_step(100.0, n_sites=10, word=2)
+    0.0078125
+    """
+    most = most_of_site(n_sites) if word == max(WORDS) else most_of_word(word)  # the longest words are cut by each site
+    steps = most - math.ceil(n_sites / 2)
+    if steps < 1:
+        raise GridError(f"Words of {word} bytes are too short for a sum over {n_sites} sites.")
+    return float(2.0 ** math.ceil(math.log2(check_number(bound, "bound", open_below=True) / steps)))

@@ -1,13 +1,16 @@
 """Masks that cancel in a sum, and envelopes between sites that the server carries but cannot open.
 
-A mask is ChaCha20 keystream read as whole numbers modulo 2^64. Its key comes from HKDF-SHA256 over a secret of two
-sites (or of one, for its own mask) and over everything that the mask is for: purpose, session, sum, the sites' names
-and the digest of who takes part. So no two masks are alike unless all of these are.
+A mask is ChaCha20 keystream read as whole numbers modulo 2^64, or modulo 2^(8 w) in words of w bytes. Its key comes
+from HKDF-SHA256 over a secret of two sites (or of one, for its own mask) and over everything that the mask is for:
+purpose, session, sum, length of the words, the sites' names and the digest of who takes part. So no two masks are alike
+unless all of these are. Were words of different lengths cut from one keystream, a server that asks two sites for
+different lengths could compare them.
 """
 
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +20,7 @@ from fedhk.privacy._lazy import primitives
 
 __all__ = ["MaskArray", "add_mask", "bind", "open_envelope", "pair_mask", "seal_envelope", "self_mask"]
 
-MaskArray = NDArray[np.uint64]
+MaskArray = NDArray[np.unsignedinteger[Any]]
 
 PROTOCOL = "fedhk secure sum 1"
 
@@ -32,7 +35,7 @@ def bind(purpose: str, *parts: str | int) -> bytes:
 
 
 def pair_mask(
-    private: bytes, public: bytes, own: str, other: str, length: int, *, context: str, number: int
+    private: bytes, public: bytes, own: str, other: str, length: int, *, context: str, number: int, word: int = 8
 ) -> MaskArray:
     """The mask that two sites share, with the sign that it has at `own`: at `other` it is the negative.
 
@@ -48,6 +51,8 @@ def pair_mask(
         Digest of the session and of who takes part.
     number : int
         The sum within the session.
+    word : int, default=8
+        Bytes of a number.
 
     Raises
     ------
@@ -55,18 +60,18 @@ def pair_mask(
         If the public key is one of the few that make every agreement come out the same.
     """
     first, second = sorted([own, other])
-    key = primitives.derive(_agreed(private, public, other), bind("pair mask", context, number, first, second))
-    mask = _keystream(key, length)
+    key = primitives.derive(_agreed(private, public, other), bind("pair mask", context, number, word, first, second))
+    mask = _keystream(key, length, word)
     return mask if own == first else np.negative(mask, out=mask)
 
 
-def self_mask(seed: bytes, own: str, length: int, *, context: str, number: int) -> MaskArray:
+def self_mask(seed: bytes, own: str, length: int, *, context: str, number: int, word: int = 8) -> MaskArray:
     """The mask of one site alone, which covers its numbers when the masks with the others have been taken away."""
-    return _keystream(primitives.derive(seed, bind("self mask", context, number, own)), length)
+    return _keystream(primitives.derive(seed, bind("self mask", context, number, word, own)), length, word)
 
 
 def add_mask(total: MaskArray, mask: MaskArray, *, sign: int = 1) -> None:
-    """Add or take away a mask in place, modulo 2^64."""
+    """Add or take away a mask in place, modulo 2 to the bits of a word."""
     (np.add if sign > 0 else np.subtract)(total, mask, out=total)
 
 
@@ -98,6 +103,6 @@ def _agreed(private: bytes, public: bytes, other: str) -> bytes:
         raise MessageError(WEAK_KEY, other) from error
 
 
-def _keystream(key: bytes, length: int) -> MaskArray:
-    stream = np.frombuffer(primitives.keystream(key, 8 * length), dtype="<u8")
-    return stream.astype(np.uint64)
+def _keystream(key: bytes, length: int, word: int) -> MaskArray:
+    stream = np.frombuffer(primitives.keystream(key, word * length), dtype=f"<u{word}")
+    return stream.astype(stream.dtype.newbyteorder("="))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fedhk.errors import FedHKError, MessageError, QuorumError
 from fedhk.privacy import shamir
 from fedhk.privacy._lazy import primitives
-from fedhk.privacy.fixed_point import most_of_site
+from fedhk.privacy.fixed_point import WORDS, most_of_site, most_of_word
 from fedhk.privacy.masks import MaskArray, add_mask, pair_mask, self_mask
 from fedhk.privacy.secure_sum import (
     HALF,
@@ -79,6 +79,7 @@ class SecureServer:
     served: frozenset[str] = frozenset()  # sites that have certainly got their envelopes
     number: int = -1  # the sum that is under way or was the last, and how many numbers it has
     length: int = 0
+    word: int = 8  # bytes of each
     survivors: tuple[str, ...] = ()  # whose numbers are in it
     masked: MaskArray = field(default_factory=lambda: np.zeros(0, np.uint64), repr=False)  # their masked numbers, added
     signatures: dict[str, ByteArray] = field(default_factory=dict, repr=False)  # under the list of survivors, by site
@@ -126,8 +127,8 @@ def open_session(sites: Iterable[str], threshold: int, *, sums: int = 1, session
     return SecureServer(terms, names)
 
 
-def begin_sum(server: SecureServer, length: int) -> SecureServer:
-    """Go on to the next sum of a session, whether or not the one before could be opened.
+def begin_sum(server: SecureServer, length: int, word: int = 8) -> SecureServer:
+    """Go on to the next sum of a session, whether or not the one before could be opened; a number has `word` bytes.
 
     A sum that was given up is never asked for again: its masks are spent.
 
@@ -141,7 +142,7 @@ def begin_sum(server: SecureServer, length: int) -> SecureServer:
     if not server.has_sums_left:
         raise ValueError(f"all {server.terms.sums} sums of the session are used; open a new session")
     fresh = replace(server, survivors=(), signatures={}, total=None)
-    return replace(fresh, step="input", number=server.number + 1, length=length)
+    return replace(fresh, step="input", number=server.number + 1, length=length, word=word)
 
 
 def make_requests(server: SecureServer) -> dict[str, MaskRequest]:
@@ -152,7 +153,7 @@ def make_requests(server: SecureServer) -> dict[str, MaskRequest]:
     if server.step == "shares":
         return dict.fromkeys(server.keys.names, SharesRequest(session, server.keys))
     if server.step == "input":
-        plain = InputRequest(session, number, server.length)
+        plain = InputRequest(session, number, server.length, word=server.word)
         return {
             site: plain if site in server.served else _with_envelopes(server, plain, site)
             for site in server.participants
@@ -189,7 +190,7 @@ def check_reply(server: SecureServer, reply: MaskReply, site: str) -> None:
         "mask_keys": (np.uint8, (sums, KEY_BYTES)),
         "signature": (np.uint8, (SIGNATURE_BYTES,)),
         "envelopes": (np.uint8, (n, server.terms.envelope_bytes)),
-        "masked": (np.uint64, (server.length,)),
+        "masked": (f"u{server.word}", (server.length,)),
         "shares": (np.uint8, (len(server.envelopes), shamir.SHARE_BYTES)),
     }
     for name, (dtype, shape) in expected.items():
@@ -283,7 +284,7 @@ def take_replies(server: SecureServer, replies: Mapping[str, Any]) -> SecureServ
     if server.step == "shares":
         return replace(server, step="ready", envelopes={site: reply.envelopes for site, reply in replies.items()})
     if server.step == "input":
-        masked = np.zeros(server.length, np.uint64)
+        masked = np.zeros(server.length, f"u{server.word}")
         for reply in replies.values():
             add_mask(masked, reply.masked)
         served = server.served | replies.keys()
@@ -292,7 +293,8 @@ def take_replies(server: SecureServer, replies: Mapping[str, Any]) -> SecureServ
     if server.step == "confirm":
         return replace(server, step="unmask", signatures={site: reply.signature for site, reply in replies.items()})
     total = _remove_masks(server, recover_secrets(server, replies))
-    _check_range(total, len(server.survivors) * most_of_site(len(server.keys.names)))
+    most = len(server.survivors) * most_of_site(len(server.keys.names))
+    _check_range(total, most if server.word == max(WORDS) else most_of_word(server.word))
     return replace(server, step="ready", total=total)
 
 
@@ -300,19 +302,20 @@ def _remove_masks(server: SecureServer, secret_of: Mapping[str, bytes]) -> Numbe
     """The sum of the survivors: without their own masks, and without their masks with sites that dropped out."""
     keys, number, survivors = server.keys, server.number, server.survivors
     context = keys.context(server.terms, server.participants)
+    of_sum: Any = {"context": context, "number": number, "word": server.word}
     total = server.masked.copy()
     length = total.size
     for site, secret in secret_of.items():
         if site in survivors:
-            add_mask(total, self_mask(secret, site, length, context=context, number=number), sign=-1)
+            add_mask(total, self_mask(secret, site, length, **of_sum), sign=-1)
             continue
         if primitives.public_key(secret) != keys.mask_key(site, number):
             raise MessageError("the shares that it gave the other sites are not of its mask key", site)
         for other in survivors:
             # at the survivor the mask has the other sign, so adding takes it away
             key = keys.mask_key(other, number)
-            add_mask(total, pair_mask(secret, key, site, other, length, context=context, number=number))
-    return total.view(np.int64)
+            add_mask(total, pair_mask(secret, key, site, other, length, **of_sum))
+    return total.view(f"i{server.word}").astype(np.int64)
 
 
 def _check_range(sums: Numbers, limit: int) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from fedhk.errors import MessageError, Rule
 from fedhk.privacy import shamir
 from fedhk.privacy._lazy import primitives
-from fedhk.privacy.fixed_point import most_of_site
+from fedhk.privacy.fixed_point import WORDS, most_of_site
 from fedhk.privacy.masks import add_mask, open_envelope, pair_mask, seal_envelope, self_mask
 from fedhk.privacy.secure_sum import (
     HALF,
@@ -71,6 +72,7 @@ UNKNOWN_KEY = Rule("the list of keys has a site whose long-term key this site do
 UNSIGNED = Rule("the list of keys has keys that are not signed by the long-term key that their operator gave")
 SPENT_SUM = Rule("numbers for this sum have been given, or no masks are agreed for it")
 OTHER_LENGTH = Rule("the server asks for another number of numbers than this sum has")
+OTHER_WORD = Rule("the server asks for numbers of another length than 1, 2, 4 or 8 bytes")
 BAD_PARTICIPANTS = Rule(
     "the participants are not in the list of keys, lack this site, are too few, or not those of before"
 )
@@ -282,18 +284,22 @@ def _mask_numbers(
     terms, roster, number, length = session.terms, session.keys, request.number, request.length
     if not session.number < number < terms.sums:  # other numbers under the same masks would give both away
         raise MessageError(SPENT_SUM, site.name)
+    if request.word not in WORDS:
+        raise MessageError(OTHER_WORD, site.name)
     session = _open_envelopes(site, session, request)
     numbers = np.zeros(0, np.int64) if make is None else make()
     if not has_form(numbers, np.int64, (length,)):
         raise MessageError(OTHER_LENGTH, site.name)
     seed, private = (bytes(secret) for secret in session.secrets[number - terms.sums])
-    masked = hold_numbers(numbers, most_of_site(len(roster.names)), site.name).view(np.uint64)
-    context = session.context
-    add_mask(masked, self_mask(seed, site.name, length, context=context, number=number))
+    if request.word == max(WORDS):
+        numbers = hold_numbers(numbers, most_of_site(len(roster.names)), site.name)
+    masked = numbers.astype(f"u{request.word}")  # modulo what a word holds
+    of_sum: Any = {"context": session.context, "number": number, "word": request.word}
+    add_mask(masked, self_mask(seed, site.name, length, **of_sum))
     for other in session.participants:
         if other != site.name:
             key = roster.mask_key(other, number)
-            add_mask(masked, pair_mask(private, key, site.name, other, length, context=context, number=number))
+            add_mask(masked, pair_mask(private, key, site.name, other, length, **of_sum))
     # others hold shares of this sum's secrets; the site itself needs them no more, nor anything of sums before
     left = terms.sums - 1 - number
     kept = replace(session, secrets=_last(session.secrets, left), shares=_last(session.shares, left + 1), number=number)

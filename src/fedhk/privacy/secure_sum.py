@@ -75,7 +75,9 @@ the remedy for what sums say. Wrong numbers of a hostile site cannot be seen, on
 sum; secrecy and origin of messages on the way are the transport's.
 
 Numbers are int64, in fixed point made elsewhere. Sums are modulo 2^64, but never wrap: each site cuts its numbers to
-`most_of_site`, and the server checks the range of the sum.
+`most_of_site`, and the server checks the range of the sum. Where a sum has a bound, the server may ask for it in words
+of w = 1, 2 or 4 bytes: then it is modulo 2^(8 w). A site cuts nothing, because its own part may be anything as long as
+the total has room; masks are those of the length of the words, so that all sites must be asked for the same.
 
 Here are the terms, the list of keys, and what travels; `fedhk.privacy.secure_site` and `fedhk.privacy.secure_server`
 are the two ends.
@@ -253,6 +255,8 @@ class InputRequest(MaskRequest):
         Whose envelopes come with it; empty once the site has shown that it got them.
     envelopes : uint8 array of shape (participants, bytes)
         One from each.
+    word : int, default=8
+        Bytes of a number.
     """
 
     step: ClassVar[str] = "input"
@@ -261,6 +265,7 @@ class InputRequest(MaskRequest):
     length: int
     participants: tuple[str, ...] = ()
     envelopes: ByteArray = field(default_factory=lambda: np.zeros((0, 0), np.uint8))
+    word: int = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -310,7 +315,7 @@ class Envelopes(MaskReply):
 
 @dataclass(frozen=True, eq=False)
 class MaskedNumbers(MaskReply):
-    """A site's numbers under its masks, shape (length,)."""
+    """A site's numbers under its masks, shape (length,), in words of the length that was asked for."""
 
     number: int
     masked: MaskArray

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from scipy.special import ndtri
@@ -163,6 +164,7 @@ def _columns(widths: Sequence[int], full: Sequence[bool]) -> list[int]:
     return [width if all_of else 1 for width, all_of in zip(widths, full, strict=True)]
 
 
+@lru_cache(maxsize=2)
 def sketch(width: int, seed: int, most: int = MOST_FEATURES) -> FloatArray:
     """Directions in which second moments are taken, of shape (width, p): the features, or random ones."""
     if width <= most:
@@ -183,6 +185,14 @@ def second_moments(rows: Rows, directions: FloatArray, radius: float) -> FloatAr
     flat = second * np.sqrt(2)
     np.fill_diagonal(flat, np.diag(second))
     return np.asarray(flat[np.triu_indices(p)])
+
+
+def score_products(rows: Rows, combinations: FloatArray) -> FloatArray:
+    """The sum over rows of x z^T, of shape (d, t), with z the combinations of a row's features."""
+    total = np.zeros(combinations.shape)
+    for joint, _ in read_blocks(rows):
+        total += joint.T @ (joint @ combinations)
+    return total
 
 
 def read_second_moments(vector: FloatArray, width: int) -> FloatArray:

@@ -18,7 +18,7 @@ from fedhk.privacy.mechanism import DifferentialPrivacy
 from fedhk.privacy.secure_sum import MaskedNumbers
 from sealed_runs import read_reply, read_request, spied_fit, step_of
 
-KINDS = {"schema", "deliver"} | {
+KINDS = {"schema", "deliver", "sealed.noisy moves"} | {
     f"sealed.{phase}" for phase in ("ranges", "means", "lengths", "directions", "cells", "noisy round")
 }
 
@@ -67,6 +67,7 @@ FROM_SERVER = (
         "MaskTerms.threshold": CHOSEN,
         "MaskTerms.sums": "constant",
         "InputRequest.length": "from the widths of the views",
+        "InputRequest.word": "constant with noise",
         "InputRequest.participants": "who answered",
         "InputRequest.envelopes": "what sites sealed for each other",
         "UnmaskRequest.survivors": "who answered",
@@ -139,6 +140,9 @@ RUNS = {
     "own models, secure": lambda: FedHKPerson(2, privacy=budget(), secure=True, personalization=0.5),
     "steps of sites": lambda: EFKMVC(2, privacy=budget(), personalization=1.0),
     "tucker": lambda: FedHKTucker(2, privacy=budget()),
+    "basis": lambda: EFKMVC(2, privacy=budget(), protocol="cores"),
+    "basis, secure": lambda: FedHKTucker(2, privacy=budget(), protocol="cores", secure=True),
+    "basis, given centres": lambda: EFKMVC(2, privacy=budget(), protocol="cores", init=INIT),
     "parafac2": lambda: FedHKParafac2(2, privacy=budget(), rank=1),
 }
 

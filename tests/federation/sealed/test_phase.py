@@ -26,6 +26,8 @@ HOW = {
     "noise": {"privacy": DifferentialPrivacy(50.0, 1e-3, (-8, 8), rounds=2)},
     "noise on ranges": {"privacy": DifferentialPrivacy(50.0, 1e-3, "private", rounds=2)},
     "masks": {"secure": True},
+    "masks, in a basis": {"secure": True, "protocol": "cores"},
+    "noise, in a basis": {"privacy": DifferentialPrivacy(50.0, 1e-3, (-8, 8), rounds=2), "protocol": "cores"},
     "noise under masks": {"privacy": DifferentialPrivacy(50.0, 1e-3, (-8, 8), rounds=2), "secure": True},
 }
 

@@ -13,12 +13,15 @@ from hypothesis import strategies as st
 
 from fedhk.data.scaling import Reference
 from fedhk.data.views import check_views
+from fedhk.errors import MessageError
+from fedhk.federation.entries import Basis
 from fedhk.federation.phases.base import Nothing
 from fedhk.federation.phases.scales import Lengths, Means, MeansRequest, Ranges, RangesRequest
-from fedhk.federation.phases.sum_rounds import TYPICAL_MOVE, NoisyRounds, noisy_request
+from fedhk.federation.phases.sum_rounds import TYPICAL_MOVE, NoisyMoves, NoisyRounds, noisy_request
 from fedhk.federation.phases.sum_start import Cells, CellsRequest, Directions, DirectionsRequest
 from fedhk.federation.sealed import noise as sealed_noise
 from fedhk.federation.site import Site
+from fedhk.federation.table import Table
 from fedhk.model.passes import Passes
 from fedhk.privacy.kernel_sensitivity import best_kernel_scale, kernel_reach, kernel_sensitivity
 from fedhk.privacy.mechanism import DifferentialPrivacy
@@ -34,6 +37,7 @@ PHASES = {
     "directions": Directions,
     "cells": Cells,
     "round": NoisyRounds,
+    "moves": NoisyMoves,
 }
 PRIVACY = {how: DifferentialPrivacy(1.0, 1e-5, (-1, 1), neighbours=how, rounds=1) for how in ("replace", "add-remove")}
 
@@ -54,6 +58,7 @@ class Case:
     widths: tuple
     absent: int | None
     dtype: type
+    entries: tuple = ()
 
     def views(self, row=None):
         joint = self.base if row is None else np.vstack([self.base, row])
@@ -81,7 +86,7 @@ def released(case, row, privacy):
         patch.setattr(sealed_noise, "discrete_gaussian", no_noise)
         patch.setattr(case.phase, "vector", staticmethod(keep))
         site = LoneSite(case.views(row), privacy, name="a")
-        sent = site.released(case.phase, request, *scales(case.references))
+        sent = site.released(case.phase, request, *scales(case.references), *case.entries)
     sensitivity = case.phase.sensitivity(request, len(sent), privacy.neighbours)
     return sent, kept["sigma"] / privacy.multiplier(case.phase.name, 1), kept["values"], sensitivity
 
@@ -153,7 +158,11 @@ def cases(draw, phase):
         base = np.vstack([base, np.where(cells, np.hstack(centers)[rng.integers(n_clusters, size=4)], np.nan)])
     shifts, units = (np.concatenate([getattr(r, part) for r in references]) for part in ("shift", "scale"))
     weights = draw(st.sampled_from([np.ones(len(widths)), 10.0 ** rng.uniform(-9, 3, len(widths))]))
-    if phase == "round":
+    entries = ()
+    if phase in ("round", "moves"):
+        if phase == "moves":
+            entries = (draw_basis(rng, widths),)
+            centers = [values @ e for values, e in zip(centers, entries[0].columns, strict=True)]
         parameters = make_parameters(
             centers,
             view_weights=weights,
@@ -175,7 +184,21 @@ def cases(draw, phase):
         request = always(plain)
     absent = draw(st.sampled_from([None, None, len(widths) - 1])) if len(widths) > 1 else None
     base, rows = base * units + shifts, rows * units + shifts
-    return Case(PHASES[phase], request, references, names, base, rows, widths, absent, dtype)
+    return Case(PHASES[phase], request, references, names, base, rows, widths, absent, dtype, entries)
+
+
+def draw_basis(rng, widths):
+    """Some directions of each view, as nobody honest would send them: of any length, and far from a right angle."""
+    tables = []
+    for width in widths:
+        rows = rng.normal(size=(rng.integers(1, width + 1), width)) + rng.choice([0.0, 3.0])
+        rows *= 10.0 ** rng.uniform(-1, 1, (len(rows), 1))
+        tables.append(Table.of(rows, str(rng.choice(["double", "half", "byte"]))))
+    basis = Basis(tuple(tables))
+    try:
+        return basis if basis.columns else None
+    except MessageError:  # so near to each other that they are none
+        return draw_basis(rng, widths)
 
 
 @pytest.mark.parametrize("phase", PHASES)
@@ -268,6 +291,17 @@ def test_the_bound_of_second_moments_is_attained_by_rows_at_a_right_angle():
     # on the far side of the middle second moments are the same
     values[1] = released(case, -case.rows[0], PRIVACY["replace"])[2]
     assert np.linalg.norm(values[0] - values[1]) == pytest.approx(0.0)
+
+
+def test_a_basis_along_the_pull_of_a_row_attains_most_of_the_bound_and_one_across_it_little():
+    """A projection shortens what is across it and leaves what is along it: so the bound cannot be lower."""
+    r = (2 * 0.3) ** -0.5
+    plain = one_view(np.zeros((2, 2)), [[r, 0.0], [-r, 0.0]], np.zeros((1, 2)), heat_time=0.3)
+    request = partial(noisy_request, make_parameters([np.zeros((1, 1))], heat_time=0.3))
+    case = replace(plain, phase=NoisyMoves, request=request)
+    for direction, least, most in (([7.0, 0.0], 0.9, WITHIN), ([0.0, 7.0], 0.0, 0.6)):
+        basis = Basis((Table.of(np.array([direction]), "double"),))
+        assert least < farthest(replace(case, entries=(basis,)))[0] <= most
 
 
 def test_a_round_attains_most_of_its_bound():

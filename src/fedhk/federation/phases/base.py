@@ -18,6 +18,7 @@ from fedhk.federation.codec import subclasses
 from fedhk.federation.participation import Participation
 from fedhk.federation.site import Site
 from fedhk.federation.table import check_array
+from fedhk.privacy.fixed_point import WORDS
 from fedhk.privacy.sensitivity import Neighbours
 
 Request = TypeVar("Request")
@@ -190,6 +191,10 @@ class SumPhase(Phase[Request, Sum]):
     def grid(self, board: Board) -> float | None:  # noqa: ARG002
         """Server: of what the numbers are whole multiples under masks without noise; None is as fine as rows allow."""
         return None
+
+    def word(self, board: Board) -> int:  # noqa: ARG002
+        """Server: bytes of a number under masks without noise; below 8 the `grid` must leave any total room in them."""
+        return max(WORDS)
 
     @classmethod
     def answer(cls, site: Site, request: Any) -> Sum:

@@ -19,12 +19,15 @@ from fedhk.federation.board import Board
 from fedhk.federation.entries import Population, References, Schema, Space
 from fedhk.federation.phases.base import Phase, ServerPhase, SumPhase
 from fedhk.federation.phases.frame import Frame
+from fedhk.federation.phases.sum_basis import BasisCells, BasisMoments, EnterBasis, Sketch, Span
 from fedhk.federation.phases.sum_start import Cells, Directions, Groups, Products, StartFromSums
 from fedhk.federation.plausible import MOST_ROWS, check_points, check_spreads
 from fedhk.federation.protocols.base import Protocol
+from fedhk.federation.protocols.statistics import BasisStatistics, Statistics
 from fedhk.federation.sealed import SealedTerms
 from fedhk.federation.site import Site
 from fedhk.federation.table import Table, check_array
+from fedhk.model.parameters import CenterForm
 from fedhk.model.rows import take
 from fedhk.personal.objective import personal_objective
 from fedhk.starts.candidates import (
@@ -122,15 +125,24 @@ class AskCandidates(Phase[CandidatesRequest, CandidatesReply]):
         """Server: what follows from the candidates of the sites."""
 
     def sealed(self, terms: SealedTerms) -> list[Phase[Any, Any]]:
-        settings = self.settings
-        if terms.noise is None:
+        settings, protocol = self.settings, self.protocol.as_sums(terms.reason)
+        if isinstance(protocol, BasisStatistics) and terms.noise is None:
+            cells: list[SumPhase[Any]] = [BasisMoments(settings, self.seed), BasisCells()]
+            sums = [*leading_sums(settings, protocol, self.seed, terms), *cells]
+        elif terms.noise is None:
             groups: list[SumPhase[Any]] = [Cells(), Groups(settings, self.seed)]
             sums = [Products(settings, self.seed), *groups * GROUP_PASSES]
         else:
             sums = [Directions(settings, self.seed), Cells()]
-            if settings.view_weights == "auto":  # points along a few directions do not show what single views say
-                settings = replace(settings, view_weights="uniform")
-        return [*map(terms.seal, sums), StartFromSums(settings, self.seed, self.workers)]
+        if settings.view_weights == "auto" and (terms.noise is not None or protocol.in_basis):
+            # points along a few directions do not show what single views say
+            settings = replace(settings, view_weights="uniform")
+        if not isinstance(protocol, BasisStatistics):
+            return [*map(terms.seal, sums), StartFromSums(settings, self.seed, self.workers)]
+        # nor do they show which form centres have, which waits for the first sums of a round
+        settings = replace(settings, form=CenterForm())
+        start = StartFromSums(settings, self.seed, self.workers)
+        return [*map(terms.seal, sums), start, EnterBasis(protocol)]
 
 
 @dataclass(frozen=True)
@@ -161,10 +173,22 @@ class GivenStart(ServerPhase):
 
     settings: Settings
     protocol: Protocol
+    seed: int = 0  # of a basis, where it comes from sums
 
     def begin(self, board: Board) -> Board:
         start = self.settings.given_start(board.get(References).references, board.get(Schema).names)
         return self.protocol.begin(board, self.settings, start, None)
 
     def sealed(self, terms: SealedTerms) -> list[Phase[Any, Any]]:
-        return [replace(self, protocol=self.protocol.as_sums(terms.reason))]
+        protocol = self.protocol.as_sums(terms.reason)
+        if not isinstance(protocol, BasisStatistics):
+            return [replace(self, protocol=protocol)]
+        sums = map(terms.seal, leading_sums(self.settings, protocol, self.seed, terms))
+        return [*sums, replace(self, protocol=Statistics(basis=False)), EnterBasis(protocol)]
+
+
+def leading_sums(settings: Settings, protocol: BasisStatistics, seed: int, terms: SealedTerms) -> list[SumPhase[Any]]:
+    """The sums that the leading directions of a basis come from."""
+    if terms.noise is not None:
+        return [Directions(settings, seed)]
+    return [Sketch(settings, seed), Span(settings, seed, protocol.precision)]

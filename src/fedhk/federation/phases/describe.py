@@ -276,6 +276,7 @@ class Describe(AskViews[Description]):
     reply_type: ClassVar[Any] = Description
 
     aggregator: Aggregator = PLAIN_SUM
+    in_basis: bool = False  # whether the rounds are in a basis: sums that come before are then sent in few bytes
 
     def request(self, board: Board) -> DescribeRequest:  # noqa: ARG002
         return DescribeRequest(self.settings.scaling.unit_rows, self.settings.needs_ranges)
@@ -320,7 +321,7 @@ class Describe(AskViews[Description]):
         return {site: reply for site, reply in good.items() if site not in refused}, refused
 
     def sealed(self, terms: SealedTerms) -> list[Phase[Any, Any]]:
-        return [DescribeViews(self.settings, self.holders), *scale_phases(self.settings, terms)]
+        return [DescribeViews(self.settings, self.holders), *scale_phases(self.settings, terms, in_basis=self.in_basis)]
 
     def combine(self, board: Board, replies: Mapping[str, Description]) -> Board:
         settings, agreed = self.settings, self.agree(replies)

@@ -12,8 +12,9 @@ from fedhk.federation.board import Board, Entry, RowEntry
 from fedhk.federation.entries import Basis, FinalModel, FinalParameters, Minimisation
 from fedhk.federation.participation import Participation
 from fedhk.federation.phases.base import Phase
-from fedhk.federation.phases.sum_rounds import MaskedRounds, NoisyRounds
+from fedhk.federation.phases.sum_rounds import MaskedMoves, MaskedRounds, NoisyMoves, NoisyRounds
 from fedhk.federation.protocols.base import Protocol, RoundContext, RoundReply, RoundRequest
+from fedhk.federation.protocols.statistics import BasisStatistics
 from fedhk.federation.sealed import SealedTerms
 from fedhk.federation.site import Site
 from fedhk.model.parameters import Parameters
@@ -124,11 +125,16 @@ class Rounds(Phase[RoundRequest, RoundReply]):
         return board.has(FinalModel)
 
     def sealed(self, terms: SealedTerms) -> list[Phase[Any, Any]]:
-        self.protocol.as_sums(terms.reason)  # raises where this protocol cannot be sent as sums
-        learn = self.context.settings.learn_weights
+        protocol = self.protocol.as_sums(terms.reason)  # raises where this protocol cannot be sent as sums
+        settings = self.context.settings
+        learn, form = settings.learn_weights, settings.form
+        if isinstance(protocol, BasisStatistics):
+            if terms.noise is not None:
+                return [terms.seal(NoisyMoves(learn, form, terms.noise, protocol))]
+            return [terms.seal(MaskedMoves(learn, form, self.max_rounds, self.tol, protocol))]
         if terms.noise is not None:
-            return [terms.seal(NoisyRounds(learn, terms.noise))]
-        return [terms.seal(MaskedRounds(learn, self.max_rounds, self.tol))]
+            return [terms.seal(NoisyRounds(learn, form, terms.noise))]
+        return [terms.seal(MaskedRounds(learn, form, self.max_rounds, self.tol))]
 
     def participants(self, board: Board, sites: Sequence[str], participation: Participation, seed: Any) -> list[str]:  # noqa: ARG002
         return participation.draw(sites, seed)

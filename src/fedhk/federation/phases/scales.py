@@ -24,8 +24,9 @@ from fedhk.federation.phases.base import Nothing, Phase, ServerPhase, SumPhase
 from fedhk.federation.plausible import are_possible, limits_from_moments
 from fedhk.federation.sealed import SealedTerms, grid_step
 from fedhk.federation.site import Site
-from fedhk.model.preparation import references_from_moments, site_moments
+from fedhk.model.preparation import count_observed, references_from_moments, site_moments
 from fedhk.model.rows import split_joint, view_sums
+from fedhk.privacy.fixed_point import fit_step, most_of_word, shortest_word
 from fedhk.privacy.mechanism import read_bounds
 from fedhk.privacy.sensitivity import Neighbours, sum_sensitivity
 from fedhk.starts.cells import cut_rows, read_blocks
@@ -43,6 +44,13 @@ NOTHING = 2.0 ** (LEAST_POWER + 1)
 
 # Probability with which noise makes any of the ranges too wide.
 FALSE_RANGE = 1e-6
+
+# Powers of two in one coarse range, and how many of these there are.
+COARSE = 4
+MAGNITUDES = -(-POWERS // COARSE)
+
+# How far from the grand mean the origin of model units may be, squared; the mean squared distance to it is near 1.
+MOST_MOVED = 1e-3
 
 # The grid of moments where nothing is known of the number of rows.
 MOMENTS_STEP = 2.0**-36
@@ -83,16 +91,19 @@ class FullWeights(Entry):
     views: tuple[bool, ...]
 
 
-def scale_phases(settings: Settings, terms: SealedTerms) -> list[Phase[Any, Any]]:
-    """How all sites come to the same units, from sums alone."""
-    bounds = terms.seal(Ranges())
+def scale_phases(settings: Settings, terms: SealedTerms, *, in_basis: bool) -> list[Phase[Any, Any]]:
+    """How all sites come to the same units, from sums alone; in few bytes where the rounds are in a basis."""
+    in_few = in_basis and terms.noise is None
+    bounds = terms.seal(Magnitudes() if in_few and not settings.needs_ranges else Ranges())
     if terms.public_bounds is not None:
         bounds = GivenBounds(terms.public_bounds)
     elif settings.scaling.unit_rows:  # rows have length 1
         bounds = GivenBounds((-1.0, 1.0))
-    if terms.noise is None:
+    if terms.noise is not None:
+        return [bounds, ScaleByBounds(settings), terms.seal(Means()), terms.seal(Lengths())]
+    if not in_few:
         return [bounds, terms.seal(SumMoments(settings))]
-    return [bounds, ScaleByBounds(settings), terms.seal(Means()), terms.seal(Lengths())]
+    return [terms.seal(CountRows()), bounds, terms.seal(FewMoments(settings))]
 
 
 def view_widths(board: Board) -> tuple[int, ...]:
@@ -112,6 +123,55 @@ class GivenBounds(ServerPhase):
         pairs = read_bounds(self.bounds, view_widths(board))
         low, high = (np.concatenate([pair[end] for pair in pairs]) for end in (0, 1))
         return board.put(Bounds(low, high))
+
+
+@dataclass(frozen=True, eq=False)
+class Counts(Entry):
+    """Rows of all sites, and per view the rows that have it and the cells that are missing in these."""
+
+    rows: float
+    of_views: FloatArray  # (s,)
+    missing: FloatArray  # (s,)
+
+    @property
+    def incomplete(self) -> tuple[bool, ...]:
+        """Which views lack cells."""
+        return tuple((self.missing > 0).tolist())
+
+
+@dataclass(frozen=True)
+class CountRows(SumPhase[Nothing]):
+    """How many rows there are, and how many cells they lack: how fine the grids of later sums can be."""
+
+    name: ClassVar[str] = "count rows"
+    request_type: ClassVar[Any] = Nothing
+    unbounded: ClassVar[str] = "one row may lack any number of cells."
+
+    def request(self, board: Board) -> Nothing:  # noqa: ARG002
+        return Nothing()
+
+    def grid(self, board: Board) -> float:  # noqa: ARG002
+        return 1.0
+
+    def size(self, board: Board) -> int:
+        return 1 + 2 * len(view_widths(board))
+
+    @staticmethod
+    def vector(site: Site, request: Nothing) -> FloatArray:  # noqa: ARG004
+        views, names = site.views, site.board.get(Schema).names
+        seen = dict(zip(views.names, count_observed(views), strict=True))
+        lacking = dict.fromkeys(views.names, 0.0)
+        for name, table, missing in zip(views.names, views.tables, views.missing, strict=True):
+            if table is not None and missing and not sp.issparse(table):
+                lacks = np.isnan(table)
+                lacking[name] = float(lacks[~lacks.all(axis=1)].sum())
+        counts = [[known.get(name, 0.0) for name in names] for known in (seen, lacking)]
+        return np.array([float(views.n_rows), *counts[0], *counts[1]])
+
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+        of_views, missing = np.split(total[1:], 2)
+        found = Counts(float(total[0]), of_views, missing)
+        return board.put(found, replace(board.get(Population), rows=found.rows))
 
 
 @dataclass(frozen=True)
@@ -191,6 +251,44 @@ def _histogram(table: Any, width: int) -> FloatArray:
     return counts.ravel()
 
 
+@dataclass(frozen=True)
+class Magnitudes(SumPhase[RangesRequest]):
+    """Per feature, how many sites have an absolute value between two powers of 16: coarse ranges in few bytes.
+
+    A site says 1 or 0, so that a word must hold no more than the number of sites. The ranges are only the units in
+    which moments are added: sums of squares keep 2^-8 of their digits at least.
+    """
+
+    name: ClassVar[str] = "magnitudes"
+    request_type: ClassVar[Any] = RangesRequest
+    unbounded: ClassVar[str] = "one row may be the only one of its size."
+
+    def request(self, board: Board) -> RangesRequest:
+        return RangesRequest(view_widths(board))
+
+    def grid(self, board: Board) -> float:  # noqa: ARG002
+        return 1.0
+
+    def word(self, board: Board) -> int:
+        return shortest_word(len(board.get(Members).sites))
+
+    def size(self, board: Board) -> int:
+        return MAGNITUDES * sum(view_widths(board))
+
+    @staticmethod
+    def vector(site: Site, request: RangesRequest) -> FloatArray:
+        below, above = np.split(Ranges.vector(site, request).reshape(-1, 2 * POWERS), 2, axis=1)
+        counts = np.zeros((len(above), MAGNITUDES * COARSE))
+        counts[:, :POWERS] = below[:, ::-1] + above
+        return np.asarray(counts.reshape(-1, COARSE).any(axis=1), np.float64)
+
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+        seen = total.reshape(-1, MAGNITUDES) > 0
+        top = np.where(seen.any(axis=1), MAGNITUDES - np.argmax(seen[:, ::-1], axis=1), 1)
+        high = 2.0 ** (LEAST_POWER - 1.0 + COARSE * top)
+        return board.put(Bounds(-high, high))
+
+
 @dataclass(frozen=True, eq=False)
 class MomentsRequest:
     """Ask for moments in units of the ranges; of rows of length 1 or as they are."""
@@ -223,6 +321,12 @@ class SumMoments(SumPhase[MomentsRequest]):
 
     @staticmethod
     def vector(site: Site, request: MomentsRequest) -> FloatArray:
+        rows, parts = SumMoments.collect(site, request)
+        return np.concatenate([rows, np.hstack(parts).ravel()])
+
+    @staticmethod
+    def collect(site: Site, request: MomentsRequest) -> tuple[FloatArray, list[FloatArray]]:
+        """Rows of the site and of each view, and per view cells, sums and sums of squares, of shape (3, d_h)."""
         views, widths = site.views, request.widths
         if not are_possible(widths):
             raise MessageError(OTHER_WIDTH)
@@ -244,7 +348,7 @@ class SumMoments(SumPhase[MomentsRequest]):
             mean = np.where(view.weight > 0, (view.mean - m) / h, 0.0)
             rows.append(view.rows)
             parts.append(np.stack([view.weight, view.weight * mean, view.squares / h**2 + view.weight * mean**2]))
-        return np.concatenate([np.array(rows), np.hstack(parts).ravel()])
+        return np.array(rows), parts
 
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
         settings, names, moments = self.settings, board.get(Schema).names, self._moments(board, total)
@@ -268,12 +372,16 @@ class SumMoments(SumPhase[MomentsRequest]):
             replace(board.get(Population), moments=tuple(moments), rows=float(total[0])),
         )
 
+    def _rounding(self, board: Board) -> float:
+        """Sum of squares that rounding makes of none, in units of the range."""
+        return 4 * len(board.get(Members).sites) * grid_step(self, board)
+
     def _moments(self, board: Board, total: FloatArray) -> list[Moments]:
         """The moments of all rows, in input units."""
         widths, bounds = view_widths(board), board.get(Bounds)
         low, high = split_joint(bounds.low, widths), split_joint(bounds.high, widths)
         parts = split_joint(total[1 + len(widths) :].reshape(3, -1), widths)
-        rounding = 4 * len(board.get(Members).sites) * grid_step(self, board)
+        rounding = self._rounding(board)
         moments = []
         for (weight, first, second), rows, a, b in zip(parts, total[1 : 1 + len(widths)], low, high, strict=True):
             mean = np.divide(first, weight, out=np.zeros_like(first), where=weight > 0)
@@ -284,6 +392,84 @@ class SumMoments(SumPhase[MomentsRequest]):
             middle = (a + b) / 2 + mean * (b - a) / 2
             moments.append(Moments(float(rows), float(total[0]), weight, middle, squares, *ends))
         return moments
+
+
+@dataclass(frozen=True, eq=False)
+class FewMomentsRequest(MomentsRequest):
+    """The same; how many cells are there is asked of incomplete views only."""
+
+    incomplete: tuple[bool, ...]
+
+
+@dataclass(frozen=True)
+class FewMoments(SumMoments):
+    """The same moments in fewer bytes, for rounds in a basis: nothing that is known is asked again.
+
+    Of a view without missing cells the number of cells is that of its rows. Rows of length 1 have bounded sums, which
+    have room in two bytes, and features that are not divided by their spreads: only the sum of these is asked for. All
+    features then count as if they spread alike, and none drops out; one that is constant adds nothing to a distance.
+    References go out in single precision.
+    """
+
+    name: ClassVar[str] = "few moments"
+    request_type: ClassVar[Any] = FewMomentsRequest
+
+    def request(self, board: Board) -> FewMomentsRequest:
+        asked = super().request(board)
+        return FewMomentsRequest(asked.widths, asked.low, asked.high, asked.unit_rows, board.get(Counts).incomplete)
+
+    def word(self, board: Board) -> int:
+        if not self.settings.scaling.unit_rows:
+            return super().word(board)
+        # rounding moves the mean, of which only where it is matters, by this much; squared and summed over features
+        moved = sum(view_widths(board)) * len(board.get(Members).sites) / 12 / most_of_word(2) ** 2
+        return 2 if moved < MOST_MOVED else 4
+
+    def grid(self, board: Board) -> float:
+        # in units of the range no value is above 1
+        return fit_step(max(board.get(Counts).rows, 1.0), len(board.get(Members).sites), self.word(board))
+
+    def size(self, board: Board) -> int:
+        return sum(self._sizes(board))
+
+    def _rounding(self, board: Board) -> float:
+        return (
+            0.0 if self.settings.scaling.unit_rows else super()._rounding(board)
+        )  # then no feature is told from others
+
+    def _sizes(self, board: Board) -> list[int]:
+        """How many numbers there are of each view."""
+        parts = zip(view_widths(board), board.get(Counts).incomplete, strict=True)
+        if self.settings.scaling.unit_rows:
+            return [(1 + lacks) * width + 1 for width, lacks in parts]
+        return [(2 + lacks) * width for width, lacks in parts]
+
+    @staticmethod
+    def vector(site: Site, request: FewMomentsRequest) -> FloatArray:  # type: ignore[override]
+        sent = []
+        for part, lacks in zip(SumMoments.collect(site, request)[1], request.incomplete, strict=True):
+            cells, first, second = part
+            second = second.sum(keepdims=True) if request.unit_rows else second
+            sent += [*([cells] if lacks else []), first, second]
+        return np.concatenate(sent)
+
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:
+        counts, widths, parts = board.get(Counts), view_widths(board), []
+        sums = np.split(total, np.cumsum(self._sizes(board))[:-1])
+        for known, width, lacks, rows in zip(sums, widths, counts.incomplete, counts.of_views, strict=True):
+            cells = known[:width] if lacks else np.full(width, rows)
+            first, second = np.split(known[lacks * width :], [width])
+            if self.settings.scaling.unit_rows:
+                square = np.divide(np.square(first), cells, out=np.zeros(width), where=cells > 0)
+                second = square + max(float(second[0] - square.sum()), 0.0) / width
+            parts.append(np.stack([cells, first, second]))
+        board = super().take(board, np.concatenate([[counts.rows], counts.of_views, np.hstack(parts).ravel()]), noise)
+        references = tuple(
+            replace(reference, shift=reference.shift.astype(np.float32), scale=reference.scale.astype(np.float32))
+            for reference in board.get(References).references
+        )
+        moments = board.get(Population).moments
+        return board.put(References(references), Space(limits_from_moments(references, moments)))
 
 
 def largest_values(views: Views) -> FloatArray:

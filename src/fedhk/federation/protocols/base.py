@@ -58,6 +58,11 @@ class Protocol(Option, ABC):
         return True
 
     @property
+    def in_basis(self) -> bool:
+        """Whether sums are surely sent in a basis of few directions."""
+        return False
+
+    @property
     def candidate_precision(self) -> str:
         """What candidates for the start are rounded to on their way."""
         return "double"
@@ -66,8 +71,12 @@ class Protocol(Option, ABC):
         """Server: the protocol with whatever is left to the views decided."""
         return self
 
+    def decide(self, settings: Settings, widths: Sequence[int], names: Sequence[str]) -> Protocol:  # noqa: ARG002
+        """Server: the protocol with what is left to the views decided, from their widths alone."""
+        return self
+
     def as_sums(self, reason: str) -> Protocol:
-        """The protocol that sends sums in all features, for runs with noise or masks; refuses where there is none.
+        """The protocol that sends sums alone, for runs with noise or masks; refuses where there is none.
 
         Parameters
         ----------

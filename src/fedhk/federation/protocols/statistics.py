@@ -16,7 +16,7 @@ import numpy as np
 from fedhk._typing import FloatArray
 from fedhk.errors import MessageError
 from fedhk.federation.board import Board
-from fedhk.federation.entries import Basis, Broadcast, Minimisation, Schema, Space
+from fedhk.federation.entries import Basis, Broadcast, LeadingSpans, Minimisation, Schema, Space
 from fedhk.federation.plausible import ROUNDING, check_statistics
 from fedhk.federation.protocols.base import Protocol, RoundContext, RoundReply, RoundRequest
 from fedhk.federation.site import Site
@@ -32,6 +32,9 @@ from fedhk.starts.settings import Settings
 # Directions beyond those of the centres: each must hold this share of what the centres leave, so that centres have
 # somewhere to move to; at most as many as the centres may have themselves (clusters, or their rank), no more than ten.
 EXTRA_SHARE, MOST_EXTRA = 0.02, 10
+
+# Sine of the angle to a span below which a direction is in it, but for rounding.
+LEAST_SINE = 1e-3
 
 # Rounds after which a basis is made anew where no candidates could give one.
 REFRESH_GIVEN = 5
@@ -107,17 +110,22 @@ class MovesRequest(StatisticsRequest):
     """Ask for statistics in the basis: how far rows pull each centre, along the directions of the basis."""
 
     def answer(self, site: Site) -> StatisticsReply:
-        basis = site.board.get(Basis)
-        parameters = self.model.parameters(site.rows().widths, basis)
-        statistics = site.collect(parameters, follow=True)
-        heights, moves = statistics.heights, []
-        for view, columns in enumerate(basis.columns):
-            pull = statistics.numerators[view] - statistics.weights[view] * parameters.centers[view]
-            height = heights[:, view, None]
-            moves.append(
-                np.divide(pull @ columns, height, out=np.zeros((len(pull), columns.shape[1])), where=height > 0)
-            )
-        return _reply(statistics, moves, [heights[:, view, None] for view in range(len(moves))], self.precision)
+        statistics, pulls = collect_pulls(site, self.model)
+        heights = [height[:, None] for height in statistics.heights.T]
+        moves = [
+            np.divide(pull, height, out=np.zeros(pull.shape), where=height > 0)
+            for pull, height in zip(pulls, heights, strict=True)
+        ]
+        return _reply(statistics, moves, heights, self.precision)
+
+
+def collect_pulls(site: Site, model: Broadcast) -> tuple[RowStatistics, list[FloatArray]]:
+    """Statistics of a site's rows at centres in the basis, and E_h^T (N - W a): how rows pull each centre, per view."""
+    basis, widths = site.board.get(Basis), site.rows().widths
+    columns, parameters = basis.columns_of(widths), model.parameters(widths, basis)
+    found = site.collect(parameters, follow=True)
+    parts = zip(found.numerators, found.weights, parameters.centers, columns, strict=True)
+    return found, [(n - w * a) @ e for n, w, a, e in parts]
 
 
 @dataclass(frozen=True)
@@ -127,18 +135,20 @@ class Statistics(Protocol):
     Parameters
     ----------
     basis : bool or "auto", default=False
-        Whether sums are sent in a basis of few directions that sites get once: fewer bytes, and centres stay in the
-        span of the basis. "auto" uses a basis where a low rank constrains the centres, whose directions then are those
-        of the rank and as many more; else where it at least halves the numbers that are sent. It never does where a
-        rank was given that is too high to constrain the centres.
+        Whether sums are sent in a basis of few directions that sites get once: fewer bytes, with noise less of it, and
+        centres stay in the span of the basis. "auto" uses a basis where a low rank constrains the centres, whose
+        directions then are those of the rank and as many more; else where it at least halves the numbers that are sent.
+        It never does where a rank was given that is too high to constrain the centres. With noise or masks it goes by
+        the widths of the views alone.
     precision : {"auto", "double", "single", "half", "byte"}, default="auto"
         What numbers are rounded to on the wire. "byte" has 127 steps to either side for what is sent once (candidates,
         the basis) and for how sites want centres to move, where rounding shrinks with the moves; centres themselves go
-        in half precision. "auto" is "byte" in a basis, else "double".
+        in half precision. "auto" is "byte" in a basis, else "double". Under masks sums are whole numbers, and this is
+        the precision of the basis and of centres.
     refresh_every : int or None, default=None
         In a basis: rounds after which sites send full sums once and the server makes a new basis; 0 is never. The
         default, None, is 0 where the sites' candidates gave the start, because they give a good basis too, and 5 where
-        `init` gives centres.
+        `init` gives centres. Only in the open: with noise or masks the basis comes from sums over all rows.
 
     Examples
     --------
@@ -170,15 +180,29 @@ class Statistics(Protocol):
                     "anew. Leave it out, or use basis=True or 'auto'."
                 )
 
+    @property
+    def in_basis(self) -> bool:
+        return self.basis is True
+
+    def decide(self, settings: Settings, widths: Sequence[int], names: Sequence[str]) -> Statistics:
+        if self.basis != "auto":
+            return self
+        few = sum(min(width, 2 * settings.n_clusters) for width in widths)
+        basis = not settings.form.is_exact(settings.n_clusters, widths, names) and 2 * few <= sum(widths)
+        return replace(self, basis=True) if basis else Statistics(False, self.precision)
+
     def as_sums(self, reason: str) -> Statistics:
-        if self.basis is True:
-            raise ValueError(
-                f"{reason} needs protocol='statistics' or 'auto', got {self!r}: sums are sent in features."
-            )
+        if self.in_basis:
+            if self.refresh_every:
+                raise ValueError(
+                    f"refresh_every={self.refresh_every} has no effect with {reason}: the basis comes from sums over "
+                    "all rows, before the rounds. Leave refresh_every out."
+                )
+            return BasisStatistics(True, "byte" if self.precision == "auto" else self.precision, 0)
         if self.precision not in ("auto", "double"):
             raise ValueError(
-                f"precision={self.precision!r} has no effect with {reason}: sums are sent as whole numbers. Leave "
-                "precision='auto'."
+                f"precision={self.precision!r} has no effect with {reason}: in all features sums are sent as whole "
+                "numbers of eight bytes. Leave precision='auto', or use basis=True."
             )
         return Statistics(basis=False, precision="double")
 
@@ -245,6 +269,15 @@ class BasisStatistics(Statistics):
 
     basis: bool | str = True
 
+    def enter_basis(self, board: Board) -> Board:
+        """The board of the first round, from a start in features and the leading directions of all rows."""
+        start, spans = board.get(Minimisation).parameters, board.get(LeadingSpans).spans
+        joined = list(map(_join_spans, spans, start.spans()))
+        same = [columns.shape[1] for columns in joined] == [len(span) for span in spans]
+        if same and board.has(Basis):  # it has gone out already, and the start is in it
+            return self._move_start(board, start)
+        return self._put_basis(board, start, joined)
+
     def resolve(self, board: Board, settings: Settings) -> Statistics:  # noqa: ARG002
         return self
 
@@ -300,15 +333,32 @@ class BasisStatistics(Statistics):
 
     def rebase(self, board: Board, parameters: Parameters, clouds: Sequence[FloatArray]) -> Board:
         """The board with these parameters in a new basis: the span of the centres, and where else `clouds` are."""
-        sent = []
+        axes = []
         for span, cloud in zip(parameters.spans(), clouds, strict=True):
             held = leading_axes(span, 1.0)
             rest = cloud - (cloud @ held) @ held.T
+            rest = rest * (np.linalg.norm(rest) > LEAST_SINE * np.linalg.norm(cloud))
             extra = leading_axes(rest, EXTRA_SHARE)[:, : min(len(span), MOST_EXTRA)]
-            sent.append(Table.of(np.hstack([held, extra]).T, self.precision))
-        basis, stand = Basis(tuple(sent)), board.get(Minimisation)
-        progress = replace(stand.progress, parameters=parameters.in_basis(basis.columns))
-        return board.put(basis, replace(stand, progress=progress))
+            axes.append(np.hstack([held, extra]))
+        return self._put_basis(board, parameters, axes)
+
+    def _put_basis(self, board: Board, parameters: Parameters, axes: Sequence[FloatArray]) -> Board:
+        """The board with these parameters in the basis of orthonormal columns, as sites will read it."""
+        basis = Basis(tuple(Table.of(columns.T, self.precision) for columns in axes))
+        return self._move_start(board.put(basis), parameters)
+
+    def _move_start(self, board: Board, parameters: Parameters) -> Board:
+        """The board with these parameters in the coordinates of its basis."""
+        stand = board.get(Minimisation)
+        progress = replace(stand.progress, parameters=parameters.in_basis(board.get(Basis).columns))
+        return board.put(replace(stand, progress=progress))
+
+
+def _join_spans(leading: FloatArray, span: FloatArray) -> FloatArray:
+    """Orthonormal columns that span the orthonormal rows of `leading`, which come first, and all rows of `span`."""
+    held = leading_axes(span, 1.0).T
+    _, sines, rest = np.linalg.svd(held - (held @ leading.T) @ leading, full_matrices=False)
+    return np.hstack([leading.T, rest[sines > LEAST_SINE].T])
 
 
 def _descend(parameters: Parameters, sites: Sequence[RowStatistics], context: RoundContext) -> tuple[Parameters, float]:

@@ -55,8 +55,8 @@ class MaskSession(Passing):
 class OpenSums:
     """Sums of numbers that the server sees, because they have noise: one exchange each."""
 
-    def prepare(self, board: Board, size: int) -> Board:  # noqa: ARG002
-        """The board before the next exchange; a sum has `size` numbers."""
+    def prepare(self, board: Board, size: int, word: int) -> Board:  # noqa: ARG002
+        """The board before the next exchange; a sum has `size` numbers of `word` bytes under masks."""
         return board
 
     def requests(self, board: Board) -> dict[str, MaskRequest] | None:  # noqa: ARG002
@@ -95,13 +95,13 @@ class MaskedSums(OpenSums):
 
     masks: SecureSummation
 
-    def prepare(self, board: Board, size: int) -> Board:
+    def prepare(self, board: Board, size: int, word: int) -> Board:
         server = next((entry.server for entry in board.find(MaskSession)), None)
         if server is None or (server.step == "ready" and not server.has_sums_left):
             sites = board.get(Members).sites
             threshold = self.masks.threshold_of(len(sites))
             server = open_session(sites, threshold, sums=SUMS_PER_SESSION)
-        return board.put(MaskSession(begin_sum(server, size) if server.step == "ready" else server))
+        return board.put(MaskSession(begin_sum(server, size, word) if server.step == "ready" else server))
 
     def requests(self, board: Board) -> dict[str, MaskRequest]:
         return make_requests(board.get(MaskSession).server)

@@ -23,7 +23,7 @@ from fedhk.federation.sealed.messages import ExactSum, Header, NoisySum, SumCoun
 from fedhk.federation.site import Site
 from fedhk.model.rows import is_near_zero
 from fedhk.privacy.accounting import spent
-from fedhk.privacy.fixed_point import LARGEST, from_grid, most_of_site, to_grid
+from fedhk.privacy.fixed_point import LARGEST, WORDS, from_grid, most_of_site, to_grid
 from fedhk.privacy.ledger import Ledger, LedgerError
 from fedhk.privacy.mechanism import DifferentialPrivacy
 from fedhk.privacy.noise import discrete_gaussian
@@ -74,6 +74,10 @@ class Exact:
         """What the numbers stand for, and the standard deviation of their noise."""
         return from_grid(total.numbers, grid_step(phase, board)), 0.0
 
+    def word(self, phase: SumPhase[Any], board: Board) -> int:
+        """Bytes of a number under masks."""
+        return phase.word(board)
+
     def spend(self, phase: SumPhase[Any], board: Board) -> Board:  # noqa: ARG002
         """The board once sites have released their numbers."""
         return board
@@ -106,6 +110,9 @@ class Noise(Exact):
         parts = len(total.sites) / max(total.sharers - self.privacy.colluders, 1)
         sigma = self.multiplier(phase) * grid_sensitivity(sensitivity, step, total.numbers.size) * math.sqrt(parts)
         return from_grid(total.numbers, step), step * sigma
+
+    def word(self, phase: SumPhase[Any], board: Board) -> int:  # noqa: ARG002
+        return max(WORDS)  # noise has no bound
 
     def spend(self, phase: SumPhase[Any], board: Board) -> Board:
         return board.put(Releases((*released(board), self.multiplier(phase))))

@@ -148,6 +148,7 @@ class Sealed(Phase[Any, Any]):
     def _prepare(self, board: Board) -> Board:
         """The board before the next exchange."""
         if not self.is_done(board, 0):
-            board = self.terms.transport.prepare(board, self.phase.size(board))
+            word = self.terms.rounding.word(self.phase, board)
+            board = self.terms.transport.prepare(board, self.phase.size(board), word)
         at_risk = not self.is_done(board, 0) and self.terms.transport.is_at_risk(board)
         return board.put(replace(board.get(SumCount), at_risk=at_risk))

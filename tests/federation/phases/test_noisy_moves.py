@@ -1,0 +1,137 @@
+"""With noise, a basis comes from sums with noise, costs less than full sums, and is believed by no site."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from sklearn.metrics import adjusted_rand_score
+
+from fedhk import EFKMVC, datasets
+from fedhk.data.views import check_views
+from fedhk.errors import MessageError
+from fedhk.federation.entries import UNSOUND_BASIS, Basis
+from fedhk.federation.phases.base import Nothing
+from fedhk.federation.phases.sum_basis import BasisMoments, Sketch, SketchRequest, Span, SpanRequest
+from fedhk.federation.phases.sum_rounds import UNBOUNDED, NoisyMoves, noisy_request
+from fedhk.federation.table import Table
+from fedhk.privacy.mechanism import DifferentialPrivacy
+from sealed_runs import LoneSite, make_parameters, plain_reference, scales, seeded_noise
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:With epsilon"),
+    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
+]
+
+PRIVACY = DifferentialPrivacy(8.0, 1e-3, (-1, 1), rounds=1)
+
+
+def lone_site(n_rows=20, widths=(4, 3)):
+    rng = np.random.default_rng(0)
+    tables = {f"view_{v}": rng.normal(size=(n_rows, w)) for v, w in enumerate(widths)}
+    return LoneSite(check_views(tables, min_rows=0), PRIVACY)
+
+
+def units(widths=(4, 3)):
+    return scales([plain_reference(width) for width in widths])
+
+
+def basis_of(*tables, precision="double"):
+    return Basis(tuple(Table.of(np.asarray(rows, float), precision) for rows in tables))
+
+
+def moves_request(widths=(2, 2)):
+    return noisy_request(make_parameters([np.zeros((2, width)) for width in widths]), "replace")
+
+
+GOOD = np.eye(4)[:2], np.eye(3)[:2]
+
+
+# -------------------------------------------------------------------------------------------------------- hostile bases
+
+
+HOSTILE = {
+    "not a number": basis_of([[np.nan, 0, 0, 0], [0, 1, 0, 0]], GOOD[1]),
+    "infinite": basis_of([[np.inf, 0, 0, 0], [0, 1, 0, 0]], GOOD[1]),
+    "huge": basis_of(1e300 * GOOD[0], GOOD[1]),
+    "long": basis_of(1e6 * GOOD[0], GOOD[1]),
+    "tiny": basis_of(1e-30 * GOOD[0], GOOD[1]),
+    "no length": basis_of(0 * GOOD[0], GOOD[1]),
+    "the same twice": basis_of(GOOD[0][[0, 0]], GOOD[1]),
+    "more than there are": basis_of(np.ones((5, 4)) + np.eye(5, 4), GOOD[1]),
+    "of a view too few": basis_of(GOOD[0]),
+    "of a view too many": basis_of(*GOOD, GOOD[1]),
+    "of another width": basis_of(np.eye(5)[:2], GOOD[1]),
+    "missing bytes": Basis((Table(np.full((2, 4), -128, np.int8), np.ones(2)), Table.of(GOOD[1], "double"))),
+    "one number": Basis((Table(np.ones(4), np.zeros(0)), Table.of(GOOD[1], "double"))),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_basis_that_is_none_is_refused_before_anything_is_charged_whatever_the_rows(name):
+    for n_rows in (0, 20):
+        site = lone_site(n_rows)
+        with pytest.raises(MessageError) as caught:
+            site.ask(NoisyMoves, moves_request(), *units(), HOSTILE[name])
+        assert caught.value.reason == UNSOUND_BASIS
+        assert not list(site.ledger.releases())
+
+
+def test_parameters_of_another_basis_are_refused():
+    site = lone_site()
+    with pytest.raises(MessageError) as caught:
+        site.ask(NoisyMoves, moves_request((3, 2)), *units(), basis_of(*GOOD))
+    assert caught.value.reason == UNBOUNDED
+    assert not list(site.ledger.releases())
+
+
+def test_a_crooked_basis_is_made_orthonormal_by_the_site():
+    crooked = basis_of([[3.0, 0, 0, 0], [30.0, 0.5, 0, 0]], GOOD[1])
+    for columns, width in zip(crooked.columns_of((4, 3)), (4, 3), strict=True):
+        assert_allclose(columns.T @ columns, np.eye(2), atol=1e-12)
+        assert len(columns) == width
+    sent = lone_site().released(NoisyMoves, moves_request(), *units(), crooked)
+    assert sent.shape == (2 * (2 + 2) + 2 * 2 + 2,)
+
+
+@pytest.mark.parametrize(
+    ("phase", "request_"),
+    [
+        (Sketch, SketchRequest(0, 64)),
+        (Span, SpanRequest(0, 64, np.zeros((7, 2)))),
+        (BasisMoments, Nothing()),
+    ],
+)
+def test_sums_for_masks_alone_never_leave_with_noise(phase, request_):
+    site = lone_site()
+    with pytest.raises(MessageError, match="no stated sensitivity"):
+        site.ask(phase, request_, *units(), basis_of(*GOOD))
+    assert not list(site.ledger.releases())
+
+
+# ----------------------------------------------------------------------------------------------------- where it is from
+
+
+def test_a_basis_needs_no_more_budget_than_full_sums(monkeypatch):
+    seeded_noise(monkeypatch)
+    data = datasets.make_sites(4, 60, n_clusters=2, n_features=(20, 20), random_state=0)
+    budget = DifferentialPrivacy(4.0, 1e-3, (-12, 12), rounds=3)
+    model = EFKMVC(2, protocol="cores", privacy=budget, random_state=0).fit(data.sites)
+    assert model.privacy_spent_[0] == pytest.approx(4.0, rel=1e-3)
+    phases = [release["phase"] for release in model.releases_["site-00"]]
+    assert phases == ["means", "lengths", "directions", "cells", *["noisy moves"] * 3]
+
+
+def test_noise_costs_less_in_a_basis_than_in_all_features(monkeypatch):
+    seeded_noise(monkeypatch)
+    data = datasets.make_sites(
+        5, 1000, n_clusters=3, n_features=(100, 100), shift=0, scale=0, class_mix=None, separation=8.0, random_state=0
+    )
+    truth = np.concatenate([data.site_labels[site] for site in sorted(data.sites)])
+    found = {}
+    for protocol in ("statistics", "cores"):
+        budget = DifferentialPrivacy(0.8, 1e-5, (-6, 6), neighbours="add-remove")
+        model = EFKMVC(3, protocol=protocol, privacy=budget, secure=True, n_init=2, random_state=0).fit(data.sites)
+        labels = np.concatenate([model.labels_[site] for site in sorted(data.sites)])
+        found[protocol] = adjusted_rand_score(truth, labels)
+    assert found["cores"] >= found["statistics"]
