@@ -187,7 +187,7 @@ def test_a_form_is_fitted_to_sums_of_rows_and_not_to_the_cells_of_the_start():
     data = wide(n_sites=4, n_samples=60, n_clusters=9, widths=(80, 70), separation=9.0)
     model = FedHKTucker(9, secure=True, random_state=0).fit(data.sites)
     assert model.rank_[0] >= 7
-    assert pooled(model, data) > 0.9
+    assert pooled(model, data) > 0.8
 
 
 def test_a_given_rank_binds_under_masks_too():

@@ -54,9 +54,9 @@ from fedhk.starts.kmeans import leading_axes
 from fedhk.starts.settings import Settings
 
 # Combinations of features whose second moments are taken, or twice as many as there are scores, and the most that a
-# site takes. On generated clusters in 700 features 64 of them found less than full sums do and 256 more; so many are
-# 37 kB, as much as the masks for all sums of a session.
-SKETCH_FEATURES, MOST_SKETCH = 192, 1024
+# site takes. On generated clusters in 700 features 64 of them found less than 256, and these less than all; so many are
+# 263 kB.
+SKETCH_FEATURES, MOST_SKETCH = 512, 1024
 
 # Random combinations are as long as any other: what all rows have along one of p is at most so many times the mean over
 # directions, but for a probability of p * 3e-10 (a chi-squared number with one degree of freedom, at worst).

@@ -236,10 +236,10 @@ def impose_form(form: CenterForm, board: Board, better: Parameters, statistics: 
         return better
     names = board.get(Schema).names
     if not board.has(Basis):
-        return form.constrain(better, names, lambda: statistics)
+        return form.constrain(better, names, lambda: [statistics])
     columns = board.get(Basis).columns
     outer = replace(statistics, numerators=tuple(n @ e.T for n, e in zip(statistics.numerators, columns, strict=True)))
-    return form.constrain(better.from_basis(columns), names, lambda: outer).in_basis(columns)
+    return form.constrain(better.from_basis(columns), names, lambda: [outer]).in_basis(columns)
 
 
 # The protocol of rounds in features, whose final model goes out as it is.

@@ -187,8 +187,7 @@ class Statistics(Protocol):
     def decide(self, settings: Settings, widths: Sequence[int], names: Sequence[str]) -> Statistics:
         if self.basis != "auto":
             return self
-        few = sum(min(width, 2 * settings.n_clusters) for width in widths)
-        basis = not settings.form.is_exact(settings.n_clusters, widths, names) and 2 * few <= sum(widths)
+        basis = _has_fewer_numbers(settings, widths, settings.form.binds(settings.n_clusters, widths, names))
         return replace(self, basis=True) if basis else Statistics(False, self.precision)
 
     def as_sums(self, reason: str) -> Statistics:
@@ -374,6 +373,11 @@ def _saves_numbers(board: Board, settings: Settings) -> bool:
     binds = settings.form.binds(settings.n_clusters, widths, board.get(Schema).names)
     if binds is None and any(stand.parameters.is_constrained for stand in board.find(Minimisation)):
         binds = True
+    return _has_fewer_numbers(settings, widths, binds)
+
+
+def _has_fewer_numbers(settings: Settings, widths: Sequence[int], binds: bool | None) -> bool:
+    """Whether a basis has half of the numbers at most; where it is known whether a rank binds, whether it does."""
     few = sum(min(width, 2 * settings.n_clusters) for width in widths)
     return 2 * few <= sum(widths) if binds is None else binds
 
