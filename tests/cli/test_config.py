@@ -68,7 +68,7 @@ class TestPresets:
     @pytest.mark.parametrize(
         ("algorithm", "parameters", "said"),
         [
-            (1, {"heat_coef": "uniform"}, "heat_coef='minmax' or 'absdev', got 'uniform'"),
+            (1, {"heat_coef": "uniform"}, "heat_coef='minmax-local' or .* got 'uniform'"),
             (1, {"protocol": {"name": "centers", "weights": "mass"}}, "protocol=Averaging"),
             (1, {"alpha": 2}, "alpha is view_exponent"),
             (0, {}, "algorithm=0 must be one of"),

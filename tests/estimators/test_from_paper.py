@@ -24,7 +24,7 @@ def test_a_preset_is_an_estimator_that_runs(algorithm, data):
     assert type(model) is PRESETS[algorithm].estimator
     assert sorted(model.labels_) == sorted(data.sites)
     assert model.fuzzifier_ == 1.1
-    assert model.heat_coef == "minmax"
+    assert model.heat_coef == "minmax-local"
 
 
 @pytest.mark.parametrize("algorithm", PRESETS)
@@ -39,7 +39,11 @@ def test_every_setting_of_a_preset_is_a_parameter_and_not_its_default(algorithm)
 @pytest.mark.parametrize(
     ("algorithm", "given", "said"),
     [
-        (1, {"heat_coef": "uniform"}, r"Algorithm 1 \(E-FKMVC\) has heat_coef='minmax' or 'absdev', got 'uniform'"),
+        (
+            1,
+            {"heat_coef": "uniform"},
+            r"Algorithm 1 \(E-FKMVC\) has heat_coef='minmax-local' or 'absdev-local' or .*, got 'uniform'",
+        ),
         (1, {"view_weights": "uniform"}, "view_weights='learned', got 'uniform': leave it out, or use EFKMVC"),
         (1, {"view_weights": np.array([0.5, 0.5])}, r"view_weights='learned', got array\("),
         (1, {"init": "k-means++"}, "init='random', got 'k-means"),
@@ -51,7 +55,11 @@ def test_every_setting_of_a_preset_is_a_parameter_and_not_its_default(algorithm)
             {"protocol": Averaging(weights="mass")},
             r"Averaging\(weights='rows'\), got Averaging\(passes=5, weights='m",
         ),
-        (2, {"heat_coef": "absdev"}, r"Algorithm 2 \(FedHK-PARAFAC2\) has heat_coef='minmax', got 'absdev'"),
+        (
+            2,
+            {"heat_coef": "absdev"},
+            r"Algorithm 2 \(FedHK-PARAFAC2\) has heat_coef='minmax-local' or 'minmax', got 'absdev'",
+        ),
         (2, {"protocol": "no such"}, "got 'no such'"),
         (3, {"protocol": Statistics()}, "leave it out, or use FedHKTucker"),
         (3, {"protocol": FactorAveraging(weights="quality")}, "aggregation='factors'"),

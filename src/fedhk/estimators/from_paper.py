@@ -44,19 +44,20 @@ PRESETS = {
     1: Preset(
         "E-FKMVC",
         EFKMVC,
-        FIXED_SETTINGS | {"heat_coef": ("minmax", "absdev"), "protocol": (Averaging(weights="rows"),)},
+        FIXED_SETTINGS
+        | {"heat_coef": ("minmax-local", "absdev-local", "minmax", "absdev"), "protocol": (Averaging(weights="rows"),)},
         OPEN_SETTINGS | {"personalization": 0.1},
     ),
     2: Preset(
         "FedHK-PARAFAC2",
         FedHKParafac2,
-        FIXED_SETTINGS | {"heat_coef": ("minmax",), "protocol": (_FACTORS,)},
+        FIXED_SETTINGS | {"heat_coef": ("minmax-local", "minmax"), "protocol": (_FACTORS,)},
         OPEN_SETTINGS,
     ),
     3: Preset(
         "FedHK-Tucker",
         FedHKTucker,
-        FIXED_SETTINGS | {"heat_coef": ("minmax",), "protocol": (_FACTORS,)},
+        FIXED_SETTINGS | {"heat_coef": ("minmax-local", "minmax"), "protocol": (_FACTORS,)},
         OPEN_SETTINGS,
     ),
     4: Preset(
@@ -64,7 +65,7 @@ PRESETS = {
         FedHKPerson,
         FIXED_SETTINGS
         | {
-            "heat_coef": ("minmax",),
+            "heat_coef": ("minmax-local", "minmax"),
             "decomposition": ("parafac2", "tucker"),
             "calibration": (None,),
             "protocol": (Personalized(step=0.01, held_out=0.0, center_pull=0.0),),
@@ -108,10 +109,10 @@ def from_paper(algorithm: int, n_clusters: int = 8, **settings: Any) -> EFKMVC:
     >>> model = fedhk.from_paper(1, n_clusters=3)
     >>> model.fuzzifier, model.view_weights, model.protocol
     (2.0, 'learned', Averaging(passes=5, weights='rows', temperature=None))
-    >>> fedhk.from_paper(3, n_clusters=3, heat_coef="uniform")
+    >>> fedhk.from_paper(1, n_clusters=3, view_weights="uniform")
     Traceback (most recent call last):
     ...
-    ValueError: Algorithm 3 (FedHK-Tucker) has heat_coef='minmax', got 'uniform': leave it out, or use FedHKTucker(...).
+    ValueError: Algorithm 1 (E-FKMVC) has view_weights='learned', got 'uniform': leave it out, or use EFKMVC(...).
     """
     if isinstance(algorithm, bool) or not isinstance(algorithm, int) or algorithm not in PRESETS:
         known = ", ".join(f"{number} ({preset.name})" for number, preset in PRESETS.items())
