@@ -11,6 +11,7 @@ from fedhk import EFKMVC, FedHKPerson, FedHKTucker, datasets
 from fedhk.federation.entries import Basis, References
 from fedhk.federation.phases.scales import Counts
 from fedhk.federation.phases.sum_basis import count_leading
+from fedhk.model.rows import joint_rows
 from fedhk.privacy.secure_sum import MaskedNumbers
 from fedhk.protocols import Statistics
 from fedhk.starts.cells import score_products, sketch
@@ -175,7 +176,7 @@ def test_the_basis_holds_the_directions_in_which_clusters_differ(monkeypatch):
 def test_products_are_those_of_all_rows():
     data = wide(n_sites=1, n_samples=30, widths=(5, 4))
     rows = EFKMVC(2, random_state=0).fit(data.sites)._rows(data.sites["site-00"])
-    joint = np.hstack([ref.to_model(view) for ref, view in zip(rows.references, data.views, strict=True)])
+    joint = joint_rows(rows).astype(np.float64)
     directions = sketch(9, 0, 3)
     assert directions.shape == (9, 3)
     assert_allclose(directions.T @ directions, np.eye(3), atol=1e-12)
