@@ -18,9 +18,21 @@ from fedhk.privacy import DifferentialPrivacy, SecureSummation
 
 # Another value than the default for every option of every part.
 OTHERS = {
-    "diffusion": {"n_anchors": 200, "neighbours": 5, "scale": 2.5, "joint_weight": 0.25},
+    "diffusion": {
+        "n_anchors": 200,
+        "neighbours": 5,
+        "scale": 2.5,
+        "joint_weight": 0.25,
+        "anchors": "means",
+        "bases": 4,
+    },
     "participation": {"fraction": 0.5, "min_sites": 2, "timeout": 90.0, "deviating": "warn"},
-    "personalization": {"centers": {"st. gallen": 0.5}, "view_weights": 0.25},
+    "personalization": {
+        "centers": {"st. gallen": 0.5},
+        "view_weights": 0.25,
+        "components": ["centers", "view_weights"],
+        "clusters": {"st. gallen": 2},
+    },
     "privacy": {
         "epsilon": 2.0,
         "delta": 1e-6,
