@@ -121,6 +121,11 @@ def test_the_middle_is_the_mean_as_far_as_noise_does_not_explain_it():
     assert_allclose(np.hstack([r.shift for r in hidden.get(References).references]), 0.0)
 
 
+def test_rows_of_length_one_are_cut_to_their_length_and_not_to_that_of_the_range():
+    reference = plain_reference(2, unit_rows=True, scale=np.full(2, 4.0))
+    assert Means().request(Board().put(References((reference,)))).radius == pytest.approx(0.25)
+
+
 def test_the_unit_of_a_view_is_what_nine_rows_of_ten_are_no_longer_than():
     board, phase = make_board(100.0), Lengths()
     counts = np.zeros((2, BINS))

@@ -53,7 +53,7 @@ FROM_SERVER = (
         "Schema.names": SCHEMA,
         "Schema.codes": SCHEMA,
         "RangesRequest.widths": SCHEMA,
-        "MeansRequest.radius": "from the number of views",
+        "MeansRequest.radius": "from the number and widths of the views",
         "DirectionsRequest.radius": "from the number of views",
         "DirectionsRequest.seed": CHOSEN,
         "NoisyRoundRequest.count_scale": "from the widths of the views",

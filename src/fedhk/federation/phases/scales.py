@@ -557,8 +557,11 @@ class Means(SumPhase[MeansRequest]):
     request_type: ClassVar[Any] = MeansRequest
 
     def request(self, board: Board) -> MeansRequest:
-        # a row with values all over the range has length 1 in every view
-        return MeansRequest(float(np.sqrt(len(board.get(References).references))))
+        # a row with values all over the range has length 1 in every view; one of length 1 before is shorter
+        lengths = [
+            min(1.0, float(np.max(1 / r.scale))) if r.unit_rows else 1.0 for r in board.get(References).references
+        ]
+        return MeansRequest(float(np.linalg.norm(lengths)))
 
     def size(self, board: Board) -> int:
         return 1 + sum(board.get(References).widths)
