@@ -133,6 +133,12 @@ def test_frames_are_compared_with_themselves_alone():
         assert not witnesses[j].alone
 
 
+def test_features_that_share_no_unit_have_z_scores():
+    table = np.random.default_rng(0).random((60, 4)) * [1.0, 1.0, 1.0, 100.0]
+    model = fedhk.HeatKernelMVC(2, n_init=2, random_state=0).fit([table, table[:, ::-1] ** 2])
+    assert {choice["option"] for choice in model.choices_} == {"standard"}
+
+
 # ---------------------------------------------------------------------------------------------------------- estimators
 
 

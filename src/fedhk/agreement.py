@@ -172,10 +172,12 @@ class Witness:
 def find_options(moments: Moments, documents: FloatArray | None) -> tuple[str, ...]:
     """Scalings that a view can be tried under, from its moments and the rows in which each feature is above 0.
 
-    `documents` is None where a cell is negative. Where a cell is missing, the length of its row is not known. Where
+    Where one feature has most of the variance, features share no unit, and a row has no length. `documents` is None
+    where a cell is negative. Where a cell is missing, the length of its row is not known. Where
     most cells are 0, as in text, one scale for all would compare the lengths of documents.
     """
-    if np.all(moments.constant):
+    variance = moments.variance
+    if np.all(moments.constant) or variance.max() > LARGEST_SHARE * variance.sum():
         return OPTIONS[:1]
     if np.any(moments.weight < moments.rows * (1 - 1e-9)):
         return OPTIONS[:2]
