@@ -279,11 +279,15 @@ class TestAveraged:
 
     @stops_early
     def test_sites_may_start_from_their_own_factors(self, moved):
-        options = {"decomposition": "tucker", "rank": (2, 3, 2), "max_rounds": 2}
+        options = {"decomposition": "tucker", "rank": (2, 3, 2), "max_rounds": 3}
         sites = {site: moved.sites[site] for site in sorted(moved.sites)[:3]}
         protocols = [FactorAveraging(passes=2, blend=blend) for blend in (0.0, 0.8)]
         fits = [FedHKPerson(3, protocol=protocol, **PLAIN | options).fit(sites) for protocol in protocols]
-        assert not np.array_equal(fits[0].cluster_centers_[0], fits[1].cluster_centers_[0])
+        objectives = [[record["objective"] for record in fit.history_] for fit in fits]
+        # own factors are there from the second round on, whose step the third measures; the model that is kept may be
+        # an earlier one of both
+        assert objectives[0][:2] == objectives[1][:2]
+        assert objectives[0][2] != objectives[1][2]
 
 
 def summary_of(model):
