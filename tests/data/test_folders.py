@@ -279,7 +279,9 @@ class TestCategories:
     def test_numbers_here_and_text_there(self, tmp_path):
         put(tmp_path / "oslo", x="k\nu\nv\n")
         put(tmp_path / "rome", x="k\n1\n2\n")
-        refused(tmp_path, "site 'rome', file 'x.csv'", "column 'k' holds numbers here and categories elsewhere")
+        refused(tmp_path, "site 'oslo', file 'x.csv'", "column 'k' holds text, such as 'u', and at 'rome' numbers")
+        put(tmp_path / "bern", x="k\nu\nu\n")
+        refused(tmp_path, "site 'rome', file 'x.csv'", "column 'k' holds numbers, and at 'bern', 'oslo' text")
 
 
 class TestMoreDoubts:

@@ -76,7 +76,11 @@ BAD = {
         {"privacy": budget(colluders=1)},
         r"colluders=1 has no effect without secure=True: .* Leave colluders=0",
     ),
-    "absdev": (EFKMVC, {"privacy": budget(), "heat_coef": "absdev"}, r"heat_coef='uniform' or 'minmax': with 'absdev'"),
+    "absdev": (
+        EFKMVC,
+        {"privacy": budget(), "heat_coef": "absdev"},
+        r"heat_coef='uniform' or 'minmax', got 'absdev': with 'absdev'",
+    ),
     "calibration": (FedHKPerson, {"privacy": budget(), "calibration": 0.5}, r"\(0.5, 0.5\) does not go with privacy"),
     "fraction": (
         EFKMVC,

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedhk._text import is_printable
 from fedhk._typing import FloatArray
 from fedhk.data.dictionary import DICTIONARY, Dictionary, read_dictionary
-from fedhk.data.levels import common_columns
+from fedhk.data.levels import MARK, base_name, common_columns, is_level
 from fedhk.data.tables import (
     ID,
     READERS,
@@ -313,6 +313,7 @@ def _common_columns(tables: Mapping[str, Mapping[str, Table]]) -> dict[str, tupl
     for view in sorted({view for parts in tables.values() for view in parts}):
         holders = {site: parts[view] for site, parts in tables.items() if view in parts}
         first = next((site for site, table in holders.items() if table.columns is not None), next(iter(holders)))
+        _check_kinds(view, holders)
         named = [holders[first].columns, *(table.columns for table in holders.values())]
         columns[view] = common_columns([names for names in named if names is not None]) or holders[first].columns
         shape = holders[first].values.shape[1:]
@@ -327,6 +328,31 @@ def _common_columns(tables: Mapping[str, Mapping[str, Table]]) -> dict[str, tupl
                 f"which has {shape_text(shape)}: {'; '.join(differences)}."
             )
     return columns
+
+
+def _check_kinds(view: str, holders: Mapping[str, Table]) -> None:
+    """Refuse a column that is text at some sites and numbers at others; the fewer of them are named first."""
+    levels: dict[str, dict[str, str]] = {}  # of each categorical column, an example by site
+    for site, table in holders.items():
+        for column in filter(is_level, table.columns or ()):
+            levels.setdefault(base_name(column), {}).setdefault(site, column.split(MARK, 1)[1])
+    for name, examples in levels.items():
+        numbers = [site for site, table in holders.items() if site not in examples and _has_numbers(table, name)]
+        if numbers:
+            site = next(iter(examples)) if len(examples) <= len(numbers) else numbers[0]
+            here = f"text, such as {examples[site]!r}" if site in examples else "numbers"
+            there, other = (listed(numbers), "numbers") if site in examples else (listed(examples), "text")
+            raise file_error(
+                holders[site].source,
+                f"view {view!r}, column {name!r} holds {here}, and at {there} {other}: "
+                "make it one kind, such as by a data dictionary.",
+            )
+
+
+def _has_numbers(table: Table, column: str) -> bool:
+    """Whether a table has a column of this name with any number in it."""
+    named = column in (table.columns or ())
+    return named and not bool(np.isnan(table.values[:, (table.columns or ()).index(column)]).all())
 
 
 def _assemble(
