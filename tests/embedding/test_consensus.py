@@ -101,7 +101,7 @@ def test_a_graph_that_rows_cannot_be_tied_to_is_refused(change, words, graph):
     [
         ({"anchors": "some"}, "anchors='some' must be one of"),
         ({"bases": 0}, "bases=0 must be a whole number from 1 on"),
-        ({"bases": 1}, "anchors='both' has no effect with bases=1"),
+        ({"anchors": "both"}, "anchors='both' has no effect with bases=1"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(options, words):

@@ -153,7 +153,7 @@ class TestInterface:
 
 
 class TestFederation:
-    @pytest.mark.parametrize("diffusion", [ONE, fedhk.Diffusion(bases=4)], ids=["one", "consensus"])
+    @pytest.mark.parametrize("diffusion", [ONE, fedhk.Diffusion(anchors="both", bases=4)], ids=["one", "consensus"])
     def test_any_split_gives_what_pooled_rows_give(self, diffusion, monkeypatch):
         """Through real runs: anchors are made of what sites send, so those of the first run are kept for the others."""
         sites, _ = moons(240)

@@ -27,14 +27,14 @@ class Diffusion(Option):
         How fast ties weaken with the distance.
     joint_weight : float, default=0.5
         Share of the distances over all views together; the views divide the rest evenly.
-    anchors : {"both", "synthetic", "means"}, default="both"
-        What anchors are. "synthetic": drawn from a mixture that sites fit together from sums, so that no row and no
-        mean of few rows is sent. "means": means of groups of at least two rows of a site. "both": some bases have the
-        one and some the other; only synthetic ones are used where means would be fewer than half of the anchors asked
-        for, and with `secure=True`.
-    bases : int, default=10
-        Partitions of which the consensus is taken, each by a diffusion with other anchors and neighbours. 1 takes no
-        consensus: rows are embedded by one diffusion, and `anchors` must be one kind.
+    anchors : {"means", "synthetic", "both"}, default="means"
+        What anchors are. "means": means of groups of at least two rows of a site. "synthetic": drawn from a mixture
+        that sites fit together from sums; for many sites of few rows each, and what is used with `secure=True` whatever
+        is said here. "both": some bases have the one and some the other; only synthetic ones are used where means would
+        be fewer than half of the anchors asked for.
+    bases : int, default=1
+        Partitions of which a consensus is taken, each by a diffusion with other anchors and neighbours. 1, the default,
+        takes none: rows are embedded by one diffusion. Ten found no more on data that nobody tuned on, and send more.
 
     Notes
     -----
@@ -44,15 +44,15 @@ class Diffusion(Option):
     --------
     >>> from fedhk import Diffusion
     >>> Diffusion(neighbours=5)
-    Diffusion(n_anchors=300, neighbours=5, scale=3.0, joint_weight=0.5, anchors='both', bases=10)
+    Diffusion(n_anchors=300, neighbours=5, scale=3.0, joint_weight=0.5, anchors='means', bases=1)
     """
 
     n_anchors: int = 300
     neighbours: int = 9
     scale: float = 3.0
     joint_weight: float = 0.5
-    anchors: str = "both"
-    bases: int = 10
+    anchors: str = "means"
+    bases: int = 1
 
     def __post_init__(self) -> None:
         for name, least in (("n_anchors", 2), ("neighbours", 1), ("bases", 1)):

@@ -31,23 +31,21 @@ from fedhk.starts.seeding import SEEDERS
 
 @dataclass(eq=False, repr=False)
 class FedHKDiffusion(EFKMVC):
-    """Federated clustering by the consensus of several heat diffusions: clusters need not be round.
+    """Federated clustering of rows embedded by heat diffusion: clusters need not be round.
 
-    Sites fit a mixture of their rows together, from sums, and send weighted means of groups of rows. From both the
-    server takes anchors. Every row is tied to the nearest of them, in each view and in all views together; heat goes
-    from rows to anchors and back, and rows between which it goes easily come to lie in one direction. That is done ten
-    times, with other anchors and other numbers of neighbours; each time rows fall into clusters. Rows that are often
-    together are tied again, through the clusters that they share. What decides is then a sum over rows, so that any
-    split of the rows over sites gives, for the same anchors, the embedding of the pooled rows. The model of `EFKMVC` is
-    fitted to embedded rows.
+    The sites' weighted means give some hundred anchors, or a mixture that sites fit together from sums gives them.
+    Every row is tied to the nearest of them, in each view and in all views together; heat goes from rows to anchors and
+    back, and rows between which it goes easily come to lie in one direction. What decides those directions is a sum
+    over rows, so that any split of the rows over sites gives, for the same anchors, the embedding of the pooled rows.
+    The model of `EFKMVC` is fitted to embedded rows. `Diffusion(bases=10)` takes the consensus of ten such diffusions.
 
     Parameters
     ----------
     n_clusters : int or "auto", default=8
         Number of clusters. "auto" is the number from 2 to 10 after which the eigenvalues of the diffusion fall most.
     diffusion : fedhk.Diffusion or None, default=None
-        How many anchors there are and what they are, how rows are tied to them, and of how many diffusions the
-        consensus is taken; None is `Diffusion()`.
+        How many anchors there are and what they are, how rows are tied to them, and of how many diffusions a consensus
+        is taken; None is `Diffusion()`.
     calibration : "auto", None, float or (float, float), default="auto"
         Shares of a site's own mean and spread that are taken out of its rows before they are tied to anchors. "auto" is
         chosen as in `FedHKPerson`.

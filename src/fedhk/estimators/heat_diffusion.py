@@ -35,8 +35,8 @@ class HeatDiffusion(ReadsViews, ClassNamePrefixFeaturesOutMixin, TransformerMixi
     n_components : int, default=8
         Dimensions of the embedding: as many as there are clusters.
     diffusion : fedhk.Diffusion or None, default=None
-        How many anchors there are and what they are, how rows are tied to them, and of how many diffusions the
-        consensus is taken; None is `Diffusion()`.
+        How many anchors there are and what they are, how rows are tied to them, and of how many diffusions a consensus
+        is taken; None is `Diffusion()`.
     scaling : {"auto", "standard", "minmax", "l2", "none", "root", "tfidf"} or Scaling, default="auto"
         Units of features, as in `HeatKernelMVC`; "auto" compares partitions into `n_components` clusters.
     heat_coef : {"uniform", "minmax", "absdev"}, default="uniform"

@@ -166,10 +166,9 @@ def test_candidates_that_no_rows_have_are_refused(change, reason):
 
 def test_masks_leave_means_of_rows_out_and_refuse_what_needs_them():
     for calibration in (None, "auto"):
-        phases = make_phases(calibration=calibration, diffusion=Diffusion())[1:-4]
-        assert [sealed.phase.name for sealed in MASKS.compose(phases)] == ["find directions", "fit mixture"]
-        with pytest.raises(ValueError, match=r"anchors='means'\) does not go with secure=True"):
-            MASKS.compose(make_phases(calibration=calibration))
+        for diffusion in (Diffusion(anchors="both", bases=10), Diffusion(anchors="means")):
+            phases = make_phases(calibration=calibration, diffusion=diffusion)[1:-4]
+            assert [sealed.phase.name for sealed in MASKS.compose(phases)] == ["find directions", "fit mixture"]
     with pytest.raises(ValueError, match=r"calibration=\(0.5, 0.5\) does not go with secure=True"):
         make_phases(calibration=(0.5, 0.5))[1].sealed(MASKS)
 
@@ -191,14 +190,14 @@ def test_few_means_are_said_where_there_is_nothing_else():
 
 def test_few_means_give_way_to_synthetic_anchors():
     sites, _ = make_small_sites()
-    run, _ = run_sites(make_phases(50, diffusion=Diffusion(bases=3))[:5], sites)
+    run, _ = run_sites(make_phases(50, diffusion=Diffusion(anchors="both", bases=3))[:5], sites)
     graph = run.board.get(Anchors).graph
     assert [type(source) for source in graph.sources] == [Mixture]
     assert all(own.n_anchors >= 150 for own in graph.graphs)  # half of the 300 that are asked for
 
 
 def test_both_kinds_are_used_in_turn_where_rows_are_many():
-    run, _ = run_sites(make_phases(diffusion=Diffusion(bases=4))[:5], make_sites())
+    run, _ = run_sites(make_phases(diffusion=Diffusion(anchors="both", bases=4))[:5], make_sites())
     graph = run.board.get(Anchors).graph
     assert [type(source) for source in graph.sources] == [Mixture, MeansOfRows]
     assert [base.source for base in graph.bases] == [0, 1, 0, 1]

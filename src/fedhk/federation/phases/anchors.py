@@ -32,7 +32,13 @@ from fedhk.federation.board import Board, Entry, RowEntry
 from fedhk.federation.entries import Population, References, Schema
 from fedhk.federation.phases.base import Phase, ServerPhase
 from fedhk.federation.phases.candidates import AskCandidates, CandidatesRequest
-from fedhk.federation.phases.mixture import PRECISION, FittedMixture, calibrated_references
+from fedhk.federation.phases.mixture import (
+    PRECISION,
+    FindDirections,
+    FitMixture,
+    FittedMixture,
+    calibrated_references,
+)
 from fedhk.federation.table import read_arrays, round_arrays, round_as_sent
 from fedhk.model.fitted import FittedModel
 from fedhk.model.rows import Rows, joint_rows, split_joint
@@ -195,12 +201,11 @@ class ChooseAnchors(AskCandidates):
         return board.put(RowMeans(together))
 
     def sealed(self, terms: Any) -> list[Phase[Any, Any]]:
-        if SYNTHETIC not in self.diffusion.kinds:
-            raise ValueError(
-                f"Diffusion(anchors={self.diffusion.anchors!r}) does not go with {terms.reason}: each site would show "
-                "the server means of few rows. Use anchors='synthetic' or 'both'."
-            )
-        return []
+        # means of few rows stay at the sites: the mixture takes their place, if it is not there already
+        if SYNTHETIC in self.diffusion.kinds:
+            return []
+        mixture = FindDirections(self.seed), FitMixture(self.n_clusters, self.seed)
+        return [sealed for phase in mixture for sealed in phase.sealed(terms)]
 
     def _share(self, board: Board) -> float:
         """Candidates that sites are asked for, for each of their rows."""
