@@ -108,7 +108,7 @@ ATTACKS = {
     "candidates in the open": (
         message(
             "candidates",
-            phase_named("candidates").request_type(30, 0.0, 0, "double", True),
+            phase_named("candidates").request_type(30, 0.0, 0, "double"),
             phase_named("candidates").request_type,
             *SCALES,
             privacy=None,

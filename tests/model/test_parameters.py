@@ -10,7 +10,7 @@ from hypothesis import given
 from numpy.testing import assert_allclose, assert_array_equal
 
 from cases import cases
-from fedhk.model.parameters import CenterForm, Parameters
+from fedhk.model.parameters import CRISP, CenterForm, Parameters
 from fedhk.model.passes import Passes
 from fedhk.model.statistics import Statistics
 
@@ -53,7 +53,7 @@ def test_free_centres_have_no_form_to_lose(parameters):
 def test_rare_views_count_more_and_rare_clusters_less(parameters):
     assert_allclose(parameters.view_factors, [0.0625, 0.5625])
     assert_allclose(replace(parameters, view_shares=np.array([0.5, 1.0])).view_factors, [0.125, 0.5625])
-    assert_allclose(parameters.cluster_factors, [1.0, 2.0**-0.1, 2.0**0.1])
+    assert_allclose(parameters.cluster_factors, [1.0, 2.0 ** (1 - CRISP), 2.0 ** (CRISP - 1)])
 
 
 def test_free_centres_stay_as_they_are_and_need_no_statistics():

@@ -63,7 +63,7 @@ def test_the_page_shows_the_privacy_that_was_spent_by_every_site(page, results, 
         assert epsilon <= 20.0
         assert f"{name} 20 1e-05" in shown
     assert "the sites shared one noise" in shown
-    assert "round 10" in shown
+    assert "round 6" in shown
 
 
 def test_what_the_page_shows_of_the_run_with_noise_was_released(page, demo_run):

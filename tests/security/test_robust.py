@@ -71,8 +71,8 @@ def test_the_attack_is_one(data):
     """Attack 5: plain sums take spreads of one site for those of all."""
     rows = split(data, None)
     hostile = sorted(rows)[:1]
-    alone = honest_agreement(data, rows, Lies(), hostile)
-    assert alone - honest_agreement(data, rows, LIES["spreads x 1e30"], hostile) > 0.2
+    alone = honest_agreement(data, rows, Lies(), hostile, scaling="standard")
+    assert alone - honest_agreement(data, rows, LIES["spreads x 1e30"], hostile, scaling="standard") > 0.2
 
 
 @pytest.mark.parametrize("aggregator", ["median", "trimmed"])

@@ -11,10 +11,9 @@ from fedhk.data.scaling import make_scaling
 from fedhk.data.views import check_views
 from fedhk.errors import DataError
 from fedhk.model.parameters import Parameters
-from fedhk.model.passes import Passes
 from fedhk.model.preparation import prepare
 from fedhk.model.rows import Rows
-from fedhk.starts.settings import Settings
+from fedhk.starts.settings import Settings, collect_parts
 from fedhk.tensors import LowRankForm, LowRankParameters
 
 SETTINGS = Settings(3, "uniform", make_scaling("standard"), 0.3, 1.1, "uniform", 2.0, "k-means++", 2)
@@ -39,8 +38,7 @@ def test_centres_are_free_unless_a_form_is_given(rows):
 
 def test_a_drawn_start_is_constrained_by_what_its_centres_matter(rows):
     plain = SETTINGS.start(rows, np.random.RandomState(0), 1)
-    with Passes(rows, 3, 1) as scan:
-        statistics = scan.statistics(plain)
+    statistics = collect_parts(rows, plain, 2, 1)
     expected = FORM.constrain(plain, rows.views.names, lambda: statistics)
     found = replace(SETTINGS, form=FORM).start(rows, np.random.RandomState(0), 1)
     for one, other in zip(found.centers, expected.centers, strict=True):

@@ -46,7 +46,16 @@ def with_holes(i, views):
 
 
 def fits(sites, start, **options):
-    options = {"init": start, "fuzzifier": 1.1, "view_weights": "uniform", "max_rounds": 6, "tol": 0} | options
+    # units are named: they are chosen in the open only
+    common = {
+        "init": start,
+        "scaling": "standard",
+        "fuzzifier": 1.1,
+        "view_weights": "uniform",
+        "max_rounds": 6,
+        "tol": 0,
+    }
+    options = common | options
     return EFKMVC(N_CLUSTERS, **options).fit(sites), EFKMVC(N_CLUSTERS, **options, secure=True).fit(sites)
 
 
