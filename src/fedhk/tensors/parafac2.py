@@ -124,7 +124,7 @@ def _place(vectors: FloatArray, begin: int, rank: int) -> FloatArray:
     placed[:, begin : begin + vectors.shape[1]] = vectors
     used = placed.any(axis=0)
     kept = placed[:, used]
-    missing = min(len(vectors), rank) - kept.shape[1]
+    missing = max(min(len(vectors), rank) - kept.shape[1], 0)  # a narrow view may have more columns than rows
     rest = orthonormal_columns(kept, kept.shape[1] + missing)[:, kept.shape[1] :]
     placed[:, np.flatnonzero(~used)[:missing]] = rest
     return polar_factor(placed)
