@@ -95,7 +95,7 @@ def find_helpful_rank(
     -----
     Centres of few rows are noisy, and noise has full rank. Let X and Y be the free centres of the two halves, times the
     roots of their weights and without their mean over clusters, and A low-rank centres fitted to X. The noise of Y has
-    nothing to do with that of X, so that |X - Y|^2 - |A - Y|^2 is the noise that the low rank leaves out, less the
+    nothing to do with that of X, so that ``|X - Y|^2 - |A - Y|^2`` is the noise that the low rank leaves out, less the
     signal that it loses, and <X - A, X - Y> is that noise alone. Centres of all rows have half the noise of those of
     half the rows, so half of it is taken off the gain.
 
