@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fedhk._typing import BoolArray, FloatArray, IntArray
-from fedhk.data.levels import is_level
+from fedhk.data.levels import find_numbers
 from fedhk.data.moments import Moments, view_moments
 from fedhk.data.scaling import Reference
 from fedhk.data.views import Columns, Views, is_tensor
@@ -193,7 +193,7 @@ def compare_with_all(views: Views, names: Sequence[str], references: Sequence[Re
         if number is None or views.widths[number] != reference.width:
             continue
         own = view_moments(views, number, unit_rows=reference.unit_rows, sample_weight=None, width=reference.width)
-        numbers = [not is_level(_name(views.columns[number], column)) for column in range(reference.width)]
+        numbers = find_numbers(views.columns[number], reference.width)
         known = np.isfinite(reference.scale) & (own.weight >= LEAST_VALUES) & (own.variance > 0) & numbers
         width = np.sqrt(own.variance) / reference.scale
         size = np.hypot((own.mean - reference.known_shift) / reference.scale, width)
@@ -243,7 +243,7 @@ class _Compared:
         self.mean = np.array([m.mean for m in moments])
         self.spread = np.sqrt([m.variance for m in moments])
         self.columns = columns
-        numbers = np.array([not is_level(_name(columns, column)) for column in range(self.values.shape[1])])
+        numbers = find_numbers(columns, self.values.shape[1])
         # sites that others are compared with; shares of levels may be anything
         self.typical = (self.values >= LEAST_VALUES) & (self.spread > 0) & numbers
         self.count = self.typical.sum(axis=0)

@@ -22,7 +22,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from fedhk.data.levels import MARK, base_name, is_level
+from fedhk.data.levels import base_name, is_level, level_name
 from fedhk.errors import DataError
 
 __all__ = ["DICTIONARY", "ColumnEntry", "Dictionary", "infer_entries", "read_dictionary", "write_dictionary"]
@@ -114,7 +114,7 @@ def infer_entries(columns: Sequence[str]) -> dict[str, ColumnEntry]:
     """Entries of columns as `fedhk.data.levels` names them: categories with the levels that are there, else numbers."""
     levels: dict[str, list[str]] = {}
     for column in columns:
-        levels.setdefault(base_name(column), []).extend([column.split(MARK, 1)[1]] if is_level(column) else [])
+        levels.setdefault(base_name(column), []).extend([level_name(column)] if is_level(column) else [])
     return {name: ColumnEntry("category", levels=tuple(own)) if own else ColumnEntry() for name, own in levels.items()}
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from fedhk.data.dictionary import ColumnEntry
-from fedhk.data.levels import check_levels, encode_levels, ordered_name
+from fedhk.data.levels import check_levels, encode_levels, is_number, ordered_name
 
 # Cells of text files that say that there is nothing, and those that say yes or no, in small letters.
 MISSING_TEXTS = ["", "na", "n/a", "#n/a", "nan", "null", "none", "-", ".", "?"]
@@ -59,7 +59,7 @@ def _drop_missing(column: pl.Series, separator: str | None, entry: ColumnEntry |
         text = column.cast(pl.String).str.strip_chars()
         codes = text.is_in(list(entry.missing))
         if column.dtype.is_numeric():
-            codes = column.cast(pl.Float64).is_in([float(code) for code in entry.missing if _is_number(code)])
+            codes = column.cast(pl.Float64).is_in([float(code) for code in entry.missing if is_number(code)])
         column = column.set(codes.fill_null(False), None)
     return column
 
@@ -104,14 +104,6 @@ def _count_days(column: pl.Series) -> pl.Series:
     if column.dtype != pl.Duration:
         column = column.cast(pl.Datetime("us")) - datetime.datetime(1970, 1, 1)
     return (column.dt.total_seconds(fractional=True) / 86400).alias(column.name)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _refuse(column: pl.Series, wrong: pl.Series, wanted: str) -> None:

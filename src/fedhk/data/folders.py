@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedhk._text import is_printable
 from fedhk._typing import FloatArray
 from fedhk.data.dictionary import DICTIONARY, Dictionary, read_dictionary
-from fedhk.data.levels import MARK, base_name, common_columns, is_level
+from fedhk.data.levels import base_name, common_columns, is_level, level_name
 from fedhk.data.tables import (
     ID,
     READERS,
@@ -335,7 +335,7 @@ def _check_kinds(view: str, holders: Mapping[str, Table]) -> None:
     levels: dict[str, dict[str, str]] = {}  # of each categorical column, an example by site
     for site, table in holders.items():
         for column in filter(is_level, table.columns or ()):
-            levels.setdefault(base_name(column), {}).setdefault(site, column.split(MARK, 1)[1])
+            levels.setdefault(base_name(column), {}).setdefault(site, level_name(column))
     for name, examples in levels.items():
         numbers = [site for site, table in holders.items() if site not in examples and _has_numbers(table, name)]
         if numbers:

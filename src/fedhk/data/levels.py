@@ -11,11 +11,11 @@ import datetime
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
-from fedhk._typing import FloatArray, IntArray
+from fedhk._typing import BoolArray, FloatArray, IntArray
 
 # Between the name of a categorical column and one of its levels.
 MARK = " = "
@@ -49,12 +49,17 @@ def base_name(column: str) -> str:
     return column.split(MARK, 1)[0]
 
 
+def level_name(column: str) -> str:
+    """The level that a column is of."""
+    return column.split(MARK, 1)[1]
+
+
 def ordered_name(column: str, levels: Sequence[str]) -> str:
     """The name of a column of ranks; the order is in it, so that sites with other levels are told apart."""
     return f"{column} ({' < '.join(levels)})"
 
 
-def is_level(column: Any) -> bool:
+def is_level(column: Any) -> TypeGuard[str]:
     """Whether a column says which rows have one level of a category."""
     return isinstance(column, str) and MARK in column
 
@@ -66,6 +71,14 @@ def level_groups(columns: Sequence[Any] | None) -> list[IntArray]:
         if is_level(column):
             groups.setdefault(base_name(column), []).append(place)
     return [np.array(places) for places in groups.values()]
+
+
+def find_numbers(columns: Sequence[Any] | None, width: int) -> BoolArray:
+    """Which of so many columns are no levels of a category."""
+    numbers = np.ones(width, bool)
+    for places in level_groups(columns):
+        numbers[places] = False
+    return numbers
 
 
 def is_frame(table: Any) -> bool:
@@ -124,7 +137,7 @@ def _encode_column(series: Any, name: str, view: str, *, is_category: bool) -> t
     except (TypeError, ValueError):
         if all(value is None or isinstance(value, datetime.date) for value in values):
             return _days(np.array(values, "datetime64[D]"))[:, None], [name]
-        row = next(row for row, value in enumerate(values) if value is not None and not _is_number(value))
+        row = next(row for row, value in enumerate(values) if value is not None and not is_number(value))
         raise ValueError(
             f"View {view!r}, column {name!r} holds {type(values[row]).__name__}, {str(values[row])[:60]!r} in row "
             f"{row}; a column holds numbers, truth values, text, categories or dates. Leave the column out, or make it "
@@ -133,7 +146,8 @@ def _encode_column(series: Any, name: str, view: str, *, is_category: bool) -> t
     return numbers[:, None], [name]
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Whether a cell can be read as a number."""
     try:
         float(value)
     except (TypeError, ValueError):
@@ -164,7 +178,7 @@ def _encode_text(values: list[Any], name: str, view: str, *, is_category: bool) 
     known = [text for text in texts if text is not None]
     levels = sorted(set(known))
     if not is_category:
-        if all(map(_is_number, levels)):
+        if all(map(is_number, levels)):
             return np.array([[np.nan if text is None else float(text)] for text in texts], np.float64), [name]
         try:
             check_levels(levels, len(known), name)
@@ -257,8 +271,8 @@ def fit_columns(table: Any, columns: Sequence[str], wanted: Sequence[str], where
     for column in columns:
         if is_level(column) and column not in known and np.nansum(table[:, place[column]]) > 0:
             row = int(np.nanargmax(table[:, place[column]]))
-            level = column.split(MARK, 1)[1]
-            levels = [other.split(MARK, 1)[1] for other in wanted if base_name(other) == base_name(column)]
+            level = level_name(column)
+            levels = [level_name(other) for other in wanted if base_name(other) == base_name(column)]
             raise ValueError(
                 f"{where}, column {base_name(column)!r} has the unknown level {level!r} in row {row}; known are "
                 f"{levels[:8]}{' and more' if len(levels) > 8 else ''}."

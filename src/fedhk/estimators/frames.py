@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedhk.data.frames import pandas
-from fedhk.data.levels import MARK, is_level
+from fedhk.data.levels import base_name, is_level, level_name
 from fedhk.data.views import Columns, is_tensor
 
 
@@ -37,7 +37,9 @@ def make_centers_frame(centers: Any, views: list[str], columns: tuple[Columns, .
         table = np.asarray(values).reshape(len(values), -1)
         named = [None] * table.shape[1] if names is None or is_tensor(names) else list(names)
         for place, name in enumerate(named):
-            column, level = str(name).split(MARK, 1) if is_level(name) else (place if name is None else name, None)
+            column, level = (
+                (base_name(name), level_name(name)) if is_level(name) else (place if name is None else name, None)
+            )
             for cluster, center in enumerate(table[:, place].tolist()):
                 lines.append({"cluster": cluster, "view": view, "column": column, "level": level, "center": center})
     return pandas().DataFrame(lines).sort_values("cluster", kind="stable", ignore_index=True)
