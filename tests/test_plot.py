@@ -28,7 +28,7 @@ def model(sites):
     return fedhk.FedHKPerson(3, random_state=0).fit(sites)
 
 
-NEED_ROWS = {"view_map": {"view": 1}, "gains": {}}
+NEED_ROWS = {"view_map": {"view": 1}, "gains": {}, "profile": {}}
 DRAWN = ("convergence", "traffic", "certainty", *NEED_ROWS)
 TABLES = ("cluster_sizes", "view_weights", "cluster_features")
 

@@ -9,6 +9,7 @@ from fedhk._version import __version__
 
 if TYPE_CHECKING:
     from fedhk import datasets, metrics, plot, privacy, protocols, testing
+    from fedhk.after.profile import profile
     from fedhk.data.frames import from_frame
     from fedhk.embedding.options import Diffusion
     from fedhk.estimators.diffusion import FedHKDiffusion
@@ -43,6 +44,7 @@ __all__ = [
     "metrics",
     "plot",
     "privacy",
+    "profile",
     "protocols",
     "testing",
 ]
@@ -63,6 +65,7 @@ _HOMES = {
     "from_frame": "fedhk.data.frames",
     "from_paper": "fedhk.estimators.from_paper",
     "load": "fedhk.estimators.loading",
+    "profile": "fedhk.after.profile",
 }
 _MODULES = ("datasets", "metrics", "plot", "privacy", "protocols", "testing")
 

@@ -17,6 +17,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedhk._files import write_atomically
 from fedhk._version import __version__
+from fedhk.after import drawings
+from fedhk.after.profile import Profile
+from fedhk.after.profile import profile as find_profile
 from fedhk.report import features, maps, page, tables
 from fedhk.report.rows import read_fitted
 from fedhk.summary import charts
@@ -37,6 +40,7 @@ __all__ = [
     "cluster_sizes",
     "convergence",
     "gains",
+    "profile",
     "report",
     "traffic",
     "view_map",
@@ -91,15 +95,18 @@ class Plot:
         return frame(Markup(self.html))
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write it as a page (`.html`) or as a drawing (`.svg`), by the ending of the name."""
+        """Write it as a page (`.html`) or as a drawing (`.svg`, `.pdf`, `.png`), by the ending of the name."""
         target = Path(path)
         suffix = target.suffix.lower()
+        if suffix in (".pdf", ".png") and isinstance(self.content, Figure):
+            self.content.ax.figure.figure.savefig(target, dpi=300)
+            return target
         if suffix == ".svg" and isinstance(self.content, Figure):
             text = self.content.to_file()
         elif suffix == ".html":
             text = self.page or document(self.title, Markup(self.html))
         else:
-            allowed = ".html or .svg" if isinstance(self.content, Figure) else ".html"
+            allowed = ".html, .svg, .pdf or .png" if isinstance(self.content, Figure) else ".html"
             raise ValueError(f"path={str(path)!r} must end in {allowed}.")
         write_atomically(target, text.encode())
         return target
@@ -188,6 +195,37 @@ def cluster_features(model: Any, sites: Any = None, *, cluster: int | None = Non
     shown = features.choose_features(facts)
     cards = (features.cluster_card(facts, shown, k, unfolded=cluster is not None) for k in chosen)
     return Plot("What makes clusters", tag("div", *cards, class_="cards"))
+
+
+def profile(
+    model: Any, sites: Any = None, *, found: Profile | None = None, site: str | None = None, ax: Axes | None = None
+) -> Plot:
+    """Draw what is special about clusters, in standard deviations from the rest.
+
+    It is `found`, which `fedhk.profile` gives, or that of `sites`.
+    """
+    if found is None:
+        _need(sites is not None, "profile", "it is of rows: give sites=, or found=fedhk.profile(...)")
+        found = find_profile(model, _choose(sites, site), **_as_fitted(model, site))
+    return _draw(drawings.draw_profile(found, ax))
+
+
+def _choose(sites: Any, site: str | None) -> Any:
+    """All sites, or one of them."""
+    if site is None:
+        return sites
+    if site not in sites:
+        raise ValueError(f"site={site!r} is not in sites; it has {list(sites)[:10]}.")
+    return {site: sites[site]}
+
+
+def _as_fitted(model: Any, site: str | None) -> dict[str, Any]:
+    """Masks, where the model was fitted under masks; refuses to spend a budget by drawing."""
+    if site is not None:
+        return {}
+    if getattr(model, "privacy", None) is not None:
+        raise ValueError("The model was fitted with privacy: ask with a budget, and give the answer as found=.")
+    return {"secure": getattr(model, "secure", False)}
 
 
 def report(model: Any, sites: Any = None, *, site: str | None = None) -> Plot:

@@ -57,7 +57,7 @@ def make_sealed_terms(
     if terms.is_open:
         return terms
     _check_together(terms, settings, aggregator)
-    _check_levels(terms, clients)
+    check_inferred(terms, clients)
     if model.participation is not None and model.participation.fraction < 1:
         raise ValueError(
             f"fraction={model.participation.fraction} with {terms.reason}: all sites are asked in every round; use "
@@ -77,7 +77,7 @@ def make_sealed_terms(
                 f"tol={model.tol} has no effect with privacy: noise hides when the objective settles, and all rounds "
                 "that share the budget are run. Leave tol out."
             )
-        _check_budget(noise.privacy, masks, clients)
+        check_budget(noise.privacy, masks, clients)
         if noise.privacy.public:
             _check_bounds(noise.privacy, clients, unit_rows=settings.scaling.unit_rows)
         if any(views.n_rows for views in clients.values()):  # sites elsewhere do not say how many rows they have
@@ -104,7 +104,7 @@ def _check_together(terms: SealedTerms, settings: Settings, aggregator: Aggregat
         )
 
 
-def _check_levels(terms: SealedTerms, clients: Mapping[str, Views]) -> None:
+def check_inferred(terms: SealedTerms, clients: Mapping[str, Views]) -> None:
     """Refuse categories whose levels were read off rows: one that a single row has would give the row away."""
     for site, views in clients.items():
         if views.inferred:
@@ -136,7 +136,7 @@ def _check_masks(
                     )
 
 
-def _check_budget(privacy: DifferentialPrivacy, masks: SecureSummation | None, clients: Mapping[str, Views]) -> None:
+def check_budget(privacy: DifferentialPrivacy, masks: SecureSummation | None, clients: Mapping[str, Views]) -> None:
     """Refuse a budget that does not fit the sites."""
     if privacy.colluders and masks is None:
         raise ValueError(

@@ -27,6 +27,9 @@ __all__ = ["DifferentialPrivacy", "SecureSummation"]
 SETUP_SHARES = {"ranges": 0.1, "means": 0.05, "lengths": 0.05, "directions": 0.2, "cells": 0.2}
 START_PHASES = ("directions", "cells")
 
+# The names of sums that are asked for after a fit begin so. They have a budget of their own, and share all of it.
+AFTER = "after "
+
 
 # With two sites, each can tell the other's numbers from the sum.
 FEWEST_SITES = 3
@@ -117,7 +120,8 @@ class DifferentialPrivacy(Option):
         Parameters
         ----------
         phase : str
-            What is released: "ranges", "means", "lengths", "directions" or "cells"; any other name is that of a round.
+            What is released: "ranges", "means", "lengths", "directions" or "cells"; names that begin with "after " are
+            sums after a fit; any other name is that of a round.
         rounds : int, optional
             Rounds of the run; `rounds` of this object by default.
         finds_start : bool, default=True
@@ -125,6 +129,7 @@ class DifferentialPrivacy(Option):
         """
         needless = (*(["ranges"] if self.public else []), *([] if finds_start else START_PHASES))
         others = 1.0 - sum(share for name, share in SETUP_SHARES.items() if name not in needless)
+        others = 1.0 if phase.startswith(AFTER) else others
         share = SETUP_SHARES[phase] if phase in SETUP_SHARES else others / (rounds or self.rounds)
         return _whole_multiplier(self.epsilon, self.delta) / math.sqrt(share)
 

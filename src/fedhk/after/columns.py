@@ -1,0 +1,432 @@
+"""Sums of columns by cluster: how large values are, their moments, counts, sums and histograms, and site differences.
+
+In the open and under masks three sums come one after the other: powers of two between which values lie, moments in that
+range, and all else in units of these moments, so that no number needs more digits than it has. With noise there is one
+sum, in bounds that are known before.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fedhk._typing import FloatArray, IntArray
+from fedhk.after.effects import standardised_difference, variance
+from fedhk.after.run import STEP, AskedView, PlacedSite
+from fedhk.data.levels import level_groups
+from fedhk.errors import MessageError
+from fedhk.federation.board import Board, Entry
+from fedhk.federation.entries import Members
+from fedhk.federation.phases.base import SumPhase
+from fedhk.privacy.fixed_point import WORDS, fit_step
+from fedhk.privacy.mechanism import AFTER
+from fedhk.privacy.sensitivity import Neighbours, sum_sensitivity
+
+# Values are counted by sign and power of two between these; smaller ones count as zero, larger ones as the largest.
+LEAST_POWER, MOST_POWER = -40, 100
+
+# Bins of the histograms that quartiles are read off. They are narrow near the mean of a column and wide far from it:
+# equal steps of arcsinh, so that they reach this many standard deviations to either side.
+BINS, REACH = 100, 50.0
+
+# The least variance of a column at a site, in units of its variance over all sites, that an effect is weighed with: a
+# site where all rows of a cluster are alike would outweigh all others.
+LEAST_VARIANCE = 1e-3
+
+# Largest effect at a site, in standard deviations of the column over all sites, and rows, for which sums have room.
+MOST_EFFECT, ROOM_FOR_ROWS = 30.0, 1e7
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnsRequest:
+    """The columns that are asked about: views side by side."""
+
+    names: tuple[str, ...]
+    widths: tuple[int, ...]
+    kinds: IntArray  # -1 is a number; levels of one category have the same number from 0 on
+
+    @property
+    def numbers(self) -> IntArray:
+        """Places of columns that are numbers."""
+        return np.flatnonzero(self.kinds < 0)
+
+    @property
+    def groups(self) -> list[IntArray]:
+        """Places of the levels of each category."""
+        return [np.flatnonzero(self.kinds == kind) for kind in range(int(self.kinds.max(initial=-1)) + 1)]
+
+    @property
+    def width(self) -> int:
+        """How many columns there are."""
+        return len(self.kinds)
+
+    def blocks(self, site: PlacedSite) -> Iterator[tuple[IntArray, FloatArray]]:
+        """Labels and cells of a site."""
+        return site.blocks(self.names, self.widths)
+
+
+def describe_columns(views: Sequence[AskedView]) -> ColumnsRequest:
+    """The columns of views, and which of them are levels of which category."""
+    kinds, n_groups = [], 0
+    for view in views:
+        kind = np.full(view.width, -1)
+        for places in level_groups(view.columns if view.has_names else None):
+            kind[places] = n_groups
+            n_groups += 1
+        kinds.append(kind)
+    return ColumnsRequest(tuple(v.name for v in views), tuple(v.width for v in views), np.concatenate(kinds))
+
+
+class ColumnSum(SumPhase[Any]):
+    """A sum over rows of columns, on the grid of sums after a run."""
+
+    def grid(self, board: Board) -> float:  # noqa: ARG002
+        return STEP
+
+
+@dataclass(frozen=True, eq=False)
+class Ranges(Entry):
+    """Powers of two between which the values of each number lie."""
+
+    low: FloatArray
+    high: FloatArray
+
+
+@dataclass(frozen=True)
+class CountMagnitudes(ColumnSum):
+    """How large values are: counts by sign and power of two, which tell no value."""
+
+    name: ClassVar[str] = AFTER + "magnitudes"
+    request_type: ClassVar[Any] = ColumnsRequest
+    unbounded: ClassVar[str] = "give bounds instead."
+
+    columns: ColumnsRequest
+
+    POWERS: ClassVar[int] = MOST_POWER - LEAST_POWER + 1
+
+    def request(self, board: Board) -> ColumnsRequest:  # noqa: ARG002
+        return self.columns
+
+    def size(self, board: Board) -> int:  # noqa: ARG002
+        return len(self.columns.numbers) * (2 * self.POWERS + 1)
+
+    @staticmethod
+    def vector(site: PlacedSite, request: ColumnsRequest) -> FloatArray:  # type: ignore[override]
+        numbers, powers = request.numbers, CountMagnitudes.POWERS
+        counts = np.zeros((len(numbers), 2 * powers + 1))
+        for _, cells in request.blocks(site):
+            values = cells[:, numbers]
+            with np.errstate(divide="ignore", invalid="ignore"):
+                power = np.clip(np.ceil(np.log2(np.abs(values))), LEAST_POWER - 1, MOST_POWER) - (LEAST_POWER - 1)
+            place = np.nan_to_num(np.where(values < 0, -power, power)).astype(np.intp) + powers
+            place += np.arange(len(numbers)) * (2 * powers + 1)
+            counts += np.bincount(place[~np.isnan(values)], minlength=counts.size).reshape(counts.shape)
+        return counts.ravel()
+
+    def check_vector(self, board: Board, values: FloatArray, site: str) -> None:  # noqa: ARG002
+        check_counts(values, site)
+
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+        counts = total.reshape(len(self.columns.numbers), -1) > 0.5
+        above = 2.0 ** np.arange(LEAST_POWER, MOST_POWER + 1)
+        ends = np.concatenate([-above[::-1], [0.0], above])
+        if not counts.any(axis=1).all():
+            counts = counts | (ends == 0.0) & ~counts.any(axis=1, keepdims=True)
+        first, last = counts.argmax(axis=1), len(ends) - 1 - counts[:, ::-1].argmax(axis=1)
+        # a bin holds values up to its end, away from zero
+        low = np.where(ends[first] > 0, 0.0, ends[first])
+        high = np.where(ends[last] < 0, 0.0, ends[last])
+        return board.put(Ranges(low, np.maximum(high, low + 2.0**LEAST_POWER)))
+
+
+@dataclass(frozen=True, eq=False)
+class UnitsRequest:
+    """Columns, and what is taken off their values and what they are then divided by."""
+
+    columns: ColumnsRequest
+    shift: FloatArray
+    scale: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Units(Entry):
+    """Mean and standard deviation of each column over all rows; 0 and 1 of levels."""
+
+    shift: FloatArray
+    scale: FloatArray
+
+
+@dataclass(frozen=True)
+class SumMoments(ColumnSum):
+    """Mean and spread of every number, over all rows."""
+
+    name: ClassVar[str] = AFTER + "moments"
+    request_type: ClassVar[Any] = UnitsRequest
+    unbounded: ClassVar[str] = "give bounds instead."
+
+    columns: ColumnsRequest
+
+    def request(self, board: Board) -> UnitsRequest:
+        ranges, numbers = board.get(Ranges), self.columns.numbers
+        shift, scale = np.zeros(self.columns.width), np.ones(self.columns.width)
+        shift[numbers], scale[numbers] = (ranges.low + ranges.high) / 2, (ranges.high - ranges.low) / 2
+        return UnitsRequest(self.columns, shift, scale)
+
+    def size(self, board: Board) -> int:  # noqa: ARG002
+        return 3 * self.columns.width
+
+    @staticmethod
+    def vector(site: PlacedSite, request: UnitsRequest) -> FloatArray:  # type: ignore[override]
+        total = np.zeros((3, request.columns.width))
+        for _, cells in request.columns.blocks(site):
+            values = np.nan_to_num((cells - request.shift) / request.scale)
+            total += [(~np.isnan(cells)).sum(axis=0), values.sum(axis=0), np.square(values).sum(axis=0)]
+        return total.ravel()
+
+    def check_vector(self, board: Board, values: FloatArray, site: str) -> None:  # noqa: ARG002
+        seen, _, squares = values.reshape(3, -1)
+        check_counts(np.concatenate([seen, squares]), site)
+
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+        count, sums, squares = total.reshape(3, -1)
+        asked, known = self.request(board), np.maximum(count, 1.0)
+        spread = np.sqrt(np.maximum(squares / known - np.square(sums / known), 0.0))
+        shift = asked.shift + asked.scale * sums / known
+        # what is left of a constant is rounding
+        scale = np.where(spread > 1e-7, asked.scale * spread, asked.scale)
+        numbers = self.columns.kinds < 0
+        return board.put(Units(np.where(numbers, shift, 0.0), np.where(numbers, scale, 1.0)))
+
+
+@dataclass(frozen=True, eq=False)
+class ProfileRequest:
+    """Ask for counts, sums, squares and histograms of columns by cluster; `bounded` cuts what is outside [0, 1]."""
+
+    units: UnitsRequest
+    n_clusters: int
+    bins: int
+    bounded: bool
+
+
+@dataclass(frozen=True, eq=False)
+class ClusterColumns(Entry):
+    """Sums of columns by cluster, in units, and the standard deviation of their noise."""
+
+    rows: FloatArray  # (c,)
+    seen: FloatArray  # (c, d): rows that have a value
+    sums: FloatArray  # (c, d)
+    squares: FloatArray  # (c, d); of levels their sums
+    histograms: FloatArray  # (c, numbers, bins)
+    noise: float
+
+    def merge_clusters(self) -> ClusterColumns:
+        """The same of all rows, as one cluster."""
+        parts = (self.rows, self.seen, self.sums, self.squares, self.histograms)
+        rows, seen, sums, squares, histograms = (part.sum(axis=0, keepdims=True) for part in parts)
+        return ClusterColumns(rows, seen, sums, squares, histograms, self.noise)
+
+
+def sum_columns(site: PlacedSite, request: ProfileRequest) -> FloatArray:
+    """What a site adds to the sums of columns by cluster."""
+    units, c = request.units, request.n_clusters
+    columns = units.columns
+    numbers, groups, bins = columns.numbers, columns.groups, request.bins
+    first = np.concatenate([numbers, *(group[:1] for group in groups)]).astype(np.intp)
+    rows, seen = np.zeros(c), np.zeros((c, len(first)))
+    sums, squares = np.zeros((c, columns.width)), np.zeros((c, len(numbers)))
+    histograms = np.zeros((c, len(numbers), bins))
+    for labels, cells in columns.blocks(site):
+        known = ~np.isnan(cells)
+        values: FloatArray = (cells - units.shift) / units.scale
+        if request.bounded:
+            values = hold_values(values, groups)
+        member = np.eye(c)[labels].T
+        rows += member.sum(axis=1)
+        seen += member @ known[:, first]
+        sums += member @ np.nan_to_num(values)
+        squares += member @ np.square(np.nan_to_num(values[:, numbers]))
+        if bins:
+            place = _find_bins(values[:, numbers], bins, bounded=request.bounded)
+            place += (labels[:, None] * len(numbers) + np.arange(len(numbers))) * bins
+            counted = np.bincount(place[known[:, numbers]], minlength=histograms.size)
+            histograms += counted.reshape(histograms.shape)
+    return np.concatenate([part.ravel() for part in (rows, seen, sums, squares, histograms)])
+
+
+def hold_values(values: FloatArray, groups: Sequence[IntArray]) -> FloatArray:
+    """Values cut to [0, 1], and levels so that those of one category add up to 1 at most."""
+    values = np.clip(values, 0.0, 1.0)
+    for group in groups:
+        values[:, group] /= np.maximum(values[:, group].sum(axis=1, keepdims=True), 1.0)
+    return values
+
+
+def _find_bins(values: FloatArray, bins: int, *, bounded: bool) -> IntArray:
+    """The bin of each value; a missing one has any."""
+    share = values if bounded else (np.arcsinh(values) / math.asinh(REACH) + 1) / 2
+    return np.asarray(np.clip(np.nan_to_num(share) * bins, 0, bins - 1), np.intp)
+
+
+def bin_edges(bins: int, *, bounded: bool) -> FloatArray:
+    """Where bins begin and end, in units."""
+    share = np.linspace(0.0, 1.0, bins + 1)
+    return share if bounded else np.sinh((2 * share - 1) * math.asinh(REACH))
+
+
+@dataclass(frozen=True)
+class SumColumns(ColumnSum):
+    """Counts, sums, squares and histograms of all columns by cluster."""
+
+    name: ClassVar[str] = AFTER + "columns"
+    request_type: ClassVar[Any] = ProfileRequest
+
+    columns: ColumnsRequest
+    n_clusters: int
+    bins: int
+    bounds: tuple[FloatArray, FloatArray] | None = None  # lowest and highest value of each column, where they are given
+
+    def request(self, board: Board) -> ProfileRequest:
+        if self.bounds is not None:
+            low, high = self.bounds
+            units = UnitsRequest(self.columns, low, high - low)
+        else:
+            found = board.get(Units)
+            units = UnitsRequest(self.columns, found.shift, found.scale)
+        return ProfileRequest(units, self.n_clusters, self.bins, self.bounds is not None)
+
+    def _shapes(self) -> list[tuple[int, ...]]:
+        columns, c = self.columns, self.n_clusters
+        numbers, n_groups = len(columns.numbers), len(columns.groups)
+        return [(c,), (c, numbers + n_groups), (c, columns.width), (c, numbers), (c, numbers, self.bins)]
+
+    def size(self, board: Board) -> int:  # noqa: ARG002
+        return sum(map(math.prod, self._shapes()))
+
+    @staticmethod
+    def vector(site: PlacedSite, request: ProfileRequest) -> FloatArray:  # type: ignore[override]
+        return sum_columns(site, request)
+
+    @staticmethod
+    def sensitivity(request: ProfileRequest, size: int, neighbours: Neighbours) -> float:  # noqa: ARG004
+        # One row adds to one cluster: 1 to its rows; for each number 1 to those seen, at most 1 to its sum, its squares
+        # and its histogram; for each category 1 to those seen and at most 1 to its levels. Nothing is negative.
+        if not request.bounded:
+            raise MessageError("sums of columns without bounds have no sensitivity")
+        columns = request.units.columns
+        most = 1 + (3 + (request.bins > 0)) * len(columns.numbers) + 2 * len(columns.groups)
+        return sum_sensitivity(math.sqrt(most), neighbours, nonnegative=True)
+
+    def check_vector(self, board: Board, values: FloatArray, site: str) -> None:  # noqa: ARG002
+        rows, seen, sums, squares, histograms = self._split(values)
+        check_counts(np.concatenate([rows, seen.ravel(), squares.ravel(), histograms.ravel()]), site)
+        if np.any(seen > rows[:, None]):
+            raise MessageError("more values than rows in a cluster", site)
+        numbers = self.columns.numbers
+        if np.any(np.square(sums[:, numbers]) > (1 + 1e-6) * squares * seen[:, : len(numbers)] + 1e-6):
+            raise MessageError("sums of columns that their squares do not allow", site)
+
+    def _split(self, values: FloatArray) -> list[FloatArray]:
+        shapes = self._shapes()
+        ends = np.cumsum([math.prod(shape) for shape in shapes])[:-1]
+        return [part.reshape(shape) for part, shape in zip(np.split(values, ends), shapes, strict=True)]
+
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:
+        rows, first_seen, sums, number_squares, histograms = self._split(total)
+        columns = self.columns
+        seen, squares = np.zeros(sums.shape), sums.copy()
+        seen[:, columns.numbers] = first_seen[:, : len(columns.numbers)]
+        for place, group in enumerate(columns.groups, len(columns.numbers)):
+            seen[:, group] = first_seen[:, place, None]
+        squares[:, columns.numbers] = number_squares
+        return board.put(ClusterColumns(rows, seen, sums, squares, histograms, noise))
+
+
+@dataclass(frozen=True, eq=False)
+class SiteDifferences(Entry):
+    """Sums over sites of w, w d and w d^2, and how many sites have a d, each (c, d): d is a cluster's difference."""
+
+    sums: FloatArray
+
+
+@dataclass(frozen=True)
+class CompareSites(ColumnSum):
+    """How far what is special about clusters differs between sites; each site weighs in by how well it knows it."""
+
+    name: ClassVar[str] = AFTER + "differences"
+    request_type: ClassVar[Any] = ProfileRequest
+    unbounded: ClassVar[str] = "a site weighs in by its own variances, which one row can change without bound."
+
+    columns: ColumnsRequest
+    n_clusters: int
+
+    def request(self, board: Board) -> ProfileRequest:
+        return SumColumns(self.columns, self.n_clusters, bins=0).request(board)
+
+    def size(self, board: Board) -> int:  # noqa: ARG002
+        return 4 * self.n_clusters * self.columns.width
+
+    def grid(self, board: Board) -> float:
+        return fit_step(ROOM_FOR_ROWS / LEAST_VARIANCE * MOST_EFFECT**2, len(board.get(Members).sites), max(WORDS))
+
+    @staticmethod
+    def vector(site: PlacedSite, request: ProfileRequest) -> FloatArray:  # type: ignore[override]
+        phase = SumColumns(request.units.columns, request.n_clusters, bins=0)
+        own = phase.take(Board(), sum_columns(site, request), 0.0).get(ClusterColumns)
+        apart, var, _ = compare_with_rest(own, least=LEAST_VARIANCE)
+        weight = np.where(np.isnan(var), 0.0, 1.0 / np.where(var > 0, var, np.inf))
+        apart = np.clip(np.nan_to_num(apart), -MOST_EFFECT, MOST_EFFECT)
+        return np.stack([weight, weight * apart, weight * np.square(apart), weight > 0]).ravel()
+
+    def check_vector(self, board: Board, values: FloatArray, site: str) -> None:  # noqa: ARG002
+        weight, _, squares, sites = values.reshape(4, -1)
+        check_counts(np.concatenate([weight, squares, sites]), site)
+
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+        return board.put(SiteDifferences(total.reshape(4, self.n_clusters, self.columns.width)))
+
+
+def check_counts(values: FloatArray, site: str) -> None:
+    """Refuse sums of what is never negative that are."""
+    if np.any(values < 0):
+        raise MessageError("counts or squares below zero", site)
+
+
+def compare_with_rest(found: ClusterColumns, least: float = 0.0) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """For each cluster and column: its mean less that of all other rows, the variance of that, and its standard form.
+
+    NaN where a cluster or the rest has fewer than two values. Variances of rows are at least `least`.
+    """
+    inside = found.seen, found.sums, found.squares
+    means, variances, of_mean = [], [], []
+    for count, total, squares in (inside, tuple(part.sum(axis=0) - part for part in inside)):
+        var = np.maximum(variance(count, total, squares), least)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            means.append(total / count)
+            of_mean.append(var / count)
+        variances.append(var)
+    standard = standardised_difference(means[0], variances[0], means[1], variances[1])
+    unknown = np.isnan(variances[0]) | np.isnan(variances[1])
+    return np.where(unknown, np.nan, means[0] - means[1]), of_mean[0] + of_mean[1], np.where(unknown, np.nan, standard)
+
+
+def read_quartiles(histograms: FloatArray, edges: FloatArray) -> FloatArray:
+    """First quartile, median and third quartile of histograms of shape (..., bins), as (3, ...); NaN where empty.
+
+    Values are taken to be spread evenly over a bin, so that a quartile is off by less than a bin.
+    """
+    counts = np.maximum(histograms, 0.0)
+    upto = np.cumsum(counts, axis=-1)
+    total = upto[..., -1]
+    found = []
+    for share in (0.25, 0.5, 0.75):
+        wanted = share * total
+        place = np.minimum((upto < wanted[..., None]).sum(axis=-1), counts.shape[-1] - 1)
+        inside = np.take_along_axis(counts, place[..., None], -1)[..., 0]
+        before = np.take_along_axis(upto, place[..., None], -1)[..., 0] - inside
+        part = np.divide(wanted - before, inside, out=np.zeros_like(wanted), where=inside > 0)
+        found.append(np.where(total > 0, edges[place] + part * (edges[place + 1] - edges[place]), np.nan))
+    return np.stack(found)

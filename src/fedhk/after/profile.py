@@ -1,0 +1,388 @@
+"""What clusters are: means, spreads, quartiles and shares of every column by cluster, with effect sizes and tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fedhk._records import Record, Records
+from fedhk._typing import FloatArray
+from fedhk.after.columns import (
+    BINS,
+    ClusterColumns,
+    ColumnsRequest,
+    CompareSites,
+    CountMagnitudes,
+    SiteDifferences,
+    SumColumns,
+    SumMoments,
+    bin_edges,
+    compare_with_rest,
+    describe_columns,
+    read_quartiles,
+)
+from fedhk.after.effects import adjust, chi_square_test, cramers_v, eta_squared, i_squared, variance, welch_test
+from fedhk.after.run import LEAST_ROWS, Answer, AskedView, ask_sites, read_sites
+from fedhk.after.tables import PrintedTable
+from fedhk.data.checks import check_count
+from fedhk.data.frames import pandas
+from fedhk.data.levels import base_name, is_level, level_name
+from fedhk.errors import DataError
+from fedhk.federation.board import Board
+from fedhk.federation.phases.base import Phase
+from fedhk.privacy.mechanism import DifferentialPrivacy, SecureSummation, read_bounds
+from fedhk.summary.words import number, percent
+
+# Numbers that one site sends at most: a larger profile is one that nobody reads.
+MOST_NUMBERS = 5_000_000
+
+CIRCULAR = (
+    "Circular: columns marked * made the clusters, so that they differ between clusters by construction, and their "
+    "p-values test nothing. Those of other columns are honest."
+)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column or one level of a category: its view, its name, its level ("" of a number), and if it made clusters."""
+
+    view: str
+    name: str
+    level: str
+    used: bool
+
+    @property
+    def label(self) -> str:
+        """How it is called in pictures: features without names are numbers of their view."""
+        if self.level:
+            return f"{self.name} = {self.level}"
+        return f"{self.view} {self.name}" if self.name[:1].isdigit() else self.name
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """What clusters are, column by column. Arrays are of shape (clusters, columns), with levels as columns.
+
+    Parameters
+    ----------
+    columns : list of Column
+        The columns, in order.
+    rows : array of shape (c,)
+        Rows of each cluster.
+    seen : array of shape (c, d)
+        Rows with a value.
+    mean, spread : array of shape (c, d)
+        Mean and standard deviation; of a level the share of rows that have it.
+    quartiles : array of shape (3, c, d)
+        First quartile, median, third quartile, read off histograms; NaN of levels.
+    difference : array of shape (c, d)
+        Standardised difference to all other rows.
+    i_squared : array of shape (c, d)
+        Heterogeneity of that difference between sites, from 0 to 1; NaN with noise, or where one site knows it alone.
+    overall_mean, overall_spread, overall_quartiles
+        The same of all rows.
+    tests : list of dict
+        For each number and category: view, column, test, statistic, df, df_rest, p, p_adjusted, effect, effect_size,
+        circular. It shows itself as a table.
+    least_rows : int
+        Numbers about fewer rows are not shown.
+    noise : float
+        Standard deviation of the noise in counts of rows; 0 without noise.
+    answer : Answer
+        What was sent, and what it spent.
+    """
+
+    columns: list[Column]
+    rows: FloatArray
+    seen: FloatArray
+    mean: FloatArray
+    spread: FloatArray
+    quartiles: FloatArray
+    difference: FloatArray
+    i_squared: FloatArray
+    overall_mean: FloatArray
+    overall_spread: FloatArray
+    overall_quartiles: FloatArray
+    tests: Records
+    least_rows: int
+    noise: float
+    answer: Answer = field(repr=False)
+
+    @property
+    def privacy_spent(self) -> tuple[float, float] | None:
+        """(epsilon, delta) of this profile; None without noise. `privacy_total` has the fit's, too."""
+        return self.answer.privacy_spent
+
+    @property
+    def privacy_total(self) -> tuple[float, float] | None:
+        """(epsilon, delta) of this profile and of what the fit released."""
+        return self.answer.privacy_total
+
+    @property
+    def n_clusters(self) -> int:
+        """Number of clusters."""
+        return len(self.rows)
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader must know."""
+        notes = [
+            "Numbers are mean (standard deviation) and median [quartiles]; levels are rows (share of known).",
+            "Effect: eta squared of numbers (Welch's test), Cramer's V of categories (chi-square test).",
+            "p-values are adjusted for the number of columns of their kind (Benjamini-Hochberg).",
+            f"Numbers about fewer than {self.least_rows} rows are not shown.",
+        ]
+        if any(column.used for column in self.columns):
+            notes.append(CIRCULAR)
+        if self.noise:
+            off = number(self.noise, 2)
+            notes.append(f"With noise: a count is off by {off} (standard deviation). Tests count it as variance.")
+        return notes
+
+    def frame(self) -> Any:
+        """One line for each cluster and column, as a pandas data frame; small cells are NaN."""
+        lines = []
+        for place, column in enumerate(self.columns):
+            for k in range(self.n_clusters):
+                shown = self.seen[k, place] >= self.least_rows
+                values = {
+                    "mean": self.mean,
+                    "spread": self.spread,
+                    **dict(zip(("quartile_1", "median", "quartile_3"), self.quartiles, strict=True)),
+                    "difference": self.difference,
+                    "i_squared": self.i_squared,
+                }
+                head = {"view": column.view, "column": column.name, "level": column.level or None, "cluster": k}
+                counts = {"rows": self._count(self.rows[k]), "seen": self._count(self.seen[k, place])}
+                kept = {name: float(part[k, place]) if shown else np.nan for name, part in values.items()}
+                lines.append(head | counts | kept | {"used": column.used})
+        return pandas().DataFrame(lines)
+
+    def _count(self, count: float) -> float:
+        return count if count == 0 or count >= self.least_rows else np.nan
+
+    def table(self) -> PrintedTable:
+        """The "Table 1" of a paper."""
+        clusters = range(self.n_clusters)
+        head = ["", "all", *(f"cluster {k}" for k in clusters), "effect", "p adjusted"]
+        total = float(self.rows.sum())
+        rows = [["rows", f"{total:,.0f}", *(self._show_count(self.rows[k], total) for k in clusters), "", ""]]
+        places: dict[tuple[str, str], list[int]] = {}
+        for place, column in enumerate(self.columns):
+            places.setdefault((column.view, column.name), []).append(place)
+        for (view, name), found, test in zip(places, places.values(), self.tests, strict=True):
+            mark = "*" if test["circular"] else ""
+            tail = [number(test["effect_size"], 2), _show_p(test["p_adjusted"])]
+            if self.columns[found[0]].level:
+                rows.append([f"{view}: {name}{mark}", *[""] * (1 + self.n_clusters), *tail])
+                rows += [self._level_row(place) for place in found]
+            else:
+                rows += self._number_rows(f"{view}: {name}{mark}", found[0], tail)
+            missing = self.rows - self.seen[:, found[0]]
+            if missing.sum() > 0.5:
+                cells = [self._show_count(missing[k], self.rows[k]) for k in clusters]
+                rows.append(["    missing", self._show_count(float(missing.sum()), total), *cells, "", ""])
+        return PrintedTable("What the clusters are", head, rows, self.notes)
+
+    def _number_rows(self, name: str, place: int, tail: list[str]) -> list[list[str]]:
+        means = [f"{number(self.overall_mean[place])} ({number(self.overall_spread[place])})"]
+        medians = [_show_quartiles(self.overall_quartiles[:, place])]
+        for k in range(self.n_clusters):
+            shown = self.seen[k, place] >= self.least_rows
+            means.append(f"{number(self.mean[k, place])} ({number(self.spread[k, place])})" if shown else "–")
+            medians.append(_show_quartiles(self.quartiles[:, k, place]) if shown else "–")
+        lines = [[name, *means, *tail]]
+        return lines if np.isnan(self.overall_quartiles[0, place]) else [*lines, ["", *medians, "", ""]]
+
+    def _level_row(self, place: int) -> list[str]:
+        known = self.seen[:, place]
+        have = self.mean[:, place] * known
+        cells = [self._show_count(have[k], known[k]) for k in range(self.n_clusters)]
+        return [
+            f"    {self.columns[place].level}",
+            self._show_count(float(np.nansum(have)), float(known.sum())),
+            *cells,
+            "",
+            "",
+        ]
+
+    def _show_count(self, count: float, whole: float) -> str:
+        if not whole > 0 or np.isnan(count):
+            return "–"
+        if 0 < round(count) < self.least_rows:
+            return f"< {self.least_rows}"
+        return f"{max(count, 0.0):,.0f} ({percent(max(count, 0.0) / whole)})"
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
+
+    def __str__(self) -> str:
+        return str(self.table())
+
+
+def _show_p(p: float) -> str:
+    return "–" if np.isnan(p) else "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def _show_quartiles(values: FloatArray) -> str:
+    low, middle, high = map(number, values)
+    return f"{middle} [{low}, {high}]"
+
+
+def profile(
+    model: Any,
+    sites: Any,
+    *,
+    bins: int = BINS,
+    least_rows: int = LEAST_ROWS,
+    privacy: DifferentialPrivacy | None = None,
+    secure: bool | SecureSummation = False,
+) -> Profile:
+    """Say what the clusters of a fitted model are: every column by cluster, with effect sizes and tests ("Table 1").
+
+    Parameters
+    ----------
+    model : estimator
+        A fitted clusterer of FedHK. Rows are placed by their site's own model, where it has one, and with `privacy` by
+        the global one.
+    sites : dict or list of sites
+        As in `fit`; of an estimator for one site, its views. Views that the model does not know were held out: their
+        tests are honest, while those of the columns that made the clusters are circular.
+    bins : int, default=100
+        Bins of the histograms that medians and quartiles are read off; 0 leaves these out.
+    least_rows : int, default=5
+        Numbers about fewer rows are not shown. Tests and effect sizes are of all rows.
+    privacy : fedhk.privacy.DifferentialPrivacy or None, default=None
+        A budget for this profile. Its `bounds` are those of the columns: one pair for all, or one per view in the order
+        of the model, and then of the views that were held out. There is no `i_squared` then.
+    secure : bool or fedhk.privacy.SecureSummation, default=False
+        Whether the server sees sums over all sites only.
+
+    Returns
+    -------
+    Profile
+        Arrays, and `frame()`, `tests`, and `table()`, which is saved as CSV, LaTeX or HTML.
+
+    Examples
+    --------
+    >>> import fedhk
+    >>> sites = fedhk.datasets.make_sites(3, 60, n_clusters=3, random_state=0).sites
+    >>> model = fedhk.EFKMVC(n_clusters=3, random_state=0).fit(sites)
+    >>> found = fedhk.profile(model, sites)
+    >>> int(found.rows.sum()), found.tests[0]["circular"]
+    (180, True)
+    """
+    bins, least_rows = check_count(bins, "bins", minimum=0), check_count(least_rows, "least_rows")
+    asked = read_sites(model, sites)
+    columns, c = describe_columns(asked.views), int(model.n_clusters_)
+    phases: list[Phase[Any, Any]]
+    if privacy is None:
+        last = SumColumns(columns, c, bins)
+        phases = [CountMagnitudes(columns), SumMoments(columns), last, CompareSites(columns, c)]
+    else:
+        last = SumColumns(columns, c, bins, _column_bounds(privacy, columns))
+        phases = [last]
+    if last.size(Board()) > MOST_NUMBERS:
+        raise DataError(
+            f"a profile of {columns.width} columns, {c} clusters and bins={bins} has {last.size(Board()):,} numbers; "
+            f"at most {MOST_NUMBERS:,} are sent. Use fewer bins (0 leaves out quartiles), or leave out wide views."
+        )
+    answer = ask_sites(model, asked, phases, privacy=privacy, secure=secure)
+    return _read_profile(answer, last, asked.views, least_rows)
+
+
+def _column_bounds(privacy: DifferentialPrivacy, columns: ColumnsRequest) -> tuple[FloatArray, FloatArray]:
+    """Lowest and highest value of each column; a level has 0 and 1."""
+    if not privacy.public:
+        raise ValueError("bounds='private' does not go with profile: give the range of the columns.")
+    pairs = read_bounds(privacy.bounds, columns.widths)
+    low, high = (np.concatenate([pair[end] for pair in pairs]) for end in (0, 1))
+    level = columns.kinds >= 0
+    return np.where(level, 0.0, low), np.where(level, 1.0, high)
+
+
+def _read_profile(answer: Answer, phase: SumColumns, views: Sequence[AskedView], least_rows: int) -> Profile:
+    """The profile from sums over all sites."""
+    board, columns, c = answer.board, phase.columns, phase.n_clusters
+    found, request = board.get(ClusterColumns), phase.request(board)
+    shift, scale = request.units.shift, request.units.scale
+    everything = found.merge_clusters()
+    shape = (c, columns.width)
+    quartiles = []
+    for part in (found, everything):
+        table = np.full((3, len(part.seen), columns.width), np.nan)
+        if phase.bins:
+            table[:, :, columns.numbers] = read_quartiles(
+                part.histograms, bin_edges(phase.bins, bounded=request.bounded)
+            )
+        quartiles.append(shift + scale * table)
+    between = np.full(shape, np.nan)
+    for entry in board.find(SiteDifferences):
+        between = i_squared(*entry.sums)
+    mean, spread = _moments(found)
+    overall_mean, overall_spread = _moments(everything)
+    return Profile(
+        columns=[_name_column(view, name) for view in views for name in view.feature_names()],
+        rows=found.rows,
+        seen=found.seen,
+        mean=shift + scale * mean,
+        spread=scale * spread,
+        quartiles=quartiles[0],
+        difference=compare_with_rest(found)[2],
+        i_squared=between,
+        overall_mean=(shift + scale * overall_mean)[0],
+        overall_spread=(scale * overall_spread)[0],
+        overall_quartiles=quartiles[1][:, 0],
+        tests=_test_columns(found, columns, views),
+        least_rows=least_rows,
+        noise=found.noise,
+        answer=answer,
+    )
+
+
+def _name_column(view: AskedView, name: str) -> Column:
+    if view.has_names and is_level(name):
+        return Column(view.name, base_name(name), level_name(name), view.used)
+    return Column(view.name, name, "", view.used)
+
+
+def _moments(found: ClusterColumns) -> tuple[FloatArray, FloatArray]:
+    """Means and standard deviations, in units; NaN without any value."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = np.where(found.seen > 0, found.sums / found.seen, np.nan)
+    return mean, np.sqrt(variance(found.seen, found.sums, found.squares))
+
+
+def _test_columns(found: ClusterColumns, columns: ColumnsRequest, views: Sequence[AskedView]) -> Records:
+    """Tests and effect sizes of all numbers and categories, in the order of the columns."""
+    named = [(view, _name_column(view, name)) for view in views for name in view.feature_names()]
+    mean, spread = _moments(found)
+    lines: list[Record] = []
+    for place, (_, column) in enumerate(named):
+        kind = int(columns.kinds[place])
+        if kind < 0:
+            count, own, var = found.seen[:, place], mean[:, place], np.square(spread[:, place])
+            with np.errstate(divide="ignore", invalid="ignore"):
+                noise = np.square(found.noise) * (1 + np.square(own)) / np.square(count)
+            tested, size = welch_test(count, own, var, np.nan_to_num(noise)), eta_squared(count, own, var)
+            words = "Welch", "eta squared"
+        else:
+            group = columns.groups[kind]
+            if place != group[0]:
+                continue
+            table = found.sums[:, group]
+            tested, size = chi_square_test(table, np.square(found.noise)), cramers_v(table)
+            words = "chi-square", "Cramer's V"
+        lines.append(
+            {"view": column.view, "column": column.name, "test": words[0]}
+            | dict(zip(("statistic", "df", "df_rest", "p"), tested, strict=True))
+            | {"p_adjusted": np.nan, "effect": words[1], "effect_size": size, "circular": column.used}
+        )
+    for circular in (True, False):
+        family = [line for line in lines if line["circular"] is circular]
+        for line, p in zip(family, adjust(np.array([line["p"] for line in family], np.float64)), strict=True):
+            line["p_adjusted"] = float(p)
+    return Records(lines)

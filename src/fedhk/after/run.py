@@ -1,0 +1,287 @@
+"""Phases after a run: a fitted model and the rows of its sites are asked further questions, by sums over rows.
+
+The way is that of a fit: a list of phases over an engine, in the open, under masks, or with noise that a ledger writes
+down. A site has what it has after a fit: its rows and the model that places them. Its labels never leave it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils.validation import check_is_fitted
+
+from fedhk._records import Records
+from fedhk._typing import FloatArray, IntArray
+from fedhk.data.clients import check_clients
+from fedhk.data.levels import base_name
+from fedhk.data.views import Columns, Views, find_difference, fit_table, is_tensor, is_view_collection, row_blocks
+from fedhk.errors import DataError
+from fedhk.estimators.efkmvc import are_sites
+from fedhk.estimators.sealing import check_budget, check_inferred, list_releases, make_guards
+from fedhk.federation.board import Board, align_views
+from fedhk.federation.engines.inprocess import InProcessEngine
+from fedhk.federation.entries import Members, Terms
+from fedhk.federation.participation import Participation
+from fedhk.federation.phases.base import Phase
+from fedhk.federation.run import Run, conduct
+from fedhk.federation.sealed import Noise, SealedTerms
+from fedhk.federation.site import Site
+from fedhk.model.fitted import FittedModel
+from fedhk.model.passes import Passes, own_threads
+from fedhk.privacy._lazy import require_cryptography
+from fedhk.privacy.ledger import Release, spent_on
+from fedhk.privacy.mechanism import DifferentialPrivacy, SecureSummation
+from fedhk.summary.model import ONLY_SITE
+
+# Fewest rows that a number may be about: below, it is not shown. A convention of statistical offices.
+LEAST_ROWS = 5
+
+# Of what sums are whole multiples under masks: counts, and values in units of the spread of their column, have room for
+# 10^8 rows at 10 sites, and nine digits.
+STEP = 2.0**-30
+
+
+@dataclass(kw_only=True)
+class PlacedSite(Site):
+    """A site after a run: its rows, also in views that the model does not know, and the model that places them."""
+
+    model: FittedModel
+
+    def labels(self) -> IntArray:
+        """The cluster of each row."""
+        return self.derive(self.model, self._place)
+
+    def _place(self) -> IntArray:
+        model = self.model
+        rows = model.rows(align_views(self.views, model.view_names, model.widths, self.name))
+        with Passes(rows, model.parameters.n_clusters, self.workers) as scan:
+            return scan.assign(model.parameters)[1]
+
+    def blocks(self, names: Sequence[str], widths: Sequence[int]) -> Iterator[tuple[IntArray, FloatArray]]:
+        """Labels and cells of some rows at a time, views side by side; NaN in views that the site lacks."""
+        views, labels = align_views(self.views, tuple(names), widths, self.name), self.labels()
+        for rows in row_blocks(views.n_rows, 8 * sum(widths)):
+            count = rows.stop - rows.start
+            cells = [
+                np.full((count, width), np.nan) if table is None else _dense(table[rows])
+                for table, width in zip(views.tables, widths, strict=True)
+            ]
+            yield labels[rows], np.hstack(cells)
+
+
+def _dense(table: Any) -> FloatArray:
+    return np.asarray(table.toarray() if sp.issparse(table) else table, np.float64)
+
+
+@dataclass(frozen=True)
+class AskedView:
+    """A view of the sites that are asked: its name, features, and whether it made the clusters."""
+
+    name: str
+    width: int
+    columns: Columns
+    used: bool
+
+    @property
+    def has_names(self) -> bool:
+        """Whether its columns have names."""
+        return self.columns is not None and not is_tensor(self.columns)
+
+    def feature_names(self) -> list[str]:
+        """A name of each feature: that of its column, else its number."""
+        if self.columns is None:
+            return [str(place) for place in range(self.width)]
+        if is_tensor(self.columns):
+            return [", ".join(map(str, place)) for place in np.ndindex(*self.columns)]
+        return [str(column) for column in self.columns]
+
+
+@dataclass(frozen=True)
+class AskedSites:
+    """The sites that are asked, and what is known of their views."""
+
+    sites: dict[str, Views]
+    views: tuple[AskedView, ...]
+
+    def with_view(self, name: str, columns: tuple[str, ...], tables: Mapping[str, FloatArray]) -> AskedSites:
+        """The same sites with one more view, which did not make the clusters."""
+        sites = {
+            site: replace(
+                views,
+                tables=(*views.tables, tables[site]),
+                names=(*views.names, name),
+                missing=(*views.missing, bool(np.isnan(tables[site]).any())),
+                columns=(*views.columns, columns),
+            )
+            for site, views in self.sites.items()
+        }
+        return AskedSites(sites, (*self.views, AskedView(name, len(columns), columns, used=False)))
+
+
+def read_sites(model: Any, sites: Any) -> AskedSites:
+    """Check rows against a fitted model. Views that it does not know were held out from clustering.
+
+    `sites` are as in `fit`, or the views of the only site of an estimator for one site.
+    """
+    check_is_fitted(model)
+    if not hasattr(model, "predict"):
+        raise TypeError(f"model must be a fitted clusterer of FedHK, got {type(model).__name__}.")
+    if not are_sites(sites) and not hasattr(model, "client_models_"):
+        sites = {ONLY_SITE: sites if is_view_collection(sites) else [sites]}
+    fitted: FittedModel = model._model
+    known = dict(zip(fitted.view_names, zip(fitted.widths, fitted.columns, strict=True), strict=True))
+    asked = {name: AskedView(name, *size, used=True) for name, size in known.items()}
+    checked = {site: _fit_site(views, known, site) for site, views in check_clients(sites).items()}
+    for views in checked.values():
+        for name, table, columns in zip(views.names, views.tables, views.columns, strict=True):
+            if table is not None:
+                view = asked.setdefault(name, AskedView(name, int(table.shape[1]), columns, used=False))
+                if view.columns is None:  # a model of one table knows no names
+                    asked[name] = replace(view, columns=columns)
+    _check_held_out(asked.values())
+    return AskedSites(checked, tuple(asked.values()))
+
+
+def _fit_site(views: Views, known: Mapping[str, tuple[int, Columns]], site: str) -> Views:
+    """A site's views with the columns of the model, where it knows them."""
+    tables, columns, found = list(views.tables), list(views.columns), False
+    for place, (name, table) in enumerate(zip(views.names, views.tables, strict=True)):
+        if table is None or name not in known:
+            continue
+        width, wanted = known[name]
+        try:
+            tables[place], columns[place] = fit_table(table, columns[place], wanted, f"view {name!r}")
+        except ValueError as error:
+            raise DataError(f"Site {site!r}: {error}") from error
+        difference = find_difference(
+            columns[place], tables[place].shape[1], wanted, width, "the model", "but the model expects"
+        )
+        if difference:
+            raise DataError(f"Site {site!r}: view {name!r} {difference}.")
+        found = True
+    if not found:
+        raise DataError(f"Site {site!r} has none of the views of the model, which knows {list(known)[:10]}.")
+    return replace(views, tables=tuple(tables), columns=tuple(columns))
+
+
+def _check_held_out(views: Iterable[AskedView]) -> None:
+    """Refuse a column that stands both in a view that made the clusters and in one that did not."""
+    names = [(view, set(map(base_name, view.feature_names()))) for view in views if view.has_names]
+    for held_out, own in names:
+        for used, others in names:
+            both = sorted(own & others)
+            if used.used and not held_out.used and both:
+                raise DataError(
+                    f"column {both[0]!r} is in view {used.name!r}, which made the clusters, and in {held_out.name!r}, "
+                    "which did not: nothing honest can be said of it there. Leave it out of one of them, or rename it."
+                )
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """What the sites' answers came to, and what they cost.
+
+    Parameters
+    ----------
+    board : Board
+        What the phases found.
+    privacy_spent : (float, float) or None
+        (epsilon, delta) of these answers; None without noise.
+    privacy_total : (float, float) or None
+        The same together with what the fit of the model released, as far as the model or the ledgers know it.
+    releases : dict of str to Records
+        What each site released with noise, by its ledger.
+    bytes_up, bytes_down, exchanges : int
+        What was sent.
+    """
+
+    board: Board
+    privacy_spent: tuple[float, float] | None
+    privacy_total: tuple[float, float] | None
+    releases: dict[str, Records]
+    bytes_up: int
+    bytes_down: int
+    exchanges: int
+
+
+def ask_sites(
+    model: Any,
+    asked: AskedSites,
+    phases: Sequence[Phase[Any, Any]],
+    *,
+    privacy: DifferentialPrivacy | None = None,
+    secure: bool | SecureSummation = False,
+) -> Answer:
+    """Run phases over the sites of a fitted model, in this process. Every site must answer.
+
+    Parameters
+    ----------
+    model : estimator
+        A fitted clusterer.
+    asked : AskedSites
+        From `read_sites`.
+    phases : sequence of Phase
+        The questions. With noise or masks each is sealed, as in a fit.
+    privacy : DifferentialPrivacy or None
+        The budget of these questions, all of which is used. Rows are then placed by the global model: a site's own
+        model depends on all of its rows, so that one row could change many labels.
+    secure : bool or SecureSummation
+        Whether the server sees sums over all sites only.
+    """
+    masks = SecureSummation() if secure is True else (secure or None)
+    noise = None if privacy is None else Noise(privacy, len(phases), finds_start=False)
+    terms = SealedTerms(noise, masks)
+    if masks is not None:
+        require_cryptography()
+        masks.threshold_of(len(asked.sites))
+    if privacy is not None:
+        _check_noise(model, privacy, len(phases))
+        check_budget(privacy, masks, asked.sites)
+    own = {} if privacy is not None else getattr(model, "client_models_", {})
+    board, guards = Board(), None
+    if not terms.is_open:
+        check_inferred(terms, asked.sites)
+        board = board.put(terms.protect(Terms(secrets.token_hex(8))), Members(tuple(asked.sites)))
+        guards = make_guards(terms, asked.sites, None)
+    participation = Participation(min_sites=len(asked.sites))
+    with own_threads() as workers:
+        sites = {name: PlacedSite(name, v, model=own.get(name, model)._model) for name, v in asked.sites.items()}
+        engine = InProcessEngine(sites, guards, workers=workers)
+        try:
+            run = conduct(terms.compose(phases), engine, Run(board=board), seed=0, participation=participation)
+        finally:
+            engine.close()
+    releases = {} if guards is None else list_releases(guards, run.board)
+    spent_here = terms.spent(run.board)
+    spent_all = None if privacy is None else (_total_spent(model, releases, guards, privacy), privacy.delta)
+    up, down = run.pending["bytes_up"], run.pending["bytes_down"]
+    return Answer(run.board, spent_here, spent_all, releases, up, down, run.exchange)
+
+
+def _check_noise(model: Any, privacy: DifferentialPrivacy, n_phases: int) -> None:
+    """Refuse a model with which one row changes more than its own label, and a budget for fewer sums."""
+    fitted: FittedModel = model._model
+    if any(reference.heat_coef not in ("uniform", "minmax") for reference in fitted.references):
+        raise ValueError(
+            "privacy with a model whose heat_coef depends on all rows of a site: one row would change the clusters of "
+            "others. Fit with heat_coef='uniform' or 'minmax'."
+        )
+    if n_phases > privacy.rounds:
+        raise ValueError(f"rounds={privacy.rounds} of the budget must be at least {n_phases}, the sums that are asked.")
+
+
+def _total_spent(model: Any, releases: Mapping[str, Any], guards: Any, privacy: DifferentialPrivacy) -> float:
+    """Epsilon of all that is known to have left any one site: ledgers of the folder, else the fit's and these."""
+    if privacy.ledger is not None:
+        ledgers = [guard.noise.ledger for guard in guards.values()]
+        return max(float(ledger.spent(None, privacy.delta, privacy.neighbours)) for ledger in ledgers)
+    fitted = getattr(model, "releases_", {})
+    return max(
+        spent_on([Release(**line) for line in (*fitted.get(site, ()), *lines)], privacy.delta, privacy.neighbours)
+        for site, lines in releases.items()
+    )

@@ -1,0 +1,84 @@
+"""A table that goes into a paper: as text, CSV, LaTeX and HTML."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedhk._files import write_atomically
+from fedhk.summary.html import Markup, document, frame, join, tag
+from fedhk.summary.html import table as html_table
+
+LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "−": "$-$", "²": "$^2$"}
+LATEX |= {character: f"\\{character}" for character in "&%$#_{}"}
+
+
+@dataclass(frozen=True)
+class PrintedTable:
+    """A table of texts; the first cell of a line names it, and notes stand below.
+
+    `save` writes it; notebooks show it.
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    notes: Sequence[str] = ()
+
+    def to_csv(self) -> str:
+        """Comma-separated values; notes are left out."""
+        file = io.StringIO()
+        csv.writer(file, lineterminator="\n").writerows([self.columns, *self.rows])
+        return file.getvalue()
+
+    def to_latex(self) -> str:
+        """A LaTeX table with rules of the package booktabs."""
+        lines = [" & ".join(map(_escape, row)) + r" \\" for row in (self.columns, *self.rows)]
+        head, body = lines[0], "\n".join(lines[1:])
+        notes = "\n".join(f"\\par\\footnotesize {_escape(note)}" for note in self.notes)
+        places = "l" + "r" * (len(self.columns) - 1)
+        return (
+            f"\\begin{{table}}\n\\caption{{{_escape(self.title)}}}\n\\begin{{tabular}}{{{places}}}\n"
+            f"\\toprule\n{head}\n\\midrule\n{body}\n\\bottomrule\n\\end{{tabular}}\n{notes}\n\\end{{table}}\n"
+        )
+
+    def to_html(self) -> Markup:
+        """A table in the style of reports."""
+        notes = (tag("p", note, class_="note") for note in self.notes)
+        return join(tag("h3", self.title), html_table(self.columns, self.rows), *notes)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write it by the ending of the name: .csv, .tex or .html."""
+        target = Path(path)
+        suffix = target.suffix.lower()
+        if suffix not in (".csv", ".tex", ".html"):
+            raise ValueError(f"path={str(path)!r} must end in .csv, .tex or .html.")
+        text = self.to_csv() if suffix == ".csv" else self.to_latex() if suffix == ".tex" else self._to_page()
+        write_atomically(target, text.encode())
+        return target
+
+    def _to_page(self) -> str:
+        return document(self.title, self.to_html())
+
+    def _repr_html_(self) -> str:
+        return frame(self.to_html())
+
+    def __str__(self) -> str:
+        widths = [max(map(len, cells)) for cells in zip(self.columns, *self.rows, strict=True)]
+
+        def line(cells: Sequence[str]) -> str:
+            first, *rest = (
+                cell.ljust(w) if i == 0 else cell.rjust(w)
+                for i, (cell, w) in enumerate(zip(cells, widths, strict=True))
+            )
+            return "  ".join([first, *rest]).rstrip()
+
+        return "\n".join([self.title, *map(line, [self.columns, *self.rows]), *self.notes])
+
+
+def _escape(text: str) -> str:
+    return "".join(LATEX.get(character, character) for character in text)

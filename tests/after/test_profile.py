@@ -1,0 +1,331 @@
+"""Profiles: federated equals pooled, and what scipy and statsmodels say of the pooled rows."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from numpy.testing import assert_allclose
+from scipy import stats
+from statsmodels.stats.meta_analysis import combine_effects
+from statsmodels.stats.oneway import anova_oneway
+
+import fedhk
+from after.hospitals import make_federation, make_hospital, pool, pooled_labels
+from fedhk.after.columns import SumColumns, Units, describe_columns, sum_columns
+from fedhk.after.run import PlacedSite, read_sites
+from fedhk.errors import DataError, MessageError
+from fedhk.federation.board import Board
+from fedhk.privacy import DifferentialPrivacy
+from fedhk.privacy.ledger import Ledger, ledger_file
+
+ARRAYS = ("rows", "seen", "mean", "spread", "quartiles", "difference", "overall_mean", "overall_spread")
+ARRAYS += ("overall_quartiles",)
+
+
+@pytest.fixture(scope="module")
+def found():
+    model, _, sites = make_federation()
+    return fedhk.profile(model, sites)
+
+
+def place_of(found, column, level=""):
+    return next(i for i, known in enumerate(found.columns) if (known.name, known.level) == (column, level))
+
+
+def line_of(found, column):
+    return next(line for line in found.tests if line["column"] == column)
+
+
+def test_sites_give_what_pooled_rows_give(found):
+    model, _, sites = make_federation()
+    pooled = fedhk.profile(model, pool(sites))
+    for name in ARRAYS:
+        assert_allclose(getattr(found, name), getattr(pooled, name), rtol=1e-9, atol=1e-9, err_msg=name)
+    for ours, theirs in zip(found.tests, pooled.tests, strict=True):
+        for name in ("statistic", "p", "p_adjusted", "effect_size"):
+            assert_allclose(ours[name], theirs[name], rtol=1e-9, atol=1e-9)
+    assert np.isnan(pooled.i_squared).all()
+
+
+@pytest.mark.parametrize("column", ["age", "year", "quality"])
+def test_numbers_are_those_of_pandas_scipy_and_statsmodels(found, column):
+    model, _, sites = make_federation()
+    labels, rows = pooled_labels(model), pool(sites)["all"]
+    view = "later" if column == "quality" else "record"
+    place, values = place_of(found, column), rows[view][column]
+    grouped = values.groupby(labels)
+    assert_allclose(found.mean[:, place], grouped.mean(), rtol=1e-9)
+    assert_allclose(found.spread[:, place], grouped.std(), rtol=1e-9)
+    assert_allclose(found.seen[:, place], grouped.count())
+    assert_allclose(found.overall_mean[place], values.mean())
+    groups = [part.dropna().to_numpy() for _, part in grouped]
+    tested, line = anova_oneway(groups, use_var="unequal", welch_correction=True), line_of(found, column)
+    assert_allclose([line["statistic"], line["df_rest"], line["p"]], [tested.statistic, tested.df_denom, tested.pvalue])
+    between = sum(len(g) * (g.mean() - values.mean()) ** 2 for g in groups)
+    assert_allclose(line["effect_size"], between / ((values - values.mean()) ** 2).sum())
+    rest = values[labels != 1]
+    spread = np.sqrt((groups[1].var(ddof=1) + rest.var()) / 2)
+    assert_allclose(found.difference[1, place], (groups[1].mean() - rest.mean()) / spread)
+
+
+@pytest.mark.parametrize("column", ["age", "quality"])
+def test_quartiles_are_off_by_less_than_a_bin(found, column):
+    model, _, sites = make_federation()
+    view = "later" if column == "quality" else "record"
+    values, place = pool(sites)["all"][view][column], place_of(found, column)
+    exact = values.groupby(pooled_labels(model)).quantile([0.25, 0.5, 0.75]).unstack().to_numpy().T
+    assert np.abs(found.quartiles[:, :, place] - exact).max() < 0.1 * values.std()
+    assert_allclose(found.overall_quartiles[:, place], values.quantile([0.25, 0.5, 0.75]), atol=0.1 * values.std())
+
+
+@pytest.mark.parametrize(("column", "view"), [("sex", "record"), ("drug", "later")])
+def test_categories_are_those_of_scipy(found, column, view):
+    model, _, sites = make_federation()
+    values = pool(sites)["all"][view][column]
+    table = pd.crosstab(pooled_labels(model), values)
+    for level in table.columns:
+        place = place_of(found, column, level)
+        assert_allclose(found.mean[:, place], table[level] / table.sum(axis=1))
+    tested, line = stats.chi2_contingency(table, correction=False), line_of(found, column)
+    assert_allclose([line["statistic"], line["df"], line["p"]], [tested.statistic, tested.dof, tested.pvalue])
+    assert_allclose(line["effect_size"], stats.contingency.association(table, method="cramer"))
+
+
+def test_two_clusters_are_compared_as_by_welchs_t():
+    _, sites, full = make_federation()
+    model = fedhk.EFKMVC(2, scaling="standard", random_state=0).fit(sites)
+    found, labels = fedhk.profile(model, full), pooled_labels(model)
+    values = pool(full)["all"]["later"]["quality"]
+    tested = stats.ttest_ind(values[labels == 0], values[labels == 1], equal_var=False)
+    assert_allclose(line_of(found, "quality")["p"], tested.pvalue)
+
+
+def test_heterogeneity_is_that_of_a_meta_analysis_of_sites(found):
+    model, _, sites = make_federation()
+    for column in ("age", "quality"):
+        view = "later" if column == "quality" else "record"
+        effects, variances = [], []
+        for site, views in sites.items():
+            values, inside = views[view][column], model.labels_[site] == 1
+            a, b = values[inside].dropna(), values[~inside].dropna()
+            effects.append(a.mean() - b.mean())
+            variances.append(a.var() / len(a) + b.var() / len(b))
+        theirs = combine_effects(np.array(effects), np.array(variances))
+        ours = found.i_squared[1, place_of(found, column)]
+        assert_allclose(ours, max(theirs.i2, 0.0), rtol=1e-6, atol=1e-9)
+
+
+def test_p_values_are_adjusted_among_columns_of_their_kind(found):
+    assert [line["circular"] for line in found.tests if line["column"] in ("quality", "drug")] == [False, False]
+    for circular in (True, False):
+        family = [line for line in found.tests if line["circular"] is circular]
+        expected = stats.false_discovery_control([line["p"] for line in family])
+        assert_allclose([line["p_adjusted"] for line in family], expected)
+    assert any("Circular" in note for note in found.notes)
+
+
+def test_held_out_columns_without_a_difference_are_rarely_called_different():
+    rng = np.random.default_rng(1)
+    model, sites, _ = make_federation()
+    noise = {site: views | {"noise": rng.normal(size=(len(views["lab"]), 400))} for site, views in sites.items()}
+    p = [line["p"] for line in fedhk.profile(model, noise, bins=0).tests if not line["circular"]]
+    assert abs(np.mean(np.array(p) < 0.05) - 0.05) < 0.033  # three standard errors
+
+
+def test_masks_change_nothing(found):
+    model, _, sites = make_federation()
+    masked = fedhk.profile(model, sites, secure=True)
+    for name in ARRAYS:
+        assert_allclose(getattr(masked, name), getattr(found, name), rtol=1e-6, atol=1e-6, err_msg=name)
+    assert_allclose(masked.i_squared, found.i_squared, atol=1e-4)
+    assert_allclose([t["p"] for t in masked.tests], [t["p"] for t in found.tests], rtol=1e-3, atol=1e-12)
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_with_noise_means_are_near_and_the_ledger_adds_up(secure, tmp_path):
+    rng = np.random.default_rng(0)
+    made = {site: make_hospital(3000, 0.0, rng) for site in ("a", "b", "c")}
+    sites = {site: {"record": views["record"]} for site, (views, _) in made.items()}
+    ranges = ([0, 0, 0, 1990], [120, 1, 1, 2020])
+    budget = DifferentialPrivacy(2.0, 1e-5, bounds=[ranges], ledger=tmp_path / "ledger")
+    model = fedhk.EFKMVC(2, scaling="standard", privacy=budget, max_rounds=3, random_state=0).fit(sites)
+    plain = fedhk.profile(model, sites)
+    with_noise = fedhk.profile(model, sites, privacy=budget, secure=secure, bins=24)
+    age, female = place_of(plain, "age"), place_of(plain, "sex", "F")
+    assert np.abs(with_noise.mean[:, age] - plain.mean[:, age]).max() < 3
+    assert np.abs(with_noise.mean[:, female] - plain.mean[:, female]).max() < 0.05
+    assert np.abs(with_noise.quartiles[1, :, age] - plain.quartiles[1, :, age]).max() < 5
+    assert 0 < with_noise.noise < 200
+    epsilon, delta = with_noise.privacy_spent
+    assert 1.999 < epsilon <= 2.0 + 1e-6
+    ledger = Ledger(ledger_file(tmp_path / "ledger", "a"), "a")
+    assert_allclose(with_noise.privacy_total[0], ledger.spent(None, delta))
+    assert epsilon < with_noise.privacy_total[0] < 4.0
+    assert [line["phase"] for line in with_noise.answer.releases["a"]] == ["after columns"]
+
+
+def test_what_is_known_of_the_fit_is_added_without_a_folder():
+    rng = np.random.default_rng(0)
+    sites = {site: [make_hospital(2000, 0.0, rng)[0]["lab"]] for site in "abc"}
+    budget = DifferentialPrivacy(1.0, 1e-5, bounds=(-5, 15))
+    model = fedhk.EFKMVC(2, scaling="standard", privacy=budget, max_rounds=2, random_state=0).fit(sites)
+    found = fedhk.profile(model, sites, privacy=budget, bins=0)
+    assert 1.3 < found.privacy_total[0] < 1.6  # mu adds in squares
+    assert np.isnan(found.quartiles).all()
+
+
+@pytest.mark.parametrize("neighbours", ["replace", "add-remove"])
+def test_no_row_moves_the_sums_by_more_than_is_stated(neighbours):
+    model, _, sites = make_federation()
+    asked = read_sites(model, sites)
+    columns = describe_columns(asked.views)
+    low, high = np.full(columns.width, -1.0), np.full(columns.width, 1.0)
+    phase = SumColumns(columns, 3, 8, (low, high))
+    request = phase.request(Board())
+    rng, views = np.random.default_rng(0), asked.sites["athens"]
+    stated = phase.sensitivity(request, phase.size(Board()), neighbours)
+    moved = 0.0
+    for _ in range(50):
+        rows = [np.array(table[:6], np.float64) for table in views.tables]
+        other = [
+            np.where(rng.random(part.shape) < 0.8, rng.choice([-9.0, 0, 1, 9], part.shape), np.nan) for part in rows
+        ]
+        vectors = []
+        changed = [np.vstack([a[:-1], b[: neighbours == "replace"]]) for a, b in zip(rows, other, strict=True)]
+        for tables in (rows, changed):
+            site = PlacedSite("athens", _with_tables(views, tables), model=model._model)
+            vectors.append(sum_columns(site, request))
+        moved = max(moved, float(np.linalg.norm(vectors[0] - vectors[1])))
+    assert 0.3 * stated < moved <= stated
+    with pytest.raises(MessageError, match="no sensitivity"):
+        phase.sensitivity(SumColumns(columns, 3, 8).request(_units(columns)), 1, neighbours)
+
+
+def _units(columns):
+    return Board().put(Units(np.zeros(columns.width), np.ones(columns.width)))
+
+
+def _with_tables(views, tables):
+    return replace(views, tables=tuple(tables), n_rows=len(tables[0]))
+
+
+def test_sites_may_lack_views_and_tables_may_be_sparse_or_tensors():
+    rng = np.random.default_rng(0)
+    k = rng.integers(0, 2, 90)
+    image = rng.normal(size=(90, 2, 3)) + 4 * k[:, None, None]
+    words = sp.csr_array(np.maximum(rng.normal(size=(90, 5)) + 3 * k[:, None], 0.0))
+    sites = {
+        "a": {"image": image[:30], "words": words[:30]},
+        "b": {"image": image[30:60], "words": words[30:60]},
+        "c": {"image": None, "words": words[60:]},
+    }
+    model = fedhk.EFKMVC(2, scaling="standard", random_state=0).fit(sites)
+    found = fedhk.profile(model, sites)
+    labels, places = pooled_labels(model), [i for i, column in enumerate(found.columns) if column.view == "words"]
+    dense = words.toarray()
+    assert_allclose(found.mean[:, places], [dense[labels == k].mean(axis=0) for k in (0, 1)], rtol=1e-9, atol=1e-12)
+    assert found.columns[4].name == "1, 1"
+    assert_allclose(found.seen[:, 4], np.bincount(labels[:60], minlength=2))
+    assert "missing" in str(found)
+
+
+def test_one_site_alone_has_a_profile():
+    rng = np.random.default_rng(0)
+    table = np.vstack([rng.normal(size=(40, 2)), rng.normal(size=(40, 2)) + 6])
+    model = fedhk.HeatKernelMVC(2, random_state=0).fit(table)
+    found = fedhk.profile(model, table)
+    assert_allclose(found.mean, [table[model.labels_ == k].mean(axis=0) for k in (0, 1)])
+    assert np.isnan(found.i_squared).all()
+
+
+def test_rows_are_placed_by_the_models_of_their_sites():
+    _, sites, _ = make_federation()
+    model = fedhk.FedHKPerson(3, random_state=0).fit(sites)
+    found = fedhk.profile(model, sites)
+    assert_allclose(found.rows, np.bincount(np.concatenate(list(model.labels_.values())), minlength=3))
+
+
+def test_small_cells_are_not_shown():
+    table = np.vstack([np.zeros((40, 1)), np.full((3, 1), 50.0)]) + np.random.default_rng(0).normal(size=(43, 1))
+    model = fedhk.HeatKernelMVC(2, random_state=0).fit(table)
+    found = fedhk.profile(model, table)
+    small = int(np.argmin(found.rows))
+    line = found.frame().query("cluster == @small").iloc[0]
+    assert found.rows[small] == 3
+    assert line[["rows", "mean", "spread", "median", "difference"]].isna().all()
+    assert "< 5" in str(found)
+    shown = fedhk.profile(model, table, least_rows=1).frame().query("cluster == @small").iloc[0]
+    assert shown["rows"] == 3
+
+
+def test_constant_and_huge_columns_are_right():
+    rng = np.random.default_rng(0)
+    table = np.column_stack([np.full(60, 7.5), 1e12 + rng.normal(size=60), np.r_[rng.normal(size=59), 1e9]])
+    model = fedhk.HeatKernelMVC(2, scaling="standard", random_state=0).fit(rng.normal(size=(60, 2)))
+    found = fedhk.profile(model, {"view_0": rng.normal(size=(60, 2)), "later": table})
+    assert_allclose(found.overall_mean[2:], table.mean(axis=0), rtol=1e-9)
+    assert_allclose(found.overall_spread[2:], table.std(axis=0, ddof=1), rtol=1e-3, atol=1e-9)
+    assert np.isnan(found.tests[2]["p"])
+
+
+def test_the_table_is_text_csv_latex_and_a_page(found, tmp_path):
+    table = found.table()
+    lines = list(csv.reader(io.StringIO(table.to_csv())))
+    assert lines[0][:3] == ["", "all", "cluster 0"]
+    assert all(len(line) == len(lines[0]) for line in lines)
+    latex = table.to_latex()
+    assert r"\toprule" in latex
+    assert r" \%" in latex
+    for suffix in ("csv", "tex", "html"):
+        assert table.save(tmp_path / f"table.{suffix}").read_text("utf-8")
+    with pytest.raises(ValueError, match="must end in"):
+        table.save(tmp_path / "table.docx")
+    assert "<table>" in found._repr_html_()
+    frame = found.frame()
+    assert len(frame) == 3 * len(found.columns)
+    assert set(frame.query("column == 'sex'")["level"]) == {"F", "M"}
+
+
+def test_names_in_tables_are_escaped():
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame({"<b>": rng.normal(size=30), "50%_&": rng.normal(size=30)})
+    found = fedhk.profile(fedhk.HeatKernelMVC(2, random_state=0).fit(rows), rows)
+    assert "<b>:" not in found._repr_html_()
+    assert "&lt;b&gt;" in found._repr_html_()
+    assert r"50\%\_\&" in found.table().to_latex()
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda sites: {s: v | {"later": v["record"][["age"]]} for s, v in sites.items()}, "'age' is in view 'record'"),
+        (lambda sites: {s: {"other": v["lab"]} for s, v in sites.items()}, "none of the views"),
+        (lambda sites: {s: {"lab": v["lab"][:, :2]} for s, v in sites.items()}, "'lab' has 2 features"),
+        (lambda _: {}, "sites is empty"),
+    ],
+)
+def test_rows_that_do_not_fit_are_named(change, text):
+    model, sites, _ = make_federation()
+    with pytest.raises(DataError, match=text):
+        fedhk.profile(model, change(sites))
+
+
+def test_what_has_no_effect_or_no_room_is_refused():
+    model, sites, _ = make_federation()
+    with pytest.raises(ValueError, match="bins must be a whole number"):
+        fedhk.profile(model, sites, bins=-1)
+    with pytest.raises(DataError, match="Use fewer bins"):
+        fedhk.profile(model, sites, bins=1_000_000)
+    with pytest.raises(ValueError, match="at least 3 sites"):
+        fedhk.profile(model, {s: sites[s] for s in ("athens", "cairo")}, secure=True)
+    budget = DifferentialPrivacy(1.0, 1e-5, bounds="private")
+    with pytest.raises(ValueError, match="bounds='private' does not go with profile"):
+        fedhk.profile(model, sites, privacy=budget)
+    with pytest.raises(ValueError, match=r"delta=0\.1 must be below"):
+        fedhk.profile(model, sites, privacy=DifferentialPrivacy(1.0, 0.1, bounds=(0, 1)))
