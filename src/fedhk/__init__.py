@@ -9,6 +9,7 @@ from fedhk._version import __version__
 
 if TYPE_CHECKING:
     from fedhk import datasets, metrics, plot, privacy, protocols, testing
+    from fedhk.after.outcomes import outcomes
     from fedhk.after.profile import profile
     from fedhk.data.frames import from_frame
     from fedhk.embedding.options import Diffusion
@@ -42,6 +43,7 @@ __all__ = [
     "from_paper",
     "load",
     "metrics",
+    "outcomes",
     "plot",
     "privacy",
     "profile",
@@ -65,6 +67,7 @@ _HOMES = {
     "from_frame": "fedhk.data.frames",
     "from_paper": "fedhk.estimators.from_paper",
     "load": "fedhk.estimators.loading",
+    "outcomes": "fedhk.after.outcomes",
     "profile": "fedhk.after.profile",
 }
 _MODULES = ("datasets", "metrics", "plot", "privacy", "protocols", "testing")

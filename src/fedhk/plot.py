@@ -18,8 +18,10 @@ from sklearn.utils.validation import check_is_fitted
 from fedhk._files import write_atomically
 from fedhk._version import __version__
 from fedhk.after import drawings
+from fedhk.after.outcomes import outcomes as find_outcomes
 from fedhk.after.profile import Profile
 from fedhk.after.profile import profile as find_profile
+from fedhk.after.survival import Survival
 from fedhk.report import features, maps, page, tables
 from fedhk.report.rows import read_fitted
 from fedhk.summary import charts
@@ -42,6 +44,7 @@ __all__ = [
     "gains",
     "profile",
     "report",
+    "survival",
     "traffic",
     "view_map",
     "view_weights",
@@ -208,6 +211,34 @@ def profile(
         _need(sites is not None, "profile", "it is of rows: give sites=, or found=fedhk.profile(...)")
         found = find_profile(model, _choose(sites, site), **_as_fitted(model, site))
     return _draw(drawings.draw_profile(found, ax))
+
+
+def survival(
+    model: Any,
+    sites: Any = None,
+    *,
+    time: Any = None,
+    event: Any = None,
+    found: Survival | None = None,
+    site: str | None = None,
+    ax: Axes | None = None,
+) -> Plot:
+    """Draw survival by cluster, with intervals and rows at risk.
+
+    It is `found`, which `fedhk.outcomes` gives, or that of `sites` with `time` and `event` as there.
+    """
+    if found is None:
+        _need(sites is not None and time is not None, "survival", "give sites=, time= and event=, or found=")
+        chosen = _choose(sites, site)
+        parts = {"time": _choose_values(time, site), "event": _choose_values(event, site)}
+        found = find_outcomes(model, chosen, **parts, **_as_fitted(model, site))  # type: ignore[assignment]
+    if not isinstance(found, Survival):
+        raise TypeError(f"found must be a Survival, got {type(found).__name__}.")
+    return _draw(drawings.draw_survival(found, ax))
+
+
+def _choose_values(values: Any, site: str | None) -> Any:
+    return values if site is None or isinstance(values, str) else {site: values[site]}
 
 
 def _choose(sites: Any, site: str | None) -> Any:

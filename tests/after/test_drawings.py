@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
@@ -11,19 +12,32 @@ from fedhk import plot
 from fedhk.privacy import DifferentialPrivacy
 
 
-@pytest.mark.parametrize("name", ["profile"])
-def test_pictures_are_saved_and_go_on_given_axes(name, tmp_path):
+@pytest.fixture(scope="module")
+def later():
+    """Times and events of all rows, drawn without regard to clusters."""
+    model, _, _ = make_federation()
+    rng = np.random.default_rng(0)
+    sizes = {site: len(labels) for site, labels in model.labels_.items()}
+    return {
+        "time": {site: rng.integers(1, 100, n) for site, n in sizes.items()},
+        "event": {site: rng.integers(0, 2, n) for site, n in sizes.items()},
+    }
+
+
+@pytest.mark.parametrize("name", ["profile", "survival"])
+def test_pictures_are_saved_and_go_on_given_axes(name, later, tmp_path):
     model, sites, _ = make_federation()
-    drawn = getattr(plot, name)(model, sites)
+    options = later if name == "survival" else {}
+    drawn = getattr(plot, name)(model, sites, **options)
     for suffix in ("svg", "html", "png", "pdf"):
         assert drawn.save(tmp_path / f"picture.{suffix}").stat().st_size > 1000
     ax = Figure().add_subplot()
-    assert getattr(plot, name)(model, sites, ax=ax).ax is ax
-    assert getattr(plot, name)(model, sites, site="cairo").svg != drawn.svg
+    assert getattr(plot, name)(model, sites, ax=ax, **options).ax is ax
+    assert getattr(plot, name)(model, sites, site="cairo", **options).svg != drawn.svg
     with pytest.raises(ValueError, match="give sites="):
-        getattr(plot, name)(model)
+        getattr(plot, name)(model, **options)
     with pytest.raises(ValueError, match="site='rome' is not in sites"):
-        getattr(plot, name)(model, sites, site="rome")
+        getattr(plot, name)(model, sites, site="rome", **options)
 
 
 def test_drawing_spends_no_budget():
@@ -36,3 +50,10 @@ def test_drawing_spends_no_budget():
     with pytest.raises(ValueError, match="fitted with privacy"):
         plot.profile(private, sites)
     assert plot.profile(private, found=found).svg
+
+
+def test_what_is_no_survival_is_not_drawn(later):
+    model, sites, _ = make_federation()
+    found = fedhk.outcomes(model, sites, event=later["event"])
+    with pytest.raises(TypeError, match="found must be a Survival, got BinaryOutcome"):
+        plot.survival(model, found=found)

@@ -23,6 +23,7 @@ from fedhk.errors import DataError, MessageError
 from fedhk.federation.board import Board
 from fedhk.privacy import DifferentialPrivacy
 from fedhk.privacy.ledger import Ledger, ledger_file
+from sealed_runs import seeded_noise
 
 ARRAYS = ("rows", "seen", "mean", "spread", "quartiles", "difference", "overall_mean", "overall_spread")
 ARRAYS += ("overall_quartiles",)
@@ -148,7 +149,8 @@ def test_masks_change_nothing(found):
 
 
 @pytest.mark.parametrize("secure", [False, True])
-def test_with_noise_means_are_near_and_the_ledger_adds_up(secure, tmp_path):
+def test_with_noise_means_are_near_and_the_ledger_adds_up(secure, tmp_path, monkeypatch):
+    seeded_noise(monkeypatch)
     rng = np.random.default_rng(0)
     made = {site: make_hospital(3000, 0.0, rng) for site in ("a", "b", "c")}
     sites = {site: {"record": views["record"]} for site, (views, _) in made.items()}

@@ -1,6 +1,10 @@
 """After a run: what clusters are, what becomes of their rows, how sure they are. Each question is one file."""
 
+from fedhk.after.binary import BinaryOutcome
+from fedhk.after.continuous import ContinuousOutcome
+from fedhk.after.outcomes import outcomes
 from fedhk.after.profile import Profile, profile
+from fedhk.after.survival import Survival
 from fedhk.after.tables import PrintedTable
 
-__all__ = ["PrintedTable", "Profile", "profile"]
+__all__ = ["BinaryOutcome", "ContinuousOutcome", "PrintedTable", "Profile", "Survival", "outcomes", "profile"]

@@ -81,6 +81,13 @@ def describe_columns(views: Sequence[AskedView]) -> ColumnsRequest:
     return ColumnsRequest(tuple(v.name for v in views), tuple(v.width for v in views), np.concatenate(kinds))
 
 
+@dataclass(frozen=True)
+class ClustersRequest:
+    """Ask for sums of outcomes by cluster."""
+
+    n_clusters: int
+
+
 class ColumnSum(SumPhase[Any]):
     """A sum over rows of columns, on the grid of sums after a run."""
 

@@ -1,15 +1,18 @@
-"""Pictures of what comes after a run: effect sizes of columns.
+"""Pictures of what comes after a run: effect sizes of columns, survival curves.
 
 Every function draws on matplotlib axes, given or new, and returns them with the words and the table of the figure.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedhk._typing import FloatArray, IntArray
 from fedhk.after.profile import Profile
+from fedhk.after.survival import Survival
+from fedhk.after.tables import show_count
 from fedhk.summary.drawing import PAPER, SOFT, Figure, cluster_colour, describe, draw_grid, page_axes
 from fedhk.summary.words import number, shorten
 
@@ -53,3 +56,52 @@ def draw_profile(found: Profile, ax: Axes | None = None) -> Figure:
     columns = ("column", *(f"cluster {k}" for k in range(found.n_clusters)))
     about = f"Standardised differences of {found.n_clusters} clusters to the rest in {len(names)} columns."
     return Figure("profile", "What is special about clusters", note, axes, about, columns, rows)
+
+
+def draw_survival(found: Survival, ax: Axes | None = None) -> Figure:
+    """Draw the share of each cluster without event over time, with intervals, and the rows at risk below."""
+    c = found.n_clusters
+    below = 58.0 + 14.0 * c
+    end = max(
+        (float(found.times[~np.isnan(curve)][-1]) for curve in found.curves if not np.isnan(curve).all()), default=1.0
+    )
+    with page_axes(ax, 190.0 + below, (54.0, 14.0, 26.0, below)) as axes:
+        for k, curve in enumerate(found.curves):
+            there = _find_steps(curve)
+            if not len(there):
+                continue
+            # with noise, times are few: between them a line is nearer than a step
+            step: Any = None if found.noise else "post"
+            style = "default" if found.noise else "steps-post"
+            colour, times = cluster_colour(k), found.times[there]
+            ends = found.lower[k, there], found.upper[k, there]
+            band = axes.fill_between(times, *ends, step=step, color=colour, alpha=0.18, linewidth=0)
+            describe(band, "band", title=f"cluster {k}, 95 % interval")
+            line = axes.plot(times, curve[there], color=colour, drawstyle=style, label=f"cluster {k}")[0]
+            describe(line, "curve", title=f"cluster {k}")
+        axes.set(xlim=(0, end), ylim=(0, 1.02))
+        draw_grid(axes, "y", "share without event")
+        axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
+        axes.set_xlabel("time")
+        ticks = [tick for tick in axes.get_xticks() if 0 <= tick <= end]
+        axes.set_xticks(ticks)
+        above = 190.0 - 26.0  # pixels of the axes, in which the room below them is counted
+        left: dict[str, Any] = {"transform": axes.transAxes, "ha": "right", "fontsize": 9}
+        describe(axes.text(-0.055, -42 / above, "at risk", color=SOFT, **left), "axis")
+        for k in range(c):
+            y = -(56 + 14 * k) / above
+            describe(axes.text(-0.055, y, str(k), color=cluster_colour(k), weight="bold", **left), title=f"cluster {k}")
+            for tick in ticks:
+                count = show_count(found.at_risk[k, int(np.searchsorted(found.times, tick))], found.least_rows)
+                axes.text(tick, y, count, transform=axes.get_xaxis_transform(), ha="center", color=SOFT, fontsize=9)
+    note = f"The share of each cluster without event, and 95 % intervals. {found.notes[0]}"
+    rows = [[str(line[0]), *map(str, line[1:])] for line in found.table().rows]
+    about = f"Survival curves of {c} clusters. {found.notes[0]}"
+    return Figure("survival", "What becomes of the clusters", note, axes, about, found.table().columns, rows)
+
+
+def _find_steps(curve: FloatArray) -> IntArray:
+    """Places at which a curve is another than before, and its last one; none of a curve that is not known."""
+    known = np.flatnonzero(~np.isnan(curve))
+    changes = np.flatnonzero(np.diff(curve[known], prepend=np.nan) != 0)
+    return np.unique(known[np.append(changes, len(known) - 1)]) if len(known) else known

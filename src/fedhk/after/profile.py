@@ -25,8 +25,8 @@ from fedhk.after.columns import (
     read_quartiles,
 )
 from fedhk.after.effects import adjust, chi_square_test, cramers_v, eta_squared, i_squared, variance, welch_test
-from fedhk.after.run import LEAST_ROWS, Answer, AskedView, ask_sites, read_sites
-from fedhk.after.tables import PrintedTable
+from fedhk.after.run import Answer, Answered, AskedView, ask_sites, read_sites
+from fedhk.after.tables import LEAST_ROWS, PrintedTable, show_count, show_p
 from fedhk.data.checks import check_count
 from fedhk.data.frames import pandas
 from fedhk.data.levels import base_name, is_level, level_name
@@ -34,7 +34,7 @@ from fedhk.errors import DataError
 from fedhk.federation.board import Board
 from fedhk.federation.phases.base import Phase
 from fedhk.privacy.mechanism import DifferentialPrivacy, SecureSummation, read_bounds
-from fedhk.summary.words import number, percent
+from fedhk.summary.words import number
 
 # Numbers that one site sends at most: a larger profile is one that nobody reads.
 MOST_NUMBERS = 5_000_000
@@ -63,7 +63,7 @@ class Column:
 
 
 @dataclass(frozen=True, eq=False)
-class Profile:
+class Profile(Answered):
     """What clusters are, column by column. Arrays are of shape (clusters, columns), with levels as columns.
 
     Parameters
@@ -112,16 +112,6 @@ class Profile:
     answer: Answer = field(repr=False)
 
     @property
-    def privacy_spent(self) -> tuple[float, float] | None:
-        """(epsilon, delta) of this profile; None without noise. `privacy_total` has the fit's, too."""
-        return self.answer.privacy_spent
-
-    @property
-    def privacy_total(self) -> tuple[float, float] | None:
-        """(epsilon, delta) of this profile and of what the fit released."""
-        return self.answer.privacy_total
-
-    @property
     def n_clusters(self) -> int:
         """Number of clusters."""
         return len(self.rows)
@@ -137,10 +127,7 @@ class Profile:
         ]
         if any(column.used for column in self.columns):
             notes.append(CIRCULAR)
-        if self.noise:
-            off = number(self.noise, 2)
-            notes.append(f"With noise: a count is off by {off} (standard deviation). Tests count it as variance.")
-        return notes
+        return notes + self._noise_notes()
 
     def frame(self) -> Any:
         """One line for each cluster and column, as a pandas data frame; small cells are NaN."""
@@ -175,7 +162,7 @@ class Profile:
             places.setdefault((column.view, column.name), []).append(place)
         for (view, name), found, test in zip(places, places.values(), self.tests, strict=True):
             mark = "*" if test["circular"] else ""
-            tail = [number(test["effect_size"], 2), _show_p(test["p_adjusted"])]
+            tail = [number(test["effect_size"], 2), show_p(test["p_adjusted"])]
             if self.columns[found[0]].level:
                 rows.append([f"{view}: {name}{mark}", *[""] * (1 + self.n_clusters), *tail])
                 rows += [self._level_row(place) for place in found]
@@ -210,21 +197,7 @@ class Profile:
         ]
 
     def _show_count(self, count: float, whole: float) -> str:
-        if not whole > 0 or np.isnan(count):
-            return "–"
-        if 0 < round(count) < self.least_rows:
-            return f"< {self.least_rows}"
-        return f"{max(count, 0.0):,.0f} ({percent(max(count, 0.0) / whole)})"
-
-    def _repr_html_(self) -> str:
-        return self.table()._repr_html_()
-
-    def __str__(self) -> str:
-        return str(self.table())
-
-
-def _show_p(p: float) -> str:
-    return "–" if np.isnan(p) else "< 0.001" if p < 0.001 else f"{p:.3f}"
+        return show_count(count, self.least_rows, whole)
 
 
 def _show_quartiles(values: FloatArray) -> str:

@@ -7,6 +7,7 @@ down. A site has what it has after a fit: its rows and the model that places the
 from __future__ import annotations
 
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedhk._records import Records
 from fedhk._typing import FloatArray, IntArray
+from fedhk.after.tables import PrintedTable
 from fedhk.data.clients import check_clients
 from fedhk.data.levels import base_name
 from fedhk.data.views import Columns, Views, find_difference, fit_table, is_tensor, is_view_collection, row_blocks
@@ -37,9 +39,7 @@ from fedhk.privacy._lazy import require_cryptography
 from fedhk.privacy.ledger import Release, spent_on
 from fedhk.privacy.mechanism import DifferentialPrivacy, SecureSummation
 from fedhk.summary.model import ONLY_SITE
-
-# Fewest rows that a number may be about: below, it is not shown. A convention of statistical offices.
-LEAST_ROWS = 5
+from fedhk.summary.words import number
 
 # Of what sums are whole multiples under masks: counts, and values in units of the spread of their column, have room for
 # 10^8 rows at 10 sites, and nine digits.
@@ -207,6 +207,40 @@ class Answer:
     bytes_up: int
     bytes_down: int
     exchanges: int
+
+
+class Answered(ABC):
+    """What a question to sites came to: it has a table, and says what it spent."""
+
+    answer: Answer
+    noise: float
+
+    @abstractmethod
+    def table(self) -> PrintedTable:
+        """What was found, as text."""
+
+    @property
+    def privacy_spent(self) -> tuple[float, float] | None:
+        """(epsilon, delta) of this answer; None without noise."""
+        return self.answer.privacy_spent
+
+    @property
+    def privacy_total(self) -> tuple[float, float] | None:
+        """(epsilon, delta) of this answer and of what the fit released; None without noise."""
+        return self.answer.privacy_total
+
+    def _noise_notes(self) -> list[str]:
+        """A sentence about the noise, where there is some."""
+        off = number(self.noise, 2)
+        return [f"With noise of standard deviation {off} in each count, which intervals and tests include."][
+            : self.noise > 0
+        ]
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
+
+    def __str__(self) -> str:
+        return str(self.table())
 
 
 def ask_sites(

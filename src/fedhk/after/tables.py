@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +13,11 @@ from pathlib import Path
 from fedhk._files import write_atomically
 from fedhk.summary.html import Markup, document, frame, join, tag
 from fedhk.summary.html import table as html_table
+from fedhk.summary.words import number, percent
+
+# Below this many rows a number about them is not shown, where nothing else is asked for: a convention of statistical
+# offices.
+LEAST_ROWS = 5
 
 LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "−": "$-$", "²": "$^2$"}
 LATEX |= {character: f"\\{character}" for character in "&%$#_{}"}
@@ -82,3 +88,23 @@ class PrintedTable:
 
 def _escape(text: str) -> str:
     return "".join(LATEX.get(character, character) for character in text)
+
+
+def show_count(count: float, least_rows: int, whole: float | None = None) -> str:
+    """A count of rows, with its share where `whole` is given; one that is too small is not shown."""
+    if not math.isfinite(count) or (whole is not None and not whole > 0):
+        return "–"
+    if 0 < round(count) < least_rows:
+        return f"< {least_rows}"
+    shown = max(count, 0.0)
+    return f"{shown:,.0f}" if whole is None else f"{shown:,.0f} ({percent(shown / whole)})"
+
+
+def show_interval(value: float, lower: float, upper: float, digits: int = 3) -> str:
+    """A number with its interval."""
+    return f"{number(value, digits)} ({number(lower, digits)}, {number(upper, digits)})"
+
+
+def show_p(p: float) -> str:
+    """A p-value."""
+    return "–" if math.isnan(p) else "< 0.001" if p < 0.001 else f"{p:.3f}"

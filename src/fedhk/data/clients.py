@@ -32,8 +32,7 @@ def check_clients(clients: Any) -> dict[str, Views]:
     if not len(clients):
         raise DataError("sites is empty: at least one site is needed.")
     if not isinstance(clients, Mapping):
-        digits = max(2, len(str(len(clients) - 1)))
-        clients = {f"site-{i:0{digits}d}": site for i, site in enumerate(clients)}
+        clients = name_sites(clients)
     checked: dict[str, Views] = {}
     for key in sorted(clients, key=str):
         name = str(key)
@@ -48,6 +47,14 @@ def check_clients(clients: Any) -> dict[str, Views]:
     checked = _fit_columns(checked)
     _check_same_views(checked)
     return checked
+
+
+def name_sites(sites: Any) -> dict[str, Any]:
+    """What is given for each site, by its name; sites in a sequence get names by their place."""
+    if isinstance(sites, Mapping):
+        return {str(name): site for name, site in sites.items()}
+    digits = max(2, len(str(len(sites) - 1)))
+    return {f"site-{i:0{digits}d}": site for i, site in enumerate(sites)}
 
 
 def _check_site(site: Any, name: str) -> Views:

@@ -1,0 +1,261 @@
+"""How often an event happens in each cluster: odds ratios within sites (Mantel-Haenszel), and the test for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy import stats
+
+from fedhk._typing import FloatArray
+from fedhk.after.columns import ClustersRequest, ColumnSum, check_counts
+from fedhk.after.effects import chi_square_test, i_squared
+from fedhk.after.run import Answer, Answered, PlacedSite
+from fedhk.after.survival import OUTCOME, Z, excess_test
+from fedhk.after.tables import PrintedTable, show_count, show_interval, show_p
+from fedhk.federation.board import Board, Entry
+from fedhk.privacy.mechanism import AFTER
+from fedhk.privacy.sensitivity import Neighbours, sum_sensitivity
+from fedhk.summary.words import number
+
+
+@dataclass(frozen=True, eq=False)
+class EventCounts(Entry):
+    """Rows by cluster, without and with an event, (c, 2), and those of which it is not known, (c,)."""
+
+    counts: FloatArray
+    missing: FloatArray
+    noise: float
+
+
+def count_events(site: PlacedSite, n_clusters: int) -> FloatArray:
+    """Rows of a site by cluster: without an event, with one, and not known; (c, 3)."""
+    counts = np.zeros(3 * n_clusters)
+    for labels, values in site.blocks((OUTCOME,), (1,)):
+        event = values[:, 0]
+        place = np.where(np.isnan(event), 2, (event > 0).astype(np.intp)) + 3 * labels
+        counts += np.bincount(place.astype(np.intp), minlength=len(counts))
+    return counts.reshape(n_clusters, 3)
+
+
+@dataclass(frozen=True)
+class CountEvents(ColumnSum):
+    """Events by cluster."""
+
+    name: ClassVar[str] = AFTER + "events"
+    request_type: ClassVar[Any] = ClustersRequest
+
+    n_clusters: int
+
+    def request(self, board: Board) -> ClustersRequest:  # noqa: ARG002
+        return ClustersRequest(self.n_clusters)
+
+    def size(self, board: Board) -> int:  # noqa: ARG002
+        return 3 * self.n_clusters
+
+    @staticmethod
+    def vector(site: PlacedSite, request: ClustersRequest) -> FloatArray:  # type: ignore[override]
+        return count_events(site, request.n_clusters).ravel()
+
+    @staticmethod
+    def sensitivity(request: ClustersRequest, size: int, neighbours: Neighbours) -> float:  # noqa: ARG004
+        return sum_sensitivity(1.0, neighbours, nonnegative=True)  # a row adds 1 to one number
+
+    def check_vector(self, board: Board, values: FloatArray, site: str) -> None:  # noqa: ARG002
+        check_counts(values, site)
+
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:
+        counts = total.reshape(self.n_clusters, 3)
+        return board.put(EventCounts(counts[:, :2], counts[:, 2], noise))
+
+
+def strata_sums(counts: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """What one site adds to odds ratios of clusters against the rest, (8, c), and to their joint test, (c, c).
+
+    Of the table a, b (events and others in the cluster), c, d (in the rest), n in all: a d / n, b c / n, the three sums
+    of the variance of Robins, Breslow and Greenland, events less those expected, (O - E)^2 / V, and whether V is known.
+    """
+    total = counts.sum()
+    covariance = np.zeros((len(counts), len(counts)))
+    if total < 2:
+        return np.zeros((8, len(counts))), covariance
+    b, a = counts.T
+    d, c = (counts.sum(axis=0) - counts).T
+    cross, against = a * d / total, b * c / total
+    alike, unlike = (a + d) / total, (b + c) / total
+    share = (a + b) / total
+    events, others = a + c, b + d
+    scale = (events * others / (total - 1))[0]
+    covariance = scale * (np.diag(share) - np.outer(share, share))
+    excess, var = a - events * share, np.diag(covariance)
+    known = var > 1e-12
+    squares = np.divide(np.square(excess), var, out=np.zeros_like(var), where=known)
+    parts = [cross, against, alike * cross, alike * against + unlike * cross, unlike * against, excess, squares, known]
+    return np.array(parts, np.float64), covariance
+
+
+@dataclass(frozen=True, eq=False)
+class StrataTotal(Entry):
+    """Sums of `strata_sums` over all sites."""
+
+    sums: FloatArray
+    covariance: FloatArray
+
+
+@dataclass(frozen=True)
+class CompareEvents(ColumnSum):
+    """Odds ratios of clusters against the rest, within sites."""
+
+    name: ClassVar[str] = AFTER + "odds"
+    request_type: ClassVar[Any] = ClustersRequest
+    unbounded: ClassVar[str] = "products of counts have no bound that one row keeps."
+
+    n_clusters: int
+
+    def request(self, board: Board) -> ClustersRequest:  # noqa: ARG002
+        return ClustersRequest(self.n_clusters)
+
+    def size(self, board: Board) -> int:  # noqa: ARG002
+        return self.n_clusters * (8 + self.n_clusters)
+
+    @staticmethod
+    def vector(site: PlacedSite, request: ClustersRequest) -> FloatArray:  # type: ignore[override]
+        sums, covariance = strata_sums(count_events(site, request.n_clusters)[:, :2])
+        return np.concatenate([sums.ravel(), covariance.ravel()])
+
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+        c = self.n_clusters
+        sums, covariance = np.split(total, [8 * c])
+        return board.put(StrataTotal(sums.reshape(8, c), covariance.reshape(c, c)))
+
+
+@dataclass(frozen=True, eq=False)
+class BinaryOutcome(Answered):
+    """An event by cluster.
+
+    Parameters
+    ----------
+    rows, events, missing : array of shape (c,)
+        Rows of which it is known, those that had it, and rows of which it is not known.
+    odds_ratio, odds_lower, odds_upper : array of shape (c,)
+        Odds of each cluster against all other rows of the same site (Mantel-Haenszel), and its 95 % interval; with
+        noise, against all other rows.
+    cluster_p : array of shape (c,)
+        Test that this ratio is 1 (Cochran-Mantel-Haenszel, without correction).
+    statistic, df, p : float
+        Test that all clusters have the same odds, within sites.
+    stratified : bool
+        Whether sites are compared each by itself: not with noise.
+    i_squared : array of shape (c,)
+        Heterogeneity of the ratio between sites, from 0 to 1; NaN where fewer than two sites know it.
+    least_rows : int
+        Smaller counts are not shown.
+    noise : float
+        Standard deviation of the noise in counts.
+    answer : Answer
+        What was sent, and what it spent.
+    """
+
+    rows: FloatArray
+    events: FloatArray
+    missing: FloatArray
+    odds_ratio: FloatArray
+    odds_lower: FloatArray
+    odds_upper: FloatArray
+    cluster_p: FloatArray
+    statistic: float
+    df: int
+    p: float
+    stratified: bool
+    i_squared: FloatArray
+    least_rows: int
+    noise: float
+    answer: Answer = field(repr=False)
+
+    def table(self) -> PrintedTable:
+        """One line for each cluster."""
+        rows = []
+        for k in range(len(self.rows)):
+            shown = self.rows[k] >= self.least_rows
+            ratio = show_interval(self.odds_ratio[k], self.odds_lower[k], self.odds_upper[k], 2)
+            rows.append(
+                [
+                    f"cluster {k}",
+                    show_count(self.rows[k], self.least_rows),
+                    show_count(self.events[k], self.least_rows, self.rows[k]),
+                    ratio if shown else "–",
+                    show_p(self.cluster_p[k]) if shown else "–",
+                    number(self.i_squared[k], 2) if shown else "–",
+                ]
+            )
+        head = ["", "rows", "events", "odds ratio to the rest", "p", "I²"]
+        return PrintedTable("What becomes of the clusters", head, rows, self.notes)
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader must know."""
+        of = "within sites (Cochran-Mantel-Haenszel)" if self.stratified else "over all sites together"
+        notes = [
+            f"All clusters, {of}: chi-square {number(self.statistic)}, df {self.df}, p {show_p(self.p)}.",
+            f"Intervals are of 95 %. Counts below {self.least_rows} are not shown.",
+        ]
+        return notes + self._noise_notes()
+
+
+def read_binary(answer: Answer, least_rows: int) -> BinaryOutcome:
+    """Odds ratios and tests from sums over all sites."""
+    found = answer.board.get(EventCounts)
+    known = {"rows": found.counts.sum(axis=1), "events": found.counts[:, 1], "missing": found.missing}
+    tests = next((_within_sites(total) for total in answer.board.find(StrataTotal)), None)
+    if tests is None:
+        tests = _over_sites(found)
+    return BinaryOutcome(**known, **tests, least_rows=least_rows, noise=found.noise, answer=answer)
+
+
+def _within_sites(total: StrataTotal) -> dict[str, Any]:
+    cross, against, first, mixed, last, excess, squares, sites = total.sums
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = cross / against
+        # Robins, Breslow and Greenland 1986
+        var = first / (2 * cross**2) + mixed / (2 * cross * against) + last / (2 * against**2)
+    own = np.diag(total.covariance)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        each = np.where(own > 0, stats.chi2.sf(np.square(excess) / own, 1), np.nan)
+    statistic, df, p = excess_test(excess, total.covariance)
+    between = i_squared(own, excess, squares, sites)
+    return _ratios(ratio, var) | {
+        "cluster_p": each,
+        "statistic": statistic,
+        "df": df,
+        "p": p,
+        "stratified": True,
+        "i_squared": between,
+    }
+
+
+def _ratios(ratio: FloatArray, var: FloatArray) -> dict[str, FloatArray]:
+    """Ratios with intervals by their logarithms; without any event in a cluster or in the rest there is no interval."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        moved = np.exp(Z * np.sqrt(var))
+        lower, upper = ratio / moved, ratio * moved
+    known = np.isfinite(var)
+    return {
+        "odds_ratio": ratio,
+        "odds_lower": np.where(known, lower, np.nan),
+        "odds_upper": np.where(known, upper, np.nan),
+    }
+
+
+def _over_sites(found: EventCounts) -> dict[str, Any]:
+    """Ratios of counts with noise, over all sites together."""
+    counts, noise = np.maximum(found.counts, 0.5), found.noise**2
+    rest = counts.sum(axis=0) - counts
+    c = len(counts)
+    # the noise in the rest is that of all other clusters
+    var = np.sum(1 / counts + noise / counts**2 + 1 / rest + (c - 1) * noise / rest**2, axis=1)
+    ratio = counts[:, 1] * rest[:, 0] / (counts[:, 0] * rest[:, 1])
+    tested = chi_square_test(counts, noise)
+    each = 2 * stats.norm.sf(np.abs(np.log(ratio)) / np.sqrt(var))
+    joint = {"statistic": tested.statistic, "df": int(np.nan_to_num(tested.df)), "p": tested.p}
+    return _ratios(ratio, var) | joint | {"cluster_p": each, "stratified": False, "i_squared": np.full(c, np.nan)}

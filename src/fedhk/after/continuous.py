@@ -1,0 +1,228 @@
+"""How a number differs between clusters: means by cluster, and an analysis of variance within sites."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy import stats
+
+from fedhk._typing import FloatArray
+from fedhk.after.columns import (
+    ClusterColumns,
+    ColumnsRequest,
+    ColumnSum,
+    CompareSites,
+    CountMagnitudes,
+    SiteDifferences,
+    SumColumns,
+    SumMoments,
+    Units,
+    UnitsRequest,
+    compare_with_rest,
+)
+from fedhk.after.effects import eta_squared, i_squared, variance, welch_test
+from fedhk.after.run import Answer, Answered, PlacedSite
+from fedhk.after.survival import OUTCOME, Z
+from fedhk.after.tables import PrintedTable, show_count, show_interval, show_p
+from fedhk.federation.board import Board, Entry
+from fedhk.federation.phases.base import Phase
+from fedhk.privacy.mechanism import AFTER
+from fedhk.summary.words import number
+
+COLUMN = ColumnsRequest((OUTCOME,), (1,), np.array([-1]))
+
+
+@dataclass(frozen=True, eq=False)
+class WithinRequest:
+    """Ask for sums within a site, in units of the outcome."""
+
+    units: UnitsRequest
+    n_clusters: int
+
+
+@dataclass(frozen=True, eq=False)
+class WithinSites(Entry):
+    """Sums over sites of an analysis of variance within them."""
+
+    design: FloatArray  # (c, c): rows of clusters, less what follows from the site
+    effect: FloatArray  # (c,): sums of the outcome, the same
+    squares: float  # about the mean of the site
+    rows: float
+    sites: float
+
+
+@dataclass(frozen=True)
+class SumWithin(ColumnSum):
+    """An analysis of variance of clusters, within sites."""
+
+    name: ClassVar[str] = AFTER + "within"
+    request_type: ClassVar[Any] = WithinRequest
+    unbounded: ClassVar[str] = "products of counts have no bound that one row keeps."
+
+    n_clusters: int
+
+    def request(self, board: Board) -> WithinRequest:
+        units = board.get(Units)
+        return WithinRequest(UnitsRequest(COLUMN, units.shift, units.scale), self.n_clusters)
+
+    def size(self, board: Board) -> int:  # noqa: ARG002
+        return self.n_clusters * (self.n_clusters + 1) + 3
+
+    @staticmethod
+    def vector(site: PlacedSite, request: WithinRequest) -> FloatArray:  # type: ignore[override]
+        c = request.n_clusters
+        count, total, squares = np.zeros(c), np.zeros(c), 0.0
+        for labels, cells in site.blocks((OUTCOME,), (1,)):
+            values = ((cells - request.units.shift) / request.units.scale)[:, 0]
+            known = ~np.isnan(values)
+            count += np.bincount(labels[known], minlength=c)
+            total += np.bincount(labels[known], values[known], minlength=c)
+            squares += float(np.sum(np.square(values[known])))
+        rows = max(float(count.sum()), 1.0)
+        design = np.diag(count) - np.outer(count, count) / rows
+        effect = total - count * total.sum() / rows
+        tail = [squares - total.sum() ** 2 / rows, count.sum(), float(count.sum() > 0)]
+        return np.concatenate([design.ravel(), effect, tail])
+
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+        c = self.n_clusters
+        design, effect, tail = np.split(total, [c * c, c * c + c])
+        return board.put(WithinSites(design.reshape(c, c), effect, *map(float, tail)))
+
+
+def continuous_phases(n_clusters: int, bounds: tuple[FloatArray, FloatArray] | None) -> list[Phase[Any, Any]]:
+    """The sums for one outcome; with noise, one sum in bounds."""
+    if bounds is not None:
+        return [SumColumns(COLUMN, n_clusters, 0, bounds)]
+    first = [CountMagnitudes(COLUMN), SumMoments(COLUMN), SumColumns(COLUMN, n_clusters, 0)]
+    return [*first, CompareSites(COLUMN, n_clusters), SumWithin(n_clusters)]
+
+
+@dataclass(frozen=True, eq=False)
+class ContinuousOutcome(Answered):
+    """A number by cluster.
+
+    Parameters
+    ----------
+    rows, missing : array of shape (c,)
+        Rows of which it is known, and of which it is not.
+    mean, spread, error : array of shape (c,)
+        Mean, standard deviation, and standard error of the mean.
+    difference : array of shape (c,)
+        Mean less that of all other rows, in standard deviations.
+    adjusted_mean : array of shape (c,)
+        Mean of each cluster once differences between sites are taken out; that of all rows is kept.
+    statistic, df, df_rest, p : float
+        Analysis of variance of clusters within sites (site as a factor); with noise Welch's test over all sites.
+    eta_squared : float
+        Share of the variance within sites that clusters explain.
+    stratified : bool
+        Whether sites are compared each by itself: not with noise.
+    i_squared : array of shape (c,)
+        Heterogeneity of the difference between sites, from 0 to 1; NaN where fewer than two sites know it.
+    least_rows : int
+        Numbers about fewer rows are not shown.
+    noise : float
+        Standard deviation of the noise in counts.
+    answer : Answer
+        What was sent, and what it spent.
+    """
+
+    rows: FloatArray
+    missing: FloatArray
+    mean: FloatArray
+    spread: FloatArray
+    error: FloatArray
+    difference: FloatArray
+    adjusted_mean: FloatArray
+    statistic: float
+    df: float
+    df_rest: float
+    p: float
+    eta_squared: float
+    stratified: bool
+    i_squared: FloatArray
+    least_rows: int
+    noise: float
+    answer: Answer = field(repr=False)
+
+    def table(self) -> PrintedTable:
+        """One line for each cluster."""
+        rows = []
+        for k in range(len(self.rows)):
+            low, high = self.mean[k] - Z * self.error[k], self.mean[k] + Z * self.error[k]
+            shown = self.rows[k] >= self.least_rows
+            cells = [show_interval(self.mean[k], low, high), number(self.adjusted_mean[k])]
+            cells += [number(self.difference[k], 2), number(self.i_squared[k], 2)]
+            count = show_count(self.rows[k], self.least_rows)
+            rows.append([f"cluster {k}", count, *(cells if shown else ["–"] * len(cells))])
+        head = ["", "rows", "mean", "mean within sites", "difference to the rest", "I²"]
+        return PrintedTable("What becomes of the clusters", head, rows, self.notes)
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader must know."""
+        of = "Analysis of variance within sites" if self.stratified else "Welch's test over all sites together"
+        sizes = f"df {number(self.df)} and {number(self.df_rest, 4)}, p {show_p(self.p)}"
+        notes = [
+            f"{of}: F {number(self.statistic)}, {sizes}, eta squared {number(self.eta_squared, 2)}.",
+            f"Intervals are of 95 %. Numbers about fewer than {self.least_rows} rows are not shown.",
+        ]
+        return notes + self._noise_notes()
+
+
+def read_continuous(answer: Answer, last: SumColumns, least_rows: int) -> ContinuousOutcome:
+    """Means and tests from sums over all sites."""
+    board = answer.board
+    found, units = board.get(ClusterColumns), last.request(board).units
+    shift, scale = float(units.shift[0]), float(units.scale[0])
+    count, total, squares = found.seen[:, 0], found.sums[:, 0], found.squares[:, 0]
+    var = variance(count, total, squares)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = np.where(count > 0, total / count, np.nan)
+        noise = np.where(count > 0, np.square(found.noise) * (1 + np.square(mean)) / np.square(count), np.nan)
+        error = np.sqrt(var / count + noise)
+    tested = welch_test(count, mean, var, np.nan_to_num(noise))
+    tests = dict(zip(("statistic", "df", "df_rest", "p"), tested, strict=True))
+    tests |= {"eta_squared": eta_squared(count, mean, var)}
+    adjusted = mean
+    for within in board.find(WithinSites):
+        tests, own = _analyse_within(within)
+        adjusted = own + (np.nansum(total) - own @ count) / count.sum()
+        adjusted = np.where(count > 0, adjusted, np.nan)
+    between = np.full(len(count), np.nan)
+    for entry in board.find(SiteDifferences):
+        between = i_squared(*entry.sums)[:, 0]
+    return ContinuousOutcome(
+        rows=count,
+        missing=found.rows - count,
+        mean=shift + scale * mean,
+        spread=scale * np.sqrt(var),
+        error=scale * error,
+        difference=compare_with_rest(found)[2][:, 0],
+        adjusted_mean=shift + scale * adjusted,
+        stratified=board.has(WithinSites),
+        i_squared=between,
+        least_rows=least_rows,
+        noise=found.noise,
+        answer=answer,
+        **tests,
+    )
+
+
+def _analyse_within(found: WithinSites) -> tuple[dict[str, float], FloatArray]:
+    """F test of clusters with sites as a factor, and the effect of each cluster, in units."""
+    values, vectors = np.linalg.eigh(found.design)
+    known = values > 1e-9 * max(float(values.max(initial=0.0)), 1e-300)
+    inverse = (vectors[:, known] / values[known]) @ vectors[:, known].T
+    own = inverse @ found.effect
+    explained, df = float(found.effect @ own), int(known.sum())
+    rest, df_rest = found.squares - explained, found.rows - found.sites - df
+    if df < 1 or df_rest < 1 or rest <= 0:
+        return {"statistic": np.nan, "df": df, "df_rest": df_rest, "p": np.nan, "eta_squared": np.nan}, own
+    statistic = explained / df / (rest / df_rest)
+    p = float(stats.f.sf(statistic, df, df_rest))
+    share = explained / found.squares
+    return {"statistic": statistic, "df": df, "df_rest": df_rest, "p": p, "eta_squared": share}, own

@@ -1,0 +1,485 @@
+"""How long rows of each cluster go without an event: Kaplan-Meier curves, log-rank test, restricted mean survival.
+
+Sites count events and ends of observation by cluster on a common grid of times. Rows whose observation ends between two
+times are at risk for half of that interval (the actuarial estimate). Where all times are on the grid, curves are
+exactly those of Kaplan and Meier. The log-rank test needs no grid: each site compares its own clusters, at its own
+times, and their sums add up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from scipy import stats
+from scipy.optimize import isotonic_regression
+
+from fedhk._typing import FloatArray, IntArray
+from fedhk.after.columns import ClustersRequest, ColumnSum, Ranges, check_counts
+from fedhk.after.effects import i_squared
+from fedhk.after.run import Answer, Answered, PlacedSite
+from fedhk.after.tables import PrintedTable, show_count, show_interval, show_p
+from fedhk.data.frames import pandas
+from fedhk.federation.board import Board, Entry
+from fedhk.privacy.mechanism import AFTER
+from fedhk.privacy.sensitivity import Neighbours, sum_sensitivity
+from fedhk.summary.words import number
+
+# The view in which sites have their outcomes.
+OUTCOME = "outcome"
+
+# Intervals of the grid up to the power of two above all times, so that it has whole days up to 1,024 of them; and with
+# noise, where every interval adds its own: 12 and the limit below had the smallest errors on generated lives, on other
+# draws than those that benchmarks/outcomes.py shows.
+GRID, NOISY_GRID = 1024, 12
+
+# How rows end in an interval: observation is over within it, there is an event, or observation is over at its end. With
+# noise the last is not told from the first.
+WITHIN, EVENT, AT_END = 0, 1, 2
+
+# Draws of noise by which what it does to curves and tests is measured: its standard deviation is known to 5 per cent.
+DRAWS = 200
+
+# Fewer rows at risk than this many standard deviations of the noise in a count end a curve.
+LEAST_SIGNAL = 30.0
+
+Z = float(stats.norm.ppf(0.975))
+
+
+@dataclass(frozen=True, eq=False)
+class SurvivalRequest:
+    """Ask for events and ends of observation by cluster, on a grid of times that begins with 0."""
+
+    grid: FloatArray
+    n_clusters: int
+    kinds: int  # of ends that are told apart: 2 or 3
+
+    @property
+    def cells(self) -> int:
+        """Numbers for each cluster: those of all intervals, of the time beyond, and of rows that are not known."""
+        return self.kinds * (len(self.grid) + 1) + 1
+
+
+@dataclass(frozen=True, eq=False)
+class SurvivalCounts(Entry):
+    """Rows by cluster, interval, and how they ended in it; the last interval is beyond the grid."""
+
+    grid: FloatArray  # (j,), from 0 on
+    counts: FloatArray  # (c, j + 1, kinds)
+    missing: FloatArray  # (c,): rows whose time or event is not known
+    noise: float
+
+
+@dataclass(frozen=True)
+class CountSurvival(ColumnSum):
+    """Events and ends of observation by cluster, on a common grid."""
+
+    name: ClassVar[str] = AFTER + "survival"
+    request_type: ClassVar[Any] = SurvivalRequest
+
+    n_clusters: int
+    grid_size: int
+    times: tuple[float, ...] = ()  # the grid, where it was given
+    kinds: int = 3
+
+    def _grid(self, board: Board) -> FloatArray:
+        if self.times:
+            return np.array(self.times)
+        return np.linspace(0.0, float(board.get(Ranges).high[0]), self.grid_size + 1)
+
+    def request(self, board: Board) -> SurvivalRequest:
+        return SurvivalRequest(self._grid(board), self.n_clusters, self.kinds)
+
+    def size(self, board: Board) -> int:
+        return self.n_clusters * self.request(board).cells
+
+    @staticmethod
+    def vector(site: PlacedSite, request: SurvivalRequest) -> FloatArray:  # type: ignore[override]
+        kinds, cells, ends = request.kinds, request.cells, np.append(request.grid, np.inf)
+        counts = np.zeros(request.n_clusters * cells)
+        for labels, values in site.blocks((OUTCOME,), (2,)):
+            known = ~np.isnan(values).any(axis=1)
+            time = np.nan_to_num(values[:, 0])
+            interval = np.searchsorted(request.grid, time)
+            over = np.where((time == ends[interval]) & (kinds > AT_END), AT_END, WITHIN)
+            kind = np.where(values[:, 1] > 0, EVENT, over)
+            place = np.where(known, kinds * interval + kind, cells - 1) + cells * labels
+            counts += np.bincount(place, minlength=len(counts))
+        return counts
+
+    @staticmethod
+    def sensitivity(request: SurvivalRequest, size: int, neighbours: Neighbours) -> float:  # noqa: ARG004
+        return sum_sensitivity(1.0, neighbours, nonnegative=True)  # a row adds 1 to one number
+
+    def check_vector(self, board: Board, values: FloatArray, site: str) -> None:  # noqa: ARG002
+        check_counts(values, site)
+
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:
+        cells = total.reshape(self.n_clusters, -1)
+        counts = cells[:, :-1].reshape(self.n_clusters, -1, self.kinds)
+        return board.put(SurvivalCounts(self._grid(board), counts, cells[:, -1], noise))
+
+
+class LogRankSums(NamedTuple):
+    """Sums over strata: events less what was expected, its covariance, and by cluster (O - E)^2 / V and strata."""
+
+    excess: FloatArray  # (c,)
+    covariance: FloatArray  # (c, c)
+    squares: FloatArray  # (c,)
+    strata: FloatArray  # (c,)
+
+
+def compare_events(events: FloatArray, at_risk: FloatArray) -> LogRankSums:
+    """Log-rank sums of one stratum, from events and rows at risk at each time, both of shape (times, c)."""
+    risk, died = at_risk.sum(axis=1), events.sum(axis=1)
+    there = (risk > 0) & (died != 0)
+    share, died, risk = at_risk[there] / risk[there, None], died[there], risk[there]
+    excess = (events[there] - share * died[:, None]).sum(axis=0)
+    # hypergeometric; of one row at risk there is nothing to tell
+    scale = np.where(risk > 1, died * (risk - died) / np.maximum(risk - 1, 1.0), 0.0)
+    covariance = np.diag(scale @ share) - (share * scale[:, None]).T @ share
+    own = np.diag(covariance)
+    known = own > 1e-12
+    squares = np.divide(np.square(excess), own, out=np.zeros_like(own), where=known)
+    return LogRankSums(excess, covariance, squares, known.astype(np.float64))
+
+
+def count_at_times(times: FloatArray, happened: FloatArray, labels: IntArray, c: int) -> tuple[FloatArray, FloatArray]:
+    """Events and rows at risk by cluster, at each time with an event."""
+    moments, place = np.unique(times, return_inverse=True)
+    cell, size = place * c + labels, len(moments) * c
+    ended, events = (
+        np.bincount(cell, weights, minlength=size).astype(np.float64).reshape(-1, c) for weights in (None, happened)
+    )
+    at_risk = np.cumsum(ended[::-1], axis=0)[::-1]
+    return events, at_risk
+
+
+@dataclass(frozen=True, eq=False)
+class LogRankTotal(Entry):
+    """Log-rank sums over all sites."""
+
+    excess: FloatArray
+    covariance: FloatArray
+    squares: FloatArray
+    strata: FloatArray
+
+
+@dataclass(frozen=True)
+class SumLogRank(ColumnSum):
+    """The log-rank test of clusters, stratified by site."""
+
+    name: ClassVar[str] = AFTER + "log-rank"
+    request_type: ClassVar[Any] = ClustersRequest
+    unbounded: ClassVar[str] = "one row changes how many are at risk at all earlier times."
+
+    n_clusters: int
+
+    def request(self, board: Board) -> ClustersRequest:  # noqa: ARG002
+        return ClustersRequest(self.n_clusters)
+
+    def size(self, board: Board) -> int:  # noqa: ARG002
+        return self.n_clusters * (self.n_clusters + 3)
+
+    @staticmethod
+    def vector(site: PlacedSite, request: ClustersRequest) -> FloatArray:  # type: ignore[override]
+        parts = [(labels, values) for labels, values in site.blocks((OUTCOME,), (2,))]
+        labels = np.concatenate([part for part, _ in parts]) if parts else np.zeros(0, np.intp)
+        values = np.vstack([part for _, part in parts]) if parts else np.zeros((0, 2))
+        known = ~np.isnan(values).any(axis=1)
+        found = count_at_times(values[known, 0], values[known, 1], labels[known], request.n_clusters)
+        return np.concatenate([part.ravel() for part in compare_events(*found)])
+
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+        c = self.n_clusters
+        excess, covariance, squares, strata = np.split(total, [c, c + c * c, 2 * c + c * c])
+        return board.put(LogRankTotal(excess, covariance.reshape(c, c), squares, strata))
+
+
+# ------------------------------------------------------------------------------------------------- curves from counts
+
+
+def count_at_risk(counts: FloatArray) -> FloatArray:
+    """Rows at risk at each time of the grid, (c, j), from counts of shape (c, j + 1, kinds)."""
+    ended: FloatArray = counts.sum(axis=2)
+    return np.cumsum(ended[:, ::-1], axis=1)[:, ::-1][:, :-1]
+
+
+def count_exposed(counts: FloatArray) -> FloatArray:
+    """Rows at risk during each interval, (c, j): those whose observation ends within it count half."""
+    return count_at_risk(counts) - counts[:, :-1, WITHIN] / 2
+
+
+def survival_curve(counts: FloatArray) -> FloatArray:
+    """Kaplan-Meier curves at the times of the grid, of shape (c, j); with noise, as good as they are."""
+    exposed = count_exposed(counts)
+    hazard = np.where(exposed > 0, counts[:, :-1, EVENT] / np.maximum(exposed, 1e-300), 0.0)
+    return np.cumprod(1.0 - np.clip(hazard, -1.0, 1.0), axis=1)
+
+
+def smooth_curve(curve: FloatArray) -> FloatArray:
+    """The nearest curves that begin at most at 1 and never rise."""
+    return np.stack([np.clip(isotonic_regression(row, increasing=False).x, 0.0, 1.0) for row in curve])
+
+
+def greenwood_terms(curve: FloatArray, at_risk: FloatArray) -> FloatArray:
+    """What each time adds to the variance of the logarithm of a curve, by chance alone; infinite where it ends at 0."""
+    before = np.hstack([np.ones((len(curve), 1)), curve[:, :-1]])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        hazard = np.where(before > 0, 1.0 - curve / before, 0.0)
+        return np.where(hazard > 0, hazard / (at_risk * (1.0 - hazard)), 0.0)
+
+
+def restricted_mean(curve: FloatArray, grid: FloatArray, horizon: float) -> FloatArray:
+    """Mean time without event up to a horizon: the area under each curve."""
+    return np.asarray(curve @ _durations(grid, horizon))
+
+
+def _durations(grid: FloatArray, horizon: float) -> FloatArray:
+    """How long each time of the grid lasts before the horizon."""
+    return np.diff(np.minimum(np.append(grid, np.inf), horizon))
+
+
+def mean_variance(curve: FloatArray, at_risk: FloatArray, grid: FloatArray, horizon: float) -> FloatArray:
+    """Variance of the restricted mean by chance alone (Greenwood)."""
+    left = np.cumsum((curve * _durations(grid, horizon))[:, ::-1], axis=1)[:, ::-1]  # area from each time on
+    terms = greenwood_terms(curve, at_risk)  # where a curve ends at 0, no area is left
+    return np.asarray(np.sum(np.square(left) * np.where(np.isfinite(terms), terms, 0.0), axis=1))
+
+
+def noise_covariance(statistic: Callable[[FloatArray], FloatArray], counts: FloatArray, noise: float) -> FloatArray:
+    """Covariance that noise in counts gives a statistic of shape (k,), measured by adding such noise once more."""
+    rng = np.random.default_rng(0)
+    drawn = [statistic(counts + noise * rng.standard_normal(counts.shape)) for _ in range(DRAWS)]
+    return np.atleast_2d(np.cov(np.array(drawn), rowvar=False))
+
+
+def excess_test(excess: FloatArray, covariance: FloatArray) -> tuple[float, int, float]:
+    """Chi-square, degrees of freedom and p of events beyond what was expected."""
+    known = np.diag(covariance) > 1e-9
+    df = int(known.sum()) - 1
+    if df < 1:
+        return np.nan, 0, np.nan
+    inner = covariance[np.ix_(known, known)][:-1, :-1]  # they add up to zero
+    statistic = float(excess[known][:-1] @ np.linalg.solve(inner, excess[known][:-1]))
+    return statistic, df, float(stats.chi2.sf(statistic, df))
+
+
+@dataclass(frozen=True, eq=False)
+class Survival(Answered):
+    """Survival by cluster. Arrays are of shape (clusters, times); NaN where too few rows are left.
+
+    Parameters
+    ----------
+    times : array of shape (j,)
+        The common grid, from 0 on.
+    curves, lower, upper : array of shape (c, j)
+        Share without event after each time (Kaplan-Meier), and its 95 % interval, pointwise.
+    at_risk, events : array of shape (c, j)
+        Rows at risk at each time, and events since the time before.
+    rows, missing : array of shape (c,)
+        Rows with a known outcome, and without.
+    horizon : float
+        Up to where the mean is taken.
+    restricted_mean, restricted_mean_error : array of shape (c,)
+        Mean time without event up to the horizon, and its standard error.
+    statistic, df, p : float
+        Log-rank test that all clusters have the same hazard, stratified by site.
+    stratified : bool
+        Whether it is: not with noise.
+    hazard_ratio, hazard_lower, hazard_upper : array of shape (c,)
+        Hazard of each cluster against all other rows of the same site (Peto), and its 95 % interval.
+    i_squared : array of shape (c,)
+        Heterogeneity of the hazard ratio between sites, from 0 to 1; NaN where fewer than two sites know it.
+    least_rows : int
+        Curves end where fewer rows are at risk, and smaller counts are not shown.
+    noise : float
+        Standard deviation of the noise in counts.
+    answer : Answer
+        What was sent, and what it spent.
+    """
+
+    times: FloatArray
+    curves: FloatArray
+    lower: FloatArray
+    upper: FloatArray
+    at_risk: FloatArray
+    events: FloatArray
+    rows: FloatArray
+    missing: FloatArray
+    horizon: float
+    restricted_mean: FloatArray
+    restricted_mean_error: FloatArray
+    statistic: float
+    df: int
+    p: float
+    stratified: bool
+    hazard_ratio: FloatArray
+    hazard_lower: FloatArray
+    hazard_upper: FloatArray
+    i_squared: FloatArray
+    least_rows: int
+    noise: float
+    answer: Answer = field(repr=False)
+
+    @property
+    def n_clusters(self) -> int:
+        """Number of clusters."""
+        return len(self.rows)
+
+    def frame(self) -> Any:
+        """One line for each cluster and time, as a pandas data frame; small counts are NaN."""
+        small = self._is_small
+        parts = {"survival": self.curves, "lower": self.lower, "upper": self.upper}
+        parts |= {name: np.where(small(part), np.nan, part) for name, part in self._counts.items()}
+        lines: dict[str, Any] = {"cluster": np.repeat(np.arange(self.n_clusters), len(self.times))}
+        lines |= {"time": np.tile(self.times, self.n_clusters)} | {name: part.ravel() for name, part in parts.items()}
+        return pandas().DataFrame(lines)
+
+    @property
+    def _counts(self) -> dict[str, FloatArray]:
+        return {"at_risk": self.at_risk, "events": self.events}
+
+    def _is_small(self, count: FloatArray) -> Any:
+        return (np.round(count) > 0) & (np.round(count) < self.least_rows)
+
+    def survival_at(self, time: float) -> FloatArray:
+        """Share of each cluster without event after a time."""
+        return self.curves[:, int(np.searchsorted(self.times, time, side="right")) - 1]
+
+    def table(self) -> PrintedTable:
+        """One line for each cluster."""
+        head = ["", "rows", "events", f"mean time up to {number(self.horizon)}", "hazard ratio to the rest", "I²"]
+        rows = []
+        for k in range(self.n_clusters):
+            mean, error = self.restricted_mean[k], self.restricted_mean_error[k]
+            ratio = show_interval(self.hazard_ratio[k], self.hazard_lower[k], self.hazard_upper[k], 2)
+            known = np.isfinite(mean)
+            rows.append(
+                [
+                    f"cluster {k}",
+                    show_count(self.rows[k], self.least_rows),
+                    show_count(float(self.events[k].sum()), self.least_rows),
+                    show_interval(mean, mean - Z * error, mean + Z * error) if known else "–",
+                    ratio if known and np.isfinite(self.hazard_ratio[k]) else "–",
+                    number(self.i_squared[k], 2),
+                ]
+            )
+        return PrintedTable("What becomes of the clusters", head, rows, self.notes)
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader must know."""
+        of = "stratified by site" if self.stratified else "over all sites together"
+        least = self.least_rows
+        notes = [
+            f"Log-rank test, {of}: chi-square {number(self.statistic)}, df {self.df}, p {show_p(self.p)}.",
+            "Intervals are of 95 %. Hazard ratios are Peto's.",
+            f"Curves end where fewer than {least} rows are at risk; counts below {least} are not shown.",
+        ]
+        lost = float(self.missing.sum())
+        if lost >= 0.5:
+            notes.append(f"Left out, because time or event is missing: {show_count(lost, self.least_rows)} rows.")
+        return notes + self._noise_notes()
+
+
+def read_survival(answer: Answer, horizon: float | None, least_rows: int) -> Survival:
+    """Curves, means and tests from counts over all sites."""
+    found = answer.board.get(SurvivalCounts)
+    counts, grid, noise = found.counts, found.grid, found.noise
+    at_risk, curve = count_at_risk(counts), survival_curve(counts)
+    shown = at_risk >= max(least_rows, LEAST_SIGNAL * noise)
+    shown &= np.cumsum(~shown, axis=1) == 0
+    if horizon is None:
+        there = shown[shown.any(axis=1)]
+        horizon = float(grid[there.all(axis=0)][-1]) if len(there) and there.all(axis=0).any() else 0.0
+    if noise:
+        curve = smooth_curve(curve)
+    exposed = np.maximum(count_exposed(counts), 1.0)
+    error = _curve_error(curve, exposed, counts, noise)
+    lower, upper = _intervals(curve, error, noise)
+    means = restricted_mean(curve, grid, horizon)
+    of_mean = mean_variance(curve, exposed, grid, horizon)
+    if noise:
+        of_mean = of_mean + np.diag(
+            noise_covariance(lambda some: restricted_mean(survival_curve(some), grid, horizon), counts, noise)
+        )
+    enough = shown[:, grid <= horizon].all(axis=1)
+    tests = _test_hazards(answer.board, counts, noise)
+    return Survival(
+        times=grid,
+        curves=np.where(shown, curve, np.nan),
+        lower=np.where(shown, lower, np.nan),
+        upper=np.where(shown, upper, np.nan),
+        at_risk=at_risk,
+        events=counts[:, :-1, EVENT],
+        rows=counts.sum(axis=(1, 2)),
+        missing=found.missing,
+        horizon=horizon,
+        restricted_mean=np.where(enough, means, np.nan),
+        restricted_mean_error=np.where(enough, np.sqrt(of_mean), np.nan),
+        least_rows=least_rows,
+        noise=noise,
+        answer=answer,
+        **tests,
+    )
+
+
+def _curve_error(curve: FloatArray, exposed: FloatArray, counts: FloatArray, noise: float) -> FloatArray:
+    """Standard error of the logarithm of curves, by chance and noise."""
+    by_chance = np.cumsum(greenwood_terms(curve, exposed), axis=1)
+    if not noise:
+        return np.sqrt(by_chance)
+    rng = np.random.default_rng(0)
+    drawn = [survival_curve(counts + noise * rng.standard_normal(counts.shape)) for _ in range(DRAWS)]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        by_noise = np.var(drawn, axis=0) / np.square(curve)
+    return np.asarray(np.sqrt(by_chance + by_noise))
+
+
+def _intervals(curve: FloatArray, error: FloatArray, noise: float) -> tuple[FloatArray, FloatArray]:
+    """Intervals of curves: by log(-log), which stay within 0 and 1; with noise, by the curve itself."""
+    if noise:
+        half = Z * curve * np.nan_to_num(error)
+        return np.clip(curve - half, 0.0, 1.0), np.clip(curve + half, 0.0, 1.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        moved = Z * error / np.log(curve)
+        ends = curve ** np.exp(moved), curve ** np.exp(-moved)
+    lower, upper = (np.where(curve >= 1.0, 1.0, np.where(curve <= 0.0, 0.0, end)) for end in ends)
+    return np.minimum(lower, upper), np.maximum(lower, upper)
+
+
+def _test_hazards(board: Board, counts: FloatArray, noise: float) -> dict[str, Any]:
+    """The log-rank test and hazard ratios: of all sites' own sums or, with noise, of the counts on the grid."""
+    for total in board.find(LogRankTotal):
+        sums = LogRankSums(total.excess, total.covariance, total.squares, total.strata)
+        return _read_log_rank(sums, sums.covariance, stratified=True)
+
+    def compare(some: FloatArray) -> LogRankSums:
+        return compare_events(some[:, :-1, EVENT].T, np.maximum(count_exposed(some), 0.0).T)
+
+    sums = compare(counts)
+    added = noise_covariance(lambda some: compare(some).excess, counts, noise)
+    return _read_log_rank(sums, sums.covariance + added, stratified=False)
+
+
+def _read_log_rank(sums: LogRankSums, covariance: FloatArray, *, stratified: bool) -> dict[str, Any]:
+    statistic, df, p = excess_test(sums.excess, covariance)
+    own, total = np.diag(sums.covariance), np.diag(covariance)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio, error = sums.excess / own, np.sqrt(total) / own
+    between = i_squared(own, sums.excess, sums.squares, sums.strata)
+    ratios = (np.exp(np.where(own > 0, ratio + sign * Z * error, np.nan)) for sign in (0, -1, 1))
+    names = ("hazard_ratio", "hazard_lower", "hazard_upper")
+    known = {"statistic": statistic, "df": df, "p": p, "stratified": stratified, "i_squared": between}
+    return known | dict(zip(names, ratios, strict=True))
+
+
+def check_grid(grid: Any) -> tuple[float, ...]:
+    """Times of a grid that was given, with 0 at its beginning; refuses times that do not rise."""
+    times = np.asarray(grid, np.float64)
+    if times.ndim != 1 or not len(times) or not np.isfinite(times).all() or times[0] < 0 or np.any(np.diff(times) <= 0):
+        raise ValueError(f"grid={grid!r} must be a whole number of intervals, or rising times from 0 on.")
+    return tuple(times.tolist()) if times[0] == 0 else (0.0, *times.tolist())

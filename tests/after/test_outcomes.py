@@ -1,0 +1,391 @@
+"""Outcomes by cluster: federated equals pooled, and what lifelines, scipy and statsmodels say of the pooled rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import statsmodels.formula.api as smf
+from lifelines import KaplanMeierFitter
+from lifelines.statistics import multivariate_logrank_test
+from lifelines.utils import restricted_mean_survival_time
+from numpy.testing import assert_allclose
+from statsmodels.duration.survfunc import survdiff
+from statsmodels.stats.anova import anova_lm
+from statsmodels.stats.contingency_tables import StratifiedTable
+from statsmodels.stats.meta_analysis import combine_effects
+
+import fedhk
+from after.hospitals import make_federation, pool
+from fedhk.errors import DataError
+from fedhk.privacy import DifferentialPrivacy
+from sealed_runs import seeded_noise
+
+DAYS = range(101)
+
+
+def draw_outcomes(model, seed=0):
+    """Days, deaths, an event and a number for each row, which depend on cluster and site."""
+    rng = np.random.default_rng(seed)
+    drawn = {}
+    for i, (site, labels) in enumerate(sorted(model.global_labels_.items())):
+        n = len(labels)
+        died_at = np.ceil(rng.exponential(20 + 25 * labels))
+        seen_to = rng.integers(5, 100, n)
+        time = np.minimum(died_at, seen_to).astype(float)
+        time[rng.random(n) < 0.05] = np.nan
+        number = 400 - 15 * labels + 30 * i + rng.normal(0, 40, n)
+        number[rng.random(n) < 0.1] = np.nan
+        drawn[site] = pd.DataFrame(
+            {
+                "days": time,
+                "died": (died_at <= seen_to).astype(float),
+                "relapse": (rng.random(n) < 0.2 + 0.15 * labels + 0.1 * i).astype(float),
+                "walk": number,
+                "cluster": labels,
+                "site": site,
+            }
+        )
+    return drawn
+
+
+@pytest.fixture(scope="module")
+def case():
+    model, sites, _ = make_federation()
+    drawn = draw_outcomes(model)
+    return model, {site: views | {"later": drawn[site]} for site, views in sites.items()}, pd.concat(drawn.values())
+
+
+@pytest.fixture(scope="module")
+def survival(case):
+    model, sites, _ = case
+    return fedhk.outcomes(model, sites, time="days", event="died", grid=DAYS, least_rows=1)
+
+
+def same(ours, theirs, names, **tolerances):
+    for name in names:
+        assert_allclose(getattr(ours, name), getattr(theirs, name), err_msg=name, **tolerances)
+
+
+CURVES = (
+    "curves",
+    "lower",
+    "upper",
+    "at_risk",
+    "events",
+    "rows",
+    "missing",
+    "restricted_mean",
+    "restricted_mean_error",
+)
+TEST = ("statistic", "df", "p", "hazard_ratio", "hazard_lower", "i_squared")
+BINARY = ("rows", "events", "odds_ratio", "odds_lower", "odds_upper", "cluster_p", "statistic", "p", "i_squared")
+CONTINUOUS = ("rows", "mean", "spread", "error", "adjusted_mean", "statistic", "p", "eta_squared", "i_squared")
+
+
+# ----------------------------------------------------------------------------------------------------------- survival
+
+
+def test_curves_over_sites_are_those_of_pooled_rows(case, survival):
+    model, sites, _ = case
+    pooled = fedhk.outcomes(model, pool(sites), time="days", event="died", grid=DAYS, least_rows=1)
+    same(survival, pooled, CURVES, rtol=1e-9, atol=1e-9)
+
+
+def test_curves_are_those_of_lifelines(case, survival):
+    rows = case[2].dropna(subset="days")
+    for k, part in rows.groupby("cluster"):
+        oracle = KaplanMeierFitter().fit(part["days"], part["died"], timeline=list(DAYS))
+        known = ~np.isnan(survival.curves[k])
+        assert_allclose(survival.curves[k][known], oracle.survival_function_["KM_estimate"][known], rtol=1e-6)
+        ends = oracle.confidence_interval_survival_function_.to_numpy()[known]
+        inner = survival.curves[k][known] < 1
+        assert_allclose(survival.lower[k][known][inner], ends[inner, 0], rtol=1e-6)
+        assert_allclose(survival.upper[k][known][inner], ends[inner, 1], rtol=1e-6)
+        assert survival.at_risk[k, 0] == len(part)
+        expected = restricted_mean_survival_time(oracle, t=survival.horizon)
+        assert_allclose(survival.restricted_mean[k], expected, rtol=1e-6)
+
+
+def test_the_error_of_a_restricted_mean_is_that_of_resampled_rows(case, survival):
+    part = case[2].dropna(subset="days").query("cluster == 1")
+    days, died = part["days"].to_numpy(), part["died"].to_numpy()
+    rng, means = np.random.default_rng(0), []
+    for _ in range(300):
+        some = rng.integers(0, len(days), len(days))
+        times = np.unique(days[some])
+        times = times[times <= survival.horizon]
+        at_risk = (days[some] >= times[:, None]).sum(axis=1)
+        deaths = ((days[some] == times[:, None]) * died[some]).sum(axis=1)
+        alive = np.cumprod(np.r_[1.0, 1 - deaths / at_risk])
+        means.append(alive @ np.diff(np.r_[0.0, times, survival.horizon]))
+    assert_allclose(survival.restricted_mean_error[1], np.std(means), rtol=0.2)
+
+
+def test_the_log_rank_test_is_that_of_statsmodels_stratified_by_site(case, survival):
+    rows = case[2].dropna(subset="days")
+    statistic, p = survdiff(rows["days"], rows["died"], rows["cluster"], strata=rows["site"])
+    assert_allclose([survival.statistic, survival.p], [statistic, p], rtol=1e-6, atol=1e-12)  # theirs is 1 - cdf
+    assert survival.df == 2
+    assert survival.stratified
+
+
+def test_at_one_site_the_log_rank_test_is_that_of_lifelines(case):
+    model, sites, rows = case
+    rows = rows.query("site == 'cairo'").dropna(subset="days")
+    ours = fedhk.outcomes(model, {"cairo": sites["cairo"]}, time="days", event="died")
+    oracle = multivariate_logrank_test(rows["days"], rows["cluster"], rows["died"])
+    assert_allclose([ours.statistic, ours.p], [oracle.test_statistic, oracle.p_value], rtol=1e-6)
+    assert np.isnan(ours.i_squared).all()
+
+
+def test_a_grid_that_nobody_gave_has_whole_days(case, survival):
+    model, sites, _ = case
+    found = fedhk.outcomes(model, sites, time="days", event="died")
+    assert found.times[-1] == 128
+    for day in (10, 40, 80):
+        assert_allclose(found.survival_at(day), survival.survival_at(day), rtol=1e-9)
+    assert_allclose(found.p, survival.p)
+
+
+def test_clusters_that_live_longer_are_found(survival):
+    assert np.all(np.diff(survival.restricted_mean) > 5)
+    assert survival.hazard_ratio[0] > 1.5
+    assert survival.hazard_upper[2] < 1
+    assert np.all((survival.i_squared >= 0) & (survival.i_squared <= 1))
+
+
+def test_small_cells_of_curves_are_not_shown(case):
+    model, sites, _ = case
+    found = fedhk.outcomes(model, sites, time="days", event="died", grid=DAYS)
+    small = found.at_risk < 5
+    assert small.any()
+    assert np.isnan(found.curves[small]).all()
+    assert np.isfinite(found.curves[~small]).all()
+    frame = found.frame()
+    assert not ((frame["at_risk"] > 0) & (frame["at_risk"] < 5)).any()
+    assert "< 5" not in str(found.table().columns)
+    assert found.horizon <= found.times[~small.any(axis=0)][-1]
+
+
+def test_a_cluster_without_an_event_has_a_flat_curve(case):
+    model, sites, _ = case
+    none = {
+        s: v["later"].assign(died=v["later"]["died"].where(v["later"]["cluster"] > 0, 0.0)) for s, v in sites.items()
+    }
+    event = {site: frame["died"] for site, frame in none.items()}
+    found = fedhk.outcomes(model, sites, time="days", event=event, grid=DAYS)
+    known = ~np.isnan(found.curves[0])
+    assert_allclose(found.curves[0][known], 1.0)
+    assert np.isfinite(found.p)
+    assert found.events[0].sum() == 0
+    nothing = {site: np.zeros(len(frame)) for site, frame in none.items()}
+    quiet = fedhk.outcomes(model, sites, time="days", event=nothing, grid=DAYS)
+    assert np.isnan(quiet.p)
+    assert "–" in str(quiet)
+
+
+# ------------------------------------------------------------------------------------------------------------- events
+
+
+def test_odds_ratios_are_those_of_statsmodels(case):
+    model, sites, rows = case
+    ours = fedhk.outcomes(model, sites, event="relapse")
+    for k in range(3):
+        tables = []
+        for _, part in rows.groupby("site"):
+            inside, event = part["cluster"] == k, part["relapse"] > 0
+            tables.append(
+                [[(inside & event).sum(), (inside & ~event).sum()], [(~inside & event).sum(), (~inside & ~event).sum()]]
+            )
+        oracle = StratifiedTable([np.array(table) for table in tables])
+        assert_allclose(ours.odds_ratio[k], oracle.oddsratio_pooled, rtol=1e-6)
+        assert_allclose([ours.odds_lower[k], ours.odds_upper[k]], oracle.oddsratio_pooled_confint(), rtol=1e-6)
+        assert_allclose(ours.cluster_p[k], oracle.test_null_odds(correction=False).pvalue, rtol=1e-6)
+    assert_allclose(ours.events, rows.groupby("cluster")["relapse"].sum())
+
+
+def test_the_joint_test_of_two_clusters_is_that_of_one(case):
+    _, sites, _ = case
+    views = {site: {"lab": site_views["lab"]} for site, site_views in sites.items()}
+    model = fedhk.EFKMVC(2, scaling="standard", random_state=0).fit(views)
+    event = {site: site_views["later"]["relapse"] for site, site_views in sites.items()}
+    found = fedhk.outcomes(model, views, event=event)
+    assert_allclose(found.p, found.cluster_p)
+
+
+def test_a_cluster_without_events_has_odds_of_zero_and_no_interval(case):
+    model, sites, _ = case
+    event = {site: v["later"]["relapse"].where(v["later"]["cluster"] > 0, 0.0) for site, v in sites.items()}
+    found = fedhk.outcomes(model, sites, event=event)
+    assert found.odds_ratio[0] == 0
+    assert np.isnan(found.odds_upper[0])
+    assert found.p < 1e-6
+
+
+# ------------------------------------------------------------------------------------------------------------ numbers
+
+
+def test_the_analysis_of_variance_is_that_of_statsmodels(case):
+    model, sites, rows = case
+    ours = fedhk.outcomes(model, sites, value="walk")
+    fitted = smf.ols("walk ~ C(site) + C(cluster)", rows).fit()
+    oracle = anova_lm(fitted, typ=2).loc["C(cluster)"]
+    assert_allclose([ours.statistic, ours.df, ours.p], [oracle["F"], oracle["df"], oracle["PR(>F)"]], rtol=1e-6)
+    known = rows.dropna(subset="walk")
+    assert_allclose(ours.mean, known.groupby("cluster")["walk"].mean())
+    assert_allclose(np.diff(ours.adjusted_mean), np.diff([0.0, *fitted.params.filter(like="cluster")]), rtol=1e-6)
+    weights = known.groupby("cluster").size() / len(known)
+    assert_allclose(ours.adjusted_mean @ weights, known["walk"].mean())
+    effects, variances = [], []
+    for _, part in known.groupby("site"):
+        a, b = (part.loc[(part["cluster"] == 2) == side, "walk"] for side in (True, False))
+        effects.append(a.mean() - b.mean())
+        variances.append(a.var() / len(a) + b.var() / len(b))
+    assert_allclose(ours.i_squared[2], max(combine_effects(np.array(effects), np.array(variances)).i2, 0), atol=1e-6)
+
+
+# ------------------------------------------------------------------------------------------------- sites, masks, noise
+
+
+@pytest.mark.parametrize(
+    ("question", "names"),
+    [
+        ({"time": "days", "event": "died", "grid": DAYS}, CURVES + TEST),
+        ({"event": "relapse"}, BINARY),
+        ({"value": "walk"}, CONTINUOUS),
+    ],
+    ids=["survival", "event", "value"],
+)
+def test_masks_change_nothing(case, question, names):
+    model, sites, _ = case
+    masked = fedhk.outcomes(model, sites, **question, secure=True)
+    same(masked, fedhk.outcomes(model, sites, **question), names, rtol=1e-5, atol=1e-6)
+
+
+def test_events_and_numbers_over_sites_are_those_of_pooled_rows(case):
+    model, sites, _ = case
+    pooled = pool(sites)
+    ours, theirs = (fedhk.outcomes(model, rows, event="relapse") for rows in (sites, pooled))
+    same(ours, theirs, ("rows", "events", "missing"))
+    ours, theirs = (fedhk.outcomes(model, rows, value="walk") for rows in (sites, pooled))
+    same(ours, theirs, ("rows", "mean", "spread", "error", "difference"), rtol=1e-9)
+
+
+@pytest.fixture(scope="module")
+def large():
+    """Ten sites, 15,000 rows, three clusters that are well apart, and exponential lives."""
+    rng = np.random.default_rng(3)
+    sites, time, event, truth = {}, {}, {}, {}
+    for i in range(10):
+        labels = rng.integers(0, 3, 1500)
+        site = f"s{i}"
+        sites[site] = [rng.normal(0, 1, (1500, 2)) + 10 * np.eye(3)[labels][:, :2]]
+        life, seen_to = rng.exponential(1.5 + 1.5 * labels), rng.uniform(1, 6, 1500)
+        time[site], event[site], truth[site] = np.minimum(life, seen_to), (life <= seen_to) * 1.0, labels
+    model = fedhk.EFKMVC(3, scaling="standard", random_state=0).fit(sites)
+    which = [
+        int(np.bincount(np.concatenate([truth[s][model.labels_[s] == k] for s in sites])).argmax()) for k in range(3)
+    ]
+    return model, sites, time, event, 1.5 + 1.5 * np.array(which)
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_curves_with_noise_are_near_the_true_ones_and_their_intervals_hold(large, secure, monkeypatch):
+    seeded_noise(monkeypatch)
+    model, sites, time, event, means = large
+    budget = DifferentialPrivacy(1.0, 1e-5, bounds=(0, 6))
+    found = fedhk.outcomes(model, sites, time=time, event=event, privacy=budget, secure=secure)
+    true = np.exp(-found.times / means[:, None])
+    known = ~np.isnan(found.curves)
+    assert known.mean() > 0.6
+    assert np.abs(found.curves - true)[known].max() < 0.05
+    assert np.mean((found.lower <= true + 1e-9) & (true <= found.upper + 1e-9), where=known) > 0.85  # one run
+    plain = fedhk.outcomes(model, sites, time=time, event=event, grid=found.times)
+    assert (found.upper - found.lower)[known].mean() > (plain.upper - plain.lower)[known].mean()
+    assert not found.stratified
+    assert found.p < 1e-6
+    assert 0.99 < found.privacy_spent[0] <= 1.0 + 1e-6
+    assert np.all(np.diff(found.curves[:, known.all(axis=0)], axis=1) <= 1e-12)
+
+
+def test_events_and_numbers_with_noise(large, monkeypatch):
+    seeded_noise(monkeypatch)
+    model, sites, _, event, _ = large
+    budget = DifferentialPrivacy(1.0, 1e-5, bounds=(0, 6))
+    plain, noisy = (fedhk.outcomes(model, sites, event=event, privacy=b) for b in (None, budget))
+    assert np.all((noisy.odds_lower < plain.odds_ratio) & (plain.odds_ratio < noisy.odds_upper))
+    assert np.all(noisy.odds_upper / noisy.odds_lower > plain.odds_upper / plain.odds_lower)
+    value = {site: 2 + 0.2 * model.labels_[site] + np.linspace(-1, 1, 1500) for site in sites}
+    plain, noisy = (fedhk.outcomes(model, sites, value=value, privacy=b) for b in (None, budget))
+    assert np.abs(noisy.mean - plain.mean).max() < 0.15
+    assert np.all(noisy.error > plain.error)
+
+
+def test_tests_with_noise_are_not_alarmed_by_noise(large, monkeypatch):
+    seeded_noise(monkeypatch)
+    model, sites, _, _, _ = large
+    rng = np.random.default_rng(0)
+    budget = DifferentialPrivacy(1.0, 1e-5, bounds=(0, 6))
+    alarms = 0
+    for _ in range(40):
+        time = {site: rng.uniform(0, 6, 1500) for site in sites}
+        event = {site: rng.integers(0, 2, 1500) for site in sites}
+        found = fedhk.outcomes(model, sites, time=time, event=event, privacy=budget)
+        alarms += found.p < 0.05
+    assert alarms <= 7  # of 40 at 5 %: more than 7 in one of 500 tries
+
+
+# ---------------------------------------------------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "text"),
+    [
+        ("time", -1.0, "time is -1 in row 3, and wrong in 1 rows in all; it must be from 0 on"),
+        ("time", np.inf, "time is inf in row 3"),
+        ("event", 2.0, "event is 2 in row 3, and wrong in 1 rows in all; it must be 0 or 1"),
+    ],
+)
+def test_wrong_outcomes_are_named_by_site_and_row(case, column, value, text):
+    model, sites, _ = case
+    given = {"time": {s: v["later"]["days"].to_numpy().copy() for s, v in sites.items()}}
+    given["event"] = {s: v["later"]["died"].to_numpy().copy() for s, v in sites.items()}
+    given[column]["bergen"][3] = value
+    with pytest.raises(DataError, match=text) as raised:
+        fedhk.outcomes(model, sites, **given)
+    assert "Site 'bergen'" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("question", "text"),
+    [
+        ({}, "no outcome was given"),
+        ({"time": "days"}, "time needs event"),
+        ({"value": "walk", "event": "died"}, "value is an outcome of its own"),
+        ({"event": "died", "grid": 10}, "grid and horizon have no effect"),
+        ({"event": "age"}, "'age' is a column of view 'record', which made the clusters"),
+        ({"event": "nothing"}, "is a column of 0 data frames"),
+        ({"event": {"cairo": [1, 0]}}, "event has no values for site 'athens'"),
+        ({"event": {"athens": [1], "bergen": [1], "cairo": [1]}}, "event has 1 values, the site has 90 rows"),
+        ({"event": {"athens": ["yes"], "bergen": [1], "cairo": [1]}}, "event must be numbers"),
+        ({"time": "days", "event": "died", "grid": [3, 2]}, "rising times from 0 on"),
+        ({"time": "days", "event": "died", "grid": 0}, "grid must be a whole number of at least 1"),
+        ({"time": "days", "event": "died", "horizon": 0}, "horizon must be a finite number above 0"),
+    ],
+)
+def test_questions_that_make_no_sense_are_refused(case, question, text):
+    model, sites, _ = case
+    with pytest.raises(ValueError, match=text):
+        fedhk.outcomes(model, sites, **question)
+
+
+def test_one_site_may_ask_about_its_own_rows():
+    rng = np.random.default_rng(0)
+    table = np.vstack([rng.normal(size=(40, 2)), rng.normal(size=(40, 2)) + 6])
+    model = fedhk.HeatKernelMVC(2, random_state=0).fit(table)
+    died = np.r_[np.ones(30), np.zeros(10), np.ones(8), np.zeros(32)]
+    found = fedhk.outcomes(model, table, event=died)
+    assert_allclose(found.events[model.labels_[0]], 30)
+    ratio = found.odds_ratio[model.labels_[0]]
+    assert_allclose(ratio, (30 * 32) / (10 * 8))
