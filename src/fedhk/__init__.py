@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from fedhk import datasets, metrics, plot, privacy, protocols, testing
     from fedhk.after.outcomes import outcomes
     from fedhk.after.profile import profile
+    from fedhk.data.dictionary import read_dictionary
     from fedhk.data.frames import from_frame
     from fedhk.embedding.options import Diffusion
     from fedhk.estimators.diffusion import FedHKDiffusion
@@ -48,6 +49,7 @@ __all__ = [
     "privacy",
     "profile",
     "protocols",
+    "read_dictionary",
     "testing",
 ]
 
@@ -69,6 +71,7 @@ _HOMES = {
     "load": "fedhk.estimators.loading",
     "outcomes": "fedhk.after.outcomes",
     "profile": "fedhk.after.profile",
+    "read_dictionary": "fedhk.data.dictionary",
 }
 _MODULES = ("datasets", "metrics", "plot", "privacy", "protocols", "testing")
 

@@ -1,6 +1,12 @@
 """`fedhk dictionary`: what it writes is what is then enforced."""
 
-from cli.calls import call
+import numpy as np
+
+from cli.calls import call, usage
+from fedhk import read_dictionary
+from fedhk.cli.config import read_config
+from fedhk.federation.remote.policy import read_policy
+from fedhk.privacy import DifferentialPrivacy
 
 
 def make_folder(folder, sex="F"):
@@ -37,3 +43,59 @@ def test_doubts_are_notes_or_with_strict_errors(tmp_path):
     assert "--strict: site 'rome': passed over 'Thumbs.db'." in error
     assert not (tmp_path / "run").exists()
     assert "passed over" in call(*fit, "--out", tmp_path / "run").stderr
+
+
+def make_dated(folder):
+    rng = np.random.default_rng(0)
+    for site in ("bern", "oslo", "rome"):
+        (folder / site).mkdir(parents=True)
+        group = rng.integers(2, size=60)
+        rows = [
+            f"{i},{40 + 20 * g + rng.normal():.2f},{'FM'[g]},2026-01-{1 + i % 28:02d},{-999 if i % 9 == 0 else g}"
+            for i, g in enumerate(group)
+        ]
+        (folder / site / "lab.csv").write_text("\n".join(["id,age,sex,day,score", *rows]))
+
+
+def test_dates_and_codes_are_found(tmp_path):
+    make_dated(tmp_path / "a")
+    assert "lab/score: -999 is taken for a missing cell" in call("dictionary", tmp_path / "a").stderr
+    known = read_dictionary(tmp_path / "a" / "dictionary.toml")["lab"]
+    assert [entry.kind for entry in known.values()] == ["number", "category", "date", "number"]
+    assert known["score"].missing == ("-999",)
+
+
+def test_ranges_of_the_dictionary_are_the_bounds_of_a_private_run(tmp_path):
+    folder = tmp_path / "a"
+    make_dated(folder)
+    fit = ("fit", folder, "--clusters", 2, "--epsilon", 8, "--delta", 1e-3, "--secure", "--seed", 0)
+    assert "needs --bounds too: there is no dictionary.toml" in usage(*fit, "--out", tmp_path / "run")
+    call("dictionary", folder)
+    path = folder / "dictionary.toml"
+    assert "has no range for lab.age, lab.day, lab.score" in call(*fit, "--out", tmp_path / "run", code=3).stderr
+    ranges = {"age": "[0, 120]", "day": "[2026-01-01, 2026-12-31]", "score": "[0, 3]"}
+    text = path.read_text()
+    for name, limits in ranges.items():
+        text = text.replace(f"[lab.{name}]\n", f"[lab.{name}]\nrange = {limits}\n")
+    path.write_text(text)
+    call(*fit, "--out", tmp_path / "run")
+    privacy = read_config(tmp_path / "run" / "config.toml").parameters["privacy"]
+    assert privacy["bounds"] == [[[0.0, 0.0, 0.0, 20454.0, 0.0], [120.0, 1.0, 1.0, 20818.0, 3.0]]]
+    app = ("flower", "init", tmp_path / "app", "--clusters", 2, "--epsilon", 8, "--delta", 1e-3)
+    call(*app, "--dictionary", path)
+    assert read_config(tmp_path / "app" / "fedhk.toml").parameters["privacy"]["bounds"] == privacy["bounds"]
+    policy = tmp_path / "policy.toml"
+    policy.write_text(f"epsilon = 8\nbounds = '{path}'\n")
+    assert read_policy(policy).bounds == DifferentialPrivacy(8, 1e-3, privacy["bounds"]).bounds
+
+
+def test_a_unit_error_names_the_unit(tmp_path):
+    rng = np.random.default_rng(0)
+    for number, site in enumerate(("bern", "oslo", "pisa", "rome")):
+        (tmp_path / site).mkdir()
+        rows = [f"{i},{(140 + 5 * rng.normal()) * (1000 if number == 3 else 1):.3f}" for i in range(40)]
+        (tmp_path / site / "lab.csv").write_text("\n".join(["id,sodium", *rows]))
+    (tmp_path / "dictionary.toml").write_text("[lab.sodium]\nunit = 'mmol/l'\n")
+    said = " ".join(call("info", tmp_path).stdout.split())
+    assert "rome: lab/sodium is about 1,000 times larger than elsewhere: another unit?" in said
+    assert "By the data dictionary it is in mmol/l." in said

@@ -1,9 +1,10 @@
 """Data dictionaries: what they say is enforced at every site, and what is wrong with one is named."""
 
 import numpy as np
+import polars as pl
 import pytest
 
-from fedhk.data.dictionary import ColumnEntry, read_dictionary, write_dictionary
+from fedhk.data.dictionary import ColumnEntry, Dictionary, read_dictionary, write_dictionary
 from fedhk.data.folders import read_federation, read_site
 from fedhk.errors import DataError
 
@@ -59,7 +60,7 @@ def test_columns_are_what_the_dictionary_says(root):
         ),
         ("1,,W,140,I", "column 'sex' holds text, 'W' in row 1, where one of the levels 'F', 'M', 'X' is expected"),
         ("1,,F,140,IV", "column 'stage' holds text, 'IV' in row 1"),
-        ("1,3.4.2021,F,140,I", "column 'day' holds text, '3.4.2021' in row 1, where a date, such as 2026-01-31"),
+        ("1,3/4/2021,F,140,I", "column 'day' holds text, '3/4/2021' in row 1, where a date, such as 2026-01-31"),
         ("1,,F,low,I", "column 'sodium' holds text, 'low' in row 1, where a number is expected"),
     ],
 )
@@ -94,8 +95,13 @@ def test_columns_and_views_are_those_of_the_dictionary(root):
         ("[lab.a]\nlevels = ['x']", "nothing else has any"),
         ("[lab.a]\nkind = 'category'\nlevels = ['x', 'x']", "each once"),
         ("[lab.a]\nrange = [3, 1]", "must be two numbers, the smaller one first"),
-        ("[lab.a]\nkind = 'truth'\nrange = [0, 1]", "range=.* is for numbers"),
+        ("[lab.a]\nkind = 'truth'\nrange = [0, 1]", "range=.* is for numbers and dates"),
         ("[lab.a]\nmissing = 9", "missing=9 must be a list"),
+        ("[lab.a]\nrange = [0, 10]\nmissing = [9]", "missing='9' lies in its range"),
+        ("[lab.a]\nkind = 'category'\nlevels = ['x', 'y']\nmissing = ['x']", "'x' is a level and a code"),
+        ("[lab.a]\nkind = 'date'\nrange = [0, 10]", "must be two dates, such as"),
+        ("[lab.a]\nkind = 'date'\nrange = [2026-01-02, 2026-01-01]", "the earlier one first"),
+        ("[lab.a]\nkind = 'date'\nunit = 'd'", "unit='d' is for numbers"),
         ("[lab.a", "cannot be read"),
     ],
 )
@@ -111,8 +117,55 @@ def test_what_is_written_is_read_again(tmp_path):
         "lab one": {
             "größe": ColumnEntry(unit="cm", range=(0.0, 250.0), missing=("-9",), description='as "measured"'),
             "sex": ColumnEntry("category", levels=("F", "M")),
+            "admitted": ColumnEntry("date", range=(0.0, 20000.0)),
         }
     }
     path = tmp_path / "dictionary.toml"
     path.write_text(write_dictionary(known), "utf-8")
     assert read_dictionary(path) == known
+
+
+def test_dates_ranks_and_truths_are_what_the_dictionary_says(tmp_path):
+    folder = tmp_path / "oslo"
+    folder.mkdir()
+    (tmp_path / "dictionary.toml").write_text(
+        "[lab.day]\nkind = 'date'\nrange = [1970-01-01, 1970-12-31]\n[lab.smoker]\nkind = 'truth'\n"
+        "[lab.code]\nkind = 'category'\nlevels = [1, 2]\nmissing = [9]\n"
+    )
+    lines = ["day;smoker;code", "1970-01-03;yes;1", "3.1.1970;0;2", "1970-01-03 08:00;false;9,0"]
+    (folder / "lab.csv").write_text("\n".join(lines))
+    nan = np.nan
+    np.testing.assert_array_equal(read_site(folder).views["lab"], [[2, 1, 1, 0], [2, 0, 0, 1], [2, 0, nan, nan]])
+    for wrong, said in (
+        ("1971-01-01;1;1", "where a date from 1970-01-01 to 1970-12-31, by the data dictionary, is expected"),
+        ("1.1.1970;2;1", "column 'smoker' holds text, '2' in row 1, where true or false"),
+        ("1.1.1970;1;3", "column 'code' holds text, '3' in row 1, where one of the levels '1', '2'"),
+    ):
+        (folder / "lab.csv").write_text(f"day;smoker;code\n{wrong}\n")
+        with pytest.raises(DataError, match=said):
+            read_site(folder)
+
+
+def test_codes_that_a_file_holds_as_numbers_are_levels(tmp_path):
+    (tmp_path / "oslo").mkdir()
+    (tmp_path / "dictionary.toml").write_text("[lab.code]\nkind = 'category'\nlevels = ['1', '2']\n")
+    pl.DataFrame({"code": [1.0, None, 2.0]}).write_parquet(tmp_path / "oslo" / "lab.parquet")
+    np.testing.assert_array_equal(read_site(tmp_path / "oslo").views["lab"], [[1, 0], [np.nan, np.nan], [0, 1]])
+
+
+def test_ranges_and_levels_are_public_bounds():
+    entries = {
+        "b": {
+            "stage": ColumnEntry("ordered", levels=("I", "II", "III")),
+            "sex": ColumnEntry("category", levels=("F", "M")),
+        },
+        "a": {"age": ColumnEntry(range=(0.0, 120.0)), "smoker": ColumnEntry("truth")},
+    }
+    known = Dictionary(entries)
+    assert known.bounds(["a", "b"]) == [([0, 0], [120, 1]), ([0, 0, 0], [2, 1, 1])]
+    entries["a"]["weight"] = ColumnEntry(unit="kg")
+    with pytest.raises(DataError, match=r"has no range for a\.weight: as public bounds"):
+        Dictionary(entries).bounds()
+    with pytest.raises(DataError, match="has no view 'c'"):
+        known.bounds(["c"])
+    assert Dictionary(entries).unit("a", "weight") == "kg"

@@ -169,7 +169,7 @@ class TestCsv:
             ("a,b\n1,2\n2,3,4\n", "cannot be read"),
             ("a,b,a\n1,2,3\n", "columns 'a' appear more than once"),
             ("a,b\n1,2\n2,1\n3,male\n", "column 'b' holds text, 'male' in row 3, where a number is expected"),
-            ("a,b\n1,3.4.2021\n2,5.4.2021\n", "column 'b' holds dates as text, such as '3.4.2021'"),
+            ("a,b\n1,3/4/2021\n2,5/4/2021\n", "column 'b' holds dates as text, such as '3/4/2021'"),
             ("a,b\n1;2,2\n2,1\n", "column 'a' holds text, '1;2' in row 1"),
             ("id\n1\n2\n", "has no columns beside 'id'"),
             ("ID,a\n1,2\n", "column 'ID': name it 'id' if it says whose a row is"),

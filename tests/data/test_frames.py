@@ -4,9 +4,11 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from sklearn.metrics import adjusted_rand_score
 
-from fedhk import from_frame
+from fedhk import EFKMVC, from_frame, read_dictionary
 from fedhk.errors import DataError
+from fedhk.privacy import DifferentialPrivacy
 
 FRAME = pd.DataFrame(
     {"hospital": ["rome", "oslo", "rome"], "age": [30, 40, 50], "code": [1, 2, 1], "ecg": [0.1, 0.2, 0.3]},
@@ -78,3 +80,42 @@ def test_columns_with_several_names_each_are_refused():
         from_frame(frame, site="a")
     with pytest.raises(DataError, match="got list"):
         from_frame([1, 2], site="a")
+
+
+class TestDictionary:
+    """A data dictionary says what the columns of a frame are."""
+
+    @pytest.fixture
+    def path(self, tmp_path):
+        path = tmp_path / "dictionary.toml"
+        path.write_text(
+            "[record.age]\nrange = [0, 120]\nmissing = [-9]\n[record.code]\nkind = 'category'\nlevels = [1, 2, 3]\n"
+            "[heart.ecg]\nrange = [0, 1]\n"
+        )
+        return path
+
+    def test_views_levels_and_codes_are_those_of_the_dictionary(self, path):
+        sites = from_frame(FRAME.replace({"age": {30: -9}}), site="hospital", dictionary=path)
+        assert list(sites["rome"]) == ["heart", "record"]
+        record = sites["rome"]["record"]
+        assert list(record.columns) == ["age", "code = 1", "code = 2", "code = 3"]
+        assert list(record.index) == ["p7", "p9"]
+        np.testing.assert_array_equal(record, [[np.nan, 1, 0, 0], [50, 1, 0, 0]])
+
+    def test_what_contradicts_it_is_refused(self, path):
+        with pytest.raises(DataError, match="view 'record', column 'age' holds '1200' in row 2, where a number from 0"):
+            from_frame(FRAME.replace({"age": {40: 1200}}), site="hospital", dictionary=path)
+        with pytest.raises(DataError, match="leave views= and categories= out"):
+            from_frame(FRAME, site="hospital", dictionary=path, categories=["code"])
+
+    def test_noise_takes_its_ranges_and_levels(self, path):
+        rng = np.random.default_rng(0)
+        group = rng.integers(2, size=400)
+        columns = {"age": 30 + 40 * group + rng.normal(size=400), "code": 1 + group, "ecg": 0.2 + 0.5 * group}
+        frame = pd.DataFrame(columns | {"hospital": rng.choice(["a", "b", "c"], 400)})
+        sites = from_frame(frame, site="hospital", dictionary=path)
+        budget = DifferentialPrivacy(8.0, 1e-4, bounds=read_dictionary(path).bounds())
+        model = EFKMVC(2, privacy=budget, secure=True, random_state=0).fit(sites)
+        found = model.labels_frame().sort_values(["site", "row"])["cluster"].to_numpy()
+        truth = frame.assign(group=group).sort_values("hospital", kind="stable")["group"].to_numpy()
+        assert adjusted_rand_score(truth, found) > 0.9

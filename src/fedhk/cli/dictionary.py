@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedhk._files import READABLE, write_atomically
 from fedhk.cli import options as o
-from fedhk.cli.console import OutputExistsError, counted, exit_codes, say, to_json
+from fedhk.cli.algorithms import list_tables
+from fedhk.cli.console import OutputExistsError, counted, exit_codes, say, say_notes, to_json
+
+if TYPE_CHECKING:
+    from fedhk.data.folders import Federation
 
 DataFolder = Annotated[Path, typer.Argument(help="A federation folder, or the folder of one site.")]
 DictionaryOut = Annotated[
@@ -18,10 +22,10 @@ DictionaryOut = Annotated[
 
 
 def dictionary(folder: DataFolder, out: DictionaryOut = None, force: o.Force = False, json: o.Json = False) -> None:
-    """Write a data dictionary to begin with: every column with its kind, and the levels of categories.
+    """Write a data dictionary to begin with: every column with its kind, levels of categories, codes for missing cells.
 
-    Add units, ranges and codes for missing values by hand, and give every site the file: from then on what a site's
-    files hold must be what it says, before anything leaves. With noise or masks, levels must be named in it.
+    Add units and ranges by hand, and give every site the file: from then on what a site's files hold must be what it
+    says, before anything leaves. With noise or masks, levels must be named in it; its ranges are the bounds of noise.
 
     For example:
 
@@ -31,16 +35,40 @@ def dictionary(folder: DataFolder, out: DictionaryOut = None, force: o.Force = F
     """
     with exit_codes():
         from fedhk.cli.predict import site_folders
-        from fedhk.data.dictionary import DICTIONARY, infer_entries, write_dictionary
-        from fedhk.data.folders import read_federation, read_site
+        from fedhk.data.dictionary import DICTIONARY, write_dictionary
+        from fedhk.data.folders import Federation, read_federation, read_site
 
         target = out or folder / DICTIONARY
         if target.exists() and not force:
             raise OutputExistsError(f"{str(target)!r} exists already; --force replaces it.")
-        columns = (read_site(folder) if site_folders(folder) == [folder] else read_federation(folder)).columns
-        found = {view: infer_entries(names) for view, names in columns.items() if names is not None}
+        if site_folders(folder) == [folder]:
+            site = read_site(folder)
+            federation = Federation({site.name: site}, site.columns)
+        else:
+            federation = read_federation(folder)
+        found, codes = _infer(federation)
         write_atomically(target, write_dictionary(found).encode(), READABLE)
+        say_notes([f"{where}: {value} is taken for a missing cell; look at it." for where, value in codes.items()])
     if json:
         typer.echo(to_json({"out": str(target), "columns": {view: len(entries) for view, entries in found.items()}}))
     else:
         say(f"Written to {target}: {counted(sum(map(len, found.values())), 'column')}.", err=False)
+
+
+def _infer(federation: Federation) -> tuple[dict[str, Any], dict[str, str]]:
+    """Entries of all columns that have names, and what looks like a code for a missing value, by view and column."""
+    from fedhk.data.clients import check_clients
+    from fedhk.data.deviations import find_codes
+    from fedhk.data.dictionary import infer_entries
+
+    tables = check_clients(list_tables(federation))
+    codes = {(c.view, c.columns[0]): c.factor for site, views in tables.items() for c in find_codes(site, views)}
+    found = {}
+    for view, columns in federation.columns.items():
+        if columns is not None:
+            kinds = {
+                name: kind for site in federation.sites.values() for name, kind in site.kinds.get(view, {}).items()
+            }
+            own = {column: value for (where, column), value in codes.items() if where == view}
+            found[view] = infer_entries(columns, kinds, own)
+    return found, {f"{view}/{column}": f"{value:g}" for (view, column), value in codes.items()}

@@ -127,7 +127,7 @@ def fit(  # noqa: PLR0917
             if algorithm is not None:
                 raise typer.BadParameter("says which algorithm it is: leave --algorithm out.", param_hint="--paper")
             wanted = wanted.with_preset(paper)
-        wanted = with_ledger(wanted, ledger)
+        wanted = with_public_bounds(with_ledger(wanted, ledger))
         wanted = wanted.with_options("participation", fraction=fraction, min_sites=min_sites)
         if local_passes is not None and wanted.parameters.get("protocol") is None:
             raise typer.BadParameter("goes with --protocol centers or factors.", param_hint="--local-passes")
@@ -153,8 +153,29 @@ def with_ledger(config: Config, ledger: Path | None) -> Config:
     if ledger is None:
         return config
     if config.parameters.get("privacy") is None:
-        raise typer.BadParameter("goes with --epsilon, --delta and --bounds.", param_hint="--ledger")
+        raise typer.BadParameter("goes with --epsilon and --delta.", param_hint="--ledger")
     return config.with_options("privacy", ledger=str(absolute(ledger)))
+
+
+def with_public_bounds(config: Config, dictionary: Path | None = None) -> Config:
+    """Replace the word for bounds of the data dictionary by its ranges: they are then those of the run for good.
+
+    `dictionary` is its file; None is the one in the folder of the data.
+    """
+    from fedhk.data.dictionary import DICTIONARY, find_dictionary, read_dictionary
+
+    privacy = config.parameters.get("privacy")
+    if not isinstance(privacy, dict) or privacy.get("bounds") != o.DICTIONARY_BOUNDS:
+        if dictionary is not None:
+            raise typer.BadParameter("goes with --epsilon, --delta and no other --bounds.", param_hint="--dictionary")
+        return config
+    found = read_dictionary(dictionary) if dictionary is not None else find_dictionary(config.data or Path())
+    if found is None:
+        raise typer.BadParameter(
+            f"needs --bounds too: there is no {DICTIONARY} in {str(config.data or '.')!r} whose ranges could be taken.",
+            param_hint="a privacy budget",
+        )
+    return config.with_options("privacy", bounds=[list(pair) for pair in found.bounds()])
 
 
 def _complete(config: Config) -> Config:
@@ -197,11 +218,22 @@ def fit_folder(
     say_notes(federation.doubts)
     with under_way(out, config, resume=resume) as checkpoint:
         model = _fit_model(config, list_tables(federation), checkpoint, ledger, resume)
+        say_notes(_list_units(model, config.data))
         evaluation = fedhk.evaluate(model.set_params(verbose=0), list_tables(federation)) if evaluate else None
         with replacing(out, folder_mode(config)) as draft:
             summary = write_run(draft, model, list_sites(federation), config, evaluation=evaluation)
             write_report(draft, title=out.name, data=federation)
             return summary
+
+
+def _list_units(model: Any, data: Path) -> list[str]:
+    """Say in which unit columns should be in which a site is off, where a data dictionary knows it."""
+    from fedhk.data.dictionary import Dictionary, find_dictionary
+
+    known = find_dictionary(data) or Dictionary()
+    columns = {(one["view"], name): None for one in getattr(model, "deviations_", ()) for name in one["columns"]}
+    units = {f"{view}/{name}": known.unit(view, name) for view, name in columns}
+    return [f"by the data dictionary, {where} is in {unit}." for where, unit in units.items() if unit]
 
 
 def _fit_model(config: Config, sites: dict[str, Any], checkpoint: Path, ledger: Path | None, resume: bool) -> Any:

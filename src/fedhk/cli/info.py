@@ -130,6 +130,7 @@ def _show_unfinished(found: dict[str, Any]) -> None:
 def _describe_data(path: Path) -> dict[str, Any]:
     from fedhk.data.clients import check_clients
     from fedhk.data.deviations import compare_sites
+    from fedhk.data.dictionary import Dictionary, find_dictionary
     from fedhk.data.folders import Federation, read_federation, read_site
 
     if site_folders(path) == [path] and any(path.iterdir()):
@@ -138,13 +139,14 @@ def _describe_data(path: Path) -> dict[str, Any]:
     else:
         federation = read_federation(path)
     off = compare_sites(check_clients(list_tables(federation)))
+    units = find_dictionary(path, path.parent) or Dictionary()
     sites = federation.sites.values()
     shapes = {view: rows.shape for site in sites for view, rows in site.views.items() if rows is not None}
     return {
         "views": [{"name": view, "width": math.prod(shapes[view][1:])} for view in federation.columns],
         "sites": {name: _describe_site(site) for name, site in federation.sites.items()},
         "rows": sum(site.n_rows for site in sites),
-        "doubts": [*federation.doubts, *(found.sentence for found in off)],
+        "doubts": [*federation.doubts, *(found.in_units(units.unit(found.view, found.columns[0])) for found in off)],
     }
 
 

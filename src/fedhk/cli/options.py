@@ -33,12 +33,15 @@ def _read_rank(text: str) -> Any:
     return numbers[0] if len(numbers) == 1 else numbers
 
 
+# Bounds that are the ranges of the data dictionary.
+DICTIONARY_BOUNDS = "dictionary"
+
 # Options that take words or numbers: what `--help` shows, the words, and how numbers are read.
 FORMS: dict[str, tuple[str, tuple[str, ...], Callable[[str], Any]]] = {
     "fuzzifier": ("auto|NUMBER", ("auto",), float),
     "personalization": ("auto|NUMBER", ("auto",), float),
     "view-weights": ("auto|uniform|learned|NUMBERS", ("auto", "uniform", "learned"), _read_numbers),
-    "bounds": ("LOW,HIGH|private", ("private",), _read_numbers),
+    "bounds": ("LOW,HIGH|private|dictionary", ("private", DICTIONARY_BOUNDS), _read_numbers),
     "rank": ("auto|NUMBERS", ("auto",), _read_rank),
 }
 
@@ -83,11 +86,16 @@ def parse(name: str, text: str | None) -> Any:
 
 
 def parse_privacy(epsilon: float | None, delta: float | None, bounds: str | None) -> dict[str, Any] | None:
-    """Read a privacy budget, as it stands in a configuration; None where none was asked for."""
+    """Read a privacy budget, as it stands in a configuration; None where none was asked for.
+
+    Where nothing else is given, bounds are the word for those of the data dictionary.
+    """
     budget = {"epsilon": epsilon, "delta": delta, "bounds": parse("bounds", bounds)}
     missing = [f"--{name}" for name, value in budget.items() if value is None]
     if len(missing) == len(budget):
         return None
+    if missing == ["--bounds"]:
+        return budget | {"bounds": DICTIONARY_BOUNDS}
     if missing:
         raise typer.BadParameter(f"needs {' and '.join(missing)} too.", param_hint="a privacy budget")
     return budget
@@ -177,17 +185,16 @@ MinSites = Annotated[
     option("min-sites", "Fewest answers that count; one, over a network more than half.", panel=ROUNDS, min=1),
 ]
 
-Epsilon = Annotated[
-    float | None, option("epsilon", "Privacy budget of the run; with --delta and --bounds.", panel=TRUST)
-]
+Epsilon = Annotated[float | None, option("epsilon", "Privacy budget of the run; with --delta.", panel=TRUST)]
 Delta = Annotated[float | None, option("delta", "Below 1 over the rows of any site, such as 1e-6.", panel=TRUST)]
 Bounds = Annotated[
     str | None,
     option(
         "bounds",
         "Range of all features in the units of your columns, known without looking at rows; private spends a tenth of "
-        "the budget on it.",
-        panel=TRUST,
+        "the budget on it, dictionary takes the ranges of dictionary.toml.",
+        "dictionary",
+        TRUST,
     ),
 ]
 LedgerFolder = Annotated[

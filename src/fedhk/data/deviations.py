@@ -114,6 +114,10 @@ class Deviation:
         """The reason with the name of the site."""
         return f"{self.site}: {self.reason}"
 
+    def in_units(self, unit: str) -> str:
+        """The sentence with the unit that the worst column should have, where that is known."""
+        return f"{self.sentence} By the data dictionary it is in {unit}." if unit else self.sentence
+
 
 def find_deviations(
     sites: Mapping[str, Mapping[str, Moments]], columns: Mapping[str, Columns]

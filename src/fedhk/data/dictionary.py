@@ -1,6 +1,7 @@
 """A data dictionary: what every column of a federation is, written once and enforced at every site.
 
-It is the file `dictionary.toml` beside the folders of the sites, or in the folder of a site. Each column has a table:
+It is the file `dictionary.toml` beside the folders of the sites, or in the folder of a site. Its ranges and levels are
+known without looking at rows, so that a run with noise may use them. Each column has a table:
 
     [lab.sodium]
     kind = "number"
@@ -11,29 +12,44 @@ It is the file `dictionary.toml` beside the folders of the sites, or in the fold
     [lab.sex]
     kind = "category"
     levels = ["F", "M"]
+
+    [lab.admitted]
+    kind = "date"
+    range = [2020-01-01, 2026-12-31]
 """
 
 from __future__ import annotations
 
+import datetime
 import json
+import os
 import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from fedhk.data.levels import base_name, is_level, level_name
+from fedhk.data.levels import base_name, is_level, is_number, level_name, ordered_levels
 from fedhk.errors import DataError
 
-__all__ = ["DICTIONARY", "ColumnEntry", "Dictionary", "infer_entries", "read_dictionary", "write_dictionary"]
+__all__ = [
+    "DICTIONARY",
+    "ColumnEntry",
+    "Dictionary",
+    "Kind",
+    "find_dictionary",
+    "infer_entries",
+    "read_dictionary",
+    "write_dictionary",
+]
 
 # The name of the file.
 DICTIONARY = "dictionary.toml"
 
 Kind = Literal["number", "truth", "category", "ordered", "date"]
 
-Dictionary = Mapping[str, Mapping[str, "ColumnEntry"]]
-"""Entries by view and column."""
+# Dates are counted in days from here on.
+FIRST_DAY = datetime.date(1970, 1, 1)
 
 
 @dataclass(frozen=True)
@@ -47,7 +63,8 @@ class ColumnEntry:
     unit : str
         What numbers are counted in.
     range : tuple of float
-        The least and the largest number that a cell may have; empty where nothing is said.
+        The least and the largest number that a cell may have, of a date in days since 1970; empty where nothing is
+        said.
     levels : tuple of str
         The levels of a category, in their order where they have one.
     missing : tuple of str
@@ -63,9 +80,84 @@ class ColumnEntry:
     missing: tuple[str, ...] = ()
     description: str = ""
 
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """The least and the largest number that the model sees; None where the dictionary does not say."""
+        if self.kind == "ordered":  # its rank
+            return 0.0, len(self.levels) - 1.0
+        if self.kind in ("category", "truth"):
+            return 0.0, 1.0
+        return (self.range[0], self.range[1]) if self.range else None
 
-def read_dictionary(path: Path) -> Dictionary:
-    """Read a data dictionary. A DataError names view, column and setting."""
+    @property
+    def width(self) -> int:
+        """Columns that the model sees: one for each level of a category."""
+        return len(self.levels) if self.kind == "category" else 1
+
+
+class Dictionary(dict[str, dict[str, ColumnEntry]]):
+    """Entries by view and column. Views are sorted by name, as in the folder of a federation."""
+
+    def bounds(self, views: Iterable[str] | None = None) -> list[tuple[list[float], list[float]]]:
+        """The range of every column, by view: public bounds for `fedhk.privacy.DifferentialPrivacy`.
+
+        Parameters
+        ----------
+        views : iterable of str, optional
+            Views that the sites have, in their order; all views of the dictionary by default.
+
+        Raises
+        ------
+        DataError
+            Naming the columns without a range.
+        """
+        wanted = list(self if views is None else views)
+        if unknown := [view for view in wanted if view not in self]:
+            raise DataError(f"the data dictionary has no view {unknown[0]!r}; its views are {list(self)}.")
+        open_ended = [f"{v}.{name}" for v in wanted for name, entry in self[v].items() if entry.bounds is None]
+        if open_ended:
+            more = f" and {len(open_ended) - 5} more" if len(open_ended) > 5 else ""
+            raise DataError(
+                f"the data dictionary has no range for {', '.join(open_ended[:5])}{more}: as public bounds it needs "
+                "one for every number and date, such as range = [0, 250]. Or give bounds yourself, or 'private'."
+            )
+        found = []
+        for view in wanted:
+            pairs = [entry.bounds for entry in self[view].values() if entry.bounds for _ in range(entry.width)]
+            found.append(([low for low, _ in pairs], [high for _, high in pairs]))
+        return found
+
+    def unit(self, view: str, column: str) -> str:
+        """What a column is counted in; empty where the dictionary does not say."""
+        entry = self.get(view, {}).get(base_name(column))
+        return "" if entry is None else entry.unit
+
+
+def find_dictionary(*folders: Path) -> Dictionary | None:
+    """The data dictionary in the first of these folders that has one."""
+    paths = (folder / DICTIONARY for folder in folders)
+    return next((read_dictionary(path) for path in paths if path.is_file()), None)
+
+
+def read_dictionary(path: str | os.PathLike[str]) -> Dictionary:
+    """Read a data dictionary.
+
+    Parameters
+    ----------
+    path : path
+        A file as `fedhk dictionary` writes it.
+
+    Returns
+    -------
+    Dictionary
+        For `fedhk.from_frame`; its method ``bounds`` gives public bounds for a privacy budget.
+
+    Raises
+    ------
+    DataError
+        Naming view, column and setting.
+    """
+    path = Path(path)
     try:
         content = tomllib.loads(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -77,7 +169,7 @@ def read_dictionary(path: Path) -> Dictionary:
         found[view] = {column: _read_entry(path, view, column, entry) for column, entry in columns.items()}
     if not found:
         raise DataError(f"{path.name}: has no columns; each has a table, such as [lab.age].")
-    return found
+    return Dictionary(sorted(found.items()))
 
 
 def _read_entry(path: Path, view: str, column: str, entry: Any) -> ColumnEntry:
@@ -90,35 +182,62 @@ def _read_entry(path: Path, view: str, column: str, entry: Any) -> ColumnEntry:
     kind = entry.get("kind", "number")
     if kind not in get_args(Kind):
         raise DataError(f"{where}: kind={kind!r} must be one of {list(get_args(Kind))}.")
-    limits = entry.get("range", [])
-    numbers = isinstance(limits, list) and all(type(limit) in (int, float) for limit in limits)
-    if not numbers or (limits and (len(limits) != 2 or not limits[0] < limits[1])):
-        raise DataError(f"{where}: range={limits!r} must be two numbers, the smaller one first.")
+    limits = _read_range(entry, kind, where)
     levels, missing = ([str(item) for item in _listed(entry, name, where)] for name in ("levels", "missing"))
     if (kind in ("category", "ordered")) != bool(levels) or len(set(levels)) < len(levels):
         raise DataError(f"{where}: levels={levels!r}: a category has levels, each once, and nothing else has any.")
-    if limits and kind not in ("number", "date"):
-        raise DataError(f"{where}: range={limits!r} is for numbers; a {kind} has none.")
+    if both := [level for level in levels if level in missing]:
+        raise DataError(f"{where}: {both[0]!r} is a level and a code for missing values: it can only be one.")
+    inside = [code for code in missing if limits and is_number(code) and limits[0] <= float(code) <= limits[1]]
+    if inside:
+        raise DataError(f"{where}: missing={inside[0]!r} lies in its range {list(limits)}: it can only be one.")
     texts = {name: str(entry.get(name, "")) for name in ("unit", "description")}
-    return ColumnEntry(kind, range=tuple(map(float, limits)), levels=tuple(levels), missing=tuple(missing), **texts)
+    if texts["unit"] and kind != "number":
+        raise DataError(f"{where}: unit={texts['unit']!r} is for numbers; a {kind} has none.")
+    return ColumnEntry(kind, range=limits, levels=tuple(levels), missing=tuple(missing), **texts)
 
 
-def _listed(entry: Mapping[str, Any], name: str, where: str) -> list[Any]:
+def _read_range(entry: dict[str, Any], kind: Kind, where: str) -> tuple[float, ...]:
+    """The range of a number, or of a date in days."""
+    limits = entry.get("range", [])
+    if limits and kind not in ("number", "date"):
+        raise DataError(f"{where}: range={limits!r} is for numbers and dates; a {kind} has none.")
+    known = (datetime.date,) if kind == "date" else (int, float)
+    what = "dates, such as [2020-01-01, 2026-12-31], the earlier one" if kind == "date" else "numbers, the smaller one"
+    right = isinstance(limits, list) and all(type(limit) in known for limit in limits)
+    if not right or (limits and (len(limits) != 2 or not limits[0] < limits[1])):
+        raise DataError(f"{where}: range={limits!r} must be two {what} first.")
+    return tuple(float((limit - FIRST_DAY).days if kind == "date" else limit) for limit in limits)
+
+
+def _listed(entry: dict[str, Any], name: str, where: str) -> list[Any]:
     found = entry.get(name, [])
     if not isinstance(found, list):
         raise DataError(f"{where}: {name}={found!r} must be a list.")
     return found
 
 
-def infer_entries(columns: Sequence[str]) -> dict[str, ColumnEntry]:
-    """Entries of columns as `fedhk.data.levels` names them: categories with the levels that are there, else numbers."""
+def infer_entries(
+    columns: Sequence[str], kinds: dict[str, Kind] | None = None, codes: dict[str, float] | None = None
+) -> dict[str, ColumnEntry]:
+    """Entries of columns as `fedhk.data.levels` names them: categories with the levels that are there, else numbers.
+
+    `kinds` are those of columns that are neither, and `codes` numbers that look like codes for missing values.
+    """
     levels: dict[str, list[str]] = {}
+    found = {}
     for column in columns:
         levels.setdefault(base_name(column), []).extend([level_name(column)] if is_level(column) else [])
-    return {name: ColumnEntry("category", levels=tuple(own)) if own else ColumnEntry() for name, own in levels.items()}
+    for column, own in levels.items():
+        name, ranks = ordered_levels(column)
+        entry = ColumnEntry("category", levels=tuple(own)) if own else ColumnEntry((kinds or {}).get(name, "number"))
+        entry = ColumnEntry("ordered", levels=ranks) if ranks else entry
+        code = (codes or {}).get(column)
+        found[name] = entry if code is None else replace(entry, missing=(f"{code:g}",))
+    return found
 
 
-def write_dictionary(dictionary: Dictionary) -> str:
+def write_dictionary(dictionary: Mapping[str, Mapping[str, ColumnEntry]]) -> str:
     """The text of a data dictionary."""
     lines = []
     for view, columns in dictionary.items():
@@ -127,9 +246,16 @@ def write_dictionary(dictionary: Dictionary) -> str:
             for field in fields(ColumnEntry):
                 value = getattr(entry, field.name)
                 if value or field.name == "kind":
-                    lines.append(f"{field.name} = {json.dumps(value, ensure_ascii=False)}")
+                    lines.append(f"{field.name} = {_value(value, is_date=entry.kind == 'date')}")
             lines.append("")
     return "\n".join(lines)
+
+
+def _value(value: Any, *, is_date: bool) -> str:
+    """A setting as TOML has it."""
+    if is_date and isinstance(value, tuple) and not isinstance(value[0], str):
+        return f"[{', '.join(str(FIRST_DAY + datetime.timedelta(limit)) for limit in value)}]"
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _key(name: str) -> str:

@@ -4,75 +4,87 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import polars as pl
 
-from fedhk.data.dictionary import ColumnEntry
+from fedhk.data.dictionary import FIRST_DAY, ColumnEntry, Kind
 from fedhk.data.levels import check_levels, encode_levels, is_number, ordered_name
 
-# Cells of text files that say that there is nothing, and those that say yes or no, in small letters.
+# Cells of text that say that there is nothing, and those that say yes or no, in small letters. The words for yes and no
+# are those of a column that a data dictionary declares; elsewhere they are levels.
 MISSING_TEXTS = ["", "na", "n/a", "#n/a", "nan", "null", "none", "-", ".", "?"]
 TRUTH_TEXTS = {"true": 1.0, "false": 0.0}
+TRUTH_WORDS = {"yes": 1.0, "no": 0.0, "y": 1.0, "n": 0.0, "t": 1.0, "f": 0.0}
+
+# Ways to write a date that can be read in one way only; 3/4/2026 is in March or in April.
+DATES = (r"^(\d{4}-\d\d-\d\d)([T ][\d:.]+Z?)?$", "%Y-%m-%d"), (r"^(\d{1,2}\.\d{1,2}\.\d{4})$", "%d.%m.%Y")
 
 TEXT = (pl.String, pl.Categorical, pl.Enum)
 
 
-def read_column(column: pl.Series, separator: str | None, entry: ColumnEntry | None) -> pl.Series | pl.DataFrame:
-    """A column of a file as numbers, null where a cell is missing; of a category, a column for each level.
+class ReadColumn(NamedTuple):
+    """A column as numbers, null where a cell is missing; of a category, a column for each level."""
 
-    `separator` is that of a text file, whose cells are all text; None where the file says what its columns are. `entry`
-    is what a data dictionary says of the column. A ValueError names the column, a cell with its row, and what to do.
+    values: pl.Series | pl.DataFrame
+    kind: Kind
+
+
+def read_column(column: pl.Series, separator: str, entry: ColumnEntry | None) -> ReadColumn:
+    """Read a column of a file.
+
+    `separator` is that of a text file: where it is no comma, a comma in text may be the decimal sign. `entry` is what a
+    data dictionary says of the column. A ValueError names the column, a cell with its row, and what to do.
     """
-    column = _drop_missing(column, separator, entry)
+    if column.dtype in TEXT:
+        text = column.cast(pl.String).str.strip_chars()
+        column = text.set(text.str.to_lowercase().is_in(MISSING_TEXTS).fill_null(False), None)
+    if entry is not None and entry.missing:
+        column = _drop_codes(column, separator, entry.missing)
     if entry is not None and entry.levels:
-        return _read_levels(column, entry)
-    if entry is not None and entry.kind == "date" and column.dtype == pl.String:
-        days = column.str.strip_chars().str.strptime(pl.Date, "%Y-%m-%d", strict=False)
-        _refuse(column, column.is_not_null() & days.is_null(), "a date, such as 2026-01-31")
-        column = days
-    if column.dtype.is_temporal():
-        return _count_days(column)
+        return ReadColumn(_read_levels(column, entry), entry.kind)
+    if entry is not None and entry.kind == "date":
+        return ReadColumn(_read_dates(column, entry), "date")
+    if entry is None and _are_dates(column):
+        return ReadColumn(_count_days(column), "date")
     numbers, wrong = _parse_numbers(column, separator)
+    if entry is not None and entry.kind == "truth":
+        return ReadColumn(_read_truth(column, numbers), "truth")
     if column.dtype == pl.String:
-        censored = column.str.contains(r"^\s*[<>]=?\s*[\d.,]+\s*$").fill_null(False)
+        censored = column.str.contains(r"^[<>]=?\s*[\d.,]+$").fill_null(False)
         _refuse(column, censored, "a number (or a code that a data dictionary lists under 'missing')")
     known = len(column) - column.null_count()
-    if entry is None and column.dtype in TEXT and 2 * int(wrong.sum()) > known:  # most cells are no numbers
-        text = column.cast(pl.String).str.strip_chars()
-        levels = sorted(text.drop_nulls().unique().to_list())
+    if entry is None and column.dtype == pl.String and 2 * int(wrong.sum()) > known:  # most cells are no numbers
+        levels = sorted(column.drop_nulls().unique().to_list())
         check_levels(levels, known, column.name)
-        return _level_columns(text, levels)
+        return ReadColumn(_level_columns(column, levels), "category")
     _refuse(column, wrong, "a number")
     if entry is not None and entry.range:
         low, high = entry.range
         limits = f"{low:g} to {high:g}{f' {entry.unit}' if entry.unit else ''}, by the data dictionary"
         _refuse(numbers, ((numbers < low) | (numbers > high)).fill_null(False), f"a number from {limits}")
-    return numbers.alias(column.name)
+    is_truth = column.dtype == pl.Boolean or (column.dtype == pl.String and _are_truths(column))
+    return ReadColumn(numbers.alias(column.name), "truth" if is_truth else "number")
 
 
-def _drop_missing(column: pl.Series, separator: str | None, entry: ColumnEntry | None) -> pl.Series:
-    """The column with null for cells that say that there is nothing."""
-    if column.dtype == pl.String and separator is not None:
-        text = column.str.strip_chars()
-        column = column.set(text.str.to_lowercase().is_in(MISSING_TEXTS), None)
-    if entry is not None and entry.missing:
-        text = column.cast(pl.String).str.strip_chars()
-        codes = text.is_in(list(entry.missing))
-        if column.dtype.is_numeric():
-            codes = column.cast(pl.Float64).is_in([float(code) for code in entry.missing if is_number(code)])
-        column = column.set(codes.fill_null(False), None)
-    return column
+def _drop_codes(column: pl.Series, separator: str, codes: Sequence[str]) -> pl.Series:
+    """The column with null for the codes of missing values, also where -999 is written as -999.0."""
+    wrong = column.cast(pl.String).is_in(list(codes))
+    if column.dtype.is_numeric() or column.dtype == pl.String:
+        numbers, _ = _parse_numbers(column, separator)
+        wrong |= numbers.cast(pl.Float64).is_in([float(code) for code in codes if is_number(code)]).fill_null(False)
+    return column.set(wrong.fill_null(False), None)
 
 
-def _parse_numbers(column: pl.Series, separator: str | None) -> tuple[pl.Series, pl.Series]:
+def _parse_numbers(column: pl.Series, separator: str) -> tuple[pl.Series, pl.Series]:
     """The numbers of a column, and which cells are none."""
     if column.dtype.is_numeric():
         return column, column.is_null() & False
     if column.dtype == pl.Boolean or column.null_count() == len(column):
         return column.cast(pl.Float64), column.is_null() & False
-    if column.dtype != pl.String or separator is None:
+    if column.dtype != pl.String:
         return pl.Series([None], dtype=pl.Float64).new_from_index(0, len(column)), column.is_not_null()
-    text = column.str.strip_chars()
+    text = column
     if separator != ",":  # then a comma may be the decimal sign
         text = text.str.replace(r"^([+-]?\d+),(\d+)$", "${1}.${2}")
     numbers = text.cast(pl.Float64, strict=False)
@@ -81,9 +93,26 @@ def _parse_numbers(column: pl.Series, separator: str | None) -> tuple[pl.Series,
     return numbers, column.is_not_null() & numbers.is_null()
 
 
+def _are_truths(column: pl.Series) -> bool:
+    known = column.drop_nulls().str.to_lowercase()
+    return len(known) > 0 and bool(known.is_in(list(TRUTH_TEXTS)).all())
+
+
+def _read_truth(column: pl.Series, numbers: pl.Series) -> pl.Series:
+    """Yes and no as 1 and 0."""
+    numbers = numbers.cast(pl.Float64)
+    if column.dtype == pl.String:
+        words = column.str.to_lowercase().replace_strict(TRUTH_WORDS, default=None, return_dtype=pl.Float64)
+        numbers = numbers.fill_null(words)
+    wrong = column.is_not_null() & ~numbers.is_in([0.0, 1.0]).fill_null(False)
+    _refuse(column, wrong, "true or false (yes or no, 1 or 0)")
+    return numbers.alias(column.name)
+
+
 def _read_levels(column: pl.Series, entry: ColumnEntry) -> pl.Series | pl.DataFrame:
     """A category as the data dictionary has it; one with an order is its rank."""
-    text = column.cast(pl.String).str.strip_chars()
+    whole = column.dtype.is_float() and bool((column == column.round()).fill_null(True).all())  # 1.0 is the code 1
+    text = (column.cast(pl.Int64) if whole else column).cast(pl.String)
     levels = ", ".join(map(repr, entry.levels[:8])) + (" or others" if len(entry.levels) > 8 else "")
     _refuse(column, text.is_not_null() & ~text.is_in(list(entry.levels)), f"one of the levels {levels}")
     if entry.kind == "category":
@@ -99,10 +128,41 @@ def _level_columns(text: pl.Series, levels: Sequence[str]) -> pl.DataFrame:
     return pl.DataFrame(values, schema=names, orient="row").fill_nan(None)
 
 
+def _parse_dates(column: pl.Series) -> pl.Series:
+    """Dates of a column of text, null where a cell is none."""
+    found = pl.Series(column.name, [None], dtype=pl.Date).new_from_index(0, len(column))
+    for pattern, form in DATES:
+        found = found.fill_null(column.str.extract(pattern).str.strptime(pl.Date, form, strict=False))
+    return found
+
+
+def _are_dates(column: pl.Series) -> bool:
+    """Whether every cell that is there is a date."""
+    if column.dtype != pl.String:
+        return column.dtype.is_temporal()
+    known = column.drop_nulls()
+    return len(known) > 0 and _parse_dates(known[:1]).null_count() == 0 and _parse_dates(known).null_count() == 0
+
+
+def _read_dates(column: pl.Series, entry: ColumnEntry) -> pl.Series:
+    """Dates as the data dictionary has them, in days."""
+    dates = _parse_dates(column) if column.dtype == pl.String else column
+    wrong = dates.is_null() if dates.dtype.is_temporal() or column.null_count() == len(column) else ~column.is_null()
+    _refuse(column, column.is_not_null() & wrong, "a date, such as 2026-01-31 or 31.1.2026,")
+    days = _count_days(dates)
+    if entry.range:
+        low, high = (FIRST_DAY + datetime.timedelta(limit) for limit in entry.range)
+        outside = (days < entry.range[0]) | (days >= entry.range[1] + 1)
+        _refuse(column, outside.fill_null(False), f"a date from {low} to {high}, by the data dictionary,")
+    return days
+
+
 def _count_days(column: pl.Series) -> pl.Series:
     """Dates as days since 1970, and durations as days."""
+    if column.dtype == pl.String or not column.dtype.is_temporal():
+        column = _parse_dates(column.cast(pl.String))
     if column.dtype != pl.Duration:
-        column = column.cast(pl.Datetime("us")) - datetime.datetime(1970, 1, 1)
+        column = column.cast(pl.Datetime("us")) - datetime.datetime.combine(FIRST_DAY, datetime.time())
     return (column.dt.total_seconds(fractional=True) / 86400).alias(column.name)
 
 

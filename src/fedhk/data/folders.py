@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedhk._text import is_printable
 from fedhk._typing import FloatArray
-from fedhk.data.dictionary import DICTIONARY, Dictionary, read_dictionary
+from fedhk.data.dictionary import Kind, find_dictionary
 from fedhk.data.levels import base_name, common_columns, is_level, level_name
 from fedhk.data.tables import (
     ID,
@@ -71,6 +71,8 @@ class SiteData:
         By view, the categorical columns whose levels were read off the rows, not off a data dictionary.
     doubts : tuple of str
         What may be read otherwise than it was meant, a sentence each.
+    kinds : dict of str to (dict of str to str)
+        By view and column, what its file holds there.
     """
 
     name: str
@@ -79,6 +81,7 @@ class SiteData:
     columns: dict[str, tuple[str, ...] | None]
     inferred: dict[str, tuple[str, ...]] = field(default_factory=dict)
     doubts: tuple[str, ...] = ()
+    kinds: dict[str, dict[str, Kind]] = field(default_factory=dict)
 
     @property
     def n_rows(self) -> int:
@@ -262,17 +265,11 @@ def _matches(path: Path, patterns: Sequence[str]) -> bool:
     return any(fnmatch(path.name.lower(), pattern.lower()) for pattern in patterns)
 
 
-def _find_dictionary(folder: Path) -> Dictionary | None:
-    """The data dictionary of a site: in its folder, or beside it."""
-    paths = (place / DICTIONARY for place in (folder, folder.parent))
-    return next((read_dictionary(path) for path in paths if path.is_file()), None)
-
-
 def _site_tables(folder: Path) -> tuple[dict[str, Table], list[str]]:
     """The tables of one site by view, sorted, and what is doubtful about its folder."""
     if not folder.name.isprintable():
         raise DataError(f"site {folder.name!r}: the name of its folder must be printable.")
-    dictionary, patterns = _find_dictionary(folder), [*_ignored(folder.parent), *_ignored(folder)]
+    dictionary, patterns = find_dictionary(folder, folder.parent), [*_ignored(folder.parent), *_ignored(folder)]
     entries = _entries(folder)
     passed = [path for path in entries if _matches(path, patterns)]
     tables: dict[str, Table] = {}
@@ -369,7 +366,8 @@ def _assemble(
     ids, aligned = _align(name, tables, values)
     inferred = {view: table.inferred for view, table in tables.items() if table.inferred}
     doubts = (*doubts, *_unmatched(tables, ids))
-    return SiteData(name, {view: aligned.get(view) for view in columns}, ids, columns, inferred, doubts)
+    kinds = {view: dict(table.kinds) for view, table in tables.items()}
+    return SiteData(name, {view: aligned.get(view) for view in columns}, ids, columns, inferred, doubts, kinds)
 
 
 def _unmatched(tables: Mapping[str, Table], ids: NDArray[Any] | None) -> list[str]:

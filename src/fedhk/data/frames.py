@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-from fedhk.data.levels import is_frame
+from fedhk.data.dictionary import Dictionary, read_dictionary
+from fedhk.data.levels import is_frame, read_cells
 from fedhk.errors import DataError, MissingPackageError
 
 __all__ = ["from_frame"]
@@ -31,6 +33,7 @@ def from_frame(
     site: str,
     views: Mapping[str, Sequence[str]] | None = None,
     categories: Mapping[str, Sequence[Any] | None] | Sequence[str] = (),
+    dictionary: Dictionary | str | os.PathLike[str] | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Make sites of one data frame.
 
@@ -47,6 +50,10 @@ def from_frame(
     categories : mapping of str to (sequence or None), or sequence of str, default=()
         Columns that are categories though they look like numbers, such as codes; with their levels where these are
         known. A value that is none of the levels is refused.
+    dictionary : Dictionary or path, optional
+        A data dictionary (`fedhk.read_dictionary`), in the place of `views` and `categories`: it says what the views
+        and their columns are, and what contradicts it is refused. Its levels and ranges are public, so that a run with
+        noise or masks may use them. New rows are read by it, too.
 
     Returns
     -------
@@ -63,12 +70,7 @@ def from_frame(
     >>> EFKMVC(n_clusters=2, random_state=0).fit(sites).labels_frame().groupby("cluster").size().tolist()
     [4, 4]
     """
-    if hasattr(frame, "partition_by"):  # polars; its own way to pandas needs pyarrow
-        frame = pandas().DataFrame({name: frame[name].to_list() for name in frame.columns})
-    elif hasattr(frame, "to_pandas"):  # pyarrow
-        frame = frame.to_pandas()
-    if not (is_frame(frame) and hasattr(frame, "groupby")):
-        raise DataError(f"frame must be a pandas, polars or pyarrow table, got {type(frame).__name__}.")
+    frame = _as_pandas(frame)
     if getattr(frame.columns, "nlevels", 1) > 1:
         raise DataError(
             "frame has columns with several levels of names; give each one name: frame.columns.map('_'.join)."
@@ -78,6 +80,11 @@ def from_frame(
         raise DataError(f"frame has several columns called {repeated[:5]}; names must differ.")
     if site not in names:
         raise DataError(f"site={site!r} is no column of the frame; its columns are {names[:10]}.")
+    if dictionary is not None:
+        if views is not None or categories:
+            raise DataError("dictionary= says what views and categories are: leave views= and categories= out.")
+        known = dictionary if isinstance(dictionary, Dictionary) else read_dictionary(dictionary)
+        views = {view: list(entries) for view, entries in known.items()}
     chosen = _check_views(views, names, site)
     unknown = frame[site].isna()
     if unknown.any():
@@ -86,10 +93,21 @@ def from_frame(
             f"{frame.index[unknown.argmax()]!r}: every row needs a site."
         )
     frame = _declare(frame, categories, {column for columns in chosen.values() for column in columns})
-    return {
-        str(name): {view: part[list(columns)] for view, columns in chosen.items()}
-        for name, part in frame.groupby(site, sort=True, observed=True)
-    }
+    tables = {view: frame[columns] for view, columns in chosen.items()}
+    if dictionary is not None:
+        tables = {view: _enforce(table, view, known[view]) for view, table in tables.items()}
+    groups = frame.groupby(site, sort=True, observed=True).indices
+    return {str(name): {view: table.iloc[groups[name]] for view, table in tables.items()} for name in sorted(groups)}
+
+
+def _as_pandas(frame: Any) -> Any:
+    if hasattr(frame, "partition_by"):  # polars; its own way to pandas needs pyarrow
+        frame = pandas().DataFrame({name: frame[name].to_list() for name in frame.columns})
+    elif hasattr(frame, "to_pandas"):  # pyarrow
+        frame = frame.to_pandas()
+    if not (is_frame(frame) and hasattr(frame, "groupby")):
+        raise DataError(f"frame must be a pandas, polars or pyarrow table, got {type(frame).__name__}.")
+    return frame
 
 
 def _check_views(views: Any, names: Sequence[str], site: str) -> dict[str, list[str]]:
@@ -105,6 +123,23 @@ def _check_views(views: Any, names: Sequence[str], site: str) -> dict[str, list[
         if site in columns:
             raise DataError(f"views: view {view!r} has {site!r}, which says whose a row is: leave it out of the views.")
     return {str(view): list(columns) for view, columns in views.items()}
+
+
+def _enforce(frame: Any, view: str, entries: Mapping[str, Any]) -> Any:
+    """The columns as numbers, as a data dictionary has them."""
+    try:
+        polars, read = import_module("polars"), import_module("fedhk.data.file_columns").read_column
+    except ImportError as error:
+        raise MissingPackageError("a data dictionary needs the package 'polars': pip install 'fedhk[cli]'") from error
+    parts: list[Any] = []
+    for name, entry in entries.items():
+        try:
+            values = read(polars.Series(name, read_cells(frame[name]), strict=False), "\t", entry).values
+        except ValueError as error:
+            raise DataError(f"view {view!r}, {error}") from error
+        parts += values.get_columns() if hasattr(values, "get_columns") else [values]
+    columns = {part.name: part.cast(polars.Float64).to_numpy() for part in parts}
+    return pandas().DataFrame(columns, index=frame.index)
 
 
 def _declare(frame: Any, categories: Any, used: set[str]) -> Any:

@@ -59,6 +59,13 @@ def ordered_name(column: str, levels: Sequence[str]) -> str:
     return f"{column} ({' < '.join(levels)})"
 
 
+def ordered_levels(column: str) -> tuple[str, tuple[str, ...]]:
+    """The name and the levels of a column of ranks; of any other column its name and nothing."""
+    name, _, order = column.removesuffix(")").partition(" (")
+    levels = tuple(order.split(" < "))
+    return (name, levels) if len(levels) > 1 and column == ordered_name(name, levels) else (column, ())
+
+
 def is_level(column: Any) -> TypeGuard[str]:
     """Whether a column says which rows have one level of a category."""
     return isinstance(column, str) and MARK in column
@@ -120,7 +127,7 @@ def _encode_column(series: Any, name: str, view: str, *, is_category: bool) -> t
     dtype, text = series.dtype, str(series.dtype).lower()
     if text.startswith(("date", "time", "duration")):
         return _days(np.asarray(series.to_numpy()))[:, None], [name]
-    values = _cells(series)
+    values = read_cells(series)
     categories: Any = getattr(dtype, "categories", None)  # pandas' categorical and polars' enum
     if hasattr(categories, "__len__"):
         levels = [str(level) for level in categories]
@@ -155,7 +162,7 @@ def is_number(value: Any) -> bool:
     return True
 
 
-def _cells(series: Any) -> list[Any]:
+def read_cells(series: Any) -> list[Any]:
     """The cells of a column, None where one is missing."""
     values = series.to_list() if hasattr(series, "to_list") else list(series)
     # pandas' own missing value compares with nothing, and NaN not even with itself
@@ -198,8 +205,8 @@ def check_levels(levels: Sequence[str], cells: int, name: str) -> None:
     """Refuse text that is no category: dates, and text of which most rows have their own."""
     if all(_is_date(level) for level in levels):
         raise ValueError(
-            f"column {name!r} holds dates as text, such as {levels[0]!r}. Make them dates, which count as "
-            "days (pandas.to_datetime), or leave the column out."
+            f"column {name!r} holds dates as text, such as {levels[0]!r}. Make them dates (pandas.to_datetime; in a "
+            "file as 2026-01-31), which count as days, or leave the column out."
         )
     if len(levels) > MOST_LEVELS or (len(levels) > 10 and 2 * len(levels) > cells):
         raise ValueError(

@@ -13,7 +13,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from fedhk._typing import FloatArray
-from fedhk.data.dictionary import ColumnEntry
+from fedhk.data.dictionary import ColumnEntry, Kind
 from fedhk.data.file_columns import read_column
 from fedhk.data.levels import base_name, common_columns
 from fedhk.errors import DataError
@@ -62,6 +62,7 @@ class Table:
     source: Path  # the file, in a folder that has the name of the site
     inferred: tuple[str, ...] = ()  # names of categorical columns whose levels were read off the rows
     doubts: tuple[str, ...] = ()  # what may be read otherwise than it was meant, a sentence each
+    kinds: Mapping[str, Kind] = field(default_factory=dict)  # of the columns of a file that has names
 
     def difference(self, columns: Sequence[str] | None, shape: tuple[int, ...] | None) -> str:
         """How the columns differ from those wanted, whatever their order; empty if they do not.
@@ -143,15 +144,17 @@ def _read_feather(path: Path, entries: Entries | None) -> list[Table]:
 def _read_excel(path: Path, entries: Entries | None) -> list[Table]:
     if importlib.util.find_spec("fastexcel") is None:
         raise file_error(path, "reading Excel needs an extra package: pip install 'fedhk[excel]'")
-    return [_typed_table(path, entries, pl.read_excel)]
+    return [_typed_table(path, entries, pl.read_excel, separator="\t")]
 
 
-def _typed_table(path: Path, entries: Entries | None, read: Callable[[Any], pl.DataFrame]) -> Table:
+def _typed_table(
+    path: Path, entries: Entries | None, read: Callable[[Any], pl.DataFrame], separator: str = ","
+) -> Table:
     """The table of a file that says what its columns are."""
     with path.open("rb") as file:  # a path would be read as a pattern, a folder or an address
         data = read(file)
     ids = check_ids(data[ID], path) if ID in data.columns else None
-    return _frame_table(data, ids, path, entries, separator=None)
+    return _frame_table(data, ids, path, entries, separator)
 
 
 def _read_csv(path: Path, entries: Entries | None) -> list[Table]:
@@ -185,7 +188,8 @@ def _read_csv(path: Path, entries: Entries | None) -> list[Table]:
         numbers = data[ID].cast(pl.Int64, strict=False)
         if len(ids) and (numbers.cast(pl.String) == data[ID]).fill_null(False).all():  # "007" stays text
             ids = numbers.to_numpy(writable=True)
-    return [replace(_frame_table(data, ids, path, entries, separator=separator), doubts=tuple(doubts))]
+    table = _frame_table(data, ids, path, entries, separator)
+    return [replace(table, doubts=(*doubts, *table.doubts))]
 
 
 def _short_line(content: bytes, n_columns: int, separator: str) -> int | None:
@@ -276,9 +280,9 @@ def check_numbers(array: NDArray[Any], path: Path, what: str = "") -> FloatArray
 
 
 def _frame_table(
-    data: pl.DataFrame, ids: NDArray[Any] | None, path: Path, entries: Entries | None, *, separator: str | None
+    data: pl.DataFrame, ids: NDArray[Any] | None, path: Path, entries: Entries | None, separator: str
 ) -> Table:
-    """The table of a data frame; `separator` is that of a text file, of which all cells are text."""
+    """The table of a data frame; with another `separator` than a comma, text may have decimal commas."""
     names = [name for name in data.columns if name != ID]
     for name in names:
         if name.strip().lower() in ("", ID) or name.startswith("__index_level_"):  # as pandas and R write row names
@@ -293,9 +297,10 @@ def _frame_table(
             raise file_error(path, f"has the columns {listed(extra)}, which the data dictionary does not have.")
         names = list(entries)
     try:
-        parts = [read_column(data[name], separator, None if entries is None else entries[name]) for name in names]
+        read = [read_column(data[name], separator, None if entries is None else entries[name]) for name in names]
     except ValueError as error:
         raise file_error(path, str(error)) from error
+    parts, kinds = [column.values for column in read], {name: r.kind for name, r in zip(names, read, strict=True)}
     numbers = [part for part in parts if isinstance(part, pl.Series)]
     if ids is None and (named := next(filter(_says_whose, numbers), None)) is not None:
         raise file_error(
@@ -309,7 +314,11 @@ def _frame_table(
     )
     values = frame.cast(pl.Float32 if single else pl.Float64).to_numpy(order="c", writable=True)
     inferred = [base_name(part.columns[0]) for part in parts if isinstance(part, pl.DataFrame) and entries is None]
-    return Table(view_name(path), values, ids, tuple(frame.columns), path, tuple(inferred))
+    dates = [name for name, kind in kinds.items() if kind == "date" and entries is None]
+    doubts = [f"file {path.name!r}: dates count as days in {listed(dates)}: leave out what says nothing of a group."]
+    return Table(
+        view_name(path), values, ids, tuple(frame.columns), path, tuple(inferred), tuple(doubts[: len(dates)]), kinds
+    )
 
 
 def _says_whose(column: pl.Series) -> bool:

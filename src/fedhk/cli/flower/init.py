@@ -14,6 +14,7 @@ from fedhk.cli import options as o
 from fedhk.cli.algorithms import ALGORITHMS
 from fedhk.cli.config import Config, ConfigError, read_config
 from fedhk.cli.console import OutputExistsError, exit_codes, say
+from fedhk.cli.fit import with_public_bounds
 from fedhk.cli.runs import is_vacant
 
 CONFIG_FILE, SERVER_FILE, CLIENT_FILE, PROJECT_FILE = "fedhk.toml", "server_app.py", "client_app.py", "pyproject.toml"
@@ -75,6 +76,9 @@ Sites = Annotated[
         "--sites", help="Names of the sites that take part, with commas between.", show_default="all that come"
     ),
 ]
+DictionaryFile = Annotated[
+    Path | None, typer.Option("--dictionary", help="Data dictionary whose ranges are the bounds of the noise.")
+]
 Wait = Annotated[float, typer.Option("--wait", help="Seconds to wait for the sites before a run begins.", min=0)]
 
 
@@ -90,6 +94,7 @@ def init(  # noqa: PLR0917
     epsilon: o.Epsilon = None,
     delta: o.Delta = None,
     bounds: o.Bounds = None,
+    dictionary: DictionaryFile = None,
     secure: o.Secure = None,
     settings: o.Settings = None,
 ) -> None:
@@ -103,12 +108,13 @@ def init(  # noqa: PLR0917
 
         fedhk flower init clinics/ --clusters 6 --sites rome,oslo,pisa
 
-        fedhk flower init clinics/ --clusters 6 --secure --epsilon 2 --delta 1e-6 --bounds private
+        fedhk flower init clinics/ --clusters 6 --secure --epsilon 2 --delta 1e-6 --dictionary dictionary.toml
     """
     privacy = o.parse_privacy(epsilon, delta, bounds)
     given = {"n_clusters": clusters, "privacy": privacy, "secure": secure}
     with exit_codes():
         wanted = make_config(config, given, settings, min_sites, algorithm=algorithm, seed=seed)
+        wanted = with_public_bounds(wanted, dictionary)
         make_app(folder, wanted, sites=site_names(sites or ""), wait=wait)
     say(f"Written to {folder}. Next, on the SuperLink's machine: `fedhk flower run {folder} --out run/`")
 

@@ -17,7 +17,7 @@ from fedhk._files import READABLE, write_atomically
 from fedhk.cli import options as o
 from fedhk.cli.config import Config
 from fedhk.cli.console import exit_codes, say, to_json
-from fedhk.cli.fit import show_summary, with_ledger
+from fedhk.cli.fit import show_summary, with_ledger, with_public_bounds
 from fedhk.cli.flower.init import make_app, make_config
 from fedhk.cli.flower.keys import CA, make_certificates, make_key, make_mask_key
 from fedhk.cli.flower.processes import (
@@ -69,7 +69,7 @@ def local(  # noqa: PLR0917
     given = {"n_clusters": clusters, "privacy": privacy, "secure": secure}
     with exit_codes():
         wanted = make_config(config, given, settings, min_sites, data=folder, algorithm=algorithm, seed=seed)
-        wanted = with_ledger(wanted, ledger)
+        wanted = with_public_bounds(with_ledger(wanted, ledger))
         target = absolute(out if out is not None else Path("run"))
         summary = run_local(wanted, target, force=force)
         show_summary(summary, target, json)

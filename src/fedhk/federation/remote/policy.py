@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from fedhk._files import read_toml
+from fedhk.data.dictionary import read_dictionary
 from fedhk.errors import DataError, MessageError, Rule
 from fedhk.federation.entries import Terms
 from fedhk.privacy.accounting import epsilon_of
@@ -49,7 +50,8 @@ class Policy:
     neighbours : {"replace", "add-remove"}
         For which neighbours `epsilon` is meant. With "replace", runs for "add-remove" are refused.
     bounds : pair, list of pairs, or None
-        The bounds that a run with noise must have; None accepts any: they size no noise.
+        The bounds that a run with noise must have; None accepts any: they size no noise. In a file, the name of a data
+        dictionary (``"dictionary.toml"``) stands for its ranges.
     rounds : int
         Most noisy rounds that a run may have.
     colluders : int
@@ -158,7 +160,7 @@ class Policy:
 
 
 def read_policy(path: Path) -> Policy:
-    """Read a policy from a TOML file; a relative key file is meant from where the policy is.
+    """Read a policy from a TOML file; key file and data dictionary are meant from where the policy is.
 
     Raises
     ------
@@ -168,6 +170,8 @@ def read_policy(path: Path) -> Policy:
     content = read_toml(path, "The policy", [entry.name for entry in fields(Policy)], DataError)
     if isinstance(content.get("identity"), str):
         content["identity"] = str(path.parent / content["identity"])
+    if str(content.get("bounds")).endswith(".toml"):
+        content["bounds"] = read_dictionary(path.parent / content["bounds"]).bounds()
     return Policy(**content)
 
 
