@@ -83,15 +83,17 @@ class TestOneFrame:
 
 class TestWeight:
     @given(st.integers(2, 6), st.integers(0, 5))
-    def test_a_category_weighs_what_a_number_weighs_whatever_its_number_of_levels(self, n_levels, seed):
+    def test_two_levels_are_as_far_apart_as_two_rows_in_a_number_whatever_their_number(self, n_levels, seed):
         rng = np.random.default_rng(seed)
         cells = [*map(str, rng.integers(n_levels, size=60)), *map(str, range(n_levels))]
         frame = pd.DataFrame({"x": rng.normal(size=len(cells)), "k": [f"level {cell}" for cell in cells]})
         views = check_views([frame])
         (reference,) = prepare(views, "standard", "uniform", None)
-        variance = np.square((views.tables[0] - reference.shift) / reference.scale).mean(axis=0)
-        assert variance[0] == pytest.approx(0.5)  # both together have the size 1
-        assert variance[1:].sum() == pytest.approx(0.5)
+        rows = (views.tables[0] - reference.shift) / reference.scale
+        gaps = np.square(rows[:, None] - rows[None])
+        number, category = gaps[..., 0], gaps[..., 1:].sum(axis=-1)
+        assert category[category > 0] == pytest.approx(number.mean())
+        assert category.mean() < number.mean()
 
 
 class TestSeveralSites:

@@ -7,6 +7,7 @@ much as one of 5, and the bandwidth g_h of the heat kernel is simply the heat ti
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, get_args
@@ -57,13 +58,12 @@ class Scaling(Option, ABC):
         What it says of a constant feature is not read: such a feature always drops out.
         """
 
-    def level_divisor(self, variance: float) -> float:  # noqa: ARG002
-        """Give what the levels of a categorical column are divided by; `variance` is that of all of them together.
+    level_divisor: ClassVar[float] = 1.0
+    """What the zeros and ones of the levels of a category are divided by, in units in which features have been divided.
 
-        A category then weighs what a number weighs, however many levels it has. Units that are left as they come, the
-        default, leave levels at 0 and 1.
-        """
-        return 1.0
+    With 1, rows of different levels are sqrt(2) apart, as far as two rows are in a feature of variance 1 (root of the
+    mean square). So a category weighs at most what a number weighs, however many levels it has, and rare levels are
+    not far out: all levels together have the variance 1 - sum of squared shares."""
 
     @property
     def needs_counts(self) -> bool:
@@ -87,21 +87,16 @@ class StandardScaling(Scaling):
     def divisors(self, moments: Moments) -> FloatArray:
         return np.sqrt(moments.variance)
 
-    def level_divisor(self, variance: float) -> float:
-        return float(np.sqrt(variance))
-
 
 @dataclass(frozen=True)
 class MinMaxScaling(Scaling):
     """Divide every feature by its range."""
 
     needs_ranges: ClassVar[bool] = True
+    level_divisor: ClassVar[float] = math.sqrt(2.0)  # two levels are as far apart as two ends
 
     def divisors(self, moments: Moments) -> FloatArray:
         return moments.high - moments.low
-
-    def level_divisor(self, variance: float) -> float:  # noqa: ARG002 - two levels are as far apart as two ends
-        return float(np.sqrt(2.0))
 
 
 @dataclass(frozen=True)
@@ -291,7 +286,7 @@ def make_reference(
         raise ValueError(f"{scaling!r} gives divisors of shape {divisors.shape}, expected {moments.mean.shape}.")
     variance = moments.variance
     for places in level_groups(columns):
-        divisors[places] = scaling.level_divisor(float(variance[places].sum()))
+        divisors[places] = scaling.level_divisor
     wrong = ~constant & ~((divisors >= 0) & (divisors < np.inf))
     if wrong.any():
         column = int(np.argmax(wrong))
