@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
+import pytest
+
 import fedhk
-from cli.calls import call, refusal
+from cli.calls import call, refusal, usage
 
 
 def test_run_and_model(run):
@@ -36,3 +39,54 @@ def test_bad_paths(tmp_path, run):
     assert "no site" in refusal("info", tmp_path / "empty", code=3)
     (run / "summary.json").write_text("{}")
     refusal("info", run, code=3)
+
+
+class TestColumns:
+    """Columns side by side, with those that deviate marked."""
+
+    def make(self, folder):
+        rng = np.random.default_rng(0)
+        for number, site in enumerate(("bern", "oslo", "pisa", "rome")):
+            (folder / site).mkdir(parents=True)
+            factor = 1000 if number == 3 else 1
+            rows = [
+                f"{i};{factor * (140 + rng.normal()):.3f};{'' if i % 4 else 'FMX'[rng.integers(2 + (number == 1))]};"
+                f"2026-02-{1 + i % 28:02d}"
+                for i in range(80)
+            ]
+            (folder / site / "lab.csv").write_text("\n".join(["id;sodium;sex;day", *rows]))
+        return folder
+
+    def test_median_range_missing_and_levels_by_site(self, tmp_path):
+        folder = self.make(tmp_path / "data")
+        found = json.loads(call("info", folder, "--columns", "--json").stdout)["columns"]
+        by = {(one["column"], one["site"]): one for one in found}
+        assert by["sodium", "bern"]["median"] == pytest.approx(140, abs=1)
+        assert by["sodium", "bern"]["remark"] == ""
+        assert "1,000 times larger" in by["sodium", "rome"]["remark"]
+        assert by["sex", "bern"]["missing"] == 0.75
+        assert sum(by["sex", "bern"]["levels"].values()) == pytest.approx(1)
+        assert by["sex", "oslo"]["remark"] == "has levels that no other site has: 'X'."
+        assert by["day", "pisa"]["kind"] == "date"
+
+    def test_they_are_shown_and_written_as_a_page(self, tmp_path):
+        folder = self.make(tmp_path / "data")
+        (folder / "dictionary.toml").write_text(
+            "[lab.sodium]\nunit = 'mmol/l'\n[lab.sex]\nkind = 'category'\nlevels = ['F', 'M', 'X']\n[lab.day]\nkind = 'date'\n"
+        )
+        said = " ".join(call("info", folder, "--columns", "--html", tmp_path / "c.html").stdout.split())
+        assert "140 mmol/l" in said
+        assert "2026-02-01" in said
+        page = (tmp_path / "c.html").read_text()
+        assert "2026-02-01 to 2026-02-28" in page
+        assert "By the data dictionary it is in mmol/l." in page
+        assert "--force" in refusal("info", folder, "--html", tmp_path / "c.html", code=5)
+
+    def test_tensors_and_views_without_names_have_columns_by_number(self, tmp_path):
+        (tmp_path / "data" / "oslo").mkdir(parents=True)
+        np.save(tmp_path / "data" / "oslo" / "image.npy", np.arange(24.0).reshape(4, 3, 2))
+        found = json.loads(call("info", tmp_path / "data", "--columns", "--json").stdout)["columns"]
+        assert [(one["column"], one["median"]) for one in found][:2] == [("column 0", 9.0), ("column 1", 10.0)]
+
+    def test_a_run_has_none(self, run):
+        assert "is for folders of data" in usage("info", run, "--columns")

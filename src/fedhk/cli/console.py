@@ -60,15 +60,21 @@ def _as_text(value: Any) -> str:
     return escape(printable(str(value)))
 
 
-def make_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], numbers: Sequence[str] = ()) -> Table:
-    """Make a table with a title; `numbers` are the columns that are set to the right. Many rows are cut."""
+def make_table(
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    numbers: Sequence[str] = (),
+    most: int = MOST_ROWS,
+) -> Table:
+    """Make a table with a title; `numbers` are the columns that are set to the right. Rows after `most` are cut."""
     table = Table(title=_as_text(title), title_justify="left", title_style="bold")
     for column in columns:
         table.add_column(_as_text(column), justify="right" if column in numbers else "left")
-    for row in rows[:MOST_ROWS]:
+    for row in rows[:most]:
         table.add_row(*map(_as_text, row))
-    if len(rows) > MOST_ROWS:
-        table.add_row(f"and {len(rows) - MOST_ROWS:,} more")
+    if len(rows) > most:
+        table.add_row(f"and {len(rows) - most:,} more")
     return table
 
 

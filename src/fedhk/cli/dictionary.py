@@ -11,6 +11,7 @@ from fedhk._files import READABLE, write_atomically
 from fedhk.cli import options as o
 from fedhk.cli.algorithms import list_tables
 from fedhk.cli.console import OutputExistsError, counted, exit_codes, say, say_notes, to_json
+from fedhk.cli.info import read_data
 
 if TYPE_CHECKING:
     from fedhk.data.folders import Federation
@@ -34,19 +35,12 @@ def dictionary(folder: DataFolder, out: DictionaryOut = None, force: o.Force = F
         fedhk dictionary hospitals/oslo --out dictionary.toml
     """
     with exit_codes():
-        from fedhk.cli.predict import site_folders
         from fedhk.data.dictionary import DICTIONARY, write_dictionary
-        from fedhk.data.folders import Federation, read_federation, read_site
 
         target = out or folder / DICTIONARY
         if target.exists() and not force:
             raise OutputExistsError(f"{str(target)!r} exists already; --force replaces it.")
-        if site_folders(folder) == [folder]:
-            site = read_site(folder)
-            federation = Federation({site.name: site}, site.columns)
-        else:
-            federation = read_federation(folder)
-        found, codes = _infer(federation)
+        found, codes = _infer(read_data(folder))
         write_atomically(target, write_dictionary(found).encode(), READABLE)
         say_notes([f"{where}: {value} is taken for a missing cell; look at it." for where, value in codes.items()])
     if json:

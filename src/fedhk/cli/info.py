@@ -10,29 +10,49 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import fedhk
+from fedhk._files import write_atomically
 from fedhk.cli import options as o
 from fedhk.cli.algorithms import list_tables
 from fedhk.cli.config import read_config
-from fedhk.cli.console import counted, exit_codes, format_count, make_facts_table, make_table, say, show, to_json
+from fedhk.cli.console import (
+    OutputExistsError,
+    counted,
+    exit_codes,
+    format_count,
+    make_facts_table,
+    make_table,
+    say,
+    show,
+    to_json,
+)
 from fedhk.cli.fit import list_rank_facts, list_run_facts
 from fedhk.cli.predict import site_folders
 from fedhk.cli.runs import CHECKPOINT, SUMMARY, UNDER_WAY, describe_model, is_run, is_under_way
 from fedhk.errors import DataError
 
 if TYPE_CHECKING:
-    from fedhk.data.folders import SiteData
+    from fedhk.data.folders import Federation, SiteData
 
 AnyPath = Annotated[Path, typer.Argument(help="A model file, a run folder, a federation folder or a site's folder.")]
 
 
-def info(path: AnyPath, json: o.Json = False) -> None:
+Columns = Annotated[bool, typer.Option("--columns", help="Show each column at each site; deviating ones are marked.")]
+Page = Annotated[Path | None, typer.Option("--html", help="Write the columns into this HTML file.", dir_okay=False)]
+
+
+def info(
+    path: AnyPath, columns: Columns = False, html: Page = None, force: o.Force = False, json: o.Json = False
+) -> None:
     """Say what a model file, a run folder or a federation folder is.
 
-    PATH is any of these, or the folder of one site. A model is read, and data are checked as `fit` checks them.
+    PATH is any of these, or the folder of one site. A model is read, and data are checked as `fit` checks them. With
+    --columns, median, range, share of missing cells and levels of every column are shown for each site.
 
     For example:
 
         fedhk info hospitals/
+
+        fedhk info hospitals/ --columns --html columns.html
 
         fedhk info run/
 
@@ -44,12 +64,20 @@ def info(path: AnyPath, json: o.Json = False) -> None:
         kind = "model" if path.is_file() else "run" if is_run(path) else "federation"
         if is_under_way(path):
             kind = "unfinished run"
+        if (columns or html is not None) and kind != "federation":
+            raise typer.BadParameter(f"is for folders of data; {str(path)!r} is a {kind}.", param_hint="--columns")
+        if html is not None and html.exists() and not force:
+            raise OutputExistsError(f"{str(html)!r} exists already; --force replaces it.")
         describe, show_kind = KINDS[kind]
         found = {"kind": kind, "path": str(path)} | describe(path)
+        if columns or html is not None:
+            found["columns"] = _describe_columns(path, found["doubts"], html)
         if json:
             typer.echo(to_json(found))
         else:
             show_kind(found)
+            if columns:
+                _show_columns(found["columns"])
 
 
 def _describe_model(path: Path) -> dict[str, Any]:
@@ -127,17 +155,52 @@ def _show_unfinished(found: dict[str, Any]) -> None:
     say(f"`fedhk fit --resume --out {found['path']}` goes on.", err=False)
 
 
-def _describe_data(path: Path) -> dict[str, Any]:
-    from fedhk.data.clients import check_clients
-    from fedhk.data.deviations import compare_sites
+def _describe_columns(path: Path, doubts: list[str], html: Path | None) -> list[dict[str, Any]]:
+    """Describe each column at each site, and write it into a page where one is wanted."""
+    from fedhk.data.columns import summarise_columns
     from fedhk.data.dictionary import Dictionary, find_dictionary
+    from fedhk.report.columns import columns_page
+
+    found = summarise_columns(read_data(path))
+    known = find_dictionary(path, path.parent) or Dictionary()
+    if html is not None:
+        page = columns_page(f"Columns of {path.resolve().name}", found, doubts, known)
+        write_atomically(html, page.encode())
+        say(f"Written to {html}")
+    return [vars(one) | {"unit": known.unit(one.view, one.column)} for one in found]
+
+
+def _show_columns(columns: list[dict[str, Any]]) -> None:
+    from fedhk.data.columns import ColumnAtSite
+    from fedhk.report.columns import HEAD, column_row
+
+    found = [(ColumnAtSite(**{k: v for k, v in one.items() if k != "unit"}), one["unit"]) for one in columns]
+    for view in dict.fromkeys(one.view for one, _ in found):
+        rows, before = [], ""
+        for one, unit in found:
+            if one.view == view:
+                *texts, remark = column_row(one, unit)
+                rows.append(("" if one.column == before else one.column, *texts, f"! {remark}" if remark else ""))
+                before = one.column
+        show(make_table(f"view {view}", HEAD, rows, numbers=HEAD[3:6], most=len(rows)))
+
+
+def read_data(path: Path) -> Federation:
+    """Read a federation folder, or the folder of one site as a federation of one."""
     from fedhk.data.folders import Federation, read_federation, read_site
 
     if site_folders(path) == [path] and any(path.iterdir()):
         site = read_site(path)
-        federation = Federation({path.resolve().name: site}, site.columns)
-    else:
-        federation = read_federation(path)
+        return Federation({site.name: site}, site.columns)
+    return read_federation(path)
+
+
+def _describe_data(path: Path) -> dict[str, Any]:
+    from fedhk.data.clients import check_clients
+    from fedhk.data.deviations import compare_sites
+    from fedhk.data.dictionary import Dictionary, find_dictionary
+
+    federation = read_data(path)
     off = compare_sites(check_clients(list_tables(federation)))
     units = find_dictionary(path, path.parent) or Dictionary()
     sites = federation.sites.values()

@@ -112,7 +112,11 @@ class Federation:
     @property
     def doubts(self) -> list[str]:
         """What may be read otherwise than it was meant, a sentence each."""
-        found = [f"site {name!r}: {doubt}" for name, site in self.sites.items() for doubt in site.doubts]
+        having: dict[str, list[str]] = {}
+        for name, site in self.sites.items():
+            for doubt in site.doubts:
+                having.setdefault(doubt, []).append(name)
+        found = [f"site{'s' * (len(names) > 1)} {listed(names)}: {doubt}" for doubt, names in having.items()]
         unpaired = [
             name
             for name, site in self.sites.items()
