@@ -8,7 +8,7 @@ two groups). Of each column, how much it differs between groups is drawn anew wi
 missing; four sites have other shares of the groups. Others see all rows pooled, and their gaps filled by means and the
 most frequent level, but for Gower's distance, which leaves missing cells out. heart4 and heart4_nan (where they are
 there) have their categorical columns declared. "Two views" has half of the numbers and categories in each. No labels
-are used but to measure. How categories weigh was chosen on other seeds of the generated tables (results/mixed-tried.md).
+are used but to measure. How categories weigh was chosen on other seeds of generated tables (results/mixed-tried.md).
 """
 
 from __future__ import annotations

@@ -72,7 +72,8 @@ class TestColumns:
     def test_they_are_shown_and_written_as_a_page(self, tmp_path):
         folder = self.make(tmp_path / "data")
         (folder / "dictionary.toml").write_text(
-            "[lab.sodium]\nunit = 'mmol/l'\n[lab.sex]\nkind = 'category'\nlevels = ['F', 'M', 'X']\n[lab.day]\nkind = 'date'\n"
+            "[lab.sodium]\nunit = 'mmol/l'\n[lab.day]\nkind = 'date'\n"
+            "[lab.sex]\nkind = 'category'\nlevels = ['F', 'M', 'X']\n"
         )
         said = " ".join(call("info", folder, "--columns", "--html", tmp_path / "c.html").stdout.split())
         assert "140 mmol/l" in said
