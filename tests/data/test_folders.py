@@ -178,7 +178,7 @@ class TestCsv:
             ("a,b\n<5,2\n", "column 'a' holds text, '<5' in row 1, where a number (or a code that a data dictionary"),
             ("a\n" + "".join(f"name {i}\n" for i in range(12)), "holds text with 12 different values in 12 cells"),
             ("id,a\n1,2\n,3\n", "row 2 has no id"),
-            ("id,a\n1,2\n3,3\n1,4\n3,3\n", "duplicate ids '1', '3'"),
+            ("id,a\n1,2\n3,3\n1,4\n3,3\n", "duplicate ids 1, 3;"),
             ('id,a\n"1,2\n', "line 2 has fewer than 2 cells"),
         ],
     )

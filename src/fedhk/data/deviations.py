@@ -21,7 +21,7 @@ from fedhk._typing import BoolArray, FloatArray, IntArray
 from fedhk.data.levels import find_numbers
 from fedhk.data.moments import Moments, view_moments
 from fedhk.data.scaling import Reference
-from fedhk.data.views import Columns, Views, is_tensor
+from fedhk.data.views import Columns, Views, is_tensor, row_blocks
 
 # How the constants were found, on generated sites only: benchmarks/results/deviations.md.
 
@@ -168,7 +168,7 @@ def find_codes(site: str, views: Views) -> list[Deviation]:
     for view, table, columns in zip(views.names, views.tables, views.columns, strict=True):
         if table is None or sp.issparse(table) or not len(table):
             continue
-        for value, column in _codes(np.asarray(table, np.float64)):
+        for value, column in _codes(np.asarray(table)):
             found.append(Deviation(site, view, (_name(columns, column),), "code", value, 0))
     return found
 
@@ -220,12 +220,18 @@ def _codes(table: FloatArray) -> list[tuple[float, int]]:
     """Pairs of a value and its column."""
     found = []
     for sign in (1.0, -1.0):
-        values = np.where(np.isnan(table), -np.inf, sign * table)
-        most = values.max(axis=0)
-        rest = values < most
-        next_most = np.where(rest, values, -np.inf).max(axis=0)
-        least = np.where(np.isfinite(values), values, np.inf).min(axis=0)
-        repeats = len(values) - rest.sum(axis=0)
+        most, next_most = np.full((2, table.shape[1]), -np.inf)
+        least, repeats = np.full(table.shape[1], np.inf), np.zeros(table.shape[1], np.intp)
+        for rows in row_blocks(len(table), 8 * table.shape[1]):
+            values = sign * np.asarray(table[rows], np.float64)
+            values = np.where(np.isnan(values), -np.inf, values)
+            top = values.max(axis=0)
+            rest = values < top
+            second = np.where(rest, values, -np.inf).max(axis=0)
+            before, most = most, np.maximum(most, top)
+            next_most = np.maximum(np.where(before < most, before, next_most), np.where(top < most, top, second))
+            repeats = np.where(before == most, repeats, 0) + np.where(top == most, len(values) - rest.sum(axis=0), 0)
+            least = np.minimum(least, np.where(np.isfinite(values), values, np.inf).min(axis=0))
         with np.errstate(invalid="ignore"):
             others = next_most - least
             far = (most - next_most > CODE_DISTANCE * others) & (others > 0) & np.isfinite(next_most)

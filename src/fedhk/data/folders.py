@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedhk._text import is_printable
 from fedhk._typing import FloatArray
 from fedhk.data.dictionary import Kind, find_dictionary
+from fedhk.data.large import empty_table
 from fedhk.data.levels import base_name, common_columns, is_level, level_name
 from fedhk.data.tables import (
     ID,
@@ -416,6 +417,7 @@ def _align(
     places = np.split(rank[code], np.cumsum([len(ids) for ids in known])[:-1])
     for (view, rows), place in zip(values.items(), places, strict=True):
         if not np.array_equal(place, np.arange(len(order))):
-            values[view] = np.full((len(order), *rows.shape[1:]), np.nan, dtype=rows.dtype)
+            values[view] = empty_table((len(order), *rows.shape[1:]), rows.dtype)
+            values[view][...] = np.nan
             values[view][place] = rows
     return distinct[order], values

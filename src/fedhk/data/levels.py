@@ -16,6 +16,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from fedhk._typing import BoolArray, FloatArray, IntArray
+from fedhk.data.large import empty_table
 
 # Between the name of a categorical column and one of its levels.
 MARK = " = "
@@ -262,7 +263,8 @@ def fit_columns(table: Any, columns: Sequence[str], wanted: Sequence[str], where
     own = level_groups(columns)
     observed = {base_name(columns[group[0]]): ~np.isnan(table[:, group[0]]) for group in own}
     dtype = table.dtype if table.dtype.kind == "f" else np.float64
-    out = np.full((table.shape[0], len(wanted)), np.nan, dtype)
+    out = empty_table((table.shape[0], len(wanted)), dtype)
+    out[...] = np.nan
     for i, column in enumerate(wanted):
         name = base_name(column)
         if column in place:

@@ -10,6 +10,9 @@ import scipy.sparse as sp
 
 from fedhk._typing import FloatArray
 
+# Rows that are counted at once, so that no copy of a large table is made.
+ROWS_AT_ONCE = 4096
+
 
 @dataclass(frozen=True, eq=False)
 class RowForm:
@@ -69,8 +72,12 @@ def has_negative(table: Any) -> bool:
 def count_documents(table: Any, weight: FloatArray | None = None) -> FloatArray:
     """Number (or weight) of the rows in which each feature is above 0: of words, the documents that have them."""
     counts = np.ones(table.shape[0]) if weight is None else weight
-    present = (table > 0).astype(np.float64)
-    return np.asarray(present.T @ counts, dtype=np.float64).ravel()
+    found = np.zeros(table.shape[1])
+    for start in range(0, table.shape[0], ROWS_AT_ONCE):
+        rows = slice(start, start + ROWS_AT_ONCE)
+        present = (table[rows] > 0).astype(np.float64)
+        found += np.asarray(present.T @ counts[rows], dtype=np.float64).ravel()
+    return found
 
 
 def inverse_document_frequencies(documents: FloatArray, rows: float) -> FloatArray:

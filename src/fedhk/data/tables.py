@@ -14,6 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,9 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from fedhk._typing import FloatArray
-from fedhk.data.dictionary import ColumnEntry, Kind
-from fedhk.data.file_columns import read_column
+from fedhk.data.dictionary import ColumnEntry, Kind, infer_entries
+from fedhk.data.file_columns import ReadColumn, read_column
+from fedhk.data.large import CHUNK_BYTES, LARGE_BYTES, empty_table
 from fedhk.data.levels import base_name, common_columns
 from fedhk.errors import DataError
 
@@ -134,11 +136,12 @@ def listed(names: Iterable[Any]) -> str:
 
 
 def _read_parquet(path: Path, entries: Entries | None) -> list[Table]:
-    return [_typed_table(path, entries, pl.read_parquet)]
+    whole = partial(pl.scan_parquet, glob=False, hive_partitioning=False)
+    return [_typed_table(path, entries, pl.read_parquet, whole)]
 
 
 def _read_feather(path: Path, entries: Entries | None) -> list[Table]:
-    return [_typed_table(path, entries, pl.read_ipc)]
+    return [_typed_table(path, entries, pl.read_ipc, partial(pl.scan_ipc, glob=False, hive_partitioning=False))]
 
 
 def _read_excel(path: Path, entries: Entries | None) -> list[Table]:
@@ -148,13 +151,19 @@ def _read_excel(path: Path, entries: Entries | None) -> list[Table]:
 
 
 def _typed_table(
-    path: Path, entries: Entries | None, read: Callable[[Any], pl.DataFrame], separator: str = ","
+    path: Path,
+    entries: Entries | None,
+    read: Callable[[Any], pl.DataFrame],
+    scan: Callable[[Path], pl.LazyFrame] | None = None,
+    separator: str = ",",
 ) -> Table:
-    """The table of a file that says what its columns are."""
+    """The table of a file that says what its columns are: read whole, or by `scan` in pieces where it is large."""
+    if scan is not None:
+        frame = scan(path.resolve())
+        if frame.select(pl.len()).collect().item() * len(frame.collect_schema()) * 8 > LARGE_BYTES:
+            return _frame_table(frame, path, entries, separator)
     with path.open("rb") as file:  # a path would be read as a pattern, a folder or an address
-        data = read(file)
-    ids = check_ids(data[ID], path) if ID in data.columns else None
-    return _frame_table(data, ids, path, entries, separator)
+        return _frame_table(read(file).lazy(), path, entries, separator)
 
 
 def _read_csv(path: Path, entries: Entries | None) -> list[Table]:
@@ -182,13 +191,11 @@ def _read_csv(path: Path, entries: Entries | None) -> list[Table]:
     data = pl.read_csv(
         content, infer_schema=False, separator=separator
     )  # text: to guess types from every row takes four times as long
-    ids = None
     if ID in data.columns:
-        ids = check_ids(data[ID], path)
         numbers = data[ID].cast(pl.Int64, strict=False)
-        if len(ids) and (numbers.cast(pl.String) == data[ID]).fill_null(False).all():  # "007" stays text
-            ids = numbers.to_numpy(writable=True)
-    table = _frame_table(data, ids, path, entries, separator)
+        if len(data) and (numbers.cast(pl.String) == data[ID]).fill_null(False).all():  # "007" stays text
+            data = data.with_columns(numbers)
+    table = _frame_table(data.lazy(), path, entries, separator)
     return [replace(table, doubts=(*doubts, *table.doubts))]
 
 
@@ -204,8 +211,11 @@ def _short_line(content: bytes, n_columns: int, separator: str) -> int | None:
 
 
 def _read_npy(path: Path, entries: Entries | None) -> list[Table]:  # noqa: ARG001 - its columns have no names
-    with path.open("rb") as file:
-        array = np.lib.format.read_array(file, allow_pickle=False)
+    if path.stat().st_size > LARGE_BYTES:
+        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    else:
+        with path.open("rb") as file:
+            array = np.lib.format.read_array(file, allow_pickle=False)
     return [Table(view_name(path), check_numbers(array, path), None, None, path)]
 
 
@@ -279,51 +289,97 @@ def check_numbers(array: NDArray[Any], path: Path, what: str = "") -> FloatArray
     return np.ascontiguousarray(array, dtype=np.float32 if array.dtype == np.float32 else np.float64)
 
 
-def _frame_table(
-    data: pl.DataFrame, ids: NDArray[Any] | None, path: Path, entries: Entries | None, separator: str
-) -> Table:
-    """The table of a data frame; with another `separator` than a comma, text may have decimal commas."""
-    names = [name for name in data.columns if name != ID]
+def _frame_table(frame: pl.LazyFrame, path: Path, entries: Entries | None, separator: str) -> Table:
+    """The table of a data frame; with another `separator` than a comma, text may have decimal commas.
+
+    A large one is read in pieces: first each column of text alone, which says what it is, then some rows at a time.
+    """
+    schema = frame.collect_schema()
+    names = _check_names(schema.names(), path, entries)
+    ids = check_ids(_column(frame, ID), path) if ID in schema else None
+    known: dict[str, ColumnEntry | None] = {name: None if entries is None else entries[name] for name in names}
+    height = int(frame.select(pl.len()).collect().item())
+    size = height if 8 * height * len(names) <= LARGE_BYTES else max(1, CHUNK_BYTES // (8 * len(names)))
+    kinds: dict[str, Kind] = {}
+    if size < height and entries is None:
+        for name in [name for name in names if not schema[name].is_numeric()]:
+            read = _read_column(frame, _column(frame, name), separator, None, path)
+            kinds[name] = read.kind
+            columns = read.values.columns if isinstance(read.values, pl.DataFrame) else [read.values.name]
+            known |= infer_entries(columns, kinds)
+    values, columns = np.zeros((0, 0)), []
+    for start in range(0, max(height, 1), max(size, 1)):
+        piece = frame.select(names).slice(start, size).collect()
+        found = [_read_column(frame, piece[name], separator, known[name], path) for name in names]
+        parts = [read.values for read in found]
+        kinds = {name: read.kind for name, read in zip(names, found, strict=True)} | kinds
+        single = all(isinstance(part, pl.Series) and part.dtype == pl.Float32 for part in parts)
+        joined = pl.concat(
+            [pl.DataFrame([part]) if isinstance(part, pl.Series) else part for part in parts], how="horizontal"
+        ).cast(pl.Float32 if single else pl.Float64)
+        if not start:
+            columns = joined.columns
+            values = empty_table((height, len(columns)), np.float32 if single else np.float64)
+        values[start : start + size] = joined.to_numpy()
+    if ids is None and (named := next((name for name in names if _says_whose(frame, name)), None)) is not None:
+        raise file_error(
+            path,
+            f"column {named!r} looks as if it said whose a row is: its values are whole numbers, all different. "
+            f"Name it {ID!r}, so that rows are matched by it; if it is a feature, give it another name.",
+        )
+    inferred = [name for name, kind in kinds.items() if kind == "category" and entries is None]
+    dates = [name for name, kind in kinds.items() if kind == "date" and entries is None]
+    doubts = [f"file {path.name!r}: dates count as days in {listed(dates)}: leave out what says nothing of a group."]
+    return Table(
+        view_name(path), values, ids, tuple(columns), path, tuple(inferred), tuple(doubts[: len(dates)]), kinds
+    )
+
+
+def _check_names(columns: Sequence[str], path: Path, entries: Entries | None) -> list[str]:
+    """The names of the features, in the order of the data dictionary where there is one."""
+    names = [name for name in columns if name != ID]
     for name in names:
         if name.strip().lower() in ("", ID) or name.startswith("__index_level_"):  # as pandas and R write row names
             fault = f"column {name!r}: name it {ID!r} if it says whose a row is, else rename or remove it."
             raise file_error(path, fault)
     if not names:
         raise file_error(path, f"has no columns beside {ID!r}; at least one is needed.")
-    if entries is not None:
-        if lacking := [name for name in entries if name not in names]:
-            raise file_error(path, f"lacks the columns {listed(lacking)} of the data dictionary.")
-        if extra := [name for name in names if name not in entries]:
-            raise file_error(path, f"has the columns {listed(extra)}, which the data dictionary does not have.")
-        names = list(entries)
+    if entries is None:
+        return names
+    if lacking := [name for name in entries if name not in names]:
+        raise file_error(path, f"lacks the columns {listed(lacking)} of the data dictionary.")
+    if extra := [name for name in names if name not in entries]:
+        raise file_error(path, f"has the columns {listed(extra)}, which the data dictionary does not have.")
+    return list(entries)
+
+
+def _column(frame: pl.LazyFrame, name: str) -> pl.Series:
+    return frame.select(name).collect()[name]
+
+
+def _read_column(
+    frame: pl.LazyFrame, column: pl.Series, separator: str, entry: ColumnEntry | None, path: Path
+) -> ReadColumn:
+    """Read a column, or some rows of it; what is refused is named with its row in the whole column."""
     try:
-        read = [read_column(data[name], separator, None if entries is None else entries[name]) for name in names]
+        return read_column(column, separator, entry)
     except ValueError as error:
-        raise file_error(path, str(error)) from error
-    parts, kinds = [column.values for column in read], {name: r.kind for name, r in zip(names, read, strict=True)}
-    numbers = [part for part in parts if isinstance(part, pl.Series)]
-    if ids is None and (named := next(filter(_says_whose, numbers), None)) is not None:
-        raise file_error(
-            path,
-            f"column {named.name!r} looks as if it said whose a row is: its values are whole numbers, all different. "
-            f"Name it {ID!r}, so that rows are matched by it; if it is a feature, give it another name.",
-        )
-    single = all(isinstance(part, pl.Series) and part.dtype == pl.Float32 for part in parts)
-    frame = pl.concat(
-        [pl.DataFrame([part]) if isinstance(part, pl.Series) else part for part in parts], how="horizontal"
-    )
-    values = frame.cast(pl.Float32 if single else pl.Float64).to_numpy(order="c", writable=True)
-    inferred = [base_name(part.columns[0]) for part in parts if isinstance(part, pl.DataFrame) and entries is None]
-    dates = [name for name, kind in kinds.items() if kind == "date" and entries is None]
-    doubts = [f"file {path.name!r}: dates count as days in {listed(dates)}: leave out what says nothing of a group."]
-    return Table(
-        view_name(path), values, ids, tuple(frame.columns), path, tuple(inferred), tuple(doubts[: len(dates)]), kinds
-    )
+        fault = str(error)
+    try:
+        read_column(_column(frame, column.name), separator, entry)
+    except ValueError as error:
+        fault = str(error)
+    raise file_error(path, fault)
 
 
-def _says_whose(column: pl.Series) -> bool:
+def _says_whose(frame: pl.LazyFrame, name: str) -> bool:
     """Whether a column is named like a number of people or things, and has a different one in every row."""
-    if not NAMED_LIKE_IDS.search(column.name) or len(column) < 2 or column.null_count():
+    if not NAMED_LIKE_IDS.search(name):
+        return False
+    column = _column(frame, name)
+    if column.dtype == pl.String:
+        column = column.cast(pl.Float64, strict=False)
+    if len(column) < 2 or column.null_count() or not column.dtype.is_numeric():
         return False
     return bool(column.is_unique().all() and (column == column.round()).all())
 

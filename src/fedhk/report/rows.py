@@ -10,6 +10,7 @@ import numpy as np
 
 from fedhk._typing import FloatArray, IntArray
 from fedhk.data.clients import check_clients
+from fedhk.data.row_forms import row_lengths
 from fedhk.data.views import check_views
 from fedhk.errors import DataError
 from fedhk.evaluation import measure_rows
@@ -66,8 +67,7 @@ def make_rows(facts: Facts, tables: Mapping[str, Any], labels: IntArray) -> Rows
         if table is not None:
             dense = np.asarray(table.toarray() if hasattr(table, "toarray") else table)
             flat = dense.reshape(len(dense), -1)
-            length = np.sqrt(np.nansum(np.square(flat), axis=1, keepdims=True))
-            found[name] = flat / np.where(length > 0, length, 1.0) if facts.unit_rows else flat
+            found[name] = flat / row_lengths(flat)[:, None] if facts.unit_rows else flat
     return Rows(found, labels)
 
 

@@ -43,8 +43,9 @@ def lloyd(
     labels: IntArray = np.full(len(points), -1)
     inertia = np.inf
     for _ in range(passes + 1):
-        products = points @ centers.T
-        distances = np.einsum("kd,kd->k", centers, centers) - 2 * products
+        distances = points @ centers.T  # in place: it is the largest array here
+        distances *= -2
+        distances += np.einsum("kd,kd->k", centers, centers)
         nearest = distances.argmin(axis=1)
         inertia = float(weight @ np.maximum(norms + distances[np.arange(len(points)), nearest], 0.0))
         if np.array_equal(nearest, labels):

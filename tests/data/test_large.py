@@ -1,0 +1,79 @@
+"""Large files are read in pieces into an array on disk, and hold the same numbers."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from fedhk import EFKMVC
+from fedhk.data import large, tables
+from fedhk.data.folders import read_federation, read_site
+from fedhk.data.named import named_views
+from fedhk.errors import DataError
+
+FRAME = pl.DataFrame(
+    {
+        "id": range(50),
+        "age": [float(i % 7) for i in range(50)],
+        "sex": ["F" if i < 30 else "M" for i in range(50)],
+        "day": pl.Series([f"2026-01-{1 + i % 28:02d}" for i in range(50)]).str.to_date(),
+        "code": [str(i % 3) if i % 5 else None for i in range(50)],
+    }
+)
+
+
+@pytest.fixture
+def small_pieces(monkeypatch):
+    """Everything above 512 bytes is large, and pieces have few rows."""
+    for module in (large, tables):
+        monkeypatch.setattr(module, "LARGE_BYTES", 512)
+    monkeypatch.setattr(tables, "CHUNK_BYTES", 256)
+
+
+def write(folder, frame=FRAME):
+    folder.mkdir(parents=True, exist_ok=True)
+    frame.write_parquet(folder / "lab.parquet")
+    return folder
+
+
+@pytest.mark.parametrize("form", ["parquet", "feather"])
+def test_pieces_hold_what_the_whole_file_holds(tmp_path, form, request):
+    folder = tmp_path / "oslo"
+    folder.mkdir()
+    (FRAME.write_parquet if form == "parquet" else FRAME.write_ipc)(folder / f"lab.{form}")
+    whole = read_site(folder)
+    request.getfixturevalue("small_pieces")
+    pieces = read_site(folder)
+    assert isinstance(pieces.views["lab"].base, np.memmap) or isinstance(pieces.views["lab"], np.memmap)
+    assert (pieces.columns, pieces.kinds, pieces.inferred) == (whole.columns, whole.kinds, whole.inferred)
+    np.testing.assert_array_equal(pieces.views["lab"], whole.views["lab"])
+    np.testing.assert_array_equal(pieces.ids, whole.ids)
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_a_wrong_cell_is_named_with_its_row_in_the_file(tmp_path):
+    text = FRAME.with_columns(pl.Series("age", ["1"] * 41 + ["old"] + ["2"] * 8))
+    with pytest.raises(DataError, match="column 'age' holds text, 'old' in row 42, where a number is expected"):
+        read_site(write(tmp_path / "oslo", text))
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_arrays_are_not_read_before_they_are_needed(tmp_path):
+    (tmp_path / "oslo").mkdir()
+    np.save(tmp_path / "oslo" / "ecg.npy", np.arange(200.0).reshape(50, 4))
+    assert isinstance(read_site(tmp_path / "oslo").views["ecg"].base, np.memmap)
+
+
+def test_rows_that_are_put_in_order_and_levels_that_are_added_give_the_same_fit(tmp_path, request):
+    write(tmp_path / "oslo")
+    write(tmp_path / "rome", FRAME.with_columns(sex=pl.lit("X"), age=pl.col("age") + 1))
+    FRAME.select("id", height=pl.col("age") * 2).reverse().write_parquet(tmp_path / "oslo" / "body.parquet")
+
+    def fit():
+        sites = {name: named_views(site) for name, site in read_federation(tmp_path).sites.items()}
+        return EFKMVC(2, random_state=0, scaling="standard").fit(sites)
+
+    whole = fit()
+    request.getfixturevalue("small_pieces")
+    pieces = fit()
+    for ours, theirs in zip(pieces.cluster_centers_, whole.cluster_centers_, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
