@@ -66,8 +66,8 @@ def main() -> None:
     fit = ["fit", str(data), "--clusters", "4", "--seed", "0", "--out", str(out)]
     code, seconds, memory = watch([sys.executable, "-c", "from fedhk.cli import main; main()", *fit])
     text = (
-        f"{rows:,} rows of {COLUMNS} columns, {rows * COLUMNS * 8 / 1e9:.1f} GB as numbers: `fedhk fit` ended with code "
-        f"{code} after {seconds:,.0f} s on {os.cpu_count()} processors, with at most {memory:,.0f} MB of memory.\n"
+        f"{rows:,} rows of {COLUMNS} columns, {rows * COLUMNS * 8 / 1e9:.1f} GB as numbers: `fedhk fit` ended with "
+        f"code {code} after {seconds:,.0f} s on {os.cpu_count()} processors, with at most {memory:,.0f} MB of memory.\n"
     )
     print(text)
     (RESULTS / "large.md").write_text(f"# A file larger than memory\n\n{(__doc__ or '').strip()}\n\n{text}")

@@ -11,8 +11,10 @@ if TYPE_CHECKING:
     from fedhk import datasets, metrics, plot, privacy, protocols, testing
     from fedhk.after.outcomes import outcomes
     from fedhk.after.profile import profile
+    from fedhk.data.cells import from_anndata, to_anndata
     from fedhk.data.dictionary import read_dictionary
     from fedhk.data.frames import from_frame
+    from fedhk.data.multi_view import MultiView
     from fedhk.embedding.options import Diffusion
     from fedhk.estimators.diffusion import FedHKDiffusion
     from fedhk.estimators.efkmvc import EFKMVC
@@ -35,11 +37,13 @@ __all__ = [
     "FedHKTucker",
     "HeatDiffusion",
     "HeatKernelMVC",
+    "MultiView",
     "Participation",
     "Personalization",
     "__version__",
     "datasets",
     "evaluate",
+    "from_anndata",
     "from_frame",
     "from_paper",
     "load",
@@ -51,6 +55,7 @@ __all__ = [
     "protocols",
     "read_dictionary",
     "testing",
+    "to_anndata",
 ]
 
 # Loaded when first used, so that `fedhk --help` and shell completion need not wait for scikit-learn.
@@ -63,15 +68,18 @@ _HOMES = {
     "FedHKTucker": "fedhk.estimators.tensor_centers",
     "HeatDiffusion": "fedhk.estimators.heat_diffusion",
     "HeatKernelMVC": "fedhk.estimators.heat_kernel_mvc",
+    "MultiView": "fedhk.data.multi_view",
     "Participation": "fedhk.federation.participation",
     "Personalization": "fedhk.personal.options",
     "evaluate": "fedhk.evaluation",
+    "from_anndata": "fedhk.data.cells",
     "from_frame": "fedhk.data.frames",
     "from_paper": "fedhk.estimators.from_paper",
     "load": "fedhk.estimators.loading",
     "outcomes": "fedhk.after.outcomes",
     "profile": "fedhk.after.profile",
     "read_dictionary": "fedhk.data.dictionary",
+    "to_anndata": "fedhk.data.cells",
 }
 _MODULES = ("datasets", "metrics", "plot", "privacy", "protocols", "testing")
 

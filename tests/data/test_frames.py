@@ -7,6 +7,7 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 from fedhk import EFKMVC, from_frame, read_dictionary
+from fedhk.data.views import check_views
 from fedhk.errors import DataError
 from fedhk.privacy import DifferentialPrivacy
 
@@ -38,6 +39,8 @@ def test_pyarrow_gives_the_same():
     pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     other = from_frame(pyarrow.Table.from_pandas(FRAME), site="hospital")
     np.testing.assert_array_equal(from_frame(FRAME, site="hospital")["rome"]["table"], other["rome"]["table"])
+    views = check_views([pyarrow.Table.from_pandas(FRAME[["age", "hospital"]], preserve_index=False)])
+    assert views.columns == (("age", "hospital = oslo", "hospital = rome"),)
 
 
 @pytest.mark.parametrize("categories", [["code"], {"code": None}, {"code": [1, 2]}])

@@ -106,6 +106,8 @@ def encode_frame(frame: Any, view: str, known: Sequence[Any] | None = None) -> A
 
     Errors (ValueError) name the view, the column, a value with its row, and what to do.
     """
+    if hasattr(frame, "column_names") and hasattr(frame, "to_pandas"):  # pyarrow
+        frame = frame.to_pandas()
     if not needs_encoding(frame):
         return frame
     names = list(map(str, frame.columns))
