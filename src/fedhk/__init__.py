@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from fedhk import datasets, metrics, plot, privacy, protocols, testing
     from fedhk.after.outcomes import outcomes
     from fedhk.after.profile import profile
+    from fedhk.after.stability import stability
     from fedhk.data.cells import from_anndata, to_anndata
     from fedhk.data.dictionary import read_dictionary
     from fedhk.data.frames import from_frame
@@ -54,6 +55,7 @@ __all__ = [
     "profile",
     "protocols",
     "read_dictionary",
+    "stability",
     "testing",
     "to_anndata",
 ]
@@ -80,6 +82,7 @@ _HOMES = {
     "profile": "fedhk.after.profile",
     "read_dictionary": "fedhk.data.dictionary",
     "to_anndata": "fedhk.data.cells",
+    "stability": "fedhk.after.stability",
 }
 _MODULES = ("datasets", "metrics", "plot", "privacy", "protocols", "testing")
 

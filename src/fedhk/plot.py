@@ -21,6 +21,8 @@ from fedhk.after import drawings
 from fedhk.after.outcomes import outcomes as find_outcomes
 from fedhk.after.profile import Profile
 from fedhk.after.profile import profile as find_profile
+from fedhk.after.stability import Stability
+from fedhk.after.stability import stability as find_stability
 from fedhk.after.survival import Survival
 from fedhk.report import features, maps, page, tables
 from fedhk.report.rows import read_fitted
@@ -44,6 +46,7 @@ __all__ = [
     "gains",
     "profile",
     "report",
+    "stability",
     "survival",
     "traffic",
     "view_map",
@@ -211,6 +214,19 @@ def profile(
         _need(sites is not None, "profile", "it is of rows: give sites=, or found=fedhk.profile(...)")
         found = find_profile(model, _choose(sites, site), **_as_fitted(model, site))
     return _draw(drawings.draw_profile(found, ax))
+
+
+def stability(
+    model: Any, sites: Any = None, *, found: Stability | None = None, site: str | None = None, ax: Axes | None = None
+) -> Plot:
+    """Draw how often rows of each pair of clusters are together when halves of the rows are clustered anew.
+
+    It is `found`, which `fedhk.stability` gives, or that of `sites`.
+    """
+    if found is None:
+        _need(sites is not None, "stability", "it is of rows: give sites=, or found=fedhk.stability(...)")
+        found = find_stability(model, _choose(sites, site), **_as_fitted(model, site))
+    return _draw(drawings.draw_stability(found, ax))
 
 
 def survival(

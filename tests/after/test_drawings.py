@@ -57,3 +57,13 @@ def test_what_is_no_survival_is_not_drawn(later):
     found = fedhk.outcomes(model, sites, event=later["event"])
     with pytest.raises(TypeError, match="found must be a Survival, got BinaryOutcome"):
         plot.survival(model, found=found)
+
+
+def test_a_consensus_map_shows_every_pair_of_clusters(tmp_path):
+    model, sites, _ = make_federation()
+    found = fedhk.stability(model, sites, n_resamples=4)
+    drawn = plot.stability(model, found=found)
+    assert drawn.svg.count("clusters 0 and 2") == 1
+    assert drawn.save(tmp_path / "map.png").stat().st_size > 1000
+    with pytest.raises(ValueError, match="give sites="):
+        plot.stability(model)

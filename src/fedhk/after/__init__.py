@@ -4,7 +4,18 @@ from fedhk.after.binary import BinaryOutcome
 from fedhk.after.continuous import ContinuousOutcome
 from fedhk.after.outcomes import outcomes
 from fedhk.after.profile import Profile, profile
+from fedhk.after.stability import Stability, stability
 from fedhk.after.survival import Survival
 from fedhk.after.tables import PrintedTable
 
-__all__ = ["BinaryOutcome", "ContinuousOutcome", "PrintedTable", "Profile", "Survival", "outcomes", "profile"]
+__all__ = [
+    "BinaryOutcome",
+    "ContinuousOutcome",
+    "PrintedTable",
+    "Profile",
+    "Stability",
+    "Survival",
+    "outcomes",
+    "profile",
+    "stability",
+]

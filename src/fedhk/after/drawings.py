@@ -1,4 +1,4 @@
-"""Pictures of what comes after a run: effect sizes of columns, survival curves.
+"""Pictures of what comes after a run: effect sizes of columns, survival curves, consensus maps.
 
 Every function draws on matplotlib axes, given or new, and returns them with the words and the table of the figure.
 """
@@ -11,16 +11,32 @@ import numpy as np
 
 from fedhk._typing import FloatArray, IntArray
 from fedhk.after.profile import Profile
+from fedhk.after.stability import Stability
 from fedhk.after.survival import Survival
 from fedhk.after.tables import show_count
-from fedhk.summary.drawing import PAPER, SOFT, Figure, cluster_colour, describe, draw_grid, page_axes
-from fedhk.summary.words import number, shorten
+from fedhk.summary.drawing import (
+    INK,
+    KIND_COLOURS,
+    PAPER,
+    RULE,
+    SOFT,
+    Figure,
+    cluster_colour,
+    describe,
+    draw_grid,
+    page_axes,
+    require_matplotlib,
+)
+from fedhk.summary.words import number, percent, shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # Columns that are drawn; the table has all.
 MOST_COLUMNS = 16
+
+# Clusters up to which each cell of a consensus map has its number.
+MOST_CELLS = 10
 
 
 def draw_profile(found: Profile, ax: Axes | None = None) -> Figure:
@@ -105,3 +121,36 @@ def _find_steps(curve: FloatArray) -> IntArray:
     known = np.flatnonzero(~np.isnan(curve))
     changes = np.flatnonzero(np.diff(curve[known], prepend=np.nan) != 0)
     return np.unique(known[np.append(changes, len(known) - 1)]) if len(known) else known
+
+
+def draw_stability(found: Stability, ax: Axes | None = None) -> Figure:
+    """Draw how often rows of each pair of clusters are together in halves of the rows."""
+    c = len(found.rows)
+    side = 230.0
+    with page_axes(ax, side + 62.0, (86.0, 44.0, 24.0, 38.0)) as axes:
+        shades = require_matplotlib().colors.LinearSegmentedColormap.from_list("together", [PAPER, KIND_COLOURS[0]])
+        edges = np.arange(c + 1) - 0.5
+        cells = axes.pcolormesh(
+            edges, edges, np.nan_to_num(found.consensus), cmap=shades, vmin=0, vmax=1, edgecolor=RULE
+        )
+        texts = [f"clusters {a} and {b}: {percent(found.consensus[a, b])}" for a in range(c) for b in range(c)]
+        describe(cells, "map", texts)
+        if c <= MOST_CELLS:
+            for a, b in np.ndindex(c, c):
+                share = found.consensus[a, b]
+                ink = PAPER if share > 0.55 else INK
+                text = axes.text(b, a, f"{100 * share:.0f}", ha="center", va="center", color=ink, fontsize=9)
+                describe(text, "light" if share > 0.55 else "value")
+        names = [f"{k} ({verdict})" for k, verdict in enumerate(found.verdicts)]
+        axes.set_yticks(range(c), names)
+        axes.set_xticks(range(c), [str(k) for k in range(c)])
+        axes.set_ylim(c - 0.5, -0.5)
+        axes.set_xlabel("cluster")
+        describe(axes.text(0.0, 1.02, "together, per cent", transform=axes.transAxes, color=INK, va="bottom"), "axis")
+    note = (
+        "How often two rows of these clusters are together when halves of the rows are clustered anew. Sure clusters "
+    )
+    note += "are dark on the diagonal and light beside it."
+    table = found.table()
+    about = "Consensus map of clusters: " + ", ".join(f"cluster {k} is {word}" for k, word in enumerate(found.verdicts))
+    return Figure("stability", "How sure the clusters are", note, axes, about, table.columns, table.rows)

@@ -250,6 +250,7 @@ def ask_sites(
     *,
     privacy: DifferentialPrivacy | None = None,
     secure: bool | SecureSummation = False,
+    common_centers: bool = False,
 ) -> Answer:
     """Run phases over the sites of a fitted model, in this process. Every site must answer.
 
@@ -266,6 +267,8 @@ def ask_sites(
         model depends on all of its rows, so that one row could change many labels.
     secure : bool or SecureSummation
         Whether the server sees sums over all sites only.
+    common_centers : bool
+        Whether rows are placed by the centres of the global model, in the units and the frame of their site.
     """
     masks = SecureSummation() if secure is True else (secure or None)
     noise = None if privacy is None else Noise(privacy, len(phases), finds_start=False)
@@ -284,7 +287,10 @@ def ask_sites(
         guards = make_guards(terms, asked.sites, None)
     participation = Participation(min_sites=len(asked.sites))
     with own_threads() as workers:
-        sites = {name: PlacedSite(name, v, model=own.get(name, model)._model) for name, v in asked.sites.items()}
+        fitted = {name: own.get(name, model)._model for name in asked.sites}
+        if common_centers:
+            fitted = {name: _with_references(model._model, site) for name, site in fitted.items()}
+        sites = {name: PlacedSite(name, views, model=fitted[name]) for name, views in asked.sites.items()}
         engine = InProcessEngine(sites, guards, workers=workers)
         try:
             run = conduct(terms.compose(phases), engine, Run(board=board), seed=0, participation=participation)
@@ -295,6 +301,13 @@ def ask_sites(
     spent_all = None if privacy is None else (_total_spent(model, releases, guards, privacy), privacy.delta)
     up, down = run.pending["bytes_up"], run.pending["bytes_down"]
     return Answer(run.board, spent_here, spent_all, releases, up, down, run.exchange)
+
+
+def _with_references(model: FittedModel, own: FittedModel) -> FittedModel:
+    """The global model for rows in the frame of a site, as far as the site has one of its own."""
+    known = dict(zip(own.view_names, own.references, strict=True))
+    pairs = zip(model.view_names, model.references, strict=True)
+    return replace(model, references=tuple(known.get(name, reference) for name, reference in pairs))
 
 
 def _check_noise(model: Any, privacy: DifferentialPrivacy, n_phases: int) -> None:

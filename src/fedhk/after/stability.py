@@ -1,0 +1,480 @@
+"""How sure clusters are: whether halves of the rows of each site find them, and models from which a site is left out.
+
+Many base models are fitted at once: an exchange carries the centres of all of them, and the sums of all come back. Rows
+are halved by weights, so that no site makes a second copy. Every base model has two starts, one near the clusters that
+were found and one that knows nothing of them; the better one counts. So clusters that any other split would serve as
+well do not come back.
+
+Two halves share no row, so that what both find is no accident of the rows: a resample has most of its rows in common
+with all rows, and finds splits of mere noise again that happen to suit them.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fedhk._typing import FloatArray, IntArray
+from fedhk.after.columns import ColumnSum, check_counts
+from fedhk.after.run import Answer, Answered, PlacedSite, ask_sites, read_sites
+from fedhk.after.tables import PrintedTable
+from fedhk.data.checks import check_count
+from fedhk.data.frames import pandas
+from fedhk.federation.board import Board, Entry, align_views
+from fedhk.federation.entries import Broadcast
+from fedhk.federation.phases.base import Phase
+from fedhk.model.cluster_summary import ClusterSummary, summarise_clusters
+from fedhk.model.parameters import LEAST_SHARE, Parameters
+from fedhk.model.passes import Passes
+from fedhk.model.rows import Rows, split_joint
+from fedhk.privacy.mechanism import AFTER, SecureSummation
+from fedhk.starts.kmeans import lloyd, plus_plus
+from fedhk.summary.words import join_names, number
+
+# Rounds of a base model at most, and the change of its objective at which it has settled: labels hardly change then.
+MOST_ROUNDS, SETTLED = 12, 1e-3
+
+# Rows that a start is drawn on, for each cluster, passes of k-means over them, and tries, of which the best counts.
+START_ROWS, START_PASSES, START_TRIES = 60, 10, 3
+
+# Starts of each base model: one near the clusters that were found, one that knows only the spread of all rows.
+STARTS = 2
+
+# Mean Jaccard from which a cluster is called stable (Hennig 2007). How often splits of mere noise reach it
+# between halves is in benchmarks/results/stability.md.
+STABLE = 0.75
+
+HALVES = 2
+
+# Rows of two clusters are often together if they are so at least this often, compared with rows of one of them.
+OFTEN = 1 / 3
+
+
+def model_rows(site: PlacedSite) -> Rows:
+    """A site's rows in model units."""
+    model = site.model
+    return site.derive(
+        site.views, lambda: model.rows(align_views(site.views, model.view_names, model.widths, site.name))
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class SpreadRequest:
+    """Ask how large clusters are and how far rows spread in them."""
+
+    model: Broadcast
+
+
+@dataclass(frozen=True, eq=False)
+class ClusterSpread(Entry):
+    """How large clusters are and how far rows spread in them, over all sites."""
+
+    summary: ClusterSummary
+
+
+@dataclass(frozen=True)
+class SumSpread(ColumnSum):
+    """How large clusters are and how far rows spread in them: what starts of base models are drawn from."""
+
+    name: ClassVar[str] = AFTER + "spread"
+    request_type: ClassVar[Any] = SpreadRequest
+    unbounded: ClassVar[str] = "what one row can change in refitted models has no bound."
+
+    parameters: Parameters
+
+    def request(self, board: Board) -> SpreadRequest:  # noqa: ARG002
+        return SpreadRequest(Broadcast.of(self.parameters))
+
+    def size(self, board: Board) -> int:  # noqa: ARG002
+        return int(self.parameters.n_clusters + 2 * np.hstack(self.parameters.centers).shape[1])
+
+    @staticmethod
+    def vector(site: PlacedSite, request: SpreadRequest) -> FloatArray:  # type: ignore[override]
+        rows = model_rows(site)
+        return summarise_clusters(rows, request.model.parameters(rows.widths), site.labels()).to_array()
+
+    def check_vector(self, board: Board, values: FloatArray, site: str) -> None:  # noqa: ARG002
+        check_counts(values, site)
+
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+        summary = ClusterSummary.from_array(np.maximum(total, 0.0), self.parameters.n_clusters)
+        return board.put(ClusterSpread(summary))
+
+
+@dataclass(frozen=True, eq=False)
+class BatchRequest:
+    """Centres of several base models, and which rows each is of: a half, or all but those of one site."""
+
+    model: Broadcast  # what all of them have in common
+    centers: FloatArray  # (models, c, d), views side by side
+    draws: IntArray  # (models,): the number of the half; two in a row share no row
+    left_out: tuple[str, ...]  # (models,): the site without weight; "" where rows are halved
+    seed: int
+
+    def weights(self, model: int, site: PlacedSite) -> FloatArray:
+        """Weights of a site's rows in a base model: 1 in its half and 0 in the other, or all or none."""
+        n_rows = site.views.n_rows
+        if self.left_out[model]:
+            return np.full(n_rows, float(self.left_out[model] != site.name))
+        pair, half = divmod(int(self.draws[model]), HALVES)
+        order = np.random.default_rng([self.seed, pair, zlib.crc32(site.name.encode())]).permutation(n_rows)
+        # where rows are odd in number, which half has one more is drawn, too
+        return np.asarray((order + pair) % HALVES == half, np.float64)
+
+    def parameters(self, model: int, widths: Sequence[int]) -> Parameters:
+        """The parameters of a base model."""
+        return replace(self.model.parameters(widths), centers=split_joint(self.centers[model], widths))
+
+
+@dataclass(frozen=True, eq=False)
+class BaseModels(Entry):
+    """Where the base models stand."""
+
+    centers: FloatArray  # (models, c, d)
+    objectives: FloatArray  # (models,), at the centres before
+    settled: bool = False
+
+
+@dataclass(frozen=True)
+class RefitModels(ColumnSum):
+    """Rounds of all base models at once."""
+
+    name: ClassVar[str] = AFTER + "refits"
+    request_type: ClassVar[Any] = BatchRequest
+    unbounded: ClassVar[str] = SumSpread.unbounded
+
+    parameters: Parameters
+    n_resamples: int
+    sites: tuple[str, ...]  # each left out once
+    seed: int
+
+    @property
+    def n_models(self) -> int:
+        """Base models with all their starts."""
+        return STARTS * (self.n_resamples + len(self.sites))
+
+    @property
+    def width(self) -> int:
+        """Features of all views."""
+        return sum(part.shape[1] for part in self.parameters.centers)
+
+    def begin(self, board: Board) -> Board:
+        summary, joint = board.get(ClusterSpread).summary, np.hstack(self.parameters.centers)
+        factors = np.repeat(self.parameters.view_factors, [part.shape[1] for part in self.parameters.centers])
+        starts = [
+            draw_start(
+                joint,
+                summary,
+                np.sqrt(factors),
+                np.random.default_rng([self.seed, model]),
+                informed=model % STARTS == 0,
+            )
+            for model in range(self.n_models)
+        ]
+        return board.put(BaseModels(np.stack(starts), np.full(self.n_models, np.inf)))
+
+    def is_done(self, board: Board, exchanges: int) -> bool:
+        return exchanges >= MOST_ROUNDS or board.get(BaseModels).settled
+
+    def request(self, board: Board) -> BatchRequest:
+        draws = np.arange(self.n_models) // STARTS
+        left_out = [""] * self.n_resamples + list(self.sites)
+        names = tuple(left_out[draw] for draw in draws)
+        model = Broadcast.of(self.parameters)
+        return BatchRequest(model, board.get(BaseModels).centers, draws, names, self.seed)
+
+    def size(self, board: Board) -> int:  # noqa: ARG002
+        return self.n_models * (2 * self.parameters.n_clusters * self.width + 1)
+
+    @staticmethod
+    def vector(site: PlacedSite, request: BatchRequest) -> FloatArray:  # type: ignore[override]
+        rows, found, c = model_rows(site), [], request.centers.shape[1]
+        for first in range(0, len(request.centers), STARTS):  # starts of one base model are of the same rows
+            weighted = replace(rows, sample_weight=request.weights(first, site))
+            with Passes(weighted, c, site.workers) as scan:
+                for model in range(first, first + STARTS):
+                    sums = scan.statistics(request.parameters(model, rows.widths))
+                    weights = [np.broadcast_to(w, n.shape) for w, n in zip(sums.weights, sums.numerators, strict=True)]
+                    found += [
+                        np.hstack(sums.numerators).ravel(),
+                        np.hstack(weights).ravel(),
+                        np.array([sums.objective]),
+                    ]
+        return np.concatenate(found)
+
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+        before, cells = board.get(BaseModels), self.parameters.n_clusters * self.width
+        numerators, weights, objectives = np.split(total.reshape(self.n_models, -1), [cells, 2 * cells], axis=1)
+        least = np.maximum(LEAST_SHARE, 1e-9) * weights.max(axis=1, keepdims=True)
+        old = before.centers.reshape(self.n_models, cells)
+        moved = np.divide(numerators, weights, out=old.copy(), where=weights > least)
+        change = np.abs(before.objectives - objectives[:, 0])
+        settled = bool(np.all(change <= SETTLED * np.abs(objectives[:, 0])))
+        return board.put(BaseModels(moved.reshape(before.centers.shape), objectives[:, 0], settled))
+
+
+def draw_start(
+    centers: FloatArray, summary: ClusterSummary, scale: FloatArray, rng: np.random.Generator, *, informed: bool
+) -> FloatArray:
+    """Centres from k-means on rows that are drawn: around the centres that were found, or with the spread of all rows.
+
+    Views weigh by `scale`.
+    """
+    c, size = len(centers), START_ROWS * len(centers)
+    shares = summary.shares if summary.counts.sum() > 0 else np.full(c, 1.0 / c)
+    if informed:
+        drawn, variance = centers[rng.choice(c, size, p=shares)], summary.variance
+    else:
+        mean = shares @ centers
+        drawn, variance = (
+            np.broadcast_to(mean, (size, len(mean))),
+            summary.variance + shares @ np.square(centers - mean),
+        )
+    points = (drawn + np.sqrt(variance) * rng.standard_normal(drawn.shape)) * scale
+    state, even = np.random.RandomState(int(rng.integers(2**31))), np.ones(size)
+    tries = [lloyd(points, even, plus_plus(points, even, c, state), START_PASSES) for _ in range(START_TRIES)]
+    found = min(tries, key=lambda one: one[2])[0]
+    return np.asarray(found / np.where(scale > 0, scale, 1.0))
+
+
+@dataclass(frozen=True, eq=False)
+class Overlaps(Entry):
+    """Rows by the cluster that was found and that of each base model, and by those of two halves; (.., c, c)."""
+
+    tables: FloatArray
+    halves: FloatArray
+
+
+@dataclass(frozen=True)
+class CountOverlaps(ColumnSum):
+    """Which rows are together in base models, by the clusters that were found, and by those of the other half."""
+
+    name: ClassVar[str] = AFTER + "overlaps"
+    request_type: ClassVar[Any] = BatchRequest
+    unbounded: ClassVar[str] = SumSpread.unbounded
+
+    refits: RefitModels
+
+    def request(self, board: Board) -> BatchRequest:
+        asked, found = self.refits.request(board), board.get(BaseModels)
+        # of each base model the better start
+        best = found.objectives.reshape(-1, STARTS).argmin(axis=1) + STARTS * np.arange(self.refits.n_models // STARTS)
+        left_out = tuple(asked.left_out[model] for model in best)
+        return replace(asked, centers=found.centers[best], draws=asked.draws[best], left_out=left_out)
+
+    @property
+    def _n_tables(self) -> tuple[int, int]:
+        return self.refits.n_models // STARTS, self.refits.n_resamples // HALVES
+
+    def size(self, board: Board) -> int:  # noqa: ARG002
+        return sum(self._n_tables) * self.refits.parameters.n_clusters**2
+
+    @staticmethod
+    def vector(site: PlacedSite, request: BatchRequest) -> FloatArray:  # type: ignore[override]
+        rows, c = model_rows(site), request.centers.shape[1]
+        with Passes(rows, c, site.workers) as scan:
+            found = [scan.assign(request.parameters(m, rows.widths))[1] for m in range(len(request.centers))]
+        pairs = [(site.labels(), labels) for labels in found]
+        halved = [labels for labels, site_name in zip(found, request.left_out, strict=True) if not site_name]
+        pairs += zip(halved[::HALVES], halved[1::HALVES], strict=True)
+        return np.concatenate([np.bincount(a * c + b, minlength=c * c) for a, b in pairs]).astype(np.float64)
+
+    def check_vector(self, board: Board, values: FloatArray, site: str) -> None:  # noqa: ARG002
+        check_counts(values, site)
+
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+        c = self.refits.parameters.n_clusters
+        tables = total.reshape(-1, c, c)
+        return board.put(Overlaps(*np.split(tables, [self._n_tables[0]])))
+
+
+def share_rows(tables: FloatArray) -> FloatArray:
+    """Jaccard of all pairs of clusters, from tables of rows in both, (.., c, c)."""
+    union = tables.sum(axis=-1, keepdims=True) + tables.sum(axis=-2, keepdims=True) - tables
+    return np.asarray(np.divide(tables, union, out=np.zeros_like(tables), where=union > 0))
+
+
+def find_jaccard(tables: FloatArray) -> FloatArray:
+    """Jaccard of each cluster with the most similar one of each base model, (models, c); NaN of an empty cluster.
+
+    Rows of a table are the clusters that were found, columns those of the base model.
+    """
+    return np.where(tables.sum(axis=2) > 0, share_rows(tables).max(axis=2), np.nan)
+
+
+def compare_halves(tables: FloatArray, halves: FloatArray) -> FloatArray:
+    """Jaccard of the two clusters that two halves have in the place of each cluster, (pairs, c).
+
+    `tables` are those of the halves with the clusters that were found, two in a row of each pair.
+    """
+    place = share_rows(tables).argmax(axis=2).reshape(len(halves), HALVES, -1)
+    shares = share_rows(halves)
+    found = shares[np.arange(len(halves))[:, None], place[:, 0], place[:, 1]]
+    return np.where(tables[::HALVES].sum(axis=2) > 0, found, np.nan)
+
+
+def find_consensus(tables: FloatArray) -> FloatArray:
+    """How often two rows are together in base models, by the clusters that they were found in, (c, c)."""
+    together = np.einsum("bkl,bml->bkm", tables, tables)
+    own = tables.sum(axis=2)
+    pairs = own[:, :, None] * own[:, None, :]
+    each = np.arange(tables.shape[1])
+    together[:, each, each] -= own  # a row is no pair
+    pairs[:, each, each] -= own
+    shares = np.divide(together, pairs, out=np.full_like(together, np.nan), where=pairs > 0)
+    known = ~np.isnan(shares)
+    total = np.where(known, shares, 0.0).sum(axis=0)
+    return np.asarray(np.divide(total, known.sum(axis=0), out=np.full(total.shape, np.nan), where=known.any(axis=0)))
+
+
+@dataclass(frozen=True, eq=False)
+class Stability(Answered):
+    """How sure clusters are.
+
+    Parameters
+    ----------
+    halves : array of shape (n_resamples / 2, c)
+        Jaccard (rows in both over rows in either) of the two clusters that two halves of the rows, which share no row,
+        find in the place of each cluster.
+    jaccard : array of shape (n_resamples, c)
+        Jaccard of each cluster with the most similar one that a half of the rows finds (Hennig).
+    mean_halves, mean_jaccard : array of shape (c,)
+        Their means; 1 where a cluster always comes back as it is.
+    site_jaccard : dict of str to array of shape (c,)
+        Jaccard with a model without the rows of a site: small where a cluster is there for that site alone.
+    consensus : array of shape (c, c)
+        How often two rows are together in halves, by their clusters: 1 within and 0 between where clusters are sure.
+    rows : array of shape (c,)
+        Rows of each cluster.
+    answer : Answer
+        What was sent.
+    """
+
+    halves: FloatArray
+    jaccard: FloatArray
+    site_jaccard: dict[str, FloatArray]
+    consensus: FloatArray
+    rows: FloatArray
+    answer: Answer = field(repr=False)
+    noise: float = 0.0
+
+    @property
+    def mean_halves(self) -> FloatArray:
+        """Mean of `halves` for each cluster; NaN of an empty one."""
+        return np.asarray(self.halves.mean(axis=0))
+
+    @property
+    def mean_jaccard(self) -> FloatArray:
+        """Mean of `jaccard` for each cluster; NaN of an empty one."""
+        return np.asarray(self.jaccard.mean(axis=0))
+
+    @property
+    def verdicts(self) -> list[str]:
+        """A word for each cluster: "stable" where halves agree on it by 0.75 or more on average, else "unstable"."""
+        return ["empty" if np.isnan(v) else "stable" if v >= STABLE else "unstable" for v in self.mean_halves]
+
+    def frame(self) -> Any:
+        """One line for each cluster, as a pandas data frame."""
+        found = {"cluster": np.arange(len(self.rows)), "rows": self.rows}
+        found |= {"halves": self.mean_halves, "jaccard": self.mean_jaccard}
+        without = {f"without {site}": values for site, values in self.site_jaccard.items()}
+        return pandas().DataFrame(found | {"verdict": self.verdicts} | without)
+
+    def table(self) -> PrintedTable:
+        """One line for each cluster."""
+        head = ["", "rows", "two halves agree", "Jaccard", "verdict", "least without a site"]
+        rows = []
+        for k, verdict in enumerate(self.verdicts):
+            without = {site: float(values[k]) for site, values in self.site_jaccard.items()}
+            site = min(without, key=lambda name: np.nan_to_num(without[name], nan=2.0), default="")
+            least = f"{number(without[site], 2)} ({site})" if site else "–"
+            means = [number(self.mean_halves[k], 2), number(self.mean_jaccard[k], 2)]
+            rows.append([f"cluster {k}", f"{self.rows[k]:,.0f}", *means, verdict, least])
+        return PrintedTable("How sure the clusters are", head, rows, self.notes)
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader must know."""
+        notes = [
+            f"Two halves agree: Jaccard of what halves of the rows that share no row find, {len(self.halves)} pairs.",
+            f"Stable: halves agree from {STABLE} on. Jaccard: of a cluster with the nearest one of a half (Hennig).",
+            "Units, embedding and view weights are kept; centres are looked for anew.",
+        ]
+        inside = np.diag(self.consensus)
+        pairs = [
+            f"{b} and {a}"
+            for a in range(len(self.rows))
+            for b in range(a)
+            if self.consensus[a, b] > OFTEN * min(inside[a], inside[b])
+        ]
+        if pairs:
+            notes.append(f"Rows of these clusters are often together: {join_names(pairs)}.")
+        return notes
+
+
+def stability(
+    model: Any,
+    sites: Any,
+    *,
+    n_resamples: int = 50,
+    random_state: int = 0,
+    secure: bool | SecureSummation = False,
+) -> Stability:
+    """Say how sure the clusters of a fitted model are: whether halves of the rows find them, and without single sites.
+
+    Parameters
+    ----------
+    model : estimator
+        A fitted clusterer of FedHK. Units, embedding, view weights, heat time and fuzzifier are kept; centres are
+        looked for anew.
+    sites : dict or list of sites
+        As in `fit`; of an estimator for one site, its views.
+    n_resamples : int, default=50
+        Halves of the rows within sites, in pairs that share no row: an even number. All are refitted together, in few
+        exchanges.
+    random_state : int, default=0
+        What resamples and starts are drawn with.
+    secure : bool or fedhk.privacy.SecureSummation, default=False
+        Whether the server sees sums over all sites only.
+
+    Returns
+    -------
+    Stability
+        Jaccard per cluster and half, between halves, without each site, and a consensus map of clusters.
+
+    Notes
+    -----
+    There is none with noise: what one row can change in refitted models has no bound.
+
+    Examples
+    --------
+    >>> import fedhk
+    >>> sites = fedhk.datasets.make_sites(3, 60, n_clusters=3, separation=9, shift=0.2, random_state=0).sites
+    >>> model = fedhk.EFKMVC(n_clusters=3, random_state=0).fit(sites)
+    >>> fedhk.stability(model, sites, n_resamples=10).verdicts
+    ['stable', 'stable', 'stable']
+    """
+    n_resamples = check_count(n_resamples, "n_resamples", minimum=HALVES)
+    if n_resamples % HALVES:
+        raise ValueError(f"n_resamples={n_resamples} must be even: halves of the rows come in pairs.")
+    seed = check_count(random_state, "random_state", minimum=0)
+    asked = read_sites(model, sites)
+    parameters = replace(model._model.parameters.free(), sizes=None)
+    names = tuple(asked.sites) if len(asked.sites) > 1 else ()
+    refits = RefitModels(parameters, n_resamples, names, seed)
+    phases: list[Phase[Any, Any]] = [SumSpread(parameters), refits, CountOverlaps(refits)]
+    answer = ask_sites(model, asked, phases, secure=secure, common_centers=True)
+    found = answer.board.get(Overlaps)
+    jaccard, halved = find_jaccard(found.tables), found.tables[:n_resamples]
+    return Stability(
+        halves=compare_halves(halved, found.halves),
+        jaccard=jaccard[:n_resamples],
+        site_jaccard=dict(zip(names, jaccard[n_resamples:], strict=True)),
+        consensus=find_consensus(halved),
+        rows=answer.board.get(ClusterSpread).summary.counts,
+        answer=answer,
+    )

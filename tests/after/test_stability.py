@@ -1,0 +1,142 @@
+"""How sure clusters are: real ones come back, splits of noise do not, and sites that carry a cluster are named."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.stats import spearmanr
+from sklearn.metrics import adjusted_rand_score
+
+import fedhk
+from after.hospitals import make_federation
+from fedhk.after.run import AskedSites, read_sites
+from fedhk.after.stability import compare_halves, find_consensus, find_jaccard
+from fedhk.privacy import DifferentialPrivacy
+
+
+def at_sites(rows):
+    return {site: [rows[i::3]] for i, site in enumerate(("a", "b", "c"))}
+
+
+@pytest.fixture(scope="module")
+def ordered():
+    """Six clusters whose distances to the nearest one differ, and how sure they are."""
+    rng, apart = np.random.default_rng(0), np.array([1.0, 1.3, 1.6, 2.0, 2.5, 3.2])
+    corners = np.sqrt(2) * np.diag(apart)
+    sites = at_sites(corners[rng.integers(0, 6, 900)] + rng.normal(size=(900, 6)))
+    model = fedhk.EFKMVC(6, scaling="none", init=[corners], random_state=0).fit(sites)
+    return model, sites, apart, fedhk.stability(model, sites, n_resamples=20)
+
+
+def test_clusters_are_ordered_by_how_far_apart_they_are(ordered):
+    _, _, apart, found = ordered
+    assert spearmanr(found.mean_halves, apart).statistic > 0.9
+    assert found.verdicts[-2:] == ["stable", "stable"]
+    assert np.all(found.mean_jaccard >= found.mean_halves - 0.05)
+
+
+@pytest.mark.parametrize("width", [5, 10])
+def test_clusters_of_noise_are_called_unstable(width):
+    sites = at_sites(np.random.default_rng(width).normal(size=(400, width)))
+    model = fedhk.EFKMVC(4, scaling="standard", random_state=0).fit(sites)
+    found = fedhk.stability(model, sites, n_resamples=20)
+    assert found.verdicts == ["unstable"] * 4
+
+
+def test_two_halves_of_one_cluster_are_said_to_be_often_together():
+    rng = np.random.default_rng(0)
+    sites = at_sites(np.vstack([rng.normal(size=(200, 5)), rng.normal(size=(100, 5)) + 8]))
+    model = fedhk.EFKMVC(3, scaling="none", random_state=0).fit(sites)
+    found = fedhk.stability(model, sites, n_resamples=10)
+    alone = found.verdicts.index("stable")
+    assert found.verdicts.count("stable") == 1
+    a, b = sorted({0, 1, 2} - {alone})
+    assert f"often together: {a} and {b}" in found.notes[-1]
+
+
+def test_a_cluster_that_one_site_alone_has_is_gone_without_it():
+    rng = np.random.default_rng(0)
+    corners = 8 * np.eye(3)
+    labels = {"a": rng.integers(0, 2, 120), "b": rng.integers(0, 2, 120), "c": rng.integers(0, 3, 120)}
+    sites = {site: [corners[part] + rng.normal(size=(120, 3))] for site, part in labels.items()}
+    model = fedhk.EFKMVC(3, scaling="none", init=[corners], random_state=0).fit(sites)
+    found = fedhk.stability(model, sites, n_resamples=4)
+    assert found.site_jaccard["c"][2] < 0.6
+    assert min(found.site_jaccard["a"].min(), found.site_jaccard["b"].min()) > 0.9
+    assert found.table().rows[2][-1].endswith("(c)")
+
+
+def test_masks_change_nothing(ordered):
+    model, sites, _, found = ordered
+    masked = fedhk.stability(model, sites, n_resamples=20, secure=True)
+    assert_allclose(masked.jaccard, found.jaccard, atol=0.02)  # rounding may move a row between two clusters
+    assert_allclose(masked.consensus, found.consensus, atol=0.02)
+
+
+def test_the_same_seed_gives_the_same_answer_and_another_one_a_similar_one(ordered):
+    model, sites, _, found = ordered
+    assert_allclose(fedhk.stability(model, sites, n_resamples=10).jaccard, found.jaccard[:10], atol=1e-9)
+    other = fedhk.stability(model, sites, n_resamples=10, random_state=1)
+    assert_allclose(other.mean_jaccard, found.mean_jaccard, atol=0.06)
+    assert not np.allclose(other.jaccard, found.jaccard[:10])
+
+
+def test_all_models_are_refitted_in_few_exchanges(ordered):
+    _, _, _, found = ordered
+    assert found.answer.exchanges <= 14
+
+
+def test_jaccard_of_tables_that_can_be_checked_by_hand():
+    table = np.array([[[8.0, 2], [0, 10]]])
+    assert_allclose(find_jaccard(table), [[0.8, 10 / 12]])
+    empty = np.array([[[0.0, 0], [3, 4]]])
+    assert np.isnan(find_jaccard(empty)[0, 0])
+    assert_allclose(
+        compare_halves(np.array([[[5.0, 0], [0, 5]], [[0, 5.0], [5, 0]]]), np.array([[[1.0, 4], [4, 1]]])),
+        [[2 / 3] * 2],
+    )
+    consensus = find_consensus(np.array([[[4.0, 0], [1, 1]]]))
+    assert_allclose(consensus, [[1.0, 0.5], [0.5, 0.0]])
+
+
+@pytest.mark.parametrize("estimator", [fedhk.FedHKPerson, fedhk.FedHKDiffusion, fedhk.FedHKTucker])
+def test_every_estimator_has_a_stability(estimator):
+    data = fedhk.datasets.make_sites(3, 80, n_clusters=3, separation=9, shift=1.0, random_state=1)
+    model = estimator(3, random_state=0).fit(data.sites)
+    found = fedhk.stability(model, data.sites, n_resamples=6)
+    assert found.verdicts == ["stable"] * 3
+    together = np.concatenate([model.labels_[site] for site in data.sites])
+    assert adjusted_rand_score(together, data.labels) > 0.9
+    assert_allclose(found.rows, np.bincount(together, minlength=3), atol=6)
+
+
+def test_one_site_alone_has_halves_and_no_other_sites():
+    rng = np.random.default_rng(0)
+    rows = np.vstack([rng.normal(size=(50, 2)), rng.normal(size=(50, 2)) + 8])
+    model = fedhk.HeatKernelMVC(2, random_state=0).fit(rows)
+    found = fedhk.stability(model, rows, n_resamples=6)
+    assert found.verdicts == ["stable", "stable"]
+    assert found.site_jaccard == {}
+    assert found.frame()["verdict"].tolist() == ["stable", "stable"]
+
+
+def test_sites_may_lack_views_and_cells():
+    model, sites, _ = make_federation()
+    some = sites | {"cairo": {"record": sites["cairo"]["record"], "lab": None}}
+    assert isinstance(read_sites(model, some), AskedSites)
+    found = fedhk.stability(model, some, n_resamples=4)
+    assert np.isfinite(found.consensus).all()
+
+
+@pytest.mark.parametrize(("value", "text"), [(3, "must be even"), (0, "at least 2"), (2.0, "whole number")])
+def test_odd_numbers_of_halves_are_refused(value, text):
+    model, sites, _ = make_federation()
+    with pytest.raises(ValueError, match=text):
+        fedhk.stability(model, sites, n_resamples=value)
+
+
+def test_there_is_no_stability_with_noise():
+    model, sites, _ = make_federation()
+    with pytest.raises(TypeError, match="privacy"):
+        fedhk.stability(model, sites, privacy=DifferentialPrivacy(1.0, 1e-5, bounds=(0, 1)))
