@@ -440,3 +440,30 @@ class TestBadInput:
     )
     def test_usage(self, hospitals, options):
         call("fit", hospitals, *options, code=2)
+
+
+def test_ids_and_files_to_pass_over_are_named(tmp_path):
+    rng = np.random.default_rng(0)
+    for site in ("oslo", "rome"):
+        (tmp_path / "data" / site).mkdir(parents=True)
+        for view in ("ecg", "lab"):
+            rows = [f"{site}-{i},{rng.normal() + 9 * (i % 2):.3f},{rng.normal():.3f}" for i in range(20)]
+            (tmp_path / "data" / site / f"{view}.csv").write_text("\n".join([f"mrn,{view}_a,{view}_b", *rows]))
+        (tmp_path / "data" / site / "lab-old.csv").write_text("mrn,z\n1,2\n")
+    given = (tmp_path / "data", "--id", "mrn", "--ignore", "*-old.csv")
+    assert "'mrn' holds text with 20 different values" in refusal("info", tmp_path / "data", code=3)
+    assert "its columns are" in refusal("info", tmp_path / "data", "--id", "pid", code=3)
+    assert "40 rows" in call("info", *given).stdout
+    call("dictionary", *given, "--out", tmp_path / "dictionary.toml")
+    assert (tmp_path / "dictionary.toml").read_text().startswith('id = "mrn"\n')
+    call("fit", *given, "--clusters", 2, "--seed", 0, "--out", tmp_path / "run")
+    labels = pl.read_parquet(tmp_path / "run" / "labels" / "oslo.parquet")
+    assert labels["id"][0] == "oslo-0"
+    assert "passed over" not in (tmp_path / "run" / "report.html").read_text()
+    call("fit", "--config", tmp_path / "run" / "config.toml", "--out", tmp_path / "again")
+    assert_same_files(tmp_path / "run", tmp_path / "again", ("model.safetensors", "labels/oslo.parquet"))
+    call("report", tmp_path / "run", "--site", "oslo")
+    call("predict", tmp_path / "run", *given, "--out", tmp_path / "labels")
+    (tmp_path / "data" / "dictionary.toml").write_text((tmp_path / "dictionary.toml").read_text())
+    call("info", tmp_path / "data", "--ignore", "*-old.csv")
+    assert "is for folders of data" in usage("info", tmp_path / "run", "--id", "mrn")

@@ -18,7 +18,15 @@ from fedhk.cli.algorithms import ALGORITHMS, describe_option, make_option
 from fedhk.cli.console import say
 from fedhk.errors import FedHKError
 
-KINDS: dict[str, type] = {"fedhk": str, "data": str, "algorithm": str, "seed": int, "parameters": dict}
+KINDS: dict[str, type] = {
+    "fedhk": str,
+    "data": str,
+    "id": str,
+    "ignore": list,
+    "algorithm": str,
+    "seed": int,
+    "parameters": dict,
+}
 
 
 class ConfigError(FedHKError, ValueError):
@@ -33,6 +41,8 @@ class Config:
     algorithm: str = "e-fkmvc"  # a key of `ALGORITHMS`
     seed: int | None = None  # None draws one
     parameters: dict[str, Any] = field(default_factory=dict)  # of the estimator
+    id: str | None = None  # the column of ids, where it is not the usual one
+    ignore: list[str] | None = None  # patterns of names that are passed over
 
     def updated(self, given: dict[str, Any], **others: Any) -> Config:
         """Replace what the user gave; None means that nothing was given."""
@@ -75,7 +85,8 @@ class Config:
     def to_toml(self, data: str | None = None) -> str:
         """Write the text of the file; `data` is the folder as it shall stand there."""
         folder = data or (None if self.data is None else str(self.data))
-        values = {"fedhk": __version__, "data": folder, "algorithm": self.algorithm, "seed": self.seed}
+        values: dict[str, Any] = {"fedhk": __version__, "data": folder, "id": self.id, "ignore": self.ignore or None}
+        values |= {"algorithm": self.algorithm, "seed": self.seed}
         top = "# `fedhk fit --config THIS-FILE --out OTHER` runs this again and gives the same bits."
         return "\n".join([top, *_to_lines(values), "", "[parameters]", *_to_lines(self.parameters), ""])
 

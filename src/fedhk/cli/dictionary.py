@@ -22,7 +22,14 @@ DictionaryOut = Annotated[
 ]
 
 
-def dictionary(folder: DataFolder, out: DictionaryOut = None, force: o.Force = False, json: o.Json = False) -> None:
+def dictionary(  # noqa: PLR0917
+    folder: DataFolder,
+    out: DictionaryOut = None,
+    id_column: o.IdColumn = None,
+    ignore: o.Ignore = None,
+    force: o.Force = False,
+    json: o.Json = False,
+) -> None:
     """Write a data dictionary to begin with: every column with its kind, levels of categories, codes for missing cells.
 
     Add units and ranges by hand, and give every site the file: from then on what a site's files hold must be what it
@@ -40,8 +47,8 @@ def dictionary(folder: DataFolder, out: DictionaryOut = None, force: o.Force = F
         target = out or folder / DICTIONARY
         if target.exists() and not force:
             raise OutputExistsError(f"{str(target)!r} exists already; --force replaces it.")
-        found, codes = _infer(read_data(folder))
-        write_atomically(target, write_dictionary(found).encode(), READABLE)
+        found, codes = _infer(read_data(folder, id_column, ignore))
+        write_atomically(target, write_dictionary(found, id_column).encode(), READABLE)
         say_notes([f"{where}: {value} is taken for a missing cell; look at it." for where, value in codes.items()])
     if json:
         typer.echo(to_json({"out": str(target), "columns": {view: len(entries) for view, entries in found.items()}}))

@@ -52,6 +52,8 @@ def fit(  # noqa: PLR0917
     resume: o.Resume = False,
     evaluate: o.Evaluate = False,
     strict: o.Strict = False,
+    id_column: o.IdColumn = None,
+    ignore: o.Ignore = None,
     json: o.Json = False,
     seed: o.Seed = None,
     protocol: o.Protocol = None,
@@ -122,7 +124,9 @@ def fit(  # noqa: PLR0917
     target = absolute(out or config.parent)  # type: ignore[union-attr]
     with exit_codes(f"`fedhk fit --resume --out {target}` goes on."):
         wanted = _read_base(target, config, resume)
-        wanted = wanted.updated(parameters, data=folder, algorithm=algorithm, seed=seed)
+        wanted = wanted.updated(
+            parameters, data=folder, algorithm=algorithm, seed=seed, id=id_column, ignore=ignore or None
+        )
         if paper is not None:
             if algorithm is not None:
                 raise typer.BadParameter("says which algorithm it is: leave --algorithm out.", param_hint="--paper")
@@ -197,7 +201,7 @@ def fit_folder(
     strict: bool = False,
 ) -> dict[str, Any]:
     """Run a complete configuration and write its run folder; returns the summary."""
-    from fedhk.data.folders import read_federation
+    from fedhk.data.folders import Reading, read_federation
     from fedhk.report.run import write_report
     from fedhk.summary.drawing import require_matplotlib
 
@@ -212,7 +216,7 @@ def fit_folder(
     ledger = choose_ledger(config, out)
     if resume:
         check_same(out, config)
-    federation = read_federation(config.data)
+    federation = read_federation(config.data, Reading(config.id, tuple(config.ignore or ())))
     if strict and federation.doubts:
         raise DataError(f"--strict: {' '.join(federation.doubts)}")
     say_notes(federation.doubts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_format
 import math
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -40,8 +41,14 @@ Columns = Annotated[bool, typer.Option("--columns", help="Show each column at ea
 Page = Annotated[Path | None, typer.Option("--html", help="Write the columns into this HTML file.", dir_okay=False)]
 
 
-def info(
-    path: AnyPath, columns: Columns = False, html: Page = None, force: o.Force = False, json: o.Json = False
+def info(  # noqa: PLR0917
+    path: AnyPath,
+    columns: Columns = False,
+    html: Page = None,
+    id_column: o.IdColumn = None,
+    ignore: o.Ignore = None,
+    force: o.Force = False,
+    json: o.Json = False,
 ) -> None:
     """Say what a model file, a run folder or a federation folder is.
 
@@ -68,10 +75,17 @@ def info(
             raise typer.BadParameter(f"is for folders of data; {str(path)!r} is a {kind}.", param_hint="--columns")
         if html is not None and html.exists() and not force:
             raise OutputExistsError(f"{str(html)!r} exists already; --force replaces it.")
+        if (id_column or ignore) and kind != "federation":
+            raise typer.BadParameter(f"is for folders of data; {str(path)!r} is a {kind}.", param_hint="--id, --ignore")
         describe, show_kind = KINDS[kind]
-        found = {"kind": kind, "path": str(path)} | describe(path)
-        if columns or html is not None:
-            found["columns"] = _describe_columns(path, found["doubts"], html)
+        found: dict[str, Any] = {"kind": kind, "path": str(path)}
+        if kind == "federation":
+            federation = read_data(path, id_column, ignore)
+            found |= _describe_data(path, federation)
+            if columns or html is not None:
+                found["columns"] = _describe_columns(path, federation, found["doubts"], html)
+        else:
+            found |= describe(path)
         if json:
             typer.echo(to_json(found))
         else:
@@ -155,13 +169,13 @@ def _show_unfinished(found: dict[str, Any]) -> None:
     say(f"`fedhk fit --resume --out {found['path']}` goes on.", err=False)
 
 
-def _describe_columns(path: Path, doubts: list[str], html: Path | None) -> list[dict[str, Any]]:
+def _describe_columns(path: Path, federation: Federation, doubts: list[str], html: Path | None) -> list[dict[str, Any]]:
     """Describe each column at each site, and write it into a page where one is wanted."""
     from fedhk.data.columns import summarise_columns
     from fedhk.data.dictionary import Dictionary, find_dictionary
     from fedhk.report.columns import columns_page
 
-    found = summarise_columns(read_data(path))
+    found = summarise_columns(federation)
     known = find_dictionary(path, path.parent) or Dictionary()
     if html is not None:
         page = columns_page(f"Columns of {path.resolve().name}", found, doubts, known)
@@ -185,22 +199,22 @@ def _show_columns(columns: list[dict[str, Any]]) -> None:
         show(make_table(f"view {view}", HEAD, rows, numbers=HEAD[3:6], most=len(rows)))
 
 
-def read_data(path: Path) -> Federation:
+def read_data(path: Path, id_column: str | None = None, ignore: Sequence[str] | None = None) -> Federation:
     """Read a federation folder, or the folder of one site as a federation of one."""
-    from fedhk.data.folders import Federation, read_federation, read_site
+    from fedhk.data.folders import Federation, Reading, read_federation, read_site
 
-    if site_folders(path) == [path] and any(path.iterdir()):
-        site = read_site(path)
+    reading = Reading(id_column, tuple(ignore or ()))
+    if site_folders(path, reading.ignore) == [path] and any(path.iterdir()):
+        site = read_site(path, reading=reading)
         return Federation({site.name: site}, site.columns)
-    return read_federation(path)
+    return read_federation(path, reading)
 
 
-def _describe_data(path: Path) -> dict[str, Any]:
+def _describe_data(path: Path, federation: Federation) -> dict[str, Any]:
     from fedhk.data.clients import check_clients
     from fedhk.data.deviations import compare_sites
     from fedhk.data.dictionary import Dictionary, find_dictionary
 
-    federation = read_data(path)
     off = compare_sites(check_clients(list_tables(federation)))
     units = find_dictionary(path, path.parent) or Dictionary()
     sites = federation.sites.values()
@@ -243,7 +257,7 @@ def _show_views(found: dict[str, Any]) -> None:
 
 
 # What a path can be: how it is described, and how that is shown.
-KINDS = {
+KINDS: dict[str, tuple[Callable[..., dict[str, Any]], Callable[[dict[str, Any]], None]]] = {
     "model": (_describe_model, _show_model),
     "run": (_read_summary, _show_run),
     "unfinished run": (_describe_unfinished, _show_unfinished),

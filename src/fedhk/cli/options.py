@@ -135,6 +135,13 @@ Resume = Annotated[bool, typer.Option("--resume", help="Go on with the interrupt
 Evaluate = Annotated[
     bool, typer.Option("--evaluate", help="Also compare global, personal and alone models on held-out rows; more fits.")
 ]
+IdColumn = Annotated[
+    str | None, typer.Option("--id", metavar="NAME", help="Column that says whose a row is.", show_default="id")
+]
+Ignore = Annotated[
+    list[str] | None,
+    typer.Option("--ignore", metavar="PATTERN", help="Pass over files and folders of such names; may be repeated."),
+]
 Strict = Annotated[bool, typer.Option("--strict", help="Refuse data about which there is a doubt, instead of a note.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
 Seed = Annotated[int | None, option("seed", "Seed of all random choices.", "drawn and recorded", min=0, max=2**32 - 1)]

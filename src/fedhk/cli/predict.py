@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,7 +21,15 @@ DataPath = Annotated[Path, typer.Argument(help="A federation folder, or the fold
 LabelsOut = Annotated[Path, typer.Option("--out", "-o", help="Folder to write, with one parquet file per site.")]
 
 
-def predict(model: ModelPath, folder: DataPath, out: LabelsOut, force: o.Force = False, json: o.Json = False) -> None:
+def predict(  # noqa: PLR0917
+    model: ModelPath,
+    folder: DataPath,
+    out: LabelsOut,
+    id_column: o.IdColumn = None,
+    ignore: o.Ignore = None,
+    force: o.Force = False,
+    json: o.Json = False,
+) -> None:
     """Give the rows of one or several sites their clusters.
 
     MODEL is a run folder or a model file, FOLDER a federation folder or the folder of one site. From a run folder, a
@@ -36,7 +45,7 @@ def predict(model: ModelPath, folder: DataPath, out: LabelsOut, force: o.Force =
         target = absolute(out)
         _check_free(target, force)
         check_apart(target, folder)
-        result = predict_folder(model, folder, target)
+        result = predict_folder(model, folder, target, id_column, ignore)
     if json:
         typer.echo(to_json(result))
         return
@@ -59,15 +68,18 @@ def _check_free(out: Path, force: bool) -> None:
         raise OutputExistsError(f"{str(out)!r} exists already. Give another --out, or --force to replace it.")
 
 
-def predict_folder(model: Path, folder: Path, out: Path) -> dict[str, Any]:
+def predict_folder(
+    model: Path, folder: Path, out: Path, id_column: str | None = None, ignore: Sequence[str] | None = None
+) -> dict[str, Any]:
     """Write the clusters of all sites of a folder; what was done, by site."""
-    from fedhk.data.folders import read_site
+    from fedhk.data.folders import Reading, read_site
 
+    reading = Reading(id_column, tuple(ignore or ()))
     general = fedhk.load(model_file(model))
     done = {}
     with replacing(out) as draft:
-        for path in site_folders(folder):
-            site = read_site(path, general.view_columns_)
+        for path in site_folders(folder, reading.ignore):
+            site = read_site(path, general.view_columns_, reading)
             own = model / SITES / f"{site.name}.safetensors"
             used = fedhk.load(own) if own.is_file() else general
             done[site.name] = _predict_site(site, used, general, draft)
@@ -107,8 +119,10 @@ def model_file(path: Path, site: str | None = None) -> Path:
     return file
 
 
-def site_folders(folder: Path) -> list[Path]:
+def site_folders(folder: Path, ignore: Sequence[str] = ()) -> list[Path]:
     """The sites of a federation folder, or the folder itself where it is a single site."""
+    from fedhk.data.folders import list_folders
+
     if not folder.is_dir():
         raise DataError(f"Folder {str(folder)!r} {'is a file' if folder.exists() else 'does not exist'}.")
-    return sorted(e for e in folder.iterdir() if e.is_dir() and not e.name.startswith(".")) or [folder]
+    return list_folders(folder, ignore) or [folder]

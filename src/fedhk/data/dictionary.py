@@ -1,7 +1,10 @@
 """A data dictionary: what every column of a federation is, written once and enforced at every site.
 
 It is the file `dictionary.toml` beside the folders of the sites, or in the folder of a site. Its ranges and levels are
-known without looking at rows, so that a run with noise may use them. Each column has a table:
+known without looking at rows, so that a run with noise may use them. Each column has a table; `id` says which column
+has the ids, if it is not "id":
+
+    id = "mrn"
 
     [lab.sodium]
     kind = "number"
@@ -98,6 +101,9 @@ class ColumnEntry:
 class Dictionary(dict[str, dict[str, ColumnEntry]]):
     """Entries by view and column. Views are sorted by name, as in the folder of a federation."""
 
+    id: str | None = None
+    """The column that says whose a row is; None is the usual one."""
+
     def bounds(self, views: Iterable[str] | None = None) -> list[tuple[list[float], list[float]]]:
         """The range of every column, by view: public bounds for `fedhk.privacy.DifferentialPrivacy`.
 
@@ -163,13 +169,18 @@ def read_dictionary(path: str | os.PathLike[str]) -> Dictionary:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise DataError(f"{path.name}: cannot be read: {error}") from error
     found: dict[str, dict[str, ColumnEntry]] = {}
+    id_name = content.pop("id", None)
+    if not (id_name is None or (isinstance(id_name, str) and id_name)):
+        raise DataError(f"{path.name}: id={id_name!r} must be the name of a column.")
     for view, columns in content.items():
         if not isinstance(columns, dict) or not columns:
             raise DataError(f"{path.name}: {view!r} must be a view with a table for each column, such as [{view}.age].")
         found[view] = {column: _read_entry(path, view, column, entry) for column, entry in columns.items()}
     if not found:
         raise DataError(f"{path.name}: has no columns; each has a table, such as [lab.age].")
-    return Dictionary(sorted(found.items()))
+    known = Dictionary(sorted(found.items()))
+    known.id = id_name
+    return known
 
 
 def _read_entry(path: Path, view: str, column: str, entry: Any) -> ColumnEntry:
@@ -237,9 +248,9 @@ def infer_entries(
     return found
 
 
-def write_dictionary(dictionary: Mapping[str, Mapping[str, ColumnEntry]]) -> str:
-    """The text of a data dictionary."""
-    lines = []
+def write_dictionary(dictionary: Mapping[str, Mapping[str, ColumnEntry]], id_name: str | None = None) -> str:
+    """The text of a data dictionary; `id_name` is the column that says whose a row is, if it is not the usual one."""
+    lines = [] if id_name is None else [f"id = {_value(id_name, is_date=False)}", ""]
     for view, columns in dictionary.items():
         for column, entry in columns.items():
             lines.append(f"[{_key(view)}.{_key(column)}]")

@@ -35,7 +35,7 @@ from fedhk.data.tables import (
 from fedhk.data.views import fit_table
 from fedhk.errors import DataError
 
-__all__ = ["FORMATS", "Federation", "SiteData", "read_federation", "read_site", "write_site"]
+__all__ = ["FORMATS", "Federation", "Reading", "SiteData", "read_federation", "read_site", "write_site"]
 
 FORMATS = ("parquet", "csv", "npy", "npz")
 """What `write_site` writes."""
@@ -51,6 +51,25 @@ ALLOWED = f"a view is one of {', '.join(READERS)}; notes are {', '.join(NOTES)}"
 
 Columns = Mapping[str, Sequence[str] | None]
 """The views by name, each with the names of its columns, or None where its files have no names."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How folders are read.
+
+    Parameters
+    ----------
+    id : str or None, default=None
+        The column that says whose a row is; None is the one that a data dictionary names, or "id".
+    ignore : tuple of str, default=()
+        Patterns of names of files and folders that are passed over, besides those of ``.fedhkignore``.
+    """
+
+    id: str | None = None
+    ignore: tuple[str, ...] = ()
+
+
+USUAL = Reading()
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +157,7 @@ class Federation:
         return found
 
 
-def read_federation(folder: str | os.PathLike[str]) -> Federation:
+def read_federation(folder: str | os.PathLike[str], reading: Reading = USUAL) -> Federation:
     """Read all sites of a folder.
 
     Parameters
@@ -149,6 +168,8 @@ def read_federation(folder: str | os.PathLike[str]) -> Federation:
         An npy or npz file with an array of more than two dimensions, rows first, is a tensor view. A data dictionary
         is in ``dictionary.toml`` (`fedhk.data.dictionary`). Names of files and folders that match a line of the file
         ``.fedhkignore``, here or in the folder of a site, are passed over.
+    reading : Reading
+        How the files are read.
 
     Returns
     -------
@@ -162,8 +183,7 @@ def read_federation(folder: str | os.PathLike[str]) -> Federation:
     """
     root = Path(folder)
     entries = _entries(root)
-    patterns = _ignored(root)
-    found = {entry.name: _site_tables(entry) for entry in entries if entry.is_dir() and not _matches(entry, patterns)}
+    found = {entry.name: _site_tables(entry, reading) for entry in list_folders(root, reading.ignore)}
     tables = {name: tables for name, (tables, _) in found.items()}
     if not tables:
         files = [entry.name for entry in entries if entry.suffix.lower() in READERS]
@@ -176,7 +196,7 @@ def read_federation(folder: str | os.PathLike[str]) -> Federation:
     return Federation(sites, columns)
 
 
-def read_site(folder: str | os.PathLike[str], expected: Columns | None = None) -> SiteData:
+def read_site(folder: str | os.PathLike[str], expected: Columns | None = None, reading: Reading = USUAL) -> SiteData:
     """Read the folder of one site, which has one file per view and the name of the site.
 
     `expected` are the views of a federation or a model, with their columns, in order: the site may lack some of them,
@@ -184,7 +204,7 @@ def read_site(folder: str | os.PathLike[str], expected: Columns | None = None) -
     folder or beside it. A DataError says what is wrong and what is allowed.
     """
     root = Path(os.path.abspath(folder))
-    tables, doubts = _site_tables(root)
+    tables, doubts = _site_tables(root, reading)
     if expected is None:
         return _assemble(root.name, tables, _common_columns({root.name: tables}), doubts)
     unknown = sorted(tables.keys() - expected.keys())
@@ -259,6 +279,12 @@ def _entries(folder: Path) -> list[Path]:
         raise DataError(f"Folder {str(folder)!r} cannot be read: {error.strerror}.") from error
 
 
+def list_folders(folder: Path, ignore: Sequence[str] = ()) -> list[Path]:
+    """The sites of a federation folder: its sub-folders but those that are passed over, sorted by name."""
+    patterns = [*_ignored(folder), *ignore]
+    return [entry for entry in _entries(folder) if entry.is_dir() and not _matches(entry, patterns)]
+
+
 def _ignored(folder: Path) -> list[str]:
     """Patterns of names that are passed over in a folder."""
     path = folder / IGNORED
@@ -270,11 +296,15 @@ def _matches(path: Path, patterns: Sequence[str]) -> bool:
     return any(fnmatch(path.name.lower(), pattern.lower()) for pattern in patterns)
 
 
-def _site_tables(folder: Path) -> tuple[dict[str, Table], list[str]]:
+def _site_tables(folder: Path, reading: Reading) -> tuple[dict[str, Table], list[str]]:
     """The tables of one site by view, sorted, and what is doubtful about its folder."""
     if not folder.name.isprintable():
         raise DataError(f"site {folder.name!r}: the name of its folder must be printable.")
-    dictionary, patterns = find_dictionary(folder, folder.parent), [*_ignored(folder.parent), *_ignored(folder)]
+    dictionary, patterns = (
+        find_dictionary(folder, folder.parent),
+        [*_ignored(folder.parent), *_ignored(folder), *reading.ignore],
+    )
+    id_name = reading.id or (dictionary.id if dictionary is not None else None) or ID
     entries = _entries(folder)
     passed = [path for path in entries if _matches(path, patterns)]
     tables: dict[str, Table] = {}
@@ -284,8 +314,10 @@ def _site_tables(folder: Path) -> tuple[dict[str, Table], list[str]]:
             continue
         if not path.is_file() or ending not in READERS:
             what = "a folder" if path.is_dir() else "no file of a known kind"
-            raise file_error(path, f"is {what}; {ALLOWED}. To pass it over, name it in the file {IGNORED!r}.")
-        for table in read_tables(path, dictionary):
+            raise file_error(
+                path, f"is {what}; {ALLOWED}. To pass it over, name it in the file {IGNORED!r}, or by --ignore."
+            )
+        for table in read_tables(path, dictionary, id_name):
             _add_table(tables, table)
     if not tables:
         raise DataError(f"site {folder.name!r} has no view: its folder holds no data file; {ALLOWED}.")

@@ -99,16 +99,17 @@ def view_name(path: Path) -> str:
     return path.name[: len(path.name) - len(file_ending(path))]
 
 
-def read_tables(path: Path, entries: Mapping[str, Entries] | None = None) -> list[Table]:
+def read_tables(path: Path, entries: Mapping[str, Entries] | None = None, id_name: str = ID) -> list[Table]:
     """Read a file: one view, or as many as an h5mu file has modalities. Errors name site, file and fault.
 
-    `entries` are those of a data dictionary, by view; what a file holds must be what they say.
+    `entries` are those of a data dictionary, by view; what a file holds must be what they say. `id_name` is the column
+    that says whose a row is.
     """
     known = None if entries is None else entries.get(view_name(path))
     if entries is not None and known is None and file_ending(path) != ".h5mu":
         raise file_error(path, f"is no view of the data dictionary, which has {listed(entries)}.")
     try:
-        return READERS[file_ending(path)](path, known)
+        return READERS[file_ending(path)](path, known, id_name)
     except DataError:
         raise
     except (Exception, pl.exceptions.PanicException) as error:  # whatever a parser makes of damaged bytes
@@ -135,38 +136,51 @@ def listed(names: Iterable[Any]) -> str:
     return shown if len(every) <= 5 else f"{shown} and {len(every) - 5} more"
 
 
-def _read_parquet(path: Path, entries: Entries | None) -> list[Table]:
-    whole = partial(pl.scan_parquet, glob=False, hive_partitioning=False)
-    return [_typed_table(path, entries, pl.read_parquet, whole)]
+def _read_parquet(path: Path, entries: Entries | None, id_name: str) -> list[Table]:
+    scan = partial(pl.scan_parquet, glob=False, hive_partitioning=False)
+    return [_typed_table(path, entries, id_name, pl.read_parquet, scan)]
 
 
-def _read_feather(path: Path, entries: Entries | None) -> list[Table]:
-    return [_typed_table(path, entries, pl.read_ipc, partial(pl.scan_ipc, glob=False, hive_partitioning=False))]
+def _read_feather(path: Path, entries: Entries | None, id_name: str) -> list[Table]:
+    scan = partial(pl.scan_ipc, glob=False, hive_partitioning=False)
+    return [_typed_table(path, entries, id_name, pl.read_ipc, scan)]
 
 
-def _read_excel(path: Path, entries: Entries | None) -> list[Table]:
+def _read_excel(path: Path, entries: Entries | None, id_name: str) -> list[Table]:
     if importlib.util.find_spec("fastexcel") is None:
         raise file_error(path, "reading Excel needs an extra package: pip install 'fedhk[excel]'")
-    return [_typed_table(path, entries, pl.read_excel, separator="\t")]
+    return [_typed_table(path, entries, id_name, pl.read_excel)]
 
 
 def _typed_table(
     path: Path,
     entries: Entries | None,
+    id_name: str,
     read: Callable[[Any], pl.DataFrame],
     scan: Callable[[Path], pl.LazyFrame] | None = None,
-    separator: str = ",",
 ) -> Table:
     """The table of a file that says what its columns are: read whole, or by `scan` in pieces where it is large."""
     if scan is not None:
-        frame = scan(path.resolve())
+        frame = _named_ids(scan(path.resolve()), id_name, path)
         if frame.select(pl.len()).collect().item() * len(frame.collect_schema()) * 8 > LARGE_BYTES:
-            return _frame_table(frame, path, entries, separator)
+            return _frame_table(frame, path, entries, ",")
     with path.open("rb") as file:  # a path would be read as a pattern, a folder or an address
-        return _frame_table(read(file).lazy(), path, entries, separator)
+        frame = _named_ids(read(file).lazy(), id_name, path)
+    return _frame_table(frame, path, entries, "," if scan is not None else "\t")  # text of Excel has decimal commas
 
 
-def _read_csv(path: Path, entries: Entries | None) -> list[Table]:
+def _named_ids(frame: pl.LazyFrame, id_name: str, path: Path) -> pl.LazyFrame:
+    """The data frame with the usual name for the column that says whose a row is."""
+    names = frame.collect_schema().names()
+    if id_name == ID:
+        return frame
+    if id_name not in names or ID in names:
+        fault = f"has a column {ID!r} beside it" if id_name in names else f"its columns are {listed(names)}"
+        raise file_error(path, f"{id_name!r} was said to be the column of ids, but {fault}.")
+    return frame.rename({id_name: ID})
+
+
+def _read_csv(path: Path, entries: Entries | None, id_name: str) -> list[Table]:
     content = path.read_bytes()
     if path.suffix.lower() == ".gz":
         content = gzip.decompress(content)
@@ -191,6 +205,7 @@ def _read_csv(path: Path, entries: Entries | None) -> list[Table]:
     data = pl.read_csv(
         content, infer_schema=False, separator=separator
     )  # text: to guess types from every row takes four times as long
+    data = _named_ids(data.lazy(), id_name, path).collect()
     if ID in data.columns:
         numbers = data[ID].cast(pl.Int64, strict=False)
         if len(data) and (numbers.cast(pl.String) == data[ID]).fill_null(False).all():  # "007" stays text
@@ -210,7 +225,7 @@ def _short_line(content: bytes, n_columns: int, separator: str) -> int | None:
     return next((i for i, line in enumerate(content.split(b"\n"), 1) if line.count(mark) < n_columns - 1), None)
 
 
-def _read_npy(path: Path, entries: Entries | None) -> list[Table]:  # noqa: ARG001 - its columns have no names
+def _read_npy(path: Path, entries: Entries | None, id_name: str) -> list[Table]:  # noqa: ARG001 - it has no names
     if path.stat().st_size > LARGE_BYTES:
         array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     else:
@@ -219,7 +234,7 @@ def _read_npy(path: Path, entries: Entries | None) -> list[Table]:  # noqa: ARG0
     return [Table(view_name(path), check_numbers(array, path), None, None, path)]
 
 
-def _read_npz(path: Path, entries: Entries | None) -> list[Table]:  # noqa: ARG001 - it has numbers only
+def _read_npz(path: Path, entries: Entries | None, id_name: str) -> list[Table]:  # noqa: ARG001 - it has numbers only
     with path.open("rb") as archive, np.lib.npyio.NpzFile(archive, allow_pickle=False) as file:
         names = [name for name in file.files if name not in (ID, "columns")]
         if {"indices", "indptr", "format"} <= set(names):
@@ -240,7 +255,7 @@ def _read_npz(path: Path, entries: Entries | None) -> list[Table]:  # noqa: ARG0
     return [Table(view_name(path), values, checked, None if columns is None else tuple(columns.tolist()), path)]
 
 
-def _read_h5mu(path: Path, entries: Entries | None) -> list[Table]:  # noqa: ARG001 - it has numbers only
+def _read_h5mu(path: Path, entries: Entries | None, id_name: str) -> list[Table]:  # noqa: ARG001 - it has numbers only
     try:
         mudata = importlib.import_module("mudata")
     except ImportError as error:
@@ -263,7 +278,7 @@ def _read_h5mu(path: Path, entries: Entries | None) -> list[Table]:  # noqa: ARG
     ]
 
 
-READERS: dict[str, Callable[[Path, Entries | None], list[Table]]] = {
+READERS: dict[str, Callable[[Path, Entries | None, str], list[Table]]] = {
     ".parquet": _read_parquet,
     ".feather": _read_feather,
     ".xlsx": _read_excel,
@@ -325,7 +340,8 @@ def _frame_table(frame: pl.LazyFrame, path: Path, entries: Entries | None, separ
         raise file_error(
             path,
             f"column {named!r} looks as if it said whose a row is: its values are whole numbers, all different. "
-            f"Name it {ID!r}, so that rows are matched by it; if it is a feature, give it another name.",
+            f"Name it {ID!r}, so that rows are matched by it, or say so (--id {named}); if it is a feature, give it "
+            "another name.",
         )
     inferred = [name for name, kind in kinds.items() if kind == "category" and entries is None]
     dates = [name for name, kind in kinds.items() if kind == "date" and entries is None]

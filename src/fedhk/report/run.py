@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from fedhk._files import OWNER_ONLY, READABLE, read_regular, write_atomically
-from fedhk.data.folders import Federation, SiteData, read_federation, read_site
+from fedhk.data.folders import Federation, Reading, SiteData, read_federation, read_site
 from fedhk.data.named import LABELS, SITES
 from fedhk.errors import DataError
 from fedhk.estimators.loading import load
@@ -213,9 +213,10 @@ def _read_rows(run: _Run, model: Any, names: list[str], data: Path | Federation 
         data = run.folder / str(run.config["data"]) if "data" in run.config else None
     if data is None or not data.is_dir():
         raise DataError("the data folder is not there")
+    reading = Reading(run.config.get("id"), tuple(run.config.get("ignore", ())))
     if len(names) == 1:
-        return {names[0]: read_site(data / names[0], model.view_columns_)}
-    found = read_federation(data).sites
+        return {names[0]: read_site(data / names[0], model.view_columns_, reading)}
+    found = read_federation(data, reading).sites
     missing = [name for name in names if name not in found]
     if missing:
         raise DataError(f"the data folder has no site {missing[0]!r}")
