@@ -116,7 +116,7 @@ class TestDoubts:
 
     def test_none_where_sites_have_what_they_should(self, tmp_path):
         put(tmp_path / "oslo", ecg_1="id,a\n1,2\n", ecg_2="id,b\n1,2\n")
-        put(tmp_path / "rome", ecg_1="id,a\n1,2\n", lab="id,c\n1,2\n")
+        put(tmp_path / "rome", ecg_1="id,a\n1,3\n", lab="id,c\n1,2\n")
         assert read_federation(tmp_path).doubts == []
 
 

@@ -20,6 +20,9 @@ TRUTH_WORDS = {"yes": 1.0, "no": 0.0, "y": 1.0, "n": 0.0, "t": 1.0, "f": 0.0}
 # Ways to write a date that can be read in one way only; 3/4/2026 is in March or in April.
 DATES = (r"^(\d{4}-\d\d-\d\d)([T ][\d:.]+Z?)?$", "%Y-%m-%d"), (r"^(\d{1,2}\.\d{1,2}\.\d{4})$", "%d.%m.%Y")
 
+# Numbers as people write them for people: with marks between thousands, decimal commas, per cent or a currency.
+WRITTEN_NUMBER = r"^[+-]?[$€£]?\s?\d[\d., '\u00a0\u202f]*\s?[%‰$€£]?$"
+
 TEXT = (pl.String, pl.Categorical, pl.Enum)
 
 
@@ -55,9 +58,7 @@ def read_column(column: pl.Series, separator: str, entry: ColumnEntry | None) ->
         _refuse(column, censored, "a number (or a code that a data dictionary lists under 'missing')")
     known = len(column) - column.null_count()
     if entry is None and column.dtype == pl.String and 2 * int(wrong.sum()) > known:  # most cells are no numbers
-        levels = sorted(column.drop_nulls().unique().to_list())
-        check_levels(levels, known, column.name)
-        return ReadColumn(_level_columns(column, levels), "category")
+        return ReadColumn(_read_text(column, known), "category")
     _refuse(column, wrong, "a number")
     if entry is not None and entry.range:
         low, high = entry.range
@@ -120,6 +121,16 @@ def _read_levels(column: pl.Series, entry: ColumnEntry) -> pl.Series | pl.DataFr
     ranks = {level: float(rank) for rank, level in enumerate(entry.levels)}
     named = ordered_name(column.name, entry.levels)
     return text.replace_strict(ranks, default=None, return_dtype=pl.Float64).alias(named)
+
+
+def _read_text(column: pl.Series, known: int) -> pl.DataFrame:
+    """Text as a category with the levels that are there; refuses text that is no category."""
+    written = column.str.contains(WRITTEN_NUMBER).fill_null(False)
+    if 2 * int(written.sum()) > known:
+        _refuse(column, written, "a number such as 1234.5 (or levels that a data dictionary lists)")
+    levels = sorted(column.drop_nulls().unique().to_list())
+    check_levels(levels, known, column.name)
+    return _level_columns(column, levels)
 
 
 def _level_columns(text: pl.Series, levels: Sequence[str]) -> pl.DataFrame:

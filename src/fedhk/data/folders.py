@@ -7,9 +7,8 @@ import secrets
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from fnmatch import fnmatch
-from itertools import combinations
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedhk._text import is_printable
 from fedhk._typing import FloatArray
 from fedhk.data.dictionary import Kind, find_dictionary
+from fedhk.data.doubts import find_doubts
 from fedhk.data.large import empty_table
 from fedhk.data.levels import base_name, common_columns, is_level, level_name
 from fedhk.data.tables import (
@@ -129,32 +129,10 @@ class Federation:
         """What the views are called, sorted."""
         return tuple(self.columns)
 
-    @property
+    @cached_property
     def doubts(self) -> list[str]:
         """What may be read otherwise than it was meant, a sentence each."""
-        having: dict[str, list[str]] = {}
-        for name, site in self.sites.items():
-            for doubt in site.doubts:
-                having.setdefault(doubt, []).append(name)
-        found = [f"site{'s' * (len(names) > 1)} {listed(names)}: {doubt}" for doubt, names in having.items()]
-        unpaired = [
-            name
-            for name, site in self.sites.items()
-            if site.ids is None and sum(view is not None for view in site.views.values()) > 1
-        ]
-        if unpaired:
-            found.append(f"no column {ID!r} at {listed(unpaired)}: rows of its views are paired by their order.")
-        for view in self.columns:
-            holders = [name for name, site in self.sites.items() if site.views[view] is not None]
-            lacked = [other for other in self.columns if all(self.sites[name].views[other] is None for name in holders)]
-            if meant := get_close_matches(view, lacked, 1, 0.75):
-                found.append(f"view {view!r} is only at {listed(holders)}, where there is no {meant[0]!r}: is it that?")
-        for first, second in combinations(self.columns, 2):
-            if first.lower() == second.lower():
-                found.append(f"views {first!r} and {second!r} differ by capital letters only: are they one view?")
-            elif self.columns[first] is not None and self.columns[first] == self.columns[second]:
-                found.append(f"views {first!r} and {second!r} have the same columns: are they one view?")
-        return found
+        return find_doubts(self.sites, self.columns)
 
 
 def read_federation(folder: str | os.PathLike[str], reading: Reading = USUAL) -> Federation:
@@ -365,7 +343,18 @@ def _common_columns(tables: Mapping[str, Mapping[str, Table]]) -> dict[str, tupl
 
 
 def _check_kinds(view: str, holders: Mapping[str, Table]) -> None:
-    """Refuse a column that is text at some sites and numbers at others; the fewer of them are named first."""
+    """Refuse a column that is text or dates at some sites and numbers at others; the fewer of them are named first."""
+    for name in {name: None for table in holders.values() for name in table.kinds}:
+        dated = [site for site, table in holders.items() if table.kinds.get(name) == "date"]
+        numbers = [s for s, t in holders.items() if t.kinds.get(name) == "number" and _has_numbers(t, name)]
+        if dated and numbers:
+            fewer, more, here, there = dated, numbers, "dates", "numbers"
+            if len(numbers) < len(dated):
+                fewer, more, here, there = numbers, dated, "numbers", "dates"
+            raise file_error(
+                holders[fewer[0]].source,
+                f"view {view!r}, column {name!r} holds {here}, and at {listed(more)} {there}: make it one kind.",
+            )
     levels: dict[str, dict[str, str]] = {}  # of each categorical column, an example by site
     for site, table in holders.items():
         for column in filter(is_level, table.columns or ()):

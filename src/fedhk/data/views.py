@@ -179,7 +179,7 @@ def check_views(
             difference := find_difference(given[i], width, known, widths[i], "the model", "but the model expects")
         ):
             raise ValueError(f"View {found[i]!r} {difference}.")
-        missing[i] = _has_missing(converted[i], found[i])
+        missing[i] = _has_missing(converted[i], found[i], given[i])
         if converted[i].dtype != np.float32:
             dtype = np.dtype(np.float64)
     return Views(
@@ -277,7 +277,7 @@ def _row_names(tables: Sequence[Any], names: Sequence[str]) -> Any:
     return known[0][1] if known else None
 
 
-def _has_missing(table: Any, name: str) -> bool:
+def _has_missing(table: Any, name: str, columns: Columns = None) -> bool:
     """Whether a table has missing cells; refuses infinities and numbers whose squares would overflow."""
     if table.dtype.kind != "f":
         return False
@@ -289,9 +289,11 @@ def _has_missing(table: Any, name: str) -> bool:
         if low >= -LARGEST_VALUE and high <= LARGEST_VALUE:
             continue
         if np.isinf(block).any():
+            row, column = np.argwhere(np.isinf(block))[0].tolist()
+            named = column if columns is None or is_tensor(columns) else repr(columns[column])
+            where = "" if sp.issparse(table) else f" in column {named}, row {rows.start + row}"
             raise ValueError(
-                f"View {name!r} contains infinity ({np.isinf(block).sum()} cells in one block of rows). "
-                "Values must be finite; use NaN for a missing cell."
+                f"View {name!r} contains infinity{where}. Values must be finite; use NaN for a missing cell."
             )
         largest = float(np.max(np.abs(block), where=~np.isnan(block), initial=0.0))
         if largest > LARGEST_VALUE:
