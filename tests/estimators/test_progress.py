@@ -8,7 +8,7 @@ import re
 import pytest
 
 from federations import make_phases, run_sites
-from fedhk import EFKMVC, FedHKDiffusion, FedHKParafac2, FedHKPerson, FedHKTucker, datasets
+from fedhk import EFKMVC, FedHKDiffusion, FedHKParafac2, FedHKPerson, FedHKTucker, HeatKernelMVC, datasets
 from fedhk.estimators.progress import show_progress
 
 QUICK = {"n_init": 2, "random_state": 0}
@@ -66,3 +66,15 @@ def test_verbose_writes_to_standard_error_only(data, capfd, estimator):
     assert "objective" in err
     estimator(3, max_rounds=2, **QUICK).fit(data.sites)
     assert capfd.readouterr() == ("", "")
+
+
+def test_the_first_phase_and_every_number_of_clusters_are_said_before_they_are_tried(data, capsys):
+    EFKMVC(3, verbose=1, **QUICK).fit(data.sites)
+    said = capsys.readouterr().err.splitlines()
+    assert said[0].startswith("set-up: ")
+    assert max(map(len, said)) <= 80
+    model = HeatKernelMVC([2, 3], verbose=1, **QUICK).fit(data.views)
+    said = [line for line in capsys.readouterr().err.splitlines() if "clusters" in line]
+    assert said[0] == "2 clusters (1 of 2 numbers): looking for a start"
+    assert said[1] == f"2 clusters: separation (silhouette) {model.selection_[0]['silhouette']:.3f}"
+    assert len(said) == 4

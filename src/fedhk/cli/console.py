@@ -42,6 +42,12 @@ def say(text: str, *, err: bool = True) -> None:
     typer.echo("\n".join(map(printable, text.split("\n"))), err=err)
 
 
+def say_progress(text: str) -> None:
+    """Write what is being done, where somebody watches: on standard error, if that is a terminal."""
+    if sys.stderr.isatty():
+        say(text)
+
+
 def say_notes(texts: Sequence[str]) -> None:
     """Write things that the user should know of, one line each."""
     for text in texts:

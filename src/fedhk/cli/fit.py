@@ -23,6 +23,7 @@ from fedhk.cli.console import (
     make_table,
     say,
     say_notes,
+    say_progress,
     show,
     to_json,
 )
@@ -216,6 +217,7 @@ def fit_folder(
     ledger = choose_ledger(config, out)
     if resume:
         check_same(out, config)
+    say_progress(f"reading {config.data}")
     federation = read_federation(config.data, Reading(config.id, tuple(config.ignore or ())))
     if strict and federation.doubts:
         raise DataError(f"--strict: {' '.join(federation.doubts)}")
@@ -223,7 +225,10 @@ def fit_folder(
     with under_way(out, config, resume=resume) as checkpoint:
         model = _fit_model(config, list_tables(federation), checkpoint, ledger, resume)
         say_notes(_list_units(model, config.data))
+        if evaluate:
+            say_progress("fitting anew without held-out rows, to compare global, own and lone models")
         evaluation = fedhk.evaluate(model.set_params(verbose=0), list_tables(federation)) if evaluate else None
+        say_progress("writing models, labels and the page")
         with replacing(out, folder_mode(config)) as draft:
             summary = write_run(draft, model, list_sites(federation), config, evaluation=evaluation)
             write_report(draft, title=out.name, data=federation)

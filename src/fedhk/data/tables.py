@@ -259,7 +259,7 @@ def _read_h5mu(path: Path, entries: Entries | None, id_name: str) -> list[Table]
     try:
         mudata = importlib.import_module("mudata")
     except ImportError as error:
-        raise file_error(path, "reading MuData needs an extra package: pip install fedhk[mudata]") from error
+        raise file_error(path, "reading MuData needs an extra package: pip install 'fedhk[mudata]'") from error
     with mudata.set_options(pull_on_update=False):
         modalities = mudata.read_h5mu(path).mod
     if not modalities:

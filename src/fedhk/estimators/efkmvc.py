@@ -299,6 +299,8 @@ class EFKMVC(ModelParameters, HeatKernelModel):
                 if not run.board.has(type(entry)):
                     run = replace(run, board=run.board.put(entry))
             after = self._hooks(phases, folder, plan)
+            if self.verbose:
+                after[-1](run)  # says what comes first
             run = conduct(phases, engine, run, seed=choices.seed, participation=participation, after=after)
             self._keep_model(run, np.result_type(*(views.dtype for views in clients.values())))
             self.privacy_spent_ = terms.spent(run.board)

@@ -189,7 +189,12 @@ class HeatKernelMVC(
         rows = self._prepare(views, weights, middle_number(choices))
         generator = check_generator(self.random_state)
         with own_threads() as workers:
-            results = [self._fit_rows(rows, replace(settings, n_clusters=c), generator, workers) for c in choices]
+            results = []
+            for number, c in enumerate(choices, 1):
+                self._say(f"{c} clusters ({number} of {len(choices)} numbers): looking for a start")
+                results.append(self._fit_rows(rows, replace(settings, n_clusters=c), generator, workers))
+                if len(choices) > 1:
+                    self._say(f"{c} clusters: separation (silhouette) {results[-1][2]:.3f}")
             progress, history, _ = max(results, key=lambda result: result[2])
             with Passes(rows, progress.parameters.n_clusters, workers) as scan:
                 self.memberships_, self.labels_, self.objective_ = scan.assign(progress.parameters)
@@ -201,6 +206,11 @@ class HeatKernelMVC(
         ]
         warn_of_doubts(self, [self.labels_], [self.memberships_])
         return self
+
+    def _say(self, text: str) -> None:
+        """Say what is done, for `verbose`."""
+        if self.verbose:
+            print(text, file=sys.stderr)  # noqa: T201 - this is its purpose
 
     def _prepare(self, views: Views, weights: FloatArray | None, n_clusters: int) -> Rows:
         """Rows in model units, and what was chosen on the way."""
