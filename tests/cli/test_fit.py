@@ -422,7 +422,7 @@ class TestBadInput:
         (hospitals / "oslo" / "all.h5mu").write_bytes(b"")
         for view in VIEWS:
             (hospitals / "oslo" / f"{view}.parquet").unlink()
-        self.fit(hospitals, "'oslo'", "'all.h5mu'", "pip install fedhk[mudata]")
+        self.fit(hospitals, "'oslo'", "'all.h5mu'", "pip install 'fedhk[mudata]'")
 
     def test_too_few_sites(self, hospitals, tmp_path):
         assert "min_sites=4" in refusal("fit", hospitals, "-k", 2, "--min-sites", 4, "-o", tmp_path / "run", code=4)

@@ -699,7 +699,7 @@ class TestMuData:
     def test_the_extra_is_named_where_it_is_absent(self, tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, "mudata", None)
         (put(tmp_path / "oslo") / "cells.h5mu").write_bytes(b"")
-        refused(tmp_path, "site 'oslo', file 'cells.h5mu'", "pip install fedhk[mudata]")
+        refused(tmp_path, "site 'oslo', file 'cells.h5mu'", "pip install 'fedhk[mudata]'")
 
     @needs_mudata
     def test_modalities_are_views_and_cells_are_rows(self, tmp_path):
