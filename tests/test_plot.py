@@ -77,7 +77,7 @@ def test_all_functions_have_the_same_arguments_first():
             assert list(parameters)[:2] == ["model", "sites"]
             assert [p.name for p in parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD] == ["model", "sites"]
             assert "site" in parameters
-            assert ("ax" in parameters) == (name in (*DRAWN, "stability", "survival"))
+            assert ("ax" in parameters) == (name in (*DRAWN, "comparison", "stability", "survival"))
 
 
 def test_a_map_has_every_row_of_few(model, sites):

@@ -9,7 +9,9 @@ from fedhk._version import __version__
 
 if TYPE_CHECKING:
     from fedhk import datasets, metrics, plot, privacy, protocols, testing
+    from fedhk.after.comparison import compare
     from fedhk.after.outcomes import outcomes
+    from fedhk.after.placement import find_limit, place
     from fedhk.after.profile import profile
     from fedhk.after.stability import stability
     from fedhk.data.cells import from_anndata, to_anndata
@@ -42,14 +44,17 @@ __all__ = [
     "Participation",
     "Personalization",
     "__version__",
+    "compare",
     "datasets",
     "evaluate",
+    "find_limit",
     "from_anndata",
     "from_frame",
     "from_paper",
     "load",
     "metrics",
     "outcomes",
+    "place",
     "plot",
     "privacy",
     "profile",
@@ -73,12 +78,15 @@ _HOMES = {
     "MultiView": "fedhk.data.multi_view",
     "Participation": "fedhk.federation.participation",
     "Personalization": "fedhk.personal.options",
+    "compare": "fedhk.after.comparison",
     "evaluate": "fedhk.evaluation",
+    "find_limit": "fedhk.after.placement",
     "from_anndata": "fedhk.data.cells",
     "from_frame": "fedhk.data.frames",
     "from_paper": "fedhk.estimators.from_paper",
     "load": "fedhk.estimators.loading",
     "outcomes": "fedhk.after.outcomes",
+    "place": "fedhk.after.placement",
     "profile": "fedhk.after.profile",
     "read_dictionary": "fedhk.data.dictionary",
     "to_anndata": "fedhk.data.cells",

@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from fedhk._files import write_atomically
 from fedhk._version import __version__
 from fedhk.after import drawings
+from fedhk.after.comparison import Comparison, compare
 from fedhk.after.outcomes import outcomes as find_outcomes
 from fedhk.after.profile import Profile
 from fedhk.after.profile import profile as find_profile
@@ -42,6 +43,7 @@ __all__ = [
     "certainty",
     "cluster_features",
     "cluster_sizes",
+    "comparison",
     "convergence",
     "gains",
     "profile",
@@ -214,6 +216,25 @@ def profile(
         _need(sites is not None, "profile", "it is of rows: give sites=, or found=fedhk.profile(...)")
         found = find_profile(model, _choose(sites, site), **_as_fitted(model, site))
     return _draw(drawings.draw_profile(found, ax))
+
+
+def comparison(
+    model: Any,
+    sites: Any = None,
+    *,
+    other: Any = None,
+    found: Comparison | None = None,
+    site: str | None = None,
+    ax: Axes | None = None,
+) -> Plot:
+    """Draw how rows go from the clusters of a model to those of an `other` one.
+
+    It is `found`, which `fedhk.compare` gives, or that of `sites`.
+    """
+    if found is None:
+        _need(sites is not None and other is not None, "comparison", "give sites= and other=, or found=")
+        found = compare(model, other, _choose(sites, site), **_as_fitted(model, site))
+    return _draw(drawings.draw_comparison(found, ax))
 
 
 def stability(

@@ -1,4 +1,4 @@
-"""Pictures of what comes after a run: effect sizes of columns, survival curves, consensus maps.
+"""Pictures of what comes after a run: effect sizes of columns, survival curves, consensus maps, flows of rows.
 
 Every function draws on matplotlib axes, given or new, and returns them with the words and the table of the figure.
 """
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedhk._typing import FloatArray, IntArray
+from fedhk.after.comparison import Comparison
 from fedhk.after.profile import Profile
 from fedhk.after.stability import Stability
 from fedhk.after.survival import Survival
@@ -154,3 +155,42 @@ def draw_stability(found: Stability, ax: Axes | None = None) -> Figure:
     table = found.table()
     about = "Consensus map of clusters: " + ", ".join(f"cluster {k} is {word}" for k, word in enumerate(found.verdicts))
     return Figure("stability", "How sure the clusters are", note, axes, about, table.columns, table.rows)
+
+
+def draw_comparison(found: Comparison, ax: Axes | None = None) -> Figure:
+    """Draw how rows go from the clusters of one model to those of another, as ribbons (a Sankey picture)."""
+    counts = np.maximum(found.counts, 0.0)
+    total = max(float(counts.sum()), 1.0)
+    gap = 0.06 / max(counts.shape)
+    left, right = _stack(counts.sum(axis=1) / total, gap), _stack(counts.sum(axis=0) / total, gap)
+    with page_axes(ax, 300.0, (60.0, 60.0, 26.0, 10.0)) as axes:
+        used_left, used_right = left.copy(), right.copy()
+        for a, b in np.argwhere(counts > 0).tolist():
+            count, ends = float(counts[a, b]), (float(used_left[a]), float(used_right[b]))
+            share = count / total
+            (x, low), (_, high) = _ribbon(*ends), _ribbon(ends[0] + share, ends[1] + share)
+            band = axes.fill_between(x, low, high, color=cluster_colour(a), alpha=0.45, linewidth=0)
+            describe(band, "band", title=f"cluster {a} to other {b}: {show_count(count, found.least_rows)} rows")
+            used_left[a] += share
+            used_right[b] += share
+        for place, starts, sizes, word, side in (
+            (-0.02, left, counts.sum(axis=1), "cluster", "right"),
+            (1.02, right, counts.sum(axis=0), "other", "left"),
+        ):
+            for k, (start, size) in enumerate(zip(starts.tolist(), sizes.tolist(), strict=True)):
+                axes.text(place, start + size / total / 2, f"{word} {k}", ha=side, va="center", color=SOFT, fontsize=10)
+        axes.set(xlim=(0, 1), ylim=(1.08, 0), xticks=[], yticks=[])
+    table = found.table()
+    note = f"Rows by their cluster in one model (left) and in the other (right). {found.notes[0]}"
+    return Figure("comparison", table.title, note, axes, found.notes[0], table.columns, table.rows)
+
+
+def _stack(shares: FloatArray, gap: float) -> FloatArray:
+    """Where each of several shares begins, one above the other with gaps."""
+    return np.concatenate([[0.0], np.cumsum(shares + gap)[:-1]])
+
+
+def _ribbon(start: float, end: float) -> tuple[FloatArray, FloatArray]:
+    """A smooth line from one height to another, from 0 to 1."""
+    x = np.linspace(0.0, 1.0, 24)
+    return x, start + (end - start) * (3 * x**2 - 2 * x**3)

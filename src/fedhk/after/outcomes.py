@@ -12,7 +12,7 @@ from fedhk._typing import FloatArray
 from fedhk.after.binary import BinaryOutcome, CompareEvents, CountEvents, read_binary
 from fedhk.after.columns import ColumnsRequest, CountMagnitudes, SumColumns
 from fedhk.after.continuous import COLUMN, ContinuousOutcome, continuous_phases, read_continuous
-from fedhk.after.run import AskedSites, ask_sites, read_sites
+from fedhk.after.run import AskedSites, ask_sites, is_one_site, read_sites, take_sites
 from fedhk.after.survival import (
     GRID,
     NOISY_GRID,
@@ -27,9 +27,7 @@ from fedhk.after.tables import LEAST_ROWS
 from fedhk.data.checks import check_count, check_number
 from fedhk.data.clients import name_sites
 from fedhk.data.levels import is_frame
-from fedhk.data.views import is_view_collection
 from fedhk.errors import DataError
-from fedhk.estimators.efkmvc import are_sites
 from fedhk.federation.phases.base import Phase
 from fedhk.privacy.mechanism import DifferentialPrivacy, SecureSummation, read_bounds
 from fedhk.summary.model import ONLY_SITE
@@ -155,16 +153,10 @@ def _range(privacy: DifferentialPrivacy) -> tuple[FloatArray, FloatArray]:
 
 def _read_outcomes(model: Any, sites: Any, given: Mapping[str, Any]) -> AskedSites:
     """The sites with a view of their outcomes, which are checked."""
-    if not are_sites(sites) and not hasattr(model, "client_models_"):
-        sites = {ONLY_SITE: sites if is_view_collection(sites) else [sites]}
+    if is_one_site(model, sites):
         given = {name: values if isinstance(values, str) else {ONLY_SITE: values} for name, values in given.items()}
-    by_name = name_sites(sites)
-    known = set(getattr(model, "view_names_", ()))
-    used = {
-        site: {view: table for view, table in views.items() if view in known} if isinstance(views, Mapping) else views
-        for site, views in by_name.items()
-    }
-    asked = read_sites(model, used)
+    by_name, asked = take_sites(model, sites), read_sites(model, sites, used=True)
+    known = set(model.view_names_)
     columns = {name: _by_site(name, values, by_name, known) for name, values in given.items()}
     tables = {}
     for site, views in asked.sites.items():

@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from fedhk._records import Records
 from fedhk._typing import FloatArray, IntArray
 from fedhk.after.tables import PrintedTable
-from fedhk.data.clients import check_clients
+from fedhk.data.clients import check_clients, name_sites
 from fedhk.data.levels import base_name
 from fedhk.data.views import Columns, Views, find_difference, fit_table, is_tensor, is_view_collection, row_blocks
 from fedhk.errors import DataError
@@ -123,16 +123,39 @@ class AskedSites:
         return AskedSites(sites, (*self.views, AskedView(name, len(columns), columns, used=False)))
 
 
-def read_sites(model: Any, sites: Any) -> AskedSites:
-    """Check rows against a fitted model. Views that it does not know were held out from clustering.
+def take_sites(model: Any, sites: Any, *, used: bool = False) -> dict[str, Any]:
+    """What is given for each site of a fitted model, by its name; with `used` the views that the model knows alone.
 
     `sites` are as in `fit`, or the views of the only site of an estimator for one site.
     """
     check_is_fitted(model)
     if not hasattr(model, "predict"):
         raise TypeError(f"model must be a fitted clusterer of FedHK, got {type(model).__name__}.")
-    if not are_sites(sites) and not hasattr(model, "client_models_"):
+    if is_one_site(model, sites):
         sites = {ONLY_SITE: sites if is_view_collection(sites) else [sites]}
+    if not isinstance(sites, Mapping | list | tuple):
+        return dict(check_clients(sites))  # it says what sites are
+    named = name_sites(sites)
+    if not used:
+        return named
+    known = set(model.view_names_)
+    return {
+        site: {view: table for view, table in views.items() if view in known} if isinstance(views, Mapping) else views
+        for site, views in named.items()
+    }
+
+
+def is_one_site(model: Any, sites: Any) -> bool:
+    """Whether `sites` are the views of the only site of an estimator for one site."""
+    return not are_sites(sites) and not hasattr(model, "client_models_")
+
+
+def read_sites(model: Any, sites: Any, *, used: bool = False) -> AskedSites:
+    """Check rows, as `take_sites` takes them, against a fitted model.
+
+    Views that it does not know were held out from clustering; with `used` they are left out.
+    """
+    sites = take_sites(model, sites, used=used)
     fitted: FittedModel = model._model
     known = dict(zip(fitted.view_names, zip(fitted.widths, fitted.columns, strict=True), strict=True))
     asked = {name: AskedView(name, *size, used=True) for name, size in known.items()}
@@ -279,7 +302,6 @@ def ask_sites(
     if privacy is not None:
         _check_noise(model, privacy, len(phases))
         check_budget(privacy, masks, asked.sites)
-    own = {} if privacy is not None else getattr(model, "client_models_", {})
     board, guards = Board(), None
     if not terms.is_open:
         check_inferred(terms, asked.sites)
@@ -287,10 +309,7 @@ def ask_sites(
         guards = make_guards(terms, asked.sites, None)
     participation = Participation(min_sites=len(asked.sites))
     with own_threads() as workers:
-        fitted = {name: own.get(name, model)._model for name in asked.sites}
-        if common_centers:
-            fitted = {name: _with_references(model._model, site) for name, site in fitted.items()}
-        sites = {name: PlacedSite(name, views, model=fitted[name]) for name, views in asked.sites.items()}
+        sites = make_placed(model, asked, own=privacy is None, common_centers=common_centers)
         engine = InProcessEngine(sites, guards, workers=workers)
         try:
             run = conduct(terms.compose(phases), engine, Run(board=board), seed=0, participation=participation)
@@ -301,6 +320,15 @@ def ask_sites(
     spent_all = None if privacy is None else (_total_spent(model, releases, guards, privacy), privacy.delta)
     up, down = run.pending["bytes_up"], run.pending["bytes_down"]
     return Answer(run.board, spent_here, spent_all, releases, up, down, run.exchange)
+
+
+def make_placed(model: Any, asked: AskedSites, *, own: bool, common_centers: bool = False) -> dict[str, PlacedSite]:
+    """Sites with the model that places their rows: their own where they have one, or the global one."""
+    models = getattr(model, "client_models_", {}) if own else {}
+    fitted = {name: models.get(name, model)._model for name in asked.sites}
+    if common_centers:
+        fitted = {name: _with_references(model._model, site) for name, site in fitted.items()}
+    return {name: PlacedSite(name, views, model=fitted[name]) for name, views in asked.sites.items()}
 
 
 def _with_references(model: FittedModel, own: FittedModel) -> FittedModel:

@@ -462,7 +462,7 @@ def stability(
     if n_resamples % HALVES:
         raise ValueError(f"n_resamples={n_resamples} must be even: halves of the rows come in pairs.")
     seed = check_count(random_state, "random_state", minimum=0)
-    asked = read_sites(model, sites)
+    asked = read_sites(model, sites, used=True)
     parameters = replace(model._model.parameters.free(), sizes=None)
     names = tuple(asked.sites) if len(asked.sites) > 1 else ()
     refits = RefitModels(parameters, n_resamples, names, seed)
