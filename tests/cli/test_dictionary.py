@@ -79,6 +79,9 @@ def test_ranges_of_the_dictionary_are_the_bounds_of_a_private_run(tmp_path):
         text = text.replace(f"[lab.{name}]\n", f"[lab.{name}]\nrange = {limits}\n")
     path.write_text(text)
     call(*fit, "--out", tmp_path / "run")
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "What the columns are" in page
+    assert "2026-01-01 to 2026-12-31" in page
     privacy = read_config(tmp_path / "run" / "config.toml").parameters["privacy"]
     assert privacy["bounds"] == [[[0.0, 0.0, 0.0, 20454.0, 0.0], [120.0, 1.0, 1.0, 20818.0, 3.0]]]
     app = ("flower", "init", tmp_path / "app", "--clusters", 2, "--epsilon", 8, "--delta", 1e-3)
@@ -99,3 +102,14 @@ def test_a_unit_error_names_the_unit(tmp_path):
     said = " ".join(call("info", tmp_path).stdout.split())
     assert "rome: lab/sodium is about 1,000 times larger than elsewhere: another unit?" in said
     assert "By the data dictionary it is in mmol/l." in said
+
+
+def test_the_page_has_units_and_dates(tmp_path):
+    make_dated(tmp_path / "a")
+    call("dictionary", tmp_path / "a")
+    path = tmp_path / "a" / "dictionary.toml"
+    path.write_text(path.read_text().replace("[lab.age]\n", "[lab.age]\nunit = 'years'\n"))
+    call("fit", tmp_path / "a", "--clusters", 2, "--seed", 0, "--out", tmp_path / "run")
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "age (years)" in page
+    assert "<td>2026-01-1" in page

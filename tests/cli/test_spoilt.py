@@ -330,6 +330,14 @@ NOTED = {
         lambda root: [everywhere(view, anonymous)(root) for view in ("lab", "ecg")],
         "no column 'id' at 'bern', 'oslo', 'pisa', 'rome': rows of its views are paired by their order",
     ),
+    "numbers of rows under another name": (
+        lambda root: [
+            edit(view, lambda row, i: {"nr": str(i + 1)} | anonymous(row, i), site)(root)
+            for view in ("lab", "ecg")
+            for site in SITES
+        ],
+        "'nr' has another whole number in every row: if it says whose a row is, say so (--id nr)",
+    ),
     "Latin-1": (
         file("oslo/ecg.csv", LATIN.encode("latin-1")),
         "is not UTF-8 text and is read as Latin-1",
@@ -400,7 +408,7 @@ def test_what_is_doubtful_is_said(root, case):
     assert said in fit(root)
 
 
-@pytest.mark.parametrize("case", list(NOTED)[:17])
+@pytest.mark.parametrize("case", list(NOTED)[:18])
 def test_strict_refuses_what_is_doubtful(root, case):
     spoil, said = NOTED[case]
     spoil(root)

@@ -56,7 +56,8 @@ def test_columns_are_what_the_dictionary_says(root):
     [
         (
             "1,,F,1400,I",
-            "column 'sodium' holds '1400.0' in row 1, where a number from 100 to 180 mmol/l, by the data dict",
+            "column 'sodium' holds '1400.0' in row 1, where a number from 100 to 180 mmol/l, by the data dictionary, "
+            "is expected (1 of 1 cells are outside: another unit?)",
         ),
         ("1,,W,140,I", "column 'sex' holds text, 'W' in row 1, where one of the levels 'F', 'M', 'X' is expected"),
         ("1,,F,140,IV", "column 'stage' holds text, 'IV' in row 1"),

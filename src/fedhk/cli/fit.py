@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 import fedhk
-from fedhk._files import replacing
+from fedhk._files import READABLE, replacing, write_atomically
 from fedhk.cli import options as o
 from fedhk.cli.algorithms import ALGORITHMS, list_tables
 from fedhk.cli.config import Config, ConfigError, read_config
@@ -202,6 +202,7 @@ def fit_folder(
     strict: bool = False,
 ) -> dict[str, Any]:
     """Run a complete configuration and write its run folder; returns the summary."""
+    from fedhk.data.dictionary import DICTIONARY
     from fedhk.data.folders import Reading, read_federation
     from fedhk.report.run import write_report
     from fedhk.summary.drawing import require_matplotlib
@@ -231,6 +232,8 @@ def fit_folder(
         say_progress("writing models, labels and the page")
         with replacing(out, folder_mode(config)) as draft:
             summary = write_run(draft, model, list_sites(federation), config, evaluation=evaluation)
+            if (dictionary := config.data / DICTIONARY).is_file():
+                write_atomically(draft / DICTIONARY, dictionary.read_bytes(), READABLE)
             write_report(draft, title=out.name, data=federation)
             return summary
 

@@ -10,6 +10,7 @@ import numpy as np
 from fedhk._typing import FloatArray
 from fedhk.data.clients import check_clients
 from fedhk.data.deviations import Deviation, compare_sites
+from fedhk.data.dictionary import Kind
 from fedhk.data.folders import Federation, SiteData
 from fedhk.data.levels import base_name, is_level, level_name, ordered_levels
 from fedhk.data.named import named_views
@@ -42,7 +43,7 @@ class ColumnAtSite:
     view: str
     column: str
     site: str
-    kind: str
+    kind: Kind
     missing: float
     median: float | None
     low: float | None
@@ -84,7 +85,9 @@ def _summarise(
     values = np.asarray(rows[:, list(places.values())], np.float64)
     known = values[~np.isnan(values[:, 0])]
     name, ranks = ordered_levels(column)
-    kind = "category" if "" not in places else "ordered" if ranks else site.kinds.get(view, {}).get(name, "number")
+    kind: Kind = (
+        "category" if "" not in places else "ordered" if ranks else site.kinds.get(view, {}).get(name, "number")
+    )
     deviation = off.get((site.name, view, column))
     remark = "" if deviation is None else deviation.reason.split(" ", 1)[1]
     median, low, high = _numbers(known) if "" in places and len(known) else (None, None, None)

@@ -159,7 +159,9 @@ def compare_sites(sites: Mapping[str, Views], *, unit_rows: bool = False) -> tup
                 own = view_moments(views, number, unit_rows=unit_rows, sample_weight=None, width=width)
                 moments[site][name] = own
     codes = [code for site, views in sites.items() for code in find_codes(site, views)]
-    return (*find_deviations(moments, columns), *codes)
+    named = {(code.site, code.view, code.columns) for code in codes}  # a code explains what else is off in its column
+    found = [one for one in find_deviations(moments, columns) if (one.site, one.view, one.columns) not in named]
+    return (*found, *codes)
 
 
 def find_codes(site: str, views: Views) -> list[Deviation]:

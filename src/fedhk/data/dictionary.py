@@ -53,6 +53,7 @@ Kind = Literal["number", "truth", "category", "ordered", "date"]
 
 # Dates are counted in days from here on.
 FIRST_DAY = datetime.date(1970, 1, 1)
+FARTHEST_DAY = 700_000  # what a calendar has on either side of it
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,11 @@ class ColumnEntry:
         if self.kind in ("category", "truth"):
             return 0.0, 1.0
         return (self.range[0], self.range[1]) if self.range else None
+
+    def show(self, value: float) -> str:
+        """A number of the model as people write it, where it is no plain number: a date; else nothing."""
+        is_day = self.kind == "date" and abs(value) < FARTHEST_DAY
+        return str(FIRST_DAY + datetime.timedelta(value)) if is_day else ""
 
     @property
     def width(self) -> int:

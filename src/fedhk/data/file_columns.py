@@ -62,8 +62,12 @@ def read_column(column: pl.Series, separator: str, entry: ColumnEntry | None) ->
     _refuse(column, wrong, "a number")
     if entry is not None and entry.range:
         low, high = entry.range
-        limits = f"{low:g} to {high:g}{f' {entry.unit}' if entry.unit else ''}, by the data dictionary"
-        _refuse(numbers, ((numbers < low) | (numbers > high)).fill_null(False), f"a number from {limits}")
+        limits = f"{low:g} to {high:g}{f' {entry.unit}' if entry.unit else ''}, by the data dictionary,"
+        outside = ((numbers < low) | (numbers > high)).fill_null(False)
+        many = (
+            f" ({int(outside.sum())} of {known} cells are outside: another unit?)" if 2 * outside.sum() > known else ""
+        )
+        _refuse(numbers, outside, f"a number from {limits}", many)
     is_truth = column.dtype == pl.Boolean or (column.dtype == pl.String and _are_truths(column))
     return ReadColumn(numbers.alias(column.name), "truth" if is_truth else "number")
 
@@ -177,13 +181,13 @@ def _count_days(column: pl.Series) -> pl.Series:
     return (column.dt.total_seconds(fractional=True) / 86400).alias(column.name)
 
 
-def _refuse(column: pl.Series, wrong: pl.Series, wanted: str) -> None:
+def _refuse(column: pl.Series, wrong: pl.Series, wanted: str, more: str = "") -> None:
     """Refuse a column with a cell that is not what the column holds."""
     if wrong.any():
         row = int(wrong.arg_max() or 0)
         kind = "text, " if column.dtype in TEXT else "" if column.dtype.is_numeric() else f"{column.dtype}, "
         raise ValueError(
             f"column {column.name!r} holds {kind}{str(column[row])[:60]!r} in row {row + 1}, where {wanted} is "
-            "expected. Correct the cell, leave cells empty that are missing, remove the column, or name it 'id' if it "
-            "says whose a row is."
+            f"expected{more}. Correct the cell, leave cells empty that are missing, remove the column, or name it 'id' "
+            "if it says whose a row is."
         )

@@ -46,6 +46,9 @@ __all__ = [
 ID = "id"
 NAMED_LIKE_IDS = re.compile(r"([_\W]id|Id|ID|^(mrn|uid|uuid|pid|subject|patient))$")
 
+# Rows from which on whole numbers that grow are no chance: of ten in random order, one in three million does.
+LEAST_NUMBERED = 10
+
 # What separates the cells of a text file; where it is no comma, a comma may be the decimal sign.
 SEPARATORS = (",", ";", "\t")
 
@@ -345,10 +348,14 @@ def _frame_table(frame: pl.LazyFrame, path: Path, entries: Entries | None, separ
         )
     inferred = [name for name, kind in kinds.items() if kind == "category" and entries is None]
     dates = [name for name, kind in kinds.items() if kind == "date" and entries is None]
-    doubts = [f"file {path.name!r}: dates count as days in {listed(dates)}: leave out what says nothing of a group."]
-    return Table(
-        view_name(path), values, ids, tuple(columns), path, tuple(inferred), tuple(doubts[: len(dates)]), kinds
-    )
+    where = f"view {view_name(path)!r}"
+    doubts = [f"{where}: dates count as days in {listed(dates)}: leave out what says nothing of a group."] * bool(dates)
+    if ids is None and (numbered := [name for name in names if _counts_rows(frame, name)]):
+        doubts.append(
+            f"{where}: {listed(numbered)} has another whole number in every row: if it says whose a row is, say so "
+            f"(--id {numbered[0]}), else it is clustered as a number."
+        )
+    return Table(view_name(path), values, ids, tuple(columns), path, tuple(inferred), tuple(doubts), kinds)
 
 
 def _check_names(columns: Sequence[str], path: Path, entries: Entries | None) -> list[str]:
@@ -390,14 +397,25 @@ def _read_column(
 
 def _says_whose(frame: pl.LazyFrame, name: str) -> bool:
     """Whether a column is named like a number of people or things, and has a different one in every row."""
-    if not NAMED_LIKE_IDS.search(name):
-        return False
-    column = _column(frame, name)
-    if column.dtype == pl.String:
-        column = column.cast(pl.Float64, strict=False)
-    if len(column) < 2 or column.null_count() or not column.dtype.is_numeric():
-        return False
-    return bool(column.is_unique().all() and (column == column.round()).all())
+    return bool(NAMED_LIKE_IDS.search(name)) and _whole_numbers(frame, name) is not None
+
+
+def _counts_rows(frame: pl.LazyFrame, name: str) -> bool:
+    """Whether a column looks as if it numbered the rows: its whole numbers grow from row to row."""
+    column = _whole_numbers(frame, name)
+    return column is not None and len(column) >= LEAST_NUMBERED and bool((column.diff().drop_nulls() > 0).all())
+
+
+def _whole_numbers(frame: pl.LazyFrame, name: str) -> pl.Series | None:
+    """A column of whole numbers that are all different; None if it is something else."""
+    head = frame.select(name).head(LEAST_NUMBERED).collect()[name]
+    if head.dtype == pl.String:
+        head = head.cast(pl.Float64, strict=False)
+    if len(head) < 2 or head.null_count() or not head.dtype.is_numeric() or not (head == head.round()).all():
+        return None
+    column = _column(frame, name).cast(pl.Float64, strict=False)
+    whole = not column.null_count() and bool(column.is_unique().all() and (column == column.round()).all())
+    return column if whole else None
 
 
 def check_ids(column: pl.Series, path: Path) -> NDArray[Any]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import date, timedelta
+from collections.abc import Mapping, Sequence
 
 from fedhk.data.columns import ColumnAtSite
-from fedhk.data.dictionary import FIRST_DAY, Dictionary
-from fedhk.summary.html import Cell, document, table, tag
+from fedhk.data.dictionary import ColumnEntry, Dictionary, Kind
+from fedhk.summary.html import Cell, Markup, document, table, tag
 from fedhk.summary.words import number, percent
 
 HEAD = ("column", "site", "kind", "median", "range", "missing", "remark")
+
+# Of more levels, the first are shown.
+MOST_LEVELS = 12
 
 WORDS = "Medians and ranges are those of the site's own rows: keep this page where the rows may be seen."
 
@@ -29,9 +31,20 @@ def column_row(found: ColumnAtSite, unit: str = "") -> tuple[str, ...]:
     return found.site, found.kind, median, limits, percent(found.missing), found.remark
 
 
-def _value(value: float, kind: str) -> str:
-    day: date = FIRST_DAY
-    return str(day + timedelta(value)) if kind == "date" else number(value)
+def _value(value: float, kind: Kind) -> str:
+    return ColumnEntry(kind).show(value) or number(value)
+
+
+def dictionary_table(known: Mapping[str, ColumnEntry]) -> Markup:
+    """What a data dictionary says of the columns of a view."""
+    rows = []
+    for name, entry in known.items():
+        limits = " to ".join(_value(limit, entry.kind) for limit in entry.range) or ", ".join(
+            entry.levels[:MOST_LEVELS]
+        )
+        cells = (entry.kind, entry.unit, limits, ", ".join(entry.missing), entry.description)
+        rows.append((name, *(Cell(text, css="text") for text in cells)))
+    return table(("column", "kind", "unit", "range or levels", "missing", "description"), rows)
 
 
 def columns_page(title: str, found: Sequence[ColumnAtSite], doubts: Sequence[str], dictionary: Dictionary) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedhk._typing import FloatArray, IntArray
+from fedhk.data.dictionary import ColumnEntry
 from fedhk.report.rows import MOST_ROWS
 from fedhk.summary.drawing import cluster_colour
 from fedhk.summary.facts import Facts, Rows, View
@@ -90,7 +91,7 @@ def cluster_card(facts: Facts, shown: Highlights, cluster: int, *, unfolded: boo
         tag("span", _tell_features(facts, cluster), class_="words"),
     ]
     tables: list[str] = [
-        _feature_table(view, shown, cluster, h) for h, view in enumerate(facts.views) if len(shown.chosen[cluster, h])
+        _feature_table(facts, shown, cluster, h) for h in range(len(facts.views)) if len(shown.chosen[cluster, h])
     ]
     body = tag("div", *(tables or ["This cluster is at the mean of all rows."]), class_="views")
     opened = "" if unfolded else None
@@ -125,8 +126,13 @@ def _tell_features(facts: Facts, cluster: int) -> str:
     return "; ".join(parts) or "near the mean of all rows"
 
 
-def _feature_table(view: View, shown: Highlights, cluster: int, h: int) -> Markup:
-    rows = [_feature_row(view, cluster, int(j), shown.reach) for j in shown.chosen[cluster, h]]
+def _feature_table(facts: Facts, shown: Highlights, cluster: int, h: int) -> Markup:
+    view = facts.views[h]
+    known = facts.dictionary.get(view.name, {})
+    rows = [
+        _feature_row(view, cluster, int(j), shown.reach, known.get(view.features[j], ColumnEntry()))
+        for j in shown.chosen[cluster, h]
+    ]
     scale = f"−{shown.reach} to +{shown.reach} spreads"
     heads = ((None, "feature"), (None, "centre"), (None, "mean"), ("bar", scale), ("here", "site"))
     head = tag("tr", *(tag("th", text, scope="col", class_=css) for css, text in heads))
@@ -134,16 +140,18 @@ def _feature_table(view: View, shown: Highlights, cluster: int, h: int) -> Marku
     return tag("table", *parts, class_="features", data_v=h)
 
 
-def _feature_row(view: View, cluster: int, j: int, reach: int) -> Markup:
+def _feature_row(view: View, cluster: int, j: int, reach: int, entry: ColumnEntry) -> Markup:
     away = float(view.deviations(view.centers[cluster])[j])
     end = 50 * max(-1.0, min(1.0, away / reach))
     bar = tag("b", style=f"left:{50 + min(end, 0):.1f}%;width:{max(abs(end), 0.5):.1f}%;{_paint(cluster)}")
     center, mean = (
-        number(float(value), 2 if abs(value) < 0.1 else 3) for value in (view.centers[cluster, j], view.mean[j])
+        entry.show(float(value)) or number(float(value), 2 if abs(value) < 0.1 else 3)
+        for value in (view.centers[cluster, j], view.mean[j])
     )
+    name = view.features[j] + (f" ({entry.unit})" if entry.unit else "")
     return tag(
         "tr",
-        tag("th", shorten(view.features[j], 24), scope="row", title=view.features[j]),
+        tag("th", shorten(name, 24), scope="row", title=name),
         tag("td", center),
         tag("td", mean),
         tag("td", bar, tag("i"), class_="bar", title=f"{number(away, 2)} spreads"),

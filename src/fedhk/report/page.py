@@ -10,6 +10,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from fedhk.report.columns import dictionary_table
 from fedhk.report.features import Highlights, choose_features, cluster_card, site_values
 from fedhk.report.maps import own_centers, view_map
 from fedhk.report.noise import WORDS, show_noise, show_releases
@@ -99,6 +100,9 @@ def _sections(facts: Facts, shown: Highlights) -> Iterator[Markup]:
     yield from _sites(facts)
     if facts.private is not None:
         yield _section("under-noise", "With noise: the privacy spent", WORDS, show_noise(facts, facts.private))
+    if facts.dictionary:
+        parts = (tag("div", tag("h3", view), dictionary_table(known)) for view, known in facts.dictionary.items())
+        yield _section("columns", "What the columns are", "By the data dictionary that all sites share.", *parts)
     yield _section("view-weights", "View weights", _weight_words(facts), weights_table(facts))
     if facts.rounds:
         figures = [convergence(facts.rounds, unit=facts.step_name).to_html()]

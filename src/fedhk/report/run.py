@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from fedhk._files import OWNER_ONLY, READABLE, read_regular, write_atomically
+from fedhk.data.dictionary import Dictionary, find_dictionary
 from fedhk.data.folders import Federation, Reading, SiteData, read_federation, read_site
 from fedhk.data.named import LABELS, SITES
 from fedhk.errors import DataError
@@ -135,6 +136,7 @@ def read_facts(
         config=run.text,
         command="fedhk fit --config config.toml --out again/",
         version=str(run.summary.get("fedhk", "")),
+        dictionary=find_dictionary(folder) or Dictionary(),
     )
     if facts.released_only:
         sites = tuple(Site(name, run.views[name]) for name in names)

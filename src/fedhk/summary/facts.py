@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedhk._typing import FloatArray, IntArray
+from fedhk.data.dictionary import Dictionary
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,6 +133,7 @@ class Facts:
     own_page_of: str | None = None  # the site whose page this is
     spread_of_rows: bool = False  # whether spreads were measured on rows; otherwise they are those of the model's units
     unit_rows: bool = False  # whether rows were divided by their length, so that centres are not in input units
+    dictionary: Dictionary = field(default_factory=Dictionary)  # what the columns are, where that was written down
     notes: tuple[str, ...] = ()  # what is missing on the page, and why
     config: str = ""
     command: str = ""  # what repeats the run
