@@ -9,6 +9,7 @@ ones. They need matplotlib: `pip install "fedhk[plot]"`.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,10 +23,12 @@ from fedhk.after.comparison import Comparison, compare
 from fedhk.after.outcomes import outcomes as find_outcomes
 from fedhk.after.profile import Profile
 from fedhk.after.profile import profile as find_profile
+from fedhk.after.run import Answered
 from fedhk.after.stability import Stability
 from fedhk.after.stability import stability as find_stability
 from fedhk.after.survival import Survival
 from fedhk.report import features, maps, page, tables
+from fedhk.report.after import describe_answers
 from fedhk.report.rows import read_fitted
 from fedhk.summary import charts
 from fedhk.summary.drawing import Figure
@@ -296,7 +299,10 @@ def _as_fitted(model: Any, site: str | None) -> dict[str, Any]:
     return {"secure": getattr(model, "secure", False)}
 
 
-def report(model: Any, sites: Any = None, *, site: str | None = None) -> Plot:
-    """Make the whole report of a fitted estimator; `save` writes the page that `fedhk report` makes of a run."""
-    facts = _read(model, sites, site)
+def report(model: Any, sites: Any = None, *, found: Sequence[Answered] = (), site: str | None = None) -> Plot:
+    """Make the whole report of a fitted estimator; `save` writes the page that `fedhk report` makes of a run.
+
+    `found` is what `fedhk.profile`, `outcomes`, `stability` and `compare` gave; each gets a section.
+    """
+    facts = replace(_read(model, sites, site), after=describe_answers(found))
     return Plot(f"Report of {facts.title}", headline(facts), page.render(facts))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from fedhk._version import __version__
+from fedhk.cli.after import compare, outcomes, profile, stability
 from fedhk.cli.audit import attack, privacy
 from fedhk.cli.demo import demo
 from fedhk.cli.dictionary import dictionary
@@ -47,16 +48,21 @@ def main(
 
 
 audit = typer.Typer(no_args_is_help=True, help="Measure what releases and models tell of single rows.")
+after = typer.Typer(
+    no_args_is_help=True, help="Ask the sites of a finished run what clusters are, how sure, and what becomes of them."
+)
 flower = typer.Typer(
     no_args_is_help=True,
     help="Run a federation of real sites on Flower: docs/deployment.md goes through it step by step.",
 )
 for group, commands in (
     (app, (fit, predict, info, dictionary, report, ledger, demo)),
+    (after, (profile, stability, outcomes, compare)),
     (audit, (privacy, attack)),
     (flower, (local, init, run, certificates, link, register, key, mask_key, site)),
 ):
     for command in commands:
         group.command(epilog=EPILOG)(command)
+app.add_typer(after, name="after")
 app.add_typer(audit, name="audit")
 app.add_typer(flower, name="flower")

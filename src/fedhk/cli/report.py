@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedhk.cli import options as o
+from fedhk.cli.after import AlsoFolder, Event, Time, Value, ask_outcomes
 from fedhk.cli.console import OutputExistsError, exit_codes, format_bytes, to_json
+
+if TYPE_CHECKING:
+    from fedhk.report.after import FinishedRun
+
+# Halves of the rows that are clustered anew for a page.
+PAGE_HALVES = 20
 
 RunFolder = Annotated[Path, typer.Argument(help="A run folder, as fit and demo write it.")]
 PageOut = Annotated[
@@ -23,11 +30,19 @@ SiteName = Annotated[
 ]
 
 
+After = Annotated[bool, typer.Option("--after", help="Ask the sites how sure clusters are, and what they are.")]
+
+
 def report(  # noqa: PLR0917
     run: RunFolder,
     out: PageOut = None,
     site: SiteName = None,
     data: DataFolder = None,
+    after: After = False,
+    also: AlsoFolder = None,
+    time: Time = None,
+    event: Event = None,
+    value: Value = None,
     force: o.Force = False,
     json: o.Json = False,
 ) -> None:
@@ -35,21 +50,44 @@ def report(  # noqa: PLR0917
 
     It says what was found, how sure, and what it cost, and shows clusters, maps of views, sites and rounds. Rows are
     read from the data folder of the run, if it is still there. If noise or secure sums were used the page keeps to what
-    the sites released; each site makes its own by --site.
+    the sites released; each site makes its own by --site. With --after the page also says how far clusters can be
+    trusted, what is special about each and, with --also, what becomes of them.
 
     For example:
 
         fedhk report run/
 
         fedhk report run/ --site oslo --out oslo.html
+
+        fedhk report run/ --after --also follow-up/ --time days --event died
     """
     with exit_codes():
-        from fedhk.report.run import write_report
+        from fedhk.report.run import open_finished, write_report
 
         if out is not None and out.exists() and (not force or out.is_dir()):
             hint = "it is a folder" if out.is_dir() else "--force replaces it"
             raise OutputExistsError(f"{str(out)!r} exists already; {hint}.")
-        target = write_report(run, out, site=site, data=data)
+        named = {"--also": also, "--time": time, "--event": event, "--value": value}
+        if useless := [name for name, given in named.items() if given is not None and not after]:
+            raise typer.BadParameter(f"{useless[0]} has no effect without --after.")
+        if after and site is not None:
+            raise typer.BadParameter("--after asks all sites: it does not go with --site.")
+        found = _ask(open_finished(run, data, also), time, event, value) if after else []
+        target = write_report(run, out, site=site, data=data, found=found)
         length = target.stat().st_size
-    found = {"run": str(run), "site": site, "out": str(target), "bytes": length}
-    typer.echo(to_json(found) if json else f"Written to {target} ({format_bytes(length)})")
+    written = {"run": str(run), "site": site, "out": str(target), "bytes": length}
+    typer.echo(to_json(written) if json else f"Written to {target} ({format_bytes(length)})")
+
+
+def _ask(opened: FinishedRun, time: str | None, event: str | None, value: str | None) -> list[Any]:
+    """What the page shows beside the run: how sure clusters are, what they are, what becomes of them."""
+    from fedhk.after.profile import profile
+    from fedhk.after.stability import stability
+
+    found: list[Any] = [
+        stability(opened.model, opened.sites, n_resamples=PAGE_HALVES, secure=opened.secure),
+        profile(opened.model, opened.sites, secure=opened.secure),
+    ]
+    if (time, event, value) != (None, None, None):
+        found.append(ask_outcomes(opened, time, event, value))
+    return found

@@ -92,6 +92,7 @@ def _sections(facts: Facts, shown: Highlights) -> Iterator[Markup]:
     if facts.scores is not None:
         yield _section("scores", "Beside other ways", facts.scores.note, table(facts.scores.columns, facts.scores.rows))
     yield _clusters(facts, shown)
+    yield from (_section(f"after-{e.name}", e.title, e.words, Markup(e.content)) for e in facts.after)
     if len(facts.sizes) > 1:
         words = "Share of a site's rows in each cluster, in per cent; empty where it has none."
         yield _section("where", "Where the clusters are", words, sizes_table(facts))

@@ -6,7 +6,7 @@ import json
 import os
 import tomllib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from fedhk._files import OWNER_ONLY, READABLE, read_regular, write_atomically
+from fedhk.after.run import Answered
 from fedhk.data.dictionary import Dictionary, find_dictionary
 from fedhk.data.folders import Federation, Reading, SiteData, read_federation, read_site
 from fedhk.data.named import LABELS, SITES
@@ -22,6 +23,7 @@ from fedhk.errors import DataError
 from fedhk.estimators.loading import load
 from fedhk.federation.remote.site import check_name
 from fedhk.privacy.accounting import spent
+from fedhk.report.after import FinishedRun, describe_answers, open_run
 from fedhk.report.page import render
 from fedhk.report.rows import add_rows, make_rows
 from fedhk.summary.drawing import require_matplotlib
@@ -49,20 +51,43 @@ def write_report(
     site: str | None = None,
     title: str | None = None,
     data: str | os.PathLike[str] | Federation | None = None,
+    found: Sequence[Answered] = (),
 ) -> Path:
     """Write the page of a finished run, as `read_facts` reads it, and return the file.
 
-    By default it is `report.html` in the run folder, or `report-<site>.html` for a site.
+    By default it is `report.html` in the run folder, or `report-<site>.html` for a site. `found` is what was asked
+    after the run; each gets a section.
     """
     folder = Path(run)
     target = Path(out) if out is not None else folder / (REPORT if site is None else f"report-{site}.html")
     where = Path(data) if isinstance(data, str | os.PathLike) else data
     require_matplotlib()
-    facts = read_facts(folder, site, title=title, data=where)
+    facts = replace(read_facts(folder, site, title=title, data=where), after=describe_answers(found))
     # a page of sums with noise shows what was released; all others are for their owner alone
-    released = facts.released_only and facts.privacy is not None
+    released = facts.released_only and facts.privacy is not None and not found
     write_atomically(target, render(facts).encode(), READABLE if released else OWNER_ONLY)
     return target
+
+
+def open_finished(folder: Path, data: Path | None = None, also: Path | None = None) -> FinishedRun:
+    """Open a run folder for questions after it: its models, its rows, and tables of the same rows in `also`.
+
+    `data` is the folder with the rows, by default the one that the run names.
+    """
+    run = _read_run(folder)
+    parameters = run.config.get("parameters", {})
+    private = parameters.get("privacy") is not None or run.spent is not None
+    where = data if data is not None else folder / str(run.config["data"]) if "data" in run.config else None
+    if where is None or not where.is_dir():
+        raise DataError("the data folder of the run is not there: give --data.")
+    reading = _how_read(run)
+    rows, further = read_federation(where, reading), None if also is None else read_federation(also, reading)
+    return open_run(folder, rows, further, secure=bool(parameters.get("secure", False)), private=private)
+
+
+def _how_read(run: _Run) -> Reading:
+    """How the run read its folders."""
+    return Reading(run.config.get("id"), tuple(run.config.get("ignore", ())))
 
 
 @dataclass(frozen=True)
@@ -215,7 +240,7 @@ def _read_rows(run: _Run, model: Any, names: list[str], data: Path | Federation 
         data = run.folder / str(run.config["data"]) if "data" in run.config else None
     if data is None or not data.is_dir():
         raise DataError("the data folder is not there")
-    reading = Reading(run.config.get("id"), tuple(run.config.get("ignore", ())))
+    reading = _how_read(run)
     if len(names) == 1:
         return {names[0]: read_site(data / names[0], model.view_columns_, reading)}
     found = read_federation(data, reading).sites

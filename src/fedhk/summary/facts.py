@@ -106,6 +106,16 @@ class Scores:
     rows: tuple[tuple[str, ...], ...]
 
 
+@dataclass(frozen=True)
+class Extra:
+    """A section of the page about what was asked after the run: its id, its title, words below it, and its markup."""
+
+    name: str
+    title: str
+    words: str
+    content: str
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Facts:
     """All that a page is made of."""
@@ -135,6 +145,7 @@ class Facts:
     unit_rows: bool = False  # whether rows were divided by their length, so that centres are not in input units
     dictionary: Dictionary = field(default_factory=Dictionary)  # what the columns are, where that was written down
     notes: tuple[str, ...] = ()  # what is missing on the page, and why
+    after: tuple[Extra, ...] = ()  # what was asked after the run
     config: str = ""
     command: str = ""  # what repeats the run
     version: str = ""

@@ -1,0 +1,157 @@
+"""`fedhk after`: questions to the sites of a finished run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedhk.cli import options as o
+from fedhk.cli.console import OutputExistsError, exit_codes, say, to_json
+
+if TYPE_CHECKING:
+    from fedhk.after.run import Answered
+    from fedhk.report.after import FinishedRun
+
+RunFolder = Annotated[Path, typer.Argument(help="A run folder, as fit and demo write it.")]
+OtherRun = Annotated[Path, typer.Argument(help="Another run folder, or a model file.")]
+DataFolder = Annotated[
+    Path | None, typer.Option("--data", help="Federation folder with the rows, if it is not where the run says.")
+]
+AlsoFolder = Annotated[
+    Path | None,
+    typer.Option("--also", help="Federation folder with other tables of the same rows, which clustering did not see."),
+]
+TableOut = Annotated[
+    Path | None, typer.Option("--out", "-o", help="File to write: .csv, .tex or .html. By default nothing is written.")
+]
+Time = Annotated[str | None, typer.Option("--time", metavar="COLUMN", help="Column of --also: time until the event.")]
+Event = Annotated[str | None, typer.Option("--event", metavar="COLUMN", help="Column of --also: 1 if it happened, 0.")]
+Value = Annotated[str | None, typer.Option("--value", metavar="COLUMN", help="Column of --also: a number, instead.")]
+Halves = Annotated[int, typer.Option("--halves", help="How many halves of the rows are clustered anew.")]
+
+
+def profile(  # noqa: PLR0917
+    run: RunFolder,
+    data: DataFolder = None,
+    also: AlsoFolder = None,
+    out: TableOut = None,
+    force: o.Force = False,
+    json: o.Json = False,
+) -> None:
+    """Say what the clusters are: every column by cluster, with effect sizes and tests ("Table 1").
+
+    Tests of the tables of --also are honest; those of the columns that made the clusters are circular.
+
+    For example:
+
+        fedhk after profile run/ --also follow-up/ --out table-1.tex
+    """
+    with exit_codes():
+        from fedhk.after.profile import profile as find
+
+        opened = _open(run, data, also, out, force)
+        found = find(opened.model, opened.sites, secure=opened.secure)
+        _tell(found, out, json, {"tests": list(found.tests)})
+
+
+def stability(  # noqa: PLR0917
+    run: RunFolder,
+    data: DataFolder = None,
+    halves: Halves = 50,
+    out: TableOut = None,
+    force: o.Force = False,
+    json: o.Json = False,
+) -> None:
+    """Say how sure the clusters are: whether halves of the rows find them, and models without single sites.
+
+    For example:
+
+        fedhk after stability run/ --halves 20
+    """
+    with exit_codes():
+        from fedhk.after.stability import stability as find
+
+        opened = _open(run, data, None, out, force)
+        found = find(opened.model, opened.sites, n_resamples=halves, secure=opened.secure)
+        _tell(found, out, json, {"verdicts": found.verdicts, "halves": found.mean_halves.tolist()})
+
+
+def outcomes(  # noqa: PLR0917
+    run: RunFolder,
+    also: AlsoFolder = None,
+    time: Time = None,
+    event: Event = None,
+    value: Value = None,
+    data: DataFolder = None,
+    out: TableOut = None,
+    force: o.Force = False,
+    json: o.Json = False,
+) -> None:
+    """Say what becomes of the clusters: survival (--time and --event), an event alone, or a number (--value).
+
+    For example:
+
+        fedhk after outcomes run/ --also follow-up/ --time days --event died
+    """
+    with exit_codes():
+        opened = _open(run, data, also, out, force)
+        found = ask_outcomes(opened, time, event, value)
+        _tell(found, out, json, {"p": found.p, "statistic": found.statistic})
+
+
+def compare(  # noqa: PLR0917
+    run: RunFolder,
+    other: OtherRun,
+    data: DataFolder = None,
+    out: TableOut = None,
+    force: o.Force = False,
+    json: o.Json = False,
+) -> None:
+    """Compare the clusters of two runs on the rows of the first: matched clusters, counts, and how far they agree.
+
+    For example:
+
+        fedhk after compare this-year/ last-year/
+    """
+    with exit_codes():
+        import fedhk
+        from fedhk.after.comparison import compare as find
+        from fedhk.cli.predict import model_file
+
+        opened = _open(run, data, None, out, force)
+        found = find(opened.model, fedhk.load(model_file(other)), opened.sites, secure=opened.secure)
+        _tell(found, out, json, {"matched": found.matched, "adjusted_rand": found.adjusted_rand})
+
+
+def ask_outcomes(opened: FinishedRun, time: str | None, event: str | None, value: str | None) -> Any:
+    """Ask for the outcome that columns of the further tables name."""
+    from fedhk.after.outcomes import outcomes as find
+
+    given = {"time": time, "event": event, "value": value}
+    columns: dict[str, Any] = {name: opened.column(column) for name, column in given.items() if column is not None}
+    return find(opened.model, opened.sites, **columns, secure=opened.secure)
+
+
+def _open(run: Path, data: Path | None, also: Path | None, out: Path | None, force: bool) -> FinishedRun:
+    from fedhk.report.run import open_finished
+
+    if out is not None and out.exists() and (not force or out.is_dir()):
+        raise OutputExistsError(f"{str(out)!r} exists already; --force replaces it.")
+    return open_finished(run, data, also)
+
+
+def _tell(found: Answered, out: Path | None, json: bool, facts: dict[str, Any]) -> None:
+    """Write the table and show it, or say it as JSON."""
+    table = found.table()
+    if out is not None:
+        table.save(out)
+    if json:
+        lines = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+        written = None if out is None else str(out)
+        typer.echo(to_json({"table": lines, "notes": list(table.notes), "out": written} | facts))
+        return
+    say(str(table), err=False)
+    if out is not None:
+        say(f"Written to {out}", err=False)

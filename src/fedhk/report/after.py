@@ -1,0 +1,267 @@
+"""What was asked after a run, as sections of its page: how sure clusters are, what they are, what becomes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import singledispatch
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedhk._files import read_regular
+from fedhk._typing import FloatArray
+from fedhk.after.binary import BinaryOutcome
+from fedhk.after.comparison import Comparison
+from fedhk.after.continuous import ContinuousOutcome
+from fedhk.after.drawings import draw_comparison, draw_profile, draw_stability, draw_survival
+from fedhk.after.profile import Profile
+from fedhk.after.run import Answered
+from fedhk.after.stability import STABLE, Stability
+from fedhk.after.survival import Survival
+from fedhk.after.tables import PrintedTable
+from fedhk.data.folders import Federation, SiteData
+from fedhk.data.named import SITES, NamedTable, named_views
+from fedhk.errors import DataError
+from fedhk.estimators.loading import load
+from fedhk.summary.facts import Extra
+from fedhk.summary.html import Markup, join, table, tag
+from fedhk.summary.words import join_names, number
+
+# Columns that are named for each cluster, and the least difference that is worth a word (Cohen's "small" is 0.2).
+MOST_NAMED, LEAST_DIFFERENCE = 4, 0.2
+
+# Heterogeneity from which sites are said to disagree: Higgins calls .5 moderate and .75 high.
+SITES_DIFFER = 0.5
+
+UNSEEN = "Clustering did not see this outcome."
+
+
+@singledispatch
+def describe_answer(found: Any) -> Extra:
+    """Make a section of the page of what was found."""
+    raise TypeError(
+        f"found has a {type(found).__name__}; it takes what fedhk.profile, outcomes, stability and compare give."
+    )
+
+
+def _show(name: str, title: str, words: str, sentences: Sequence[str], *content: Any) -> Extra:
+    said = tag("ul", *(tag("li", sentence) for sentence in sentences)) if sentences else Markup("")
+    return Extra(name, title, words, join(said, *content))
+
+
+def _fold(printed: PrintedTable, summary: str) -> Markup:
+    notes = (tag("p", note, class_="why") for note in printed.notes)
+    return tag("details", tag("summary", summary), table(printed.columns, printed.rows), *notes)
+
+
+@describe_answer.register
+def _(found: Stability) -> Extra:
+    sentences = []
+    for k, verdict in enumerate(found.verdicts):
+        if verdict == "empty":
+            sentences.append(f"Cluster {k} has no rows.")
+            continue
+        share = number(found.mean_halves[k], 2)
+        can = "can be trusted" if verdict == "stable" else "should not be trusted"
+        text = (
+            f"Cluster {k} is {verdict} and {can}: two halves of the rows agree on it by {share} ({STABLE} is enough)."
+        )
+        without = {site: float(values[k]) for site, values in found.site_jaccard.items() if values[k] < 0.5}
+        if without:
+            text += f" Without {join_names(list(without))} it would not be found."
+        sentences.append(text)
+    words = "Halves of the rows of each site were clustered anew, and models were made without each site."
+    figure = tag("div", draw_stability(found).to_html(), class_="figures wide")
+    return _show("trust", "Can the clusters be trusted?", words, sentences, figure, _fold(found.table(), "Numbers"))
+
+
+@describe_answer.register
+def _(found: Profile) -> Extra:
+    sentences = []
+    for k in range(found.n_clusters):
+        if found.rows[k] < found.least_rows:
+            continue
+        differences = np.where(found.seen[k] >= found.least_rows, np.nan_to_num(found.difference[k]), 0.0)
+        named = [
+            p
+            for p in np.argsort(-np.abs(differences), kind="stable")[:MOST_NAMED]
+            if abs(differences[p]) >= LEAST_DIFFERENCE
+        ]
+        said = [_say_column(found, k, int(place)) for place in named]
+        sentences.append(f"Cluster {k}: {'; '.join(said) if said else 'like all other rows in every column'}.")
+    words = "What is special about each cluster, beside all other rows. " + " ".join(found.notes[-1:])
+    figure = tag("div", draw_profile(found).to_html(), class_="figures wide")
+    return _show(
+        "profile", "What is special about each cluster?", words, sentences, figure, _fold(found.table(), "Table 1")
+    )
+
+
+def _say_column(found: Profile, k: int, place: int) -> str:
+    column, apart = found.columns[place], found.difference[k, place]
+    mark = "*" if column.used else ""
+    if column.level:
+        more = "more" if apart > 0 else "less"
+        text = f"{column.label}{mark} {more} often ({100 * found.mean[k, place]:.0f} %)"
+    else:
+        text = f"{column.label}{mark} {'higher' if apart > 0 else 'lower'} (mean {number(found.mean[k, place])})"
+    heterogeneity = found.i_squared[k, place]
+    return text + (", not alike at all sites" if heterogeneity >= SITES_DIFFER else "")
+
+
+def _say_ratio(what: str, interval: Sequence[float], heterogeneity: float, *, stratified: bool) -> str:
+    """A sentence about the ratio of one cluster to the others, with its interval, and whether sites agree."""
+    ratio, lower, upper = interval
+    if not np.isfinite(lower):
+        return "too few events to compare."
+    side = "more often" if lower > 1 else "less often" if upper < 1 else "neither clearly more nor clearly less often"
+    where = " at the same site" if stratified else ""
+    numbers = f"{what} {number(ratio, 2)}, {number(lower, 2)} to {number(upper, 2)}"
+    text = f"has the event {side} than the others{where} ({numbers})."
+    if np.isnan(heterogeneity):
+        return text
+    agree = "That is so at every site, as far as chance allows"
+    if heterogeneity >= SITES_DIFFER:
+        agree = "Sites disagree on how much"
+    return f"{text} {agree} (I² {number(heterogeneity, 2)})."
+
+
+@describe_answer.register
+def _(found: Survival) -> Extra:
+    sentences = []
+    for k in np.flatnonzero(found.rows >= found.least_rows).tolist():
+        interval = found.hazard_ratio[k], found.hazard_lower[k], found.hazard_upper[k]
+        text = _say_ratio("hazard ratio", interval, found.i_squared[k], stratified=found.stratified)
+        mean = found.restricted_mean[k]
+        text += f" Mean time without event up to {number(found.horizon)}: {number(mean)}." if np.isfinite(mean) else ""
+        sentences.append(f"Cluster {k} {text}")
+    figure = tag("div", draw_survival(found).to_html(), class_="figures wide")
+    words = " ".join([UNSEEN, *found.notes[:1]])
+    return _show("survival", "What becomes of each cluster?", words, sentences, figure, _fold(found.table(), "Numbers"))
+
+
+@describe_answer.register
+def _(found: BinaryOutcome) -> Extra:
+    sentences = []
+    for k in np.flatnonzero(found.rows >= found.least_rows).tolist():
+        interval = found.odds_ratio[k], found.odds_lower[k], found.odds_upper[k]
+        text = _say_ratio("odds ratio", interval, found.i_squared[k], stratified=found.stratified)
+        sentences.append(f"Cluster {k} {text}")
+    words = " ".join([UNSEEN, *found.notes[:1]])
+    numbers = _fold(found.table(), "Numbers")
+    return _show("events", "How often does it happen in each cluster?", words, sentences, numbers)
+
+
+@describe_answer.register
+def _(found: ContinuousOutcome) -> Extra:
+    words = " ".join(["Clustering did not see this.", *found.notes[:1]])
+    return _show(
+        "value", "How does it differ between clusters?", words, (), table(found.table().columns, found.table().rows)
+    )
+
+
+@describe_answer.register
+def _(found: Comparison) -> Extra:
+    figure = tag("div", draw_comparison(found).to_html(), class_="figures wide")
+    return _show("other-model", "Beside another model", " ".join(found.notes), (), figure)
+
+
+def describe_answers(found: Sequence[Answered]) -> tuple[Extra, ...]:
+    """Make sections of what was found, in the order in which it is given; names on the page differ."""
+    sections = [describe_answer(one) for one in found]
+    return tuple(
+        replace(section, name=f"{section.name}-{i}" if i else section.name) for i, section in enumerate(sections)
+    )
+
+
+# ----------------------------------------------------------------------------------------------------- of run folders
+
+
+@dataclass(frozen=True, eq=False)
+class FinishedRun:
+    """The model of a run folder with its sites' own models, its rows, and further tables of the same rows.
+
+    Parameters
+    ----------
+    model : estimator
+        The global model; `client_models_` has those of the sites.
+    sites : dict
+        Rows as `fit` takes them, with the further tables as views that the model does not know.
+    further : dict of str to (dict of str to array)
+        Columns of the further tables, by name and site.
+    secure : bool
+        Whether the run had masks.
+    """
+
+    model: Any
+    sites: dict[str, dict[str, NamedTable | None]]
+    further: dict[str, dict[str, FloatArray]]
+    secure: bool
+
+    def column(self, name: str) -> dict[str, FloatArray]:
+        """A column of the further tables, by site."""
+        if name not in self.further:
+            raise DataError(f"{name!r} is no column of the further tables; they have {list(self.further)[:20]}.")
+        return self.further[name]
+
+
+def open_run(folder: Path, rows: Federation, also: Federation | None, *, secure: bool, private: bool) -> FinishedRun:
+    """Read the models of a run folder, with the rows that it is of, and other tables of the same rows.
+
+    Raises
+    ------
+    DataError
+        If the run had a privacy budget, or tables do not have the same rows.
+    """
+    if private:
+        raise DataError(
+            "the run had a privacy budget: what is asked after it needs one of its own. Ask from Python, with "
+            "privacy=DifferentialPrivacy(...)."
+        )
+    model = load(folder / "model.safetensors")
+    own = {}
+    for name in rows.sites:
+        file = folder / SITES / f"{name}.safetensors"
+        if file.is_file() and read_regular(file):
+            own[name] = load(file)
+    model.client_models_ = own
+    sites = {name: named_views(site) for name, site in rows.sites.items()}
+    further: dict[str, dict[str, FloatArray]] = {}
+    for name, site in rows.sites.items():
+        for view, aligned in ({} if also is None else _further_tables(name, site, also)).items():
+            if view in model.view_names_:
+                raise DataError(f"the further tables have a view {view!r}, which the run was made of: rename it.")
+            sites[name][view] = aligned
+            for place, column in enumerate(aligned.columns or ()):
+                further.setdefault(column, {})[name] = aligned.values[:, place]
+    return FinishedRun(model, sites, further, secure)
+
+
+def _further_tables(name: str, site: SiteData, other: Federation) -> dict[str, NamedTable]:
+    """The tables of a site in another folder, with rows in the order of the first one; NaN of rows that it lacks."""
+    if name not in other.sites:
+        raise DataError(f"the further tables have no site {name!r}; they have {list(other.sites)[:10]}.")
+    found = other.sites[name]
+    if (site.ids is None) != (found.ids is None):
+        raise DataError(
+            f"site {name!r}: one folder has ids and the other has none; give both an id column, or neither."
+        )
+    if site.ids is None and site.n_rows != found.n_rows:
+        raise DataError(
+            f"site {name!r}: without ids both folders must have the same rows, not {site.n_rows} and {found.n_rows}."
+        )
+    places: Mapping[str, int] = {} if found.ids is None else {str(i): row for row, i in enumerate(found.ids)}
+    order = None if site.ids is None else np.array([places.get(str(i), -1) for i in site.ids])
+    return dict(_in_order(found, order))
+
+
+def _in_order(found: SiteData, order: Any) -> Iterator[tuple[str, NamedTable]]:
+    for view, values in found.views.items():
+        if values is None:
+            continue
+        if order is None:
+            yield view, NamedTable(values, found.columns[view], found.inferred.get(view, ()))
+            continue
+        aligned = np.where((order >= 0)[:, None], np.asarray(values, np.float64)[order], np.nan)
+        yield view, NamedTable(aligned, found.columns[view], found.inferred.get(view, ()))

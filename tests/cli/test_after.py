@@ -1,0 +1,118 @@
+"""`fedhk after` and `fedhk report --after`: from a run folder and tables that clustering did not see."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose
+
+import fedhk
+from cli.calls import call
+from fedhk.datasets import make_sites
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A federation with ids, a run, and a folder with what happened later, in another order."""
+    root, rng = tmp_path_factory.mktemp("after"), np.random.default_rng(0)
+    data = make_sites(3, 60, n_clusters=3, separation=9, shift=0.2, random_state=0)
+    for name, views in data.sites.items():
+        ids = np.arange(len(views[0])) + 1000
+        for folder in ("data", "later"):
+            (root / folder / name).mkdir(parents=True)
+        for view, values in zip(("ecg", "lab"), views, strict=True):
+            frame = pd.DataFrame(values, columns=[f"{view}-{i}" for i in range(values.shape[1])])
+            frame.insert(0, "id", ids)
+            frame.to_csv(root / "data" / name / f"{view}.csv", index=False)
+        labels = data.site_labels[name]
+        later = pd.DataFrame({"id": ids, "days": np.ceil(rng.exponential(20 + 40 * labels)), "died": 1})
+        later["walk"] = 400 - 50 * labels + rng.normal(size=len(labels))
+        later.sample(frac=1, random_state=0).to_csv(root / "later" / name / "follow-up.csv", index=False)
+    call("fit", root / "data", "--clusters", 3, "--seed", 0, "--out", root / "run")
+    return root, data
+
+
+def test_a_table_is_shown_and_written(folders, tmp_path):
+    root, _ = folders
+    said = call("after", "profile", root / "run", "--also", root / "later", "--out", tmp_path / "table.tex").stdout
+    assert "follow-up: walk" in said
+    assert "Circular" in said
+    assert r"\toprule" in (tmp_path / "table.tex").read_text("utf-8")
+    assert "exists already" in call("after", "profile", root / "run", "--out", tmp_path / "table.tex", code=5).stderr
+
+
+def test_rows_of_two_folders_are_paired_by_id(folders):
+    root, _ = folders
+    call("after", "outcomes", root / "run", "--also", root / "later", "--time", "days", "--event", "died")
+    said = call("after", "outcomes", root / "run", "--also", root / "later", "--value", "walk", "--json").stdout
+    means = sorted(float(line["mean"].split()[0]) for line in json.loads(said)["table"])
+    assert_allclose(means, [300, 350, 400], atol=5)
+
+
+def test_stability_and_comparison_of_runs(folders, tmp_path):
+    root, _ = folders
+    found = json.loads(call("after", "stability", root / "run", "--halves", 4, "--json").stdout)
+    assert found["verdicts"] == ["stable"] * 3
+    call("fit", root / "data", "--clusters", 2, "--seed", 0, "--out", tmp_path / "two")
+    found = json.loads(call("after", "compare", root / "run", tmp_path / "two", "--json").stdout)
+    assert len(found["matched"]) == 2
+
+
+def test_the_page_answers_what_a_clinician_asks(folders, tmp_path):
+    root, _ = folders
+    options = ("--after", "--also", root / "later", "--time", "days", "--event", "died")
+    call("report", root / "run", *options, "--out", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text("utf-8")
+    for words in (
+        "Can the clusters be trusted?",
+        "is stable and can be trusted",
+        "What is special about each cluster?",
+        "What becomes of each cluster?",
+        "has the event more often than the others at the same site",
+        "That is so at every site",
+        "at risk",
+    ):
+        assert words in page, words
+
+
+def test_what_does_not_go_together_is_refused(folders, tmp_path):
+    root, _ = folders
+    assert "no effect without --after" in call("report", root / "run", "--time", "days", code=2).stderr
+    assert "does not go with --site" in call("report", root / "run", "--after", "--site", "site-00", code=2).stderr
+    run, later = root / "run", root / "later"
+    assert (
+        "is no column of the further tables"
+        in call("after", "outcomes", run, "--also", later, "--event", "x", code=3).stderr
+    )
+    assert "have a view 'ecg'" in call("after", "profile", run, "--also", root / "data", code=3).stderr
+    (tmp_path / "few" / "site-00").mkdir(parents=True)
+    pd.DataFrame({"id": [1000], "died": [1]}).to_csv(tmp_path / "few" / "site-00" / "later.csv", index=False)
+    assert "have no site 'site-01'" in call("after", "profile", run, "--also", tmp_path / "few", code=3).stderr
+    assert "--data" in call("after", "profile", run, "--data", tmp_path / "nothing", code=3).stderr
+
+
+def test_a_run_with_a_budget_is_not_asked_without_one(folders, tmp_path):
+    root, _ = folders
+    options = ("--epsilon", 50, "--delta", 1e-3, "--bounds", "-20,20", "--max-rounds", 2)
+    call("fit", root / "data", "--clusters", 2, "--seed", 0, *options, "--out", tmp_path / "private")
+    assert "needs one of its own" in call("after", "profile", tmp_path / "private", code=3).stderr
+
+
+def test_a_report_of_a_model_has_what_was_found_after_it(folders):
+    _, data = folders
+    model = fedhk.EFKMVC(3, random_state=0).fit(data.sites)
+    found = [fedhk.profile(model, data.sites), fedhk.outcomes(model, data.sites, event=_events(data))]
+    other = fedhk.EFKMVC(2, random_state=0).fit(data.sites)
+    found += [fedhk.compare(model, other, data.sites), fedhk.outcomes(model, data.sites, value=_events(data))]
+    page = fedhk.plot.report(model, data.sites, found=found).page
+    for title in ("What is special", "How often does it happen", "Beside another model", "How does it differ"):
+        assert title in page
+    with pytest.raises(TypeError, match="found has a str"):
+        fedhk.plot.report(model, data.sites, found=["profile"])
+
+
+def _events(data):
+    return {site: (labels == 0).astype(float) for site, labels in data.site_labels.items()}
