@@ -84,7 +84,15 @@ def test_the_same_seed_gives_the_same_answer_and_another_one_a_similar_one(order
 
 def test_all_models_are_refitted_in_few_exchanges(ordered):
     _, _, _, found = ordered
-    assert found.answer.exchanges <= 14
+    assert found.answer.exchanges <= 15
+
+
+def test_certain_rows_stay_in_their_cluster_more_often(ordered):
+    _, sites, _, found = ordered
+    known = found.certainty_rows >= 20
+    assert found.certainty_rows.sum() == sum(len(views[0]) for views in sites.values())
+    assert np.all(np.diff(found.certainty_kept[known]) > -0.05)
+    assert found.certainty_kept[known][-1] > 0.9 > found.certainty_kept[known][0]
 
 
 def test_jaccard_of_tables_that_can_be_checked_by_hand():

@@ -33,6 +33,7 @@ from fedhk.model.passes import Passes
 from fedhk.model.rows import Rows, split_joint
 from fedhk.privacy.mechanism import AFTER, SecureSummation
 from fedhk.starts.kmeans import lloyd, plus_plus
+from fedhk.summary.charts import BINS
 from fedhk.summary.words import join_names, number
 
 # Rounds of a base model at most, and the change of its objective at which it has settled: labels hardly change then.
@@ -292,6 +293,64 @@ class CountOverlaps(ColumnSum):
         return board.put(Overlaps(*np.split(tables, [self._n_tables[0]])))
 
 
+@dataclass(frozen=True, eq=False)
+class CertaintyRequest:
+    """Ask how often rows stay in their cluster, by their certainty; `places` is what each half has in its place."""
+
+    models: BatchRequest
+    places: IntArray  # (halves, c)
+
+
+@dataclass(frozen=True, eq=False)
+class CertaintyCounts(Entry):
+    """Rows by certainty, in ten bins, and how often they stay in their cluster in halves, on average, summed."""
+
+    rows: FloatArray
+    stayed: FloatArray
+
+
+@dataclass(frozen=True)
+class CountStays(ColumnSum):
+    """How often rows of some certainty stay in their cluster when halves of the rows are clustered anew."""
+
+    name: ClassVar[str] = AFTER + "stays"
+    request_type: ClassVar[Any] = CertaintyRequest
+    unbounded: ClassVar[str] = SumSpread.unbounded
+
+    overlaps: CountOverlaps
+
+    def request(self, board: Board) -> CertaintyRequest:
+        asked, halves = self.overlaps.request(board), self.overlaps.refits.n_resamples
+        models = replace(
+            asked, centers=asked.centers[:halves], draws=asked.draws[:halves], left_out=asked.left_out[:halves]
+        )
+        return CertaintyRequest(models, share_rows(board.get(Overlaps).tables[:halves]).argmax(axis=2))
+
+    def size(self, board: Board) -> int:  # noqa: ARG002
+        return 2 * BINS
+
+    @staticmethod
+    def vector(site: PlacedSite, request: CertaintyRequest) -> FloatArray:  # type: ignore[override]
+        rows, asked = model_rows(site), request.models
+        with Passes(rows, asked.centers.shape[1], site.workers) as scan:
+            memberships, labels, _ = scan.assign(site.model.parameters)
+            stayed = np.zeros(rows.n_rows)
+            for model in range(len(asked.centers)):
+                found = scan.assign(asked.parameters(model, rows.widths))[1]
+                stayed += found == request.places[model][labels]
+        place = np.minimum((memberships.max(axis=1, initial=0.0) * BINS).astype(np.intp), BINS - 1)
+        share = stayed / max(len(asked.centers), 1)
+        return np.concatenate([np.bincount(place, weight, minlength=BINS) for weight in (None, share)]).astype(
+            np.float64
+        )
+
+    def check_vector(self, board: Board, values: FloatArray, site: str) -> None:  # noqa: ARG002
+        check_counts(values, site)
+
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+        return board.put(CertaintyCounts(*np.split(total, 2)))
+
+
 def share_rows(tables: FloatArray) -> FloatArray:
     """Jaccard of all pairs of clusters, from tables of rows in both, (.., c, c)."""
     union = tables.sum(axis=-1, keepdims=True) + tables.sum(axis=-2, keepdims=True) - tables
@@ -350,6 +409,9 @@ class Stability(Answered):
         How often two rows are together in halves, by their clusters: 1 within and 0 between where clusters are sure.
     rows : array of shape (c,)
         Rows of each cluster.
+    certainty_rows, certainty_kept : array of shape (10,)
+        Rows by certainty (largest membership), in bins from 0 to 1, and the share of halves in which such rows stay in
+        their cluster: what a certainty is worth. NaN without rows.
     answer : Answer
         What was sent.
     """
@@ -359,6 +421,8 @@ class Stability(Answered):
     site_jaccard: dict[str, FloatArray]
     consensus: FloatArray
     rows: FloatArray
+    certainty_rows: FloatArray
+    certainty_kept: FloatArray
     answer: Answer = field(repr=False)
     noise: float = 0.0
 
@@ -466,15 +530,20 @@ def stability(
     parameters = replace(model._model.parameters.free(), sizes=None)
     names = tuple(asked.sites) if len(asked.sites) > 1 else ()
     refits = RefitModels(parameters, n_resamples, names, seed)
-    phases: list[Phase[Any, Any]] = [SumSpread(parameters), refits, CountOverlaps(refits)]
+    overlaps = CountOverlaps(refits)
+    phases: list[Phase[Any, Any]] = [SumSpread(parameters), refits, overlaps, CountStays(overlaps)]
     answer = ask_sites(model, asked, phases, secure=secure, common_centers=True)
     found = answer.board.get(Overlaps)
     jaccard, halved = find_jaccard(found.tables), found.tables[:n_resamples]
+    certain = answer.board.get(CertaintyCounts)
+    kept = np.divide(certain.stayed, certain.rows, out=np.full(BINS, np.nan), where=certain.rows > 0.5)
     return Stability(
         halves=compare_halves(halved, found.halves),
         jaccard=jaccard[:n_resamples],
         site_jaccard=dict(zip(names, jaccard[n_resamples:], strict=True)),
         consensus=find_consensus(halved),
         rows=answer.board.get(ClusterSpread).summary.counts,
+        certainty_rows=certain.rows,
+        certainty_kept=kept,
         answer=answer,
     )
