@@ -190,7 +190,7 @@ def read_continuous(answer: Answer, last: SumColumns, least_rows: int) -> Contin
     adjusted = mean
     for within in board.find(WithinSites):
         tests, own = _analyse_within(within)
-        adjusted = own + (np.nansum(total) - own @ count) / count.sum()
+        adjusted = own + (np.nansum(total) - own @ count) / max(float(count.sum()), 1.0)
         adjusted = np.where(count > 0, adjusted, np.nan)
     between = np.full(len(count), np.nan)
     for entry in board.find(SiteDifferences):
