@@ -91,3 +91,16 @@ class TestColumns:
 
     def test_a_run_has_none(self, run):
         assert "is for folders of data" in usage("info", run, "--columns")
+
+    def test_of_many_columns_the_marked_ones_are_shown(self, tmp_path):
+        rng = np.random.default_rng(0)
+        for site in ("bern", "oslo", "pisa", "rome"):
+            (tmp_path / site).mkdir()
+            values = rng.normal(size=(30, 150)) + 5
+            values[:, 7] *= 1000 if site == "rome" else 1
+            rows = [",".join(map(str, row)) for row in values.round(3)]
+            (tmp_path / site / "rna.csv").write_text("\n".join([",".join(f"g{i}" for i in range(150)), *rows]))
+        said = call("info", tmp_path, "--columns").stdout
+        assert "View 'rna' has many columns" in said
+        assert "g7" in said
+        assert "g8" not in said

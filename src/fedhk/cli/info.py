@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 AnyPath = Annotated[Path, typer.Argument(help="A model file, a run folder, a federation folder or a site's folder.")]
 
 
+# Longer tables of columns are for a page; a terminal shows what is marked.
+MOST_SHOWN = 400
+
 Columns = Annotated[bool, typer.Option("--columns", help="Show each column at each site; deviating ones are marked.")]
 Page = Annotated[Path | None, typer.Option("--html", help="Write the columns into this HTML file.", dir_okay=False)]
 
@@ -190,13 +193,18 @@ def _show_columns(columns: list[dict[str, Any]]) -> None:
 
     found = [(ColumnAtSite(**{k: v for k, v in one.items() if k != "unit"}), one["unit"]) for one in columns]
     for view in dict.fromkeys(one.view for one, _ in found):
+        own = [(one, unit) for one, unit in found if one.view == view]
+        if len(own) > MOST_SHOWN:
+            marked = {one.column for one, _ in own if one.remark}
+            say(f"View {view!r} has many columns: those that are marked are shown, --html FILE has all.", err=False)
+            own = [(one, unit) for one, unit in own if one.column in marked][:MOST_SHOWN]
         rows, before = [], ""
-        for one, unit in found:
-            if one.view == view:
-                *texts, remark = column_row(one, unit)
-                rows.append(("" if one.column == before else one.column, *texts, f"! {remark}" if remark else ""))
-                before = one.column
-        show(make_table(f"view {view}", HEAD, rows, numbers=HEAD[3:6], most=len(rows)))
+        for one, unit in own:
+            *texts, remark = column_row(one, unit)
+            rows.append(("" if one.column == before else one.column, *texts, f"! {remark}" if remark else ""))
+            before = one.column
+        if rows:
+            show(make_table(f"view {view}", HEAD, rows, numbers=HEAD[3:6], most=len(rows)))
 
 
 def read_data(path: Path, id_column: str | None = None, ignore: Sequence[str] | None = None) -> Federation:

@@ -16,8 +16,8 @@ from fedhk.data.tables import ID, listed
 if TYPE_CHECKING:
     from fedhk.data.folders import SiteData
 
-# Rows that are looked at first: whether a column varies, or two sites have the same rows, mostly shows there.
-FIRST_ROWS = 1000
+# Cells that are looked at first: whether a column varies, or two sites have the same rows, mostly shows there.
+FIRST_CELLS = 2**20
 
 Columns = Mapping[str, tuple[str, ...] | None]
 
@@ -68,10 +68,14 @@ def _of_names(sites: Mapping[str, SiteData], columns: Columns) -> Iterator[str]:
             yield f"views {first!r} and {second!r} have the same columns: are they one view?"
 
 
+def _first(table: FloatArray) -> FloatArray:
+    return table[: max(FIRST_CELLS // table.shape[1], 2)]
+
+
 def _of_copies(view: str, tables: Mapping[str, FloatArray]) -> Iterator[str]:
     """Sites with the very same rows."""
     for (first, ours), (second, theirs) in combinations(tables.items(), 2):
-        alike = len(ours) > 1 and np.array_equal(ours[:FIRST_ROWS], theirs[:FIRST_ROWS], equal_nan=True)
+        alike = len(ours) > 1 and np.array_equal(_first(ours), _first(theirs), equal_nan=True)
         if alike and np.array_equal(ours, theirs, equal_nan=True):
             yield f"sites {first!r} and {second!r} have the same rows in view {view!r}: is one a copy of the other?"
 
@@ -111,7 +115,7 @@ def _of_constants(view: str, names: tuple[str, ...], tables: Mapping[str, FloatA
     groups: dict[str, list[int]] = {}
     for place, name in enumerate(names):
         groups.setdefault(base_name(name), []).append(place)
-    firsts = np.vstack([table[:FIRST_ROWS] for table in tables.values()])
+    firsts = np.vstack([_first(table) for table in tables.values()])
     with np.errstate(invalid="ignore"):
         maybe = np.nan_to_num(firsts).min(axis=0) == np.nan_to_num(firsts, nan=-np.inf).max(axis=0)
     maybe |= np.isnan(firsts).any(axis=0)

@@ -344,10 +344,10 @@ def _common_columns(tables: Mapping[str, Mapping[str, Table]]) -> dict[str, tupl
 
 def _check_kinds(view: str, holders: Mapping[str, Table]) -> None:
     """Refuse a column that is text or dates at some sites and numbers at others; the fewer of them are named first."""
-    for name in {name: None for table in holders.values() for name in table.kinds}:
+    for name in {name: None for table in holders.values() for name, kind in table.kinds.items() if kind == "date"}:
         dated = [site for site, table in holders.items() if table.kinds.get(name) == "date"]
         numbers = [s for s, t in holders.items() if t.kinds.get(name) == "number" and _has_numbers(t, name)]
-        if dated and numbers:
+        if numbers:
             fewer, more, here, there = dated, numbers, "dates", "numbers"
             if len(numbers) < len(dated):
                 fewer, more, here, there = numbers, dated, "numbers", "dates"

@@ -328,7 +328,8 @@ def _frame_table(frame: pl.LazyFrame, path: Path, entries: Entries | None, separ
     values, columns = np.zeros((0, 0)), []
     for start in range(0, max(height, 1), max(size, 1)):
         piece = frame.select(names).slice(start, size).collect()
-        found = [_read_column(frame, piece[name], separator, known[name], path) for name in names]
+        plain = _plain_numbers(piece, known)
+        found = [plain.get(name) or _read_column(frame, piece[name], separator, known[name], path) for name in names]
         parts = [read.values for read in found]
         kinds = {name: read.kind for name, read in zip(names, found, strict=True)} | kinds
         single = all(isinstance(part, pl.Series) and part.dtype == pl.Float32 for part in parts)
@@ -350,7 +351,7 @@ def _frame_table(frame: pl.LazyFrame, path: Path, entries: Entries | None, separ
     dates = [name for name, kind in kinds.items() if kind == "date" and entries is None]
     where = f"view {view_name(path)!r}"
     doubts = [f"{where}: dates count as days in {listed(dates)}: leave out what says nothing of a group."] * bool(dates)
-    if ids is None and (numbered := [name for name in names if _counts_rows(frame, name)]):
+    if ids is None and (numbered := _find_counts(values, columns)):
         doubts.append(
             f"{where}: {listed(numbered)} has another whole number in every row: if it says whose a row is, say so "
             f"(--id {numbered[0]}), else it is clustered as a number."
@@ -395,27 +396,39 @@ def _read_column(
     raise file_error(path, fault)
 
 
+def _plain_numbers(piece: pl.DataFrame, known: Mapping[str, ColumnEntry | None]) -> dict[str, ReadColumn]:
+    """Columns in which every cell is a number or empty, and of which nothing else was said: all read at once.
+
+    Most columns are such; a table may have tens of thousands of them.
+    """
+    usual, schema = (None, ColumnEntry()), piece.schema
+    names = [name for name, entry in known.items() if entry in usual and schema[name] in (pl.String, pl.Float64)]
+    numbers = piece.select(pl.col(names).cast(pl.Float64, strict=False))
+    before, after = piece.select(names).null_count(), numbers.null_count()
+    parts = zip(numbers.get_columns(), before.row(0), after.row(0), strict=True)
+    return {column.name: ReadColumn(column, "number") for column, own, lost in parts if own == lost}
+
+
 def _says_whose(frame: pl.LazyFrame, name: str) -> bool:
     """Whether a column is named like a number of people or things, and has a different one in every row."""
-    return bool(NAMED_LIKE_IDS.search(name)) and _whole_numbers(frame, name) is not None
+    if not NAMED_LIKE_IDS.search(name):
+        return False
+    column = _column(frame, name)
+    if column.dtype == pl.String:
+        column = column.cast(pl.Float64, strict=False)
+    if len(column) < 2 or column.null_count() or not column.dtype.is_numeric():
+        return False
+    return bool(column.is_unique().all() and (column == column.round()).all())
 
 
-def _counts_rows(frame: pl.LazyFrame, name: str) -> bool:
-    """Whether a column looks as if it numbered the rows: its whole numbers grow from row to row."""
-    column = _whole_numbers(frame, name)
-    return column is not None and len(column) >= LEAST_NUMBERED and bool((column.diff().drop_nulls() > 0).all())
-
-
-def _whole_numbers(frame: pl.LazyFrame, name: str) -> pl.Series | None:
-    """A column of whole numbers that are all different; None if it is something else."""
-    head = frame.select(name).head(LEAST_NUMBERED).collect()[name]
-    if head.dtype == pl.String:
-        head = head.cast(pl.Float64, strict=False)
-    if len(head) < 2 or head.null_count() or not head.dtype.is_numeric() or not (head == head.round()).all():
-        return None
-    column = _column(frame, name).cast(pl.Float64, strict=False)
-    whole = not column.null_count() and bool(column.is_unique().all() and (column == column.round()).all())
-    return column if whole else None
+def _find_counts(values: FloatArray, columns: Sequence[str]) -> list[str]:
+    """Columns that look as if they numbered the rows: whole numbers that grow from row to row."""
+    first = values[:LEAST_NUMBERED]
+    if len(first) < LEAST_NUMBERED:
+        return []
+    maybe = np.flatnonzero((np.diff(first, axis=0) > 0).all(axis=0) & (first == np.round(first)).all(axis=0))
+    parts = ((columns[place], values[:, place]) for place in maybe.tolist())
+    return [name for name, part in parts if (np.diff(part) > 0).all() and (part == np.round(part)).all()]
 
 
 def check_ids(column: pl.Series, path: Path) -> NDArray[Any]:
