@@ -75,6 +75,14 @@ class TestOneFrame:
         assert table.columns[:2] == ("sex = F", "sex = M")
         np.testing.assert_array_equal(table.values[:, :2], [[0, 1], [1, 0], [np.nan, np.nan]])
 
+    @pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame])
+    @pytest.mark.parametrize("name", ["id", "patient_id", "mrn", "caseId"])
+    def test_columns_that_say_whose_a_row_is_are_refused_as_in_files(self, kind, name):
+        with pytest.raises(ValueError, match=f"View 'v', column '{name}' looks as if it said whose a row is"):
+            encode_frame(kind({"x": [1.5, 2.5, 3.5], name: [7, 3, 9]}), "v")
+        encode_frame(kind({"x": [1.5, 2.5, 3.5], name: [7, 3, 7]}), "v")
+        encode_frame(kind({"x": [1.5, 2.5, 3.5], "valid": [7, 3, 9]}), "v")
+
     def test_two_columns_of_one_name_are_refused(self):
         frame = pd.DataFrame([["a", "b"]], columns=["k", "k"])
         with pytest.raises(ValueError, match=r"columns \['k'\] appear more than once"):

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import datetime
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -25,6 +27,9 @@ MARK = " = "
 MOST_LEVELS = 1000
 
 DAY = np.timedelta64(1, "D")
+
+# Names of columns that look as if they said whose a row is.
+NAMED_LIKE_IDS = re.compile(r"(^id|[_\W]id|Id|ID|^(mrn|uid|uuid|pid|subject|patient))$")
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,6 +113,8 @@ def encode_frame(frame: Any, view: str, known: Sequence[Any] | None = None) -> A
     """
     if hasattr(frame, "column_names") and hasattr(frame, "to_pandas"):  # pyarrow
         frame = frame.to_pandas()
+    if is_frame(frame) and known is None:
+        _refuse_ids(frame, view)
     if not needs_encoding(frame):
         return frame
     names = list(map(str, frame.columns))
@@ -123,6 +130,19 @@ def encode_frame(frame: Any, view: str, known: Sequence[Any] | None = None) -> A
         if is_level(own[0]) and not hasattr(getattr(series.dtype, "categories", None), "__len__"):
             inferred.append(name)
     return Encoded(np.hstack(blocks), tuple(columns), tuple(inferred))
+
+
+def _refuse_ids(frame: Any, view: str) -> None:
+    """Refuse a column that is named like a number of people or things, and has a different one in every row."""
+    for label in frame.columns:
+        if NAMED_LIKE_IDS.search(str(label)) and getattr(frame[label], "ndim", 1) == 1:
+            values = read_cells(frame[label])
+            whole = all(isinstance(value, Real) and float(value).is_integer() for value in values)
+            if whole and 1 < len(values) == len(set(values)):
+                raise ValueError(
+                    f"View {view!r}, column {str(label)!r} looks as if it said whose a row is: its values are whole "
+                    "numbers, all different. Put it into the index; if it is a feature, give it another name."
+                )
 
 
 def _encode_column(series: Any, name: str, view: str, *, is_category: bool) -> tuple[FloatArray, list[str]]:

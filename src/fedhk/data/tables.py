@@ -10,7 +10,6 @@ import gzip
 import importlib.util
 import io
 import math
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,7 +26,7 @@ from fedhk._typing import FloatArray
 from fedhk.data.dictionary import ColumnEntry, Kind, infer_entries
 from fedhk.data.file_columns import ReadColumn, read_column
 from fedhk.data.large import CHUNK_BYTES, LARGE_BYTES, empty_table
-from fedhk.data.levels import base_name, common_columns
+from fedhk.data.levels import NAMED_LIKE_IDS, base_name, common_columns
 from fedhk.errors import DataError
 
 __all__ = [
@@ -42,9 +41,8 @@ __all__ = [
     "shape_text",
 ]
 
-# The column, or the array in an npz file, that says which row is whose; and names that look as if they said it too.
+# The column, or the array in an npz file, that says which row is whose.
 ID = "id"
-NAMED_LIKE_IDS = re.compile(r"([_\W]id|Id|ID|^(mrn|uid|uuid|pid|subject|patient))$")
 
 # Rows from which on whole numbers that grow are no chance: of ten in random order, one in three million does.
 LEAST_NUMBERED = 10
