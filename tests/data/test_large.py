@@ -77,3 +77,31 @@ def test_rows_that_are_put_in_order_and_levels_that_are_added_give_the_same_fit(
     pieces = fit()
     for ours, theirs in zip(pieces.cluster_centers_, whole.cluster_centers_, strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+class TestText:
+    """Large text files."""
+
+    @pytest.mark.parametrize("separator", [",", ";"])
+    def test_pieces_hold_what_the_whole_file_holds(self, tmp_path, separator, request):
+        folder = tmp_path / "oslo"
+        folder.mkdir()
+        text = FRAME.with_columns(
+            pl.col("age") + 0.5, note=pl.Series(['a "b", c; d' if i % 2 else "d" for i in range(50)])
+        )
+        text.write_csv(folder / "lab.csv", separator=separator)
+        whole = read_site(folder)
+        request.getfixturevalue("small_pieces")
+        pieces = read_site(folder)
+        assert (pieces.columns, pieces.kinds, pieces.inferred) == (whole.columns, whole.kinds, whole.inferred)
+        np.testing.assert_array_equal(pieces.views["lab"], whole.views["lab"])
+        np.testing.assert_array_equal(pieces.ids, whole.ids)
+
+    @pytest.mark.usefixtures("small_pieces")
+    def test_a_short_line_is_named(self, tmp_path):
+        (tmp_path / "oslo").mkdir()
+        lines = [f"{i},{i}.25,{i}.75" for i in range(100)]
+        lines[70] = "70,1"
+        (tmp_path / "oslo" / "lab.csv").write_text("\n".join(["id,a,b", *lines, ""]))
+        with pytest.raises(DataError, match="line 72 has fewer than 3 cells"):
+            read_site(tmp_path / "oslo")

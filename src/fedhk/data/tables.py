@@ -10,12 +10,13 @@ import gzip
 import importlib.util
 import io
 import math
+import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import polars as pl
@@ -182,6 +183,8 @@ def _named_ids(frame: pl.LazyFrame, id_name: str, path: Path) -> pl.LazyFrame:
 
 
 def _read_csv(path: Path, entries: Entries | None, id_name: str) -> list[Table]:
+    if path.suffix.lower() != ".gz" and path.stat().st_size > LARGE_BYTES:
+        return [_read_large_csv(path, entries, id_name)]
     content = path.read_bytes()
     if path.suffix.lower() == ".gz":
         content = gzip.decompress(content)
@@ -193,26 +196,72 @@ def _read_csv(path: Path, entries: Entries | None, id_name: str) -> list[Table]:
             raise
         content = content.decode("latin-1").encode()
         doubts.append(f"file {path.name!r} is not UTF-8 text and is read as Latin-1: look at its letters.")
-    first = content.split(b"\n", 1)[0].decode("utf-8-sig").rstrip("\r")
+    separator, width = _read_header(content.split(b"\n", 1)[0], path)
+    if width > 1:
+        content = content.rstrip(b"\r\n")  # an empty line at the end is no row
+        _refuse_short_lines([content], width, separator, path)
+    # text: to guess types from every row takes four times as long
+    data = pl.read_csv(content, infer_schema=False, separator=separator)
+    table = _frame_table(_number_ids(_named_ids(data.lazy(), id_name, path)), path, entries, separator)
+    return [replace(table, doubts=(*doubts, *table.doubts))]
+
+
+def _read_large_csv(path: Path, entries: Entries | None, id_name: str) -> Table:
+    """The table of a text file that is not read at once: it becomes a temporary file of columns first."""
+    with path.open("rb") as file:
+        separator, width = _read_header(file.readline(), path)
+        file.seek(0)
+        if width > 1:
+            _refuse_short_lines(_pieces_of_lines(file), width, separator, path)
+    with tempfile.TemporaryDirectory(prefix="fedhk-") as folder:
+        whole = Path(folder) / "table.parquet"
+        pl.scan_csv(path.resolve(), infer_schema=False, separator=separator, glob=False).sink_parquet(whole)
+        frame = _number_ids(_named_ids(pl.scan_parquet(whole, glob=False, hive_partitioning=False), id_name, path))
+        return _frame_table(frame, path, entries, separator)
+
+
+def _read_header(line: bytes, path: Path) -> tuple[str, int]:
+    """What separates the cells of a text file, and how many columns it has, from its first line."""
+    first = line.decode("utf-8-sig").rstrip("\r\n")
     separator = max(SEPARATORS, key=first.count)
     header = next(csv.reader([first], delimiter=separator), [])
     repeated = [name for name, count in Counter(header).items() if count > 1]
     if repeated:
         raise file_error(path, f"columns {listed(repeated)} appear more than once; names must differ.")
-    if len(header) > 1:
-        content = content.rstrip(b"\r\n")  # an empty line at the end is no row
-        if short := _short_line(content, len(header), separator):
-            raise file_error(path, f"line {short} has fewer than {len(header)} cells; is it damaged or half-written?")
-    data = pl.read_csv(
-        content, infer_schema=False, separator=separator
-    )  # text: to guess types from every row takes four times as long
-    data = _named_ids(data.lazy(), id_name, path).collect()
-    if ID in data.columns:
-        numbers = data[ID].cast(pl.Int64, strict=False)
-        if len(data) and (numbers.cast(pl.String) == data[ID]).fill_null(False).all():  # "007" stays text
-            data = data.with_columns(numbers)
-    table = _frame_table(data.lazy(), path, entries, separator)
-    return [replace(table, doubts=(*doubts, *table.doubts))]
+    return separator, len(header)
+
+
+def _number_ids(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """The data frame with ids as numbers where all of them are; "007" stays text."""
+    if ID not in frame.collect_schema():
+        return frame
+    ids = _column(frame, ID)
+    numbers = ids.cast(pl.Int64, strict=False)
+    are_numbers = len(ids) and (numbers.cast(pl.String) == ids).fill_null(False).all()
+    return frame.with_columns(pl.col(ID).cast(pl.Int64)) if are_numbers else frame
+
+
+def _pieces_of_lines(file: BinaryIO) -> Iterator[bytes]:
+    """Whole lines of a file, some at a time, without the end of the last; cells in quotes may have ends of lines."""
+    left = b""
+    while more := file.read(CHUNK_BYTES):
+        left += more
+        end = left.rfind(b"\n")
+        if end >= 0 and left.count(b'"', 0, end) % 2 == 0:
+            yield left[:end]
+            left = left[end + 1 :]
+    if left.rstrip(b"\r\n"):
+        yield left.rstrip(b"\r\n")
+
+
+def _refuse_short_lines(pieces: Iterable[bytes], width: int, separator: str, path: Path) -> None:
+    """Refuse a file with a line that has too few cells."""
+    before = 0
+    for piece in pieces:
+        if short := _short_line(piece, width, separator):
+            fault = f"line {before + short} has fewer than {width} cells; is it damaged or half-written?"
+            raise file_error(path, fault)
+        before += piece.count(b"\n") + 1
 
 
 def _short_line(content: bytes, n_columns: int, separator: str) -> int | None:

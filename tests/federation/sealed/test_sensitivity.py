@@ -243,6 +243,24 @@ def test_a_row_that_lacks_the_feature_of_the_height_moves_it_and_turns_the_pull_
     assert cancelling * 1.04 < moved <= kernel_sensitivity(reach, count, min(count, 1), 1, "replace")
 
 
+@given(st.integers(0, 2**32 - 1), st.floats(-2, 1).map(lambda x: 10**x))
+@settings(max_examples=10)
+def test_a_row_of_other_levels_moves_a_round_no_further_than_any_other_row(seed, heat_time):
+    """Blocks of zeros and ones need no bound of their own: that of the kernel holds for all of a row's cells."""
+    rng = np.random.default_rng(seed)
+
+    def rows(count):
+        blocks = [np.eye(size)[rng.integers(size, size=count)] for size in (2, 3, 5)]
+        for block in blocks:
+            block[rng.random(count) < 0.2] = np.nan  # a missing cell is missing in all levels
+        return np.hstack([*blocks, rng.normal(size=(count, 1))])
+
+    centers = np.hstack([rng.dirichlet(np.ones(size), 2) for size in (2, 3, 5)] + [rng.normal(size=(2, 1))])
+    values, sent = farthest(one_view(rows(6), rows(12), centers, heat_time=heat_time))
+    assert values <= WITHIN
+    assert sent <= WITHIN
+
+
 @given(st.floats(0, 3), st.floats(0, 3), st.floats(-2, 2).map(lambda x: 10**x), st.integers(1, 3))
 def test_the_bound_of_a_round_covers_every_pair_of_distances(s, s_other, ratio, n_views):
     """Two rows on opposite sides of one centre, the larger height counted whole: the worst case of the proof."""
