@@ -211,15 +211,7 @@ def main() -> None:
                     scores[name].append(float(adjusted_rand_score(data.labels, fit(data, seed))))
         rows.append([method, *(spread(values) for values in scores.values())])
         print(rows[-1], flush=True)
-    text = "\n".join(
-        [
-            "# Tables of numbers and categories",
-            "",
-            (__doc__ or "").strip(),
-            "",
-            *table(f"ARI, mean and spread over {options.seeds} seeds", ["method", *sets], rows),
-        ]
-    )
+    text = "\n".join(table(f"ARI, mean and spread over {options.seeds} seeds", ["method", *sets], rows))
     if not options.only:
         (RESULTS / "mixed.md").write_text(text)
 
