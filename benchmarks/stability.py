@@ -2,8 +2,8 @@
 
     python benchmarks/stability.py [seeds]
 
-Separation: six clusters of 1,200 rows in six dimensions at three sites, whose distances to the nearest one differ. Noise: 600 rows of
-independent normal columns at three sites, 2 to 20 columns, 2 to 6 clusters.
+Separation: six clusters of 1,200 rows in six dimensions at three sites, whose distances to the nearest one differ.
+Noise: 600 rows of independent normal columns at three sites, 2 to 20 columns, 2 to 6 clusters.
 """
 
 from __future__ import annotations

@@ -485,6 +485,7 @@ def stability(
     sites: Any,
     *,
     n_resamples: int = 50,
+    leave_sites_out: bool = True,
     random_state: int = 0,
     secure: bool | SecureSummation = False,
 ) -> Stability:
@@ -500,8 +501,10 @@ def stability(
     n_resamples : int, default=50
         Halves of the rows within sites, in pairs that share no row: an even number. All are refitted together, in few
         exchanges.
+    leave_sites_out : bool, default=True
+        Whether models without each of the sites are fitted, too.
     random_state : int, default=0
-        What resamples and starts are drawn with.
+        What halves and starts are drawn with.
     secure : bool or fedhk.privacy.SecureSummation, default=False
         Whether the server sees sums over all sites only.
 
@@ -528,7 +531,7 @@ def stability(
     seed = check_count(random_state, "random_state", minimum=0)
     asked = read_sites(model, sites, used=True)
     parameters = replace(model._model.parameters.free(), sizes=None)
-    names = tuple(asked.sites) if len(asked.sites) > 1 else ()
+    names = tuple(asked.sites) if leave_sites_out and len(asked.sites) > 1 else ()
     refits = RefitModels(parameters, n_resamples, names, seed)
     overlaps = CountOverlaps(refits)
     phases: list[Phase[Any, Any]] = [SumSpread(parameters), refits, overlaps, CountStays(overlaps)]
