@@ -17,6 +17,7 @@ from fedhk.federation.entries import References, Schema, Terms
 from fedhk.federation.gate import ENTRIES, SEALED, answer_message, write_request
 from fedhk.federation.messages import Message, decode, encode
 from fedhk.federation.phases.base import phase_named
+from fedhk.federation.phases.sum_rounds import NoisyMovesRequest, noisy_request
 from fedhk.federation.sealed import SealedGuard, SiteNoise
 from fedhk.federation.sealed import noise as sealed_noise
 from fedhk.federation.sealed.messages import Header, NoisySum, Numbers, Reply, request_type
@@ -135,6 +136,12 @@ def with_reply(change):
 
 
 # ---------------------------------------------------------------------------------------------------- a site by itself
+
+
+def moves_request(parameters, neighbours, *, in_features=False):
+    """The request of a noisy round in a basis."""
+    asked = noisy_request(parameters, neighbours)
+    return NoisyMovesRequest(asked.model, asked.count_scale, in_features)
 
 
 class LoneSite:

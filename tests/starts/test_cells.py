@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
+from scipy.linalg import block_diag
 
 from fedhk.data.scaling import Reference
 from fedhk.data.views import check_views
@@ -136,6 +137,22 @@ class TestGroups:
             expected = np.where(seen.any(axis=0), np.nansum(own, axis=0) / np.maximum(seen.sum(axis=0), 1), np.nan)
             assert_allclose(mean, expected, atol=1e-12)
             apart = np.nan_to_num(np.square(own - expected)).sum(axis=0) / len(own)
+            assert_allclose(spread, [apart[:2].sum(), apart[2:].sum()], atol=1e-10)
+
+    def test_in_a_basis_means_are_projections_and_rows_spread_in_all_features(self):
+        rng = np.random.default_rng(0)
+        joint = rng.normal(size=(30, 5)) * 2
+        basis = [np.linalg.qr(rng.normal(size=(2, 1)))[0], np.linalg.qr(rng.normal(size=(3, 2)))[0]]
+        block = block_diag(*basis)
+        landmarks = Landmarks(np.eye(3)[:, :2], rng.normal(size=(4, 2)))
+        sites = [in_model_units(part[:, :2], part[:, 2:]) for part in np.split(joint, [7, 20])]
+        total = sum(group_totals(rows, landmarks, (False, False), basis) for rows in sites)
+        found = read_groups(total, (1, 2), (False, False))
+        groups = landmarks.nearest(joint @ block)
+        for mean, spread, group in zip(found.points, found.spreads, np.unique(groups), strict=True):
+            own = joint[groups == group]
+            assert_allclose(mean, own.mean(axis=0) @ block, atol=1e-12)
+            apart = np.square(own - mean @ block.T).mean(axis=0)
             assert_allclose(spread, [apart[:2].sum(), apart[2:].sum()], atol=1e-10)
 
     def test_a_site_without_a_view_adds_nothing_to_its_means(self):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
+from scipy.linalg import block_diag
 from scipy.special import ndtri
 
 from fedhk._typing import FloatArray, IntArray
@@ -114,19 +115,23 @@ def split_groups(landmarks: Landmarks, groups: Candidates, count: int, seed: int
     return replace(landmarks, places=np.vstack([places, places[more] + lengths[:, None] * turned]))
 
 
-def group_totals(rows: Rows, landmarks: Landmarks, full: Sequence[bool]) -> FloatArray:
+def group_totals(
+    rows: Rows, landmarks: Landmarks, full: Sequence[bool], basis: Sequence[FloatArray] | None = None
+) -> FloatArray:
     """Sums over the rows of each point, as one vector; `read_groups` reads it.
 
     They are the sums of the features, how many values these have (per view, or per feature where `full`), the squared
-    lengths per view, and the number of rows.
+    lengths per view, and the number of rows. With a `basis`, orthonormal columns of shape (d_h, q_h), points and sums
+    are in its coordinates; squared lengths are those of the whole rows.
     """
-    m, widths = len(landmarks), rows.widths
-    sizes = _group_sizes(widths, full)
+    m, block = len(landmarks), None if basis is None else block_diag(*basis)
+    sizes = _group_sizes(rows.widths if basis is None else [columns.shape[1] for columns in basis], full)
     total = np.zeros((m, sum(sizes)))
     for joint, seen in read_blocks(rows):
+        inner = joint if block is None else joint @ block
         parts = [part if all_of else part.max(axis=1, keepdims=True) for part, all_of in zip(seen, full, strict=True)]
-        values = np.hstack([joint, *parts, view_sums(joint**2, widths), np.ones((len(joint), 1))])
-        total += group_sums(values, np.ones(len(joint)), landmarks.nearest(joint), m)[0]
+        values = np.hstack([inner, *parts, view_sums(joint**2, rows.widths), np.ones((len(joint), 1))])
+        total += group_sums(values, np.ones(len(joint)), landmarks.nearest(inner), m)[0]
     return np.concatenate([part.ravel() for part in np.split(total, np.cumsum(sizes)[:-1], axis=1)])
 
 

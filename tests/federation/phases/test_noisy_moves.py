@@ -13,10 +13,19 @@ from fedhk.errors import MessageError
 from fedhk.federation.entries import UNSOUND_BASIS, Basis
 from fedhk.federation.phases.base import Nothing
 from fedhk.federation.phases.sum_basis import BasisMoments, Sketch, SketchRequest, Span, SpanRequest
-from fedhk.federation.phases.sum_rounds import UNBOUNDED, NoisyMoves, noisy_request
+from fedhk.federation.phases.sum_rounds import UNBOUNDED, NoisyMoves, shrink_across
 from fedhk.federation.table import Table
 from fedhk.privacy.mechanism import DifferentialPrivacy
-from sealed_runs import LoneSite, make_parameters, plain_reference, scales, seeded_noise
+from sealed_runs import (
+    LoneSite,
+    make_parameters,
+    moves_request,
+    plain_reference,
+    read_request,
+    scales,
+    seeded_noise,
+    spied_fit,
+)
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:With epsilon"),
@@ -40,8 +49,9 @@ def basis_of(*tables, precision="double"):
     return Basis(tuple(Table.of(np.asarray(rows, float), precision) for rows in tables))
 
 
-def moves_request(widths=(2, 2)):
-    return noisy_request(make_parameters([np.zeros((2, width)) for width in widths]), "replace")
+def request_of(widths=(2, 2), *, in_features=False):
+    centers = [np.zeros((2, width)) for width in widths]
+    return moves_request(make_parameters(centers), "replace", in_features=in_features)
 
 
 GOOD = np.eye(4)[:2], np.eye(3)[:2]
@@ -67,12 +77,13 @@ HOSTILE = {
 }
 
 
+@pytest.mark.parametrize("in_features", [False, True])
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_basis_that_is_none_is_refused_before_anything_is_charged_whatever_the_rows(name):
+def test_a_basis_that_is_none_is_refused_before_anything_is_charged_whatever_the_rows(name, in_features):
     for n_rows in (0, 20):
         site = lone_site(n_rows)
         with pytest.raises(MessageError) as caught:
-            site.ask(NoisyMoves, moves_request(), *units(), HOSTILE[name])
+            site.ask(NoisyMoves, request_of(in_features=in_features), *units(), HOSTILE[name])
         assert caught.value.reason == UNSOUND_BASIS
         assert not list(site.ledger.releases())
 
@@ -80,7 +91,7 @@ def test_a_basis_that_is_none_is_refused_before_anything_is_charged_whatever_the
 def test_parameters_of_another_basis_are_refused():
     site = lone_site()
     with pytest.raises(MessageError) as caught:
-        site.ask(NoisyMoves, moves_request((3, 2)), *units(), basis_of(*GOOD))
+        site.ask(NoisyMoves, request_of((3, 2)), *units(), basis_of(*GOOD))
     assert caught.value.reason == UNBOUNDED
     assert not list(site.ledger.releases())
 
@@ -90,8 +101,9 @@ def test_a_crooked_basis_is_made_orthonormal_by_the_site():
     for columns, width in zip(crooked.columns_of((4, 3)), (4, 3), strict=True):
         assert_allclose(columns.T @ columns, np.eye(2), atol=1e-12)
         assert len(columns) == width
-    sent = lone_site().released(NoisyMoves, moves_request(), *units(), crooked)
-    assert sent.shape == (2 * (2 + 2) + 2 * 2 + 2,)
+    for in_features, width in ((False, 2 + 2), (True, 4 + 3)):
+        sent = lone_site().released(NoisyMoves, request_of(in_features=in_features), *units(), crooked)
+        assert sent.shape == (2 * width + 2 * 2 + 2,)
 
 
 @pytest.mark.parametrize(
@@ -122,16 +134,46 @@ def test_a_basis_needs_no_more_budget_than_full_sums(monkeypatch):
     assert phases == ["means", "lengths", "directions", "cells", *["noisy moves"] * 3]
 
 
-def test_noise_costs_less_in_a_basis_than_in_all_features(monkeypatch):
+EASY = {"n_samples": 1000, "n_clusters": 3, "n_features": (100, 100), "separation": 8.0}
+HARD = {"n_samples": 3000, "n_clusters": 4, "n_features": (150, 150), "separation": 5.0}
+
+
+@pytest.mark.parametrize(("sizes", "epsilon", "gain"), [(EASY, 0.8, 0.0), (HARD, 0.35, 0.2)])
+def test_noise_costs_less_in_a_basis_than_in_all_features(sizes, epsilon, gain, monkeypatch):
     seeded_noise(monkeypatch)
-    data = datasets.make_sites(
-        5, 1000, n_clusters=3, n_features=(100, 100), shift=0, scale=0, class_mix=None, separation=8.0, random_state=0
-    )
+    data = datasets.make_sites(5, shift=0, scale=0, class_mix=None, random_state=0, **sizes)
     truth = np.concatenate([data.site_labels[site] for site in sorted(data.sites)])
     found = {}
     for protocol in ("statistics", "cores"):
-        budget = DifferentialPrivacy(0.8, 1e-5, (-6, 6), neighbours="add-remove")
-        model = EFKMVC(3, protocol=protocol, privacy=budget, secure=True, n_init=2, random_state=0).fit(data.sites)
-        labels = np.concatenate([model.labels_[site] for site in sorted(data.sites)])
-        found[protocol] = adjusted_rand_score(truth, labels)
-    assert found["cores"] >= found["statistics"]
+        budget = DifferentialPrivacy(epsilon, 1e-6, (-6, 6), neighbours="add-remove")
+        model = EFKMVC(sizes["n_clusters"], protocol=protocol, privacy=budget, secure=True, n_init=2, random_state=0)
+        labels = model.fit(data.sites).labels_
+        found[protocol] = adjusted_rand_score(truth, np.concatenate([labels[site] for site in sorted(data.sites)]))
+    assert found["cores"] >= found["statistics"] + gain
+
+
+def test_all_rounds_but_the_last_have_pulls_in_all_features_and_widen_the_basis(monkeypatch):
+    seeded_noise(monkeypatch)
+    data = datasets.make_sites(4, 200, n_clusters=3, n_features=(40, 30), shift=0, scale=0, random_state=0)
+    budget = DifferentialPrivacy(50.0, 1e-4, (-12, 12), rounds=4)
+    model = EFKMVC(3, protocol="cores", privacy=budget, secure=True, random_state=0)
+    _, spy = spied_fit(monkeypatch, model, data.sites)
+    sent = [message for site, message in spy.requests if site == "site-00" and message.kind == "sealed.noisy moves"]
+    rounds = [request for _, request in map(read_request, sent) if request is not None]
+    assert [request.in_features for request in rounds] == [True, True, True, False]
+    widths = [request.model.centers.values.shape[1] for request in rounds]
+    assert widths == sorted(widths)
+    assert widths[0] < widths[-1] <= 2 * (2 + 3 * 3)
+
+
+def test_what_noise_explains_is_taken_off_across_the_columns_and_nothing_along_them():
+    rng = np.random.default_rng(0)
+    columns, truth, noise = np.eye(400)[:, :2], np.zeros((3, 400)), np.array([0.1, 0.1, 0.0])
+    truth[:, :4] = [[3, 1, 2, 0], [1, 2, 0, 0], [1, 0, 2, 1]]
+    noisy = truth + noise[:, None] * rng.normal(size=truth.shape)
+    found = shrink_across(noisy, columns, noise)
+    assert_allclose(found[:, :2], noisy[:, :2])
+    assert_allclose(found[2], truth[2])  # no noise: nothing is shrunk
+    apart, before = (np.square(part - truth).sum(axis=1) for part in (found, noisy))
+    assert np.all(apart[:2] < 0.6 * before[:2])
+    assert np.linalg.norm(found[1, 2:]) < 0.1 * np.linalg.norm(noisy[1, 2:]) + 0.5  # there is nothing but noise

@@ -75,6 +75,36 @@ def test_the_objective_never_rises_in_the_basis():
     assert np.all(np.diff(history) <= 1e-6 * history[0])
 
 
+@pytest.mark.parametrize("estimator", [EFKMVC, FedHKTucker])
+def test_rounds_end_where_full_sums_would_gain_no_more(estimator):
+    data = wide(n_samples=60, separation=4.0)
+    model = estimator(4, protocol=SAFE, secure=True, random_state=0).fit(data.sites)
+    assert model.converged_
+    common = {"fuzzifier": model.fuzzifier_, "view_weights": list(model.view_weights_)}
+    full = EFKMVC(4, protocol="statistics", init=model.cluster_centers_, max_rounds=5, tol=0, **common)
+    objectives = [record["objective"] for record in full.fit(data.sites).history_]
+    assert_allclose(objectives[0], model.objective_, rtol=1e-4)
+    assert objectives[-1] > (1 - 1e-3) * objectives[0]
+
+
+def test_rounds_in_bytes_never_raise_the_objective_when_the_basis_is_made_anew():
+    data = wide(n_samples=60, separation=4.0)
+    model = EFKMVC(4, protocol="cores", secure=True, random_state=0).fit(data.sites)
+    history = [record["objective"] for record in model.history_ if np.isfinite(record["objective"])]
+    assert np.all(np.diff(history) <= 1e-5 * history[0])
+    assert model.objective_ <= (1 + 1e-5) * min(history)
+
+
+def test_view_weights_are_chosen_as_with_full_sums():
+    data = wide(n_samples=60, n_clusters=4, widths=(60, 50), separation=8.0)
+    sites = {
+        name: [views[0], np.random.default_rng(0).normal(size=views[1].shape)] for name, views in data.sites.items()
+    }
+    for protocol in ("statistics", "cores"):
+        model = EFKMVC(4, protocol=protocol, secure=True, random_state=0).fit(sites)
+        assert model.view_weights_[0] > 1.5 * model.view_weights_[1]
+
+
 @pytest.mark.parametrize("scaling", ["standard", "none", "l2"])
 def test_units_are_those_of_full_sums(scaling, monkeypatch):
     data = wide()
@@ -127,6 +157,7 @@ def test_numbers_are_as_short_as_their_bound_allows(monkeypatch):
         "span": 2,
         "basis moments": 4,
         "basis cells": 2,
+        "basis groups": 4,
         "masked moves": 4,
         "finish": 8,
     }
@@ -187,8 +218,8 @@ def test_a_form_is_fitted_to_sums_of_rows_and_not_to_the_cells_of_the_start():
     """The cells are along few directions, in which the centres of many clusters would seem to have a low rank."""
     data = wide(n_sites=4, n_samples=60, n_clusters=9, widths=(80, 70), separation=9.0)
     model = FedHKTucker(9, secure=True, random_state=0).fit(data.sites)
-    assert model.rank_[0] >= 7
-    assert pooled(model, data) > 0.8
+    assert model.rank_[0] >= 8
+    assert pooled(model, data) > 0.95
 
 
 def test_a_given_rank_binds_under_masks_too():

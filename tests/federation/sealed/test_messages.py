@@ -57,6 +57,8 @@ FROM_SERVER = (
         "DirectionsRequest.radius": "from the number of views",
         "DirectionsRequest.seed": CHOSEN,
         "NoisyRoundRequest.count_scale": "from the widths of the views",
+        "NoisyMovesRequest.count_scale": "from the widths of the views",
+        "NoisyMovesRequest.in_features": "from how many rounds there were",
         "NoisySum.number": "how many sums there were",
         "NoisySum.rounds": CHOSEN,
         "NoisySum.finds_start": CHOSEN,

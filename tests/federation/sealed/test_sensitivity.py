@@ -26,7 +26,7 @@ from fedhk.model.passes import Passes
 from fedhk.privacy.kernel_sensitivity import best_kernel_scale, kernel_reach, kernel_sensitivity
 from fedhk.privacy.mechanism import DifferentialPrivacy
 from fedhk.starts.cells import Landmarks
-from sealed_runs import LoneSite, make_parameters, plain_reference, scales
+from sealed_runs import LoneSite, make_parameters, moves_request, plain_reference, scales
 
 WITHIN = 1 + 1e-9
 ROWS = 15  # per example of hypothesis: 105 pairs that replace a row and 15 that add one
@@ -171,6 +171,8 @@ def cases(draw, phase):
             view_exponent=draw(st.sampled_from([1.1, 2.0, 6.0])),
         )
         request = partial(noisy_request, parameters)
+        if phase == "moves":
+            request = partial(moves_request, parameters, in_features=draw(st.booleans()))
     else:
         q, d = min(2, sum(widths)), sum(widths)
         landmarks = Landmarks(rng.normal(size=(d, q)) * spread, rng.normal(size=(25, q)) * spread)
@@ -315,11 +317,16 @@ def test_a_basis_along_the_pull_of_a_row_attains_most_of_the_bound_and_one_acros
     """A projection shortens what is across it and leaves what is along it: so the bound cannot be lower."""
     r = (2 * 0.3) ** -0.5
     plain = one_view(np.zeros((2, 2)), [[r, 0.0], [-r, 0.0]], np.zeros((1, 2)), heat_time=0.3)
-    request = partial(noisy_request, make_parameters([np.zeros((1, 1))], heat_time=0.3))
-    case = replace(plain, phase=NoisyMoves, request=request)
-    for direction, least, most in (([7.0, 0.0], 0.9, WITHIN), ([0.0, 7.0], 0.0, 0.6)):
+    parameters = make_parameters([np.zeros((1, 1))], heat_time=0.3)
+    for direction, in_features, least, most in (
+        ([7.0, 0.0], False, 0.9, WITHIN),
+        ([0.0, 7.0], False, 0.0, 0.6),
+        ([0.0, 7.0], True, 0.9, WITHIN),  # as in a round without a basis
+    ):
         basis = Basis((Table.of(np.array([direction]), "double"),))
-        assert least < farthest(replace(case, entries=(basis,)))[0] <= most
+        request = partial(moves_request, parameters, in_features=in_features)
+        case = replace(plain, phase=NoisyMoves, request=request, entries=(basis,))
+        assert least < farthest(case)[0] <= most
 
 
 def test_a_round_attains_most_of_its_bound():

@@ -19,7 +19,7 @@ from fedhk.federation.board import Board
 from fedhk.federation.entries import Population, References, Schema, Space
 from fedhk.federation.phases.base import Phase, ServerPhase, SumPhase
 from fedhk.federation.phases.frame import Frame
-from fedhk.federation.phases.sum_basis import BasisCells, BasisMoments, EnterBasis, Sketch, Span
+from fedhk.federation.phases.sum_basis import BasisCells, BasisGroups, BasisMoments, EnterBasis, Sketch, Span
 from fedhk.federation.phases.sum_start import Cells, Directions, Groups, Products, StartFromSums
 from fedhk.federation.plausible import MOST_ROWS, check_points, check_spreads
 from fedhk.federation.protocols.base import Protocol
@@ -127,14 +127,15 @@ class AskCandidates(Phase[CandidatesRequest, CandidatesReply]):
     def sealed(self, terms: SealedTerms) -> list[Phase[Any, Any]]:
         settings, protocol = self.settings, self.protocol.as_sums(terms.reason)
         if isinstance(protocol, BasisStatistics) and terms.noise is None:
-            cells: list[SumPhase[Any]] = [BasisMoments(settings, self.seed), BasisCells()]
-            sums = [*leading_sums(settings, protocol, self.seed, terms), *cells]
+            inner: list[SumPhase[Any]] = [BasisCells(), BasisGroups(settings, self.seed)]
+            leading = leading_sums(settings, protocol, self.seed, terms)
+            sums = [*leading, BasisMoments(settings, self.seed), *inner * GROUP_PASSES]
         elif terms.noise is None:
             groups: list[SumPhase[Any]] = [Cells(), Groups(settings, self.seed)]
             sums = [Products(settings, self.seed), *groups * GROUP_PASSES]
         else:
             sums = [Directions(settings, self.seed), Cells()]
-        if settings.view_weights == "auto" and (terms.noise is not None or protocol.in_basis):
+        if settings.view_weights == "auto" and terms.noise is not None:
             # points along a few directions do not show what single views say
             settings = replace(settings, view_weights="uniform")
         if not isinstance(protocol, BasisStatistics):

@@ -1,6 +1,6 @@
 """A basis from sums alone, under masks: the directions in each view along which all rows differ most.
 
-In the open, a basis and a start come from the candidates that sites send. Under masks four small sums take their place:
+In the open, a basis and a start come from the candidates that sites send. Under masks small sums take their place:
 
 1. `Sketch`: second moments of few random combinations of all features. Their leading eigenvectors give *scores*: a few
    numbers per row, of variance 1 and uncorrelated, which every site can compute by itself.
@@ -9,6 +9,8 @@ In the open, a basis and a start come from the candidates that sites send. Under
    in as few bytes as in the open.
 3. `BasisMoments`: second moments of all rows in the basis.
 4. `BasisCells`: how many rows are nearest to each of the points along the leading directions of these.
+5. `BasisGroups`: sums over the rows of each of these points, in the basis. Their means are the points of the next pass
+   of k-means over all sites, and at the end the candidates: those of full sums, as far as the basis shows them.
 
 Rows are in model units, where the grand mean is 0 and the mean squared distance to it is 1 in every view.
 """
@@ -16,6 +18,7 @@ Rows are in model units, where the grand mean is 0 and the mean squared distance
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -30,7 +33,10 @@ from fedhk.federation.phases.sum_start import (
     MANY_DIRECTIONS,
     Cells,
     CellsRequest,
+    Groups,
+    GroupsRequest,
     Leading,
+    SumCandidates,
     check_landmarks,
     count_groups,
 )
@@ -39,11 +45,14 @@ from fedhk.federation.protocols.statistics import EXTRA_SHARE, MOST_EXTRA, Basis
 from fedhk.federation.sealed import grid_step
 from fedhk.federation.site import Site
 from fedhk.federation.table import Table
-from fedhk.model.rows import split_joint, view_sums
+from fedhk.model.rows import split_joint
 from fedhk.privacy.fixed_point import fit_step, shortest_word
+from fedhk.starts.candidates import LEAST_ROWS
 from fedhk.starts.cells import (
     Landmarks,
     draw_landmarks,
+    group_totals,
+    keep_landmarks,
     leading_directions,
     read_second_moments,
     score_products,
@@ -269,10 +278,9 @@ class BasisMoments(SumPhase[Nothing]):
         rows, c = board.get(Population).rows, self.settings.n_clusters
         covariance = read_second_moments(total / rows, q)
         axes, deviations = leading_directions(covariance, min(max(c - 1, MANY_DIRECTIONS), q), 0.0)
-        # of the mean squared distance, which is 1 in every view, these directions explain a part
-        explained = view_sums(np.square(axes) @ np.square(deviations), widths)
         landmarks = draw_landmarks(axes, deviations, count_groups(c, rows, q), self.seed)
-        return board.put(Leading(landmarks, np.maximum(1.0 - explained, 0.0)))
+        nothing = np.zeros(len(widths))  # groups say how far their rows spread
+        return board.put(Leading(landmarks, nothing))
 
 
 @dataclass(frozen=True)
@@ -291,10 +299,42 @@ class BasisCells(Cells):
         check_landmarks(request.landmarks, basis.block.shape[1])
         return _in_features(basis, request.landmarks).counts(rows)
 
-    def take(self, board: Board, total: FloatArray, noise: float) -> Board:
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
         leading = board.get(Leading)
-        outer = replace(leading, landmarks=_in_features(board.get(Basis), leading.landmarks))
-        return super().take(board.put(outer), total, noise)
+        return board.put(replace(leading, landmarks=keep_landmarks(leading.landmarks, total, LEAST_ROWS)))
+
+
+@dataclass(frozen=True)
+class BasisGroups(Groups):
+    """Means of the rows that are nearest to each point, in the basis, and how far these rows spread in all features."""
+
+    name: ClassVar[str] = "basis groups"
+
+    def _columns(self, board: Board) -> tuple[Sequence[int], tuple[bool, ...]]:
+        widths = [columns.shape[1] for columns in board.get(Basis).columns]
+        return widths, (False,) * len(widths)
+
+    def word(self, board: Board) -> int:  # noqa: ARG002
+        return 4
+
+    def grid(self, board: Board) -> float:
+        # a sum over n rows is at most the root of n times that of their squares
+        bound = max(board.get(Population).rows, sum_squares(board), LEAST_SUM)
+        return fit_step(bound, len(board.get(Members).sites), self.word(board))
+
+    @staticmethod
+    def vector(site: Site, request: GroupsRequest) -> FloatArray:
+        rows = site.rows()
+        columns = site.board.get(Basis).columns_of(rows.widths)
+        check_landmarks(request.landmarks, sum(part.shape[1] for part in columns))
+        return group_totals(rows, request.landmarks, request.full, columns)
+
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:
+        board = super().take(board, total, noise)
+        found, columns = board.get(SumCandidates).candidates, board.get(Basis).columns
+        parts = split_joint(found.points, self._columns(board)[0])
+        points = np.hstack([part @ e.T for part, e in zip(parts, columns, strict=True)])
+        return board.put(SumCandidates(replace(found, points=points)))
 
 
 def _in_features(basis: Basis, landmarks: Landmarks) -> Landmarks:

@@ -6,7 +6,8 @@ noise in the weights does not move the centres.
 
 In a basis, pulls travel along its directions: E_h^T (N - W a), with orthonormal columns E_h that every site makes sure
 of by itself. They add over sites like any sums. Such a projection makes no vector longer, so what one row can change in
-a sum is bounded as before, and fewer numbers have less noise in all.
+a sum is bounded as before, and fewer numbers have less noise in all. Now and then a round has pulls in all features,
+and the basis is made anew, so that centres come to where full sums would lead them.
 """
 
 from __future__ import annotations
@@ -128,13 +129,15 @@ class MaskedRounds(SumPhase[MaskedRoundRequest]):
         return np.concatenate([np.hstack(found.numerators).ravel(), np.hstack(weights).ravel(), sums])
 
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
-        found = self._read(board, total, _weight_columns(board))
-        return _publish(board, self._advance(board, found), self.rounds_protocol)
+        progress = board.get(Minimisation).progress
+        found = self._read(board, total, board.get(Space).widths, _weight_columns(board))
+        better = improve(progress.parameters, found, learn_weights=self.learn_weights)
+        better = impose_form(self.form, board, better, found)
+        return _publish(board, self._advance(progress, better, found), self.rounds_protocol)
 
-    def _read(self, board: Board, total: FloatArray, columns: list[int]) -> Statistics:
-        """The statistics that a total stands for; of each view weights have so many columns."""
-        parameters = board.get(Minimisation).parameters
-        c, widths = parameters.n_clusters, [part.shape[1] for part in parameters.centers]
+    def _read(self, board: Board, total: FloatArray, widths: Sequence[int], columns: list[int]) -> Statistics:
+        """The statistics that a total stands for; of each view centres and weights have so many columns."""
+        c = board.get(Minimisation).parameters.n_clusters
         numerators, weights, sums = np.split(total, np.cumsum([c * sum(widths), c * sum(columns)]))
         # a weight of a few steps of the grid is rounding: its centre stays
         least = SURE_STEPS * len(board.get(Members).sites) * grid_step(self, board)
@@ -149,11 +152,8 @@ class MaskedRounds(SumPhase[MaskedRoundRequest]):
             float(rows),
         )
 
-    def _advance(self, board: Board, statistics: Statistics) -> Progress:
-        """Where the rounds stand after one with these statistics."""
-        progress = board.get(Minimisation).progress
-        better = improve(progress.parameters, statistics, learn_weights=self.learn_weights)
-        better = impose_form(self.form, board, better, statistics)
+    def _advance(self, progress: Progress, better: Parameters, statistics: Statistics) -> Progress:
+        """Where the rounds stand after one more, with these statistics, that found better parameters."""
         return progress.advance(better, statistics.objective, max_iter=self.max_rounds, tol=self.tol)
 
     def is_done(self, board: Board, exchanges: int) -> bool:  # noqa: ARG002
@@ -162,9 +162,18 @@ class MaskedRounds(SumPhase[MaskedRoundRequest]):
 
 @dataclass(frozen=True, eq=False)
 class MaskedMovesRequest:
-    """Ask for statistics in the basis at these parameters."""
+    """Ask for statistics in the basis at these parameters, or in all features, for a new basis."""
 
     model: Broadcast
+    in_features: bool
+
+
+@dataclass(frozen=True)
+class Renewal(Entry):
+    """When a basis under masks is made anew."""
+
+    is_due: bool = False  # whether it is after the coming round
+    last: int = -1  # the iteration that it was made anew after
 
 
 @dataclass(frozen=True)
@@ -173,6 +182,9 @@ class MaskedMoves(MaskedRounds):
 
     Rounding for the way and the grid of masked sums are one thing here: the total has a bound, from which follows the
     step of a grid on which it has room in words of four bytes.
+
+    Once rounds in the basis have settled, one round has statistics in all features. The centres that follow from it are
+    in the next basis. The end is where such a round gains no more than `tol`, as with full sums.
     """
 
     name: ClassVar[str] = "masked moves"
@@ -181,13 +193,18 @@ class MaskedMoves(MaskedRounds):
     protocol: BasisStatistics
 
     def request(self, board: Board) -> MaskedMovesRequest:  # type: ignore[override]
-        precision = at_least_half(self.protocol.precision)
-        return MaskedMovesRequest(Broadcast.of(board.get(Minimisation).parameters, precision))
+        model = Broadcast.of(board.get(Minimisation).parameters, at_least_half(self.protocol.precision))
+        return MaskedMovesRequest(model, _renewal(board).is_due)
+
+    def _widths(self, board: Board) -> Sequence[int]:
+        """Numbers that a centre has in each view, in what sites are asked for."""
+        if _renewal(board).is_due:
+            return board.get(Space).widths
+        return [part.shape[1] for part in board.get(Minimisation).parameters.centers]
 
     def size(self, board: Board) -> int:
-        parameters = board.get(Minimisation).parameters
-        c, s = parameters.n_clusters, len(parameters.centers)
-        return c * (_count_numbers(parameters) + s) + s + c + 2
+        widths, c = self._widths(board), board.get(Minimisation).parameters.n_clusters
+        return c * (sum(widths) + len(widths)) + len(widths) + c + 2
 
     def word(self, board: Board) -> int:
         return super().word(board) if self.protocol.precision == "double" else MOVES_WORD
@@ -205,21 +222,42 @@ class MaskedMoves(MaskedRounds):
 
     @staticmethod
     def vector(site: Site, request: MaskedMovesRequest) -> FloatArray:  # type: ignore[override]
-        found, pulls = collect_pulls(site, request.model)
+        found, pulls = collect_pulls(site, request.model, in_features=request.in_features)
         sums = np.concatenate([found.costs, found.masses, [found.objective, found.rows]])
         return np.concatenate([np.hstack(pulls).ravel(), found.heights.ravel(), sums])
 
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
-        found = self._read(board, total, [1] * len(board.get(Space).widths))
+        progress, renewal, widths = board.get(Minimisation).progress, _renewal(board), self._widths(board)
         # pulls are from where the sites were: the centres as they were sent
-        sent = split_joint(self.request(board).model.centers.read(), [part.shape[1] for part in found.numerators])
-        parts = zip(found.numerators, found.weights, sent, strict=True)
-        statistics = replace(found, numerators=tuple(n + w * a for n, w, a in parts))
-        return _publish(board, self._advance(board, statistics), self.rounds_protocol)
+        model, basis = self.request(board).model, board.get(Basis)
+        asked = split_joint(model.centers.read(), [columns.shape[1] for columns in basis.columns])
+        if renewal.is_due:
+            asked = model.parameters(widths, basis).centers
+            # the objective is that of the round before: only the next one tells what this one gains
+            progress = replace(progress.forget(), parameters=progress.parameters.from_basis(basis.columns))
+        found = self._read(board, total, widths, [1] * len(widths))
+        parts = zip(found.numerators, found.weights, asked, strict=True)
+        found = replace(found, numerators=tuple(n + w * a for n, w, a in parts))
+        better = improve(progress.parameters, found, learn_weights=self.learn_weights)
+        if renewal.is_due:
+            progress = self._advance(progress, better, found)
+            board = board.put(Minimisation(progress), Renewal(last=progress.iteration))
+            board = self.protocol.enter_basis(board)
+            return _publish(board, board.get(Minimisation).progress, self.rounds_protocol)
+        progress = self._advance(progress, impose_form(self.form, board, better, found), found)
+        if progress.converged and progress.iteration > renewal.last + 1:
+            board = board.put(Renewal(is_due=True))
+            progress = replace(progress, stop_reason="", converged=False)
+        return _publish(board, progress, self.rounds_protocol)
 
     @property
     def rounds_protocol(self) -> StatisticsProtocol:
         return self.protocol
+
+
+def _renewal(board: Board) -> Renewal:
+    """When the basis is made anew; not yet, where no round has settled."""
+    return next(board.find(Renewal), Renewal())
 
 
 def _count_numbers(parameters: Parameters) -> int:
@@ -286,6 +324,13 @@ class NoisyRoundRequest:
         return min(self.count_scale, 1.0)
 
 
+@dataclass(frozen=True, eq=False)
+class NoisyMovesRequest(NoisyRoundRequest):
+    """The same in a basis; pulls are asked for along its directions, or in all features."""
+
+    in_features: bool
+
+
 @dataclass(frozen=True)
 class NoisyRounds(SumPhase[NoisyRoundRequest]):
     """Rounds with pulls on the centres, weights and costs, scaled so that noise of one size suits them all."""
@@ -338,39 +383,46 @@ class NoisyRounds(SumPhase[NoisyRoundRequest]):
         return kernel_sensitivity(reach, count, request.cost_scale, n_views, neighbours)
 
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:
-        stand, request = board.get(Minimisation), self.request(board)
-        before = stand.parameters
-        c, widths = before.n_clusters, [part.shape[1] for part in before.centers]
+        progress = board.get(Minimisation).progress
+        statistics = self._read(board, progress.parameters, total, noise)
+        better = improve(progress.parameters, statistics, learn_weights=self.learn_weights)
+        better = impose_form(self.form, board, better, statistics)
+        trail = (*next(board.find(Trail), Trail()).centers, np.hstack(better.centers))
+        kept = max(1, self.noise.rounds - self.noise.rounds // 2)
+        progress = self._advance(progress, better, statistics)
+        return self.begin(self._publish(board.put(Trail(trail[-kept:])), progress))
+
+    def _read(self, board: Board, before: Parameters, total: FloatArray, noise: float) -> Statistics:
+        """What a total says at the parameters that it is of, as statistics of which the means are the next centres."""
+        request, c, widths = self.request(board), before.n_clusters, [part.shape[1] for part in before.centers]
         pulls, heights, costs = np.split(total, np.cumsum([c * sum(widths), c * len(widths)]))
         # a weight that may be noise alone must not make a centre jump
         least = SURE_WEIGHT * noise / request.count_scale
         heights = np.maximum(heights.reshape(c, -1) / request.count_scale, max(least, 1e-12))
-        moves = split_joint(pulls.reshape(c, -1), widths)
-        moved = []
-        for pull, a, height in zip(moves, before.centers, heights.T, strict=True):
-            move = pull / height[:, None]
-            length = np.linalg.norm(move, axis=1, keepdims=True)
-            moved.append(a + move * np.minimum(1.0, MOST_MOVE / np.maximum(length, 1e-300)))
-        centers = split_joint(self._hold(board, np.hstack(moved)), widths)
-        numerators = [height[:, None] * center for height, center in zip(heights.T, centers, strict=True)]
+        moved = np.hstack(before.centers) + pulls.reshape(c, -1) / np.repeat(heights, widths, axis=1)
+        held = split_joint(self._hold(board, moved, noise / heights), widths)
+        numerators = []
+        for a, center, height in zip(before.centers, held, heights.T, strict=True):
+            length = np.linalg.norm(center - a, axis=1, keepdims=True)
+            near = a + (center - a) * np.minimum(1.0, MOST_MOVE / np.maximum(length, 1e-300))
+            numerators.append(height[:, None] * near)
         costs = np.maximum(costs / request.cost_scale, 0.0)
-        objective = float(before.view_factors @ costs)
-        weights = tuple(height[:, None] for height in heights.T)
+        objective, weights = float(before.view_factors @ costs), tuple(height[:, None] for height in heights.T)
         rows = board.get(Population).rows
-        statistics = Statistics(tuple(numerators), weights, costs, heights.max(axis=1), objective, rows)
-        better = improve(before, statistics, learn_weights=self.learn_weights)
-        better = impose_form(self.form, board, better, statistics)
-        progress = stand.progress.advance(better, objective, max_iter=self.noise.rounds, tol=0.0)
-        if progress.stop_reason:
-            progress = replace(
-                progress, stop_reason=f"Ran the {self.noise.rounds} rounds that share the privacy budget."
-            )
-        trail = (*next(board.find(Trail), Trail()).centers, np.hstack(better.centers))
-        kept = max(1, self.noise.rounds - self.noise.rounds // 2)
-        return self.begin(self._publish(board.put(Trail(trail[-kept:])), progress))
+        return Statistics(tuple(numerators), weights, costs, heights.max(axis=1), objective, rows)
 
-    def _hold(self, board: Board, centers: FloatArray) -> FloatArray:
-        """Centres of all views side by side, brought back to the range of the features."""
+    def _advance(self, progress: Progress, better: Parameters, statistics: Statistics) -> Progress:
+        """Where the rounds stand after one more, with these statistics, that found better parameters."""
+        progress = progress.advance(better, statistics.objective, max_iter=self.noise.rounds, tol=0.0)
+        if not progress.stop_reason:
+            return progress
+        return replace(progress, stop_reason=f"Ran the {self.noise.rounds} rounds that share the privacy budget.")
+
+    def _hold(self, board: Board, centers: FloatArray, noise: FloatArray) -> FloatArray:  # noqa: ARG002
+        """Centres of all views side by side, brought back to the range of the features.
+
+        `noise` is the standard deviation of the noise in each number of a centre, per cluster and view.
+        """
         return hold_in_bounds(board, centers)
 
     def is_done(self, board: Board, exchanges: int) -> bool:  # noqa: ARG002
@@ -405,32 +457,76 @@ class NoisyMoves(NoisyRounds):
 
     A site takes nobody's word for the columns: it makes them orthonormal itself (`Basis.columns`), before rows are
     read. Which directions they are may depend on earlier releases, as centres do, and on rows in no other way.
+
+    The leading directions are known with noise only, and centres that cannot leave them cannot mend that. So all rounds
+    but the last have pulls in all features: they have the same bound, and each number has the same noise. What they say
+    across the basis is shrunk by as much as noise explains (James and Stein 1961), and their directions join the basis,
+    along which the pulls of the next round have noise of their own. Where there is little noise these rounds are those
+    in features; where there is much, centres stay in the basis. On generated clusters fewer such rounds found less.
     """
 
     name: ClassVar[str] = "noisy moves"
+    request_type: ClassVar[Any] = NoisyMovesRequest
 
     protocol: BasisStatistics
+
+    def request(self, board: Board) -> NoisyMovesRequest:
+        asked = super().request(board)
+        return NoisyMovesRequest(asked.model, asked.count_scale, self._widens(board))
+
+    def _widens(self, board: Board) -> bool:
+        """Whether the round has pulls in all features, and the basis is wider after it."""
+        return board.get(Minimisation).progress.iteration < self.noise.rounds - 1
 
     def size(self, board: Board) -> int:
         parameters = board.get(Minimisation).parameters
         s = len(parameters.centers)
-        return parameters.n_clusters * (_count_numbers(parameters) + s) + s
+        width = sum(board.get(Space).widths) if self._widens(board) else _count_numbers(parameters)
+        return parameters.n_clusters * (width + s) + s
 
     @staticmethod
-    def vector(site: Site, request: NoisyRoundRequest) -> FloatArray:
+    def vector(site: Site, request: NoisyMovesRequest) -> FloatArray:  # type: ignore[override]
         model, columns = request.model, site.board.get(Basis).columns_of(site.rows().widths)
         if not keeps_bound(model, [part.shape[1] for part in columns]):
             raise MessageError(UNBOUNDED)
-        found, pulls = collect_pulls(site, model)
+        found, pulls = collect_pulls(site, model, in_features=request.in_features)
         return _scaled_sums(request, pulls, found)
 
-    def _hold(self, board: Board, centers: FloatArray) -> FloatArray:
-        block = board.get(Basis).block
-        return np.asarray(hold_in_bounds(board, centers @ block.T) @ block)
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:
+        if not self._widens(board):
+            return super().take(board, total, noise)
+        progress = board.get(Minimisation).progress
+        before = progress.parameters.from_basis(board.get(Basis).columns)
+        statistics = self._read(board, before, total, noise)
+        better = improve(before, statistics, learn_weights=self.learn_weights)
+        progress = self._advance(progress, better, statistics)
+        widths, c = board.get(Space).widths, better.n_clusters
+        pulls = split_joint(total[: c * sum(widths)].reshape(c, -1), widths)
+        return self.begin(self.protocol.widen_basis(board.put(Minimisation(progress)), pulls))
+
+    def _hold(self, board: Board, centers: FloatArray, noise: FloatArray) -> FloatArray:
+        basis = board.get(Basis)
+        if not self._widens(board):
+            return np.asarray(hold_in_bounds(board, centers @ basis.block.T) @ basis.block)
+        parts = zip(split_joint(centers, board.get(Space).widths), basis.columns, noise.T, strict=True)
+        return hold_in_bounds(board, np.hstack([shrink_across(*part) for part in parts]))
 
     @property
     def rounds_protocol(self) -> StatisticsProtocol:
         return self.protocol
+
+
+def shrink_across(centers: FloatArray, columns: FloatArray, noise: FloatArray) -> FloatArray:
+    """Centres, of shape (c, d), with what they have across orthonormal columns shrunk (James and Stein).
+
+    Each number of a centre has so much noise, of shape (c,). Of the squared length across, noise alone explains
+    noise^2 times the directions there are; that share is taken off, all of it at most.
+    """
+    along = (centers @ columns) @ columns.T
+    across = centers - along
+    explained = (columns.shape[0] - columns.shape[1]) * np.square(noise)
+    share = explained / np.maximum(np.square(across).sum(axis=1), 1e-300)
+    return np.asarray(along + across * np.maximum(1.0 - share, 0.0)[:, None])
 
 
 def _scaled_sums(request: NoisyRoundRequest, pulls: Sequence[FloatArray], found: Statistics) -> FloatArray:

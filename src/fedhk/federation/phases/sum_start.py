@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -295,11 +296,14 @@ class Groups(SumPhase[GroupsRequest]):
     seed: int
 
     def request(self, board: Board) -> GroupsRequest:
-        return GroupsRequest(board.get(Leading).landmarks, board.get(FullWeights).views)
+        return GroupsRequest(board.get(Leading).landmarks, self._columns(board)[1])
+
+    def _columns(self, board: Board) -> tuple[Sequence[int], tuple[bool, ...]]:
+        """Numbers of each view that are summed, and whether their values are counted one by one."""
+        return board.get(References).widths, board.get(FullWeights).views
 
     def size(self, board: Board) -> int:
-        widths, full = board.get(References).widths, board.get(FullWeights).views
-        return count_group_totals(len(board.get(Leading).landmarks), widths, full)
+        return count_group_totals(len(board.get(Leading).landmarks), *self._columns(board))
 
     @staticmethod
     def vector(site: Site, request: GroupsRequest) -> FloatArray:
@@ -308,8 +312,8 @@ class Groups(SumPhase[GroupsRequest]):
         return group_totals(rows, request.landmarks, request.full)
 
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
-        widths, leading = board.get(References).widths, board.get(Leading)
-        found = read_groups(total, widths, board.get(FullWeights).views)
+        (widths, full), leading = self._columns(board), board.get(Leading)
+        found = read_groups(total, widths, full)
         count = count_groups(self.settings.n_clusters, board.get(Population).rows, sum(widths))
         landmarks = split_groups(leading.landmarks, found, count, self.seed)
         return board.put(SumCandidates(found), replace(leading, landmarks=landmarks))

@@ -119,13 +119,17 @@ class MovesRequest(StatisticsRequest):
         return _reply(statistics, moves, heights, self.precision)
 
 
-def collect_pulls(site: Site, model: Broadcast) -> tuple[RowStatistics, list[FloatArray]]:
-    """Statistics of a site's rows at centres in the basis, and E_h^T (N - W a): how rows pull each centre, per view."""
+def collect_pulls(site: Site, model: Broadcast, *, in_features: bool = False) -> tuple[RowStatistics, list[FloatArray]]:
+    """Statistics of a site's rows at centres in the basis, and E_h^T (N - W a): how rows pull each centre, per view.
+
+    The pulls are N - W a where they are asked for in all features.
+    """
     basis, widths = site.board.get(Basis), site.rows().widths
     columns, parameters = basis.columns_of(widths), model.parameters(widths, basis)
     found = site.collect(parameters, follow=True)
-    parts = zip(found.numerators, found.weights, parameters.centers, columns, strict=True)
-    return found, [(n - w * a) @ e for n, w, a, e in parts]
+    parts = zip(found.numerators, found.weights, parameters.centers, strict=True)
+    pulls: list[FloatArray] = [n - w * a for n, w, a in parts]
+    return found, pulls if in_features else [pull @ e for pull, e in zip(pulls, columns, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -148,7 +152,8 @@ class Statistics(Protocol):
     refresh_every : int or None, default=None
         In a basis: rounds after which sites send full sums once and the server makes a new basis; 0 is never. The
         default, None, is 0 where the sites' candidates gave the start, because they give a good basis too, and 5 where
-        `init` gives centres. Only in the open: with noise or masks the basis comes from sums over all rows.
+        `init` gives centres. Only in the open: under masks the basis is made anew once rounds in it have settled, with
+        noise it grows after each round but the last.
 
     Examples
     --------
@@ -194,8 +199,8 @@ class Statistics(Protocol):
         if self.in_basis:
             if self.refresh_every:
                 raise ValueError(
-                    f"refresh_every={self.refresh_every} has no effect with {reason}: the basis comes from sums over "
-                    "all rows, before the rounds. Leave refresh_every out."
+                    f"refresh_every={self.refresh_every} has no effect with {reason}: when the basis is made anew "
+                    "follows from the rounds. Leave refresh_every out."
                 )
             return BasisStatistics(True, "byte" if self.precision == "auto" else self.precision, 0)
         if self.precision not in ("auto", "double"):
@@ -276,6 +281,11 @@ class BasisStatistics(Statistics):
         if same and board.has(Basis):  # it has gone out already, and the start is in it
             return self._move_start(board, start)
         return self._put_basis(board, start, joined)
+
+    def widen_basis(self, board: Board, spans: Sequence[FloatArray]) -> Board:
+        """The board with parameters in features in a wider basis: the one it has, and the rows of `spans`."""
+        held = [columns.T for columns in board.get(Basis).columns]
+        return self._put_basis(board, board.get(Minimisation).parameters, list(map(_join_spans, held, spans)))
 
     def resolve(self, board: Board, settings: Settings) -> Statistics:  # noqa: ARG002
         return self

@@ -285,7 +285,7 @@ def hold_cells(views: Views) -> Views:
 
     def held(table: Any) -> Any:
         cells = table.data if sp.issparse(table) else table
-        if table is None or not cells.size or not float(np.nanmax(np.abs(cells))) > MOST_UNIT:
+        if table is None or not float(np.nanmax(np.abs(cells), initial=0.0)) > MOST_UNIT:
             return table
         return table.clip(-MOST_UNIT, MOST_UNIT) if not sp.issparse(table) else _clip_sparse(table)
 
