@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from fedhk.tensors import Tucker, weighted_error
 from fedhk.tensors.problem import WeightedCenters
@@ -40,10 +41,17 @@ def test_what_is_lost_is_a_share_of_what_tells_targets_apart():
     assert WeightedCenters.of([np.ones((2, 3))]).lost([np.zeros((2, 3))]) == 0.0
 
 
-def test_the_spread_counts_every_cluster_that_has_rows_alike():
-    weights = [np.array([[5.0], [1.0], [0.0]])]
-    problem = WeightedCenters.of([np.zeros((3, 2))], weights)
-    assert problem.spread([np.array([[1.0, 0.0], [3.0, 0.0], [99.0, 99.0]])]) == pytest.approx(1.0)
+def test_the_gap_of_a_centre_is_the_harmonic_mean_of_squared_distances_to_those_that_have_rows():
+    problem = WeightedCenters.of([np.zeros((4, 1))], [np.array([[5.0], [1.0], [0.0], [2.0]])])
+    gaps = problem.gaps([np.array([[1.0], [3.0], [1.0], [9.0]])])
+    assert_allclose(gaps, [2 / (1 / 4 + 1 / 64), 2 / (1 / 4 + 1 / 36), 0, 2 / (1 / 64 + 1 / 36)])
+    assert problem.gaps([np.array([[1.0], [1.0], [5.0], [9.0]])])[:2].max() < 1e-200  # merged
+    assert WeightedCenters.of([np.zeros((1, 1))]).gaps([np.zeros((1, 1))]).tolist() == [0.0]
+
+
+def test_gaps_are_over_features_that_both_centres_have():
+    problem = WeightedCenters.of([np.zeros((2, 2))], [np.array([[1.0, 1.0], [1.0, 0.0]])])
+    assert problem.gaps([np.array([[0.0, 5.0], [3.0, 99.0]])]).tolist() == [9.0, 9.0]
 
 
 def test_cells_without_weight_are_never_read():

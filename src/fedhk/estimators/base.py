@@ -342,8 +342,8 @@ class LowRankAttributes:
     def reconstruction_error_(self) -> float:
         """Share of what tells free centres apart that the form loses (`lem:tensor_approximation`), from 0 to 1.
 
-        It is the larger of two: how much less far apart the centres are than the free ones from which the fit started,
-        and what they lack of the centres N / W that the last statistics ask for.
+        It is the larger of two: how much nearer a centre is to the others (harmonic mean of squared distances) than the
+        free centre was from which the fit started, and what centres lack of those that the last sums ask for.
         """
         return self._form.error
 

@@ -43,15 +43,15 @@ class LowRank:
         What the decomposition makes the centres from.
     error : float
         Share of what tells free centres apart that the form loses, see `measure_error`.
-    free_spread : float
-        How far apart the free centres of the start are, as `WeightedCenters.spread` measures it; 0 where they were
-        given, which are no means of rows.
+    free_gaps : array of shape (c,)
+        How far each free centre of the start is from the others, as `WeightedCenters.gaps` measures it; empty where
+        centres were given, which are no means of rows.
     """
 
     name: str
     factors: Factors
     error: float = 0.0
-    free_spread: float = 0.0
+    free_gaps: FloatArray = field(default_factory=lambda: np.zeros(0))
 
     def __post_init__(self) -> None:
         _check_name(self.name)
@@ -105,13 +105,18 @@ class LowRank:
     def measure_error(self, centers: Sequence[FloatArray], wanted: WeightedCenters) -> float:
         """Measure the share of what tells free centres apart that centres of the form lack.
 
-        It is the larger of two shares: of the centres that the statistics of the moment ask for, and of the spread of
-        the free centres of the start, or of the centres that were given. The first alone does not tell: where the form
-        merges clusters, rows follow, and their statistics ask for no others.
+        It is the larger of two shares. One is what they lack of the centres that the statistics of the moment ask for.
+        It does not tell all: where the form merges clusters, rows follow, and their statistics ask for no others. So
+        the other is how much nearer a centre is to the others than its free centre was at the start, by the harmonic
+        mean of squared distances, on average over clusters. Their plain mean would not tell: a form of low rank keeps
+        the largest differences, and what it loses is those between neighbours.
         """
         if self.free:
             return 0.0
-        merged = 1.0 - wanted.spread(centers) / self.free_spread if self.free_spread > 0 else self.error
+        merged, known = self.error, self.free_gaps > 0
+        if known.any():
+            kept = np.minimum(wanted.gaps(centers)[known] / self.free_gaps[known], 1.0)
+            merged = 1.0 - float(kept.mean())
         return max(merged, wanted.lost(centers), 0.0)
 
     def refit(self, centers: Sequence[FloatArray]) -> LowRank:
@@ -224,7 +229,7 @@ class LowRankForm(CenterForm):
                 halves = [WeightedCenters.of(*_targets(part, start.centers, start.view_factors)) for part in parts]
         form = self._nearest(targets, weights, halves, view_names)
         if statistics is None:
-            form = replace(form, free_spread=0.0)
+            form = replace(form, free_gaps=np.zeros(0))
         if form.free:  # nothing is constrained: the start stays what it is
             form = form.refit(start.centers)
         return LowRankParameters.of(replace(start, centers=form.centers()), form)
@@ -277,7 +282,7 @@ class LowRankForm(CenterForm):
             targets, weights, rank=chosen, sweeps=FIRST_SWEEPS, n_starts=FIRST_STARTS, random_state=0, names=view_names
         )
         free = WeightedCenters.of(targets, weights)
-        nearest = LowRank(self.decomposition, found, free.lost(found.centers()), free.spread(free.targets))
+        nearest = LowRank(self.decomposition, found, free.lost(found.centers()), free.gaps(free.targets))
         return nearest if basis is None else nearest.from_basis(basis)
 
     @staticmethod

@@ -78,14 +78,21 @@ class WeightedCenters:
         whole = self.error(means)
         return min(1.0, self.error(centers) / whole) if whole > 0 else 0.0
 
-    def spread(self, centers: Sequence[FloatArray]) -> float:
-        """Mean squared distance of centres to their mean, summed over views; clusters that have rows count alike."""
-        found = 0.0
+    def gaps(self, centers: Sequence[FloatArray]) -> FloatArray:
+        """Harmonic mean of the squared distances of each centre to the others, of shape (c,): the near ones decide.
+
+        Distances are over features in which both have rows. A centre without rows, or alone, has no gap: it is 0.
+        """
+        apart, shared = np.zeros((2, len(centers[0]), len(centers[0])))
         for center, weight in zip(centers, self.weights, strict=True):
-            used = (weight > 0).astype(np.float64)
-            apart = np.sum(used * (center - center_mean(center, used)) ** 2)
-            found += float(apart / max(used.max(axis=1).sum(), 1.0))
-        return found
+            used = np.broadcast_to(weight > 0, center.shape).astype(np.float64)
+            values, squares = used * center, used * center**2
+            apart += squares @ used.T + used @ squares.T - 2 * values @ values.T
+            shared += used @ used.T
+        others = (shared > 0) & ~np.eye(len(apart), dtype=bool)
+        near = np.divide(1.0, np.maximum(apart, np.finfo(np.float64).tiny), out=np.zeros_like(apart), where=others)
+        total = near.sum(axis=1)
+        return np.asarray(np.divide(others.sum(axis=1), total, out=np.zeros_like(total), where=total > 0))
 
 
 def center_mean(center: FloatArray, weight: FloatArray) -> FloatArray:
