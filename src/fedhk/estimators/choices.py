@@ -13,7 +13,8 @@ from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
 
 from fedhk._records import Records
 from fedhk._typing import FloatArray
-from fedhk.agreement import Opinion, keep_standard
+from fedhk.agreement.opinions import Opinion
+from fedhk.agreement.scalings import keep_standard
 from fedhk.data.scaling import AUTO, HEAT_COEFS, SCALINGS, HeatCoef, Scaling, make_scaling
 from fedhk.data.views import is_view_collection
 from fedhk.federation.aggregators import Aggregator, SumAggregator

@@ -45,7 +45,7 @@ from fedhk.federation.engines.base import Engine, RemoteEngine
 from fedhk.federation.engines.inprocess import InProcessEngine
 from fedhk.federation.entries import FinalParameters, Minimisation, Population, Result, Terms, fitted_model
 from fedhk.federation.participation import Deviating, Participation
-from fedhk.federation.phases.agreement import Choice, CompareClusters, FindPartitions, FrameChoice, ScalingChoice
+from fedhk.federation.phases.agreement import CompareClusters, FindPartitions
 from fedhk.federation.phases.base import Phase
 from fedhk.federation.phases.candidates import ChooseStart, GivenStart
 from fedhk.federation.phases.deliver import Deliver, Outcome, Reports
@@ -53,7 +53,7 @@ from fedhk.federation.phases.describe import Describe, Energy
 from fedhk.federation.phases.finish import Finish
 from fedhk.federation.phases.publish_frame import GivenShares, PublishFrame, Shares
 from fedhk.federation.phases.rounds import Rounds
-from fedhk.federation.phases.scalings import CountDocuments, DescribeForms, GivenScalings, Scalings
+from fedhk.federation.phases.scalings import CompareNeighbours, CountDocuments, DescribeForms, GivenScalings, Scalings
 from fedhk.federation.phases.together import Together
 from fedhk.federation.protocols import PROTOCOLS, make_protocol
 from fedhk.federation.protocols.base import Protocol, RoundContext
@@ -219,13 +219,8 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         publish = PublishFrame(run.settings, self.keeps_offsets, run.aggregator)
         if not isinstance(shares, str):
             return [GivenShares(*shares), publish]
-        choice = FrameChoice(middle_number(self.n_clusters), with_frames=True)
-        return [*self._choose_by_agreement(choice, run), publish]
-
-    def _choose_by_agreement(self, choice: Choice, run: RunChoices) -> list[Phase[Any, Any]]:
-        """The two exchanges of a choice by agreement."""
-        find = FindPartitions(choice, run.settings, run.aggregator)
-        return [find, CompareClusters(find)]
+        find = FindPartitions(middle_number(self.n_clusters), run.settings, run.aggregator)
+        return [find, CompareClusters(find), publish]
 
     def _scaling_phases(self, run: RunChoices) -> list[Phase[Any, Any]]:
         """The moments of all rows, and the scaling of each view where it is chosen or rows are counts."""
@@ -240,13 +235,12 @@ class EFKMVC(ModelParameters, HeatKernelModel):
             in_basis=run.protocol.in_basis,
         )
         if isinstance(self.scaling, str) and self.scaling == AUTO:
-            with_frames = isinstance(self.find_calibration(run), str)
-            choose = self._choose_by_agreement(ScalingChoice(middle_number(self.n_clusters), with_frames), run)
+            choose: Phase[Any, Any] = CompareNeighbours(run.aggregator)
         elif given.needs_counts:
-            choose = [GivenScalings(given)]
+            choose = GivenScalings(given)
         else:
             return [described]
-        return [Together((described, CountDocuments())), *choose, DescribeForms(settings)]
+        return [Together((described, CountDocuments())), choose, DescribeForms(settings)]
 
     def start_phase(self, run: RunChoices) -> Phase[Any, Any]:
         """How the start of the rounds is found: from candidates of the sites, or from centres that were given."""

@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedhk._random import check_generator
 from fedhk._typing import FloatArray
-from fedhk.agreement import choose_scalings
+from fedhk.agreement.scalings import choose_scalings
 from fedhk.data.scaling import AUTO, HeatCoef, Reference, Scaling
 from fedhk.embedding.diffusion import fit_diffusion
 from fedhk.embedding.options import Diffusion
@@ -101,7 +101,7 @@ class HeatDiffusion(ReadsViews, ClassNamePrefixFeaturesOutMixin, TransformerMixi
         scaling: Any = self.scaling
         self.choices_ = describe_choices(self.scaling, views.names, ())
         if isinstance(scaling, str) and scaling == AUTO:
-            scaling, opinions = choose_scalings(views, int(self.n_components), weights)
+            scaling, opinions = choose_scalings(views, weights)
             self.choices_ = describe_choices(self.scaling, views.names, opinions)
         self._references: tuple[Reference, ...] = prepare(views, scaling, self.heat_coef, weights)
         self._names, self._columns = views.names, views.columns

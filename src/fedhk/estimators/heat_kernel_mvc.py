@@ -15,7 +15,7 @@ from sklearn.utils._param_validation import StrOptions
 
 from fedhk._random import check_generator
 from fedhk._typing import FloatArray, IntArray
-from fedhk.agreement import choose_scalings
+from fedhk.agreement.scalings import choose_scalings
 from fedhk.data.scaling import AUTO
 from fedhk.data.views import Views
 from fedhk.estimators.base import HeatKernelModel, LowRankAttributes, warn_of_doubts
@@ -27,7 +27,6 @@ from fedhk.estimators.choices import (
     cluster_numbers,
     describe_choices,
     make_settings,
-    middle_number,
 )
 from fedhk.model.descent import Progress, minimise
 from fedhk.model.fitted import FittedModel
@@ -186,7 +185,7 @@ class HeatKernelMVC(
         choices = cluster_numbers(self.n_clusters, views.n_rows)
         shapes = [shape or () for shape in views.shapes]
         settings = make_settings(self, views.names, shapes, single_table=self._single_table)
-        rows = self._prepare(views, weights, middle_number(choices))
+        rows = self._prepare(views, weights)
         generator = check_generator(self.random_state)
         with own_threads() as workers:
             results = []
@@ -212,12 +211,12 @@ class HeatKernelMVC(
         if self.verbose:
             print(text, file=sys.stderr)  # noqa: T201 - this is its purpose
 
-    def _prepare(self, views: Views, weights: FloatArray | None, n_clusters: int) -> Rows:
+    def _prepare(self, views: Views, weights: FloatArray | None) -> Rows:
         """Rows in model units, and what was chosen on the way."""
         scaling: Any = self.scaling
         self.choices_ = describe_choices(self.scaling, views.names, ())
         if isinstance(scaling, str) and scaling == AUTO:
-            scaling, opinions = choose_scalings(views, n_clusters, weights)
+            scaling, opinions = choose_scalings(views, weights)
             self.choices_ = describe_choices(self.scaling, views.names, opinions)
         return Rows(views, prepare(views, scaling, self.heat_coef, weights), weights)
 

@@ -1,14 +1,12 @@
-"""Agreement: what is chosen by how much the clusters of views agree with each other, and with those of sites alone.
+"""Agreement: the frame, chosen by how much the clusters of views agree with each other, and with those of sites alone.
 
-Two exchanges for each choice. Sites send weighted means of rows as each witness sees them, and the server makes common
-clusters of these. Sites then say how much the clusters of two witnesses have in common at the site, and how much those
-of all sites have in common with what the site finds alone: sums of two numbers for each pair. What is chosen, and among
-what, is a `Choice`: the scaling of each view, or the frame.
+Two exchanges. Sites send weighted means of rows as each witness sees them, and the server makes common clusters of
+these. Sites then say how much the clusters of two witnesses have in common at the site, and how much those of all sites
+have in common with what the site finds alone: sums of two numbers for each pair.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -16,14 +14,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedhk._typing import FloatArray, IntArray
-from fedhk.agreement import (
+from fedhk.agreement.frames import (
     FRAMES,
-    GIVEN,
     MEANS_PER_CLUSTER,
     OWN_STARTS,
     SEED,
     Evidence,
-    Opinion,
     Witness,
     adjust,
     calibrate_points,
@@ -35,27 +31,22 @@ from fedhk.agreement import (
     find_centers,
     find_means,
     find_nearest,
-    find_options,
     keep_complete,
-    keep_standard,
-    list_frame_witnesses,
     list_pairs,
     list_witnesses,
     partition,
-    read_choice,
     read_points,
     share_information,
 )
-from fedhk.data.row_forms import has_negative
-from fedhk.data.scaling import SCALINGS
+from fedhk.agreement.opinions import Opinion
 from fedhk.errors import MessageError
 from fedhk.federation.aggregators import PLAIN_SUM, Aggregator
 from fedhk.federation.board import Board, Entry
-from fedhk.federation.entries import Population, References, Schema
+from fedhk.federation.entries import References, Schema
 from fedhk.federation.phases.base import SumPhase
 from fedhk.federation.phases.describe import SiteEffect
 from fedhk.federation.phases.publish_frame import Shares
-from fedhk.federation.phases.scalings import Documents, OpenPhase, Scalings, Words, scalings_of
+from fedhk.federation.phases.scalings import OpenPhase, scalings_of
 from fedhk.federation.plausible import MOST_ROWS
 from fedhk.federation.site import Site
 from fedhk.federation.table import Table, check_array
@@ -65,8 +56,8 @@ from fedhk.starts.settings import Settings
 # Means and centres travel in this precision: what is compared are partitions, which it hardly changes.
 PRECISION = "byte"
 
-# Partitions of each witness, of which the mean agreement counts. Scalings differ by much, and are many.
-SCALING_PARTITIONS, FRAME_PARTITIONS = 1, 4
+# Partitions of each witness, of which the mean agreement counts.
+PARTITIONS = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,82 +66,6 @@ class Partitions(Entry):
 
     witnesses: tuple[Witness, ...]
     centers: tuple[FloatArray, ...]
-
-
-@dataclass(frozen=True)
-class Choice(ABC):
-    """Something that is chosen by agreement."""
-
-    n_clusters: int
-    with_frames: bool  # whether a frame may be chosen in this run
-
-    partitions: ClassVar[int]
-
-    @abstractmethod
-    def witnesses(self, board: Board) -> tuple[Witness, ...]:
-        """Witnesses to hear; none where there is nothing to choose."""
-
-    @abstractmethod
-    def take(self, board: Board, evidence: Evidence) -> Board:
-        """Publish what follows from what they say; no evidence where nobody was heard."""
-
-    def begin(self, board: Board) -> Board:
-        """The board before sites are asked."""
-        return board
-
-    def frames(self, board: Board) -> tuple[tuple[float, float], ...]:
-        """Frames to compare: none but that of all sites, where sites do not differ by more than chance."""
-        return FRAMES if self.with_frames and board.get(SiteEffect).is_sure else FRAMES[:1]
-
-
-@dataclass(frozen=True)
-class ScalingChoice(Choice):
-    """The scaling of each view; frames are tried too, because in a wrong one no scaling shows the clusters."""
-
-    partitions: ClassVar[int] = SCALING_PARTITIONS
-
-    def begin(self, board: Board) -> Board:
-        known, nothing = board.get(Documents).counts, np.zeros(0, np.float32)
-        named = zip(board.get(Schema).names, self._options(board), strict=True)
-        counts = tuple([known[name].astype(np.float32) if "tfidf" in own else nothing for name, own in named])
-        return board.put(Words(board.get(Population).rows, counts))
-
-    def witnesses(self, board: Board) -> tuple[Witness, ...]:
-        options = self._options(board)
-        if self.n_clusters < 2 or all(len(own) == 1 for own in options):
-            return ()
-        return list_witnesses(options, self.frames(board))
-
-    def take(self, board: Board, evidence: Evidence) -> Board:
-        n_views = len(board.get(Schema).names)
-        if not evidence.pairs:
-            return board.put(Scalings((SCALINGS["standard"],) * n_views, tuple(keep_standard(n_views))))
-        scalings, opinions = read_choice(n_views, evidence)
-        return board.put(Scalings(tuple(scalings), tuple(opinions)))
-
-    def _options(self, board: Board) -> list[tuple[str, ...]]:
-        known = board.get(Documents).counts
-        named = zip(board.get(Schema).names, board.get(Population).moments, strict=True)
-        return [find_options(moments, known.get(name)) for name, moments in named]
-
-
-@dataclass(frozen=True)
-class FrameChoice(Choice):
-    """The frame: shares of sites' own means and spreads that are taken out of their rows."""
-
-    partitions: ClassVar[int] = FRAME_PARTITIONS
-
-    def witnesses(self, board: Board) -> tuple[Witness, ...]:
-        frames = self.frames(board)
-        if self.n_clusters < 2 or len(frames) < 2:
-            return ()
-        return list_frame_witnesses(len(board.get(Schema).names), frames)
-
-    def take(self, board: Board, evidence: Evidence) -> Board:
-        if not evidence.alone:
-            return board.put(Shares(*FRAMES[0], (Opinion(-1, describe_frame(FRAMES[0]), np.nan, taken=True),)))
-        (shift, spread), opinions = choose_frame(evidence)
-        return board.put(Shares(shift, spread, tuple(opinions)))
 
 
 # ---------------------------------------------------------------------------------------------- partitions of witnesses
@@ -178,43 +93,29 @@ class _Reader:
 
     def __init__(self, site: Site, request: Any) -> None:
         self.views, self.references = site.aligned_views(), site.board.get(References).references
-        self.words, self.kept = next(site.board.find(Words), Words(0.0, ())), request.kept
-        self.sample = choose_sample(self.views.n_rows, request.n_clusters)
-        self._known: dict[tuple[int, str, int], FloatArray] = {}
+        self.kept, self.sample = request.kept, choose_sample(self.views.n_rows, request.n_clusters)
+        self._known: dict[tuple[int, int], FloatArray] = {}
 
     def read(self, witness: Witness, frame: tuple[float, float] | None = None) -> FloatArray | None:
         """The points of a witness, in its frame or a given one; None where the site has none of its views."""
         shift, spread = witness.frame if frame is None else frame
         parts = list[FloatArray]()
-        if any(not 0 <= view < len(self.references) for view in witness.views):
+        if any(not 0 <= view < len(self.references) for view in witness.views) or witness.half not in (-1, 0, 1):
             raise MessageError("a partition of a view that is not known")
         if not self.views.n_rows or all(self.views.tables[view] is None for view in witness.views):
             return None
-        for view, option in zip(witness.views, witness.options, strict=True):
-            points = self._points(view, option, witness.half)
-            same = view not in self.kept if option == GIVEN else SCALINGS[option].unit_variance
-            parts.append(calibrate_points(points, float(self.views.n_rows), shift, spread if same else 0.0))
+        for view in witness.views:
+            own = 0.0 if view in self.kept else spread
+            parts.append(calibrate_points(self._points(view, witness.half), float(self.views.n_rows), shift, own))
         return np.hstack(parts)
 
-    def _points(self, view: int, option: str, half: int) -> FloatArray:
-        if half not in (-1, 0, 1) or option not in (GIVEN, *SCALINGS):
-            raise MessageError("a partition under a scaling that is not known")
+    def _points(self, view: int, half: int) -> FloatArray:
         table, reference = self.views.tables[view], self.references[view]
         if table is None:  # at the mean, beside views that the site has
             return np.zeros((len(self.sample), count_columns(reference.width, half)))
-        key = view, option, half
-        if key not in self._known:
-            documents = None
-            if option != GIVEN and SCALINGS[option].needs_counts:
-                if has_negative(table):
-                    raise MessageError("counts are asked for where cells are negative")
-                documents = self.words.documents[view] if view < len(self.words.documents) else np.zeros(0)
-                if SCALINGS[option].weighs_words and documents.shape != (reference.width,):
-                    raise MessageError("weights of words are missing")
-            self._known[key] = read_points(
-                table[self.sample], reference, option, half, documents=documents, rows=self.words.rows
-            )
-        return self._known[key]
+        if (view, half) not in self._known:
+            self._known[view, half] = read_points(table[self.sample], reference, half)
+        return self._known[view, half]
 
 
 @dataclass(frozen=True)
@@ -225,19 +126,22 @@ class FindPartitions(OpenPhase):
     request_type: ClassVar[Any] = PartitionsRequest
     reply_type: ClassVar[Any] = MeansReply
 
-    choice: Choice
+    n_clusters: int
     settings: Settings
     aggregator: Aggregator = PLAIN_SUM
 
-    def begin(self, board: Board) -> Board:
-        return self.choice.begin(board)
+    def witnesses(self, board: Board) -> tuple[Witness, ...]:
+        """Witnesses to ask; none where sites do not differ by more than chance."""
+        if self.n_clusters < 2 or not board.get(SiteEffect).is_sure:
+            return ()
+        return list_witnesses(len(board.get(Schema).names))
 
     def is_done(self, board: Board, exchanges: int) -> bool:
-        return exchanges > 0 or not self.choice.witnesses(board)
+        return exchanges > 0 or not self.witnesses(board)
 
     def request(self, board: Board) -> PartitionsRequest:
         kept = tuple([view for view, own in enumerate(scalings_of(board, self.settings)) if not own.unit_variance])
-        return PartitionsRequest(self.choice.n_clusters, self.choice.witnesses(board), kept)
+        return PartitionsRequest(self.n_clusters, self.witnesses(board), kept)
 
     @staticmethod
     def answer(site: Site, request: PartitionsRequest) -> MeansReply:
@@ -253,7 +157,7 @@ class FindPartitions(OpenPhase):
         return MeansReply(tuple(means), tuple(sizes))
 
     def check(self, board: Board, reply: MeansReply, site: str) -> None:
-        wanted = self.choice.witnesses(board)
+        wanted = self.witnesses(board)
         if len(reply.means) != len(wanted) or len(reply.sizes) != len(wanted):
             raise MessageError(f"means for {len(reply.means)} partitions, expected {len(wanted)}", site)
         widths = board.get(References).widths
@@ -261,12 +165,12 @@ class FindPartitions(OpenPhase):
             count, width = len(means.values), sum([count_columns(widths[v], witness.half) for v in witness.views])
             means.check((None, width if count else None), site, "means")
             check_array(sizes, (count,), site, "weights of means", non_negative=True)
-            if count > MEANS_PER_CLUSTER * self.choice.n_clusters or np.any(sizes <= 0) or sizes.sum() > MOST_ROWS:
+            if count > MEANS_PER_CLUSTER * self.n_clusters or np.any(sizes <= 0) or sizes.sum() > MOST_ROWS:
                 raise MessageError("more means than were asked for, or weights that no rows can have", site)
 
     def combine(self, board: Board, replies: Mapping[str, MeansReply]) -> Board:
         found = dict[Witness, FloatArray]()
-        for place, witness in enumerate(self.choice.witnesses(board)):
+        for place, witness in enumerate(self.witnesses(board)):
             parts = []
             for reply in replies.values():
                 if len(reply.sizes[place]):
@@ -276,8 +180,7 @@ class FindPartitions(OpenPhase):
             if not kept:
                 continue
             means, sizes = np.vstack([part.points for part in kept]), np.concatenate([part.sizes for part in kept])
-            random_state, count = np.random.RandomState(SEED), self.choice.partitions
-            centers = find_centers(means, sizes, self.choice.n_clusters, witness, random_state, partitions=count)
+            centers = find_centers(means, sizes, self.n_clusters, np.random.RandomState(SEED), PARTITIONS)
             if len(centers):
                 found[witness] = centers
         kept_witnesses = keep_complete(list(found))
@@ -318,9 +221,9 @@ class CompareClusters(SumPhase[AgreementRequest]):
         return exchanges > 0 or not board.has(Partitions)
 
     def request(self, board: Board) -> AgreementRequest:
-        found, asked, choice = board.get(Partitions), self.find.request(board), self.find.choice
+        found, asked = board.get(Partitions), self.find.request(board)
         centers = tuple([Table.of(part, PRECISION) for part in found.centers])
-        return AgreementRequest(choice.n_clusters, found.witnesses, asked.kept, choice.partitions, centers)
+        return AgreementRequest(asked.n_clusters, found.witnesses, asked.kept, PARTITIONS, centers)
 
     def size(self, board: Board) -> int:
         witnesses = board.get(Partitions).witnesses
@@ -354,7 +257,7 @@ class CompareClusters(SumPhase[AgreementRequest]):
         return np.array([*np.ravel(sums), float(len(reader.sample))])
 
     def check_vector(self, board: Board, values: FloatArray, site: str) -> None:  # noqa: ARG002
-        most = values[-1] * np.log(self.find.choice.n_clusters) * self.find.choice.partitions * (1 + 1e-6)
+        most = values[-1] * np.log(self.find.n_clusters) * PARTITIONS * (1 + 1e-6)
         if not 0 <= values[-1] <= MOST_ROWS or np.any(np.abs(values[:-1]) > most):
             raise MessageError("more information in common than so many rows can have", site)
 
@@ -373,7 +276,10 @@ class CompareClusters(SumPhase[AgreementRequest]):
 
     def _take(self, board: Board, pairs: Mapping[tuple[int, int], float], alone: Mapping[int, float]) -> Board:
         witnesses = board.get(Partitions).witnesses if board.has(Partitions) else ()
-        return self.find.choice.take(board, Evidence(witnesses, pairs, alone))
+        if not alone:
+            return board.put(Shares(*FRAMES[0], (Opinion(-1, describe_frame(FRAMES[0]), np.nan, taken=True),)))
+        (shift, spread), opinions = choose_frame(Evidence(witnesses, pairs, alone))
+        return board.put(Shares(shift, spread, tuple(opinions)))
 
 
 def _add_information(pairs: Any, n_clusters: int) -> tuple[float, float]:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedhk._typing import FloatArray
-from fedhk.agreement import Opinion
+from fedhk.agreement.opinions import Opinion
 from fedhk.errors import MessageError
 from fedhk.federation.aggregators import PLAIN_SUM, Aggregator
 from fedhk.federation.board import Board, Entry

@@ -1,4 +1,4 @@
-"""Scalings: the units of each view, where rows are counts or units are chosen by agreement.
+"""Scalings: the units of each view, where rows are counts or units are chosen by neighbours that views have in common.
 
 Sites say in how many rows each feature is above 0. Where rows are brought to another form (length 1, roots, weights of
 words), sites describe them once more.
@@ -13,14 +13,25 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedhk._typing import FloatArray
-from fedhk.agreement import Opinion
+from fedhk.agreement.opinions import Opinion
+from fedhk.agreement.scalings import (
+    NUMBERS,
+    Witness,
+    compare_witnesses,
+    find_options,
+    list_pairs,
+    list_witnesses,
+    read_choice,
+)
 from fedhk.data.moments import Moments
 from fedhk.data.row_forms import RowForm, count_documents, has_negative
-from fedhk.data.scaling import Scaling
+from fedhk.data.scaling import SCALINGS, Reference, Scaling
+from fedhk.data.views import Views
 from fedhk.errors import DataError, MessageError
+from fedhk.federation.aggregators import PLAIN_SUM, Aggregator
 from fedhk.federation.board import Board, Entry, Shared
 from fedhk.federation.entries import Population, References, Schema, Space
-from fedhk.federation.phases.base import Nothing, Phase, ServerPhase
+from fedhk.federation.phases.base import Nothing, Phase, ServerPhase, SumPhase
 from fedhk.federation.phases.describe import check_moments
 from fedhk.federation.plausible import MOST_ROWS, limits_from_moments
 from fedhk.federation.sealed import SealedTerms
@@ -109,6 +120,90 @@ class CountDocuments(OpenPhase):
             if parts and all(part.shape == moments.mean.shape for part in parts):
                 total[name] = np.sum(parts, axis=0)
         return board.put(Documents(total))
+
+
+# ------------------------------------------------------------------------------------------------- neighbours in common
+
+
+@dataclass(frozen=True, eq=False)
+class NeighboursRequest:
+    """Ask how many neighbours rows of the site have in common as each pair of witnesses sees them."""
+
+    witnesses: tuple[Witness, ...]
+
+
+@dataclass(frozen=True)
+class CompareNeighbours(SumPhase[NeighboursRequest]):
+    """Neighbours that rows have in common under the scalings of views, and the scaling of each view that follows."""
+
+    name: ClassVar[str] = "neighbours"
+    request_type: ClassVar[Any] = NeighboursRequest
+    unbounded: ClassVar[str] = "one row may be a neighbour of all others."
+
+    aggregator: Aggregator = PLAIN_SUM
+
+    def begin(self, board: Board) -> Board:
+        if not self._witnesses(board):
+            return self._publish(board, np.zeros((0, NUMBERS)))
+        known, nothing = board.get(Documents).counts, np.zeros(0, np.float32)
+        weighed = {witness.view for witness in self._witnesses(board) if SCALINGS[witness.option].weighs_words}
+        named = enumerate(board.get(Schema).names)
+        counts = tuple([known[name].astype(np.float32) if view in weighed else nothing for view, name in named])
+        return board.put(Words(board.get(Population).rows, counts))
+
+    def is_done(self, board: Board, exchanges: int) -> bool:
+        return exchanges > 0 or not self._witnesses(board)
+
+    def request(self, board: Board) -> NeighboursRequest:
+        return NeighboursRequest(self._witnesses(board))
+
+    def size(self, board: Board) -> int:
+        return NUMBERS * len(list_pairs(self._witnesses(board)))
+
+    @staticmethod
+    def vector(site: Site, request: NeighboursRequest) -> FloatArray:
+        views, references, words = site.aligned_views(), site.board.get(References).references, site.board.get(Words)
+        for witness in request.witnesses:
+            _check_witness(witness, views, references, words)
+        documents = [counts if len(counts) else None for counts in words.documents]
+        return compare_witnesses(views, references, request.witnesses, documents, words.rows).ravel()
+
+    def check_vector(self, board: Board, values: FloatArray, site: str) -> None:  # noqa: ARG002
+        sums = values.reshape(-1, NUMBERS)
+        if np.any(sums < 0) or np.any(sums[:, -1] > MOST_ROWS) or np.any(sums > sums[:, -1:] * (1 + 1e-9)):
+            raise MessageError("more neighbours in common than rows can have", site)
+
+    def total(self, board: Board, vectors: Sequence[FloatArray]) -> FloatArray:  # noqa: ARG002
+        rows = [np.repeat(values.reshape(-1, NUMBERS)[:, -1], NUMBERS) for values in vectors]
+        return self.aggregator.sums(vectors, rows)
+
+    def sealed(self, terms: SealedTerms) -> list[Phase[Any, Any]]:  # noqa: ARG002
+        return []  # runs with noise or masks keep z-scores
+
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+        return self._publish(board, total.reshape(-1, NUMBERS))
+
+    def _publish(self, board: Board, sums: FloatArray) -> Board:
+        scalings, opinions = read_choice(len(board.get(Schema).names), self._witnesses(board), sums)
+        return board.put(Scalings(tuple(scalings), tuple(opinions)))
+
+    def _witnesses(self, board: Board) -> tuple[Witness, ...]:
+        population, known = board.get(Population), board.get(Documents).counts
+        named = zip(board.get(Schema).names, population.moments, population.columns, strict=True)
+        return list_witnesses([find_options(moments, known.get(name), columns) for name, moments, columns in named])
+
+
+def _check_witness(witness: Witness, views: Views, references: Sequence[Reference], words: Words) -> None:
+    """Refuse a witness that a site's rows cannot be seen by."""
+    if not (0 <= witness.view < len(references) == len(words.documents) and witness.half in (-1, 0, 1)):
+        raise MessageError("neighbours in a view that is not known")
+    if witness.option not in SCALINGS:
+        raise MessageError("neighbours under a scaling that is not known")
+    scaling, table = SCALINGS[witness.option], views.tables[witness.view]
+    if scaling.needs_counts and table is not None and has_negative(table):
+        raise MessageError("counts are asked for where cells are negative")
+    if scaling.weighs_words and words.documents[witness.view].shape != (references[witness.view].width,):
+        raise MessageError("weights of words are missing")
 
 
 # --------------------------------------------------------------------------------------- rows in the form of the choice

@@ -1,0 +1,17 @@
+"""What is said for each option of a choice."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Opinion:
+    """What is said for one scaling of one view, or for one frame."""
+
+    view: int  # -1 for a frame
+    option: str
+    agreement: float  # between views: of a view with the others under what is taken of them, or of all pairs
+    taken: bool
+    alone: float = math.nan  # with what sites find alone; of frames only

@@ -1,0 +1,305 @@
+"""The scaling of each view, chosen by neighbours: how many those of a row in one view are its neighbours in another.
+
+Two views of the same rows have neighbours in common only where both are in units that show what the rows have in
+common. Nothing is clustered for it, so that nothing depends on a number of clusters, a start or a seed. Neighbours are
+looked for within a site: where a site lies, and how it measures, does not matter to them. What a site says are sums
+over its rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from fedhk._typing import FloatArray, IntArray
+from fedhk.agreement.opinions import Opinion
+from fedhk.data.levels import level_groups
+from fedhk.data.moments import Moments
+from fedhk.data.row_forms import count_documents, has_negative
+from fedhk.data.scaling import SCALINGS, Reference, Scaling
+from fedhk.data.views import Columns, Views
+from fedhk.model.preparation import references_from_moments, site_moments
+from fedhk.starts.seeding import distinct_rows
+
+# What a view may be tried under, the convention first: z-scores for tables, weights of words for text.
+STANDARD = "standard"
+TABLE_OPTIONS, TEXT_OPTIONS = (STANDARD, "none", "l2", "root"), ("tfidf", "l2", "root", STANDARD)
+
+# A view in which one feature has more than this share of the variance has features that share no unit: only z-scores
+# make them comparable. It is the share from which one feature outweighs all others together.
+LARGEST_SHARE = 0.5
+
+# A view without negative cells in which most cells are 0 is text: words are missing in most documents.
+LEAST_ZEROS = 0.5
+
+# Different rows that a site looks at: from so many, an agreement is known to a hundredth.
+SAMPLE_ROWS = 512
+
+# Fewest rows that can have neighbours and others.
+LEAST_ROWS = 4
+
+# Numbers that a site sends for a pair of witnesses.
+NUMBERS = 4
+
+# Distances are moved by this share of the mean one before they are ranked: equal ones are then in no order that two
+# views could share, and no others change places.
+JITTER = 1e-9
+
+
+@dataclass(frozen=True)
+class Witness:
+    """Who says which rows are neighbours: a view under a scaling, or half of its features."""
+
+    view: int
+    option: str  # short form of the scaling
+    half: int = -1  # 0 or 1 where a single view is split into halves of its features, else -1
+
+    @property
+    def part(self) -> tuple[int, int]:
+        """What is looked at: witnesses of the same part do not speak for each other."""
+        return self.view, self.half
+
+
+def find_options(moments: Moments, documents: FloatArray | None, columns: Columns) -> tuple[str, ...]:
+    """Scalings that a view can be tried under, from its moments and the rows in which each feature is above 0.
+
+    `documents` is None where a cell is negative. Where a cell is missing, the length of its row is not known. Where one
+    feature has most of the variance, or a column is a category, features share no unit, and a row has no length.
+    """
+    variance = moments.variance
+    missing = bool(np.any(moments.weight < moments.rows * (1 - 1e-9)))
+    if np.all(moments.constant) or level_groups(columns):
+        return TABLE_OPTIONS[:1]
+    if documents is not None and documents.sum() < (1 - LEAST_ZEROS) * moments.weight.sum() and not missing:
+        return TEXT_OPTIONS
+    if variance.max() > LARGEST_SHARE * variance.sum():
+        return TABLE_OPTIONS[:1]
+    return TABLE_OPTIONS[: 2 if missing else 3 if documents is None else 4]
+
+
+def list_witnesses(options: Sequence[Sequence[str]]) -> tuple[Witness, ...]:
+    """Witnesses of all views under all their scalings; a single view is two, each with half of its features.
+
+    None where there is nothing to choose, or nobody to compare with.
+    """
+    if all(len(own) == 1 for own in options):
+        return ()
+    halves = (0, 1) if len(options) == 1 else (-1,)
+    return tuple(Witness(view, option, half) for view, own in enumerate(options) for half in halves for option in own)
+
+
+def list_pairs(witnesses: Sequence[Witness]) -> list[tuple[int, int]]:
+    """Pairs of witnesses that are compared: of different views, and halves of a view under one scaling."""
+    return [
+        (i, j)
+        for (i, first), (j, second) in combinations(enumerate(witnesses), 2)
+        if first.part != second.part and (first.view != second.view or first.option == second.option)
+    ]
+
+
+# ------------------------------------------------------------------------------------------------- neighbours at a site
+
+
+def choose_rows(views: Views, sample_weight: FloatArray | None = None) -> IntArray:
+    """Rows that a site looks at: different ones that have all views that the site has, evenly spaced where many."""
+    known = [table for table in views.tables if table is not None]
+    keys: FloatArray = np.zeros((views.n_rows, len(known)))
+    complete = np.ones(views.n_rows, bool)
+    for place, table in enumerate(known):
+        lacks = np.zeros(views.n_rows, bool) if sp.issparse(table) else np.isnan(table).all(axis=1)
+        complete &= ~lacks
+        cells = table if sp.issparse(table) else np.nan_to_num(table)
+        keys[:, place] = cells @ np.cos(np.arange(table.shape[1]))
+    rows = np.flatnonzero(complete)
+    first, _ = distinct_rows(keys[rows], None if sample_weight is None else sample_weight[rows])
+    chosen = rows[first]
+    return chosen if len(chosen) <= SAMPLE_ROWS else chosen[np.linspace(0, len(chosen) - 1, SAMPLE_ROWS).astype(int)]
+
+
+def read_points(table: Any, reference: Reference, witness: Witness, documents: FloatArray | None, n_rows: float) -> Any:
+    """Rows as a witness sees them, up to a common shift and unit; sparse where they are. A missing cell is at the mean.
+
+    `reference` has z-scores; `documents` says in how many of the `n_rows` rows of all sites each feature is above 0.
+    """
+    if witness.option == STANDARD and sp.issparse(table):
+        points = table @ sp.diags_array(1.0 / reference.scale)
+    elif witness.option == STANDARD:
+        points = np.nan_to_num(reference.to_model(reference.form.dense(table)))
+    else:
+        form = SCALINGS[witness.option].form(np.zeros(0) if documents is None else documents, n_rows)
+        points = form.sparse(table) if sp.issparse(table) else form.dense(np.asarray(table, np.float64))
+        points = points if sp.issparse(points) else np.where(np.isnan(points), reference.known_shift, points)
+    if witness.half < 0:
+        return points
+    columns = np.sort(np.random.RandomState(0).permutation(reference.width)[witness.half :: 2])
+    return points[:, columns]
+
+
+def find_neighbours(points: Any, seed: int) -> npt.NDArray[np.bool_]:
+    """Who is a neighbour of whom, of shape (n, n): the nearest rows of each, as many as the root of their number."""
+    n_rows = points.shape[0]
+    products = points @ points.T
+    products = products.toarray() if sp.issparse(products) else products
+    squares = np.diag(products)
+    distances = squares[:, None] + squares - 2 * products
+    distances += JITTER * np.random.RandomState(seed).random_sample(distances.shape) * max(distances.mean(), 1e-300)
+    np.fill_diagonal(distances, np.inf)
+    count = count_neighbours(n_rows)
+    found = np.zeros((n_rows, n_rows), bool)
+    np.put_along_axis(found, np.argpartition(distances, count - 1, axis=1)[:, :count], values=True, axis=1)
+    return found
+
+
+def count_neighbours(n_rows: int) -> int:
+    """Neighbours that each of so many rows has: enough to compare, and far fewer than there are rows."""
+    return round(math.sqrt(n_rows))
+
+
+def compare_neighbours(first: npt.NDArray[np.bool_], second: npt.NDArray[np.bool_]) -> FloatArray:
+    """Sums over rows: shares of neighbours in common, their squares, the shares to be expected by chance, and rows.
+
+    Some rows are neighbours of many, whatever these have in common with them. What two witnesses would share by chance
+    is what they share if each row draws its neighbours by how many rows each has in that witness.
+    """
+    n_rows = len(first)
+    count = count_neighbours(n_rows)
+    shares = (first & second).sum(axis=1) / count
+    by_chance = float(first.sum(axis=0) @ second.sum(axis=0)) / (n_rows * count)
+    return np.array([shares.sum(), np.square(shares).sum(), by_chance, float(n_rows)])
+
+
+def compare_witnesses(
+    views: Views,
+    references: Sequence[Reference],
+    witnesses: Sequence[Witness],
+    documents: Sequence[FloatArray | None],
+    n_rows: float,
+    *,
+    sample_weight: FloatArray | None = None,
+) -> FloatArray:
+    """What a site says of all pairs of witnesses, of shape (pairs, 4); zeros where it lacks a view or has few rows."""
+    pairs = list_pairs(witnesses)
+    sums: FloatArray = np.zeros((len(pairs), NUMBERS))
+    rows = choose_rows(views, sample_weight)
+    if len(rows) < LEAST_ROWS:
+        return sums
+    found: dict[int, npt.NDArray[np.bool_]] = {}
+    for place, witness in enumerate(witnesses):
+        table = views.tables[witness.view]
+        if table is not None:
+            own = table[rows] if sp.issparse(table) else np.asarray(table[rows], np.float64)
+            points = read_points(own, references[witness.view], witness, documents[witness.view], n_rows)
+            found[place] = find_neighbours(points, place)
+    for number, (i, j) in enumerate(pairs):
+        if i in found and j in found:
+            sums[number] = compare_neighbours(found[i], found[j])
+    return sums
+
+
+# ---------------------------------------------------------------------------------------------------------- the choice
+
+
+def read_agreement(sums: FloatArray) -> tuple[float, float]:
+    """The agreement of two witnesses and its standard error: 1 for the same neighbours, about 0 by chance."""
+    shared, squares, by_chance, rows = sums
+    room = rows - by_chance
+    if not rows > 0 or room <= 1e-9 * rows:
+        return 0.0, 0.0
+    variance = max(squares / rows - (shared / rows) ** 2, 0.0)
+    return float((shared - by_chance) / room), float(math.sqrt(variance * rows) / room)
+
+
+def choose_options(witnesses: Sequence[Witness], sums: FloatArray) -> list[Opinion]:
+    """Choose the scaling of each view under which views have most neighbours in common.
+
+    Views are chosen together: two views of text have nothing in common until both are in units that show it. So the
+    search starts from all views under the same scaling, for each in turn, and changes one view at a time. Of the
+    scalings of a view that differ by no more than chance, the first, which is the convention, is taken.
+    """
+    table = _Agreements(witnesses, sums)
+    starts = dict.fromkeys(option for own in table.options.values() for option in own)
+    found = [table.climb({v: o if o in own else own[0] for v, own in table.options.items()}) for o in starts]
+    best = max(found, key=table.total)  # the first of equals
+    for view, own in table.options.items():
+        best = best | {view: next(option for option in own if table.is_equal(view, option, best))}
+    return [
+        Opinion(view, option, table.agreement(view, option, best)[0], option == best[view])
+        for view, own in table.options.items()
+        for option in own
+    ]
+
+
+class _Agreements:
+    """What witnesses say, by view and scaling."""
+
+    def __init__(self, witnesses: Sequence[Witness], sums: FloatArray) -> None:
+        self.options: dict[int, list[str]] = {}
+        for witness in witnesses:
+            own = self.options.setdefault(witness.view, [])
+            own.extend([witness.option] if witness.option not in own else [])
+        self._known: dict[tuple[int, str, int, str], tuple[float, float]] = {}
+        for (i, j), numbers in zip(list_pairs(witnesses), sums, strict=True):
+            first, second, found = witnesses[i], witnesses[j], read_agreement(numbers)
+            self._known[first.view, first.option, second.view, second.option] = found
+            self._known[second.view, second.option, first.view, first.option] = found
+
+    def agreement(self, view: int, option: str, chosen: Mapping[int, str]) -> tuple[float, float]:
+        """Mean agreement of a view under a scaling with the others under what is chosen, and its standard error.
+
+        The error is that of the least certain: what a view says to all others is said of the same rows.
+        """
+        others = [other for other in chosen if other != view] or [view]
+        pairs = [(other, option if other == view else chosen[other]) for other in others]
+        known = [self._known[view, option, *pair] for pair in pairs]
+        return float(np.mean([value for value, _ in known])), float(np.mean([error for _, error in known]))
+
+    def total(self, chosen: Mapping[int, str]) -> float:
+        """Mean agreement of all views with the others."""
+        return float(np.mean([self.agreement(view, option, chosen)[0] for view, option in chosen.items()]))
+
+    def climb(self, chosen: dict[int, str]) -> dict[int, str]:
+        """Change one view at a time to the scaling under which it agrees most, until none changes."""
+        while True:
+            before = chosen
+            for view, own in self.options.items():
+                values = [self.agreement(view, option, chosen)[0] for option in own]
+                gain = max(values) - values[own.index(chosen[view])]
+                chosen = chosen | {view: own[int(np.argmax(values))]} if gain > 1e-12 else chosen
+            if chosen == before:
+                return chosen
+
+    def is_equal(self, view: int, option: str, chosen: Mapping[int, str]) -> bool:
+        """Whether a scaling agrees as much as the chosen one, but for what the largest of so many shows by chance."""
+        most, error = self.agreement(view, chosen[view], chosen)
+        by_chance = error * math.sqrt(2 * math.log(len(self.options[view])))
+        return self.agreement(view, option, chosen)[0] >= most - by_chance
+
+
+def read_choice(n_views: int, witnesses: Sequence[Witness], sums: FloatArray) -> tuple[list[Scaling], list[Opinion]]:
+    """The scalings that follow from what witnesses say, and what was said for each."""
+    opinions = choose_options(witnesses, sums) if len(witnesses) else keep_standard(n_views)
+    taken = {opinion.view: SCALINGS[opinion.option] for opinion in opinions if opinion.taken}
+    return [taken[view] for view in range(n_views)], opinions
+
+
+def keep_standard(n_views: int) -> list[Opinion]:
+    """What is said where nothing was compared: all views have z-scores."""
+    return [Opinion(view, STANDARD, math.nan, taken=True) for view in range(n_views)]
+
+
+def choose_scalings(views: Views, sample_weight: FloatArray | None) -> tuple[list[Scaling], list[Opinion]]:
+    """Choose the scaling of each view of one site, and give what was said for each of them."""
+    moments = site_moments(views, [int(table.shape[1]) for table in views.tables], sample_weight=sample_weight)
+    documents = [None if has_negative(table) else count_documents(table, sample_weight) for table in views.tables]
+    described = zip(moments, documents, views.columns, strict=True)
+    witnesses = list_witnesses([find_options(*view) for view in described])
+    references = references_from_moments(moments, views.names, SCALINGS[STANDARD], "uniform", columns=views.columns)
+    sums = compare_witnesses(views, references, witnesses, documents, moments[0].total, sample_weight=sample_weight)
+    return read_choice(len(views.tables), witnesses, sums)
