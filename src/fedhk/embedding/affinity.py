@@ -7,7 +7,6 @@ first anchor that gets none, so that dense and thin regions are treated alike. T
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,34 +23,7 @@ CHUNK_BYTES = 2**21
 
 
 @dataclass(frozen=True)
-class Graph(ABC):
-    """A graph that ties each row to a few columns: the shares of a row sum to 1, or to 0 where it has no value."""
-
-    @abstractmethod
-    def list_anchors(self) -> tuple[FloatArray, ...]:
-        """The points of each view by which rows are tied, of shape (p, d_h), in model units."""
-
-    @abstractmethod
-    def check(self, widths: Sequence[int]) -> None:
-        """Refuse, by ValueError, a graph to which rows of views of such widths cannot be tied."""
-
-    @property
-    @abstractmethod
-    def n_columns(self) -> int:
-        """Columns of the affinities."""
-
-    @abstractmethod
-    def chunks(self, rows: Rows, size: int | None = None) -> Iterator[tuple[slice, Any]]:
-        """Ranges of rows that cover them once, each with the affinities of its rows, CSR of shape (b, columns)."""
-
-    def affinities(self, rows: Rows) -> Any:
-        """Affinities of all rows, CSR of shape (n, columns): a few numbers a row."""
-        parts = [part for _, part in self.chunks(rows)]
-        return sp.vstack(parts, format="csr") if parts else sp.csr_array((0, self.n_columns))
-
-
-@dataclass(frozen=True)
-class AnchorGraph(Graph):
+class AnchorGraph:
     """Anchors, and how rows are tied to them."""
 
     anchors: tuple[FloatArray, ...]  # of shape (p, d_h) per view, in model units
@@ -61,10 +33,8 @@ class AnchorGraph(Graph):
     # the same proportions among the blocks it has.
     joint_weight: float
 
-    def list_anchors(self) -> tuple[FloatArray, ...]:
-        return self.anchors
-
     def check(self, widths: Sequence[int]) -> None:
+        """Refuse, by ValueError, anchors to which rows of views of such widths cannot be tied."""
         count = len(self.anchors[0]) if self.anchors else 0
         if count == 0 or [part.shape for part in self.anchors] != [(count, width) for width in widths]:
             raise ValueError(f"anchors must have the features of {len(widths)} views, {list(widths)}")
@@ -112,6 +82,11 @@ class AnchorGraph(Graph):
                 distances.append(np.maximum(-exponents.T, 0.0))
                 observed.append(_observed(rows, view, part))
             yield part, self._affinities(distances, observed)
+
+    def affinities(self, rows: Rows) -> Any:
+        """Affinities of all rows, CSR of shape (n, columns): the shares of a row sum to 1, or to 0 without a value."""
+        parts = [part for _, part in self.chunks(rows)]
+        return sp.vstack(parts, format="csr") if parts else sp.csr_array((0, self.n_columns))
 
     def _affinities(self, distances: list[FloatArray], observed: list[BoolArray]) -> Any:
         joint: FloatArray = np.asarray(np.sum(distances, axis=0, dtype=np.float64))

@@ -1,15 +1,13 @@
-"""Where anchors come from, anchors from the weighted candidates of sites, and rows that stand in for those of sites."""
+"""Anchors from the weighted candidates of sites, and rows that stand in for those of sites."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import scipy.sparse as sp
 
-from fedhk._random import seeded
 from fedhk._typing import FloatArray
 from fedhk.data.scaling import Reference
 from fedhk.data.views import Views
@@ -53,41 +51,9 @@ def candidate_share(n_anchors: int, n_rows: float) -> float:
     return CANDIDATES_PER_ANCHOR * n_anchors / max(n_rows, 1.0)
 
 
-@dataclass(frozen=True, eq=False)
-class AnchorSource(ABC):
-    """What anchors are taken from."""
-
-    @abstractmethod
-    def take(self, count: int, seed: int) -> tuple[FloatArray, ...]:
-        """Different points of each view, of shape (p, d_h), in model units: `count` of them, or as many as there are.
-
-        They depend on the arguments alone, so that everybody who has the source has the same anchors.
-        """
-
-    @abstractmethod
-    def check(self, widths: Sequence[int]) -> None:
-        """Refuse, by ValueError, a source from which no points of views of such widths can be taken."""
-
-
-@dataclass(frozen=True, eq=False)
-class MeansOfRows(AnchorSource):
-    """Means of groups of rows."""
-
-    points: tuple[FloatArray, ...]  # of shape (p, d_h) per view, in model units
-
-    def take(self, count: int, seed: int) -> tuple[FloatArray, ...]:
-        chosen = np.sort(seeded(seed).permutation(len(self.points[0]))[:count])
-        return tuple(part[chosen] for part in self.points)
-
-    def check(self, widths: Sequence[int]) -> None:
-        """The graph of the points that are taken is checked."""
-        if len(self.points) != len(widths):
-            raise ValueError(f"anchors must have the features of {len(widths)} views, {list(widths)}")
-
-
 def make_anchors(
     candidates: Rows, n_anchors: int, references: Sequence[Reference], random_state: np.random.RandomState
-) -> MeansOfRows:
+) -> tuple[FloatArray, ...]:
     """Centres of groups of complete candidates, or of rows, in the joint space.
 
     All are different; they are fewer than wanted where there are fewer different candidates.
@@ -98,7 +64,7 @@ def make_anchors(
     if n_anchors < len(points):
         seeds = plus_plus(points, weight, n_anchors, random_state)
         points = lloyd(points, weight, seeds, KMEANS_PASSES)[0]
-    return MeansOfRows(give_length(split_joint(points, candidates.widths), references))
+    return give_length(split_joint(points, candidates.widths), references)
 
 
 def give_length(points: Sequence[FloatArray], references: Sequence[Reference]) -> tuple[FloatArray, ...]:

@@ -10,15 +10,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from fedhk._typing import FloatArray
 from fedhk.data.scaling import Reference
 from fedhk.data.views import Views
-from fedhk.embedding.affinity import Graph
-from fedhk.embedding.anchors import AnchorSource, anchor_count, complete_candidates, make_anchors
-from fedhk.embedding.consensus import make_graph
+from fedhk.embedding.affinity import AnchorGraph
+from fedhk.embedding.anchors import anchor_count, complete_candidates, good_count, make_anchors
+from fedhk.embedding.groups import find_groups
 from fedhk.embedding.mixture import fit_mixture
-from fedhk.embedding.options import MEANS, Diffusion
+from fedhk.embedding.options import SYNTHETIC, Diffusion
 from fedhk.embedding.spectrum import embed_affinities, find_eigenvectors
 from fedhk.model.fitted import FittedModel
 from fedhk.model.parameters import Parameters
@@ -36,7 +37,7 @@ TOL, MOST_PRODUCTS = 1e-6, 20
 class DiffusionMap:
     """All that is needed to embed a row: nothing of other rows."""
 
-    graph: Graph
+    graph: AnchorGraph
     projection: FloatArray  # what affinities are multiplied by, of shape (m, k)
     values: FloatArray  # at least k eigenvalues: near 1 where clusters are nearly apart
 
@@ -74,19 +75,19 @@ def _one_view(name: str, table: Any, sample_weight: FloatArray | None, *, missin
 
 def fit_diffusion(rows: Rows, n_components: int, options: Diffusion, seed: int) -> tuple[DiffusionMap, Any]:
     """The diffusion of the rows of one site alone, and their affinities."""
-    sample = complete_candidates(sample_rows(rows, n_components, np.random.RandomState(seed)))
     weight = rows.sample_weight
     total = float(rows.n_rows if weight is None else weight.sum())
-    sources: list[AnchorSource] = []
-    for kind in options.kinds:
-        if kind == MEANS:
-            count = anchor_count(n_components, total, options.n_anchors)
-            sources.append(make_anchors(sample, count, rows.references, np.random.RandomState(seed)))
-        else:
-            sources.append(fit_mixture(rows, n_components, seed))
-    graph = make_graph(tuple(sources), sample, n_components, options, seed)
+    if options.anchors == SYNTHETIC:
+        points = fit_mixture(rows, n_components, seed).take(good_count(n_components, total, options.n_anchors), seed)
+    else:
+        sample = complete_candidates(sample_rows(rows, n_components, np.random.RandomState(seed)))
+        count = anchor_count(n_components, total, options.n_anchors)
+        points = make_anchors(sample, count, rows.references, np.random.RandomState(seed))
+    graph = AnchorGraph(points, options.neighbours, options.scale, options.joint_weight)
     affinities = graph.affinities(rows)
-    found = find_eigenvectors(affinities, n_components, weight, tol=TOL, most_products=MOST_PRODUCTS)
+    sums = np.asarray((affinities if weight is None else sp.diags_array(weight) @ affinities).sum(axis=0)).ravel()
+    groups = find_groups(points, sums[-len(points[0]) :], n_components, options, seed)
+    found = find_eigenvectors(affinities, n_components, groups, weight, tol=TOL, most_products=MOST_PRODUCTS)
     return DiffusionMap(graph, found.projection(n_components), found.values[:n_components]), affinities
 
 

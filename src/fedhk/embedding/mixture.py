@@ -8,7 +8,7 @@ one sum over rows; from few to many it goes by splitting groups in two where row
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from fedhk._random import seeded
 from fedhk._typing import FloatArray, IntArray
 from fedhk.data.scaling import Reference
-from fedhk.embedding.anchors import AnchorSource, give_length
+from fedhk.embedding.anchors import give_length
 from fedhk.embedding.cluster_sums import iterate_rows
 from fedhk.model.rows import Rows, split_joint
 from fedhk.starts.kmeans import group_sums
@@ -67,7 +67,7 @@ def leading_directions(products: FloatArray) -> FloatArray:
 
 
 @dataclass(frozen=True, eq=False)
-class Mixture(AnchorSource):
+class Mixture:
     """Normal distributions with one covariance, in a few directions of the joint space of all views."""
 
     directions: FloatArray  # of shape (features, q)
@@ -77,6 +77,7 @@ class Mixture(AnchorSource):
     references: tuple[Reference, ...]  # by which rows get their length where they have length 1
 
     def take(self, count: int, seed: int) -> tuple[FloatArray, ...]:
+        """Draw different points of each view, of shape (p, d_h), in model units: `count` of them, or fewer."""
         random = seeded(seed)
         steps = random.normal(size=(count, len(self.root))) @ self.root
         chosen = np.searchsorted(np.cumsum(self.shares), random.uniform(size=count) * self.shares.sum())
@@ -85,14 +86,6 @@ class Mixture(AnchorSource):
         _, first = np.unique(points.astype(np.float32), axis=0, return_index=True)
         widths = [reference.width for reference in self.references]
         return give_length(split_joint(points[np.sort(first)], widths), self.references)
-
-    def check(self, widths: Sequence[int]) -> None:
-        q = len(self.root)
-        shapes = [self.directions.shape, self.means.shape, self.shares.shape, self.root.shape]
-        if shapes != [(sum(widths), q), (len(self.shares), q), (len(self.shares),), (q, q)] or not len(self.shares):
-            raise ValueError(f"the mixture must be of {len(widths)} views with {list(widths)} features")
-        if [reference.width for reference in self.references] != list(widths):
-            raise ValueError(f"the mixture must have references to {len(widths)} views with {list(widths)} features")
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,10 +1,11 @@
 """Where heat on the graph of rows and anchors stays longest: leading eigenvectors, from sums over rows.
 
 With Z the affinities (n, m) and d = Z^T 1 their column sums, heat goes from anchors to rows and back by
-G = d^(-1/2) Z^T Z d^(-1/2). Rows of Z sum to 1, so that d = Z^T Z 1: column sums are a product too, and sqrt(d) is the
-first eigenvector. Sites need d for nothing. They get directions V and answer with Z^T Z V, a sum over rows. The server
-computes the best approximation in the span of all directions so far (Rayleigh-Ritz), and asks next for the directions
-of its error: a block Krylov method whose every product is one exchange. The Gram matrix is the answer to V = I.
+G = R Z^T Z R, where R is the root of d^(-1), or of what groups of anchors make of it (`fedhk.embedding.groups`).
+Rows of Z sum to 1, so that d = Z^T Z 1: column sums are a product too. Sites need d for nothing. They get directions V
+and answer with Z^T Z V, a sum over rows. The server computes the best approximation in the span of all directions so
+far (Rayleigh-Ritz), and asks next for the directions of its error: a block Krylov method whose every product is one
+exchange. The Gram matrix is the answer to V = I.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import scipy.sparse as sp
 from sklearn.utils.extmath import randomized_svd
 
 from fedhk._typing import FloatArray
+from fedhk.embedding.groups import AnchorGroups, Root
 
 # Directions beyond the wanted ones in the first exchange: the vectors after the last wanted one are what it is most
 # easily confused with.
@@ -53,17 +55,22 @@ class Eigenvectors:
     values: FloatArray  # largest first, from 0 to 1
     vectors: FloatArray  # of shape (m, k), orthonormal, in the rotation of `canonical_rotation`
     errors: FloatArray  # G vectors - values vectors: where to look next
-    scales: FloatArray  # d^(-1/2); 0 for an anchor that no row is near to
+    root: Root  # R, by which directions that sites know become those of G, and back
 
     def projection(self, n_components: int) -> FloatArray:
-        """What affinities are multiplied by to embed rows: d^(-1/2) q / sqrt(value), shape (m, n_components)."""
+        """What affinities are multiplied by to embed rows: R q / sqrt(value), shape (m, n_components)."""
         values = np.maximum(self.values[:n_components], LEAST_VALUE)
-        return self.scales[:, None] * self.vectors[:, :n_components] / np.sqrt(values)
+        return np.asarray(self.root.apply(self.vectors[:, :n_components]) / np.sqrt(values))
+
+    def as_directions(self) -> FloatArray:
+        """The vectors but the first, after ones, as sites get them."""
+        ones = np.ones((len(self.vectors), 1))
+        return normalise_columns(np.hstack([ones, self.root.apply(self.vectors[:, 1:])]))
 
     def next_directions(self, n_wanted: int, tol: float) -> FloatArray:
         """The errors of wanted vectors that are longer than `tol`, as sites get them; no column if there is none."""
         off = np.flatnonzero(np.linalg.norm(self.errors, axis=0)[:n_wanted] > tol)
-        return normalise_columns(self.scales[:, None] * self.errors[:, off])
+        return normalise_columns(self.root.apply(self.errors[:, off]))
 
 
 def products(affinities: Any, directions: FloatArray, sample_weight: FloatArray | None = None) -> FloatArray:
@@ -89,45 +96,46 @@ def product_sensitivity(directions: FloatArray) -> float:
     return float(np.linalg.norm(directions, axis=1).max(initial=0.0))
 
 
-def first_directions(affinities: Any, n_directions: int) -> FloatArray:
+def first_directions(affinities: Any, n_directions: int, groups: AnchorGroups) -> FloatArray:
     """First directions, from rows that stand in for those of the sites: ones, and their leading eigenvectors."""
     sums = np.asarray(affinities.sum(axis=0)).ravel()
-    scales = _inverse_roots(sums)
-    scaled = sp.csr_array(affinities @ sp.diags_array(scales))
-    vectors = _leading_vectors(scaled, min(n_directions, scaled.shape[1]))
     # an anchor that no stand-in is near to may still be near to rows
-    filled = np.where(scales > 0, scales, scales[scales > 0].mean() if (scales > 0).any() else 1.0)
-    return normalise_columns(np.column_stack([np.ones(len(sums)), filled[:, None] * vectors[:, 1:]]))
+    near = sums > 1e-12 * max(float(sums.max(initial=0.0)), 1e-300)
+    root = Root.of(np.where(near, sums, sums[near].mean() if near.any() else 1.0), groups)
+    vectors = _leading_vectors(_apply_to_rows(affinities, root), min(n_directions, affinities.shape[1]))
+    return normalise_columns(np.column_stack([np.ones(len(sums)), root.apply(vectors[:, 1:])]))
 
 
-def approximate_eigenvectors(known: Sequence[tuple[FloatArray, FloatArray]], n_wanted: int) -> Eigenvectors:
+def approximate_eigenvectors(
+    known: Sequence[tuple[FloatArray, FloatArray]], n_wanted: int, groups: AnchorGroups
+) -> Eigenvectors:
     """Rayleigh-Ritz in the span of directions; fewer vectors than wanted where the span has fewer dimensions.
 
     `known` are directions and their products, summed over all rows; the first direction of all is 1.
     """
     directions, sums = (np.hstack(parts) for parts in zip(*known, strict=True))
-    scales = _inverse_roots(sums[:, 0])
-    basis = np.divide(directions, scales[:, None], out=np.zeros(directions.shape), where=scales[:, None] > 0)
+    root = Root.of(sums[:, 0], groups)
+    basis = root.remove(directions)
     lengths = np.linalg.norm(basis, axis=0)
     lengths = np.where(lengths > 0, lengths, 1.0)
     left, sizes, right = scipy.linalg.svd(basis / lengths, full_matrices=False, lapack_driver="gesvd")
     kept = sizes > SPAN * sizes.max(initial=0.0)
     span, mix = left[:, kept], right[kept].T / sizes[kept]
-    images = (scales[:, None] * sums / lengths) @ mix
+    images = root.apply(sums / lengths) @ mix
     inner = span.T @ images
     values, turns = np.linalg.eigh((inner + inner.T) / 2)
     turns = turns[:, ::-1]
-    return _choose_leading(values[::-1], span @ turns, images @ turns, scales, n_wanted)
+    return _choose_leading(values[::-1], span @ turns, images @ turns, root, n_wanted)
 
 
-def solve_gram(total: FloatArray, n_wanted: int) -> Eigenvectors:
+def solve_gram(total: FloatArray, n_wanted: int, groups: AnchorGroups) -> Eigenvectors:
     """Eigenvectors from the Gram matrix of all rows: nothing is approximate."""
-    scales = _inverse_roots(total.sum(axis=1))
-    normal = scales[:, None] * total * scales
+    root = Root.of(total.sum(axis=1), groups)
+    normal = root.apply(root.apply(total).T)
     size = len(normal)
     few = max(0, size - n_wanted - BEYOND)
-    values, vectors = scipy.linalg.eigh(normal, subset_by_index=[few, size - 1])
-    return _choose_leading(values[::-1], vectors[:, ::-1], normal @ vectors[:, ::-1], scales, n_wanted)
+    values, vectors = scipy.linalg.eigh((normal + normal.T) / 2, subset_by_index=[few, size - 1])
+    return _choose_leading(values[::-1], vectors[:, ::-1], normal @ vectors[:, ::-1], root, n_wanted)
 
 
 def vectors_wanted(n_clusters: int | None) -> int:
@@ -136,17 +144,23 @@ def vectors_wanted(n_clusters: int | None) -> int:
 
 
 def find_eigenvectors(
-    affinities: Any, n_wanted: int, sample_weight: FloatArray | None = None, *, tol: float, most_products: int
+    affinities: Any,
+    n_wanted: int,
+    groups: AnchorGroups,
+    sample_weight: FloatArray | None = None,
+    *,
+    tol: float,
+    most_products: int,
 ) -> Eigenvectors:
     """Eigenvectors of rows that are all here: from the whole Gram matrix where it is small, else as sites do it."""
     if affinities.shape[1] <= GRAM_COLUMNS:
-        return solve_gram(gram(affinities, sample_weight), n_wanted)
+        return solve_gram(gram(affinities, sample_weight), n_wanted, groups)
     known: list[tuple[FloatArray, FloatArray]] = []
     rooted = affinities if sample_weight is None else sp.csr_array(sp.diags_array(np.sqrt(sample_weight)) @ affinities)
-    directions = first_directions(rooted, n_wanted + EXTRA_DIRECTIONS)
+    directions = first_directions(rooted, n_wanted + EXTRA_DIRECTIONS, groups)
     while True:
         known.append((directions, products(affinities, directions, sample_weight)))
-        found = approximate_eigenvectors(known, n_wanted)
+        found = approximate_eigenvectors(known, n_wanted, groups)
         directions = found.next_directions(n_wanted, tol)
         if not directions.shape[1] or len(known) >= most_products:
             return found
@@ -194,19 +208,22 @@ def normalise_columns(directions: FloatArray) -> FloatArray:
 
 
 def _choose_leading(
-    values: FloatArray, vectors: FloatArray, images: FloatArray, scales: FloatArray, n_wanted: int
+    values: FloatArray, vectors: FloatArray, images: FloatArray, root: Root, n_wanted: int
 ) -> Eigenvectors:
     """The first vectors in their canonical rotation; a group of equal eigenvalues is turned before it is cut."""
     count = min(n_wanted + BEYOND, len(values))
     turn = canonical_rotation(values[:count], vectors[:, :count])[:, :n_wanted]
     values, vectors, images = values[:n_wanted], vectors[:, :count] @ turn, images[:, :count] @ turn
-    return Eigenvectors(np.clip(values, 0.0, 1.0), vectors, images - values * vectors, scales)
+    return Eigenvectors(np.clip(values, 0.0, 1.0), vectors, images - values * vectors, root)
 
 
-def _inverse_roots(sums: FloatArray) -> FloatArray:
-    """d^(-1/2), and 0 where nothing is: a share below this is what rounding leaves of one."""
-    least = 1e-12 * max(float(sums.max(initial=0.0)), 1e-300)
-    return np.asarray(np.where(sums > least, np.maximum(sums, least) ** -0.5, 0.0))
+def _apply_to_rows(affinities: Any, root: Root) -> Any:
+    """Z R, CSR; the last columns are dense where there are groups."""
+    scaled = sp.csr_array(affinities @ sp.diags_array(root.scales))
+    if not len(root.joint):
+        return scaled
+    count = len(root.joint)
+    return sp.csr_array(sp.hstack([scaled[:, :-count], sp.csr_array(affinities[:, -count:] @ root.joint)]))
 
 
 def _leading_vectors(scaled: Any, count: int) -> FloatArray:

@@ -10,7 +10,7 @@ from sklearn.utils._param_validation import StrOptions
 from fedhk._typing import FloatArray
 from fedhk.data.views import Views
 from fedhk.embedding.diffusion import EmbeddedModel
-from fedhk.embedding.options import MEANS, SYNTHETIC, Diffusion
+from fedhk.embedding.options import SYNTHETIC, Diffusion
 from fedhk.estimators.choices import SHARE, WHOLE_FROM_ONE, check_calibration
 from fedhk.estimators.efkmvc import EFKMVC, RunChoices
 from fedhk.estimators.person import describe_calibration
@@ -139,14 +139,13 @@ class FedHKDiffusion(EFKMVC):
         return check_calibration(self.calibration)
 
     def _anchor_phases(self, run: RunChoices, n_clusters: int | None) -> list[Phase[Any, Any]]:
-        """How anchors are made: of candidates of the sites, of a mixture that they fit together, or of both."""
-        diffusion, phases = self.diffusion or Diffusion(), list[Phase[Any, Any]]()
-        if MEANS in diffusion.kinds:
-            given = (run.settings, run.protocol, run.aggregator, run.seed, run.workers)
-            phases.append(ChooseAnchors(*given, diffusion=diffusion, n_clusters=n_clusters))
-        if SYNTHETIC in diffusion.kinds:
-            phases += [FindDirections(run.seed), FitMixture(n_clusters, run.seed)]
-        return [*phases, TieRows(diffusion, n_clusters, run.seed)]
+        """How anchors are made: of candidates of the sites, or of a mixture that they fit together."""
+        diffusion = self.diffusion or Diffusion()
+        tie = TieRows(diffusion, n_clusters, run.seed)
+        if diffusion.anchors == SYNTHETIC:
+            return [FindDirections(run.seed), FitMixture(n_clusters, run.seed), tie]
+        given = (run.settings, run.protocol, run.aggregator, run.seed, run.workers)
+        return [ChooseAnchors(*given, diffusion=diffusion, n_clusters=n_clusters), tie]
 
     def _choose(self, clients: dict[str, Views], workers: int) -> RunChoices:
         """What is chosen before any site is asked; refuses what would protect the rounds, and not the anchors."""
@@ -186,7 +185,7 @@ class FedHKDiffusion(EFKMVC):
     def anchors_(self) -> list[FloatArray]:
         """Anchors in the units and the shape of the input."""
         model = self._embedded
-        parts = zip(model.references, model.diffusion.graph.list_anchors(), model.shapes, strict=True)
+        parts = zip(model.references, model.diffusion.graph.anchors, model.shapes, strict=True)
         return [reference.to_input(anchors).reshape(-1, *shape) for reference, anchors, shape in parts]
 
     @property

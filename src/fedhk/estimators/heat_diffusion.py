@@ -134,7 +134,7 @@ class HeatDiffusion(ReadsViews, ClassNamePrefixFeaturesOutMixin, TransformerMixi
     @property
     def anchors_(self) -> FloatArray | list[FloatArray]:
         """Anchors in the units of the input."""
-        centers = [r.to_input(a) for r, a in zip(self._references, self._model.graph.list_anchors(), strict=True)]
+        centers = [r.to_input(a) for r, a in zip(self._references, self._model.graph.anchors, strict=True)]
         return centers[0] if self._single_table else centers
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -12,20 +12,18 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from fedhk._typing import FloatArray
-from fedhk.embedding.affinity import Graph
+from fedhk.embedding.affinity import AnchorGraph
 from fedhk.embedding.anchors import (
-    MOST_PER_ROW,
-    AnchorSource,
-    MeansOfRows,
     anchor_count,
     candidate_share,
     complete_candidates,
     draw_stand_ins,
+    good_count,
     make_anchors,
 )
-from fedhk.embedding.consensus import make_graph
 from fedhk.embedding.diffusion import make_affinity_rows
-from fedhk.embedding.options import SYNTHETIC, Diffusion
+from fedhk.embedding.groups import AnchorGroups, find_groups
+from fedhk.embedding.options import AUTO, MEANS, Diffusion
 from fedhk.embedding.spectrum import vectors_wanted
 from fedhk.errors import DataError, MessageError
 from fedhk.federation.board import Board, Entry, RowEntry
@@ -47,23 +45,20 @@ from fedhk.starts.candidates import Candidates, candidate_rows, count_by_share
 # Rows that stand in for those of the sites, fewer where they are wide: so many bytes at most, so many rows at least.
 STAND_INS, STAND_IN_BYTES, LEAST_STAND_INS = 2000, 2**28, 300
 
-# Means of rows are used if they are at least this share of the anchors that were asked for: fewer are too coarse.
-LEAST_MEANS = 1 / 2
-
 
 @dataclass(frozen=True, eq=False)
 class Anchors(RowEntry):
     """The graph that rows are tied to: from here on a row is its affinities, a few numbers."""
 
-    sent: Graph  # its arrays are rounded
+    sent: AnchorGraph  # its arrays are rounded
 
     @classmethod
-    def of(cls, graph: Graph) -> Anchors:
+    def of(cls, graph: AnchorGraph) -> Anchors:
         """Round a graph."""
         return cls(round_arrays(graph, PRECISION))
 
     @cached_property
-    def graph(self) -> Graph:
+    def graph(self) -> AnchorGraph:
         """The graph as server and sites read it."""
         return read_arrays(self.sent)
 
@@ -106,6 +101,13 @@ class StandIns(Entry):
         return sp.csr_array((self.data, self.indices, self.pointers), shape=shape)
 
 
+@dataclass(frozen=True, eq=False)
+class Groups(Entry):
+    """Groups of anchors, between whose members heat passes too."""
+
+    groups: AnchorGroups
+
+
 def anchors_wanted(board: Board, diffusion: Diffusion, n_clusters: int | None) -> int:
     """How many means of rows there are to be."""
     return anchor_count(vectors_wanted(n_clusters), board.get(Population).rows, diffusion.n_anchors)
@@ -113,7 +115,7 @@ def anchors_wanted(board: Board, diffusion: Diffusion, n_clusters: int | None) -
 
 @dataclass(frozen=True)
 class TieRows(ServerPhase):
-    """The anchors, or the bases of a consensus, made of what sites have said of their rows."""
+    """The anchors that rows are tied to, made of what sites have said of their rows, and groups of them."""
 
     name: ClassVar[str] = "tie rows"
 
@@ -122,56 +124,55 @@ class TieRows(ServerPhase):
     seed: int
 
     def begin(self, board: Board) -> Board:
-        sources: list[AnchorSource] = [round_arrays(found.mixture, PRECISION) for found in board.find(FittedMixture)]
-        wanted = anchors_wanted(board, self.diffusion, self.n_clusters)
-        means = [self._make_means(board, found, wanted) for found in board.find(RowMeans)]
-        enough = [found for found in means if len(found.points[0]) >= LEAST_MEANS * wanted]
-        few = [] if sources or enough else means
-        sources = [read_arrays(source) for source in [*sources, *enough, *few]]
-        rows = self._draw_stand_ins(board)
-        most = max(2, int(MOST_PER_ROW * board.get(Population).rows))
-        options = replace(self.diffusion, n_anchors=min(self.diffusion.n_anchors, most))
-        anchors = Anchors.of(make_graph(tuple(sources), rows, self.n_clusters, options, self.seed))
+        options, rows = self.diffusion, self._draw_stand_ins(board)
+        wanted = good_count(vectors_wanted(self.n_clusters), board.get(Population).rows, options.n_anchors)
+        points = self._make_points(board, rows, wanted)
+        anchors = Anchors.of(AnchorGraph(points, options.neighbours, options.scale, options.joint_weight))
         graph = anchors.graph
         if self.n_clusters is not None and graph.n_columns < self.n_clusters:
             raise DataError(
-                f"n_clusters={self.n_clusters}, but the sites' rows give {len(graph.list_anchors()[0])} different "
-                f"anchors with {graph.n_columns} columns: there are too few different rows, or sites have too few rows "
-                "of which means could be made (use anchors='synthetic' then)."
+                f"n_clusters={self.n_clusters}, but the sites' rows give {len(points[0])} different anchors with "
+                f"{graph.n_columns} columns: there are too few different rows."
             )
-        for found in few:
+        asked = anchors_wanted(board, options, self.n_clusters)
+        if options.anchors == MEANS and len(points[0]) < asked / 2:
             warnings.warn(
-                f"{len(found.points[0])} anchors instead of {wanted}: sites have too few rows, or too few different "
-                "ones, of which means could be made. Use Diffusion(anchors='synthetic').",
+                f"{len(points[0])} anchors instead of {asked}: sites have too few rows, or too few different ones, of "
+                "which means could be made. Use Diffusion(anchors='auto').",
                 UserWarning,
                 stacklevel=2,
             )
-        board = board.drop(FittedMixture, RowMeans)
-        return board.put(anchors, StandIns.of(graph.affinities(rows)))
+        affinities = graph.affinities(rows)
+        weight = np.asarray(affinities.sum(axis=0)).ravel()[-len(points[0]) :]
+        groups = find_groups(graph.anchors, weight, self.n_clusters, options, self.seed)
+        return board.drop(FittedMixture, RowMeans).put(anchors, Groups(groups), StandIns.of(affinities))
+
+    def _make_points(self, board: Board, stand_ins: Rows, wanted: int) -> tuple[FloatArray, ...]:
+        """Anchors per view, as they will be read: those that are the same after rounding are one."""
+        for found in board.find(FittedMixture):
+            return read_arrays(round_arrays(found.mixture, PRECISION)).take(wanted, self.seed)
+        rows = complete_candidates(_as_rows(board, board.get(RowMeans).candidates))
+        count = anchors_wanted(board, self.diffusion, self.n_clusters)
+        made = make_anchors(rows, count, calibrated_references(board), np.random.RandomState(self.seed))
+        joint = np.hstack(made)
+        lacking = min(wanted, int(board.get(Population).rows)) - len(joint)
+        # what is drawn around means of rows of length 1, such as documents, is like no row
+        is_dense = not any(reference.unit_rows for reference in board.get(References).references)
+        if self.diffusion.anchors == AUTO and is_dense and lacking > 0:
+            joint = np.vstack([joint, joint_rows(stand_ins)[:lacking]])
+        return split_joint(np.unique(round_as_sent(joint, PRECISION), axis=0), rows.widths)
 
     def sealed(self, terms: Any) -> list[Phase[Any, Any]]:  # noqa: ARG002 - nothing is asked
         return [self]
 
-    def _make_means(self, board: Board, found: RowMeans, wanted: int) -> MeansOfRows:
-        """Anchors made of means of rows, as they will be read: those that are the same after rounding are one."""
-        rows = complete_candidates(_as_rows(board, found.candidates))
-        made = make_anchors(rows, wanted, calibrated_references(board), np.random.RandomState(self.seed))
-        joint = np.unique(round_as_sent(np.hstack(made.points), PRECISION), axis=0)
-        return MeansOfRows(split_joint(joint, rows.widths))
-
     def _draw_stand_ins(self, board: Board) -> Rows:
-        """Rows such as may stand behind what sites have said, half of each kind where there are two."""
-        drawn: list[FittedMixture | RowMeans] = [*board.find(FittedMixture), *board.find(RowMeans)]
+        """Rows such as may stand behind what sites have said."""
         width = sum(board.get(References).widths)
-        count = max(LEAST_STAND_INS, min(STAND_INS, STAND_IN_BYTES // (8 * width))) // len(drawn)
-        parts = []
-        for entry in drawn:
-            if isinstance(entry, FittedMixture):
-                parts.append(np.hstack(entry.mixture.take(count, self.seed)))
-            else:
-                rows = complete_candidates(_as_rows(board, entry.candidates))
-                given = draw_stand_ins(rows, np.random.RandomState(self.seed), count)
-                parts.extend(joint_rows(part) for part in given)
+        count = max(LEAST_STAND_INS, min(STAND_INS, STAND_IN_BYTES // (8 * width)))
+        parts = [np.hstack(found.mixture.take(count, self.seed)) for found in board.find(FittedMixture)]
+        for found in board.find(RowMeans):
+            rows = complete_candidates(_as_rows(board, found.candidates))
+            parts.extend(map(joint_rows, draw_stand_ins(rows, np.random.RandomState(self.seed), count)))
         joint = np.vstack(parts)
         views = len(board.get(References).references)
         return _as_rows(board, Candidates(joint, np.ones(len(joint)), np.zeros((len(joint), views))))
@@ -201,9 +202,7 @@ class ChooseAnchors(AskCandidates):
         return board.put(RowMeans(together))
 
     def sealed(self, terms: Any) -> list[Phase[Any, Any]]:
-        # means of few rows stay at the sites: the mixture takes their place, if it is not there already
-        if SYNTHETIC in self.diffusion.kinds:
-            return []
+        # means of few rows stay at the sites: the mixture takes their place
         mixture = FindDirections(self.seed), FitMixture(self.n_clusters, self.seed)
         return [sealed for phase in mixture for sealed in phase.sealed(terms)]
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from fedhk._typing import FloatArray
 from fedhk.embedding.diffusion import DiffusionMap, EmbeddedModel, make_embedded_rows
+from fedhk.embedding.groups import AnchorGroups
 from fedhk.embedding.spectrum import (
     EXTRA_DIRECTIONS,
     MOST_CLUSTERS,
@@ -23,7 +24,6 @@ from fedhk.embedding.spectrum import (
     embed_affinities,
     first_directions,
     gram,
-    normalise_columns,
     product_sensitivity,
     products,
     solve_gram,
@@ -32,7 +32,7 @@ from fedhk.embedding.spectrum import (
 from fedhk.errors import MessageError
 from fedhk.federation.board import Board, Entry, RowEntry
 from fedhk.federation.entries import Space
-from fedhk.federation.phases.anchors import Anchors, StandIns
+from fedhk.federation.phases.anchors import Anchors, Groups, StandIns
 from fedhk.federation.phases.base import SumPhase
 from fedhk.federation.phases.cluster_means import ClusterMeans
 from fedhk.federation.phases.mixture import PRECISION
@@ -144,7 +144,7 @@ class Diffuse(SumPhase[DiffuseRequest]):
         if gram_is_smaller(columns, asked):
             return board.put(Search(np.zeros((columns, 0))))
         # where rows that stand in for those of the sites say that heat stays longest
-        return board.put(Search(round_as_sent(first_directions(stand_ins, asked), PRECISION)))
+        return board.put(Search(round_as_sent(first_directions(stand_ins, asked, _groups(board)), PRECISION)))
 
     def is_done(self, board: Board, exchanges: int) -> bool:  # noqa: ARG002
         return board.has(Embedding)
@@ -190,18 +190,17 @@ class Diffuse(SumPhase[DiffuseRequest]):
         return board.put(replace(board.get(Search), answered=digest_names(sites)))
 
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
-        search = board.get(Search)
+        search, groups = board.get(Search), _groups(board)
         search, wanted = replace(search, exchanges=search.exchanges + 1), self._wanted(board)
         if search.known and search.answered != search.known_by:
             # products of other sites than before do not go together: ask again for what was found of the eigenvectors
-            found, ones = approximate_eigenvectors(search.known, wanted), np.ones((len(search.directions), 1))
-            directions = normalise_columns(np.hstack([ones, found.scales[:, None] * found.vectors[:, 1:]]))
+            directions = approximate_eigenvectors(search.known, wanted, groups).as_directions()
             return board.put(replace(search, known=(), directions=round_as_sent(directions, PRECISION)))
         if search.asks_gram:
-            return self._embed(board, solve_gram(search.as_matrix(total), wanted))
+            return self._embed(board, solve_gram(search.as_matrix(total), wanted, groups))
         known = (*search.known, (search.directions, search.as_matrix(total)))
         search = replace(search, known=known, known_by=search.answered)
-        found = approximate_eigenvectors(search.known, wanted)
+        found = approximate_eigenvectors(search.known, wanted, groups)
         directions = found.next_directions(wanted, self.tol)
         if directions.shape[1] == 0 or search.exchanges >= self.max_exchanges:
             return self._embed(board, found)
@@ -219,12 +218,16 @@ class Diffuse(SumPhase[DiffuseRequest]):
         settings = replace(self.settings, n_clusters=self.n_clusters or count)
         start = settings.start(rows, np.random.RandomState(self.seed), self.workers)
         space = Space((np.full(count, 1.0 + ROUNDING),))  # embedded rows have length 1
-        board = board.drop(StandIns, Search).put(embedding, space)
+        board = board.drop(StandIns, Groups, Search).put(embedding, space)
         return self.protocol.begin(board, settings, start, rows)
 
     def _wanted(self, board: Board) -> int:
         """Eigenvectors that must be good."""
         return min(vectors_wanted(self.n_clusters), board.get(Anchors).graph.n_columns)
+
+
+def _groups(board: Board) -> AnchorGroups:
+    return board.get(Groups).groups
 
 
 def gram_is_smaller(columns: int, directions: int) -> bool:

@@ -1,0 +1,114 @@
+"""Groups of anchors: plain partitions of the anchors, between whose members heat passes too.
+
+Heat follows chains of rows, and leaves a round cluster by a few rows that lie between it and another. Groups of anchors
+that plain k-means finds hold such clusters together. They are found among the anchors, so that no row is needed for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedhk._random import seeded
+from fedhk._typing import FloatArray, IntArray
+from fedhk.embedding.options import Diffusion
+from fedhk.starts.kmeans import leading_directions, lloyd, plus_plus
+
+# Partitions of the anchors, each with between so many groups for a cluster. What one partition cuts wrongly, few of the
+# others do. Ten, and two to four groups for a cluster, were less steady (benchmarks/results/diffusion-tried.md).
+# Where clusters are many, fewer partitions have as many groups in all.
+PARTITIONS, LEAST_PARTITIONS, MOST_FOR_CLUSTER, ALL_GROUPS = 30, 5, 3, 1200
+
+# Passes of the k-means that finds them.
+PASSES = 20
+
+# Roots of eigenvalues below this share of the largest are what rounding leaves.
+SPAN = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class AnchorGroups:
+    """Partitions of the anchors, and how much heat passes within their groups."""
+
+    labels: IntArray  # of shape (p, partitions): the group of each anchor
+    share: float  # of the heat that passes by groups
+    joint_weight: float  # share of the joint space in a row; groups are of anchors there
+
+    @classmethod
+    def none(cls) -> AnchorGroups:
+        """No groups: heat passes by rows alone."""
+        return cls(np.zeros((0, 0), np.int64), 0.0, 1.0)
+
+
+def find_groups(
+    anchors: Sequence[FloatArray], weight: FloatArray, n_clusters: int | None, options: Diffusion, seed: int
+) -> AnchorGroups:
+    """Partition anchors, given per view in model units, by k-means in the joint space.
+
+    There are none where the number of clusters is not known, or no heat is to pass by groups.
+    """
+    if n_clusters is None or not options.group_weight or not options.joint_weight or len(weight) <= n_clusters:
+        return AnchorGroups.none()
+    weight = weight + 1e-3 * weight.mean()  # an anchor that hardly any row is near to belongs to a group, too
+    joint = np.hstack(anchors)
+    points = leading_directions(joint, weight, len(joint)) if joint.shape[1] > len(joint) else joint
+    labels = []
+    usual = (1 + MOST_FOR_CLUSTER) * n_clusters // 2
+    for number in range(int(np.clip(ALL_GROUPS // usual, LEAST_PARTITIONS, PARTITIONS))):
+        random = seeded(seed, number)
+        count = min(int(random.randint(n_clusters, MOST_FOR_CLUSTER * n_clusters + 1)), len(points))
+        labels.append(lloyd(points, weight, plus_plus(points, weight, count, random), PASSES)[1])
+    return AnchorGroups(np.stack(labels, axis=1), options.group_weight, options.joint_weight)
+
+
+@dataclass(frozen=True, eq=False)
+class Root:
+    """The symmetric root of how heat passes from columns to columns.
+
+    Without groups that is d^(-1), with d the sums of the columns of the affinities. With groups, the last columns,
+    which are those of the joint space, also pass heat to the columns of their group, by the sum of d over the group.
+    """
+
+    scales: FloatArray  # of each column; 0 for an anchor that no row is near to
+    joint: FloatArray  # root for the last columns, of shape (p, p); empty without groups
+    inverse: FloatArray
+
+    @classmethod
+    def of(cls, sums: FloatArray, groups: AnchorGroups) -> Root:
+        """The root for columns with these sums."""
+        least = 1e-12 * max(float(sums.max(initial=0.0)), 1e-300)
+        inverse = np.where(sums > least, 1.0 / np.maximum(sums, least), 0.0) * (1.0 - groups.share)
+        nothing: FloatArray = np.zeros((0, 0))
+        count = len(groups.labels)
+        if not count:
+            return cls(np.sqrt(inverse), nothing, nothing)
+        own = np.where(sums[-count:] > least, sums[-count:], 0.0)
+        passed = np.diag(inverse[-count:])
+        factor = groups.share / (groups.joint_weight * groups.labels.shape[1])
+        for labels in groups.labels.T:
+            total = np.bincount(labels, own)[labels]
+            passed += np.where(
+                (labels[:, None] == labels) & (total > 0), factor / np.where(total > 0, total, 1.0)[:, None], 0.0
+            )
+        values, vectors = np.linalg.eigh(passed)
+        roots = np.sqrt(np.maximum(values, 0.0))
+        kept = roots > SPAN * roots.max(initial=0.0)
+        reverse = np.divide(1.0, roots, out=np.zeros(count), where=kept)
+        return cls(np.sqrt(inverse), (vectors * roots) @ vectors.T, (vectors * reverse) @ vectors.T)
+
+    def apply(self, values: FloatArray) -> FloatArray:
+        """Multiply columns of values, of shape (m, q), by the root."""
+        return self._multiply(values, self.scales, self.joint)
+
+    def remove(self, values: FloatArray) -> FloatArray:
+        """Divide columns of values by the root; 0 where it is 0."""
+        known = self.scales > 0
+        return self._multiply(values, np.divide(1.0, self.scales, out=np.zeros(len(known)), where=known), self.inverse)
+
+    def _multiply(self, values: FloatArray, scales: FloatArray, joint: FloatArray) -> FloatArray:
+        found = scales[:, None] * values
+        if len(joint):
+            found[-len(joint) :] = joint @ values[-len(joint) :]
+        return np.asarray(found)
