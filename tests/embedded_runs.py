@@ -27,8 +27,8 @@ from fedhk.model.rows import Rows, joint_rows
 from fedhk.personal.options import GradientStep
 from fedhk.starts.candidates import Candidates, candidate_rows, site_candidates
 
-# One diffusion over means of rows, without a consensus.
-ONE = Diffusion(anchors="means", bases=1)
+# A diffusion over means of rows, without groups of anchors.
+ONE = Diffusion(anchors="means", groups=False)
 SMALL = replace(ONE, n_anchors=40)
 
 
@@ -98,13 +98,14 @@ def make_phases(
     settings, protocol, aggregator = make_settings(n_clusters or 1, **changes), Statistics(), SumAggregator()
     diffusion = diffusion or ONE
     given = {"diffusion": diffusion, "n_clusters": n_clusters}
-    anchors = ChooseAnchors(settings, protocol, aggregator, 0, **given)
+    anchors = [ChooseAnchors(settings, protocol, aggregator, 0, **given)]
+    if diffusion.anchors == SYNTHETIC:
+        anchors = [FindDirections(0), FitMixture(n_clusters, 0)]
     frame = [] if calibration is None else frame_phases(settings, calibration, aggregator, offsets=False)
     phases = [
         Describe(settings),
         *frame,
-        anchors,
-        *([FindDirections(0), FitMixture(n_clusters, 0)] if SYNTHETIC in diffusion.kinds else []),
+        *anchors,
         TieRows(diffusion, n_clusters, 0),
         Diffuse(settings, protocol, n_clusters, 0, **options or {}),
         Rounds(protocol, RoundContext(settings, aggregator), max_rounds, tol),

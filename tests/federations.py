@@ -23,7 +23,7 @@ from fedhk.federation.entries import FinalParameters, Minimisation, Result
 from fedhk.federation.gate import ENTRIES, Guard
 from fedhk.federation.messages import decode, encode
 from fedhk.federation.participation import Participation
-from fedhk.federation.phases.agreement import CompareClusters, FindPartitions, FrameChoice
+from fedhk.federation.phases.agreement import CompareClusters, FindPartitions
 from fedhk.federation.phases.base import Phase
 from fedhk.federation.phases.candidates import ChooseStart, GivenStart
 from fedhk.federation.phases.deliver import Deliver
@@ -87,7 +87,7 @@ def frame_phases(settings, calibration, aggregator, *, offsets=True):
     publish = PublishFrame(settings, offsets, aggregator)
     if calibration != "auto":
         return [GivenShares(*calibration), publish]
-    find = FindPartitions(FrameChoice(settings.n_clusters, with_frames=True), settings, aggregator)
+    find = FindPartitions(settings.n_clusters, settings, aggregator)
     return [find, CompareClusters(find), publish]
 
 

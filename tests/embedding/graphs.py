@@ -33,4 +33,4 @@ def make_graph(anchors, **changes):
 def graph_of(rows, n_anchors=20, **changes):
     """A graph of anchors made of the rows."""
     anchors = make_anchors(complete_candidates(rows), n_anchors, rows.references, np.random.RandomState(SEED))
-    return make_graph(anchors.points, **changes)
+    return make_graph(anchors, **changes)

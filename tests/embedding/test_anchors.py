@@ -24,13 +24,13 @@ def test_anchors_of_rows_of_length_one_have_length_one():
     rng = np.random.default_rng(0)
     rows = make_rows([rng.random((80, 12)), rng.random((80, 7))], "l2")
     anchors = make_anchors(rows, 10, rows.references, np.random.RandomState(0))
-    for reference, centers in zip(rows.references, anchors.points, strict=True):
+    for reference, centers in zip(rows.references, anchors, strict=True):
         assert_allclose(np.linalg.norm(reference.to_input(centers), axis=1), 1.0)
 
 
 def test_duplicated_rows_give_no_more_anchors_than_there_are_different_rows():
     rows = make_rows([np.repeat(np.random.default_rng(0).normal(size=(5, 3)), 20, axis=0)])
-    assert len(make_anchors(rows, 30, rows.references, np.random.RandomState(0)).points[0]) == 5
+    assert len(make_anchors(rows, 30, rows.references, np.random.RandomState(0))[0]) == 5
 
 
 def test_a_candidate_without_a_view_has_that_of_its_neighbours():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import reduce
 from operator import add
 
@@ -129,14 +128,3 @@ def test_a_search_ends_with_groups_of_all_rows():
     assert search.sizes.sum() == pytest.approx(200)
     assert len(sizes) < 10
     assert 20 <= sizes[-1] <= component_count(4, 200) == 25
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [({"shares": np.ones(3)}, "2 views"), ({"directions": np.ones((4, 10))}, "2 views"), ({"references": ()}, "refer")],
-)
-def test_a_mixture_of_other_views_is_refused(change, words):
-    mixture = fit_mixture(clustered_rows()[0], 3, 0)
-    mixture.check([6, 4])
-    with pytest.raises(ValueError, match=words):
-        replace(mixture, **change).check([6, 4])

@@ -75,7 +75,7 @@ def test_directions_in_turn_reach_the_eigenvectors_of_the_gram_matrix():
     assert lengths[-1] < 1e-8
     assert_allclose(found.values, exact.values, atol=1e-9)
     assert_allclose(found.vectors, exact.vectors, atol=1e-6)
-    assert_allclose(found.scales, exact.scales)
+    assert_allclose(found.root.scales, exact.root.scales)
 
 
 def test_the_first_eigenvector_is_known_and_has_eigenvalue_one():
@@ -84,8 +84,8 @@ def test_the_first_eigenvector_is_known_and_has_eigenvalue_one():
     found = solve_gram(gram(affinities), 3)
     assert found.values[0] == pytest.approx(1.0)
     assert_allclose(
-        found.vectors[:, 0] * np.sqrt(len(rows.views.tables[0])) * found.scales,
-        np.where(found.scales > 0, 1, 0),
+        found.vectors[:, 0] * np.sqrt(len(rows.views.tables[0])) * found.root.scales,
+        np.where(found.root.scales > 0, 1, 0),
         atol=1e-9,
     )
 

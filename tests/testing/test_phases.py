@@ -12,7 +12,7 @@ import pytest
 from fedhk.federation.aggregators import SumAggregator
 from fedhk.federation.board import Entry
 from fedhk.federation.entries import Schema
-from fedhk.federation.phases.agreement import CompareClusters, FindPartitions, FrameChoice
+from fedhk.federation.phases.agreement import CompareClusters, FindPartitions
 from fedhk.federation.phases.base import Nothing, ServerPhase, SumPhase
 from fedhk.federation.phases.candidates import ChooseStart
 from fedhk.federation.phases.deliver import Deliver
@@ -99,7 +99,7 @@ class TestFindPartitions(PhaseChecks):
         return [Describe(SETTINGS), Differing()]
 
     def phase(self):
-        return FindPartitions(FrameChoice(SETTINGS.n_clusters, with_frames=True), SETTINGS)
+        return FindPartitions(SETTINGS.n_clusters, SETTINGS)
 
 
 class TestCompareClusters(TestFindPartitions):

@@ -283,8 +283,8 @@ class _Agreements:
 
 
 def read_choice(n_views: int, witnesses: Sequence[Witness], sums: FloatArray) -> tuple[list[Scaling], list[Opinion]]:
-    """The scalings that follow from what witnesses say, and what was said for each."""
-    opinions = choose_options(witnesses, sums) if len(witnesses) else keep_standard(n_views)
+    """The scalings that follow from what witnesses say, and what was said for each; z-scores where nobody has rows."""
+    opinions = choose_options(witnesses, sums) if sums.any() else keep_standard(n_views)
     taken = {opinion.view: SCALINGS[opinion.option] for opinion in opinions if opinion.taken}
     return [taken[view] for view in range(n_views)], opinions
 

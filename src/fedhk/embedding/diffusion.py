@@ -17,10 +17,9 @@ from fedhk.data.scaling import Reference
 from fedhk.data.views import Views
 from fedhk.embedding.affinity import AnchorGraph
 from fedhk.embedding.anchors import anchor_count, complete_candidates, good_count, make_anchors
-from fedhk.embedding.groups import find_groups
 from fedhk.embedding.mixture import fit_mixture
 from fedhk.embedding.options import SYNTHETIC, Diffusion
-from fedhk.embedding.spectrum import embed_affinities, find_eigenvectors
+from fedhk.embedding.spectrum import embed_affinities, find_eigenvectors, find_groups
 from fedhk.model.fitted import FittedModel
 from fedhk.model.parameters import Parameters
 from fedhk.model.rows import Rows
@@ -85,8 +84,8 @@ def fit_diffusion(rows: Rows, n_components: int, options: Diffusion, seed: int) 
         points = make_anchors(sample, count, rows.references, np.random.RandomState(seed))
     graph = AnchorGraph(points, options.neighbours, options.scale, options.joint_weight)
     affinities = graph.affinities(rows)
-    sums = np.asarray((affinities if weight is None else sp.diags_array(weight) @ affinities).sum(axis=0)).ravel()
-    groups = find_groups(points, sums[-len(points[0]) :], n_components, options, seed)
+    rooted = affinities if weight is None else sp.csr_array(sp.diags_array(np.sqrt(weight)) @ affinities)
+    groups = find_groups(rooted, points, n_components, options, seed)
     found = find_eigenvectors(affinities, n_components, groups, weight, tol=TOL, most_products=MOST_PRODUCTS)
     return DiffusionMap(graph, found.projection(n_components), found.values[:n_components]), affinities
 

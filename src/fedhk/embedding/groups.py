@@ -13,12 +13,10 @@ import numpy as np
 
 from fedhk._random import seeded
 from fedhk._typing import FloatArray, IntArray
-from fedhk.embedding.options import Diffusion
 from fedhk.starts.kmeans import leading_directions, lloyd, plus_plus
 
-# Partitions of the anchors, each with between so many groups for a cluster. What one partition cuts wrongly, few of the
-# others do. Ten, and two to four groups for a cluster, were less steady (benchmarks/results/diffusion-tried.md).
-# Where clusters are many, fewer partitions have as many groups in all.
+# Partitions of the anchors, each with one to so many groups for a cluster. What one partition cuts wrongly, few of the
+# others do. Where clusters are many, fewer partitions have as many groups in all.
 PARTITIONS, LEAST_PARTITIONS, MOST_FOR_CLUSTER, ALL_GROUPS = 30, 5, 3, 1200
 
 # Passes of the k-means that finds them.
@@ -36,31 +34,22 @@ class AnchorGroups:
     share: float  # of the heat that passes by groups
     joint_weight: float  # share of the joint space in a row; groups are of anchors there
 
-    @classmethod
-    def none(cls) -> AnchorGroups:
-        """No groups: heat passes by rows alone."""
-        return cls(np.zeros((0, 0), np.int64), 0.0, 1.0)
+
+# Heat passes by rows alone.
+NO_GROUPS = AnchorGroups(np.zeros((0, 0), np.int64), 0.0, 1.0)
 
 
-def find_groups(
-    anchors: Sequence[FloatArray], weight: FloatArray, n_clusters: int | None, options: Diffusion, seed: int
-) -> AnchorGroups:
-    """Partition anchors, given per view in model units, by k-means in the joint space.
-
-    There are none where the number of clusters is not known, or no heat is to pass by groups.
-    """
-    if n_clusters is None or not options.group_weight or not options.joint_weight or len(weight) <= n_clusters:
-        return AnchorGroups.none()
+def partition_anchors(anchors: Sequence[FloatArray], weight: FloatArray, n_clusters: int, seed: int) -> IntArray:
+    """Partition anchors, given per view in model units, by k-means in the joint space; shape (p, partitions)."""
     weight = weight + 1e-3 * weight.mean()  # an anchor that hardly any row is near to belongs to a group, too
     joint = np.hstack(anchors)
     points = leading_directions(joint, weight, len(joint)) if joint.shape[1] > len(joint) else joint
-    labels = []
-    usual = (1 + MOST_FOR_CLUSTER) * n_clusters // 2
+    usual, labels = (1 + MOST_FOR_CLUSTER) * n_clusters // 2, []
     for number in range(int(np.clip(ALL_GROUPS // usual, LEAST_PARTITIONS, PARTITIONS))):
         random = seeded(seed, number)
         count = min(int(random.randint(n_clusters, MOST_FOR_CLUSTER * n_clusters + 1)), len(points))
         labels.append(lloyd(points, weight, plus_plus(points, weight, count, random), PASSES)[1])
-    return AnchorGroups(np.stack(labels, axis=1), options.group_weight, options.joint_weight)
+    return np.stack(labels, axis=1)
 
 
 @dataclass(frozen=True, eq=False)

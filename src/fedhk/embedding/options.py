@@ -31,10 +31,10 @@ class Diffusion(Option):
         What anchors are. "means": means of groups of at least two rows of a site. "auto": the same, and where these are
         fewer than asked for, points drawn around them, so that sites of few rows have enough. "synthetic": drawn from a
         mixture that sites fit together from sums; what is used with `secure=True` whatever is said here.
-    group_weight : float, default=0.3
-        Share of the heat that passes between anchors which plain k-means puts into one group, over thirty partitions of
-        the anchors into one to three groups for a cluster. It keeps round clusters together that a chain of rows joins
-        to another; 0 is none. It costs no byte.
+    groups : bool, default=True
+        Whether heat also passes between anchors that plain k-means puts into one group: much where heat leaves the
+        clusters, none where they are apart, whatever their shape. It keeps round clusters whole that chains of rows
+        join to others, and costs no byte.
 
     Notes
     -----
@@ -44,7 +44,7 @@ class Diffusion(Option):
     --------
     >>> from fedhk import Diffusion
     >>> Diffusion(neighbours=5)
-    Diffusion(n_anchors=300, neighbours=5, scale=3.0, joint_weight=0.5, anchors='auto', group_weight=0.3)
+    Diffusion(n_anchors=300, neighbours=5, scale=3.0, joint_weight=0.5, anchors='auto', groups=True)
     """
 
     n_anchors: int = 300
@@ -52,7 +52,7 @@ class Diffusion(Option):
     scale: float = 3.0
     joint_weight: float = 0.5
     anchors: str = AUTO
-    group_weight: float = 0.3
+    groups: bool = True
 
     def __post_init__(self) -> None:
         for name, least in (("n_anchors", 2), ("neighbours", 1)):
@@ -62,13 +62,14 @@ class Diffusion(Option):
             object.__setattr__(self, name, int(value))
         if not _is_number(self.scale) or not 0 < self.scale < float("inf"):
             raise ValueError(f"scale={self.scale!r} must be a finite number above 0.")
-        for name, most in (("joint_weight", "1"), ("group_weight", "below 1")):
-            value = getattr(self, name)
-            if not _is_number(value) or not 0 <= value <= 1 or (name == "group_weight" and value == 1):
-                raise ValueError(f"{name}={value!r} must be a number from 0 to {most}.")
+        if not _is_number(self.joint_weight) or not 0 <= self.joint_weight <= 1:
+            raise ValueError(f"joint_weight={self.joint_weight!r} must be a number from 0 to 1.")
+        if self.groups not in (True, False):
+            raise ValueError(f"groups={self.groups!r} must be True or False.")
         if self.anchors not in (AUTO, MEANS, SYNTHETIC):
             raise ValueError(f"anchors={self.anchors!r} must be one of {[AUTO, MEANS, SYNTHETIC]}.")
-        for name in ("scale", "joint_weight", "group_weight"):
+        object.__setattr__(self, "groups", bool(self.groups))
+        for name in ("scale", "joint_weight"):
             object.__setattr__(self, name, float(getattr(self, name)))
 
 

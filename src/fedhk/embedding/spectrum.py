@@ -20,7 +20,8 @@ import scipy.sparse as sp
 from sklearn.utils.extmath import randomized_svd
 
 from fedhk._typing import FloatArray
-from fedhk.embedding.groups import AnchorGroups, Root
+from fedhk.embedding.groups import NO_GROUPS, AnchorGroups, Root, partition_anchors
+from fedhk.embedding.options import Diffusion
 
 # Directions beyond the wanted ones in the first exchange: the vectors after the last wanted one are what it is most
 # easily confused with.
@@ -96,7 +97,7 @@ def product_sensitivity(directions: FloatArray) -> float:
     return float(np.linalg.norm(directions, axis=1).max(initial=0.0))
 
 
-def first_directions(affinities: Any, n_directions: int, groups: AnchorGroups) -> FloatArray:
+def first_directions(affinities: Any, n_directions: int, groups: AnchorGroups = NO_GROUPS) -> FloatArray:
     """First directions, from rows that stand in for those of the sites: ones, and their leading eigenvectors."""
     sums = np.asarray(affinities.sum(axis=0)).ravel()
     # an anchor that no stand-in is near to may still be near to rows
@@ -106,8 +107,28 @@ def first_directions(affinities: Any, n_directions: int, groups: AnchorGroups) -
     return normalise_columns(np.column_stack([np.ones(len(sums)), root.apply(vectors[:, 1:])]))
 
 
+def find_groups(
+    affinities: Any, anchors: Sequence[FloatArray], n_clusters: int | None, options: Diffusion, seed: int
+) -> AnchorGroups:
+    """Groups of anchors, and how much heat passes by them, from the affinities of rows or of rows that stand in.
+
+    Of the heat of a cluster, 1 - value leaves it in one step, with the eigenvalue of the last cluster. Where clusters
+    are apart nothing leaves, and nothing passes by groups; where nothing stays, plain groups say no more. So the share
+    is value (1 - value). There are no groups where the number of clusters is not known.
+    """
+    count = len(anchors[0])
+    if n_clusters is None or not options.groups or not options.joint_weight or not 1 < n_clusters < count:
+        return NO_GROUPS
+    sums = np.asarray(affinities.sum(axis=0)).ravel()
+    scaled = _apply_to_rows(affinities, Root.of(sums, NO_GROUPS))
+    last = _leading_vectors(scaled, n_clusters)[:, -1]
+    value = float(np.clip(np.square(scaled @ last).sum(), 0.0, 1.0))
+    labels = partition_anchors(anchors, sums[-count:], n_clusters, seed)
+    return AnchorGroups(labels, value * (1.0 - value), options.joint_weight)
+
+
 def approximate_eigenvectors(
-    known: Sequence[tuple[FloatArray, FloatArray]], n_wanted: int, groups: AnchorGroups
+    known: Sequence[tuple[FloatArray, FloatArray]], n_wanted: int, groups: AnchorGroups = NO_GROUPS
 ) -> Eigenvectors:
     """Rayleigh-Ritz in the span of directions; fewer vectors than wanted where the span has fewer dimensions.
 
@@ -128,7 +149,7 @@ def approximate_eigenvectors(
     return _choose_leading(values[::-1], span @ turns, images @ turns, root, n_wanted)
 
 
-def solve_gram(total: FloatArray, n_wanted: int, groups: AnchorGroups) -> Eigenvectors:
+def solve_gram(total: FloatArray, n_wanted: int, groups: AnchorGroups = NO_GROUPS) -> Eigenvectors:
     """Eigenvectors from the Gram matrix of all rows: nothing is approximate."""
     root = Root.of(total.sum(axis=1), groups)
     normal = root.apply(root.apply(total).T)

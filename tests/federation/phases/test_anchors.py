@@ -18,16 +18,14 @@ from embedded_runs import (
     take_views,
 )
 from federations import published, read_reply, run_sites, with_field, with_reply
-from fedhk.embedding.anchors import MeansOfRows
-from fedhk.embedding.mixture import Mixture
+from fedhk.data.scaling import UnitRows
 from fedhk.embedding.options import Diffusion
 from fedhk.errors import DataError, MessageError
 from fedhk.federation.codec import pack, unpack
-from fedhk.federation.entries import Population
+from fedhk.federation.entries import Population, References
 from fedhk.federation.phases.anchors import Anchors, RowMeans, StandIns, anchors_wanted
 from fedhk.federation.phases.diffuse import Embedding
 from fedhk.federation.phases.frame import Frame
-from fedhk.federation.phases.mixture import FittedMixture
 from fedhk.federation.sealed import SealedTerms
 from fedhk.privacy.mechanism import SecureSummation
 from fedhk.starts.candidates import count_by_share
@@ -166,7 +164,7 @@ def test_candidates_that_no_rows_have_are_refused(change, reason):
 
 def test_masks_leave_means_of_rows_out_and_refuse_what_needs_them():
     for calibration in (None, "auto"):
-        for diffusion in (Diffusion(anchors="both", bases=10), Diffusion(anchors="means")):
+        for diffusion in (Diffusion(), Diffusion(anchors="synthetic"), Diffusion(anchors="means")):
             phases = make_phases(calibration=calibration, diffusion=diffusion)[1:-4]
             assert [sealed.phase.name for sealed in MASKS.compose(phases)] == ["find directions", "fit mixture"]
     with pytest.raises(ValueError, match=r"calibration=\(0.5, 0.5\) does not go with secure=True"):
@@ -182,24 +180,41 @@ def make_small_sites(n_sites=40, seed=0):
     return {f"site-{s:02d}": take_views(views, np.arange(4 * s, 4 * s + 4)) for s in range(n_sites)}, labels
 
 
-def test_few_means_are_said_where_there_is_nothing_else():
+def test_few_means_are_said_where_nothing_else_is_wanted():
     sites, _ = make_small_sites()
     with pytest.warns(UserWarning, match=r"40 anchors instead of 100.*anchors='synthetic'"):
-        run_sites(make_phases(50)[:4], sites)
+        run_sites(make_phases(50)[:3], sites)
 
 
-def test_few_means_give_way_to_synthetic_anchors():
+def test_few_means_are_filled_up_with_points_around_them():
     sites, _ = make_small_sites()
-    run, _ = run_sites(make_phases(50, diffusion=Diffusion(anchors="both", bases=3))[:5], sites)
-    graph = run.board.get(Anchors).graph
-    assert [type(source) for source in graph.sources] == [Mixture]
-    assert all(own.n_anchors >= 150 for own in graph.graphs)  # half of the 300 that are asked for
-
-
-def test_both_kinds_are_used_in_turn_where_rows_are_many():
-    run, _ = run_sites(make_phases(diffusion=Diffusion(anchors="both", bases=4))[:5], make_sites())
-    graph = run.board.get(Anchors).graph
-    assert [type(source) for source in graph.sources] == [Mixture, MeansOfRows]
-    assert [base.source for base in graph.bases] == [0, 1, 0, 1]
+    run, _ = run_sites(make_phases(50, diffusion=Diffusion())[:3], sites)
+    assert run.board.get(Anchors).graph.n_anchors == 160  # as many as rows
+    rows = np.vstack([np.hstack(views) for views in sites.values()])
+    anchors = np.hstack(
+        [
+            r.to_input(a)
+            for r, a in zip(run.board.get(References).references, run.board.get(Anchors).graph.anchors, strict=True)
+        ]
+    )
+    assert np.square(anchors[:, None] - rows).sum(axis=2).min() > 1e-6  # none is a row
     assert not run.board.has(RowMeans)
-    assert not run.board.has(FittedMixture)
+
+
+def test_many_rows_need_no_points_that_are_drawn():
+    small = {"n_anchors": 40}
+    drawn, means = (
+        run_sites(make_phases(diffusion=Diffusion(anchors=kind, **small))[:3], make_sites())[0].board.get(Anchors).graph
+        for kind in ("auto", "means")
+    )
+    for first, second in zip(drawn.anchors, means.anchors, strict=True):
+        assert_array_equal(first, second)
+
+
+def test_what_is_drawn_around_documents_is_no_anchor():
+    sites, _ = make_small_sites()
+    for kind in ("auto", "means"):
+        phases = make_phases(50, diffusion=Diffusion(anchors=kind), scaling=UnitRows())[:3]
+        with pytest.warns(UserWarning, match="anchors instead of 100"):
+            run, _ = run_sites(phases, sites)
+        assert run.board.get(Anchors).graph.n_anchors < 50

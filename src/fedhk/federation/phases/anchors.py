@@ -22,9 +22,9 @@ from fedhk.embedding.anchors import (
     make_anchors,
 )
 from fedhk.embedding.diffusion import make_affinity_rows
-from fedhk.embedding.groups import AnchorGroups, find_groups
-from fedhk.embedding.options import AUTO, MEANS, Diffusion
-from fedhk.embedding.spectrum import vectors_wanted
+from fedhk.embedding.groups import AnchorGroups
+from fedhk.embedding.options import AUTO, Diffusion
+from fedhk.embedding.spectrum import find_groups, vectors_wanted
 from fedhk.errors import DataError, MessageError
 from fedhk.federation.board import Board, Entry, RowEntry
 from fedhk.federation.entries import Population, References, Schema
@@ -135,16 +135,15 @@ class TieRows(ServerPhase):
                 f"{graph.n_columns} columns: there are too few different rows."
             )
         asked = anchors_wanted(board, options, self.n_clusters)
-        if options.anchors == MEANS and len(points[0]) < asked / 2:
+        if len(points[0]) < asked / 2:
             warnings.warn(
                 f"{len(points[0])} anchors instead of {asked}: sites have too few rows, or too few different ones, of "
-                "which means could be made. Use Diffusion(anchors='auto').",
+                "which means could be made. Use Diffusion(anchors='synthetic').",
                 UserWarning,
                 stacklevel=2,
             )
         affinities = graph.affinities(rows)
-        weight = np.asarray(affinities.sum(axis=0)).ravel()[-len(points[0]) :]
-        groups = find_groups(graph.anchors, weight, self.n_clusters, options, self.seed)
+        groups = find_groups(affinities, graph.anchors, self.n_clusters, options, self.seed)
         return board.drop(FittedMixture, RowMeans).put(anchors, Groups(groups), StandIns.of(affinities))
 
     def _make_points(self, board: Board, stand_ins: Rows, wanted: int) -> tuple[FloatArray, ...]:

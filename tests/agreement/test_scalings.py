@@ -1,0 +1,244 @@
+"""Scalings by neighbours that views have in common: sums that add, what chance gives, and the scaling that follows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from numpy.testing import assert_allclose
+
+import fedhk
+from fedhk.agreement.scalings import (
+    NUMBERS,
+    SAMPLE_ROWS,
+    TEXT_OPTIONS,
+    Witness,
+    choose_options,
+    choose_rows,
+    choose_scalings,
+    compare_neighbours,
+    find_neighbours,
+    find_options,
+    list_pairs,
+    list_witnesses,
+    read_agreement,
+)
+from fedhk.data.views import check_views
+from fedhk.datasets import make_sites
+from fedhk.model.preparation import site_moments
+
+
+def draw_text(n_rows=240, widths=(300, 250), n_clusters=4, seed=0):
+    """Counts of words: documents of very different lengths about one of some topics."""
+    rng = np.random.default_rng(seed)
+    labels, views = rng.integers(n_clusters, size=n_rows), []
+    for width in widths:
+        common = rng.dirichlet(np.full(width, 0.1))
+        topics = 0.5 * common + 0.5 * rng.dirichlet(np.full(width, 0.03), n_clusters)
+        lengths = rng.lognormal(np.log(40), 0.7, n_rows).astype(int) + 5
+        views.append(np.array([rng.multinomial(n, topics[k]) for n, k in zip(lengths, labels, strict=True)], float))
+    return views, labels
+
+
+def taken(model):
+    return [choice["option"] for choice in model.choices_ if choice["taken"]]
+
+
+# ---------------------------------------------------------------------------------------------------------- neighbours
+
+
+def test_neighbours_are_the_nearest_rows():
+    points = np.arange(9.0)[:, None] ** 2
+    found = find_neighbours(points, 0)
+    assert found.sum(axis=1).tolist() == [3] * 9
+    assert np.flatnonzero(found[0]).tolist() == [1, 2, 3]
+    assert not found.diagonal().any()
+    assert (find_neighbours(sp.csr_array(points), 0) == found).all()
+
+
+def test_the_same_neighbours_agree_fully_and_others_by_chance():
+    rng = np.random.default_rng(0)
+    first, other = (find_neighbours(rng.normal(size=(400, 4)), seed) for seed in range(2))
+    assert read_agreement(compare_neighbours(first, first))[0] == 1.0
+    agreement, error = read_agreement(compare_neighbours(first, other))
+    assert abs(agreement) < 4 * error < 0.05
+
+
+def test_a_row_that_is_everybodys_neighbour_is_no_agreement():
+    rng = np.random.default_rng(1)
+    length = rng.uniform(0.2, 3.0, (300, 1))  # short rows are near to all, in any directions that two views have
+    first, second = (find_neighbours(length * rng.normal(size=(300, 40)), seed) for seed in range(2))
+    shared, _, by_chance, rows = compare_neighbours(first, second)
+    assert by_chance / rows > 0.2
+    assert read_agreement(compare_neighbours(first, second))[0] < shared / rows / 2
+
+
+def test_equal_rows_are_in_no_order_that_views_could_share():
+    first, second = (find_neighbours(np.zeros((200, 2)), seed) for seed in range(2))
+    assert abs(read_agreement(compare_neighbours(first, second))[0]) < 0.05
+
+
+def test_nobody_agrees_where_there_are_no_rows():
+    assert read_agreement(np.zeros(NUMBERS)) == (0.0, 0.0)
+
+
+def test_rows_that_are_looked_at_are_different_and_complete():
+    table = np.random.default_rng(0).normal(size=(60, 3))
+    table[5] = np.nan
+    views = check_views([np.vstack([table, table]), np.ones((120, 2))])
+    rows = choose_rows(views)
+    assert len(rows) == 59
+    assert 5 not in rows % 60
+    many = check_views([np.random.default_rng(0).normal(size=(4 * SAMPLE_ROWS, 2))])
+    assert len(np.unique(choose_rows(many))) == SAMPLE_ROWS
+
+
+# ------------------------------------------------------------------------------------------------------------- choices
+
+
+def sums_of(witnesses, value, error=0.01, rows=400.0):
+    """Sums of pairs of witnesses with given agreements and errors, as if nothing were expected by chance."""
+    found = []
+    for i, j in list_pairs(witnesses):
+        share = value(witnesses[i].option, witnesses[j].option)
+        found.append([share * rows, (error**2 * rows + share**2) * rows, 0.0, rows])
+    return np.array(found)
+
+
+def chosen(witnesses, sums):
+    return [opinion.option for opinion in choose_options(witnesses, sums) if opinion.taken]
+
+
+def test_two_views_of_text_are_changed_together():
+    witnesses = list_witnesses([("standard", "l2"), ("standard", "l2")])
+    assert chosen(witnesses, sums_of(witnesses, lambda a, b: 0.6 if a == b == "l2" else 0.0)) == ["l2", "l2"]
+
+
+@pytest.mark.parametrize(("error", "option"), [(0.05, "standard"), (0.01, "l2")])
+def test_the_convention_is_kept_where_the_gain_may_be_chance(error, option):
+    witnesses = list_witnesses([("standard", "l2"), ("standard", "l2")])
+    sums = sums_of(witnesses, lambda a, b: 0.5 + 0.02 * (a == "l2") + 0.02 * (b == "l2"), error)
+    assert chosen(witnesses, sums) == [option, option]
+
+
+def test_halves_of_a_single_view_are_compared_under_the_same_scaling():
+    witnesses = list_witnesses([("standard", "l2")])
+    pairs = [(witnesses[i], witnesses[j]) for i, j in list_pairs(witnesses)]
+    assert pairs == [(Witness(0, name, 0), Witness(0, name, 1)) for name in ("standard", "l2")]
+    assert chosen(witnesses, sums_of(witnesses, lambda a, b: 0.5 * (a == b == "l2"))) == ["l2"]
+
+
+def test_with_very_many_views_a_choice_is_still_found():
+    witnesses = list_witnesses([("standard", "none", "l2")] * 14)
+    assert chosen(witnesses, sums_of(witnesses, lambda a, b: 0.3 * (a == "l2") + 0.3 * (b == "l2"))) == ["l2"] * 14
+
+
+def test_views_are_tried_under_what_their_cells_allow():
+    rng = np.random.default_rng(0)
+    table = rng.random((60, 4))
+
+    def options(values, columns=None):
+        moments = site_moments(check_views([values]), [values.shape[1]])[0]
+        positive = np.nan_to_num(values).min() >= 0
+        return find_options(moments, (values > 0).sum(axis=0).astype(float) if positive else None, columns)
+
+    assert options(table) == ("standard", "none", "l2", "root")
+    assert options(table - 0.5) == ("standard", "none", "l2")
+    assert options(np.where(rng.random(table.shape) < 0.1, np.nan, table)) == ("standard", "none")
+    assert options(table * (rng.random(table.shape) < 0.3)) == TEXT_OPTIONS
+    assert options(table * [1.0, 1.0, 1.0, 100.0]) == ("standard",)
+    assert options(np.ones((60, 4))) == ("standard",)
+    assert options((table > 0.8).astype(float), ("sex = F", "sex = M", "ward = 1", "ward = 2")) == ("standard",)
+
+
+def test_features_that_share_no_unit_have_z_scores():
+    table = np.random.default_rng(0).random((60, 4)) * [1.0, 1.0, 1.0, 100.0]
+    model = fedhk.HeatKernelMVC(2, n_init=2, random_state=0).fit([table, table[:, ::-1] ** 2])
+    assert {choice["option"] for choice in model.choices_} == {"standard"}
+
+
+# ---------------------------------------------------------------------------------------------------------- estimators
+
+
+def test_text_is_recognised_at_one_site_and_over_sites():
+    views, _ = draw_text()
+    alone = fedhk.HeatKernelMVC(4, scaling="auto", n_init=3, random_state=0).fit(views)
+    sites = {name: [view[part::3] for view in views] for part, name in enumerate("abc")}
+    model = fedhk.EFKMVC(4, scaling="auto", n_init=3, max_rounds=5, tol=0, random_state=0).fit(sites)
+    for options in (taken(alone), taken(model)):
+        assert set(options) <= {"l2", "root", "tfidf"}
+
+
+def test_sparse_text_gives_what_dense_text_gives():
+    views, _ = draw_text(n_rows=120)
+    dense, sparse = (choose_scalings(check_views(v), None)[0] for v in (views, [sp.csr_array(v) for v in views]))
+    assert dense == sparse
+
+
+@pytest.mark.parametrize("scaling", ["root", "tfidf"])
+def test_new_rows_are_read_as_those_of_the_fit(scaling):
+    views, _ = draw_text(n_rows=120)
+    dense = fedhk.HeatKernelMVC(4, scaling=scaling, n_init=3, random_state=0).fit(views)
+    sites = {name: [sp.csr_array(view[part::2]) for view in views] for part, name in enumerate("ab")}
+    spread = fedhk.EFKMVC(4, scaling=scaling, n_init=3, random_state=0).fit(sites)
+    assert_allclose(dense.predict(views), dense.labels_)
+    for name, own in sites.items():
+        assert_allclose(spread.predict(own), spread.global_labels_[name])
+    assert_allclose(spread._model.references[0].shift, dense._model.references[0].shift, atol=1e-9)
+    assert_allclose(spread._model.references[0].scale, dense._model.references[0].scale, rtol=1e-6)
+
+
+@pytest.mark.parametrize("scaling", ["root", "tfidf"])
+def test_negative_cells_are_refused_by_name(scaling):
+    sites = make_sites(2, 30, n_clusters=2, random_state=0).sites
+    with pytest.raises(ValueError, match=rf"site-00.*scaling='{scaling}'.*negative cells"):
+        fedhk.EFKMVC(2, scaling=scaling).fit(sites)
+
+
+def test_under_masks_views_have_z_scores_and_it_is_said():
+    pytest.importorskip("cryptography")
+    sites = make_sites(3, 30, n_clusters=2, random_state=0).sites
+    model = fedhk.EFKMVC(2, scaling="auto", secure=True, max_rounds=2, tol=0, random_state=0).fit(sites)
+    assert taken(model) == ["standard", "standard"]
+    assert "secure=True" in model.choices_[0]["note"]
+
+
+# ----------------------------------------------------------------------------------------------------------- bad input
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(
+    "views",
+    [
+        pytest.param([np.arange(40.0).reshape(20, 2), np.ones((20, 3))], id="constants"),
+        pytest.param([np.arange(40.0).reshape(20, 2)] * 3, id="alike"),
+        pytest.param([np.random.default_rng(v).normal(size=(20, 3)) for v in range(2)], id="different rows"),
+        pytest.param([np.random.default_rng(0).normal(size=(20, 1))], id="one feature"),
+    ],
+)
+def test_views_that_say_nothing_keep_z_scores(views):
+    assert set(taken(fedhk.HeatKernelMVC(2, scaling="auto", n_init=2, random_state=0).fit(views))) == {"standard"}
+    sites = {str(part): [view[2 * part : 2 * part + 2] for view in views] for part in range(10)}
+    assert set(taken(fedhk.EFKMVC(2, scaling="auto", n_init=2, random_state=0).fit(sites))) == {"standard"}
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_rows_that_lack_a_view_do_no_harm():
+    views, _ = draw_text(n_rows=120)
+    views[1][::4] = np.nan
+    sites = {name: [view[part::2] for view in views] for part, name in enumerate("ab")}
+    assert len(taken(fedhk.EFKMVC(4, scaling="auto", n_init=2, max_rounds=3, tol=0, random_state=0).fit(sites))) == 2
+
+
+@pytest.mark.parametrize("aggregator", ["robust", "median"])
+def test_a_site_that_lies_about_agreement_does_not_decide(aggregator):
+    sites = make_sites(5, 40, n_clusters=2, random_state=0).sites
+    model = fedhk.FedHKPerson(2, scaling="auto", aggregator=aggregator, n_init=2, random_state=0).fit(sites)
+    assert taken(model)[:2] == ["standard", "standard"]
+
+
+def test_what_is_chosen_does_not_depend_on_the_number_of_clusters():
+    views, _ = draw_text(n_rows=90)
+    assert fedhk.HeatKernelMVC(2, n_init=1, random_state=0).fit(views).choices_ == (
+        fedhk.HeatKernelMVC(6, n_init=1, random_state=1).fit(views).choices_
+    )
