@@ -13,7 +13,7 @@ from fedhk.after.columns import ColumnSum, check_counts
 from fedhk.after.run import Answer, Answered, PlacedSite, ask_sites, make_placed, read_sites
 from fedhk.after.stability import share_rows
 from fedhk.after.tables import LEAST_ROWS, PrintedTable, show_count
-from fedhk.agreement import adjust, share_information
+from fedhk.agreement.frames import adjust, share_information
 from fedhk.data.checks import check_count
 from fedhk.data.frames import pandas
 from fedhk.errors import DataError
