@@ -37,7 +37,7 @@ class FedHKDiffusion(EFKMVC):
     Every row is tied to the nearest of them, in each view and in all views together; heat goes from rows to anchors and
     back, and rows between which it goes easily come to lie in one direction. What decides those directions is a sum
     over rows, so that any split of the rows over sites gives, for the same anchors, the embedding of the pooled rows.
-    The model of `EFKMVC` is fitted to embedded rows. `Diffusion(bases=10)` takes the consensus of ten such diffusions.
+    The model of `EFKMVC` is fitted to embedded rows.
 
     Parameters
     ----------
