@@ -195,12 +195,27 @@ def test_negative_cells_are_refused_by_name(scaling):
         fedhk.EFKMVC(2, scaling=scaling).fit(sites)
 
 
-def test_under_masks_views_have_z_scores_and_it_is_said():
+@pytest.mark.parametrize("text", [True, False])
+def test_under_masks_the_same_is_chosen(text):
     pytest.importorskip("cryptography")
-    sites = make_sites(3, 30, n_clusters=2, random_state=0).sites
-    model = fedhk.EFKMVC(2, scaling="auto", secure=True, max_rounds=2, tol=0, random_state=0).fit(sites)
+    views = draw_text(n_rows=150)[0] if text else [np.random.default_rng(v).normal(size=(150, 4)) for v in range(2)]
+    sites = {name: [view[part::3] for view in views] for part, name in enumerate("abc")}
+    given = {"n_init": 2, "max_rounds": 2, "tol": 0, "random_state": 0}
+    plain, masked = (fedhk.EFKMVC(4, secure=secure, **given).fit(sites) for secure in (False, True))
+    assert taken(masked) == taken(plain)
+    assert ("tfidf" in taken(plain)) == text
+    for first, second in zip(plain._model.references, masked._model.references, strict=True):
+        assert_allclose(second.shift, first.shift, atol=1e-6)
+        assert_allclose(second.scale, first.scale, rtol=1e-5)
+
+
+def test_with_noise_views_have_z_scores_and_it_is_said():
+    pytest.importorskip("cryptography")
+    sites = make_sites(3, 60, n_clusters=2, random_state=0).sites
+    privacy = fedhk.privacy.DifferentialPrivacy(epsilon=8.0, delta=1e-5, bounds=(-20.0, 20.0))
+    model = fedhk.EFKMVC(2, privacy=privacy, secure=True, random_state=0).fit(sites)
     assert taken(model) == ["standard", "standard"]
-    assert "secure=True" in model.choices_[0]["note"]
+    assert "privacy" in model.choices_[0]["note"]
 
 
 # ----------------------------------------------------------------------------------------------------------- bad input

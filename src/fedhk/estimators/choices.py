@@ -182,7 +182,7 @@ def describe_choices(
     found = list(opinions)
     if isinstance(scaling, str) and scaling == AUTO and all(opinion.view < 0 for opinion in found):
         found = [*keep_standard(len(names)), *found]
-    note = "not compared: with privacy or secure=True all views have z-scores" if sealed else "not compared"
+    note = "not compared: with privacy all views have z-scores" if sealed else "not compared"
     alike = "not compared: sites do not differ by more than chance"
     return Records(
         {

@@ -383,7 +383,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         self._keep_progress(model, board.get(Minimisation).progress, run.history)
         self.objective_ = board.get(Result).objective
         chosen, frame = next(board.find(Scalings), Scalings(())), next(board.find(Shares), Shares(0.0, 0.0))
-        opinions, sealed = (*chosen.opinions, *frame.opinions), self.privacy is not None or self.secure is not False
+        opinions, sealed = (*chosen.opinions, *frame.opinions), self.privacy is not None
         self.choices_ = describe_choices(self.scaling, model.view_names, opinions, sealed=sealed)
 
     def _keep_outcomes(self, board: Board, sites: Mapping[str, Site]) -> None:

@@ -30,7 +30,7 @@ from fedhk.data.views import Views
 from fedhk.errors import DataError, MessageError
 from fedhk.federation.aggregators import PLAIN_SUM, Aggregator
 from fedhk.federation.board import Board, Entry, Shared
-from fedhk.federation.entries import Population, References, Schema, Space
+from fedhk.federation.entries import Members, Population, References, Schema, Space
 from fedhk.federation.phases.base import Nothing, Phase, ServerPhase, SumPhase
 from fedhk.federation.phases.describe import check_moments
 from fedhk.federation.plausible import MOST_ROWS, limits_from_moments
@@ -38,6 +38,7 @@ from fedhk.federation.sealed import SealedTerms
 from fedhk.federation.site import Site
 from fedhk.federation.table import check_array
 from fedhk.model.preparation import check_spreads, references_from_moments, site_moments
+from fedhk.privacy.fixed_point import shortest_word
 from fedhk.starts.settings import Settings
 
 
@@ -71,7 +72,7 @@ def scalings_of(board: Board, settings: Settings) -> tuple[Scaling, ...]:
 
 
 class OpenPhase(Phase[Any, Any]):
-    """A phase that is left out of runs with noise or masks: these keep z-scores."""
+    """A phase that is left out of runs with noise or masks."""
 
     def sealed(self, terms: SealedTerms) -> list[Phase[Any, Any]]:  # noqa: ARG002
         return []
@@ -88,7 +89,7 @@ class DocumentsReply:
 
 
 @dataclass(frozen=True)
-class CountDocuments(OpenPhase):
+class CountDocuments(Phase[Nothing, DocumentsReply]):
     """In how many rows of all sites each feature is above 0."""
 
     name: ClassVar[str] = "documents"
@@ -120,6 +121,45 @@ class CountDocuments(OpenPhase):
             if parts and all(part.shape == moments.mean.shape for part in parts):
                 total[name] = np.sum(parts, axis=0)
         return board.put(Documents(total))
+
+    def sealed(self, terms: SealedTerms) -> list[Phase[Any, Any]]:
+        return [terms.seal(SumDocuments())] if terms.noise is None else []  # with noise views have z-scores
+
+
+@dataclass(frozen=True)
+class SumDocuments(SumPhase[Nothing]):
+    """The same under masks: of each view the counts, and how many sites have a negative cell in it."""
+
+    name: ClassVar[str] = "sum documents"
+    request_type: ClassVar[Any] = Nothing
+    unbounded: ClassVar[str] = "one row may have any number of features."
+
+    def request(self, board: Board) -> Nothing:  # noqa: ARG002
+        return Nothing()
+
+    def grid(self, board: Board) -> float:  # noqa: ARG002
+        return 1.0
+
+    def word(self, board: Board) -> int:
+        return shortest_word(max(board.get(Population).rows, len(board.get(Members).sites)))
+
+    def size(self, board: Board) -> int:
+        return sum(width + 1 for width in board.get(References).widths)
+
+    @staticmethod
+    def vector(site: Site, request: Nothing) -> FloatArray:  # noqa: ARG004
+        parts = []
+        for table, width in zip(site.aligned_views().tables, site.board.get(References).widths, strict=True):
+            negative = table is not None and has_negative(table)
+            known = np.zeros(width) if table is None or negative else count_documents(table)
+            parts.append(np.append(known, float(negative)))
+        return np.concatenate(parts)
+
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+        widths = board.get(References).widths
+        parts = np.split(total, np.cumsum([width + 1 for width in widths])[:-1])
+        named = zip(board.get(Schema).names, parts, strict=True)
+        return board.put(Documents({name: part[:-1] for name, part in named if part[-1] < 0.5}))
 
 
 # ------------------------------------------------------------------------------------------------- neighbours in common
@@ -177,8 +217,8 @@ class CompareNeighbours(SumPhase[NeighboursRequest]):
         rows = [np.repeat(values.reshape(-1, NUMBERS)[:, -1], NUMBERS) for values in vectors]
         return self.aggregator.sums(vectors, rows)
 
-    def sealed(self, terms: SealedTerms) -> list[Phase[Any, Any]]:  # noqa: ARG002
-        return []  # runs with noise or masks keep z-scores
+    def sealed(self, terms: SealedTerms) -> list[Phase[Any, Any]]:
+        return [terms.seal(self)] if terms.noise is None else []  # with noise views have z-scores
 
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
         return self._publish(board, total.reshape(-1, NUMBERS))
@@ -247,7 +287,7 @@ class FormsReply:
 
 
 @dataclass(frozen=True)
-class DescribeForms(OpenPhase):
+class DescribeForms(Phase[FormsRequest, FormsReply]):
     """References of the chosen scalings, after one more description where rows are in another form."""
 
     name: ClassVar[str] = "forms"
@@ -257,7 +297,7 @@ class DescribeForms(OpenPhase):
     settings: Settings
 
     def begin(self, board: Board) -> Board:
-        return board if self._views(board) else self._publish(board, {})
+        return board if self._views(board) else self.publish(board, {})
 
     def is_done(self, board: Board, exchanges: int) -> bool:
         return exchanges > 0 or not self._views(board)
@@ -268,17 +308,8 @@ class DescribeForms(OpenPhase):
 
     @staticmethod
     def answer(site: Site, request: FormsRequest) -> FormsReply:
-        views, widths = site.aligned_views(), site.board.get(References).widths
-        if any(not 0 <= view < len(widths) for view in request.views):
-            raise MessageError("a view that is not known")
-        forms = dict(zip(request.views, request.forms, strict=True))
-        for view, form in forms.items():
-            if form.root and views.tables[view] is not None and has_negative(views.tables[view]):
-                raise MessageError("roots are asked for where cells are negative")
-            if len(form.weights) not in (0, widths[view]):
-                raise MessageError("weights of words are not those of the features")
-        found = site_moments(_only(views, request.views), [widths[v] for v in request.views], forms=request.forms)
-        check_spreads(found, [views.names[view] for view in request.views])
+        found = describe_forms(site, request)
+        check_spreads(found, [site.board.get(Schema).names[view] for view in request.views])
         unknown = [np.full(moments.low.shape, np.nan) for moments in found]
         if not request.ranges:
             found = tuple(replace(m, low=nan, high=nan) for m, nan in zip(found, unknown, strict=True))
@@ -291,6 +322,9 @@ class DescribeForms(OpenPhase):
         for view, moments in zip(views, reply.moments, strict=True):
             check_moments(moments, widths[view], site, ranges=self.settings.needs_ranges)
 
+    def sealed(self, terms: SealedTerms) -> list[Phase[Any, Any]]:
+        return [terms.seal(SumForms(self))] if terms.noise is None else []  # with noise views have z-scores
+
     def combine(self, board: Board, replies: Mapping[str, FormsReply]) -> Board:
         merged, widths = dict[int, Moments](), board.get(References).widths
         for place, view in enumerate(self._views(board)):
@@ -298,7 +332,7 @@ class DescribeForms(OpenPhase):
             for reply in replies.values():
                 whole = whole.merge(reply.moments[place])
             merged[view] = replace(whole, total=board.get(Population).rows)
-        return self._publish(board, merged)
+        return self.publish(board, merged)
 
     def _views(self, board: Board) -> list[int]:
         return [view for view, own in enumerate(board.get(Scalings).scalings) if own.unit_rows]
@@ -308,7 +342,8 @@ class DescribeForms(OpenPhase):
         scalings = board.get(Scalings).scalings
         return [own.form(known.get(name, np.zeros(0)), rows) for name, own in zip(names, scalings, strict=True)]
 
-    def _publish(self, board: Board, merged: Mapping[int, Moments]) -> Board:
+    def publish(self, board: Board, merged: Mapping[int, Moments]) -> Board:
+        """Publish the references that follow, with the moments of the views whose rows are in another form."""
         population, scalings = board.get(Population), board.get(Scalings).scalings
         if all(own == self.settings.scaling for own in scalings):  # the references stand
             return board
@@ -319,6 +354,59 @@ class DescribeForms(OpenPhase):
         )
         limits = limits_from_moments(references, moments)
         return board.put(References(references), replace(population, moments=moments), Space(limits))
+
+
+def describe_forms(site: Site, request: FormsRequest) -> tuple[Moments, ...]:
+    """Moments of a site's views whose rows are in another form; of no rows, where the site lacks one."""
+    views, widths = site.aligned_views(), site.board.get(References).widths
+    if any(not 0 <= view < len(widths) for view in request.views):
+        raise MessageError("a view that is not known")
+    for view, form in zip(request.views, request.forms, strict=True):
+        if form.root and views.tables[view] is not None and has_negative(views.tables[view]):
+            raise MessageError("roots are asked for where cells are negative")
+        if len(form.weights) not in (0, widths[view]):
+            raise MessageError("weights of words are not those of the features")
+    return site_moments(_only(views, request.views), [widths[v] for v in request.views], forms=request.forms)
+
+
+@dataclass(frozen=True)
+class SumForms(SumPhase[FormsRequest]):
+    """The same under masks: of each view the rows, the sums and the sums of squares of cells that are at most 1."""
+
+    name: ClassVar[str] = "sum forms"
+    request_type: ClassVar[Any] = FormsRequest
+
+    describe: DescribeForms
+
+    def begin(self, board: Board) -> Board:
+        return self.describe.begin(board)
+
+    def is_done(self, board: Board, exchanges: int) -> bool:
+        return self.describe.is_done(board, exchanges)
+
+    def request(self, board: Board) -> FormsRequest:
+        return self.describe.request(board)
+
+    def size(self, board: Board) -> int:
+        widths = board.get(References).widths
+        return sum(1 + 2 * widths[view] for view in self.request(board).views)
+
+    @staticmethod
+    def vector(site: Site, request: FormsRequest) -> FloatArray:
+        parts = []
+        for own in describe_forms(site, request):
+            parts += [np.array([own.rows]), own.weight * own.mean, own.squares + own.weight * np.square(own.mean)]
+        return np.concatenate(parts)
+
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+        merged, widths = dict[int, Moments](), board.get(References).widths
+        for view in self.request(board).views:
+            (rows,), first, second, total = np.split(total, np.cumsum([1, widths[view], widths[view]]))
+            mean, unknown = first / max(rows, 1.0), np.full(widths[view], np.nan)
+            squares = np.maximum(second - rows * np.square(mean), 0.0)
+            cells = np.full(widths[view], float(rows))
+            merged[view] = Moments(float(rows), board.get(Population).rows, cells, mean, squares, unknown, unknown)
+        return self.describe.publish(board, merged)
 
 
 def _only(views: Any, kept: Sequence[int]) -> Any:
