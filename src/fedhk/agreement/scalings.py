@@ -45,6 +45,10 @@ SAMPLE_ROWS = 512
 # Fewest rows that can have neighbours and others.
 LEAST_ROWS = 4
 
+# Rows that are neighbours of each other say the same: over splits of the same rows into sites, agreements vary by about
+# this multiple of the error of independent rows.
+DEPENDENCE = 2.0
+
 # Numbers that a site sends for a pair of witnesses.
 NUMBERS = 4
 
@@ -213,7 +217,7 @@ def read_agreement(sums: FloatArray) -> tuple[float, float]:
     if not rows > 0 or room <= 1e-9 * rows:
         return 0.0, 0.0
     variance = max(squares / rows - (shared / rows) ** 2, 0.0)
-    return float((shared - by_chance) / room), float(math.sqrt(variance * rows) / room)
+    return float((shared - by_chance) / room), float(DEPENDENCE * math.sqrt(variance * rows) / room)
 
 
 def choose_options(witnesses: Sequence[Witness], sums: FloatArray) -> list[Opinion]:
