@@ -45,11 +45,10 @@ def split(data, mix):
 
 
 def honest_agreement(data, rows, lies, hostile, **options):
-    """ARI of the rows of the honest sites."""
+    """ARI of the rows of the honest sites, in units that do not depend on who is there."""
+    given = {"scaling": "standard", "random_state": 0, "n_init": 3, "participation": ALL_STAY}
     with lying_sites(hostile, lies):
-        model = EFKMVC(4, random_state=0, n_init=3, participation=ALL_STAY, **options).fit(
-            split_views(list(data.views), rows)
-        )
+        model = EFKMVC(4, **given | options).fit(split_views(list(data.views), rows))
     honest = [site for site in rows if site not in hostile]
     return adjusted_rand_score(
         np.concatenate([data.labels[rows[site]] for site in honest]),

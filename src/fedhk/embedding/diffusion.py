@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from fedhk._typing import FloatArray
 from fedhk.data.scaling import Reference
@@ -84,8 +83,7 @@ def fit_diffusion(rows: Rows, n_components: int, options: Diffusion, seed: int) 
         points = make_anchors(sample, count, rows.references, np.random.RandomState(seed))
     graph = AnchorGraph(points, options.neighbours, options.scale, options.joint_weight)
     affinities = graph.affinities(rows)
-    rooted = affinities if weight is None else sp.csr_array(sp.diags_array(np.sqrt(weight)) @ affinities)
-    groups = find_groups(rooted, points, n_components, options, seed)
+    groups = find_groups(affinities, points, n_components, options, seed, sample_weight=weight)
     found = find_eigenvectors(affinities, n_components, groups, weight, tol=TOL, most_products=MOST_PRODUCTS)
     return DiffusionMap(graph, found.projection(n_components), found.values[:n_components]), affinities
 

@@ -108,7 +108,13 @@ def first_directions(affinities: Any, n_directions: int, groups: AnchorGroups = 
 
 
 def find_groups(
-    affinities: Any, anchors: Sequence[FloatArray], n_clusters: int | None, options: Diffusion, seed: int
+    affinities: Any,
+    anchors: Sequence[FloatArray],
+    n_clusters: int | None,
+    options: Diffusion,
+    seed: int,
+    *,
+    sample_weight: FloatArray | None = None,
 ) -> AnchorGroups:
     """Groups of anchors, and how much heat passes by them, from the affinities of rows or of rows that stand in.
 
@@ -119,8 +125,9 @@ def find_groups(
     count = len(anchors[0])
     if n_clusters is None or not options.groups or not options.joint_weight or not 1 < n_clusters < count:
         return NO_GROUPS
-    sums = np.asarray(affinities.sum(axis=0)).ravel()
-    scaled = _apply_to_rows(affinities, Root.of(sums, NO_GROUPS))
+    weight = np.ones(affinities.shape[0]) if sample_weight is None else sample_weight
+    sums = np.asarray(affinities.T @ weight).ravel()
+    scaled = sp.csr_array(sp.diags_array(np.sqrt(weight)) @ _apply_to_rows(affinities, Root.of(sums, NO_GROUPS)))
     last = _leading_vectors(scaled, n_clusters)[:, -1]
     value = float(np.clip(np.square(scaled @ last).sum(), 0.0, 1.0))
     labels = partition_anchors(anchors, sums[-count:], n_clusters, seed)

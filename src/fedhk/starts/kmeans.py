@@ -19,6 +19,9 @@ from fedhk.model.rows import Rows
 # Directions that hold less than this share of the squares are what rounding leaves.
 SPAN_SHARE = 1e-20
 
+# Directions in which points reach less than this share of the furthest are what rounding leaves.
+SPAN = 1e-7
+
 # Fall of the loss, as a share of it, at which passes with far points held back end: labels hardly change by then.
 HEAT_TOL = 1e-4
 
@@ -102,7 +105,9 @@ def leading_directions(points: FloatArray, weight: FloatArray, count: int) -> Fl
     if len(points) < points.shape[1]:
         _, vectors = np.linalg.eigh(scaled @ scaled.T)
         axes = scaled.T @ vectors[:, -count:]
-        axes = axes / np.maximum(np.linalg.norm(axes, axis=0), 1e-300)
+        lengths = np.linalg.norm(axes, axis=0)
+        # a direction in which points do not vary is what rounding leaves
+        axes = np.divide(axes, lengths, out=np.zeros_like(axes), where=lengths > SPAN * lengths.max(initial=0.0))
     else:
         _, vectors = np.linalg.eigh(scaled.T @ scaled)
         axes = vectors[:, -count:]

@@ -16,6 +16,7 @@ from fedhk._typing import FloatArray
 from fedhk.agreement.opinions import Opinion
 from fedhk.agreement.scalings import (
     NUMBERS,
+    SAMPLE_ROWS,
     Witness,
     compare_witnesses,
     find_options,
@@ -210,7 +211,7 @@ class CompareNeighbours(SumPhase[NeighboursRequest]):
 
     def check_vector(self, board: Board, values: FloatArray, site: str) -> None:  # noqa: ARG002
         sums = values.reshape(-1, NUMBERS)
-        if np.any(sums < 0) or np.any(sums[:, -1] > MOST_ROWS) or np.any(sums > sums[:, -1:] * (1 + 1e-9)):
+        if np.any(sums < 0) or np.any(sums[:, -1] > SAMPLE_ROWS) or np.any(sums > sums[:, -1:] * (1 + 1e-9)):
             raise MessageError("more neighbours in common than rows can have", site)
 
     def total(self, board: Board, vectors: Sequence[FloatArray]) -> FloatArray:  # noqa: ARG002
