@@ -18,7 +18,8 @@ from fedhk.errors import CheckpointError, DataError
 from fedhk.protocols import FactorAveraging, Statistics
 from fedhk.tensors import DECOMPOSITIONS
 
-QUICK = {"n_init": 1, "random_state": 0, "view_weights": "uniform"}
+# units are named: which ones rows have most neighbours in common in is not what these tests ask
+QUICK = {"n_init": 1, "random_state": 0, "view_weights": "uniform", "scaling": "standard"}
 BOTH = [FedHKTucker, FedHKParafac2]
 WIDE = (40, 30, 35)
 # few rounds are enough for what these tests ask
@@ -356,7 +357,7 @@ class TestRankAuto:
     @pytest.mark.parametrize("estimator", BOTH)
     def test_it_binds_where_centres_share_components_and_clusters_are_better_for_it(self, estimator):
         sites, truth = self.made(4, 1.2)
-        options = {"n_init": 3, "random_state": 0}
+        options = {"scaling": "standard", "n_init": 3, "random_state": 0}
         free, model = EFKMVC(30, **options).fit(sites), estimator(30, **options).fit(sites)
         assert 4 <= model.rank_[0] <= 6
         scores = [
@@ -368,14 +369,14 @@ class TestRankAuto:
     @pytest.mark.parametrize("estimator", BOTH)
     def test_it_leaves_centres_free_where_they_share_nothing(self, estimator):
         sites, _ = self.made(30, 0.3)
-        model = estimator(30, n_init=1, random_state=0).fit(sites)
+        model = estimator(30, n_init=1, random_state=0, scaling="standard").fit(sites)
         assert model._model.parameters.form.free
         assert model.reconstruction_error_ < 1e-9
 
     def test_with_given_centres_nothing_speaks_for_a_low_rank(self):
         sites, _ = self.made(4, 1.2)
         start = [view[:30] for view in sites["s0"]]
-        assert FedHKTucker(30, init=start, tol=0.01).fit(sites).rank_ == (30, 30, 3)
+        assert FedHKTucker(30, init=start, tol=0.01, scaling="standard").fit(sites).rank_ == (30, 30, 3)
 
 
 HANDWRITTEN = (24, 19, 21, 6, 12, 11)  # six views as handwritten has, a tenth as wide but for the narrowest
