@@ -143,7 +143,7 @@ def test_views_are_tried_under_what_their_cells_allow():
         return find_options(moments, (values > 0).sum(axis=0).astype(float) if positive else None, columns)
 
     assert options(table) == ("standard", "none", "l2", "root")
-    assert options(table - 0.5) == ("standard", "none", "l2")
+    assert options(table - 0.5) == ("standard", "none")
     assert options(np.where(rng.random(table.shape) < 0.1, np.nan, table)) == ("standard", "none")
     assert options(table * (rng.random(table.shape) < 0.3)) == TEXT_OPTIONS
     assert options(table * [1.0, 1.0, 1.0, 100.0]) == ("standard",)

@@ -24,7 +24,7 @@ OTHERS = {
         "scale": 2.5,
         "joint_weight": 0.25,
         "anchors": "means",
-        "bases": 4,
+        "groups": False,
     },
     "participation": {"fraction": 0.5, "min_sites": 2, "timeout": 90.0, "deviating": "warn"},
     "personalization": {

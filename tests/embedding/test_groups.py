@@ -44,6 +44,14 @@ def test_the_root_is_that_of_the_mean_of_both_ways():
     assert_allclose(root.remove(root.apply(np.eye(4))), np.eye(4), atol=1e-9)
 
 
+def test_no_heat_comes_to_an_anchor_that_no_row_is_near_to():
+    sums, labels = np.array([1.0, 2.0, 0.0, 4.0]), np.array([[0], [0], [0], [1]])
+    root = Root.of(sums, AnchorGroups(labels, 0.2, 1.0))
+    for apply in (root.apply, root.remove):
+        assert_allclose(apply(np.eye(4))[2], 0.0, atol=1e-15)
+        assert_allclose(apply(np.eye(4))[:, 2], 0.0, atol=1e-15)
+
+
 def test_heat_is_neither_lost_nor_made():
     rows = random_rows(200)
     graph, groups = groups_of(rows)

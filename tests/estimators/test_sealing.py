@@ -59,7 +59,7 @@ BAD = {
     "refresh": (
         FedHKTucker,
         {"privacy": budget(), "protocol": Statistics(basis=True, refresh_every=3)},
-        r"refresh_every=3 has no effect with privacy: the basis comes from sums .* Leave refresh_every out",
+        r"refresh_every=3 has no effect with privacy: .* follows from the rounds\. Leave refresh_every out",
     ),
     "diffusion in a basis": (
         FedHKDiffusion,

@@ -74,8 +74,9 @@ class Witness:
 def find_options(moments: Moments, documents: FloatArray | None, columns: Columns) -> tuple[str, ...]:
     """Scalings that a view can be tried under, from its moments and the rows in which each feature is above 0.
 
-    `documents` is None where a cell is negative. Where a cell is missing, the length of its row is not known. Where one
-    feature has most of the variance, or a column is a category, features share no unit, and a row has no length.
+    `documents` is None where a cell is negative: then 0 is no end of the scale, and the length of a row says nothing.
+    Nor is it known where a cell is missing. Where one feature has most of the variance, or a column is a category,
+    features share no unit.
     """
     variance = moments.variance
     missing = bool(np.any(moments.weight < moments.rows * (1 - 1e-9)))
@@ -85,7 +86,7 @@ def find_options(moments: Moments, documents: FloatArray | None, columns: Column
         return TEXT_OPTIONS
     if variance.max() > LARGEST_SHARE * variance.sum():
         return TABLE_OPTIONS[:1]
-    return TABLE_OPTIONS[: 2 if missing else 3 if documents is None else 4]
+    return TABLE_OPTIONS[: 2 if missing or documents is None else 4]
 
 
 def list_witnesses(options: Sequence[Sequence[str]]) -> tuple[Witness, ...]:

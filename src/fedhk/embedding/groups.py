@@ -22,9 +22,6 @@ PARTITIONS, LEAST_PARTITIONS, MOST_FOR_CLUSTER, ALL_GROUPS = 30, 5, 3, 1200
 # Passes of the k-means that finds them.
 PASSES = 20
 
-# Roots of eigenvalues below this share of the largest are what rounding leaves.
-SPAN = 1e-9
-
 
 @dataclass(frozen=True, eq=False)
 class AnchorGroups:
@@ -73,19 +70,17 @@ class Root:
         count = len(groups.labels)
         if not count:
             return cls(np.sqrt(inverse), nothing, nothing)
-        own = np.where(sums[-count:] > least, sums[-count:], 0.0)
-        passed = np.diag(inverse[-count:])
+        near = np.flatnonzero(sums[-count:] > least)  # no heat comes to an anchor that no row is near to
+        passed, own = np.diag(inverse[-count:][near]), sums[-count:][near]
         factor = groups.share / (groups.joint_weight * groups.labels.shape[1])
-        for labels in groups.labels.T:
-            total = np.bincount(labels, own)[labels]
-            passed += np.where(
-                (labels[:, None] == labels) & (total > 0), factor / np.where(total > 0, total, 1.0)[:, None], 0.0
-            )
+        for labels in groups.labels[near].T:
+            received = factor / np.bincount(labels, own)[labels]
+            passed += np.where(labels[:, None] == labels, received[:, None], 0.0)
         values, vectors = np.linalg.eigh(passed)
-        roots = np.sqrt(np.maximum(values, 0.0))
-        kept = roots > SPAN * roots.max(initial=0.0)
-        reverse = np.divide(1.0, roots, out=np.zeros(count), where=kept)
-        return cls(np.sqrt(inverse), (vectors * roots) @ vectors.T, (vectors * reverse) @ vectors.T)
+        roots, places = np.sqrt(values), np.ix_(near, near)
+        joint, reverse = np.zeros((count, count)), np.zeros((count, count))
+        joint[places], reverse[places] = (vectors * roots) @ vectors.T, (vectors / roots) @ vectors.T
+        return cls(np.sqrt(inverse), joint, reverse)
 
     def apply(self, values: FloatArray) -> FloatArray:
         """Multiply columns of values, of shape (m, q), by the root."""

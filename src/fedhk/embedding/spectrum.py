@@ -104,7 +104,10 @@ def first_directions(affinities: Any, n_directions: int, groups: AnchorGroups = 
     near = sums > 1e-12 * max(float(sums.max(initial=0.0)), 1e-300)
     root = Root.of(np.where(near, sums, sums[near].mean() if near.any() else 1.0), groups)
     vectors = _leading_vectors(_apply_to_rows(affinities, root), min(n_directions, affinities.shape[1]))
-    return normalise_columns(np.column_stack([np.ones(len(sums)), root.apply(vectors[:, 1:])]))
+    # heat that is spread evenly is 1 in all columns, and more in the last ones where there are groups of these
+    even = np.ones((len(sums), 1 + bool(len(root.joint))))
+    even[: len(sums) - len(root.joint), 1:] = 0.0
+    return normalise_columns(np.column_stack([even, root.apply(vectors[:, 1:])]))
 
 
 def find_groups(

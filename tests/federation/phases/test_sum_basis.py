@@ -153,6 +153,8 @@ def test_numbers_are_as_short_as_their_bound_allows(monkeypatch):
         "count rows": 8,
         "magnitudes": 1,
         "few moments": 8,
+        "sum documents": 2,
+        "neighbours": 8,
         "sketch": 4,
         "span": 2,
         "basis moments": 4,
@@ -163,8 +165,9 @@ def test_numbers_are_as_short_as_their_bound_allows(monkeypatch):
     }
     model = EFKMVC(4, protocol="statistics", secure=True, max_rounds=2, random_state=0)
     _, spy = spied_fit(monkeypatch, model, data.sites)
-    assert set(masked_words(spy).values()) == {8}
-    assert "masked round" in masked_words(spy)
+    words = masked_words(spy)
+    assert {name for name, word in words.items() if word != 8} <= {"sum documents"}
+    assert "masked round" in words
 
 
 @pytest.mark.parametrize("precision", ["byte", "half", "single", "double"])
