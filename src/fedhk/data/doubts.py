@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from itertools import combinations
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -13,16 +13,29 @@ from fedhk._typing import FloatArray
 from fedhk.data.levels import base_name, is_level, level_name
 from fedhk.data.tables import ID, listed
 
-if TYPE_CHECKING:
-    from fedhk.data.folders import SiteData
-
 # Cells that are looked at first: whether a column varies, or two sites have the same rows, mostly shows there.
 FIRST_CELLS = 2**20
 
 Columns = Mapping[str, tuple[str, ...] | None]
 
 
-def find_doubts(sites: Mapping[str, SiteData], columns: Columns) -> list[str]:
+class ReadSite(Protocol):
+    """What is known of a site once its files are read."""
+
+    @property
+    def views(self) -> Mapping[str, FloatArray | None]:
+        """Its views by name; None is one that it lacks."""
+
+    @property
+    def ids(self) -> Any:
+        """Whose the rows are; None where no file says it."""
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """What its files left in doubt."""
+
+
+def find_doubts(sites: Mapping[str, ReadSite], columns: Columns) -> list[str]:
     """All doubts about sites that have been read."""
     found = [*_of_sites(sites), *_of_names(sites, columns)]
     for view, names in columns.items():
@@ -37,7 +50,7 @@ def find_doubts(sites: Mapping[str, SiteData], columns: Columns) -> list[str]:
     return found
 
 
-def _of_sites(sites: Mapping[str, SiteData]) -> Iterator[str]:
+def _of_sites(sites: Mapping[str, ReadSite]) -> Iterator[str]:
     """What was found when the files were read, and views that are paired by order."""
     having: dict[str, list[str]] = {}
     for name, site in sites.items():
@@ -54,7 +67,7 @@ def _of_sites(sites: Mapping[str, SiteData]) -> Iterator[str]:
         yield f"no column {ID!r} at {listed(unpaired)}: rows of its views are paired by their order."
 
 
-def _of_names(sites: Mapping[str, SiteData], columns: Columns) -> Iterator[str]:
+def _of_names(sites: Mapping[str, ReadSite], columns: Columns) -> Iterator[str]:
     """Views that may be one view."""
     for view in columns:
         holders = [name for name, site in sites.items() if site.views[view] is not None]
