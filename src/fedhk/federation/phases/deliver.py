@@ -93,6 +93,8 @@ class Deliver(Phase[DeliverRequest, DeliverReply]):
     @staticmethod
     def answer(site: Site, request: DeliverRequest) -> DeliverReply:
         board, views, parameters = site.board, site.aligned_views(), final_parameters(site)
+        if tuple(part.shape[1] for part in parameters.centers) != site.rows().widths:
+            raise MessageError("the final centres are of other widths than the views have")
         for form in request.forms:
             outer = form.from_basis(board.get(Basis).columns) if board.has(Basis) else form
             if [part.shape for part in outer.centers()] != [part.shape for part in parameters.centers]:
