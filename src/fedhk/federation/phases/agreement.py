@@ -43,10 +43,10 @@ from fedhk.errors import MessageError
 from fedhk.federation.aggregators import PLAIN_SUM, Aggregator
 from fedhk.federation.board import Board, Entry
 from fedhk.federation.entries import References, Schema
-from fedhk.federation.phases.base import SumPhase
+from fedhk.federation.phases.base import Phase, SumPhase
 from fedhk.federation.phases.describe import SiteEffect
 from fedhk.federation.phases.publish_frame import Shares
-from fedhk.federation.phases.scalings import OpenPhase, scalings_of
+from fedhk.federation.phases.scalings import scalings_of
 from fedhk.federation.plausible import MOST_ROWS
 from fedhk.federation.site import Site
 from fedhk.federation.table import Table, check_array
@@ -119,7 +119,7 @@ class _Reader:
 
 
 @dataclass(frozen=True)
-class FindPartitions(OpenPhase):
+class FindPartitions(Phase[PartitionsRequest, MeansReply]):
     """Means of rows of all sites as each witness sees them, and the clusters that follow."""
 
     name: ClassVar[str] = "partitions"
@@ -155,6 +155,9 @@ class FindPartitions(OpenPhase):
             means.append(Table.of(found[0], PRECISION))
             sizes.append(found[1].astype(np.float32))
         return MeansReply(tuple(means), tuple(sizes))
+
+    def sealed(self, terms: Any) -> list[Phase[Any, Any]]:  # noqa: ARG002
+        return []  # with noise or masks no frame is chosen
 
     def check(self, board: Board, reply: MeansReply, site: str) -> None:
         wanted = self.witnesses(board)

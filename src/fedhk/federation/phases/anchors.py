@@ -124,9 +124,12 @@ class TieRows(ServerPhase):
     seed: int
 
     def begin(self, board: Board) -> Board:
-        options, rows = self.diffusion, self._draw_stand_ins(board)
+        options = self.diffusion
+        means = [complete_candidates(_as_rows(board, found.candidates)) for found in board.find(RowMeans)]
+        rows = self._draw_stand_ins(board, means)
         wanted = good_count(vectors_wanted(self.n_clusters), board.get(Population).rows, options.n_anchors)
-        points = self._make_points(board, rows, wanted)
+        asked = anchors_wanted(board, options, self.n_clusters)
+        points = self._make_points(board, means, rows, asked, wanted)
         anchors = Anchors.of(AnchorGraph(points, options.neighbours, options.scale, options.joint_weight))
         graph = anchors.graph
         if self.n_clusters is not None and graph.n_columns < self.n_clusters:
@@ -134,7 +137,6 @@ class TieRows(ServerPhase):
                 f"n_clusters={self.n_clusters}, but the sites' rows give {len(points[0])} different anchors with "
                 f"{graph.n_columns} columns: there are too few different rows."
             )
-        asked = anchors_wanted(board, options, self.n_clusters)
         if len(points[0]) < asked / 2:
             warnings.warn(
                 f"{len(points[0])} anchors instead of {asked}: sites have too few rows, or too few different ones, of "
@@ -146,13 +148,14 @@ class TieRows(ServerPhase):
         groups = find_groups(affinities, graph.anchors, self.n_clusters, options, self.seed)
         return board.drop(FittedMixture, RowMeans).put(anchors, Groups(groups), StandIns.of(affinities))
 
-    def _make_points(self, board: Board, stand_ins: Rows, wanted: int) -> tuple[FloatArray, ...]:
+    def _make_points(
+        self, board: Board, means: list[Rows], stand_ins: Rows, asked: int, wanted: int
+    ) -> tuple[FloatArray, ...]:
         """Anchors per view, as they will be read: those that are the same after rounding are one."""
         for found in board.find(FittedMixture):
             return read_arrays(round_arrays(found.mixture, PRECISION)).take(wanted, self.seed)
-        rows = complete_candidates(_as_rows(board, board.get(RowMeans).candidates))
-        count = anchors_wanted(board, self.diffusion, self.n_clusters)
-        made = make_anchors(rows, count, calibrated_references(board), np.random.RandomState(self.seed))
+        (rows,) = means
+        made = make_anchors(rows, asked, calibrated_references(board), np.random.RandomState(self.seed))
         joint = np.hstack(made)
         lacking = min(wanted, int(board.get(Population).rows)) - len(joint)
         # what is drawn around means of rows of length 1, such as documents, is like no row
@@ -164,13 +167,12 @@ class TieRows(ServerPhase):
     def sealed(self, terms: Any) -> list[Phase[Any, Any]]:  # noqa: ARG002 - nothing is asked
         return [self]
 
-    def _draw_stand_ins(self, board: Board) -> Rows:
+    def _draw_stand_ins(self, board: Board, means: list[Rows]) -> Rows:
         """Rows such as may stand behind what sites have said."""
         width = sum(board.get(References).widths)
         count = max(LEAST_STAND_INS, min(STAND_INS, STAND_IN_BYTES // (8 * width)))
         parts = [np.hstack(found.mixture.take(count, self.seed)) for found in board.find(FittedMixture)]
-        for found in board.find(RowMeans):
-            rows = complete_candidates(_as_rows(board, found.candidates))
+        for rows in means:
             parts.extend(map(joint_rows, draw_stand_ins(rows, np.random.RandomState(self.seed), count)))
         joint = np.vstack(parts)
         views = len(board.get(References).references)

@@ -72,13 +72,6 @@ def scalings_of(board: Board, settings: Settings) -> tuple[Scaling, ...]:
     return chosen.scalings
 
 
-class OpenPhase(Phase[Any, Any]):
-    """A phase that is left out of runs with noise or masks."""
-
-    def sealed(self, terms: SealedTerms) -> list[Phase[Any, Any]]:  # noqa: ARG002
-        return []
-
-
 # ------------------------------------------------------------------------------------------------------ counts of words
 
 
