@@ -94,8 +94,10 @@ def translated(estimator: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
             if not is_person:
                 given.pop("personalization", None)
             given["protocol"] = protocols.FactorAveraging(**moved(FACTOR_AVERAGING), **blend)
-        else:
+        elif old in BASIS:
             given["protocol"] = protocols.Statistics(basis=BASIS[old], **moved(STATISTICS))
+        else:
+            given["protocol"] = old
     if "fraction" not in accepted and given.keys() & PARTICIPATION:
         given["participation"] = fedhk.Participation(**moved(PARTICIPATION))
     if is_person and "center_pull" not in accepted and given.keys() & PERSONALIZATION:
@@ -368,6 +370,7 @@ RANK = (3, 2, 2)
 BUDGET = DifferentialPrivacy(20.0, 1e-5, (-12, 12), rounds=4)
 SIX_ROUNDS: dict[str, Any] = {"max_rounds": 6, "tol": 0.0}  # where objectives need not fall, which else is the end
 AVERAGE = SIX_ROUNDS | {"protocol": "centers"}
+CHOSEN = {"scaling": "auto"}
 FACTORS = SIX_ROUNDS | {"protocol": "factors", "rank": RANK, "local_passes": 2}
 
 CASES = {
@@ -406,6 +409,13 @@ CASES = {
     "efkmvc/remote-secure": Case("EFKMVC", plain, {"secure": True}, by_transport),
     "efkmvc/noise": Case("EFKMVC", many_rows, {"privacy": BUDGET}, under_noise),
     "efkmvc/noise-secure": Case("EFKMVC", many_rows, {"privacy": BUDGET, "secure": True}, under_noise),
+    "efkmvc/units-chosen": Case("EFKMVC", plain, CHOSEN),
+    "efkmvc/units-chosen-sparse": Case("EFKMVC", sparse, CHOSEN),
+    "efkmvc/units-chosen-secure": Case("EFKMVC", sparse, CHOSEN | {"secure": True}),
+    "efkmvc/tfidf": Case("EFKMVC", sparse, {"scaling": "tfidf"}),
+    "efkmvc/cores": Case("EFKMVC", wide, {"protocol": "cores"}),
+    "efkmvc/cores-secure": Case("EFKMVC", wide, {"protocol": "cores", "secure": True}),
+    "efkmvc/cores-noise": Case("EFKMVC", many_rows, {"protocol": "cores", "privacy": BUDGET}, under_noise),
     "tucker/default": Case("FedHKTucker", wide),
     "tucker/narrow": Case("FedHKTucker", plain),
     "tucker/statistics": Case("FedHKTucker", wide, {"protocol": "statistics"}),
@@ -448,6 +458,8 @@ CASES = {
     "person/resumed": Case("FedHKPerson", plain, {}, resumed),
     "person/command-line": Case("FedHKPerson", plain, run=by_command_line),
     "person/remote": Case("FedHKPerson", plain, run=by_transport),
+    "person/units-chosen": Case("FedHKPerson", shifted, CHOSEN),
+    "person/personalized": Case("FedHKPerson", moved_clusters, {"protocol": "personalized", "max_rounds": 6}),
     "person/noise": Case("FedHKPerson", many_rows, {"privacy": BUDGET, "secure": True}, under_noise),
     "diffusion/default": Case("FedHKDiffusion", plain),
     "diffusion/auto-clusters": Case("FedHKDiffusion", plain, {"n_clusters": "auto"}),
@@ -456,6 +468,7 @@ CASES = {
     "diffusion/options": Case(
         "FedHKDiffusion", plain, {"n_anchors": 50, "neighbours": 5, "scale": 2.0, "joint_weight": 0.3}
     ),
+    "diffusion/synthetic": Case("FedHKDiffusion", plain, {"diffusion": fedhk.Diffusion(anchors="synthetic")}),
     "diffusion/secure": Case("FedHKDiffusion", plain, {"secure": True}),
     "diffusion/remote": Case("FedHKDiffusion", plain, run=by_transport),
     "one-site/views": Case("HeatKernelMVC", one_site),

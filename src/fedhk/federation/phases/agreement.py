@@ -123,8 +123,6 @@ class FindPartitions(Phase[PartitionsRequest, MeansReply]):
     """Means of rows of all sites as each witness sees them, and the clusters that follow."""
 
     name: ClassVar[str] = "partitions"
-    request_type: ClassVar[Any] = PartitionsRequest
-    reply_type: ClassVar[Any] = MeansReply
 
     n_clusters: int
     settings: Settings
@@ -213,7 +211,6 @@ class CompareClusters(SumPhase[AgreementRequest]):
     """
 
     name: ClassVar[str] = "agreement"
-    request_type: ClassVar[Any] = AgreementRequest
 
     find: FindPartitions
 

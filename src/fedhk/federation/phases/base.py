@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, reduce
 from operator import add
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin
 
 import numpy as np
 
@@ -31,21 +31,30 @@ UNSTATED = Rule("this sum has no stated sensitivity, so it never leaves a site w
 class Phase(ABC, Generic[Request, Reply]):
     """One exchange: what every site is asked, what it answers from its rows, and what the server makes of the answers.
 
-    A subclass names itself (`name`), says what travels (`request_type` and `reply_type`, dataclasses that the codec
-    reads and writes), and has the four methods below. Its own fields are settings of the server; the site's end,
+    A subclass names itself (`name`), says in its base class what travels (`Phase[Request, Reply]`, dataclasses that the
+    codec reads and writes), and has the four methods below. Its own fields are settings of the server; the site's end,
     `answer`, is a static method, because a site has nothing but its rows, its board and the request. Many phases are
     one exchange; one that takes several overrides `is_done`.
     """
 
     name: ClassVar[str]
-    request_type: ClassVar[Any]
-    reply_type: ClassVar[Any]
+    request_type: ClassVar[Any] = Request  # type: ignore[misc]
+    reply_type: ClassVar[Any] = Reply  # type: ignore[misc]
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Read from the base class what travels."""
+        super().__init_subclass__(**options)
+        for base in cls.__dict__.get("__orig_bases__", ()):
+            given = dict(zip(getattr(get_origin(base), "__parameters__", ()), get_args(base), strict=False))
+            for kind in {"request_type", "reply_type"} - cls.__dict__.keys():
+                setattr(cls, kind, given.get(getattr(cls, kind), getattr(cls, kind)))
 
     # ------------------------------------------------------------------------------------------------- the four methods
 
-    @abstractmethod
-    def request(self, board: Board) -> Request:
-        """Server: what every site is asked."""
+    def request(self, board: Board) -> Request:  # noqa: ARG002
+        """Server: what every site is asked; that it is asked says all, unless a phase overrides it."""
+        asked: Request = self.request_type()
+        return asked
 
     @staticmethod
     @abstractmethod
@@ -113,18 +122,12 @@ class Nothing:
 class ServerPhase(Phase[Nothing, Nothing]):
     """A phase without any exchange: the server goes on with what it has. A subclass says how, in `begin`."""
 
-    request_type = Nothing
-    reply_type = Nothing
-
     @abstractmethod
     def begin(self, board: Board) -> Board:
         """Server: the board with what follows from it."""
 
     def is_done(self, board: Board, exchanges: int) -> bool:  # noqa: ARG002
         return True
-
-    def request(self, board: Board) -> Nothing:  # noqa: ARG002
-        return Nothing()
 
     @staticmethod
     def answer(site: Site, request: Nothing) -> Nothing:  # noqa: ARG004
@@ -151,9 +154,10 @@ class SumPhase(Phase[Request, Sum]):
     (`take`). Where it also states the `sensitivity`, the sum may leave a site with noise.
     """
 
-    reply_type = Sum
     unbounded: ClassVar[str] = "nobody has stated what one row can change in its sum."
     """Why there is no sensitivity, in a phase without one."""
+    with_noise: ClassVar[bool] = True
+    """Whether runs with noise have this phase; those that do not go on without what it finds."""
 
     @abstractmethod
     def size(self, board: Board) -> int:
@@ -205,7 +209,7 @@ class SumPhase(Phase[Request, Sum]):
         self.check_vector(board, reply.values, site)
 
     def sealed(self, terms: Any) -> list[Phase[Any, Any]]:
-        return [terms.seal(self)]
+        return [terms.seal(self)] if self.with_noise or terms.noise is None else []
 
     def combine(self, board: Board, replies: Mapping[str, Sum]) -> Board:
         total = self.total(board, [reply.values for reply in replies.values()])

@@ -68,8 +68,6 @@ class AskCandidates(Phase[CandidatesRequest, CandidatesReply]):
     """Candidates of all sites; a subclass says what the server makes of them."""
 
     name: ClassVar[str] = "candidates"
-    request_type: ClassVar[Any] = CandidatesRequest
-    reply_type: ClassVar[Any] = CandidatesReply
 
     settings: Settings
     protocol: Protocol  # of the rounds after it

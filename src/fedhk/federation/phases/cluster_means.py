@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -53,7 +53,6 @@ class FinishEmbedded(SumPhase[FinishEmbeddedRequest]):
     """The objective at the final parameters and, in the same exchange, sums of rows by membership."""
 
     name: ClassVar[str] = "finish embedded"
-    request_type: ClassVar[Any] = FinishEmbeddedRequest
 
     def request(self, board: Board) -> FinishEmbeddedRequest:
         return FinishEmbeddedRequest(incomplete_views(board))

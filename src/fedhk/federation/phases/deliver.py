@@ -68,8 +68,6 @@ class Deliver(Phase[DeliverRequest, DeliverReply]):
     """Own models at the sites."""
 
     name: ClassVar[str] = "deliver"
-    request_type: ClassVar[Any] = DeliverRequest
-    reply_type: ClassVar[Any] = DeliverReply
 
     personal: Personal
     learn_weights: bool

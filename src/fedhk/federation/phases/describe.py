@@ -25,7 +25,7 @@ from fedhk.federation.aggregators import PLAIN_SUM, Aggregator
 from fedhk.federation.board import Board, Entry
 from fedhk.federation.entries import Deviations, Members, Population, References, Schema, Space, columns_code
 from fedhk.federation.participation import Deviating
-from fedhk.federation.phases.base import Nothing, Phase, SumPhase
+from fedhk.federation.phases.base import Nothing, Phase, Request, SumPhase
 from fedhk.federation.phases.scales import scale_phases
 from fedhk.federation.plausible import MOST_FEATURES, MOST_ROWS, MOST_WIDTH, are_possible, limits_from_moments
 from fedhk.federation.sealed import SealedTerms
@@ -249,7 +249,7 @@ def warn_of_lone_views(replies: Iterable[HasViews], agreed: Mapping[str, Any], h
 
 
 @dataclass(frozen=True)
-class AskViews(Phase[Any, T]):
+class AskViews(Phase[Request, T]):
     """A phase in which sites describe their views; those whose views differ from what most sites have are left out."""
 
     settings: Settings
@@ -266,14 +266,12 @@ class AskViews(Phase[Any, T]):
 
 
 @dataclass(frozen=True)
-class Describe(AskViews[Description]):
+class Describe(AskViews[DescribeRequest, Description]):
     """Moments of the features of all sites, who is off by them, and the references that follow from the others."""
 
     deviating: Deviating = "exclude"
 
     name: ClassVar[str] = "describe"
-    request_type: ClassVar[Any] = DescribeRequest
-    reply_type: ClassVar[Any] = Description
 
     aggregator: Aggregator = PLAIN_SUM
     in_basis: bool = False  # whether the rounds are in a basis: sums that come before are then sent in few bytes
@@ -391,15 +389,10 @@ def check_moments(view: Moments, width: int | None, site: str, *, ranges: bool) 
 
 
 @dataclass(frozen=True)
-class DescribeViews(AskViews[ViewsReply]):
+class DescribeViews(AskViews[Nothing, ViewsReply]):
     """Which views the sites have, and nothing of their rows: where runs with noise or masks begin."""
 
     name: ClassVar[str] = "schema"
-    request_type: ClassVar[Any] = Nothing
-    reply_type: ClassVar[Any] = ViewsReply
-
-    def request(self, board: Board) -> Nothing:  # noqa: ARG002
-        return Nothing()
 
     @staticmethod
     def answer(site: Site, request: Nothing) -> ViewsReply:  # noqa: ARG004
@@ -427,12 +420,9 @@ class Energy(SumPhase[Nothing]):
     """
 
     name: ClassVar[str] = "energy"
-    request_type: ClassVar[Any] = Nothing
+    with_noise: ClassVar[bool] = False  # references come from the ranges alone
 
     aggregator: Aggregator = PLAIN_SUM
-
-    def request(self, board: Board) -> Nothing:  # noqa: ARG002
-        return Nothing()
 
     def size(self, board: Board) -> int:
         return 2 * len(board.get(References).references)
@@ -447,10 +437,6 @@ class Energy(SumPhase[Nothing]):
 
     def total(self, board: Board, vectors: Sequence[FloatArray]) -> FloatArray:  # noqa: ARG002
         return self.aggregator.sums(vectors, [np.tile(np.split(values, 2)[1], 2) for values in vectors])
-
-    def sealed(self, terms: SealedTerms) -> list[Phase[Any, Any]]:
-        # with noise, references come from the ranges alone
-        return super().sealed(terms) if terms.noise is None else []
 
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
         energy, rows = np.split(total, 2)

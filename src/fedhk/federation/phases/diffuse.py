@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -128,7 +128,6 @@ class Diffuse(SumPhase[DiffuseRequest]):
     """Eigenvectors of the diffusion, the embedding that they give, and the start of the rounds in it."""
 
     name: ClassVar[str] = "diffuse"
-    request_type: ClassVar[Any] = DiffuseRequest
 
     settings: Settings
     protocol: Protocol

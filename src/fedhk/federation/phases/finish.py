@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from fedhk._typing import FloatArray
 from fedhk.federation.aggregators import PLAIN_SUM, Aggregator
 from fedhk.federation.board import Board
 from fedhk.federation.entries import Basis, FinalModel, FinalParameters, Result, Space, Summary
-from fedhk.federation.phases.base import Phase, SumPhase
+from fedhk.federation.phases.base import SumPhase
 from fedhk.federation.plausible import check_rows, check_summary
 from fedhk.federation.site import Site
 from fedhk.federation.table import check_array
@@ -39,17 +39,13 @@ class Finish(SumPhase[FinishRequest]):
     """The objective at the final parameters."""
 
     name: ClassVar[str] = "finish"
-    request_type: ClassVar[Any] = FinishRequest
+    with_noise: ClassVar[bool] = False  # the last noisy round says the objective, and nothing tells of single clusters
 
     summary: bool  # whether sites also say how large clusters are and how far rows spread in them
     aggregator: Aggregator = PLAIN_SUM
 
     def request(self, board: Board) -> FinishRequest:  # noqa: ARG002
         return FinishRequest(self.summary)
-
-    def sealed(self, terms: Any) -> list[Phase[Any, Any]]:
-        # with noise, the last noisy round says the objective, and nothing is said of single clusters
-        return super().sealed(terms) if terms.noise is None else []
 
     def size(self, board: Board) -> int:
         return 2 + self.summary * (board.get(FinalParameters).parameters.n_clusters + 2 * sum(board.get(Space).widths))

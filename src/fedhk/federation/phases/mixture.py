@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -55,7 +55,6 @@ class FindDirections(SumPhase[ProductsRequest]):
     """The directions in which the rows of all sites vary most; where features are few, they are these."""
 
     name: ClassVar[str] = "find directions"
-    request_type: ClassVar[Any] = ProductsRequest
     unbounded: ClassVar[str] = "what one row can change in the directions of the mixture has no bound."
 
     seed: int
@@ -108,7 +107,6 @@ class FitMixture(SumPhase[GroupsRequest]):
     """The mixture of the rows of all sites: each exchange is one pass of k-means over them."""
 
     name: ClassVar[str] = "fit mixture"
-    request_type: ClassVar[Any] = GroupsRequest
     unbounded: ClassVar[str] = "what one row can change in the means of the mixture has no bound."
 
     n_clusters: int | None  # None is found by the diffusion

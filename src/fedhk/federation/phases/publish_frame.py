@@ -68,7 +68,6 @@ class PublishFrame(SumPhase[FrameRequest]):
     """
 
     name: ClassVar[str] = "frame"
-    request_type: ClassVar[Any] = FrameRequest
 
     settings: Settings
     offsets: bool  # whether sites keep an offset in the rounds, and have centres of their own only if calibrated

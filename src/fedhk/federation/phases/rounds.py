@@ -53,8 +53,6 @@ class Rounds(Phase[RoundRequest, RoundReply]):
     """
 
     name: ClassVar[str] = "round"
-    request_type: ClassVar[Any] = RoundRequest
-    reply_type: ClassVar[Any] = RoundReply
 
     protocol: Protocol
     context: RoundContext

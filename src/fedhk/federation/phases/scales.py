@@ -144,11 +144,7 @@ class CountRows(SumPhase[Nothing]):
     """How many rows there are, and how many cells they lack: how fine the grids of later sums can be."""
 
     name: ClassVar[str] = "count rows"
-    request_type: ClassVar[Any] = Nothing
     unbounded: ClassVar[str] = "one row may lack any number of cells."
-
-    def request(self, board: Board) -> Nothing:  # noqa: ARG002
-        return Nothing()
 
     def grid(self, board: Board) -> float:  # noqa: ARG002
         return 1.0
@@ -186,7 +182,6 @@ class Ranges(SumPhase[RangesRequest]):
     """Per feature, how many rows have an absolute value at each power of two, below zero and above."""
 
     name: ClassVar[str] = "ranges"
-    request_type: ClassVar[Any] = RangesRequest
 
     def request(self, board: Board) -> RangesRequest:
         return RangesRequest(view_widths(board))
@@ -260,7 +255,6 @@ class Magnitudes(SumPhase[RangesRequest]):
     """
 
     name: ClassVar[str] = "magnitudes"
-    request_type: ClassVar[Any] = RangesRequest
     unbounded: ClassVar[str] = "one row may be the only one of its size."
 
     def request(self, board: Board) -> RangesRequest:
@@ -304,7 +298,6 @@ class SumMoments(SumPhase[MomentsRequest]):
     """Rows, observed cells, sums and sums of squares per feature, in units of the range; only without noise."""
 
     name: ClassVar[str] = "moments"
-    request_type: ClassVar[Any] = MomentsRequest
 
     settings: Settings
 
@@ -554,7 +547,6 @@ class Means(SumPhase[MeansRequest]):
     """Number and sum of all rows, which give the middle of model units; only with noise."""
 
     name: ClassVar[str] = "means"
-    request_type: ClassVar[Any] = MeansRequest
 
     def request(self, board: Board) -> MeansRequest:
         # a row with values all over the range has length 1 in every view; one of length 1 before is shorter
@@ -597,10 +589,6 @@ class Lengths(SumPhase[Nothing]):
     """
 
     name: ClassVar[str] = "lengths"
-    request_type: ClassVar[Any] = Nothing
-
-    def request(self, board: Board) -> Nothing:  # noqa: ARG002
-        return Nothing()
 
     def size(self, board: Board) -> int:
         return BINS * len(board.get(References).references)

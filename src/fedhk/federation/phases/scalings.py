@@ -87,11 +87,6 @@ class CountDocuments(Phase[Nothing, DocumentsReply]):
     """In how many rows of all sites each feature is above 0."""
 
     name: ClassVar[str] = "documents"
-    request_type: ClassVar[Any] = Nothing
-    reply_type: ClassVar[Any] = DocumentsReply
-
-    def request(self, board: Board) -> Nothing:  # noqa: ARG002
-        return Nothing()
 
     @staticmethod
     def answer(site: Site, request: Nothing) -> DocumentsReply:  # noqa: ARG004
@@ -117,7 +112,7 @@ class CountDocuments(Phase[Nothing, DocumentsReply]):
         return board.put(Documents(total))
 
     def sealed(self, terms: SealedTerms) -> list[Phase[Any, Any]]:
-        return [terms.seal(SumDocuments())] if terms.noise is None else []  # with noise views have z-scores
+        return SumDocuments().sealed(terms)
 
 
 @dataclass(frozen=True)
@@ -125,11 +120,7 @@ class SumDocuments(SumPhase[Nothing]):
     """The same under masks: of each view the counts, and how many sites have a negative cell in it."""
 
     name: ClassVar[str] = "sum documents"
-    request_type: ClassVar[Any] = Nothing
-    unbounded: ClassVar[str] = "one row may have any number of features."
-
-    def request(self, board: Board) -> Nothing:  # noqa: ARG002
-        return Nothing()
+    with_noise: ClassVar[bool] = False  # views have z-scores
 
     def grid(self, board: Board) -> float:  # noqa: ARG002
         return 1.0
@@ -171,8 +162,7 @@ class CompareNeighbours(SumPhase[NeighboursRequest]):
     """Neighbours that rows have in common under the scalings of views, and the scaling of each view that follows."""
 
     name: ClassVar[str] = "neighbours"
-    request_type: ClassVar[Any] = NeighboursRequest
-    unbounded: ClassVar[str] = "one row may be a neighbour of all others."
+    with_noise: ClassVar[bool] = False  # views have z-scores
 
     aggregator: Aggregator = PLAIN_SUM
 
@@ -210,9 +200,6 @@ class CompareNeighbours(SumPhase[NeighboursRequest]):
     def total(self, board: Board, vectors: Sequence[FloatArray]) -> FloatArray:  # noqa: ARG002
         rows = [np.repeat(values.reshape(-1, NUMBERS)[:, -1], NUMBERS) for values in vectors]
         return self.aggregator.sums(vectors, rows)
-
-    def sealed(self, terms: SealedTerms) -> list[Phase[Any, Any]]:
-        return [terms.seal(self)] if terms.noise is None else []  # with noise views have z-scores
 
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
         return self._publish(board, total.reshape(-1, NUMBERS))
@@ -285,8 +272,6 @@ class DescribeForms(Phase[FormsRequest, FormsReply]):
     """References of the chosen scalings, after one more description where rows are in another form."""
 
     name: ClassVar[str] = "forms"
-    request_type: ClassVar[Any] = FormsRequest
-    reply_type: ClassVar[Any] = FormsReply
 
     settings: Settings
 
@@ -317,7 +302,7 @@ class DescribeForms(Phase[FormsRequest, FormsReply]):
             check_moments(moments, widths[view], site, ranges=self.settings.needs_ranges)
 
     def sealed(self, terms: SealedTerms) -> list[Phase[Any, Any]]:
-        return [terms.seal(SumForms(self))] if terms.noise is None else []  # with noise views have z-scores
+        return SumForms(self).sealed(terms)
 
     def combine(self, board: Board, replies: Mapping[str, FormsReply]) -> Board:
         merged, widths = dict[int, Moments](), board.get(References).widths
@@ -368,7 +353,7 @@ class SumForms(SumPhase[FormsRequest]):
     """The same under masks: of each view the rows, the sums and the sums of squares of cells that are at most 1."""
 
     name: ClassVar[str] = "sum forms"
-    request_type: ClassVar[Any] = FormsRequest
+    with_noise: ClassVar[bool] = False  # views have z-scores
 
     describe: DescribeForms
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -120,7 +120,6 @@ class Sketch(SumPhase[SketchRequest]):
     """Second moments of few combinations of all features."""
 
     name: ClassVar[str] = "sketch"
-    request_type: ClassVar[Any] = SketchRequest
     unbounded: ClassVar[str] = "rows are not cut, so that one row can change products of features without bound."
 
     settings: Settings
@@ -189,7 +188,6 @@ class Span(SumPhase[SpanRequest]):
     """How each feature goes with the leading scores of all rows, and the basis that follows from it."""
 
     name: ClassVar[str] = "span"
-    request_type: ClassVar[Any] = SpanRequest
     unbounded: ClassVar[str] = "what one row adds to products of features and scores has no bound."
 
     settings: Settings
@@ -245,14 +243,10 @@ class BasisMoments(SumPhase[Nothing]):
     """Second moments of all rows in the basis, which say along which of its directions rows are counted."""
 
     name: ClassVar[str] = "basis moments"
-    request_type: ClassVar[Any] = Nothing
     unbounded: ClassVar[str] = Sketch.unbounded
 
     settings: Settings
     seed: int
-
-    def request(self, board: Board) -> Nothing:  # noqa: ARG002
-        return Nothing()
 
     def _width(self, board: Board) -> int:
         return sum(columns.shape[1] for columns in board.get(Basis).columns)

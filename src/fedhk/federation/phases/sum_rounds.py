@@ -92,7 +92,6 @@ class MaskedRounds(SumPhase[MaskedRoundRequest]):
     """Rounds with all statistics, added under masks."""
 
     name: ClassVar[str] = "masked round"
-    request_type: ClassVar[Any] = MaskedRoundRequest
 
     learn_weights: bool
     form: CenterForm  # what the centres are constrained to
@@ -336,7 +335,6 @@ class NoisyRounds(SumPhase[NoisyRoundRequest]):
     """Rounds with pulls on the centres, weights and costs, scaled so that noise of one size suits them all."""
 
     name: ClassVar[str] = "noisy round"
-    request_type: ClassVar[Any] = NoisyRoundRequest
 
     learn_weights: bool
     form: CenterForm  # what the centres are constrained to

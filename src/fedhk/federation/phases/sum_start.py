@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -119,7 +119,6 @@ class Directions(SumPhase[DirectionsRequest]):
     """Second moments of all rows, which give the leading directions; with noise."""
 
     name: ClassVar[str] = "directions"
-    request_type: ClassVar[Any] = DirectionsRequest
 
     settings: Settings
     seed: int
@@ -171,7 +170,6 @@ class Products(SumPhase[ProductsRequest]):
     """Leading directions of all rows under masks: second moments times a basis, which each exchange improves."""
 
     name: ClassVar[str] = "products"
-    request_type: ClassVar[Any] = ProductsRequest
     unbounded: ClassVar[str] = "a row far out changes second moments without bound; with noise, rows are cut."
 
     settings: Settings
@@ -235,7 +233,6 @@ class Cells(SumPhase[CellsRequest]):
     """How many rows are nearest to each of the points along the leading directions."""
 
     name: ClassVar[str] = "cells"
-    request_type: ClassVar[Any] = CellsRequest
 
     def request(self, board: Board) -> CellsRequest:
         return CellsRequest(board.get(Leading).landmarks)
@@ -289,7 +286,6 @@ class Groups(SumPhase[GroupsRequest]):
     """
 
     name: ClassVar[str] = "groups"
-    request_type: ClassVar[Any] = GroupsRequest
     unbounded: ClassVar[str] = "a row far out moves the mean of its group without bound."
 
     settings: Settings

@@ -35,8 +35,6 @@ class Greet(Phase[Greeting, Introduction]):
     """Names, versions and views of the sites. Engines exchange it with every new node, outside of runs."""
 
     name: ClassVar[str] = "hello"
-    request_type: ClassVar[Any] = Greeting
-    reply_type: ClassVar[Any] = Introduction
 
     def request(self, board: Board) -> Greeting:  # noqa: ARG002
         return Greeting(__version__)
