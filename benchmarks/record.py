@@ -85,7 +85,12 @@ def translated(estimator: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
     def moved(names: Mapping[str, str]) -> dict[str, Any]:
         return {new: given.pop(old) for old, new in names.items() if old in given}
 
-    if "local_passes" not in accepted and given.keys() & {"protocol", *FACTOR_AVERAGING, *STATISTICS}:
+    old_protocol = given.get("protocol") != "personalized" and given.keys() & {
+        "protocol",
+        *FACTOR_AVERAGING,
+        *STATISTICS,
+    }
+    if "local_passes" not in accepted and old_protocol:
         protocols, old = importlib.import_module("fedhk.protocols"), given.pop("protocol", "auto")
         if old == "centers":
             given["protocol"] = protocols.Averaging(**moved(AVERAGING))
@@ -94,10 +99,8 @@ def translated(estimator: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
             if not is_person:
                 given.pop("personalization", None)
             given["protocol"] = protocols.FactorAveraging(**moved(FACTOR_AVERAGING), **blend)
-        elif old in BASIS:
-            given["protocol"] = protocols.Statistics(basis=BASIS[old], **moved(STATISTICS))
         else:
-            given["protocol"] = old
+            given["protocol"] = protocols.Statistics(basis=BASIS[old], **moved(STATISTICS))
     if "fraction" not in accepted and given.keys() & PARTICIPATION:
         given["participation"] = fedhk.Participation(**moved(PARTICIPATION))
     if is_person and "center_pull" not in accepted and given.keys() & PERSONALIZATION:
