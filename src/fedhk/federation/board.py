@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from fedhk.data.views import Views
 from fedhk.errors import MessageError
@@ -31,6 +31,9 @@ class Shared(Entry):
 
 class RowEntry(Shared):
     """A shared entry that changes how sites read their rows; several are applied in the order of their publication."""
+
+    keeps_cells: ClassVar[bool] = False
+    """Whether rows have the same features after it, and a cell that is missing stays missing."""
 
     @property
     def descends(self) -> bool:

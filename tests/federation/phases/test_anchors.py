@@ -162,13 +162,12 @@ def test_candidates_that_no_rows_have_are_refused(change, reason):
     assert reason in run.pending["refused"]["rome"]
 
 
-def test_masks_leave_means_of_rows_out_and_refuse_what_needs_them():
-    for calibration in (None, "auto"):
+def test_masks_leave_means_of_rows_out():
+    for calibration, frame in ((None, []), ("auto", ["sum effect", "sum partitions", "agreement", "frame"])):
         for diffusion in (Diffusion(), Diffusion(anchors="synthetic"), Diffusion(anchors="means")):
             phases = make_phases(calibration=calibration, diffusion=diffusion)[1:-4]
-            assert [sealed.phase.name for sealed in MASKS.compose(phases)] == ["find directions", "fit mixture"]
-    with pytest.raises(ValueError, match=r"calibration=\(0.5, 0.5\) does not go with secure=True"):
-        make_phases(calibration=(0.5, 0.5))[1].sealed(MASKS)
+            names = [sealed.phase.name for sealed in MASKS.compose(phases)]
+            assert names == [*frame, "find directions", "fit mixture"]
 
 
 # --------------------------------------------------------------------------------------------------- how many there are

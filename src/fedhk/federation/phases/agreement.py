@@ -2,13 +2,15 @@
 
 Two exchanges. Sites send weighted means of rows as each witness sees them, and the server makes common clusters of
 these. Sites then say how much the clusters of two witnesses have in common at the site, and how much those of all sites
-have in common with what the site finds alone: sums of two numbers for each pair.
+have in common with what the site finds alone: sums of two numbers for each pair. Under masks nobody sees means of a
+site: common clusters are made of sums, in several exchanges.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,6 +18,7 @@ import numpy as np
 from fedhk._typing import FloatArray, IntArray
 from fedhk.agreement.frames import (
     FRAMES,
+    HEAT_TIME,
     MEANS_PER_CLUSTER,
     OWN_STARTS,
     SEED,
@@ -43,21 +46,31 @@ from fedhk.errors import MessageError
 from fedhk.federation.aggregators import PLAIN_SUM, Aggregator
 from fedhk.federation.board import Board, Entry
 from fedhk.federation.entries import References, Schema
-from fedhk.federation.phases.base import Phase, SumPhase
-from fedhk.federation.phases.describe import SiteEffect
+from fedhk.federation.phases.base import Nothing, Phase, SumPhase
+from fedhk.federation.phases.describe import SiteEffect, Variation, compare_means
 from fedhk.federation.phases.publish_frame import Shares
 from fedhk.federation.phases.scalings import scalings_of
 from fedhk.federation.plausible import MOST_ROWS
+from fedhk.federation.sealed import SealedTerms
 from fedhk.federation.site import Site
 from fedhk.federation.table import Table, check_array
+from fedhk.model.preparation import site_moments
 from fedhk.starts.candidates import Candidates
+from fedhk.starts.cells import NEAR
+from fedhk.starts.kmeans import group_sums
 from fedhk.starts.settings import Settings
 
 # Means and centres travel in this precision: what is compared are partitions, which it hardly changes.
 PRECISION = "byte"
 
-# Partitions of each witness, of which the mean agreement counts.
-PARTITIONS = 4
+# Partitions of each witness, of which the mean agreement counts; fewer where each costs sums over all rows.
+PARTITIONS, SUM_PARTITIONS = 4, 4
+
+# Passes of k-means from sums after the clusters are as many as are wanted.
+LAST_PASSES = 5
+
+# Of the weight of all rows, the part below which a cluster has none but for rounding.
+LEAST_SHARE = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +79,8 @@ class Partitions(Entry):
 
     witnesses: tuple[Witness, ...]
     centers: tuple[FloatArray, ...]
+    count: int = PARTITIONS  # of each witness
+    heat_times: tuple[float, ...] = ()  # of each witness, where partitions are made of sums; 0 before a pass
 
 
 # ---------------------------------------------------------------------------------------------- partitions of witnesses
@@ -154,8 +169,8 @@ class FindPartitions(Phase[PartitionsRequest, MeansReply]):
             sizes.append(found[1].astype(np.float32))
         return MeansReply(tuple(means), tuple(sizes))
 
-    def sealed(self, terms: Any) -> list[Phase[Any, Any]]:  # noqa: ARG002
-        return []  # with noise or masks no frame is chosen
+    def sealed(self, terms: SealedTerms) -> list[Phase[Any, Any]]:
+        return [*SumEffect().sealed(terms), *SumPartitions(self).sealed(terms)]
 
     def check(self, board: Board, reply: MeansReply, site: str) -> None:
         wanted = self.witnesses(board)
@@ -202,6 +217,136 @@ class AgreementRequest:
     centers: tuple[Table, ...]  # of all partitions of a witness, one after the other
 
 
+# ---------------------------------------------------------------------------------------------------- from sums alone
+
+
+@dataclass(frozen=True)
+class SumEffect(SumPhase[Nothing]):
+    """Whether sites differ by more than chance, from sums: of each view its sites and rows, and four sums per feature.
+
+    These are how many values there are, their squares within sites, and the first two powers of the sites' means.
+    """
+
+    name: ClassVar[str] = "sum effect"
+    with_noise: ClassVar[bool] = False  # no frame is chosen then
+
+    def size(self, board: Board) -> int:
+        return sum([2 + 4 * width for width in board.get(References).widths])
+
+    @staticmethod
+    def vector(site: Site, request: Nothing) -> FloatArray:  # noqa: ARG004
+        references, parts = site.board.get(References).references, list[FloatArray]()
+        forms, widths = [reference.form for reference in references], [reference.width for reference in references]
+        for own, reference in zip(site_moments(site.aligned_views(), widths, forms=forms), references, strict=True):
+            varies = (own.weight > 0) & np.isfinite(reference.scale)
+            weight, mean = own.weight * varies, np.where(varies, reference.to_model(own.mean), 0.0)
+            within = np.where(varies, own.squares / np.square(reference.scale), 0.0)
+            parts += [np.array([float(own.rows > 0), own.rows]), weight, within, weight * mean, weight * mean**2]
+        return np.concatenate(parts)
+
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+        views = []
+        for part in np.split(total, np.cumsum([2 + 4 * width for width in board.get(References).widths])[:-1]):
+            weight, within, first, second = part[2:].reshape(4, -1)
+            between = np.maximum(second - np.square(first) / np.maximum(weight, 0.5), 0.0)
+            views.append(Variation(float(np.rint(part[0])), float(part[1]), between, np.maximum(within, 0.0)))
+        return board.put(compare_means(views))
+
+
+@dataclass(frozen=True, eq=False)
+class SumPartitionsRequest(AgreementRequest):
+    """Ask for sums over the rows that are nearest to each centre; `heat_times` say how fast far rows count less."""
+
+    heat_times: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class SumPartitions(SumPhase[SumPartitionsRequest]):
+    """Partitions of all rows as each witness sees them, from sums: k-means that splits clusters until there are enough.
+
+    It begins with one cluster. Sites send, for every centre, the sum of the rows that are nearest to it, how many they
+    are, and the sum of their squared lengths; far rows count little, as in `heat_lloyd`. The means are the next
+    centres. Beside those of the clusters with the largest sums of squares a second centre is put, at most one each,
+    until there are as many as clusters; and where no row is nearest to a centre. Some more passes follow.
+    """
+
+    name: ClassVar[str] = "sum partitions"
+    with_noise: ClassVar[bool] = False
+
+    find: FindPartitions
+
+    def begin(self, board: Board) -> Board:
+        widths, witnesses = board.get(References).widths, self.find.witnesses(board)
+        if not witnesses:
+            return board
+        centers = tuple([np.zeros((SUM_PARTITIONS, _count_features(witness, widths))) for witness in witnesses])
+        return board.put(Partitions(witnesses, centers, SUM_PARTITIONS, (0.0,) * len(witnesses)))
+
+    def is_done(self, board: Board, exchanges: int) -> bool:
+        return exchanges >= math.ceil(math.log2(self.find.n_clusters)) + LAST_PASSES or not board.has(Partitions)
+
+    def request(self, board: Board) -> SumPartitionsRequest:
+        found, asked = board.get(Partitions), self.find.request(board)
+        centers = tuple([Table.of(part, "single") for part in found.centers])
+        return SumPartitionsRequest(
+            asked.n_clusters, found.witnesses, asked.kept, found.count, centers, found.heat_times
+        )
+
+    def size(self, board: Board) -> int:
+        return sum([len(part) * (part.shape[1] + 2) for part in board.get(Partitions).centers])
+
+    @staticmethod
+    def vector(site: Site, request: SumPartitionsRequest) -> FloatArray:
+        sums, read = list[FloatArray](), _read_partitions(_Reader(site, request), request)
+        for (points, partitions), heat_time in zip(read, request.heat_times, strict=True):
+            for centers in partitions:
+                total = np.zeros((len(centers), centers.shape[1] + 2))
+                if points is not None:
+                    nearest = find_nearest(points, centers)
+                    near = np.exp(-heat_time * np.square(points - centers[nearest]).sum(axis=1))
+                    values = np.column_stack([points, np.ones(len(points)), np.square(points).sum(axis=1)])
+                    total = group_sums(values, near, nearest, len(centers))[0]
+                sums.append(total.ravel())
+        return np.concatenate(sums)
+
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+        found, centers, heat_times = board.get(Partitions), list[FloatArray](), list[float]()
+        random_state = np.random.RandomState(SEED)
+        for part, heat_time in zip(found.centers, found.heat_times, strict=True):
+            own, total = np.split(total, [len(part) * (part.shape[1] + 2)])
+            most = min(self.find.n_clusters, 2 * len(part) // found.count)
+            tables = np.split(own.reshape(len(part), -1), found.count)
+            # the first pass has all rows in one cluster, whose spread is the unit
+            rows, squares = max(float(tables[0][0, -2]), 1.0), max(float(_sum_squares(tables[0])[0]), 1e-300)
+            heat_times.append(heat_time or HEAT_TIME * rows / squares)
+            centers.append(np.vstack([_split_clusters(table, most, random_state) for table in tables]))
+        return board.put(replace(found, centers=tuple(centers), heat_times=tuple(heat_times)))
+
+
+def _count_features(witness: Witness, widths: Sequence[int]) -> int:
+    return sum([count_columns(widths[view], witness.half) for view in witness.views])
+
+
+def _sum_squares(table: FloatArray) -> FloatArray:
+    """Squared distances of rows to the mean of their cluster, from sums over the rows of each cluster.
+
+    `table` has, per cluster, the sum of its rows, their number, and the sum of their squared lengths.
+    """
+    about_mean = table[:, -1] - np.square(table[:, :-2]).sum(axis=1) / np.maximum(table[:, -2], 1e-300)
+    return np.asarray(np.maximum(about_mean, 0.0))
+
+
+def _split_clusters(table: FloatArray, most: int, random_state: np.random.RandomState) -> FloatArray:
+    """The means of clusters and, beside those with the largest sums of squares, more centres: `most` in all."""
+    filled = table[:, -2] > LEAST_SHARE * table[:, -2].sum()
+    table = table[filled] if filled.any() else np.zeros((1, table.shape[1]))
+    sizes, squares = np.maximum(table[:, -2], 1e-300), _sum_squares(table)
+    means = table[:, :-2] / sizes[:, None]
+    split = np.resize(np.argsort(-squares, kind="stable"), most - len(means))
+    aside = random_state.standard_normal((len(split), means.shape[1])) / math.sqrt(means.shape[1])
+    return np.vstack([means, means[split] + NEAR * np.sqrt(squares[split] / sizes[split])[:, None] * aside])
+
+
 @dataclass(frozen=True)
 class CompareClusters(SumPhase[AgreementRequest]):
     """Information that witnesses share within sites, and the choice that follows.
@@ -211,6 +356,7 @@ class CompareClusters(SumPhase[AgreementRequest]):
     """
 
     name: ClassVar[str] = "agreement"
+    with_noise: ClassVar[bool] = False
 
     find: FindPartitions
 
@@ -223,7 +369,7 @@ class CompareClusters(SumPhase[AgreementRequest]):
     def request(self, board: Board) -> AgreementRequest:
         found, asked = board.get(Partitions), self.find.request(board)
         centers = tuple([Table.of(part, PRECISION) for part in found.centers])
-        return AgreementRequest(asked.n_clusters, found.witnesses, asked.kept, PARTITIONS, centers)
+        return AgreementRequest(asked.n_clusters, found.witnesses, asked.kept, found.count, centers)
 
     def size(self, board: Board) -> int:
         witnesses = board.get(Partitions).witnesses
@@ -233,13 +379,7 @@ class CompareClusters(SumPhase[AgreementRequest]):
     def vector(site: Site, request: AgreementRequest) -> FloatArray:
         reader, c = _Reader(site, request), request.n_clusters
         labels: list[Sequence[IntArray]] = []
-        for witness, table in zip(request.witnesses, request.centers, strict=True):
-            points, centers = reader.read(witness), table.read()
-            if points is not None and centers.shape[1:] != points.shape[1:]:
-                raise MessageError("centres of another width than the view has")
-            partitions = np.array_split(centers, max(request.partitions, 1))
-            if any(not 0 < len(part) <= c for part in partitions):
-                raise MessageError("more or fewer centres than clusters")
+        for points, partitions in _read_partitions(reader, request):
             labels.append(() if points is None else [find_nearest(points, part) for part in partitions])
         sums = [_add_information(zip(labels[i], labels[j]), c) for i, j in list_pairs(request.witnesses)]  # noqa: B905
         alone = dict[Any, IntArray]()
@@ -264,9 +404,6 @@ class CompareClusters(SumPhase[AgreementRequest]):
     def total(self, board: Board, vectors: Sequence[FloatArray]) -> FloatArray:  # noqa: ARG002
         return self.find.aggregator.sums(vectors, [np.full(len(values), values[-1]) for values in vectors])
 
-    def sealed(self, terms: Any) -> list[Any]:  # noqa: ARG002
-        return []
-
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
         witnesses = board.get(Partitions).witnesses
         pairs, alone = list_pairs(witnesses), [i for i, witness in enumerate(witnesses) if witness.alone]
@@ -280,6 +417,20 @@ class CompareClusters(SumPhase[AgreementRequest]):
             return board.put(Shares(*FRAMES[0], (Opinion(-1, describe_frame(FRAMES[0]), np.nan, taken=True),)))
         (shift, spread), opinions = choose_frame(Evidence(witnesses, pairs, alone))
         return board.put(Shares(shift, spread, tuple(opinions)))
+
+
+def _read_partitions(
+    reader: _Reader, request: AgreementRequest
+) -> Iterator[tuple[FloatArray | None, list[FloatArray]]]:
+    """The points of each witness, None where the site has none, and the centres of each of its partitions."""
+    for witness, table in zip(request.witnesses, request.centers, strict=True):
+        points, centers = reader.read(witness), table.read()
+        if points is not None and centers.shape[1:] != points.shape[1:]:
+            raise MessageError("centres of another width than the view has")
+        partitions = np.array_split(centers, max(request.partitions, 1))
+        if any(not 0 < len(part) <= request.n_clusters for part in partitions):
+            raise MessageError("more or fewer centres than clusters")
+        yield points, partitions
 
 
 def _add_information(pairs: Any, n_clusters: int) -> tuple[float, float]:

@@ -61,27 +61,45 @@ class SiteEffect(Entry):
 
 
 def measure_site_effect(sites: Sequence[Sequence[Moments]]) -> SiteEffect:
-    """Test whether sites have the same means, from the moments of each view at the sites that have it.
+    """Test whether sites have the same means, from the moments of each view at the sites that have it."""
+    views = []
+    for view in sites:
+        parts = [moments for moments in view if moments.rows > 0]
+        weight = np.stack([moments.weight for moments in parts]) if parts else np.zeros((0, 0))
+        means = np.stack([moments.mean for moments in parts]) if parts else np.zeros((0, 0))
+        apart = np.square(means - (weight * means).sum(axis=0) / np.maximum(weight.sum(axis=0), 1e-300))
+        within = np.sum([moments.squares for moments in parts], axis=0)
+        rows = float(sum([moments.rows for moments in parts]))
+        views.append(Variation(len(parts), rows, (weight * apart).sum(axis=0), np.asarray(within)))
+    return compare_means(views)
+
+
+@dataclass(frozen=True, eq=False)
+class Variation:
+    """How rows of a view vary around means: the squares between sites and within them, per feature."""
+
+    sites: float  # those that have the view
+    rows: float
+    between: FloatArray  # (d,)
+    within: FloatArray  # (d,)
+
+
+def compare_means(views: Iterable[Variation]) -> SiteEffect:
+    """Test whether sites have the same means.
 
     Of every feature the variance between sites is divided by that within sites. The mean over the features of a view is
     compared with the F distribution of a single feature: if features depend on each other, it is never exceeded more
     often than is said; if not, less often. The least of the views counts, times their number.
     """
     chances = [1.0]
-    for view in sites:
-        parts = [moments for moments in view if moments.rows > 0]
-        weight = np.stack([moments.weight for moments in parts]) if parts else np.zeros((0, 0))
-        rows = float(sum([moments.rows for moments in parts]))
-        if len(parts) < 2 or rows <= len(parts):
+    for view in views:
+        if view.sites < 2 or view.rows <= view.sites:
             continue
-        means, total = np.stack([moments.mean for moments in parts]), np.maximum(weight.sum(axis=0), 1e-300)
-        apart = np.square(means - (weight * means).sum(axis=0) / total)
-        between = (weight * apart).sum(axis=0) / (len(parts) - 1)
-        within = np.sum([moments.squares for moments in parts], axis=0) / (rows - len(parts))
+        between, within = view.between / (view.sites - 1), view.within / (view.rows - view.sites)
         varies = within > 0
         if varies.any():
             ratio = float(np.mean(between[varies] / within[varies]))
-            chances.append(float(fdtrc(len(parts) - 1, rows - len(parts), ratio)))
+            chances.append(float(fdtrc(view.sites - 1, view.rows - view.sites, ratio)))
     return SiteEffect(min(1.0, min(chances) * max(len(chances) - 1, 1)))
 
 

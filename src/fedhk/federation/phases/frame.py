@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from fedhk._typing import FloatArray
 from fedhk.federation.board import Board, Entry, RowEntry
@@ -17,6 +18,8 @@ from fedhk.personal.offset import follow_centers, shift_centers
 @dataclass(frozen=True)
 class Frame(RowEntry):
     """How sites bring their rows to one frame: a share of their own mean and spread is taken out."""
+
+    keeps_cells: ClassVar[bool] = True
 
     calibration: Calibration
 

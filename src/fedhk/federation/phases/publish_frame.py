@@ -47,6 +47,8 @@ class GivenShares(ServerPhase):
         return board.put(Shares(self.shift, self.spread))
 
     def sealed(self, terms: SealedTerms) -> list[Phase[Any, Any]]:
+        if terms.noise is None:
+            return [self]
         raise ValueError(
             f"calibration={(self.shift, self.spread)} does not go with {terms.reason}: a site's own mean and spread "
             "let one row change all that the site sends. Leave calibration='auto' (which is none here) or None."
@@ -68,6 +70,7 @@ class PublishFrame(SumPhase[FrameRequest]):
     """
 
     name: ClassVar[str] = "frame"
+    with_noise: ClassVar[bool] = False  # then nothing is taken out
 
     settings: Settings
     offsets: bool  # whether sites keep an offset in the rounds, and have centres of their own only if calibrated
@@ -99,9 +102,6 @@ class PublishFrame(SumPhase[FrameRequest]):
 
     def total(self, board: Board, vectors: Sequence[FloatArray]) -> FloatArray:  # noqa: ARG002
         return self.aggregator.sums(vectors, [np.tile(np.split(values, 2)[1], 2) for values in vectors])
-
-    def sealed(self, terms: SealedTerms) -> list[Phase[Any, Any]]:  # noqa: ARG002
-        return []  # nothing is taken out in runs with noise or masks
 
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
         energy, rows = np.split(total, 2)

@@ -119,7 +119,7 @@ class MaskedRounds(SumPhase[MaskedRoundRequest]):
 
     @staticmethod
     def vector(site: Site, request: MaskedRoundRequest) -> FloatArray:
-        found = site.collect(request.model.parameters(site.rows().widths))
+        found = site.collect(request.model.parameters(site.rows().widths), follow=True)
         weights = [
             np.broadcast_to(w, n.shape) if full else w.max(axis=1, keepdims=True)
             for w, n, full in zip(found.weights, found.numerators, request.full, strict=True)
@@ -294,7 +294,7 @@ def _publish(board: Board, progress: Progress, protocol: StatisticsProtocol) -> 
 
 def _full_weights(board: Board) -> tuple[bool, ...]:
     """Views whose weights are sent per feature; rows that were mapped to another space have all features or none."""
-    if any(board.find(RowEntry)):
+    if not all(entry.keeps_cells for entry in board.find(RowEntry)):
         return (False,) * len(board.get(Space).widths)
     return board.get(FullWeights).views
 
