@@ -175,6 +175,7 @@ def test_the_number_of_clusters_can_be_found(data):
     assert make_model("auto").fit(data[0]).n_clusters_ == 3
 
 
-def test_a_calibration_that_was_given_is_refused(data):
-    with pytest.raises(ValueError, match="does not go with secure=True"):
-        make_model(calibration=0.75).fit(data[0])
+def test_a_calibration_that_was_given_is_taken(data):
+    model = make_model(calibration=0.75).fit(data[0])
+    assert (model.calibration_["shift"], model.calibration_["spread"]) == (0.75, 0.75)
+    assert adjusted_rand_score(data[1], pooled(model, NAMES)) > 0.9
