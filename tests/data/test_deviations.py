@@ -106,6 +106,34 @@ def test_a_column_that_is_constant_at_a_site_says_nothing():
     assert not found(changed(sites, lambda x: np.full_like(x, middle)))
 
 
+def test_ink_at_the_edge_of_a_picture_is_said_and_leaves_no_site_out():
+    rng = np.random.default_rng(0)
+    sites = {f"site-{number}": [rng.normal(size=(60, 12)) * [1.0] * 12] for number in range(6)}
+    for tables in sites.values():
+        tables[0][:, 0] *= 1e-4  # hardly any ink
+    sites["site-2"][0][7, 0] = 2.0
+    (one,) = compare_sites(check_clients(sites))
+    assert (one.site, one.columns, one.kind, one.is_usual, one.is_sure) == (
+        "site-2",
+        ("column 0",),
+        "wider",
+        True,
+        False,
+    )
+    # no other column varies as much as this one now does
+    sites["site-2"][0][7, 0] = 200.0
+    (one,) = compare_sites(check_clients(sites))
+    assert one.is_sure
+
+
+def test_one_rare_word_among_many_is_not_off():
+    rng = np.random.default_rng(0)
+    often = np.exp(rng.normal(-4, 1, size=1500))
+    sites = {f"site-{number}": [rng.poisson(often, size=(80, 1500)).astype(float)] for number in range(8)}
+    sites["site-3"][0][5, int(np.argmin(often))] = 30.0
+    assert not any(one.is_sure for one in compare_sites(check_clients(sites)))
+
+
 def test_of_two_sites_nobody_can_say_which_is_right():
     (only,) = found(changed(lab(2), lambda x: 1e6 * x, site="site-01"))
     assert only.columns == ("area",)

@@ -21,7 +21,7 @@ import scipy.sparse as sp
 from fedhk._typing import FloatArray, IntArray
 from fedhk.agreement.opinions import Opinion
 from fedhk.data.levels import level_groups
-from fedhk.data.moments import Moments
+from fedhk.data.moments import Moments, have_own_units
 from fedhk.data.row_forms import count_documents, has_negative
 from fedhk.data.scaling import SCALINGS, Reference, Scaling
 from fedhk.data.views import Columns, Views
@@ -32,12 +32,9 @@ from fedhk.starts.seeding import distinct_rows
 STANDARD = "standard"
 TABLE_OPTIONS, TEXT_OPTIONS = (STANDARD, "none", "l2", "root"), ("tfidf", "l2", "root", STANDARD)
 
-# A view in which one feature has more than this share of the variance has features that share no unit: only z-scores
-# make them comparable. It is the share from which one feature outweighs all others together.
-LARGEST_SHARE = 0.5
-
-# A view without negative cells in which most cells are 0 is text: words are missing in most documents.
-LEAST_ZEROS = 0.5
+# A view without negative cells of which so many are 0 is text: most words are missing in nearly all documents. Pictures
+# and cells have many zeros, too, and most of their features are above 0 in many rows.
+LEAST_ZEROS = 0.9
 
 # Different rows that a site looks at: from so many, an agreement is known to a hundredth.
 SAMPLE_ROWS = 512
@@ -78,13 +75,12 @@ def find_options(moments: Moments, documents: FloatArray | None, columns: Column
     Nor is it known where a cell is missing. Where one feature has most of the variance, or a column is a category,
     features share no unit.
     """
-    variance = moments.variance
     missing = bool(np.any(moments.weight < moments.rows * (1 - 1e-9)))
     if np.all(moments.constant) or level_groups(columns):
         return TABLE_OPTIONS[:1]
     if documents is not None and documents.sum() < (1 - LEAST_ZEROS) * moments.weight.sum() and not missing:
         return TEXT_OPTIONS
-    if variance.max() > LARGEST_SHARE * variance.sum():
+    if have_own_units(moments.variance):  # only z-scores make them comparable
         return TABLE_OPTIONS[:1]
     return TABLE_OPTIONS[: 2 if missing or documents is None else 4]
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fedhk._typing import BoolArray, FloatArray, IntArray
 from fedhk.data.levels import find_numbers
-from fedhk.data.moments import Moments, view_moments
+from fedhk.data.moments import Moments, have_own_units, view_moments
 from fedhk.data.scaling import Reference
 from fedhk.data.views import Columns, Views, is_tensor, row_blocks
 
@@ -37,8 +37,9 @@ FEW_SITES = 2.5
 # What few rows leave open: divided by the root of their number.
 FEW_ROWS = 2.0
 
-# Most columns of a view differ by no more than this quantile says; a column that does so by chance is not trusted.
-USUAL = 0.9
+# Most columns of a view differ by no more than this quantile says, or all but so many where there are many: the more
+# columns there are, the further off one of them is by chance.
+USUAL, UNUSUAL_COLUMNS = 0.9, 5
 
 # Sites with fewer values in a column say nothing about the others.
 LEAST_VALUES = 5
@@ -87,6 +88,9 @@ class Deviation:
         How many times, or by how many spreads, in the worst column; of a code, its value.
     others : int
         Sites that it was compared with; 0 for a code.
+    is_usual : bool, default=False
+        Whether it only varies more, and other columns of the view, in the same unit, vary as much at other sites: rare
+        events do that, such as ink at the edge of a picture. It is said, and is no reason to leave a site out.
     """
 
     site: str
@@ -95,11 +99,12 @@ class Deviation:
     kind: str
     factor: float
     others: int
+    is_usual: bool = False
 
     @property
     def is_sure(self) -> bool:
-        """Whether there are enough other sites to say which one is off."""
-        return self.others >= FEWEST_OTHERS
+        """Whether the site is off: there are enough other sites to say so, and nothing usual in the view explains it."""
+        return self.others >= FEWEST_OTHERS and not self.is_usual
 
     @property
     def reason(self) -> str:
@@ -276,7 +281,8 @@ class _Compared:
             tiny = find_off(small, self.typical, self.rows, _half_log(self.values), LEAST_FACTOR)
             off |= self._most(far, small=False)[:, None] & (far > LEAST_VIEW_FACTOR)
             tiny |= self._most(small, small=True)[:, None] & (small > LEAST_VIEW_FACTOR)
-            tiny &= self.count > 2  # of two sites, one is named
+            # of two sites, one is named; where a site has no values but one, few values that are small are no surprise
+            tiny &= (self.count > 2) & ~np.any((self.values >= LEAST_VALUES) & (self.spread == 0), axis=0)
             scores = np.where(off, far, np.where(tiny, small, -np.inf))
             for site in np.flatnonzero((scores > -np.inf).any(axis=1)).tolist():
                 columns = [int(column) for column in np.argsort(-scores[site]) if scores[site, column] > -np.inf]
@@ -324,12 +330,18 @@ class _Compared:
     def _deviation(self, site: int, columns: Sequence[int], kinds: Sequence[tuple[str, float]]) -> Deviation:
         """All columns in which a site is off, by what is said of the first; where most are, it is their unit."""
         kind, factor = kinds[0]
+        is_usual = all(kind == "wider" for kind, _ in kinds) and self._are_usual(self.spread[site, columns])
         ratio = float(np.median(self.spread[site, columns] / self.width[columns]))
         if 2 * len(columns) > max(self.values.shape[1], 2) and ratio > 0 and abs(math.log(ratio)) > AGREE:
-            kind, factor = ("larger", ratio) if ratio > 1 else ("smaller", 1 / ratio)
+            kind, factor, is_usual = ("larger", ratio, False) if ratio > 1 else ("smaller", 1 / ratio, False)
         others = int(self.count[columns[0]] - self.typical[site, columns[0]])
         names = tuple(_name(self.columns, column) for column in columns)
-        return Deviation(self.names[site], self.view, names, kind, factor, others)
+        return Deviation(self.names[site], self.view, names, kind, factor, others, is_usual)
+
+    def _are_usual(self, spreads: FloatArray) -> bool:
+        """Whether columns share a unit in which some vary as much as these do, at most sites."""
+        usual = self.width[self.width > 0]
+        return not have_own_units(np.square(usual)) and bool(spreads.max() <= usual.max(initial=0.0))
 
 
 def find_off(
@@ -376,9 +388,10 @@ def _from_the_end(accumulate: Callable[..., Any], values: NDArray[Any]) -> NDArr
 
 
 def _quantile(values: FloatArray, known: BoolArray) -> FloatArray:
-    """The quantile `USUAL` of each row, over what is known; 0 where nothing is."""
+    """The quantile `USUAL` of each row, over what is known, or what is larger in few columns; 0 where nothing is."""
     ordered = np.sort(np.where(known, values, np.inf), axis=1)
-    place: IntArray = np.floor(USUAL * np.maximum(known.sum(axis=1) - 1, 0)).astype(np.intp)
+    last = np.maximum(known.sum(axis=1) - 1, 0)
+    place: IntArray = np.maximum(np.floor(USUAL * last), last - UNUSUAL_COLUMNS).astype(np.intp)
     return np.where(known.any(axis=1), ordered[np.arange(len(values)), place], 0.0)
 
 

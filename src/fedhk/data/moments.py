@@ -64,6 +64,11 @@ class Moments:
         return np.where(self.constant, 0.0, spread)
 
 
+def have_own_units(variance: FloatArray) -> bool:
+    """Whether columns with these variances share no unit: one outweighs all others together."""
+    return bool(2 * variance.max(initial=0.0) > variance.sum())
+
+
 def view_moments(
     views: Views,
     view: int,
