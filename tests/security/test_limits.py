@@ -17,7 +17,15 @@ from fedhk.federation.phases.deliver import Deliver, DeliverRequest
 from fedhk.federation.phases.describe import DescribeViews
 from fedhk.federation.phases.scales import OTHER_WIDTH, Ranges, RangesRequest
 from fedhk.federation.phases.sum_rounds import UNBOUNDED, NoisyRounds, noisy_request
-from fedhk.federation.phases.sum_start import NO_POINTS, Cells, CellsRequest, Groups, GroupsRequest
+from fedhk.federation.phases.sum_start import (
+    NO_POINTS,
+    Cells,
+    CellsRequest,
+    Groups,
+    GroupsRequest,
+    ViewDistances,
+    ViewDistancesRequest,
+)
 from fedhk.federation.protocols.factors import FactorBroadcast
 from fedhk.federation.remote.policy_guard import BAD_NAME
 from fedhk.federation.remote.site import MALFORMED
@@ -96,6 +104,12 @@ TOO_LARGE = {
     "directions": (Cells, CellsRequest(Landmarks(np.ones((2, 64)), np.ones((1, 64)))), (), NO_POINTS),
     "points": (Cells, CellsRequest(Landmarks(np.ones((2, 1)), np.ones((2**15 + 1, 1)))), (), NO_POINTS),
     "points under masks": (Groups, GroupsRequest(Landmarks(np.ones((2, 64)), np.ones((1, 64))), (True,)), (), UNSTATED),
+    "points of views under masks": (
+        ViewDistances,
+        ViewDistancesRequest((Landmarks(np.ones((2, 64)), np.ones((1, 64))),)),
+        (),
+        UNSTATED,
+    ),
     "centres": (NoisyRounds, noisy_request(make_parameters([np.zeros((2**16 + 1, 2))]), "replace"), (), UNBOUNDED),
 }
 

@@ -22,6 +22,7 @@ from fedhk.starts.cells import (
     group_totals,
     keep_landmarks,
     leading_directions,
+    nearest_distances,
     read_groups,
     read_second_moments,
     second_moments,
@@ -172,6 +173,31 @@ class TestGroups:
         assert np.linalg.norm(places[3] - [9, 9]) < 1.0
         assert np.linalg.norm(places[4] - [0, 0]) < 0.5
         assert len(split_groups(landmarks, groups, 2, 0)) == 3
+
+
+class TestNearestDistances:
+    def test_rows_that_have_a_view_add_their_squared_distance_to_its_nearest_point(self):
+        rng = np.random.default_rng(0)
+        joint = rng.normal(size=(12, 5))
+        first = Landmarks(np.eye(2)[:, :1], rng.normal(size=(3, 1)))
+        second = Landmarks(np.linalg.qr(rng.normal(size=(3, 2)))[0], rng.normal(size=(2, 2)))
+        both = in_model_units(joint[:7, :2], joint[:7, 2:])
+        one = Rows(check_views([joint[7:, :2], None], missing_views=True), both.references)
+        found = sum(nearest_distances(rows, (first, second)) for rows in (both, one))
+        apart = [
+            np.square((rows @ view.axes)[:, None] - view.places[None]).sum(axis=2).min(axis=1).sum()
+            for rows, view in ((joint[:, :2], first), (joint[:7, 2:], second))
+        ]
+        assert_allclose(found, [*apart, 12, 7], atol=1e-12)
+
+    def test_in_a_basis_rows_are_projected_first(self):
+        rng = np.random.default_rng(1)
+        joint = rng.normal(size=(9, 5))
+        basis = [np.linalg.qr(rng.normal(size=(2, 1)))[0], np.linalg.qr(rng.normal(size=(3, 2)))[0]]
+        views = [Landmarks(np.eye(1), rng.normal(size=(2, 1))), Landmarks(np.eye(2), rng.normal(size=(2, 2)))]
+        outer = [Landmarks(e @ v.axes, v.places) for e, v in zip(basis, views, strict=True)]
+        rows = in_model_units(joint[:, :2], joint[:, 2:])
+        assert_allclose(nearest_distances(rows, views, block_diag(*basis)), nearest_distances(rows, outer), atol=1e-12)
 
 
 class TestLeadingDirections:

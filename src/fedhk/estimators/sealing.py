@@ -19,8 +19,8 @@ from fedhk.federation.aggregators import Aggregator, SumAggregator
 from fedhk.federation.board import Board
 from fedhk.federation.entries import Terms
 from fedhk.federation.phases.scales import MOST_POWER, largest_values
-from fedhk.federation.phases.sum_basis import count_leading
 from fedhk.federation.phases.sum_rounds import TYPICAL_MOVE, NoisyRounds, noisy_request
+from fedhk.federation.phases.sum_start import count_leading
 from fedhk.federation.protocols.base import Protocol
 from fedhk.federation.sealed import Noise, SealedGuard, SealedTerms, SiteNoise
 from fedhk.model.parameters import Parameters

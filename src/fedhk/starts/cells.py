@@ -115,6 +115,23 @@ def split_groups(landmarks: Landmarks, groups: Candidates, count: int, seed: int
     return replace(landmarks, places=np.vstack([places, places[more] + lengths[:, None] * turned]))
 
 
+def nearest_distances(rows: Rows, views: Sequence[Landmarks], basis: FloatArray | None = None) -> FloatArray:
+    """Sum over the rows that have a view of the squared distance to the nearest of its points, along its directions.
+
+    It is followed, for each view, by the number of these rows. With a `basis`, orthonormal columns of all features,
+    directions are in its coordinates.
+    """
+    total = np.zeros((2, len(views)))
+    for joint, seen in read_blocks(rows):
+        inner = joint if basis is None else joint @ basis
+        parts = split_joint(inner, [len(landmarks.axes) for landmarks in views])
+        for view, (part, has, landmarks) in enumerate(zip(parts, seen, views, strict=True)):
+            held = part[has.any(axis=1)]
+            apart = held @ landmarks.axes - landmarks.places[landmarks.nearest(held)]
+            total[:, view] += np.square(apart).sum(), len(held)
+    return total.ravel()
+
+
 def group_totals(
     rows: Rows, landmarks: Landmarks, full: Sequence[bool], basis: Sequence[FloatArray] | None = None
 ) -> FloatArray:

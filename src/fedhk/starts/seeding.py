@@ -207,10 +207,15 @@ def view_factors(
     if len(weight) > most:
         chosen = random_state.choice(len(weight), most, replace=False)
         views, weight = [view[chosen] for view in views], weight[chosen]
-    excess = np.array([_excess_variance(view, weight, n_clusters, random_state) for view in views])
-    if excess.max() < LEAST_EXCESS:
-        return np.ones(len(views))
-    return np.asarray(np.clip(excess / (FULL_SHARE * excess.max()), LEAST_FACTOR, 1.0))
+    return compare_views([_excess_variance(view, weight, n_clusters, random_state) for view in views])
+
+
+def compare_views(excess: Sequence[float]) -> FloatArray:
+    """Factor of each view, from what clusters explain of it beyond what they explain of a cloud without any."""
+    found, most = np.asarray(excess), max(excess)
+    if most < LEAST_EXCESS:
+        return np.ones(len(found))
+    return np.asarray(np.clip(found / (FULL_SHARE * most), LEAST_FACTOR, 1.0))
 
 
 def _excess_variance(
@@ -220,10 +225,17 @@ def _excess_variance(
     scores, spreads = _principal(view, weight)
     if len(spreads) == 0 or len(scores) <= n_clusters:
         return 0.0
-    own = _explained(scores, weight, n_clusters, OWN_STARTS, random_state)
-    clouds = random_state.standard_normal((NULL_CLOUDS, *scores.shape)) * spreads
-    null = sum(_explained(cloud, weight, n_clusters, NULL_STARTS, random_state) for cloud in clouds) / NULL_CLOUDS
-    return max(0.0, 1.0 - null / own) if own > 0 else 0.0
+    own, _ = cluster_points(scores, weight, n_clusters, OWN_STARTS, random_state)
+    return exceed_cloud(own, spreads, weight, n_clusters, random_state)
+
+
+def exceed_cloud(
+    own: float, spreads: FloatArray, weight: FloatArray, n_clusters: int, random_state: np.random.RandomState
+) -> float:
+    """How far a share of explained variance is above that of a Gaussian cloud with these spreads; 0 if it is not."""
+    clouds = random_state.standard_normal((NULL_CLOUDS, len(weight), len(spreads))) * spreads
+    null = sum(cluster_points(cloud, weight, n_clusters, NULL_STARTS, random_state)[0] for cloud in clouds)
+    return max(0.0, 1.0 - null / NULL_CLOUDS / own) if own > 0 else 0.0
 
 
 def _principal(view: FloatArray, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -240,17 +252,19 @@ def _principal(view: FloatArray, weight: FloatArray) -> tuple[FloatArray, FloatA
     return np.ascontiguousarray(scores), spreads
 
 
-def _explained(
+def cluster_points(
     points: FloatArray, weight: FloatArray, n_clusters: int, n_init: int, random_state: np.random.RandomState
-) -> float:
-    """Share of the weighted variance that k-means explains."""
-    inertia = math.inf
+) -> tuple[float, FloatArray]:
+    """Share of the weighted variance that k-means explains, and its centres."""
+    inertia, best = math.inf, points[:0]
     for _ in range(n_init):
         seeds = plus_plus(points, weight, n_clusters, random_state)
-        inertia = min(inertia, lloyd(points, weight, seeds, MAX_PASSES)[2])
+        centers, _, left = lloyd(points, weight, seeds, MAX_PASSES)
+        if left < inertia:
+            inertia, best = left, centers
     mean = weight @ points / weight.sum()
     total = float(weight @ np.square(points - mean).sum(axis=1))
-    return 1.0 - inertia / total if total > 0 else 0.0
+    return 1.0 - inertia / total if total > 0 else 0.0, best
 
 
 def at_random(

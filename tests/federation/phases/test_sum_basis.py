@@ -7,10 +7,11 @@ import pytest
 from numpy.testing import assert_allclose
 from sklearn.metrics import adjusted_rand_score
 
-from fedhk import EFKMVC, FedHKPerson, FedHKTucker, datasets
+from fedhk import EFKMVC, FedHKPerson, FedHKTucker, HeatKernelMVC, datasets
 from fedhk.federation.entries import Basis, References
 from fedhk.federation.phases.scales import Counts
-from fedhk.federation.phases.sum_basis import count_leading
+from fedhk.federation.phases.sum_basis import MOST_SKETCH, count_sketch
+from fedhk.federation.phases.sum_start import count_leading
 from fedhk.model.rows import joint_rows
 from fedhk.privacy.secure_sum import MaskedNumbers
 from fedhk.protocols import Statistics
@@ -95,6 +96,21 @@ def test_rounds_in_bytes_never_raise_the_objective_when_the_basis_is_made_anew()
     assert model.objective_ <= (1 + 1e-5) * min(history)
 
 
+@pytest.mark.parametrize("protocol", ["statistics", "cores"])
+def test_view_weights_are_those_of_pooled_rows(protocol):
+    """Groups of rows that are near in all views together would hide what a single view says."""
+    data = wide(n_samples=60, n_clusters=5, widths=(120, 100, 80), separation=6.0)
+    rng, sites = np.random.default_rng(0), {}
+    for name, views in data.sites.items():
+        blurred = 0.6 * views[1] + rng.normal(size=views[1].shape) * views[1].std()
+        sites[name] = [views[0], blurred, rng.normal(size=views[2].shape)]
+    rows = [np.vstack([views[h] for views in sites.values()]) for h in range(3)]
+    common = {"scaling": "standard", "random_state": 0}
+    pooled_rows = HeatKernelMVC(5, max_iter=1, **common).fit(rows)
+    masked = EFKMVC(5, protocol=protocol, secure=True, max_rounds=1, **common).fit(sites)
+    assert_allclose(masked.view_weights_, pooled_rows.view_weights_, atol=0.05)
+
+
 def test_view_weights_are_chosen_as_with_full_sums():
     data = wide(n_samples=60, n_clusters=4, widths=(60, 50), separation=8.0)
     sites = {
@@ -155,11 +171,12 @@ def test_numbers_are_as_short_as_their_bound_allows(monkeypatch):
         "few moments": 8,
         "sum documents": 2,
         "neighbours": 8,
-        "sketch": 4,
+        "sketch": 2,
         "span": 2,
         "basis moments": 4,
         "basis cells": 2,
         "basis groups": 4,
+        "basis view distances": 8,
         "masked moves": 4,
         "finish": 8,
     }
@@ -237,3 +254,13 @@ def test_own_models_follow_rounds_in_a_basis():
     model = FedHKPerson(4, protocol="cores", secure=True, random_state=0).fit(data.sites)
     assert sorted(model.client_models_) == sorted(data.sites)
     assert pooled(model, data) > 0.9
+
+
+# ---------------------------------------------------------------------------------------------------- sizes of a sketch
+
+
+@pytest.mark.parametrize(("n_clusters", "width"), [(2, 100), (7, 1622), (5, 6386), (40, 14150), (100, 192)])
+def test_a_sketch_has_twice_its_directions_and_no_more_bytes_than_a_round_of_full_sums(n_clusters, width):
+    count, fewest = count_sketch(n_clusters, width), 2 * count_leading(n_clusters)
+    assert fewest <= count <= MOST_SKETCH
+    assert count == fewest or count * (count + 1) <= 8 * n_clusters * width + count

@@ -12,9 +12,11 @@ from federations import make_plan, progress_of, read_request, run_sites
 from fedhk import EFKMVC, FedHKPerson, datasets, reference
 from fedhk.federation.phases.finish import final_parameters
 from fedhk.federation.protocols.personalized import OwnModels
+from fedhk.model.passes import Passes
 from fedhk.model.rows import joint_rows, split_joint
 from fedhk.personal.rounds import PARTS
 from fedhk.protocols import Personalized
+from fedhk.tensors.low_rank import LowRankForm
 
 QUICK = {"n_init": 2, "random_state": 0}
 ROUNDS = 4
@@ -114,8 +116,14 @@ class PlainLoops:
     ids=["given by site", "local", "learned by gradient steps"],
 )
 def test_every_round_is_that_of_the_plain_loops(sites, start, given):
-    protocol = Personalized(center_pull=0.0, **given)
-    plan = make_plan(protocol=protocol, init=start, view_weights="learned", max_rounds=ROUNDS, scaling="none")
+    compare_with_loops(sites, start, Personalized(center_pull=0.0, **given))
+
+
+def compare_with_loops(sites, start, protocol, lead="centers", **settings):
+    """Compare every round with `PlainLoops`, in what no gauge changes; `lead` is the component that moves centres."""
+    plan = make_plan(
+        protocol=protocol, init=start, view_weights="learned", max_rounds=ROUNDS, scaling="none", **settings
+    )
     run, engine = run_sites(plan, sites)
     requests = [read_request(sent["oslo"]) for sent, kind in zip(engine.sent, engine.phases, strict=True)
                 if kind == "round"]  # fmt: skip
@@ -125,7 +133,7 @@ def test_every_round_is_that_of_the_plain_loops(sites, start, given):
     shares = {
         site: {
             name: 0.5 if value == "auto" else value[site] if isinstance(value, dict) else value
-            for name, value in (("centers", protocol.centers), ("view_weights", protocol.view_weights))
+            for name, value in (("centers", getattr(protocol, lead)), ("view_weights", protocol.view_weights))
         }
         for site in rows
     }
@@ -139,12 +147,47 @@ def test_every_round_is_that_of_the_plain_loops(sites, start, given):
     before = {site: loops.shares[site]["centers"] for site in rows}
     loops.round()
     for name, site in engine.states.items():
-        kept = site.memory.get(OwnModels).models[-1]
-        for found, expected in zip(kept.local.centers, loops.local[name][0], strict=True):
+        kept, local = site.memory.get(OwnModels).models[-1], loops.local[name]
+        for found, expected in zip(kept.local.centers, local[0], strict=True):
             assert_allclose(found, expected, rtol=0, atol=1e-9)
-        assert kept.shares["centers"] == pytest.approx(loops.shares[name]["centers"], abs=1e-6)
+        with Passes(site.rows(), 3, 1) as scan:
+            memberships = scan.assign(kept.local)[0]
+        apart = [
+            1 - np.exp(-loops.time * np.square(view[:, None] - centers[None]).sum(axis=2))
+            for view, centers in zip(rows[name], local[0], strict=True)
+        ]
+        expected = reference.memberships(apart, local[1], loops.alpha, loops.m)
+        assert_allclose(memberships, expected, rtol=0, atol=1e-9)
+        assert kept.shares[lead] == pytest.approx(loops.shares[name]["centers"], abs=1e-6)
     if protocol.step is not None:
         assert any(share != 0.5 for share in before.values())
+
+
+SOME_OWN = {"bern": 1.0, "oslo": 0.0, "rome": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("form", "given"),
+    [
+        (
+            LowRankForm("tucker", (3, 3, 2)),
+            dict.fromkeys(PARTS, 0.7) | {"core": {"bern": 0.2, "oslo": 0.9, "rome": 0.0}},
+        ),
+        (
+            LowRankForm("tucker", (3, 3, 2)),
+            dict.fromkeys(PARTS[1:], 0.3) | {"core": "auto", "step": 0.05, "held_out": 0.0, "passes": 3},
+        ),
+        (LowRankForm("tucker", (3, 3, 2)), dict.fromkeys(PARTS, SOME_OWN)),
+        (LowRankForm("parafac2", 3), dict.fromkeys(PARTS, SOME_OWN)),
+    ],
+    ids=["shares of parts", "learned by gradient steps", "own or common", "own or common, PARAFAC2"],
+)
+def test_every_round_with_a_form_is_that_of_the_plain_loops_where_gauges_agree(sites, start, form, given):
+    """A form that any centres have, all of whose bases are whole, moves by its core alone, whose share is then lambda.
+
+    Shares of 0 and 1 of all parts are the global and the local model in any gauge.
+    """
+    compare_with_loops(sites, start, Personalized(center_pull=0.0, view_weights=0.4, **given), lead="core", form=form)
 
 
 def test_pulls_are_in_the_objective_that_is_reported_and_hold_sites_together(sites):

@@ -19,8 +19,16 @@ from fedhk.federation.board import Board
 from fedhk.federation.entries import Population, References, Schema, Space
 from fedhk.federation.phases.base import Phase, ServerPhase, SumPhase
 from fedhk.federation.phases.frame import Frame
-from fedhk.federation.phases.sum_basis import BasisCells, BasisGroups, BasisMoments, EnterBasis, Sketch, Span
-from fedhk.federation.phases.sum_start import Cells, Directions, Groups, Products, StartFromSums
+from fedhk.federation.phases.sum_basis import (
+    BasisCells,
+    BasisGroups,
+    BasisMoments,
+    BasisViewDistances,
+    EnterBasis,
+    Sketch,
+    Span,
+)
+from fedhk.federation.phases.sum_start import Cells, Directions, Groups, Products, StartFromSums, ViewDistances
 from fedhk.federation.plausible import MOST_ROWS, check_points, check_spreads
 from fedhk.federation.protocols.base import Protocol
 from fedhk.federation.protocols.statistics import BasisStatistics, Statistics
@@ -128,12 +136,16 @@ class AskCandidates(Phase[CandidatesRequest, CandidatesReply]):
             inner: list[SumPhase[Any]] = [BasisCells(), BasisGroups(settings, self.seed)]
             leading = leading_sums(settings, protocol, self.seed, terms)
             sums = [*leading, BasisMoments(settings, self.seed), *inner * GROUP_PASSES]
+            views: SumPhase[Any] = BasisViewDistances(settings, self.seed)
         elif terms.noise is None:
             groups: list[SumPhase[Any]] = [Cells(), Groups(settings, self.seed)]
             sums = [Products(settings, self.seed), *groups * GROUP_PASSES]
+            views = ViewDistances(settings, self.seed)
         else:
             sums = [Directions(settings, self.seed), Cells()]
-        if settings.view_weights == "auto" and terms.noise is not None:
+        if settings.view_weights == "auto" and terms.noise is None:
+            sums.append(views)
+        elif settings.view_weights == "auto":
             # points along a few directions do not show what single views say
             settings = replace(settings, view_weights="uniform")
         if not isinstance(protocol, BasisStatistics):

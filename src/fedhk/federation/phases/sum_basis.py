@@ -37,11 +37,16 @@ from fedhk.federation.phases.sum_start import (
     GroupsRequest,
     Leading,
     SumCandidates,
+    ViewDistances,
+    ViewDistancesRequest,
     check_landmarks,
+    check_views_of,
     count_groups,
+    count_leading,
+    find_view_axes,
 )
 from fedhk.federation.plausible import REACH
-from fedhk.federation.protocols.statistics import EXTRA_SHARE, MOST_EXTRA, BasisStatistics
+from fedhk.federation.protocols.statistics import EXTRA_SHARE, BasisStatistics
 from fedhk.federation.sealed import grid_step
 from fedhk.federation.site import Site
 from fedhk.federation.table import Table
@@ -54,6 +59,7 @@ from fedhk.starts.cells import (
     group_totals,
     keep_landmarks,
     leading_directions,
+    nearest_distances,
     read_second_moments,
     score_products,
     second_moments,
@@ -62,18 +68,22 @@ from fedhk.starts.cells import (
 from fedhk.starts.kmeans import leading_axes
 from fedhk.starts.settings import Settings
 
-# Combinations of features whose second moments are taken, or twice as many as there are scores, and the most that a
-# site takes. On generated clusters in 700 features 64 of them found less than 256, and these less than all; so many are
-# 263 kB.
-SKETCH_FEATURES, MOST_SKETCH = 512, 1024
+# Random combinations of features whose second moments are taken: twice as many as directions are looked for, at least.
+# The sketch then misses at most twice what the best directions miss, on average (Halko, Martinsson and Tropp 2011,
+# theorem 10.5, with as many more as there are directions). More of them see weaker clusters, so there are as many as
+# have no more bytes than one round of full sums: this has eight bytes a number, and p combinations have p^2 in all.
+OVERSAMPLING, ROUND_BYTES = 2, 8
+
+# The most combinations that a site takes: 4 MB, as much as it is asked for groups of rows.
+MOST_SKETCH = 2048
 
 # Random combinations are as long as any other: what all rows have along one of p is at most so many times the mean over
 # directions, but for a probability of p * 3e-10 (a chi-squared number with one degree of freedom, at worst).
 MOST_OF_MEAN = 40.0
 
-# Up to so many sites two bytes are enough for a sketch: rounding, which grows with the root of the sites, then makes
-# eigenvalues of a tenth of the mean one at most.
-FEW_SITES = 64
+# Up to so many sites times combinations two bytes are enough for a sketch: rounding, which grows with the root of both,
+# then makes eigenvalues of a tenth of the mean one at most.
+FEW_NUMBERS = 2**15
 
 # Bound of sums of rows that are all equal, which have none.
 LEAST_SUM = 1e-12
@@ -125,9 +135,8 @@ class Sketch(SumPhase[SketchRequest]):
     settings: Settings
     seed: int
 
-    def request(self, board: Board) -> SketchRequest:  # noqa: ARG002
-        wanted = max(SKETCH_FEATURES, 2 * count_leading(self.settings.n_clusters))
-        return SketchRequest(self.seed, min(wanted, MOST_SKETCH))
+    def request(self, board: Board) -> SketchRequest:
+        return SketchRequest(self.seed, count_sketch(self.settings.n_clusters, sum(board.get(References).widths)))
 
     def _width(self, board: Board) -> int:
         """How many combinations there are."""
@@ -138,8 +147,8 @@ class Sketch(SumPhase[SketchRequest]):
         return p * (p + 1) // 2
 
     def word(self, board: Board) -> int:
-        is_random = self._width(board) < sum(board.get(References).widths)
-        return 2 if is_random and len(board.get(Members).sites) <= FEW_SITES else 4
+        p, n_sites = self._width(board), len(board.get(Members).sites)
+        return 2 if p < sum(board.get(References).widths) and p * n_sites <= FEW_NUMBERS else 4
 
     def grid(self, board: Board) -> float:
         width, squares = sum(board.get(References).widths), sum_squares(board)
@@ -158,9 +167,10 @@ class Sketch(SumPhase[SketchRequest]):
         return board.put(Sketched(read_second_moments(total / board.get(Population).rows, self._width(board))))
 
 
-def count_leading(n_clusters: int) -> int:
-    """The most directions of all rows that a basis is made of: one for each cluster, and as many as in the open."""
-    return n_clusters + min(n_clusters, MOST_EXTRA)
+def count_sketch(n_clusters: int, width: int) -> int:
+    """How many random combinations of so many features a sketch has."""
+    fewest = OVERSAMPLING * count_leading(n_clusters)
+    return min(max(fewest, math.isqrt(ROUND_BYTES * n_clusters * width)), MOST_SKETCH)
 
 
 def count_scores(values: FloatArray, n_clusters: int) -> int:
@@ -274,7 +284,7 @@ class BasisMoments(SumPhase[Nothing]):
         axes, deviations = leading_directions(covariance, min(max(c - 1, MANY_DIRECTIONS), q), 0.0)
         landmarks = draw_landmarks(axes, deviations, count_groups(c, rows, q), self.seed)
         nothing = np.zeros(len(widths))  # groups say how far their rows spread
-        return board.put(Leading(landmarks, nothing))
+        return board.put(Leading(landmarks, nothing), find_view_axes(covariance, np.eye(q), widths, c))
 
 
 @dataclass(frozen=True)
@@ -329,6 +339,23 @@ class BasisGroups(Groups):
         parts = split_joint(found.points, self._columns(board)[0])
         points = np.hstack([part @ e.T for part, e in zip(parts, columns, strict=True)])
         return board.put(SumCandidates(replace(found, points=points)))
+
+
+@dataclass(frozen=True)
+class BasisViewDistances(ViewDistances):
+    """What each view's own clusters explain of all rows, as far as the basis shows it."""
+
+    name: ClassVar[str] = "basis view distances"
+
+    def _split(self, board: Board, points: FloatArray) -> Sequence[FloatArray]:
+        parts = super()._split(board, points)
+        return [part @ e for part, e in zip(parts, board.get(Basis).columns, strict=True)]
+
+    @staticmethod
+    def vector(site: Site, request: ViewDistancesRequest) -> FloatArray:
+        rows, basis = site.rows(), site.board.get(Basis)
+        check_views_of(request.views, [part.shape[1] for part in basis.columns_of(rows.widths)])
+        return nearest_distances(rows, request.views, basis.block)
 
 
 def _in_features(basis: Basis, landmarks: Landmarks) -> Landmarks:

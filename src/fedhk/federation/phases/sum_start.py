@@ -15,11 +15,12 @@ from fedhk.federation.board import Board, Entry
 from fedhk.federation.entries import Minimisation, Population, References, Schema
 from fedhk.federation.phases.base import ServerPhase, SumPhase
 from fedhk.federation.phases.scales import FullWeights, check_radius, hold_in_bounds
+from fedhk.federation.protocols.statistics import MOST_EXTRA
 from fedhk.federation.sealed.noise import MOST_UNIT
 from fedhk.federation.site import Site
 from fedhk.model.descent import Progress
 from fedhk.model.parameters import Parameters
-from fedhk.model.rows import Rows, joint_rows, view_sums
+from fedhk.model.rows import Rows, joint_rows, split_joint, view_sums
 from fedhk.privacy.sensitivity import Neighbours, sum_sensitivity
 from fedhk.starts.candidates import (
     ALL_CANDIDATES,
@@ -38,12 +39,21 @@ from fedhk.starts.cells import (
     group_totals,
     keep_landmarks,
     leading_directions,
+    nearest_distances,
     read_blocks,
     read_groups,
     read_second_moments,
     second_moments,
     sketch,
     split_groups,
+)
+from fedhk.starts.seeding import (
+    CLOUD_POINTS,
+    CLOUD_POINTS_PER_CLUSTER,
+    OWN_STARTS,
+    cluster_points,
+    compare_views,
+    exceed_cloud,
 )
 from fedhk.starts.settings import Settings
 
@@ -97,6 +107,28 @@ class SumCandidates(Entry):
     """Candidates for a start, made of sums over all sites."""
 
     candidates: Candidates
+
+
+@dataclass(frozen=True, eq=False)
+class ViewAxes(Entry):
+    """The leading directions of each view by itself, and the spread of all rows along them."""
+
+    axes: tuple[FloatArray, ...]  # orthonormal columns, of shape (d_h, k_h), in features or in a basis
+    spreads: tuple[FloatArray, ...]  # standard deviations, (k_h,)
+
+
+@dataclass(frozen=True, eq=False)
+class ViewCenters(Entry):
+    """Centres of each view by itself, from candidates."""
+
+    views: tuple[Landmarks, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class ViewFactors(Entry):
+    """What each view's distances are multiplied by: less for a view that has little to say."""
+
+    factors: FloatArray
 
 
 @dataclass(frozen=True)
@@ -207,8 +239,28 @@ class Products(SumPhase[ProductsRequest]):
         inner = basis.T @ products
         axes, deviations = leading_directions((inner + inner.T) / 2, min(max(c - 1, MANY_DIRECTIONS), p), 0.0)
         landmarks = draw_landmarks(basis @ axes, deviations, count_groups(c, rows, d), self.seed)
-        nothing = np.zeros(len(board.get(References).references))  # groups say how far their rows spread
-        return board.put(RowBasis(np.linalg.qr(products)[0] if d > p else basis), Leading(landmarks, nothing))
+        widths = board.get(References).widths
+        nothing = np.zeros(len(widths))  # groups say how far their rows spread
+        better = RowBasis(np.linalg.qr(products)[0] if d > p else basis)
+        return board.put(better, Leading(landmarks, nothing), find_view_axes(inner, basis, widths, c))
+
+
+def find_view_axes(covariance: FloatArray, basis: FloatArray, widths: Sequence[int], n_clusters: int) -> ViewAxes:
+    """The leading directions of each view, from second moments of all rows in a basis of all features."""
+    values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
+    root = basis @ (vectors * np.sqrt(np.maximum(values, 0.0)))
+    axes: list[FloatArray] = []
+    spreads: list[FloatArray] = []
+    for part in split_joint(root.T, widths):
+        columns, lengths, _ = np.linalg.svd(part.T, full_matrices=False)
+        axes.append(columns[:, : count_leading(n_clusters)])
+        spreads.append(lengths[: count_leading(n_clusters)])
+    return ViewAxes(tuple(axes), tuple(spreads))
+
+
+def count_leading(n_clusters: int) -> int:
+    """The most directions of all rows that are looked at: one for each cluster, and as many more as in the open."""
+    return n_clusters + min(n_clusters, MOST_EXTRA)
 
 
 def count_candidates(n_clusters: int) -> int:
@@ -315,6 +367,77 @@ class Groups(SumPhase[GroupsRequest]):
         return board.put(SumCandidates(found), replace(leading, landmarks=landmarks))
 
 
+@dataclass(frozen=True, eq=False)
+class ViewDistancesRequest:
+    """Ask how far rows are from the nearest of each view's centres."""
+
+    views: tuple[Landmarks, ...]
+
+
+@dataclass(frozen=True)
+class ViewDistances(SumPhase[ViewDistancesRequest]):
+    """What each view's own clusters explain of all rows, for the weights of views.
+
+    Centres are those of k-means on a view's candidates alone. Candidates are means of rows that are near in all views
+    together, so that they hide what a single view says; how far the rows themselves are from the centres does not.
+    """
+
+    name: ClassVar[str] = "view distances"
+    request_type: ClassVar[Any] = ViewDistancesRequest
+    unbounded: ClassVar[str] = "a row far out adds its squared distance, which has no bound."
+
+    settings: Settings
+    seed: int
+
+    def begin(self, board: Board) -> Board:
+        found, random_state = board.get(SumCandidates).candidates, np.random.RandomState(self.seed)
+        views = []
+        for points, axes in zip(self._split(board, found.points), board.get(ViewAxes).axes, strict=True):
+            places: FloatArray = np.nan_to_num(points) @ axes
+            if len(places) > self.settings.n_clusters:
+                places = cluster_points(places, found.sizes, self.settings.n_clusters, OWN_STARTS, random_state)[1]
+            views.append(Landmarks(axes, places))
+        return board.put(ViewCenters(tuple(views)))
+
+    def _split(self, board: Board, points: FloatArray) -> Sequence[FloatArray]:
+        """Candidates of each view, in the coordinates in which its directions are."""
+        return split_joint(points, board.get(References).widths)
+
+    def is_done(self, board: Board, exchanges: int) -> bool:
+        return exchanges > 0 or len(board.get(References).references) == 1 or self.settings.n_clusters == 1
+
+    def request(self, board: Board) -> ViewDistancesRequest:
+        return ViewDistancesRequest(board.get(ViewCenters).views)
+
+    def size(self, board: Board) -> int:
+        return 2 * len(board.get(References).references)
+
+    @staticmethod
+    def vector(site: Site, request: ViewDistancesRequest) -> FloatArray:
+        rows = site.rows()
+        check_views_of(request.views, rows.widths)
+        return nearest_distances(rows, request.views)
+
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+        random_state, c, excess = np.random.RandomState(self.seed), self.settings.n_clusters, []
+        squares, counts = np.split(total, 2)
+        for within, rows, spreads in zip(squares, counts, board.get(ViewAxes).spreads, strict=True):
+            # rows without the view add nothing to its second moments
+            whole = board.get(Population).rows * float(np.square(spreads).sum())
+            own = max(1.0 - within / whole, 0.0) if whole > 0 else 0.0
+            cloud = np.ones(int(np.clip(rows, 1, max(CLOUD_POINTS, CLOUD_POINTS_PER_CLUSTER * c))))
+            excess.append(exceed_cloud(own, spreads, cloud, c, random_state) if len(cloud) > c else 0.0)
+        return board.put(ViewFactors(compare_views(excess)))
+
+
+def check_views_of(views: Sequence[Landmarks], widths: Sequence[int]) -> None:
+    """Refuse points of other views, and what `check_landmarks` refuses."""
+    if len(views) != len(widths):
+        raise MessageError(NO_POINTS)
+    for landmarks, width in zip(views, widths, strict=True):
+        check_landmarks(landmarks, width)
+
+
 @dataclass(frozen=True)
 class StartFromSums(ServerPhase):
     """The best of many starts on the candidates that sums gave, and the bandwidth of noisy rounds from there."""
@@ -327,6 +450,8 @@ class StartFromSums(ServerPhase):
 
     def begin(self, board: Board) -> Board:
         settings, found = self.settings, board.get(SumCandidates).candidates
+        for entry in board.find(ViewFactors):
+            settings = replace(settings, view_weights=tuple(entry.factors ** (1.0 / settings.view_exponent)))
         rows = candidate_rows([found], board.get(References).references, board.get(Schema).names)
         starts = candidate_starts(settings.n_init, rows.n_rows, sum(rows.widths), settings.n_clusters)
         # groups of all sites' rows are places, not draws: half of them says nothing of the other half
