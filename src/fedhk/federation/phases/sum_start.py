@@ -383,7 +383,6 @@ class ViewDistances(SumPhase[ViewDistancesRequest]):
     """
 
     name: ClassVar[str] = "view distances"
-    request_type: ClassVar[Any] = ViewDistancesRequest
     unbounded: ClassVar[str] = "a row far out adds its squared distance, which has no bound."
 
     settings: Settings
