@@ -35,9 +35,9 @@ class Target:
         named = {type(entry).__name__: entry for entry in (known, *entries)}
         return decode(self.site.answer(encode(write_request(kind, 0, request, request_type_, named))))
 
-    def ask(self, phase, request, *entries, number=0, rounds=4, **options):
+    def ask(self, phase, request, *entries, number=0, rounds=4, bound=0.0, **options):
         """The numbers that leave in a noisy sum, or why none do."""
-        header = Header(None, NoisySum(number, rounds))
+        header = Header(None, NoisySum(number, rounds, bound=bound))
         message = self.send(SEALED + phase.name, (header, request), request_type(phase), *entries, **options)
         if message.kind == "refusal":
             return message.values["reason"]

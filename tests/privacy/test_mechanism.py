@@ -30,6 +30,7 @@ def budget(**changes):
         ({"rounds": 2.0}, r"rounds=2.0 must be"),
         ({"rounds": True}, r"rounds=True must be"),
         ({"colluders": -1}, r"colluders=-1 must be a whole number from 0 on"),
+        ({"unit": "person"}, r"unit='person' must be one of \('row', 'site'\)"),
         ({"bounds": None}, r"bounds=None: .* Give bounds=\(low, high\), one pair per view, or bounds='private'"),
         ({"bounds": "auto"}, r"bounds='auto' must be pairs of numbers or 'private'"),
         ({"bounds": 4.0}, r"bounds=4.0 must be a pair \(low, high\)"),
@@ -59,7 +60,7 @@ BOUNDS = ["private", (-1, 2.5), [(-1, 1), ([0, 0, 5], [1, 1, 6])], [(np.zeros(2)
 
 @pytest.mark.parametrize("bounds", BOUNDS, ids=str)
 def test_a_budget_is_the_same_when_it_is_read_again(bounds, tmp_path):
-    for option in (budget(bounds=bounds, ledger=tmp_path, neighbours="add-remove"), SecureSummation(4)):
+    for option in (budget(bounds=bounds, ledger=tmp_path, neighbours="add-remove", unit="site"), SecureSummation(4)):
         values, arrays = pack(option, Option, named=True)
         assert unpack(json.loads(json.dumps(values)), arrays, Option) == option
 

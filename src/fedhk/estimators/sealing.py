@@ -22,7 +22,7 @@ from fedhk.federation.phases.scales import MOST_POWER, largest_values
 from fedhk.federation.phases.sum_rounds import TYPICAL_MOVE, NoisyRounds, noisy_request
 from fedhk.federation.phases.sum_start import count_leading
 from fedhk.federation.protocols.base import Protocol
-from fedhk.federation.sealed import Noise, SealedGuard, SealedTerms, SiteNoise
+from fedhk.federation.sealed import UNITS, Noise, SealedGuard, SealedTerms, SiteNoise
 from fedhk.model.parameters import Parameters
 from fedhk.privacy._lazy import require_cryptography
 from fedhk.privacy.ledger import Ledger, ledger_file
@@ -143,6 +143,8 @@ def check_budget(privacy: DifferentialPrivacy, masks: SecureSummation | None, cl
             f"colluders={privacy.colluders} has no effect without secure=True: every site adds the whole noise by "
             "itself. Leave colluders=0, or use secure=True."
         )
+    shares_noise = masks is not None and masks.shared_noise
+    UNITS[privacy.unit].check_sites(privacy, len(clients), shares_noise=shares_noise)
     for site, views in clients.items():
         if views.n_rows and privacy.delta >= 1.0 / views.n_rows:
             raise ValueError(
@@ -191,7 +193,8 @@ def _warn_of_noise(
     phase = NoisyRounds(settings.learn_weights, settings.form, noise)
     sensitivity = phase.sensitivity(noisy_request(even, privacy.neighbours), 0, privacy.neighbours)
     releases = math.sqrt(len(clients)) if masks is None else 1.0
-    moved = noise.multiplier(phase) * sensitivity * releases * math.sqrt(sum(widths))
+    unit = UNITS[privacy.unit].weigh(rows / len(clients))
+    moved = noise.multiplier(phase) * sensitivity * unit * releases * math.sqrt(sum(widths))
     # rows between clusters count less, and the mean of the last rounds has less noise
     share = moved / (0.8 * rows / n_clusters) / math.sqrt(max(noise.rounds / 2, 1.0))
     if share > MOST_NOISE * TYPICAL_MOVE * 2:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
@@ -30,6 +30,13 @@ START_PHASES = ("directions", "cells")
 # The names of sums that are asked for after a fit begin so. They have a budget of their own, and share all of it.
 AFTER = "after "
 
+
+# The names of sums that find how long the vectors of another sum are begin so, and the share of the budget of each.
+LENGTH_OF = "length of "
+LENGTH_SHARE = 0.02
+
+# What is protected: one row at one site, or all that a site has.
+Unit: TypeAlias = Literal["row", "site"]
 
 # With two sites, each can tell the other's numbers from the sum.
 FEWEST_SITES = 3
@@ -59,6 +66,10 @@ class DifferentialPrivacy(Option):
         Noisy rounds; `max_rounds` of the estimator may be smaller. More rounds share the same budget.
     colluders : int, default=0
         With secure sums: sites that may tell the server their own noise. The others add more for it.
+    unit : {"row", "site"}, default="row"
+        What is protected. "site" is all that a site has, for federations of many small sites such as phones: each
+        cuts what it sends to a length that most do not reach. Then `neighbours` are federations in which one site has
+        other rows, or none, and `delta` must be below 1 over the number of sites. It takes hundreds of sites.
     ledger : path or None, default=None
         Folder in which each site writes down what it released before it sends it; that of all runs on the same rows.
         None keeps it in memory, or where there is a checkpoint in the folder beside it, "<checkpoint>.ledger".
@@ -76,21 +87,31 @@ class DifferentialPrivacy(Option):
     neighbours: Neighbours = "replace"
     rounds: int = 6
     colluders: int = 0
+    unit: Unit = "row"
     ledger: Any = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "bounds", _plain(self.bounds))
         object.__setattr__(self, "ledger", None if self.ledger is None else os.fspath(self.ledger))
+        self._check_numbers()
+        self._check_bounds()
+
+    def _check_numbers(self) -> None:
+        """Refuse numbers and words that are no budget."""
         if not (math.isfinite(self.epsilon) and self.epsilon > 0):
             raise ValueError(f"epsilon={self.epsilon!r} must be a finite number above 0.")
         if not 0 < self.delta < 1:
             raise ValueError(f"delta={self.delta!r} must be between 0 and 1, and below 1 over the rows of any site.")
-        if self.neighbours not in get_args(Neighbours):
-            raise ValueError(f"neighbours={self.neighbours!r} must be one of {get_args(Neighbours)}.")
+        for name, words in (("neighbours", get_args(Neighbours)), ("unit", get_args(Unit))):
+            if getattr(self, name) not in words:
+                raise ValueError(f"{name}={getattr(self, name)!r} must be one of {words}.")
         for name, least in (("rounds", 1), ("colluders", 0)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise ValueError(f"{name}={value!r} must be a whole number from {least} on.")
+
+    def _check_bounds(self) -> None:
+        """Refuse bounds that are none."""
         if self.bounds is None:
             raise ValueError(
                 "bounds=None: noise is sized by the range of the features, which must be known without looking at the "
@@ -121,16 +142,20 @@ class DifferentialPrivacy(Option):
         ----------
         phase : str
             What is released: "ranges", "means", "lengths", "directions" or "cells"; names that begin with "after " are
-            sums after a fit; any other name is that of a round.
+            sums after a fit, those that begin with "length of " come before others with ``unit="site"``; any other name
+            is that of a round.
         rounds : int, optional
             Rounds of the run; `rounds` of this object by default.
         finds_start : bool, default=True
             Whether the run looks for a start; where centres were given, rounds share what that would cost.
         """
+        rounds, after = rounds or self.rounds, phase.removeprefix(LENGTH_OF).startswith(AFTER)
         needless = (*(["ranges"] if self.public else []), *([] if finds_start else START_PHASES))
-        others = 1.0 - sum(share for name, share in SETUP_SHARES.items() if name not in needless)
-        others = 1.0 if phase.startswith(AFTER) else others
-        share = SETUP_SHARES[phase] if phase in SETUP_SHARES else others / (rounds or self.rounds)
+        setup = {} if after else {name: share for name, share in SETUP_SHARES.items() if name not in needless}
+        # with a length before each sum, but for rounds, which share one
+        lengths = LENGTH_SHARE * (rounds if after else len(setup) + 1) if self.unit == "site" else 0.0
+        share = setup.get(phase, (1.0 - sum(setup.values()) - lengths) / rounds)
+        share = LENGTH_SHARE if phase.startswith(LENGTH_OF) else share
         return _whole_multiplier(self.epsilon, self.delta) / math.sqrt(share)
 
     def describe(self) -> dict[str, Any]:
@@ -142,6 +167,7 @@ class DifferentialPrivacy(Option):
             "neighbours": self.neighbours,
             "rounds": self.rounds,
             "colluders": self.colluders,
+            "unit": self.unit,
         }
 
 

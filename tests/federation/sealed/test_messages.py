@@ -62,6 +62,7 @@ FROM_SERVER = (
         "NoisySum.number": "how many sums there were",
         "NoisySum.rounds": CHOSEN,
         "NoisySum.finds_start": CHOSEN,
+        "NoisySum.bound": SUMS,
         "DeliverRequest.learn_weights": CHOSEN,
         "DeliverRequest.report": "constant",
         "DeliverRequest.forms": SUMS,

@@ -79,6 +79,20 @@ def test_shares_of_the_budget_add_up():
             assert 3.999 < spent(releases, DELTA) <= 4.0
 
 
+def test_shares_of_the_budget_add_up_where_lengths_come_before_sums():
+    for privacy in (budget(unit="site"), budget(unit="site", bounds="private")):
+        for finds_start in (True, False):
+            units = ["means", "lengths"] + ([] if privacy.public else ["ranges"])
+            setup = units + (["directions", "cells"] if finds_start else [])
+            names = [*setup, *(["noisy round"] * 7), *(f"length of {name}" for name in [*setup, "noisy round"])]
+            releases = [privacy.multiplier(name, 7, finds_start=finds_start) for name in names]
+            assert sum(z**-2 for z in releases) == pytest.approx(privacy.budget)
+        after = [
+            privacy.multiplier(name, 2) for name in ("after a", "after b", "length of after a", "length of after b")
+        ]
+        assert sum(z**-2 for z in after) == pytest.approx(privacy.budget)
+
+
 # ----------------------------------------------------------------------------------------------------------- noise
 
 

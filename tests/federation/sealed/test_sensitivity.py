@@ -20,6 +20,8 @@ from fedhk.federation.phases.scales import Lengths, Means, MeansRequest, Ranges,
 from fedhk.federation.phases.sum_rounds import TYPICAL_MOVE, NoisyMoves, NoisyRounds, noisy_request
 from fedhk.federation.phases.sum_start import Cells, CellsRequest, Directions, DirectionsRequest
 from fedhk.federation.sealed import noise as sealed_noise
+from fedhk.federation.sealed.messages import Header, NoisySum
+from fedhk.federation.sealed.units import LengthOfSum
 from fedhk.federation.site import Site
 from fedhk.federation.table import Table
 from fedhk.model.passes import Passes
@@ -217,6 +219,48 @@ def test_no_pair_of_neighbours_is_further_apart_than_the_noise_is_sized_for(phas
 
     check()
     assert sum(pairs) >= 2000
+
+
+SITES = {how: replace(privacy, unit="site") for how, privacy in PRIVACY.items()}
+
+
+def released_by_site(case, rows, phase, bound, privacy):
+    """What a site with these rows and no others would add noise to, and the noise, both in grid units."""
+    kept = {}
+
+    def no_noise(sigma, size):
+        kept["sigma"] = sigma
+        return np.zeros(size, np.int64)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sealed_noise, "discrete_gaussian", no_noise)
+        site = LoneSite(replace(case, base=rows[:0]).views(rows), privacy, name="a")
+        header = Header(None, NoisySum(1, 1, bound=bound))
+        request = case.request(privacy.neighbours)
+        sent = site.released(phase, request, *scales(case.references), *case.entries, header=header)
+    return sent.astype(float), kept["sigma"] / privacy.multiplier(phase.name, 1)
+
+
+@pytest.mark.parametrize("how", SITES)
+@pytest.mark.parametrize("phase", PHASES)
+def test_no_two_sites_are_further_apart_than_the_noise_is_sized_for(phase, how):
+    """Whatever the rows of a site are, and whatever length the server asks them to be cut to."""
+    nearest_miss = []
+
+    @given(cases(phase), st.floats(-4, 1).map(lambda power: 10**power), st.booleans())
+    @settings(max_examples=12)
+    def check(case, bound, asks_length):
+        asked = LengthOfSum(case.phase) if asks_length else case.phase
+        parts = [case.rows[:5], case.rows[5:6], case.rows[6:], np.repeat(case.rows[:1], 20, 0), case.rows[:0]]
+        found = [released_by_site(case, rows, asked, bound, SITES[how]) for rows in parts]
+        assert not found[-1][0].any()  # a site without rows adds nothing, as if it were not there
+        pairs = itertools.combinations(found, 2) if how == "replace" else ((one, found[-1]) for one in found)
+        for (sent, unit), (other, _) in pairs:
+            nearest_miss.append(np.linalg.norm(sent - other) / unit)
+            assert nearest_miss[-1] <= WITHIN
+
+    check()
+    assert max(nearest_miss) > 0.4  # vectors are cut to the bound, and not to less
 
 
 def one_view(base, rows, centers, **options):

@@ -158,6 +158,8 @@ class SumPhase(Phase[Request, Sum]):
     """Why there is no sensitivity, in a phase without one."""
     with_noise: ClassVar[bool] = True
     """Whether runs with noise have this phase; those that do not go on without what it finds."""
+    acute: ClassVar[bool] = False
+    """Whether the vectors of two sites are never more than a right angle apart, whatever their rows."""
 
     @abstractmethod
     def size(self, board: Board) -> int:

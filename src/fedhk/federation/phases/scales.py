@@ -182,6 +182,7 @@ class Ranges(SumPhase[RangesRequest]):
     """Per feature, how many rows have an absolute value at each power of two, below zero and above."""
 
     name: ClassVar[str] = "ranges"
+    acute: ClassVar[bool] = True  # counts
 
     def request(self, board: Board) -> RangesRequest:
         return RangesRequest(view_widths(board))
@@ -547,6 +548,7 @@ class Means(SumPhase[MeansRequest]):
     """Number and sum of all rows, which give the middle of model units; only with noise."""
 
     name: ClassVar[str] = "means"
+    acute: ClassVar[bool] = True  # with n rows cut to r, |sum| <= n r, the first number; so u.v >= n m r^2 - n m r^2
 
     def request(self, board: Board) -> MeansRequest:
         # a row with values all over the range has length 1 in every view; one of length 1 before is shorter
@@ -589,6 +591,7 @@ class Lengths(SumPhase[Nothing]):
     """
 
     name: ClassVar[str] = "lengths"
+    acute: ClassVar[bool] = True  # counts
 
     def size(self, board: Board) -> int:
         return BINS * len(board.get(References).references)

@@ -12,6 +12,7 @@ and the basis is made anew, so that centres come to where full sums would lead t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -356,7 +357,13 @@ class NoisyRounds(SumPhase[NoisyRoundRequest]):
         parameters = board.get(Minimisation).parameters
         for bandwidth in board.find(Bandwidth):
             parameters = replace(parameters, heat_time=bandwidth.heat_time)
-        return noisy_request(parameters, self.noise.privacy.neighbours)
+        return noisy_request(parameters, self.noise.privacy.neighbours, self._typical_move(board))
+
+    def _typical_move(self, board: Board) -> float:
+        """How far a centre typically moves; less where counts of all rows of a site add up and their pulls do not."""
+        rows, sites = board.get(Population).rows, len(board.get(Members).sites)
+        c = board.get(Minimisation).parameters.n_clusters
+        return TYPICAL_MOVE / max(self.noise.unit.weigh(rows / sites) / math.sqrt(c), 1.0)
 
     def size(self, board: Board) -> int:
         widths = board.get(Space).widths
@@ -533,10 +540,12 @@ def _scaled_sums(request: NoisyRoundRequest, pulls: Sequence[FloatArray], found:
     return np.concatenate([np.hstack(pulls).ravel(), heights.ravel(), costs])
 
 
-def noisy_request(parameters: Parameters, neighbours: Neighbours) -> NoisyRoundRequest:
+def noisy_request(
+    parameters: Parameters, neighbours: Neighbours, typical_move: float = TYPICAL_MOVE
+) -> NoisyRoundRequest:
     """The request of a noisy round, with the scale of the weights that makes the noise in centres smallest."""
     width, n_views = sum(values.shape[1] for values in parameters.centers), len(parameters.centers)
-    scale = best_kernel_scale(kernel_reach(parameters.heat_time), TYPICAL_MOVE, width, n_views, neighbours)
+    scale = best_kernel_scale(kernel_reach(parameters.heat_time), typical_move, width, n_views, neighbours)
     weights = np.where(parameters.view_weights < LEAST_WEIGHT, 0.0, parameters.view_weights)
     return NoisyRoundRequest(Broadcast.of(replace(parameters, view_weights=weights)), scale)
 

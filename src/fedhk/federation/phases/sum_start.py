@@ -151,6 +151,7 @@ class Directions(SumPhase[DirectionsRequest]):
     """Second moments of all rows, which give the leading directions; with noise."""
 
     name: ClassVar[str] = "directions"
+    acute: ClassVar[bool] = True  # sums of y y^T, of which the traces of products are squares
 
     settings: Settings
     seed: int
@@ -285,6 +286,7 @@ class Cells(SumPhase[CellsRequest]):
     """How many rows are nearest to each of the points along the leading directions."""
 
     name: ClassVar[str] = "cells"
+    acute: ClassVar[bool] = True  # counts
 
     def request(self, board: Board) -> CellsRequest:
         return CellsRequest(board.get(Leading).landmarks)

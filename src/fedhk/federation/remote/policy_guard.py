@@ -25,7 +25,7 @@ from fedhk.federation.sealed import SealedGuard, SiteNoise
 from fedhk.federation.sealed.guard import NO_TERMS, OTHER_TERMS
 from fedhk.federation.site import Site
 from fedhk.privacy.ledger import Ledger
-from fedhk.privacy.mechanism import DifferentialPrivacy
+from fedhk.privacy.mechanism import LENGTH_OF, DifferentialPrivacy
 
 LOG = logging.getLogger("fedhk.site")
 
@@ -70,7 +70,7 @@ class PolicyGuard(Guard):
             site.views = self._read_views(None)
             return
         for name in self._kind.removeprefix(SEALED).split(AND):
-            self._policy.check_phase(phase_named(name))
+            self._policy.check_phase(phase_named(name.removeprefix(LENGTH_OF)))
         terms = enter_run(site, entries)
         privacy = read_budget(terms)
         self._policy.check(terms, privacy)

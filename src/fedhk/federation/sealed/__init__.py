@@ -9,5 +9,6 @@ wrapper (`phase`), noise and masks with both ends each (`noise`, `masks`), and w
 from fedhk.federation.sealed.guard import SealedGuard
 from fedhk.federation.sealed.noise import Noise, SiteNoise, grid_step
 from fedhk.federation.sealed.phase import Sealed, SealedTerms
+from fedhk.federation.sealed.units import UNITS
 
-__all__ = ["Noise", "Sealed", "SealedGuard", "SealedTerms", "SiteNoise", "grid_step"]
+__all__ = ["UNITS", "Noise", "Sealed", "SealedGuard", "SealedTerms", "SiteNoise", "grid_step"]

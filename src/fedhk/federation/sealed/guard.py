@@ -18,7 +18,9 @@ from fedhk.federation.phases.deliver import Deliver, DeliverReply, DeliverReques
 from fedhk.federation.sealed.masks import MaskedSite, SiteMasks
 from fedhk.federation.sealed.messages import Header, Reply, request_type
 from fedhk.federation.sealed.noise import LOG, SiteNoise, SiteRounding, without_rows
+from fedhk.federation.sealed.units import LengthOfSum
 from fedhk.federation.site import Site
+from fedhk.privacy.mechanism import LENGTH_OF
 from fedhk.privacy.secure_site import SecureSite
 
 # What a site with noise or masks answers in the open: which views it has, and that its own model is made.
@@ -34,11 +36,19 @@ MAPPED_ROWS = Rule("what a row can change is bounded for rows as they are, not f
 OTHER_RUN = Rule("the server speaks of another run than the one that this site takes part in")
 
 
+def sum_named(name: str) -> Any:
+    """A site's end of the sum that a sealed message is of: the class of a phase, or the length of its vector."""
+    phase = phase_named(name.removeprefix(LENGTH_OF))
+    if not issubclass(phase, SumPhase):
+        raise MessageError(SUMS_ONLY)
+    return LengthOfSum(phase) if name.startswith(LENGTH_OF) else phase
+
+
 @dataclass(frozen=True)
 class SealedEnd:
     """A site's end of a sealed phase."""
 
-    phase: type[SumPhase[Any]]
+    phase: Any  # the class of the phase, or the length of its vector
     rounding: SiteRounding
     masks: SiteMasks
 
@@ -104,9 +114,7 @@ class SealedGuard(Guard):
             return phase_named(kind)
         if not kind.startswith(SEALED):
             raise MessageError(SEALED_ONLY)
-        phase = phase_named(kind.removeprefix(SEALED))
-        if not issubclass(phase, SumPhase):
-            raise MessageError(SUMS_ONLY)
+        phase = sum_named(kind.removeprefix(SEALED))
         masks = SiteMasks() if self.masks is None else MaskedSite(self.masks)
         return SealedEnd(phase, self.noise or SiteRounding(), masks)
 

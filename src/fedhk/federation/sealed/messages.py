@@ -24,12 +24,14 @@ class ExactSum:
 class NoisySum:
     """Numbers have noise: `number` is the sum within the run, `rounds` is how many rounds share the budget.
 
-    Where no start is looked for, because centres were given, rounds share what is kept for one.
+    Where no start is looked for, because centres were given, rounds share what is kept for one. `bound` is the length
+    to which a site cuts its vector, where sites are protected and not rows.
     """
 
     number: int
     rounds: int
     finds_start: bool = True
+    bound: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,6 +20,7 @@ from fedhk.federation.entries import Members, Population, References, Terms
 from fedhk.federation.phases.base import UNSTATED, SumPhase
 from fedhk.federation.sealed.masks import SiteMasks
 from fedhk.federation.sealed.messages import ExactSum, Header, NoisySum, SumCount, Total
+from fedhk.federation.sealed.units import UNITS, ProtectedUnit
 from fedhk.federation.site import Site
 from fedhk.model.rows import is_near_zero
 from fedhk.privacy.accounting import spent
@@ -82,6 +83,10 @@ class Exact:
         """The board once sites have released their numbers."""
         return board
 
+    def before(self, phase: SumPhase[Any]) -> list[SumPhase[Any]]:  # noqa: ARG002
+        """The sums that must be known before that of a phase."""
+        return []
+
 
 @dataclass(frozen=True)
 class Noise(Exact):
@@ -101,11 +106,20 @@ class Noise(Exact):
     rounds: int
     finds_start: bool = True
 
-    def describe(self, phase: SumPhase[Any], board: Board) -> NoisySum:  # type: ignore[override]  # noqa: ARG002
-        return NoisySum(board.get(SumCount).number, self.rounds, self.finds_start)
+    @property
+    def unit(self) -> ProtectedUnit:
+        """What is protected."""
+        return UNITS[self.privacy.unit]
+
+    def before(self, phase: SumPhase[Any]) -> list[SumPhase[Any]]:
+        return self.unit.before(phase)
+
+    def describe(self, phase: SumPhase[Any], board: Board) -> NoisySum:  # type: ignore[override]
+        return NoisySum(board.get(SumCount).number, self.rounds, self.finds_start, self.unit.bound(phase, board))
 
     def read(self, phase: SumPhase[Any], board: Board, total: Total) -> tuple[FloatArray, float]:
-        sensitivity = phase.sensitivity(phase.request(board), total.numbers.size, self.privacy.neighbours)
+        asked, bound = phase.request(board), self.unit.bound(phase, board)
+        sensitivity = self.unit.sensitivity(phase, asked, total.numbers.size, bound, self.privacy.neighbours)
         step = noise_step(sensitivity)
         parts = len(total.sites) / max(total.sharers - self.privacy.colluders, 1)
         sigma = self.multiplier(phase) * grid_sensitivity(sensitivity, step, total.numbers.size) * math.sqrt(parts)
@@ -239,9 +253,9 @@ class SiteNoise(SiteRounding):
         if not all(is_bounded(reference, site.views) for reference in references):
             raise MessageError(UNBOUNDED_SCALES)
         multiplier, share = self._multiplier(phase.name, asked, run), masks.noise_share(site, self.privacy)
-        size = count_numbers(site, phase, request)
-        sensitivity = phase.sensitivity(request, size, self.privacy.neighbours)
-        if not 0 < sensitivity < math.inf:
+        size, unit = count_numbers(site, phase, request), UNITS[self.privacy.unit]
+        sensitivity = unit.sensitivity(phase, request, size, asked.bound, self.privacy.neighbours)
+        if not LEAST_UNIT < sensitivity < MOST_UNIT:
             raise MessageError(UNBOUNDED_SUM)
         self.ledger.charge(
             run=run,
@@ -252,7 +266,7 @@ class SiteNoise(SiteRounding):
             neighbours=self.privacy.neighbours,
         )
         site, step = replace(site, views=hold_cells(site.views)), noise_step(sensitivity)
-        numbers = round_to_grid(collect_vector(site, phase, request, size), step)
+        numbers = round_to_grid(unit.cut(collect_vector(site, phase, request, size), asked.bound), step)
         sigma = multiplier * grid_sensitivity(sensitivity, step, size) * share
         numbers = numbers + discrete_gaussian(sigma, size)
         if masks.keeps_numbers:

@@ -61,7 +61,14 @@ class SealedTerms:
 
     def compose(self, phases: Sequence[Phase[Any, Any]]) -> list[Phase[Any, Any]]:
         """The phases of a run in which nothing but sealed sums over sites reaches the server."""
-        return list(phases) if self.is_open else [sealed for phase in phases for sealed in phase.sealed(self)]
+        if self.is_open:
+            return list(phases)
+        return [each for phase in phases for sealed in phase.sealed(self) for each in self._with_bounds(sealed)]
+
+    def _with_bounds(self, phase: Phase[Any, Any]) -> list[Phase[Any, Any]]:
+        """A phase, after the sums that must be known before it."""
+        before = self.rounding.before(phase.phase) if isinstance(phase, Sealed) else []
+        return [*(Sealed(each, self) for each in before), phase]
 
     def spent(self, board: Board) -> tuple[float, float] | None:
         """(epsilon, delta) of all that sites have released; None without noise."""

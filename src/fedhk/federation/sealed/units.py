@@ -1,0 +1,193 @@
+"""What noise protects: one row at a site, or all that a site has.
+
+For rows, each phase states what one of them can change. For sites no phase needs to: a site cuts the vector that it is
+about to send to a length, and what it can change is that length. Each sum then has another one before it, which finds
+the length: sites say about how long their vectors are, and most of them are left as they are.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from fedhk._typing import FloatArray
+from fedhk.federation.board import Board, Entry
+from fedhk.federation.phases.base import SumPhase
+from fedhk.federation.site import Site
+from fedhk.privacy.mechanism import LENGTH_OF, ChoiceError, DifferentialPrivacy, Unit
+from fedhk.privacy.sensitivity import Neighbours, sum_sensitivity
+
+# Lengths of vectors are told apart by halves of a power of two, in units of what one row can add at most.
+LENGTHS = 2.0 ** np.arange(-6.0, 20.5, 0.5)
+BINS = len(LENGTHS) + 1
+
+# Of the sites, the share whose vectors are left as they are: as of rows, `fedhk.federation.phases.scales.WITHIN_UNIT`.
+LEFT_WHOLE = 0.9
+
+# Probability with which noise makes any length look as if sites had it.
+FALSE_LENGTH = 0.01
+
+# Noise in one number of a round that is more than this share of what all sites together can say in it hides them.
+MOST_HIDDEN = 0.1
+
+
+class ProtectedUnit(ABC):
+    """What one unit of privacy can change in a sum, and how a site keeps to it."""
+
+    @abstractmethod
+    def before(self, phase: SumPhase[Any]) -> list[SumPhase[Any]]:
+        """Server: the sums that must be known before that of a phase."""
+
+    @abstractmethod
+    def bound(self, phase: SumPhase[Any], board: Board) -> float:
+        """Server: the length to which sites cut their vectors; 0 where they do not."""
+
+    @abstractmethod
+    def sensitivity(self, phase: Any, request: Any, size: int, bound: float, neighbours: Neighbours) -> float:
+        """Both ends: how far, at most, a site's vector moves between neighbours."""
+
+    @abstractmethod
+    def cut(self, vector: FloatArray, bound: float) -> FloatArray:
+        """Site: the vector that is rounded and sent."""
+
+    @abstractmethod
+    def check_sites(self, privacy: DifferentialPrivacy, n_sites: int, *, shares_noise: bool) -> None:
+        """Refuse a budget that so many sites cannot have."""
+
+    @abstractmethod
+    def weigh(self, rows_per_site: float) -> float:
+        """How far one unit of privacy moves a sum over rows, in multiples of what one row can, before a run."""
+
+
+class RowUnit(ProtectedUnit):
+    """One row at one site: each phase states what it can change."""
+
+    def before(self, phase: SumPhase[Any]) -> list[SumPhase[Any]]:  # noqa: ARG002
+        return []
+
+    def bound(self, phase: SumPhase[Any], board: Board) -> float:  # noqa: ARG002
+        return 0.0
+
+    def sensitivity(self, phase: Any, request: Any, size: int, bound: float, neighbours: Neighbours) -> float:  # noqa: ARG002
+        return float(phase.sensitivity(request, size, neighbours))
+
+    def cut(self, vector: FloatArray, bound: float) -> FloatArray:  # noqa: ARG002
+        return vector
+
+    def check_sites(self, privacy: DifferentialPrivacy, n_sites: int, *, shares_noise: bool) -> None:
+        """Any number of sites will do."""
+
+    def weigh(self, rows_per_site: float) -> float:  # noqa: ARG002
+        return 1.0
+
+
+class SiteUnit(ProtectedUnit):
+    """All rows of a site: its vector is cut to a length B, whatever its rows are.
+
+    Without the site, or with it, the sum differs by its vector, which is B long at most. With other rows in the place
+    of all of its rows it differs by u - v, and |u - v|^2 = |u|^2 + |v|^2 - 2 u.v <= 4 B^2; where vectors are never
+    more than a right angle apart (`SumPhase.acute`), u.v >= 0 and 2 B^2 is the most. To cut a vector makes it shorter
+    and does not turn it, so that this holds after cutting.
+    """
+
+    def before(self, phase: SumPhase[Any]) -> list[SumPhase[Any]]:
+        return [LengthOfSum(phase)]
+
+    def bound(self, phase: SumPhase[Any], board: Board) -> float:
+        if isinstance(phase, LengthOfSum):
+            return 1.0
+        return board.get(SumLengths).lengths[phase.name]
+
+    def sensitivity(self, phase: Any, request: Any, size: int, bound: float, neighbours: Neighbours) -> float:
+        phase.sensitivity(request, size, neighbours)  # refuses what no run asks
+        return sum_sensitivity(bound, neighbours, nonnegative=phase.acute)
+
+    def cut(self, vector: FloatArray, bound: float) -> FloatArray:
+        length = float(np.linalg.norm(vector))
+        return vector if length <= bound else vector * (bound / length)
+
+    def check_sites(self, privacy: DifferentialPrivacy, n_sites: int, *, shares_noise: bool) -> None:
+        if privacy.delta * n_sites >= 1:
+            raise ChoiceError(
+                f"delta={privacy.delta:g} must be below 1 over the number of sites with unit='site'; there are "
+                f"{n_sites}: use at most {0.1 / n_sites:.1g}."
+            )
+        noise = privacy.multiplier("round") * sum_sensitivity(1.0, privacy.neighbours)
+        fewest = noise / MOST_HIDDEN if shares_noise else (noise / MOST_HIDDEN) ** 2
+        if n_sites < fewest:
+            hidden = noise / n_sites if shares_noise else noise / math.sqrt(n_sites)
+            better = "" if shares_noise else ", or secure=True, with which the sites share one noise"
+            raise ChoiceError(
+                f"unit='site' with {n_sites} sites at epsilon={privacy.epsilon:g}: noise in one number of a round is "
+                f"{hidden:.2g} of the most that all sites together can say in it, and more than {MOST_HIDDEN:g} hides "
+                f"them. At least {math.ceil(fewest)} sites are needed{better}; or use unit='row'."
+            )
+
+    def weigh(self, rows_per_site: float) -> float:
+        # rows around their centre pull in all directions: lengths of sums grow like those of random walks
+        return math.sqrt(max(rows_per_site, 1.0))
+
+
+UNITS: dict[Unit, ProtectedUnit] = {"row": RowUnit(), "site": SiteUnit()}
+
+
+@dataclass(frozen=True, eq=False)
+class SumLengths(Entry):
+    """The length to which sites cut the vector of each phase, by its name."""
+
+    lengths: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LengthOfSum(SumPhase[Any]):
+    """How many sites have a vector of about which length, which gives the length that vectors of a phase are cut to.
+
+    A site, which has no settings of the server, has the class of the phase instead of an object. Whatever its rows are,
+    it adds 1 to one number, or nothing where its vector is zero.
+    """
+
+    inner: Any
+
+    acute = True
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """The kind of its messages."""
+        return LENGTH_OF + str(self.inner.name)
+
+    @property
+    def request_type(self) -> Any:
+        """What is asked, for the codec."""
+        return self.inner.request_type
+
+    def is_done(self, board: Board, exchanges: int) -> bool:
+        return exchanges > 0 or self.inner.is_done(board, 0)
+
+    def request(self, board: Board) -> Any:
+        return self.inner.request(board)
+
+    def size(self, board: Board) -> int:  # noqa: ARG002
+        return BINS
+
+    def vector(self, site: Site, request: Any) -> FloatArray:  # type: ignore[override]
+        vector = self.inner.vector(site, request)
+        unit = self.inner.sensitivity(request, vector.size, "add-remove")
+        length = float(np.linalg.norm(np.nan_to_num(vector, nan=0.0, posinf=0.0, neginf=0.0))) / unit
+        # a site without rows adds nothing here either, so that to leave it out changes nothing
+        return np.bincount([np.searchsorted(LENGTHS, length)] if length else [], minlength=BINS).astype(np.float64)
+
+    def sensitivity(self, request: Any, size: int, neighbours: Neighbours) -> float:  # type: ignore[override]  # noqa: ARG002
+        return math.sqrt(2)  # one row more or less may change in which range the length of the vector is
+
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:
+        surely = np.where(total > noise * math.sqrt(2 * math.log(BINS / FALSE_LENGTH)), total, 0.0)
+        # where no length is sure a site says as much as one row
+        place = int(np.searchsorted(np.cumsum(surely), LEFT_WHOLE * surely.sum())) if surely.any() else BINS
+        length = float(LENGTHS[place]) if place < len(LENGTHS) else 1.0
+        unit = self.inner.sensitivity(self.inner.request(board), self.inner.size(board), "add-remove")
+        known = next(board.find(SumLengths), SumLengths())
+        return board.put(replace(known, lengths={**known.lengths, self.inner.name: length * unit}))
