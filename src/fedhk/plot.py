@@ -27,6 +27,7 @@ from fedhk.after.run import Answered
 from fedhk.after.stability import Stability
 from fedhk.after.stability import stability as find_stability
 from fedhk.after.survival import Survival
+from fedhk.privacy.mechanism import refuse_budget
 from fedhk.report import features, maps, page, tables
 from fedhk.report.after import describe_answers
 from fedhk.report.rows import read_fitted
@@ -294,8 +295,7 @@ def _as_fitted(model: Any, site: str | None) -> dict[str, Any]:
     """Masks, where the model was fitted under masks; refuses to spend a budget by drawing."""
     if site is not None:
         return {}
-    if getattr(model, "privacy", None) is not None:
-        raise ValueError("The model was fitted with privacy: ask with a budget, and give the answer as found=.")
+    refuse_budget(model, "The model was fitted with privacy: ask with a budget, and give the answer as found=.")
     return {"secure": getattr(model, "secure", False)}
 
 

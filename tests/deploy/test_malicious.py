@@ -24,7 +24,7 @@ from fedhk.federation.phases.deliver import Deliver, DeliverRequest
 from fedhk.federation.phases.describe import Describe, DescribeRequest, DescribeViews
 from fedhk.federation.phases.scales import Ranges, RangesRequest
 from fedhk.federation.phases.sum_rounds import NoisyRounds, noisy_request
-from fedhk.federation.remote.site import MALFORMED
+from fedhk.federation.remote.policy import MALFORMED
 from fedhk.federation.sealed.messages import Header, NoisySum, Numbers, Reply, request_type
 from fedhk.personal.options import GradientStep
 from fedhk.privacy.ledger import Ledger

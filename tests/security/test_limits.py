@@ -27,8 +27,8 @@ from fedhk.federation.phases.sum_start import (
     ViewDistancesRequest,
 )
 from fedhk.federation.protocols.factors import FactorBroadcast
+from fedhk.federation.remote.policy import MALFORMED
 from fedhk.federation.remote.policy_guard import BAD_NAME
-from fedhk.federation.remote.site import MALFORMED
 from fedhk.personal.options import GradientStep
 from fedhk.starts.cells import Landmarks
 from fedhk.tensors.low_rank import LowRankForm

@@ -15,6 +15,7 @@ from fedhk.after.tables import PrintedTable
 from fedhk.data.checks import check_count
 from fedhk.data.clients import check_clients
 from fedhk.data.frames import pandas
+from fedhk.privacy.mechanism import refuse_budget
 from fedhk.summary.words import number
 
 # Numbers that are tried where none are given, as by HeatKernelMVC.
@@ -116,8 +117,7 @@ def how_many(
     if not wanted or any(isinstance(c, bool) or not isinstance(c, Integral) or c < 2 for c in wanted):
         raise ValueError(f"numbers={wanted!r} must be whole numbers from 2 on, at least one.")
     n_resamples = check_count(n_resamples, "n_resamples", minimum=2)
-    if getattr(estimator, "privacy", None) is not None:
-        raise ValueError("privacy does not go with how_many: every number would spend the budget of a fit again.")
+    refuse_budget(estimator, "privacy does not go with how_many: every number would spend the budget of a fit again.")
     rows = sum(views.n_rows for views in check_clients(sites).values())
     if max(wanted) > rows // 2:
         raise ValueError(

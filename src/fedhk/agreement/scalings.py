@@ -135,7 +135,7 @@ def read_points(table: Any, reference: Reference, witness: Witness, documents: F
         points = np.nan_to_num(reference.to_model(reference.form.dense(table)))
     else:
         form = SCALINGS[witness.option].form(np.zeros(0) if documents is None else documents, n_rows)
-        points = form.sparse(table) if sp.issparse(table) else form.dense(np.asarray(table, np.float64))
+        points = form.apply(table)
         points = points if sp.issparse(points) else np.where(np.isnan(points), reference.known_shift, points)
     if witness.half < 0:
         return points

@@ -32,6 +32,16 @@ class RowForm:
         """Whether rows stay as they come."""
         return not (self.unit or self.root or len(self.weights))
 
+    def apply(self, table: Any) -> Any:
+        """A table in this form, dense in double precision or sparse as it comes."""
+        return self.sparse(table) if sp.issparse(table) else self.dense(np.asarray(table, np.float64))
+
+    def find_fault(self, table: Any, width: int) -> str:
+        """Say why a table with so many features cannot have this form; empty where it can. None is no table."""
+        if self.root and table is not None and has_negative(table):
+            return "roots are asked for where cells are negative"
+        return "" if len(self.weights) in (0, width) else "weights of words are not those of the features"
+
     def dense(self, block: FloatArray) -> FloatArray:
         """Dense rows in this form; rows that stay as they come are not copied."""
         if self.root:

@@ -26,7 +26,9 @@ from fedhk.federation.phases.rounds import Rounds
 from fedhk.federation.protocols.base import Protocol, RoundContext
 from fedhk.federation.run import Run
 from fedhk.personal.options import GradientStep
+from fedhk.privacy.mechanism import refuse_budget
 from fedhk.starts.seeding import SEEDERS
+from fedhk.starts.settings import Settings
 
 
 @dataclass(eq=False, repr=False)
@@ -155,17 +157,21 @@ class FedHKDiffusion(EFKMVC):
                 f"view_exponent={self.view_exponent} has no effect with {type(self).__name__}: views weigh alike in "
                 "the embedding, and rows have one view afterwards. Leave it out."
             )
+        why = f"does not go with {type(self).__name__}: it would protect the rounds, and not the anchors before them."
         if not isinstance(run.aggregator, SumAggregator):
             given, instead = f"aggregator={self.aggregator!r}", "aggregator='sum'"
-        elif self.privacy is not None:
-            given, instead = "privacy", "secure=True"
-        else:
-            run = replace(run, settings=replace(run.settings, view_weights="uniform"))
-            return run if self.secure is False else replace(run, protocol=_keep_features(run.protocol))
-        raise ValueError(
-            f"{given} does not go with {type(self).__name__}: it would protect the rounds, and not the anchors before "
-            f"them. Use {instead}, or another estimator."
-        )
+            raise ValueError(f"{given} {why} Use {instead}, or another estimator.")  # noqa: TRY004 - a value as any other
+        refuse_budget(self, f"privacy {why} Use secure=True, or another estimator.")
+        return replace(run, settings=replace(run.settings, view_weights="uniform"))
+
+    def decide_protocol(self, protocol: Protocol, settings: Settings, clients: dict[str, Views]) -> Protocol:  # noqa: ARG002
+        """The protocol for embedded rows under masks: they have few features, and no basis is made for them."""
+        if protocol.in_basis:
+            raise ValueError(
+                f"protocol={protocol!r} has no effect with FedHKDiffusion and secure=True: embedded rows have few "
+                "features already. Use protocol='statistics'."
+            )
+        return protocol.as_sums("secure=True")
 
     def _keep_model(self, run: Run, dtype: Any) -> None:
         super()._keep_model(run, dtype)
@@ -191,13 +197,3 @@ class FedHKDiffusion(EFKMVC):
     @property
     def _embedded(self) -> EmbeddedModel:
         return cast("EmbeddedModel", self._model)
-
-
-def _keep_features(protocol: Protocol) -> Protocol:
-    """The protocol for embedded rows under masks: they have few features, and no basis is made for them."""
-    if protocol.in_basis:
-        raise ValueError(
-            f"protocol={protocol!r} has no effect with FedHKDiffusion and secure=True: embedded rows have few features "
-            "already. Use protocol='statistics'."
-        )
-    return protocol.as_sums("secure=True")

@@ -6,6 +6,7 @@ model, and change the list of phases.
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -37,7 +38,7 @@ from fedhk.estimators.choices import (
 from fedhk.estimators.heat_kernel_mvc import HeatKernelMVC
 from fedhk.estimators.mistakes import keep_deviations
 from fedhk.estimators.progress import show_progress
-from fedhk.estimators.sealing import decide_protocol, list_releases, make_guards, make_sealed_terms
+from fedhk.estimators.sealing import list_releases, make_guards, make_sealed_terms
 from fedhk.federation.aggregators import Aggregator, make_aggregator
 from fedhk.federation.board import Board, Shared
 from fedhk.federation.checkpoint import going_on, open_checkpoint, save_run
@@ -277,9 +278,8 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         with ExitStack() as stack:
             workers = stack.enter_context(own_threads())
             choices = self._choose(clients, workers)
-            terms = make_sealed_terms(self, clients, choices.settings, choices.aggregator, choices.protocol)
-            if not terms.is_open:
-                choices = replace(choices, protocol=decide_protocol(choices.protocol, choices.settings, clients))
+            terms, protocol = make_sealed_terms(self, clients, choices.settings, choices.aggregator, choices.protocol)
+            choices = replace(choices, protocol=protocol)
             run = Run()
             plan: dict[str, Any] = {}
             if folder is not None or resume:
@@ -331,6 +331,11 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         # what one site alone says of a view, nobody can hold against anything
         holders = max(aggregator.fewest_holders(len(clients)), 1 if self.engine is None else min(2, len(clients)))
         return RunChoices(settings, protocol, aggregator, personal, seed, workers, deviating, holders)
+
+    def decide_protocol(self, protocol: Protocol, settings: Settings, clients: dict[str, Views]) -> Protocol:
+        """What rounds under noise or masks send, by the widths of views: their sums are listed before a run begins."""
+        shapes = shapes_by_view(clients.values())
+        return protocol.decide(settings, [math.prod(shape) for shape in shapes.values()], list(shapes))
 
     def _personal(self) -> Personal:
         """What a site's own model may take from its rows."""

@@ -35,27 +35,23 @@ from fedhk.starts.settings import Settings
 MOST_NOISE = 0.5
 
 
-def decide_protocol(protocol: Protocol, settings: Settings, clients: Mapping[str, Views]) -> Protocol:
-    """Decide what a protocol leaves to the views, from their widths: a sealed run lists its sums before it begins."""
-    shapes = shapes_by_view(clients.values())
-    return protocol.decide(settings, [math.prod(shape) for shape in shapes.values()], list(shapes))
-
-
 def make_sealed_terms(
     model: Any, clients: Mapping[str, Views], settings: Settings, aggregator: Aggregator, protocol: Protocol
-) -> SealedTerms:
-    """Say how the sums of a fit are sealed, by the `privacy` and `secure` of an estimator; open where it has neither.
+) -> tuple[SealedTerms, Protocol]:
+    """Say how the sums of a fit are sealed, by the `privacy` and `secure` of an estimator, and what its rounds send.
 
-    A ValueError says what to change where they do not go with its other parameters, or with the sites.
+    Where it has neither, the run is open and the protocol stays. A ValueError says what to change where they do not go
+    with its other parameters, or with the sites.
     """
     privacy: DifferentialPrivacy | None = model.privacy
     masks: SecureSummation | None = SecureSummation() if model.secure is True else (model.secure or None)
+    if privacy is None and masks is None:
+        return SealedTerms(), protocol
+    protocol = model.decide_protocol(protocol, settings, clients)
     # a basis comes from the sums that a start is found with
-    finds_start = isinstance(settings.init, str) or decide_protocol(protocol, settings, clients).in_basis
+    finds_start = isinstance(settings.init, str) or protocol.in_basis
     noise = None if privacy is None else Noise(privacy, min(int(model.max_rounds), privacy.rounds), finds_start)
     terms = SealedTerms(noise, masks)
-    if terms.is_open:
-        return terms
     _check_together(terms, settings, aggregator)
     check_inferred(terms, clients)
     if model.participation is not None and model.participation.fraction < 1:
@@ -81,8 +77,8 @@ def make_sealed_terms(
         if noise.privacy.public:
             _check_bounds(noise.privacy, clients, unit_rows=settings.scaling.unit_rows)
         if any(views.n_rows for views in clients.values()):  # sites elsewhere do not say how many rows they have
-            _warn_of_noise(noise, masks, clients, settings, decide_protocol(protocol, settings, clients))
-    return terms
+            _warn_of_noise(noise, masks, clients, settings, protocol)
+    return terms, protocol
 
 
 def _check_together(terms: SealedTerms, settings: Settings, aggregator: Aggregator) -> None:

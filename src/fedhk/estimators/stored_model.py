@@ -44,7 +44,7 @@ def check_stored(file: ModelFile, params: Collection[str], fitted: Collection[st
         _need(shapes == ((clusters,), (width,), (width,)), "summaries of clusters")
     for calibration in file.calibrations:
         _need(len(calibration.factors) == len(file.model.references), "factors of a calibration")
-        _need(min(calibration.factors) > 0 and 0 <= calibration.shift <= 1 and 0 <= calibration.spread <= 1, "a share")
+        _need(calibration.is_possible, "a share")
     columns = file.model.columns[0]
     if file.single_table:
         _need(len(file.model.view_names) == 1 and not is_tensor(columns), "a single table")

@@ -20,6 +20,7 @@ from fedhk.federation.board import align_views
 from fedhk.metrics import matched_accuracy
 from fedhk.model.passes import Passes
 from fedhk.model.rows import Rows, take
+from fedhk.privacy.mechanism import refuse_budget
 
 # Fewest rows of a site that models are fitted to.
 LEAST_TRAINED = 2
@@ -71,8 +72,7 @@ def evaluate(
     """
     if not (isinstance(holdout, Real) and 0 < holdout < 1):
         raise ValueError(f"holdout={holdout!r} must be between 0 and 1.")
-    if getattr(model, "privacy", None) is not None:
-        raise ValueError("evaluate fits the model anew, which spends its privacy budget again: set privacy=None first.")
+    refuse_budget(model, "evaluate fits the model anew, which spends its privacy budget again: set privacy=None first.")
     clients = check_clients(sites)
     known = {} if labels is None else _check_labels(labels, clients)
     kept, held = _split(clients, holdout, random_state)

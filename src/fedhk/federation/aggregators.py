@@ -46,7 +46,7 @@ class Aggregator(Option, ABC):
         """Moments of one view over all sites, from those of each site that has it."""
         return reduce(Moments.merge, sites)
 
-    def sums(self, sites: Sequence[FloatArray], rows: Sequence[FloatArray]) -> FloatArray:  # noqa: ARG002
+    def sums(self, sites: Sequence[FloatArray], rows: Sequence[FloatArray]) -> FloatArray:
         """The total of vectors that add over rows; `rows` says of how many rows each number is a sum."""
         return np.asarray(reduce(add, sites), np.float64)
 
@@ -54,7 +54,7 @@ class Aggregator(Option, ABC):
         """The objective of all rows, from the objective and the number of rows of each site."""
         return float(self.sums([np.array([value]) for value, _ in sites], [np.array([rows]) for _, rows in sites])[0])
 
-    def fewest_holders(self, n_sites: int) -> int:  # noqa: ARG002
+    def fewest_holders(self, n_sites: int) -> int:
         """How many of so many sites must have a view for it to count."""
         return 1
 
@@ -65,7 +65,7 @@ class SumAggregator(Aggregator):
 
     descends: ClassVar[bool] = True
 
-    def statistics(self, sites: Sequence[Statistics], parameters: Parameters) -> Statistics:  # noqa: ARG002
+    def statistics(self, sites: Sequence[Statistics], parameters: Parameters) -> Statistics:
         return reduce(add, sites)
 
     def candidates(self, sites: Sequence[Candidates]) -> Sequence[Candidates]:

@@ -44,7 +44,7 @@ class RowEntry(Shared):
         """A site's rows as all later phases see them."""
         raise NotImplementedError
 
-    def see(self, site: Any, parameters: Parameters, *, follow: bool) -> Parameters:  # noqa: ARG002
+    def see(self, site: Any, parameters: Parameters, *, follow: bool) -> Parameters:
         """The server's parameters as a site sees them; `follow` says that they are those of a new round."""
         return parameters
 

@@ -32,6 +32,11 @@ class Calibration:
     offsets: bool  # whether each site also has an offset from the centres in the rounds, and an own model at the end
     kept: tuple[int, ...] = ()  # views whose features have different variances: a site's spread stays in them
 
+    @property
+    def is_possible(self) -> bool:
+        """Whether shares are from 0 to 1, and factors above 0."""
+        return min(self.factors) > 0 and 0 <= self.shift <= 1 and 0 <= self.spread <= 1
+
     def apply(self, rows: Rows) -> Rows:
         """Give all rows of a site, which have the common references, with references of the site's own."""
         frame = measure_frame(rows.views, rows.references, self.kept)

@@ -218,6 +218,12 @@ def read_bounds(bounds: Any, widths: Sequence[int] | None = None) -> tuple[tuple
     return tuple(result)
 
 
+def refuse_budget(estimator: Any, reason: str) -> None:
+    """Refuse an estimator with a privacy budget, where it would be spent again or not protect all that is sent."""
+    if getattr(estimator, "privacy", None) is not None:
+        raise ValueError(reason)
+
+
 @dataclass(frozen=True)
 class SecureSummation(Option):
     """Sums of which the server sees only the total.

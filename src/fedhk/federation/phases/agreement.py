@@ -234,7 +234,7 @@ class SumEffect(SumPhase[Nothing]):
         return sum([2 + 4 * width for width in board.get(References).widths])
 
     @staticmethod
-    def vector(site: Site, request: Nothing) -> FloatArray:  # noqa: ARG004
+    def vector(site: Site, request: Nothing) -> FloatArray:
         references, parts = site.board.get(References).references, list[FloatArray]()
         forms, widths = [reference.form for reference in references], [reference.width for reference in references]
         for own, reference in zip(site_moments(site.aligned_views(), widths, forms=forms), references, strict=True):
@@ -244,7 +244,7 @@ class SumEffect(SumPhase[Nothing]):
             parts += [np.array([float(own.rows > 0), own.rows]), weight, within, weight * mean, weight * mean**2]
         return np.concatenate(parts)
 
-    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         views = []
         for part in np.split(total, np.cumsum([2 + 4 * width for width in board.get(References).widths])[:-1]):
             weight, within, first, second = part[2:].reshape(4, -1)
@@ -309,7 +309,7 @@ class SumPartitions(SumPhase[SumPartitionsRequest]):
                 sums.append(total.ravel())
         return np.concatenate(sums)
 
-    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         found, centers, heat_times = board.get(Partitions), list[FloatArray](), list[float]()
         random_state = np.random.RandomState(SEED)
         for part, heat_time in zip(found.centers, found.heat_times, strict=True):
@@ -396,15 +396,15 @@ class CompareClusters(SumPhase[AgreementRequest]):
             sums.append(_add_information([(part, alone[witness.part]) for part in found], c))
         return np.array([*np.ravel(sums), float(len(reader.sample))])
 
-    def check_vector(self, board: Board, values: FloatArray, site: str) -> None:  # noqa: ARG002
+    def check_vector(self, board: Board, values: FloatArray, site: str) -> None:
         most = values[-1] * np.log(self.find.n_clusters) * PARTITIONS * (1 + 1e-6)
         if not 0 <= values[-1] <= MOST_ROWS or np.any(np.abs(values[:-1]) > most):
             raise MessageError("more information in common than so many rows can have", site)
 
-    def total(self, board: Board, vectors: Sequence[FloatArray]) -> FloatArray:  # noqa: ARG002
+    def total(self, board: Board, vectors: Sequence[FloatArray]) -> FloatArray:
         return self.find.aggregator.sums(vectors, [np.full(len(values), values[-1]) for values in vectors])
 
-    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         witnesses = board.get(Partitions).witnesses
         pairs, alone = list_pairs(witnesses), [i for i, witness in enumerate(witnesses) if witness.alone]
         found = [adjust(*sums) for sums in total[:-1].reshape(-1, 2)]

@@ -69,7 +69,7 @@ class Anchors(RowEntry):
             raise MessageError(str(error)) from error
         return make_affinity_rows(self.graph.affinities(rows), rows.sample_weight)
 
-    def wrap(self, model: FittedModel, board: Board) -> FittedModel:  # noqa: ARG002 - the embedding brings its anchors
+    def wrap(self, model: FittedModel, board: Board) -> FittedModel:
         return model
 
 
@@ -164,7 +164,7 @@ class TieRows(ServerPhase):
             joint = np.vstack([joint, joint_rows(stand_ins)[:lacking]])
         return split_joint(np.unique(round_as_sent(joint, PRECISION), axis=0), rows.widths)
 
-    def sealed(self, terms: Any) -> list[Phase[Any, Any]]:  # noqa: ARG002 - nothing is asked
+    def sealed(self, terms: Any) -> list[Phase[Any, Any]]:
         return [self]
 
     def _draw_stand_ins(self, board: Board, means: list[Rows]) -> Rows:

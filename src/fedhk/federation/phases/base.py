@@ -51,7 +51,7 @@ class Phase(ABC, Generic[Request, Reply]):
 
     # ------------------------------------------------------------------------------------------------- the four methods
 
-    def request(self, board: Board) -> Request:  # noqa: ARG002
+    def request(self, board: Board) -> Request:
         """Server: what every site is asked; that it is asked says all, unless a phase overrides it."""
         asked: Request = self.request_type()
         return asked
@@ -75,11 +75,11 @@ class Phase(ABC, Generic[Request, Reply]):
         """Server: the board before the first request of this phase."""
         return board
 
-    def is_done(self, board: Board, exchanges: int) -> bool:  # noqa: ARG002
+    def is_done(self, board: Board, exchanges: int) -> bool:
         """Server: whether this phase is over, after so many exchanges of it."""
         return exchanges > 0
 
-    def participants(self, board: Board, sites: Sequence[str], participation: Participation, seed: Any) -> list[str]:  # noqa: ARG002
+    def participants(self, board: Board, sites: Sequence[str], participation: Participation, seed: Any) -> list[str]:
         """Server: the sites that are asked, in the order of their names."""
         return sorted(sites)
 
@@ -88,11 +88,11 @@ class Phase(ABC, Generic[Request, Reply]):
         common = self.request(board)
         return dict.fromkeys(sites, common)
 
-    def review(self, board: Board, replies: Mapping[str, Reply]) -> Board:  # noqa: ARG002
+    def review(self, board: Board, replies: Mapping[str, Reply]) -> Board:
         """Server: the board with what all answers together say about single sites, before any is left out."""
         return board
 
-    def select(self, board: Board, replies: dict[str, Reply]) -> tuple[dict[str, Reply], dict[str, str]]:  # noqa: ARG002
+    def select(self, board: Board, replies: dict[str, Reply]) -> tuple[dict[str, Reply], dict[str, str]]:
         """Server: the answers that go together, and why the others do not."""
         return replies, {}
 
@@ -100,7 +100,7 @@ class Phase(ABC, Generic[Request, Reply]):
         """Server: the board of an interrupted run, as this phase goes on from it."""
         return board
 
-    def sealed(self, terms: Any) -> list[Phase[Any, Any]]:  # noqa: ARG002
+    def sealed(self, terms: Any) -> list[Phase[Any, Any]]:
         """Server: the phases that do this with sums alone, for runs with noise or masks; refuses where there are none.
 
         Parameters
@@ -126,17 +126,17 @@ class ServerPhase(Phase[Nothing, Nothing]):
     def begin(self, board: Board) -> Board:
         """Server: the board with what follows from it."""
 
-    def is_done(self, board: Board, exchanges: int) -> bool:  # noqa: ARG002
+    def is_done(self, board: Board, exchanges: int) -> bool:
         return True
 
     @staticmethod
-    def answer(site: Site, request: Nothing) -> Nothing:  # noqa: ARG004
+    def answer(site: Site, request: Nothing) -> Nothing:
         return Nothing()
 
     def check(self, board: Board, reply: Nothing, site: str) -> None:
         """Nothing comes."""
 
-    def combine(self, board: Board, replies: Mapping[str, Nothing]) -> Board:  # noqa: ARG002
+    def combine(self, board: Board, replies: Mapping[str, Nothing]) -> Board:
         return board
 
 
@@ -160,6 +160,8 @@ class SumPhase(Phase[Request, Sum]):
     """Whether runs with noise have this phase; those that do not go on without what it finds."""
     acute: ClassVar[bool] = False
     """Whether the vectors of two sites are never more than a right angle apart, whatever their rows."""
+    counts: ClassVar[bool] = False
+    """Whether all numbers are counts, which are whole."""
 
     @abstractmethod
     def size(self, board: Board) -> int:
@@ -171,7 +173,7 @@ class SumPhase(Phase[Request, Sum]):
         """Site: what it adds to the sum."""
 
     @staticmethod
-    def sensitivity(request: Any, size: int, neighbours: Neighbours) -> float:  # noqa: ARG004
+    def sensitivity(request: Any, size: int, neighbours: Neighbours) -> float:
         """Both ends: how far, at most, the vector moves when one row is another or is not there, whatever the rows.
 
         `size` is how many numbers the site is about to send, which it knows from its own tables and not from the
@@ -186,19 +188,19 @@ class SumPhase(Phase[Request, Sum]):
     def check_vector(self, board: Board, values: FloatArray, site: str) -> None:
         """Server: refuse a vector in the open that no rows can have."""
 
-    def total(self, board: Board, vectors: Sequence[FloatArray]) -> FloatArray:  # noqa: ARG002
+    def total(self, board: Board, vectors: Sequence[FloatArray]) -> FloatArray:
         """Server: what the vectors of the sites, in the open, come to; their sum, where no aggregator is asked."""
         return np.asarray(reduce(add, vectors), np.float64)
 
-    def note_sites(self, board: Board, sites: Sequence[str]) -> Board:  # noqa: ARG002
+    def note_sites(self, board: Board, sites: Sequence[str]) -> Board:
         """Server: the board before the total of these sites is taken, for phases to which it matters whose it is."""
         return board
 
-    def grid(self, board: Board) -> float | None:  # noqa: ARG002
+    def grid(self, board: Board) -> float | None:
         """Server: of what the numbers are whole multiples under masks without noise; None is as fine as rows allow."""
-        return None
+        return 1.0 if self.counts else None
 
-    def word(self, board: Board) -> int:  # noqa: ARG002
+    def word(self, board: Board) -> int:
         """Server: bytes of a number under masks without noise; below 8 the `grid` must leave any total room in them."""
         return max(WORDS)
 

@@ -20,7 +20,6 @@ from fedhk.federation.entries import Population, References, Schema, Space
 from fedhk.federation.phases.base import Phase, ServerPhase, SumPhase
 from fedhk.federation.phases.frame import Frame
 from fedhk.federation.phases.sum_basis import (
-    BasisCells,
     BasisGroups,
     BasisMoments,
     BasisViewDistances,
@@ -133,7 +132,7 @@ class AskCandidates(Phase[CandidatesRequest, CandidatesReply]):
     def sealed(self, terms: SealedTerms) -> list[Phase[Any, Any]]:
         settings, protocol = self.settings, self.protocol.as_sums(terms.reason)
         if isinstance(protocol, BasisStatistics) and terms.noise is None:
-            inner: list[SumPhase[Any]] = [BasisCells(), BasisGroups(settings, self.seed)]
+            inner: list[SumPhase[Any]] = [Cells(), BasisGroups(settings, self.seed)]
             leading = leading_sums(settings, protocol, self.seed, terms)
             sums = [*leading, BasisMoments(settings, self.seed), *inner * GROUP_PASSES]
             views: SumPhase[Any] = BasisViewDistances(settings, self.seed)

@@ -85,7 +85,7 @@ class Deliver(Phase[DeliverRequest, DeliverReply]):
             forms = (form,)
         return DeliverRequest(self.personal, self.learn_weights, self.report, forms)
 
-    def sealed(self, terms: Any) -> list[Phase[Any, Any]]:  # noqa: ARG002
+    def sealed(self, terms: Any) -> list[Phase[Any, Any]]:
         return [replace(self, report=False)]
 
     @staticmethod
@@ -112,7 +112,7 @@ class Deliver(Phase[DeliverRequest, DeliverReply]):
         site.keep(Outcome(outcome))
         return DeliverReply((outcome.report,) if request.report else ())
 
-    def check(self, board: Board, reply: DeliverReply, site: str) -> None:  # noqa: ARG002
+    def check(self, board: Board, reply: DeliverReply, site: str) -> None:
         for report in reply.reports:
             report.check(site)
 

@@ -273,7 +273,7 @@ class AskViews(Phase[Request, T]):
     settings: Settings
     holders: int = 1  # sites that must have a view for it to count
 
-    def select(self, board: Board, replies: dict[str, T]) -> tuple[dict[str, T], dict[str, str]]:  # noqa: ARG002
+    def select(self, board: Board, replies: dict[str, T]) -> tuple[dict[str, T], dict[str, str]]:
         return select_alike(replies)
 
     def agree(self, replies: Mapping[str, T]) -> dict[str, tuple[int, Columns]]:
@@ -294,7 +294,7 @@ class Describe(AskViews[DescribeRequest, Description]):
     aggregator: Aggregator = PLAIN_SUM
     in_basis: bool = False  # whether the rounds are in a basis: sums that come before are then sent in few bytes
 
-    def request(self, board: Board) -> DescribeRequest:  # noqa: ARG002
+    def request(self, board: Board) -> DescribeRequest:
         return DescribeRequest(self.settings.scaling.unit_rows, self.settings.needs_ranges)
 
     @staticmethod
@@ -309,7 +309,7 @@ class Describe(AskViews[DescribeRequest, Description]):
                 present.append(view if request.ranges else replace(view, low=unknown, high=unknown))
         return Description(describe_views(views), tuple(present))
 
-    def check(self, board: Board, reply: Description, site: str) -> None:  # noqa: ARG002
+    def check(self, board: Board, reply: Description, site: str) -> None:
         check_descriptions(reply.views, site)
         present = reply.present
         if len(reply.moments) != len(present):
@@ -413,10 +413,10 @@ class DescribeViews(AskViews[Nothing, ViewsReply]):
     name: ClassVar[str] = "schema"
 
     @staticmethod
-    def answer(site: Site, request: Nothing) -> ViewsReply:  # noqa: ARG004
+    def answer(site: Site, request: Nothing) -> ViewsReply:
         return ViewsReply(describe_views(site.views))
 
-    def check(self, board: Board, reply: ViewsReply, site: str) -> None:  # noqa: ARG002
+    def check(self, board: Board, reply: ViewsReply, site: str) -> None:
         check_descriptions(reply.views, site)
 
     def combine(self, board: Board, replies: Mapping[str, ViewsReply]) -> Board:
@@ -446,17 +446,17 @@ class Energy(SumPhase[Nothing]):
         return 2 * len(board.get(References).references)
 
     @staticmethod
-    def vector(site: Site, request: Nothing) -> FloatArray:  # noqa: ARG004
+    def vector(site: Site, request: Nothing) -> FloatArray:
         rows = site.rows()
         return np.concatenate([heat_energy(rows), count_observed(rows.views)])
 
     def check_vector(self, board: Board, values: FloatArray, site: str) -> None:
         check_array(values, (self.size(board),), site, "energies", non_negative=True)
 
-    def total(self, board: Board, vectors: Sequence[FloatArray]) -> FloatArray:  # noqa: ARG002
+    def total(self, board: Board, vectors: Sequence[FloatArray]) -> FloatArray:
         return self.aggregator.sums(vectors, [np.tile(np.split(values, 2)[1], 2) for values in vectors])
 
-    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         energy, rows = np.split(total, 2)
         balanced = balance(board.get(References).references, energy, rows.tolist())
         return board.put(References(balanced), Space(limits_from_moments(balanced, board.get(Population).moments)))

@@ -145,7 +145,7 @@ class Diffuse(SumPhase[DiffuseRequest]):
         # where rows that stand in for those of the sites say that heat stays longest
         return board.put(Search(round_as_sent(first_directions(stand_ins, asked, _groups(board)), PRECISION)))
 
-    def is_done(self, board: Board, exchanges: int) -> bool:  # noqa: ARG002
+    def is_done(self, board: Board, exchanges: int) -> bool:
         return board.has(Embedding)
 
     def request(self, board: Board) -> DiffuseRequest:
@@ -188,7 +188,7 @@ class Diffuse(SumPhase[DiffuseRequest]):
     def note_sites(self, board: Board, sites: Sequence[str]) -> Board:
         return board.put(replace(board.get(Search), answered=digest_names(sites)))
 
-    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         search, groups = board.get(Search), _groups(board)
         search, wanted = replace(search, exchanges=search.exchanges + 1), self._wanted(board)
         if search.known and search.answered != search.known_by:

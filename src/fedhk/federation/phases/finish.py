@@ -44,7 +44,7 @@ class Finish(SumPhase[FinishRequest]):
     summary: bool  # whether sites also say how large clusters are and how far rows spread in them
     aggregator: Aggregator = PLAIN_SUM
 
-    def request(self, board: Board) -> FinishRequest:  # noqa: ARG002
+    def request(self, board: Board) -> FinishRequest:
         return FinishRequest(self.summary)
 
     def size(self, board: Board) -> int:
@@ -81,7 +81,7 @@ class Finish(SumPhase[FinishRequest]):
                 behind[-2 * width : -width] = values[-width:]
         return self.aggregator.sums(vectors, rows)
 
-    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         board = board.put(Result(float(total[0]), float(total[1])))
         if not self.summary:
             return board

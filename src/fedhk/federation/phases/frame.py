@@ -39,7 +39,7 @@ class Frame(RowEntry):
             site.keep(Offset(known))
         return shift_centers(parameters, known)
 
-    def wrap(self, model: FittedModel, board: Board) -> FittedModel:  # noqa: ARG002
+    def wrap(self, model: FittedModel, board: Board) -> FittedModel:
         return replace(model, references=self.calibration.in_units(model.references))
 
 

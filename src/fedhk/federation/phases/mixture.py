@@ -63,10 +63,10 @@ class FindDirections(SumPhase[ProductsRequest]):
         width = _width(board)
         return board if sketch_size(width) else _put_directions(board, np.eye(width))
 
-    def is_done(self, board: Board, exchanges: int) -> bool:  # noqa: ARG002
+    def is_done(self, board: Board, exchanges: int) -> bool:
         return board.has(MixtureDirections)
 
-    def request(self, board: Board) -> ProductsRequest:  # noqa: ARG002
+    def request(self, board: Board) -> ProductsRequest:
         return ProductsRequest(self.seed)
 
     def size(self, board: Board) -> int:
@@ -76,7 +76,7 @@ class FindDirections(SumPhase[ProductsRequest]):
     def vector(site: Site, request: ProductsRequest) -> FloatArray:
         return sum_products(site.rows(), request.seed).ravel()
 
-    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         return _put_directions(board, leading_directions(total.reshape(_width(board), -1)))
 
 
@@ -115,7 +115,7 @@ class FitMixture(SumPhase[GroupsRequest]):
     def begin(self, board: Board) -> Board:
         return board.put(MixtureState(MixtureSearch.begin(_directions(board).shape[1])))
 
-    def is_done(self, board: Board, exchanges: int) -> bool:  # noqa: ARG002
+    def is_done(self, board: Board, exchanges: int) -> bool:
         return board.has(FittedMixture)
 
     def request(self, board: Board) -> GroupsRequest:
@@ -143,7 +143,7 @@ class FitMixture(SumPhase[GroupsRequest]):
         if np.any(np.square(sums).sum(axis=1) > (1 + SLACK) * sizes * squares):
             raise MessageError("groups with larger sums than their sizes and squares allow", site)
 
-    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         search = board.get(MixtureState).search.advance(total, vectors_wanted(self.n_clusters), self.seed)
         if not search.is_done:
             return board.put(MixtureState(search))

@@ -100,10 +100,10 @@ class PublishFrame(SumPhase[FrameRequest]):
     def check_vector(self, board: Board, values: FloatArray, site: str) -> None:
         check_array(values, (self.size(board),), site, "energies", non_negative=True)
 
-    def total(self, board: Board, vectors: Sequence[FloatArray]) -> FloatArray:  # noqa: ARG002
+    def total(self, board: Board, vectors: Sequence[FloatArray]) -> FloatArray:
         return self.aggregator.sums(vectors, [np.tile(np.split(values, 2)[1], 2) for values in vectors])
 
-    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         energy, rows = np.split(total, 2)
         mean = np.divide(energy, rows, out=np.ones_like(energy), where=(energy > 0) & (rows > 0))
         return board.put(Frame(replace(self._calibration(board), factors=tuple(np.sqrt(mean).tolist()))))

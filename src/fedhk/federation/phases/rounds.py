@@ -119,7 +119,7 @@ class Rounds(Phase[RoundRequest, RoundReply]):
     def _resolve(self, board: Board) -> Protocol:
         return self.protocol.resolve(board, self.context.settings)
 
-    def is_done(self, board: Board, exchanges: int) -> bool:  # noqa: ARG002
+    def is_done(self, board: Board, exchanges: int) -> bool:
         return board.has(FinalModel)
 
     def sealed(self, terms: SealedTerms) -> list[Phase[Any, Any]]:
@@ -134,7 +134,7 @@ class Rounds(Phase[RoundRequest, RoundReply]):
             return [terms.seal(NoisyRounds(learn, form, terms.noise))]
         return [terms.seal(MaskedRounds(learn, form, self.max_rounds, self.tol))]
 
-    def participants(self, board: Board, sites: Sequence[str], participation: Participation, seed: Any) -> list[str]:  # noqa: ARG002
+    def participants(self, board: Board, sites: Sequence[str], participation: Participation, seed: Any) -> list[str]:
         return participation.draw(sites, seed)
 
 

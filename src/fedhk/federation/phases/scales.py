@@ -144,16 +144,14 @@ class CountRows(SumPhase[Nothing]):
     """How many rows there are, and how many cells they lack: how fine the grids of later sums can be."""
 
     name: ClassVar[str] = "count rows"
+    counts: ClassVar[bool] = True
     unbounded: ClassVar[str] = "one row may lack any number of cells."
-
-    def grid(self, board: Board) -> float:  # noqa: ARG002
-        return 1.0
 
     def size(self, board: Board) -> int:
         return 1 + 2 * len(view_widths(board))
 
     @staticmethod
-    def vector(site: Site, request: Nothing) -> FloatArray:  # noqa: ARG004
+    def vector(site: Site, request: Nothing) -> FloatArray:
         views, names = site.views, site.board.get(Schema).names
         seen = dict(zip(views.names, count_observed(views), strict=True))
         lacking = dict.fromkeys(views.names, 0.0)
@@ -164,7 +162,7 @@ class CountRows(SumPhase[Nothing]):
         counts = [[known.get(name, 0.0) for name in names] for known in (seen, lacking)]
         return np.array([float(views.n_rows), *counts[0], *counts[1]])
 
-    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         of_views, missing = np.split(total[1:], 2)
         found = Counts(float(total[0]), of_views, missing)
         return board.put(found, replace(board.get(Population), rows=found.rows))
@@ -182,13 +180,11 @@ class Ranges(SumPhase[RangesRequest]):
     """Per feature, how many rows have an absolute value at each power of two, below zero and above."""
 
     name: ClassVar[str] = "ranges"
-    acute: ClassVar[bool] = True  # counts
+    acute: ClassVar[bool] = True
+    counts: ClassVar[bool] = True
 
     def request(self, board: Board) -> RangesRequest:
         return RangesRequest(view_widths(board))
-
-    def grid(self, board: Board) -> float:  # noqa: ARG002
-        return 1.0
 
     def size(self, board: Board) -> int:
         return 2 * POWERS * sum(view_widths(board))
@@ -202,7 +198,7 @@ class Ranges(SumPhase[RangesRequest]):
         return np.concatenate([_histogram(tables.get(name), width) for name, width in parts])
 
     @staticmethod
-    def sensitivity(request: RangesRequest, size: int, neighbours: Neighbours) -> float:  # noqa: ARG004
+    def sensitivity(request: RangesRequest, size: int, neighbours: Neighbours) -> float:
         # a row is in one bin of every feature
         return sum_sensitivity(float(np.sqrt(size // (2 * POWERS))), neighbours, nonnegative=True)
 
@@ -256,13 +252,11 @@ class Magnitudes(SumPhase[RangesRequest]):
     """
 
     name: ClassVar[str] = "magnitudes"
+    counts: ClassVar[bool] = True
     unbounded: ClassVar[str] = "one row may be the only one of its size."
 
     def request(self, board: Board) -> RangesRequest:
         return RangesRequest(view_widths(board))
-
-    def grid(self, board: Board) -> float:  # noqa: ARG002
-        return 1.0
 
     def word(self, board: Board) -> int:
         return shortest_word(len(board.get(Members).sites))
@@ -277,7 +271,7 @@ class Magnitudes(SumPhase[RangesRequest]):
         counts[:, :POWERS] = below[:, ::-1] + above
         return np.asarray(counts.reshape(-1, COARSE).any(axis=1), np.float64)
 
-    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         seen = total.reshape(-1, MAGNITUDES) > 0
         top = np.where(seen.any(axis=1), MAGNITUDES - np.argmax(seen[:, ::-1], axis=1), 1)
         high = 2.0 ** (LEAST_POWER - 1.0 + COARSE * top)
@@ -344,7 +338,7 @@ class SumMoments(SumPhase[MomentsRequest]):
             parts.append(np.stack([view.weight, view.weight * mean, view.squares / h**2 + view.weight * mean**2]))
         return np.array(rows), parts
 
-    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         settings, names, moments = self.settings, board.get(Schema).names, self._moments(board, total)
         unseen = [name for name, view in zip(names, moments, strict=True) if view.rows <= 0.5]
         if len(unseen) == len(names):
@@ -569,7 +563,7 @@ class Means(SumPhase[MeansRequest]):
         return np.concatenate([[request.radius * rows.n_rows], total])
 
     @staticmethod
-    def sensitivity(request: MeansRequest, size: int, neighbours: Neighbours) -> float:  # noqa: ARG004
+    def sensitivity(request: MeansRequest, size: int, neighbours: Neighbours) -> float:
         # a row adds (r, y) with |y| <= r; another row in its place leaves the count and moves the sum by 2 r at most
         return check_radius(request.radius) * (float(np.sqrt(2)) if neighbours == "add-remove" else 2.0)
 
@@ -597,7 +591,7 @@ class Lengths(SumPhase[Nothing]):
         return BINS * len(board.get(References).references)
 
     @staticmethod
-    def vector(site: Site, request: Nothing) -> FloatArray:  # noqa: ARG004
+    def vector(site: Site, request: Nothing) -> FloatArray:
         rows = site.rows()
         counts = np.zeros((len(rows.widths), BINS))
         for joint, seen in read_blocks(rows):
@@ -607,7 +601,7 @@ class Lengths(SumPhase[Nothing]):
         return counts.ravel()
 
     @staticmethod
-    def sensitivity(request: Nothing, size: int, neighbours: Neighbours) -> float:  # noqa: ARG004
+    def sensitivity(request: Nothing, size: int, neighbours: Neighbours) -> float:
         # a row has at most one length in every view
         return sum_sensitivity(float(np.sqrt(size // BINS)), neighbours, nonnegative=True)
 

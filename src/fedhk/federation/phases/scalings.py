@@ -89,7 +89,7 @@ class CountDocuments(Phase[Nothing, DocumentsReply]):
     name: ClassVar[str] = "documents"
 
     @staticmethod
-    def answer(site: Site, request: Nothing) -> DocumentsReply:  # noqa: ARG004
+    def answer(site: Site, request: Nothing) -> DocumentsReply:
         counts = {}
         for name, table in zip(site.views.names, site.views.tables, strict=True):
             if table is not None:
@@ -97,7 +97,7 @@ class CountDocuments(Phase[Nothing, DocumentsReply]):
                 counts[name] = found.astype(np.float32)
         return DocumentsReply(counts)
 
-    def check(self, board: Board, reply: DocumentsReply, site: str) -> None:  # noqa: ARG002
+    def check(self, board: Board, reply: DocumentsReply, site: str) -> None:
         for counts in reply.counts.values():
             check_array(counts, (None,), site, "rows with each feature", non_negative=True)
             if np.any(counts > MOST_ROWS):
@@ -120,10 +120,8 @@ class SumDocuments(SumPhase[Nothing]):
     """The same under masks: of each view the counts, and how many sites have a negative cell in it."""
 
     name: ClassVar[str] = "sum documents"
+    counts: ClassVar[bool] = True
     with_noise: ClassVar[bool] = False  # views have z-scores
-
-    def grid(self, board: Board) -> float:  # noqa: ARG002
-        return 1.0
 
     def word(self, board: Board) -> int:
         return shortest_word(max(board.get(Population).rows, len(board.get(Members).sites)))
@@ -132,7 +130,7 @@ class SumDocuments(SumPhase[Nothing]):
         return sum(width + 1 for width in board.get(References).widths)
 
     @staticmethod
-    def vector(site: Site, request: Nothing) -> FloatArray:  # noqa: ARG004
+    def vector(site: Site, request: Nothing) -> FloatArray:
         parts = []
         for table, width in zip(site.aligned_views().tables, site.board.get(References).widths, strict=True):
             negative = table is not None and has_negative(table)
@@ -140,7 +138,7 @@ class SumDocuments(SumPhase[Nothing]):
             parts.append(np.append(known, float(negative)))
         return np.concatenate(parts)
 
-    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         widths = board.get(References).widths
         parts = np.split(total, np.cumsum([width + 1 for width in widths])[:-1])
         named = zip(board.get(Schema).names, parts, strict=True)
@@ -192,16 +190,16 @@ class CompareNeighbours(SumPhase[NeighboursRequest]):
         documents = [counts if len(counts) else None for counts in words.documents]
         return compare_witnesses(views, references, request.witnesses, documents, words.rows).ravel()
 
-    def check_vector(self, board: Board, values: FloatArray, site: str) -> None:  # noqa: ARG002
+    def check_vector(self, board: Board, values: FloatArray, site: str) -> None:
         sums = values.reshape(-1, NUMBERS)
         if np.any(sums < 0) or np.any(sums[:, -1] > SAMPLE_ROWS) or np.any(sums > sums[:, -1:] * (1 + 1e-9)):
             raise MessageError("more neighbours in common than rows can have", site)
 
-    def total(self, board: Board, vectors: Sequence[FloatArray]) -> FloatArray:  # noqa: ARG002
+    def total(self, board: Board, vectors: Sequence[FloatArray]) -> FloatArray:
         rows = [np.repeat(values.reshape(-1, NUMBERS)[:, -1], NUMBERS) for values in vectors]
         return self.aggregator.sums(vectors, rows)
 
-    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         return self._publish(board, total.reshape(-1, NUMBERS))
 
     def _publish(self, board: Board, sums: FloatArray) -> Board:
@@ -341,10 +339,8 @@ def describe_forms(site: Site, request: FormsRequest) -> tuple[Moments, ...]:
     if any(not 0 <= view < len(widths) for view in request.views):
         raise MessageError("a view that is not known")
     for view, form in zip(request.views, request.forms, strict=True):
-        if form.root and views.tables[view] is not None and has_negative(views.tables[view]):
-            raise MessageError("roots are asked for where cells are negative")
-        if len(form.weights) not in (0, widths[view]):
-            raise MessageError("weights of words are not those of the features")
+        if fault := form.find_fault(views.tables[view], widths[view]):
+            raise MessageError(fault)
     return site_moments(_only(views, request.views), [widths[v] for v in request.views], forms=request.forms)
 
 
@@ -377,7 +373,7 @@ class SumForms(SumPhase[FormsRequest]):
             parts += [np.array([own.rows]), own.weight * own.mean, own.squares + own.weight * np.square(own.mean)]
         return np.concatenate(parts)
 
-    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         merged, widths = dict[int, Moments](), board.get(References).widths
         for view in self.request(board).views:
             (rows,), first, second, total = np.split(total, np.cumsum([1, widths[view], widths[view]]))

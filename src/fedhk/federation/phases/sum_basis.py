@@ -8,7 +8,7 @@ In the open, a basis and a start come from the candidates that sites send. Under
    step of subspace iteration from a good start (Halko, Martinsson and Tropp 2011). They are the basis, which goes out
    in as few bytes as in the open.
 3. `BasisMoments`: second moments of all rows in the basis.
-4. `BasisCells`: how many rows are nearest to each of the points along the leading directions of these.
+4. `Cells`: how many rows are nearest to each of the points along the leading directions of these.
 5. `BasisGroups`: sums over the rows of each of these points, in the basis. Their means are the points of the next pass
    of k-means over all sites, and at the end the candidates: those of full sums, as far as the basis shows them.
 
@@ -31,8 +31,6 @@ from fedhk.federation.entries import Basis, LeadingSpans, Members, Population, R
 from fedhk.federation.phases.base import Nothing, ServerPhase, SumPhase
 from fedhk.federation.phases.sum_start import (
     MANY_DIRECTIONS,
-    Cells,
-    CellsRequest,
     Groups,
     GroupsRequest,
     Leading,
@@ -51,13 +49,10 @@ from fedhk.federation.sealed import grid_step
 from fedhk.federation.site import Site
 from fedhk.federation.table import Table
 from fedhk.model.rows import split_joint
-from fedhk.privacy.fixed_point import fit_step, shortest_word
-from fedhk.starts.candidates import LEAST_ROWS
+from fedhk.privacy.fixed_point import fit_step
 from fedhk.starts.cells import (
-    Landmarks,
     draw_landmarks,
     group_totals,
-    keep_landmarks,
     leading_directions,
     nearest_distances,
     read_second_moments,
@@ -163,7 +158,7 @@ class Sketch(SumPhase[SketchRequest]):
         rows = site.rows()
         return second_moments(rows, sketch(sum(rows.widths), request.seed, request.most), math.inf)
 
-    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         return board.put(Sketched(read_second_moments(total / board.get(Population).rows, self._width(board))))
 
 
@@ -215,7 +210,7 @@ class Span(SumPhase[SpanRequest]):
     def size(self, board: Board) -> int:
         return sum(board.get(References).widths) * int(self.request(board).loadings.shape[1])
 
-    def word(self, board: Board) -> int:  # noqa: ARG002
+    def word(self, board: Board) -> int:
         return SPAN_WORDS[self.precision]
 
     def grid(self, board: Board) -> float:
@@ -236,7 +231,7 @@ class Span(SumPhase[SpanRequest]):
             raise MessageError(NO_SKETCH)
         return score_products(rows, sketch(width, request.seed, request.most) @ loadings).ravel()
 
-    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         widths, n_sites = board.get(References).widths, len(board.get(Members).sites)
         rounding = grid_step(self, board) * math.sqrt(n_sites / 12)
         spans = []
@@ -265,19 +260,19 @@ class BasisMoments(SumPhase[Nothing]):
         q = self._width(board)
         return q * (q + 1) // 2
 
-    def word(self, board: Board) -> int:  # noqa: ARG002
+    def word(self, board: Board) -> int:
         return 4
 
     def grid(self, board: Board) -> float:
         return fit_step(max(2 * sum_squares(board), LEAST_SUM), len(board.get(Members).sites), self.word(board))
 
     @staticmethod
-    def vector(site: Site, request: Nothing) -> FloatArray:  # noqa: ARG004
+    def vector(site: Site, request: Nothing) -> FloatArray:
         rows, basis = site.rows(), site.board.get(Basis)
         basis.columns_of(rows.widths)
         return second_moments(rows, basis.block, math.inf)
 
-    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         q, widths = self._width(board), [columns.shape[1] for columns in board.get(Basis).columns]
         rows, c = board.get(Population).rows, self.settings.n_clusters
         covariance = read_second_moments(total / rows, q)
@@ -285,27 +280,6 @@ class BasisMoments(SumPhase[Nothing]):
         landmarks = draw_landmarks(axes, deviations, count_groups(c, rows, q), self.seed)
         nothing = np.zeros(len(widths))  # groups say how far their rows spread
         return board.put(Leading(landmarks, nothing), find_view_axes(covariance, np.eye(q), widths, c))
-
-
-@dataclass(frozen=True)
-class BasisCells(Cells):
-    """How many rows are nearest to each of the points, which are in the coordinates of the basis."""
-
-    name: ClassVar[str] = "basis cells"
-
-    def word(self, board: Board) -> int:
-        return shortest_word(board.get(Population).rows)
-
-    @staticmethod
-    def vector(site: Site, request: CellsRequest) -> FloatArray:
-        rows, basis = site.rows(), site.board.get(Basis)
-        basis.columns_of(rows.widths)
-        check_landmarks(request.landmarks, basis.block.shape[1])
-        return _in_features(basis, request.landmarks).counts(rows)
-
-    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
-        leading = board.get(Leading)
-        return board.put(replace(leading, landmarks=keep_landmarks(leading.landmarks, total, LEAST_ROWS)))
 
 
 @dataclass(frozen=True)
@@ -318,7 +292,7 @@ class BasisGroups(Groups):
         widths = [columns.shape[1] for columns in board.get(Basis).columns]
         return widths, (False,) * len(widths)
 
-    def word(self, board: Board) -> int:  # noqa: ARG002
+    def word(self, board: Board) -> int:
         return 4
 
     def grid(self, board: Board) -> float:
@@ -356,11 +330,6 @@ class BasisViewDistances(ViewDistances):
         rows, basis = site.rows(), site.board.get(Basis)
         check_views_of(request.views, [part.shape[1] for part in basis.columns_of(rows.widths)])
         return nearest_distances(rows, request.views, basis.block)
-
-
-def _in_features(basis: Basis, landmarks: Landmarks) -> Landmarks:
-    """Points in features, from points in the coordinates of the basis."""
-    return replace(landmarks, axes=basis.block @ landmarks.axes)
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from fedhk.federation.entries import (
     Schema,
     Space,
 )
-from fedhk.federation.phases.base import SumPhase
+from fedhk.federation.phases.base import Request, SumPhase
 from fedhk.federation.phases.scales import FullWeights, hold_in_bounds
 from fedhk.federation.phases.sum_start import Bandwidth
 from fedhk.federation.plausible import REACH
@@ -42,7 +42,6 @@ from fedhk.federation.protocols.statistics import BasisStatistics, collect_pulls
 from fedhk.federation.protocols.statistics import Statistics as StatisticsProtocol
 from fedhk.federation.sealed import Noise, grid_step
 from fedhk.federation.site import Site
-from fedhk.federation.table import at_least_half
 from fedhk.model.descent import Progress, improve
 from fedhk.model.parameters import CenterForm, Parameters
 from fedhk.model.rows import split_joint
@@ -89,27 +88,42 @@ class MaskedRoundRequest:
 
 
 @dataclass(frozen=True)
-class MaskedRounds(SumPhase[MaskedRoundRequest]):
-    """Rounds with all statistics, added under masks."""
-
-    name: ClassVar[str] = "masked round"
+class SumRounds(SumPhase[Request]):
+    """Rounds whose answers are sums, until there is a reason to stop."""
 
     learn_weights: bool
     form: CenterForm  # what the centres are constrained to
-    max_rounds: int
-    tol: float  # relative fall of the objective below which the rounds end; 0 runs all of them
-
-    def begin(self, board: Board) -> Board:
-        """The board, at its end where the start has found that there is nothing to do."""
-        progress = board.get(Minimisation).progress
-        if not progress.stop_reason or board.has(FinalModel):
-            return board
-        return _publish(board, progress, self.rounds_protocol)
 
     @property
     def rounds_protocol(self) -> StatisticsProtocol:
         """How the final model goes out."""
         return IN_FEATURES
+
+    def begin(self, board: Board) -> Board:
+        """The board, at its end where the start has found that there is nothing to do."""
+        progress = board.get(Minimisation).progress
+        return self._publish(board, progress) if progress.stop_reason and not board.has(FinalModel) else board
+
+    def is_done(self, board: Board, exchanges: int) -> bool:
+        return bool(board.get(Minimisation).progress.stop_reason)
+
+    def _publish(self, board: Board, progress: Progress) -> Board:
+        """The board after a round, with the final model where it was the last."""
+        board = board.put(Minimisation(progress))
+        if not progress.stop_reason:
+            return board
+        model, parameters = self.rounds_protocol.finish(board)
+        return board.put(FinalModel(model), FinalParameters(parameters))
+
+
+@dataclass(frozen=True)
+class MaskedRounds(SumRounds[MaskedRoundRequest]):
+    """Rounds with all statistics, added under masks."""
+
+    name: ClassVar[str] = "masked round"
+
+    max_rounds: int
+    tol: float  # relative fall of the objective below which the rounds end; 0 runs all of them
 
     def request(self, board: Board) -> MaskedRoundRequest:
         return MaskedRoundRequest(Broadcast.of(board.get(Minimisation).parameters), _full_weights(board))
@@ -128,12 +142,12 @@ class MaskedRounds(SumPhase[MaskedRoundRequest]):
         sums = np.concatenate([found.costs, found.masses, [found.objective, found.rows]])
         return np.concatenate([np.hstack(found.numerators).ravel(), np.hstack(weights).ravel(), sums])
 
-    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         progress = board.get(Minimisation).progress
         found = self._read(board, total, board.get(Space).widths, _weight_columns(board))
         better = improve(progress.parameters, found, learn_weights=self.learn_weights)
         better = impose_form(self.form, board, better, found)
-        return _publish(board, self._advance(progress, better, found), self.rounds_protocol)
+        return self._publish(board, self._advance(progress, better, found))
 
     def _read(self, board: Board, total: FloatArray, widths: Sequence[int], columns: list[int]) -> Statistics:
         """The statistics that a total stands for; of each view centres and weights have so many columns."""
@@ -155,9 +169,6 @@ class MaskedRounds(SumPhase[MaskedRoundRequest]):
     def _advance(self, progress: Progress, better: Parameters, statistics: Statistics) -> Progress:
         """Where the rounds stand after one more, with these statistics, that found better parameters."""
         return progress.advance(better, statistics.objective, max_iter=self.max_rounds, tol=self.tol)
-
-    def is_done(self, board: Board, exchanges: int) -> bool:  # noqa: ARG002
-        return bool(board.get(Minimisation).progress.stop_reason)
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,7 +204,7 @@ class MaskedMoves(MaskedRounds):
     protocol: BasisStatistics
 
     def request(self, board: Board) -> MaskedMovesRequest:  # type: ignore[override]
-        model = Broadcast.of(board.get(Minimisation).parameters, at_least_half(self.protocol.precision))
+        model = Broadcast.of(board.get(Minimisation).parameters, self.protocol.center_precision)
         return MaskedMovesRequest(model, _renewal(board).is_due)
 
     def _widths(self, board: Board) -> Sequence[int]:
@@ -226,7 +237,7 @@ class MaskedMoves(MaskedRounds):
         sums = np.concatenate([found.costs, found.masses, [found.objective, found.rows]])
         return np.concatenate([np.hstack(pulls).ravel(), found.heights.ravel(), sums])
 
-    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         progress, renewal, widths = board.get(Minimisation).progress, _renewal(board), self._widths(board)
         # pulls are from where the sites were: the centres as they were sent
         model, basis = self.request(board).model, board.get(Basis)
@@ -243,12 +254,12 @@ class MaskedMoves(MaskedRounds):
             progress = self._advance(progress, better, found)
             board = board.put(Minimisation(progress), Renewal(last=progress.iteration))
             board = self.protocol.enter_basis(board)
-            return _publish(board, board.get(Minimisation).progress, self.rounds_protocol)
+            return self._publish(board, board.get(Minimisation).progress)
         progress = self._advance(progress, impose_form(self.form, board, better, found), found)
         if progress.converged and progress.iteration > renewal.last + 1:
             board = board.put(Renewal(is_due=True))
             progress = replace(progress, stop_reason="", converged=False)
-        return _publish(board, progress, self.rounds_protocol)
+        return self._publish(board, progress)
 
     @property
     def rounds_protocol(self) -> StatisticsProtocol:
@@ -282,15 +293,6 @@ def impose_form(form: CenterForm, board: Board, better: Parameters, statistics: 
 
 # The protocol of rounds in features, whose final model goes out as it is.
 IN_FEATURES = StatisticsProtocol(basis=False, precision="double")
-
-
-def _publish(board: Board, progress: Progress, protocol: StatisticsProtocol) -> Board:
-    """The board after a round, with the final model where it was the last."""
-    board = board.put(Minimisation(progress))
-    if not progress.stop_reason:
-        return board
-    model, parameters = protocol.finish(board)
-    return board.put(FinalModel(model), FinalParameters(parameters))
 
 
 def _full_weights(board: Board) -> tuple[bool, ...]:
@@ -332,22 +334,18 @@ class NoisyMovesRequest(NoisyRoundRequest):
 
 
 @dataclass(frozen=True)
-class NoisyRounds(SumPhase[NoisyRoundRequest]):
+class NoisyRounds(SumRounds[NoisyRoundRequest]):
     """Rounds with pulls on the centres, weights and costs, scaled so that noise of one size suits them all."""
 
     name: ClassVar[str] = "noisy round"
 
-    learn_weights: bool
-    form: CenterForm  # what the centres are constrained to
     noise: Noise  # the budget, and the rounds that share it
 
     def begin(self, board: Board) -> Board:
         """The board, at its end if the budget does not allow another round."""
         progress = board.get(Minimisation).progress
-        if progress.stop_reason:  # by the rounds, or before them
-            return board if board.has(FinalModel) else self._publish(board, progress)
-        if self.noise.affords(self, board):
-            return board
+        if progress.stop_reason or self.noise.affords(self, board):
+            return super().begin(board)
         reason = f"The privacy budget is spent after {progress.iteration} rounds: answers were lost on the way."
         return self._publish(board, replace(progress, stop_reason=reason))
 
@@ -380,7 +378,7 @@ class NoisyRounds(SumPhase[NoisyRoundRequest]):
         return _scaled_sums(request, [n - w * a for n, w, a in parts], found)
 
     @staticmethod
-    def sensitivity(request: NoisyRoundRequest, size: int, neighbours: Neighbours) -> float:  # noqa: ARG004
+    def sensitivity(request: NoisyRoundRequest, size: int, neighbours: Neighbours) -> float:
         model, count = request.model, request.count_scale
         if not (LEAST_SCALE <= count <= MOST_SCALE and keeps_bound(model)):
             raise MessageError(UNBOUNDED)
@@ -423,31 +421,23 @@ class NoisyRounds(SumPhase[NoisyRoundRequest]):
             return progress
         return replace(progress, stop_reason=f"Ran the {self.noise.rounds} rounds that share the privacy budget.")
 
-    def _hold(self, board: Board, centers: FloatArray, noise: FloatArray) -> FloatArray:  # noqa: ARG002
+    def _hold(self, board: Board, centers: FloatArray, noise: FloatArray) -> FloatArray:
         """Centres of all views side by side, brought back to the range of the features.
 
         `noise` is the standard deviation of the noise in each number of a centre, per cluster and view.
         """
         return hold_in_bounds(board, centers)
 
-    def is_done(self, board: Board, exchanges: int) -> bool:  # noqa: ARG002
-        return bool(board.get(Minimisation).progress.stop_reason)
-
     def _publish(self, board: Board, progress: Progress) -> Board:
         """The board after a round; at the end centres are the mean of the later half, each of which has noise."""
         parameters, trail = progress.parameters, next(board.find(Trail), Trail()).centers
         if not progress.stop_reason:
-            return board.put(Minimisation(progress))
+            return super()._publish(board, progress)
         if trail and type(parameters).move_centers is Parameters.move_centers:  # nothing constrains the centres
             centers = split_joint(np.mean(trail, axis=0), [part.shape[1] for part in parameters.centers])
             progress = replace(progress, parameters=replace(parameters, centers=centers))
         objective = progress.objective if progress.iteration else float("nan")
-        return _publish(board.put(Result(objective, board.get(Population).rows)), progress, self.rounds_protocol)
-
-    @property
-    def rounds_protocol(self) -> StatisticsProtocol:
-        """How the final model goes out."""
-        return IN_FEATURES
+        return super()._publish(board.put(Result(objective, board.get(Population).rows)), progress)
 
 
 @dataclass(frozen=True)

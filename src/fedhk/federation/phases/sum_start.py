@@ -12,7 +12,7 @@ import numpy as np
 from fedhk._typing import FloatArray
 from fedhk.errors import MessageError, Rule
 from fedhk.federation.board import Board, Entry
-from fedhk.federation.entries import Minimisation, Population, References, Schema
+from fedhk.federation.entries import Basis, Minimisation, Population, References, Schema
 from fedhk.federation.phases.base import ServerPhase, SumPhase
 from fedhk.federation.phases.scales import FullWeights, check_radius, hold_in_bounds
 from fedhk.federation.protocols.statistics import MOST_EXTRA
@@ -21,6 +21,7 @@ from fedhk.federation.site import Site
 from fedhk.model.descent import Progress
 from fedhk.model.parameters import Parameters
 from fedhk.model.rows import Rows, joint_rows, split_joint, view_sums
+from fedhk.privacy.fixed_point import shortest_word
 from fedhk.privacy.sensitivity import Neighbours, sum_sensitivity
 from fedhk.starts.candidates import (
     ALL_CANDIDATES,
@@ -170,7 +171,7 @@ class Directions(SumPhase[DirectionsRequest]):
         return second_moments(rows, sketch(sum(rows.widths), request.seed), request.radius)
 
     @staticmethod
-    def sensitivity(request: DirectionsRequest, size: int, neighbours: Neighbours) -> float:  # noqa: ARG004
+    def sensitivity(request: DirectionsRequest, size: int, neighbours: Neighbours) -> float:
         # y y^T is |y|^2 long; for another row z, |y y^T - z z^T|^2 = |y|^4 + |z|^4 - 2 (y.z)^2, at most 2 r^4
         return check_radius(request.radius) ** 2 * sum_sensitivity(1.0, neighbours, nonnegative=True)
 
@@ -233,7 +234,7 @@ class Products(SumPhase[ProductsRequest]):
             total += joint.T @ (joint @ basis)
         return total.ravel()
 
-    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         basis, rows, c = board.get(RowBasis).basis, max(board.get(Population).rows, 1.0), self.settings.n_clusters
         d, p = basis.shape
         products = total.reshape(d, p) / rows
@@ -283,35 +284,51 @@ class CellsRequest:
 
 @dataclass(frozen=True)
 class Cells(SumPhase[CellsRequest]):
-    """How many rows are nearest to each of the points along the leading directions."""
+    """How many rows are nearest to each of the points along the leading directions.
+
+    Points are in the coordinates of the basis, where sites have one. With noise the points that have rows are the
+    candidates for the start; under masks sums over their rows follow, which say more.
+    """
 
     name: ClassVar[str] = "cells"
-    acute: ClassVar[bool] = True  # counts
+    acute: ClassVar[bool] = True
+    counts: ClassVar[bool] = True
 
     def request(self, board: Board) -> CellsRequest:
         return CellsRequest(board.get(Leading).landmarks)
 
-    def grid(self, board: Board) -> float:  # noqa: ARG002
-        return 1.0
+    def word(self, board: Board) -> int:
+        return shortest_word(board.get(Population).rows)
 
     def size(self, board: Board) -> int:
         return len(board.get(Leading).landmarks)
 
     @staticmethod
     def vector(site: Site, request: CellsRequest) -> FloatArray:
-        check_landmarks(request.landmarks, sum(site.rows().widths))
-        return request.landmarks.counts(site.rows())
+        return read_landmarks(site, request.landmarks).counts(site.rows())
 
     @staticmethod
-    def sensitivity(request: CellsRequest, size: int, neighbours: Neighbours) -> float:  # noqa: ARG004
+    def sensitivity(request: CellsRequest, size: int, neighbours: Neighbours) -> float:
         return sum_sensitivity(1.0, neighbours, nonnegative=True)  # a row is nearest to one point
 
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         leading = board.get(Leading)
-        found = leading.landmarks.candidates(total, noise, leading.spreads)
-        found = replace(found, points=hold_in_bounds(board, found.points))
-        kept = replace(leading, landmarks=keep_landmarks(leading.landmarks, total, LEAST_ROWS))
-        return board.put(SumCandidates(found), kept)
+        if noise > 0:
+            found = leading.landmarks.candidates(total, noise, leading.spreads)
+            board = board.put(SumCandidates(replace(found, points=hold_in_bounds(board, found.points))))
+        return board.put(replace(leading, landmarks=keep_landmarks(leading.landmarks, total, LEAST_ROWS)))
+
+
+def read_landmarks(site: Site, landmarks: Landmarks) -> Landmarks:
+    """Points in all features, from points in the coordinates of the basis where the site has one."""
+    widths = site.rows().widths
+    if not site.board.has(Basis):
+        check_landmarks(landmarks, sum(widths))
+        return landmarks
+    basis = site.board.get(Basis)
+    basis.columns_of(widths)  # refuses one of other views
+    check_landmarks(landmarks, basis.block.shape[1])
+    return replace(landmarks, axes=basis.block @ landmarks.axes)
 
 
 def check_landmarks(landmarks: Landmarks, width: int) -> None:
@@ -361,7 +378,7 @@ class Groups(SumPhase[GroupsRequest]):
         check_landmarks(request.landmarks, sum(rows.widths))
         return group_totals(rows, request.landmarks, request.full)
 
-    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         (widths, full), leading = self._columns(board), board.get(Leading)
         found = read_groups(total, widths, full)
         count = count_groups(self.settings.n_clusters, board.get(Population).rows, sum(widths))
@@ -419,7 +436,7 @@ class ViewDistances(SumPhase[ViewDistancesRequest]):
         check_views_of(request.views, rows.widths)
         return nearest_distances(rows, request.views)
 
-    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         random_state, c, excess = np.random.RandomState(self.seed), self.settings.n_clusters, []
         squares, counts = np.split(total, 2)
         for within, rows, spreads in zip(squares, counts, board.get(ViewAxes).spreads, strict=True):

@@ -179,7 +179,7 @@ class Averaging(Protocol):
         model = Broadcast.of(board.get(Minimisation).parameters)
         return CentersRequest(model, self.passes, context.settings.learn_weights)
 
-    def check(self, board: Board, context: RoundContext, reply: LocalCenters, site: str) -> None:  # noqa: ARG002
+    def check(self, board: Board, context: RoundContext, reply: LocalCenters, site: str) -> None:
         parameters, space = board.get(Minimisation).parameters, board.get(Space)
         reply.check(parameters, space.reach, site)
         check_array(reply.centers, (parameters.n_clusters, sum(space.widths)), site, "centres")
@@ -190,7 +190,7 @@ class Averaging(Protocol):
     def combine(
         self,
         board: Board,
-        context: RoundContext,  # noqa: ARG002
+        context: RoundContext,
         replies: Mapping[str, LocalCenters],
     ) -> tuple[Board, Parameters, float]:
         before = board.get(Minimisation).parameters

@@ -67,11 +67,11 @@ class Protocol(Option, ABC):
         """What candidates for the start are rounded to on their way."""
         return "double"
 
-    def resolve(self, board: Board, settings: Settings) -> Protocol:  # noqa: ARG002
+    def resolve(self, board: Board, settings: Settings) -> Protocol:
         """Server: the protocol with whatever is left to the views decided."""
         return self
 
-    def decide(self, settings: Settings, widths: Sequence[int], names: Sequence[str]) -> Protocol:  # noqa: ARG002
+    def decide(self, settings: Settings, widths: Sequence[int], names: Sequence[str]) -> Protocol:
         """Server: the protocol with what is left to the views decided, from their widths alone."""
         return self
 
@@ -98,7 +98,7 @@ class Protocol(Option, ABC):
         """How sites make their own models: as the estimator was given, unless the rounds make them."""
         return given
 
-    def begin(self, board: Board, settings: Settings, start: Parameters, rows: Rows | None) -> Board:  # noqa: ARG002
+    def begin(self, board: Board, settings: Settings, start: Parameters, rows: Rows | None) -> Board:
         """Server: the board of the first round; `rows` are the candidates that the start was chosen on, if any."""
         return board.put(Minimisation(Progress(start)))
 

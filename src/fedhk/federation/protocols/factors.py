@@ -167,7 +167,7 @@ class FactorAveraging(Averaging):
         learn = context.settings.learn_weights
         return FactorsRequest(model, float(self.blend), self.passes, learn, self.precision)
 
-    def check(self, board: Board, context: RoundContext, reply: LocalCenters, site: str) -> None:  # noqa: ARG002
+    def check(self, board: Board, context: RoundContext, reply: LocalCenters, site: str) -> None:
         parameters = board.get(Minimisation).parameters
         known, reach = form_of(parameters).factors, board.get(Space).reach
         reply.check(parameters, reach, site)
@@ -191,7 +191,7 @@ class FactorAveraging(Averaging):
     def combine(
         self,
         board: Board,
-        context: RoundContext,  # noqa: ARG002
+        context: RoundContext,
         replies: Mapping[str, LocalCenters],
     ) -> tuple[Board, Parameters, float]:
         before = board.get(Minimisation).parameters

@@ -220,7 +220,7 @@ class Personalized(Protocol):
         model = broadcast_of(progress.parameters)
         return PersonalRequest(model, self.options, learn, progress.iteration + 1, progress.lowest_at)
 
-    def check(self, board: Board, context: RoundContext, reply: PersonalReply, site: str) -> None:  # noqa: ARG002
+    def check(self, board: Board, context: RoundContext, reply: PersonalReply, site: str) -> None:
         parameters, space = board.get(Minimisation).parameters, board.get(Space)
         reply.check(parameters.n_clusters, space.widths, site)
         check_array(reply.view_weights, parameters.view_weights.shape, site, "view weights", non_negative=True)

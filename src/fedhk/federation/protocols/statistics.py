@@ -212,11 +212,16 @@ class Statistics(Protocol):
 
     @property
     def is_exact(self) -> bool:
-        return self.precision == "double"
+        return self.precision == self.center_precision == "double"
 
     @property
     def candidate_precision(self) -> str:
         return "double" if self.precision == "auto" else self.precision
+
+    @property
+    def center_precision(self) -> str:
+        """Precision of centres on their way to the sites; moves from them have more digits than they need."""
+        return at_least_half(self.precision)
 
     def resolve(self, board: Board, settings: Settings) -> Statistics:
         basis = self.basis
@@ -236,11 +241,11 @@ class Statistics(Protocol):
         clouds = [np.zeros((1, w)) for w in board.get(Space).widths] if rows is None else _residuals(rows, start)
         return resolved.rebase(board, start, clouds)
 
-    def request(self, board: Board, context: RoundContext) -> StatisticsRequest:  # noqa: ARG002
-        model = Broadcast.of(board.get(Minimisation).parameters, at_least_half(self.precision))
+    def request(self, board: Board, context: RoundContext) -> StatisticsRequest:
+        model = Broadcast.of(board.get(Minimisation).parameters, self.center_precision)
         return StatisticsRequest(model, self.precision)
 
-    def check(self, board: Board, context: RoundContext, reply: StatisticsReply, site: str) -> None:  # noqa: ARG002
+    def check(self, board: Board, context: RoundContext, reply: StatisticsReply, site: str) -> None:
         widths, parameters = board.get(Space).widths, self._in_features(board, board.get(Minimisation).parameters)
         reply.check(parameters.n_clusters, widths, site)
         statistics = reply.read(widths, means=self.precision != "double")
@@ -256,13 +261,13 @@ class Statistics(Protocol):
 
     def finish(self, board: Board) -> tuple[Broadcast, Parameters]:
         parameters = board.get(Minimisation).parameters
-        model = Broadcast.of(parameters, at_least_half(self.precision))
-        if self.precision != "double":
+        model = Broadcast.of(parameters, self.center_precision)
+        if self.center_precision != "double":
             sent = split_joint(model.centers.read(), [part.shape[1] for part in parameters.centers])
             parameters = replace(parameters, centers=sent)
         return model, self._in_features(board, parameters)
 
-    def _in_features(self, board: Board, parameters: Parameters) -> Parameters:  # noqa: ARG002
+    def _in_features(self, board: Board, parameters: Parameters) -> Parameters:
         """The parameters in features, from the coordinates in which the rounds have them."""
         return parameters
 
@@ -287,7 +292,7 @@ class BasisStatistics(Statistics):
         held = [columns.T for columns in board.get(Basis).columns]
         return self._put_basis(board, board.get(Minimisation).parameters, list(map(_join_spans, held, spans)))
 
-    def resolve(self, board: Board, settings: Settings) -> Statistics:  # noqa: ARG002
+    def resolve(self, board: Board, settings: Settings) -> Statistics:
         return self
 
     def _in_features(self, board: Board, parameters: Parameters) -> Parameters:
@@ -326,7 +331,7 @@ class BasisStatistics(Statistics):
         # moves are from where the sites were: the centres as they were sent
         inner = board.get(Minimisation).parameters
         widths = [values.shape[1] for values in inner.centers]
-        seen = split_joint(round_as_sent(np.hstack(inner.centers), at_least_half(self.precision)), widths)
+        seen = split_joint(round_as_sent(np.hstack(inner.centers), self.center_precision), widths)
         sites = []
         for reply in replies.values():
             moved = reply.read(widths, means=True)

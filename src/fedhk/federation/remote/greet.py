@@ -36,7 +36,7 @@ class Greet(Phase[Greeting, Introduction]):
 
     name: ClassVar[str] = "hello"
 
-    def request(self, board: Board) -> Greeting:  # noqa: ARG002
+    def request(self, board: Board) -> Greeting:
         return Greeting(__version__)
 
     @staticmethod
@@ -45,11 +45,11 @@ class Greet(Phase[Greeting, Introduction]):
         dtype: Any = site.views.dtype.name
         return Introduction(__version__, dtype, describe_views(site.views))
 
-    def check(self, board: Board, reply: Introduction, site: str) -> None:  # noqa: ARG002
+    def check(self, board: Board, reply: Introduction, site: str) -> None:
         check_version(reply.version, f"site {site!r}", site)
         check_descriptions(reply.views, site)
 
-    def combine(self, board: Board, replies: Mapping[str, Introduction]) -> Board:  # noqa: ARG002
+    def combine(self, board: Board, replies: Mapping[str, Introduction]) -> Board:
         return board
 
 

@@ -12,7 +12,7 @@ from fedhk.data.views import Views
 from fedhk.errors import DataError
 from fedhk.federation.board import Board
 from fedhk.federation.entries import References, Schema, Terms
-from fedhk.federation.remote.policy_guard import read_budget
+from fedhk.federation.remote.policy_guard import read_public_bounds
 from fedhk.federation.site import Site
 from fedhk.privacy.outside import MOST_OUTSIDE, REMEDY, WORTH_A_WORD, describe_outside, own_bounds, shares_outside
 
@@ -31,12 +31,10 @@ def log_mistakes(site: Site, before: Board) -> None:
 
 
 def _log_bounds(site: Site) -> None:
-    privacy = read_budget(site.board.get(Terms))
-    if privacy is None or not privacy.public:
-        return
-    for view, share in shares_outside(site.views, own_bounds(site.views, privacy.bounds)).items():
-        if share >= WORTH_A_WORD:
-            LOG.warning("site %r: %s in this run.", site.name, describe_outside(view, share))
+    for bounds in read_public_bounds(site.board.get(Terms)):
+        for view, share in shares_outside(site.views, own_bounds(site.views, bounds)).items():
+            if share >= WORTH_A_WORD:
+                LOG.warning("site %r: %s in this run.", site.name, describe_outside(view, share))
 
 
 def _log_deviations(site: Site) -> None:

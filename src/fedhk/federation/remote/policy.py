@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_args
 
 from fedhk._files import read_toml
 from fedhk.data.dictionary import read_dictionary
+from fedhk.data.folders import SiteData
 from fedhk.errors import DataError, MessageError, Rule
 from fedhk.federation.entries import Terms
+from fedhk.federation.gate import MalformedError
 from fedhk.privacy.accounting import epsilon_of
 from fedhk.privacy.identity import load_identity
 from fedhk.privacy.ledger import Ledger
@@ -35,6 +39,10 @@ UNKNOWN_SHARERS = Rule(
 )
 OVER_BUDGET = Rule("the run's budget, with what was spent before, is above what this site allows")
 OTHER_PHASE = Rule("this site takes no part in such an exchange")
+
+# What a coordinator gets to know of an error that is not meant for it.
+MALFORMED = Rule("the message is not well formed")
+UNANSWERED = Rule("the site cannot answer this; its log says more")
 
 
 @dataclass(frozen=True)
@@ -110,6 +118,30 @@ class Policy:
     def is_sealed(self) -> bool:
         """Whether nothing leaves in the open."""
         return self.secure or self.epsilon is not None
+
+    def give_reason(self, error: MessageError) -> str:
+        """What the coordinator gets to know of a refusal: all where sums leave in the open anyway, else a rule."""
+        if not self.is_sealed or isinstance(error.reason, Rule):
+            return error.reason
+        return MALFORMED if isinstance(error, MalformedError) else UNANSWERED
+
+    @contextmanager
+    def hide_failures(self, text: str) -> Iterator[None]:
+        """Log what goes wrong. Where nothing leaves in the open, nobody else hears of it: rows may cause it."""
+        try:
+            yield
+        except Exception:
+            if not self.is_sealed:
+                raise
+            LOG.exception(text)
+
+    def check_levels(self, data: SiteData) -> None:
+        """Refuse categories without a dictionary, where nothing leaves in the open."""
+        for columns in data.inferred.values() if self.is_sealed else ():
+            raise DataError(
+                f"the levels of column {columns[0]!r} were read off rows, and the policy lets nothing leave in the "
+                "open: a level may give a row away. Name the levels in a data dictionary, in the file dictionary.toml."
+            )
 
     def check(self, terms: Terms, privacy: DifferentialPrivacy | None) -> None:
         """Refuse a run that asks for less protection than this site demands; `privacy` is the budget of the terms."""

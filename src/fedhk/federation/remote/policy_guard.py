@@ -137,6 +137,12 @@ def read_budget(terms: Terms) -> DifferentialPrivacy | None:
         raise MessageError(BAD_BUDGET) from error
 
 
+def read_public_bounds(terms: Terms) -> tuple[Any, ...]:
+    """Read the bounds of features that a run with noise was given; () where it adds none, or finds them itself."""
+    privacy = read_budget(terms)
+    return () if privacy is None or not privacy.public else (privacy.bounds,)
+
+
 def hide_small_columns(views: Views, least: int) -> Views:
     """Views in which a column with fewer than `least` values has none: sums over so few rows tell the rows."""
     if 0 < views.n_rows < least:

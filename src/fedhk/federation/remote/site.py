@@ -26,14 +26,14 @@ from fedhk.data.views import Views, check_views
 from fedhk.errors import DataError, MessageError, Rule
 from fedhk.federation.board import Board
 from fedhk.federation.entries import Terms
-from fedhk.federation.gate import MalformedError, answer_message
+from fedhk.federation.gate import answer_message
 from fedhk.federation.messages import MAX_BYTES, MAX_NAME, Message, decode, encode
 from fedhk.federation.phases import load_phases
 from fedhk.federation.phases.deliver import Outcome
 from fedhk.federation.remote.delivery import WriteModel, write_outcome
 from fedhk.federation.remote.greet import Greet
 from fedhk.federation.remote.own_rows import log_mistakes
-from fedhk.federation.remote.policy import Policy
+from fedhk.federation.remote.policy import UNANSWERED, Policy
 from fedhk.federation.remote.policy_guard import PolicyGuard
 from fedhk.federation.site import Site
 from fedhk.federation.stored import pack_entries, read_file, unpack_board, write_file
@@ -44,9 +44,6 @@ LOG = logging.getLogger("fedhk.site")
 STATE, LOCK, RESULTS = "site.fedhk", "lock", "run"
 KIND, REFUSAL, RUN_NAME = "site", "refusal", "run.txt"
 
-# What a coordinator gets to know of an error that is not meant for it.
-MALFORMED = Rule("the message is not well formed")
-UNANSWERED = Rule("the site cannot answer this; its log says more")
 NO_DATA = Rule("it has no data folder, or it is not where its node-config says")
 
 
@@ -125,16 +122,10 @@ class RemoteSite:
         except MessageError as error:
             cause = str(error.__cause__ or error.reason)  # the cause names who
             LOG.warning("site %r refuses: %s", self.name, printable(cause))
-            return refusal(self.name, exchange, self._sayable(error))
+            return refusal(self.name, exchange, self.policy.give_reason(error))
         except Exception:  # whatever it is, its text and its kind stay here
             LOG.exception("site %r cannot answer", self.name)
             return refusal(self.name, exchange, UNANSWERED)
-
-    def _sayable(self, error: MessageError) -> str:
-        """What the coordinator gets to know of a refusal: all where sums leave in the open anyway, else a rule."""
-        if not self.policy.is_sealed or isinstance(error.reason, Rule):
-            return error.reason
-        return MALFORMED if isinstance(error, MalformedError) else UNANSWERED
 
     def _answer_in_run(self, request: Message, asked: str) -> bytes:
         """Answer a message of a run, and keep what follows before the answer leaves."""
@@ -150,16 +141,12 @@ class RemoteSite:
         return reply
 
     def _write_results(self, site: Site, made: Outcome) -> None:
-        """Write what a run came to. Where nothing leaves in the open, nobody hears of a failure: rows may cause it."""
+        """Write what a run came to."""
         terms = site.board.get(Terms)
-        try:
+        with self.policy.hide_failures(f"site {self.name!r} cannot write the results of run {terms.run!r}"):
             results = keep_earlier(self.folder / RESULTS)
             write_outcome(results, site, made.outcome, self._read_data(terms).ids, self.write_model)
             (results / RUN_NAME).write_text(terms.run, "utf-8")
-        except Exception:
-            if not self.policy.is_sealed:
-                raise
-            LOG.exception("site %r cannot write the results of run %r", self.name, terms.run)
 
     def _read_state(self) -> tuple[SiteFile, Board, Board]:
         """Read what the site has kept. Where that cannot be used it has kept nothing, and is sent everything again."""
@@ -183,8 +170,7 @@ class RemoteSite:
     def _read_views(self, terms: Terms | None) -> Views:
         """Read the site's rows; with the terms of a run, views and columns are in the order of the federation."""
         data = self._read_data(terms)
-        if self.policy.is_sealed and data.inferred:
-            raise DataError(INFERRED.format(next(iter(data.inferred.values()))[0]))
+        self.policy.check_levels(data)
         try:
             return check_views(named_views(data), missing_views=True, min_rows=0)
         except (TypeError, ValueError) as error:
@@ -202,12 +188,6 @@ class RemoteSite:
     def _own_data(self) -> SiteData:
         return read_site(self.data)
 
-
-INFERRED = (
-    "the levels of column {!r} were read off rows, and the policy lets nothing leave in the open: a level may give a "
-    "row away. Name the levels in a data dictionary, in the file dictionary.toml."
-)
-"""What the operator of a site with a policy is told of categories without a dictionary."""
 
 NO_VIEWS = Views((), (), 0, np.dtype(np.float64), (), ())
 """The rows of a site before the gate has let a message pass."""

@@ -55,11 +55,11 @@ class MaskSession(Passing):
 class OpenSums:
     """Sums of numbers that the server sees, because they have noise: one exchange each."""
 
-    def prepare(self, board: Board, size: int, word: int) -> Board:  # noqa: ARG002
+    def prepare(self, board: Board, size: int, word: int) -> Board:
         """The board before the next exchange; a sum has `size` numbers of `word` bytes under masks."""
         return board
 
-    def requests(self, board: Board) -> dict[str, MaskRequest] | None:  # noqa: ARG002
+    def requests(self, board: Board) -> dict[str, MaskRequest] | None:
         """What sites are asked about masks; None asks all of them for numbers in the open."""
         return None
 
@@ -74,7 +74,7 @@ class OpenSums:
         if np.any((reply.values > most) | (reply.values < -most)):
             raise MessageError("numbers that are too large to be added", site)
 
-    def select(self, board: Board, replies: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:  # noqa: ARG002
+    def select(self, board: Board, replies: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
         """The answers that go together, and why the others do not."""
         return replies, {}
 
@@ -84,7 +84,7 @@ class OpenSums:
             np.sum([reply.values for reply in replies.values()], axis=0, dtype=np.int64), list(replies), 0
         )
 
-    def is_at_risk(self, board: Board) -> bool:  # noqa: ARG002
+    def is_at_risk(self, board: Board) -> bool:
         """Whether the next answers are lost for ever where the process ends; else a site sends them again."""
         return False
 
@@ -106,7 +106,7 @@ class MaskedSums(OpenSums):
     def requests(self, board: Board) -> dict[str, MaskRequest]:
         return make_requests(board.get(MaskSession).server)
 
-    def check(self, board: Board, size: int, reply: Reply, site: str) -> None:  # noqa: ARG002
+    def check(self, board: Board, size: int, reply: Reply, site: str) -> None:
         if not isinstance(reply, MaskReply):
             raise MessageError("sums in the open, where masked ones were asked for", site)
         check_reply(board.get(MaskSession).server, reply, site)
@@ -146,13 +146,13 @@ class SiteMasks:
     keeps_numbers: ClassVar[bool] = True
     """Whether numbers are kept, to be sent again: in the open they have all their noise."""
 
-    def answer(self, site: Site, asked: MaskRequest | None, release: Release) -> Reply:  # noqa: ARG002
+    def answer(self, site: Site, asked: MaskRequest | None, release: Release) -> Reply:
         """What leaves the site."""
         if asked is not None:
             raise MessageError(NO_MASKS)
         return Numbers.of(release())
 
-    def noise_share(self, site: Site, privacy: DifferentialPrivacy) -> float:  # noqa: ARG002
+    def noise_share(self, site: Site, privacy: DifferentialPrivacy) -> float:
         """The part of the noise that this site adds."""
         return 1.0
 

@@ -79,11 +79,11 @@ class Exact:
         """Bytes of a number under masks."""
         return phase.word(board)
 
-    def spend(self, phase: SumPhase[Any], board: Board) -> Board:  # noqa: ARG002
+    def spend(self, phase: SumPhase[Any], board: Board) -> Board:
         """The board once sites have released their numbers."""
         return board
 
-    def before(self, phase: SumPhase[Any]) -> list[SumPhase[Any]]:  # noqa: ARG002
+    def before(self, phase: SumPhase[Any]) -> list[SumPhase[Any]]:
         """The sums that must be known before that of a phase."""
         return []
 
@@ -125,7 +125,7 @@ class Noise(Exact):
         sigma = self.multiplier(phase) * grid_sensitivity(sensitivity, step, total.numbers.size) * math.sqrt(parts)
         return from_grid(total.numbers, step), step * sigma
 
-    def word(self, phase: SumPhase[Any], board: Board) -> int:  # noqa: ARG002
+    def word(self, phase: SumPhase[Any], board: Board) -> int:
         return max(WORDS)  # noise has no bound
 
     def spend(self, phase: SumPhase[Any], board: Board) -> Board:
@@ -213,7 +213,7 @@ class SiteRounding:
         phase: type[SumPhase[Any]],
         header: Header,
         request: Any,
-        masks: SiteMasks,  # noqa: ARG002
+        masks: SiteMasks,
     ) -> NDArray[np.int64]:
         """The numbers that leave the site, before masks."""
         if not isinstance(header.noise, ExactSum) or not LEAST_UNIT < header.noise.step < MOST_UNIT:

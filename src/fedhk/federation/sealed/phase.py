@@ -104,10 +104,10 @@ class Sealed(Phase[Any, Any]):
         count = next(board.find(SumCount), SumCount())
         return self._prepare(self.phase.begin(board).put(replace(count, done=0)))
 
-    def is_done(self, board: Board, exchanges: int) -> bool:  # noqa: ARG002
+    def is_done(self, board: Board, exchanges: int) -> bool:
         return self.phase.is_done(board, board.get(SumCount).done)
 
-    def participants(self, board: Board, sites: Sequence[str], participation: Participation, seed: Any) -> list[str]:  # noqa: ARG002
+    def participants(self, board: Board, sites: Sequence[str], participation: Participation, seed: Any) -> list[str]:
         asked = self.terms.transport.requests(board)
         return sorted(site for site in sites if asked is None or site in asked)
 
@@ -125,7 +125,7 @@ class Sealed(Phase[Any, Any]):
         return {site: made[id(asked[site])] for site in sites}
 
     @staticmethod
-    def answer(site: Site, request: Any) -> Any:  # noqa: ARG004
+    def answer(site: Site, request: Any) -> Any:
         raise MessageError("the answer of a sealed phase is its site's guard's")
 
     def check(self, board: Board, reply: Reply, site: str) -> None:

@@ -66,22 +66,22 @@ class ProtectedUnit(ABC):
 class RowUnit(ProtectedUnit):
     """One row at one site: each phase states what it can change."""
 
-    def before(self, phase: SumPhase[Any]) -> list[SumPhase[Any]]:  # noqa: ARG002
+    def before(self, phase: SumPhase[Any]) -> list[SumPhase[Any]]:
         return []
 
-    def bound(self, phase: SumPhase[Any], board: Board) -> float:  # noqa: ARG002
+    def bound(self, phase: SumPhase[Any], board: Board) -> float:
         return 0.0
 
-    def sensitivity(self, phase: Any, request: Any, size: int, bound: float, neighbours: Neighbours) -> float:  # noqa: ARG002
+    def sensitivity(self, phase: Any, request: Any, size: int, bound: float, neighbours: Neighbours) -> float:
         return float(phase.sensitivity(request, size, neighbours))
 
-    def cut(self, vector: FloatArray, bound: float) -> FloatArray:  # noqa: ARG002
+    def cut(self, vector: FloatArray, bound: float) -> FloatArray:
         return vector
 
     def check_sites(self, privacy: DifferentialPrivacy, n_sites: int, *, shares_noise: bool) -> None:
         """Any number of sites will do."""
 
-    def weigh(self, rows_per_site: float) -> float:  # noqa: ARG002
+    def weigh(self, rows_per_site: float) -> float:
         return 1.0
 
 
@@ -170,7 +170,7 @@ class LengthOfSum(SumPhase[Any]):
     def request(self, board: Board) -> Any:
         return self.inner.request(board)
 
-    def size(self, board: Board) -> int:  # noqa: ARG002
+    def size(self, board: Board) -> int:
         return BINS
 
     def vector(self, site: Site, request: Any) -> FloatArray:  # type: ignore[override]
@@ -180,7 +180,7 @@ class LengthOfSum(SumPhase[Any]):
         # a site without rows adds nothing here either, so that to leave it out changes nothing
         return np.bincount([np.searchsorted(LENGTHS, length)] if length else [], minlength=BINS).astype(np.float64)
 
-    def sensitivity(self, request: Any, size: int, neighbours: Neighbours) -> float:  # type: ignore[override]  # noqa: ARG002
+    def sensitivity(self, request: Any, size: int, neighbours: Neighbours) -> float:  # type: ignore[override]
         return math.sqrt(2)  # one row more or less may change in which range the length of the vector is
 
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:
