@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import errno
+import json
+import math
 import os
+import re
 import secrets
 import shutil
 import stat
 import tomllib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +79,37 @@ def read_toml(path: Path, what: str, known: Collection[str], error_type: type[Ex
     if unknown := sorted(content.keys() - set(known)):
         raise error_type(f"{what} {str(path)!r} has unknown {unknown}; known are {', '.join(known)}.")
     return content
+
+
+def toml_lines(values: Mapping[str, Any]) -> list[str]:
+    """Settings as lines of TOML, which has no None: those that are None are left out.
+
+    Examples
+    --------
+    >>> from fedhk._files import toml_lines
+    >>> toml_lines({"seed": 3, "site of Oslo": {"weights": [0.5, 1.0]}, "data": None})
+    ['seed = 3', '"site of Oslo" = { weights = [0.5, 1.0] }']
+    """
+    return [f"{toml_key(name)} = {_toml_value(value)}" for name, value in values.items() if value is not None]
+
+
+def toml_key(name: Any) -> str:
+    """A name as a key of TOML; what is more than letters, digits, - and _ stands in quotes."""
+    return str(name) if re.fullmatch(r"[A-Za-z0-9_-]+", str(name)) else _toml_value(str(name))
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml_value, value))}]"
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(toml_lines(value))} }}"
+    if isinstance(value, bool | date):
+        return str(value).lower()
+    if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
+        return repr(value)
+    raise ValueError(f"{value!r} has no place in a TOML file.")
 
 
 @contextmanager

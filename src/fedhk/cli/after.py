@@ -8,17 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedhk.cli import options as o
-from fedhk.cli.console import OutputExistsError, exit_codes, say, to_json
+from fedhk.cli.console import check_new, exit_codes, say, to_json
 
 if TYPE_CHECKING:
     from fedhk.after.run import Answered
     from fedhk.report.after import FinishedRun
 
-RunFolder = Annotated[Path, typer.Argument(help="A run folder, as fit and demo write it.")]
 OtherRun = Annotated[Path, typer.Argument(help="Another run folder, or a model file.")]
-DataFolder = Annotated[
-    Path | None, typer.Option("--data", help="Federation folder with the rows, if it is not where the run says.")
-]
 AlsoFolder = Annotated[
     Path | None,
     typer.Option("--also", help="Federation folder with other tables of the same rows, which clustering did not see."),
@@ -33,8 +29,8 @@ Halves = Annotated[int, typer.Option("--halves", help="How many halves of the ro
 
 
 def profile(  # noqa: PLR0917
-    run: RunFolder,
-    data: DataFolder = None,
+    run: o.RunFolder,
+    data: o.RowsFolder = None,
     also: AlsoFolder = None,
     out: TableOut = None,
     force: o.Force = False,
@@ -57,8 +53,8 @@ def profile(  # noqa: PLR0917
 
 
 def stability(  # noqa: PLR0917
-    run: RunFolder,
-    data: DataFolder = None,
+    run: o.RunFolder,
+    data: o.RowsFolder = None,
     halves: Halves = 50,
     out: TableOut = None,
     force: o.Force = False,
@@ -79,12 +75,12 @@ def stability(  # noqa: PLR0917
 
 
 def outcomes(  # noqa: PLR0917
-    run: RunFolder,
+    run: o.RunFolder,
     also: AlsoFolder = None,
     time: Time = None,
     event: Event = None,
     value: Value = None,
-    data: DataFolder = None,
+    data: o.RowsFolder = None,
     out: TableOut = None,
     force: o.Force = False,
     json: o.Json = False,
@@ -102,9 +98,9 @@ def outcomes(  # noqa: PLR0917
 
 
 def compare(  # noqa: PLR0917
-    run: RunFolder,
+    run: o.RunFolder,
     other: OtherRun,
-    data: DataFolder = None,
+    data: o.RowsFolder = None,
     out: TableOut = None,
     force: o.Force = False,
     json: o.Json = False,
@@ -137,8 +133,7 @@ def ask_outcomes(opened: FinishedRun, time: str | None, event: str | None, value
 def _open(run: Path, data: Path | None, also: Path | None, out: Path | None, force: bool) -> FinishedRun:
     from fedhk.report.run import open_finished
 
-    if out is not None and out.exists() and (not force or out.is_dir()):
-        raise OutputExistsError(f"{str(out)!r} exists already; --force replaces it.")
+    check_new(out, force=force)
     return open_finished(run, data, also)
 
 

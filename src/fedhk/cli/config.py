@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import math
-import re
 import secrets
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import fedhk
-from fedhk._files import read_toml
+from fedhk._files import read_toml, toml_lines
 from fedhk._names import explain_names
 from fedhk._version import __version__
 from fedhk.cli.algorithms import ALGORITHMS, describe_option, make_option
@@ -88,7 +85,10 @@ class Config:
         values: dict[str, Any] = {"fedhk": __version__, "data": folder, "id": self.id, "ignore": self.ignore or None}
         values |= {"algorithm": self.algorithm, "seed": self.seed}
         top = "# `fedhk fit --config THIS-FILE --out OTHER` runs this again and gives the same bits."
-        return "\n".join([top, *_to_lines(values), "", "[parameters]", *_to_lines(self.parameters), ""])
+        try:
+            return "\n".join([top, *toml_lines(values), "", "[parameters]", *toml_lines(self.parameters), ""])
+        except ValueError as error:
+            raise ConfigError(f"the configuration cannot be written: {error}") from error
 
 
 def read_config(path: Path) -> Config:
@@ -109,26 +109,3 @@ def read_config(path: Path) -> Config:
     if "data" in content:
         content["data"] = path.parent / content["data"]
     return Config(**content)
-
-
-def _to_lines(values: dict[str, Any]) -> list[str]:
-    return [f"{_to_key(name)} = {_to_value(value)}" for name, value in values.items() if value is not None]
-
-
-def _to_key(name: Any) -> str:
-    """The name of an option or of a site; what is more than letters, digits, - and _ stands in quotes."""
-    return str(name) if re.fullmatch(r"[A-Za-z0-9_-]+", str(name)) else _to_value(str(name))
-
-
-def _to_value(value: Any) -> str:
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(_to_value(part) for part in value)}]"
-    if isinstance(value, dict):
-        return f"{{ {', '.join(_to_lines(value))} }}"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
-        return repr(value)
-    raise ConfigError(f"{value!r} has no place in a configuration.")

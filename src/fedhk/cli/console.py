@@ -9,6 +9,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -29,6 +30,13 @@ MOST_ROWS = 25
 
 class OutputExistsError(FedHKError):
     """Something is already where the result should go."""
+
+
+def check_new(file: Path | None, *, force: bool) -> None:
+    """Refuse a file that exists already, unless it shall be replaced; a folder is never replaced by a file."""
+    if file is not None and file.exists() and (not force or file.is_dir()):
+        hint = "it is a folder" if file.is_dir() else "--force replaces it"
+        raise OutputExistsError(f"{str(file)!r} exists already; {hint}.")
 
 
 def show(*parts: Any) -> None:

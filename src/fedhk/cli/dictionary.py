@@ -10,20 +10,19 @@ import typer
 from fedhk._files import READABLE, write_atomically
 from fedhk.cli import options as o
 from fedhk.cli.algorithms import list_tables
-from fedhk.cli.console import OutputExistsError, counted, exit_codes, say, say_notes, to_json
+from fedhk.cli.console import check_new, counted, exit_codes, say, say_notes, to_json
 from fedhk.cli.info import read_data
 
 if TYPE_CHECKING:
     from fedhk.data.folders import Federation
 
-DataFolder = Annotated[Path, typer.Argument(help="A federation folder, or the folder of one site.")]
 DictionaryOut = Annotated[
     Path | None, typer.Option("--out", "-o", help="File to write; by default dictionary.toml in FOLDER.")
 ]
 
 
 def dictionary(  # noqa: PLR0917
-    folder: DataFolder,
+    folder: o.DataPath,
     out: DictionaryOut = None,
     id_column: o.IdColumn = None,
     ignore: o.Ignore = None,
@@ -45,8 +44,7 @@ def dictionary(  # noqa: PLR0917
         from fedhk.data.dictionary import DICTIONARY, write_dictionary
 
         target = out or folder / DICTIONARY
-        if target.exists() and not force:
-            raise OutputExistsError(f"{str(target)!r} exists already; --force replaces it.")
+        check_new(target, force=force)
         found, codes = _infer(read_data(folder, id_column, ignore))
         write_atomically(target, write_dictionary(found, id_column).encode(), READABLE)
         say_notes([f"{where}: {value} is taken for a missing cell; look at it." for where, value in codes.items()])

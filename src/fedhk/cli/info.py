@@ -16,7 +16,7 @@ from fedhk.cli import options as o
 from fedhk.cli.algorithms import list_tables
 from fedhk.cli.config import read_config
 from fedhk.cli.console import (
-    OutputExistsError,
+    check_new,
     counted,
     exit_codes,
     format_count,
@@ -76,8 +76,7 @@ def info(  # noqa: PLR0917
             kind = "unfinished run"
         if (columns or html is not None) and kind != "federation":
             raise typer.BadParameter(f"is for folders of data; {str(path)!r} is a {kind}.", param_hint="--columns")
-        if html is not None and html.exists() and not force:
-            raise OutputExistsError(f"{str(html)!r} exists already; --force replaces it.")
+        check_new(html, force=force)
         if (id_column or ignore) and kind != "federation":
             raise typer.BadParameter(f"is for folders of data; {str(path)!r} is a {kind}.", param_hint="--id, --ignore")
         describe, show_kind = KINDS[kind]

@@ -126,6 +126,11 @@ def parse_settings(texts: Sequence[str] | None, options: Collection[str] = ()) -
 
 
 Folder = Annotated[Path | None, typer.Argument(help="Federation folder: a sub-folder per site, in it a file per view.")]
+RunFolder = Annotated[Path, typer.Argument(help="A run folder, as fit and demo write it.")]
+RowsFolder = Annotated[
+    Path | None, typer.Option("--data", help="Federation folder with the rows, if it is not where the run says.")
+]
+DataPath = Annotated[Path, typer.Argument(help="A federation folder, or the folder of one site.")]
 Name = Annotated[str | None, option("algorithm", "What to run.", "e-fkmvc")]
 Clusters = Annotated[int | None, typer.Option("--clusters", "-k", min=1, help="Number of clusters.")]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Run folder to write.")]

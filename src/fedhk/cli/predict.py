@@ -17,13 +17,12 @@ from fedhk.data.named import SITES, named_views, write_labels
 from fedhk.errors import DataError
 
 ModelPath = Annotated[Path, typer.Argument(help="A run folder or a model file.")]
-DataPath = Annotated[Path, typer.Argument(help="A federation folder, or the folder of one site.")]
 LabelsOut = Annotated[Path, typer.Option("--out", "-o", help="Folder to write, with one parquet file per site.")]
 
 
 def predict(  # noqa: PLR0917
     model: ModelPath,
-    folder: DataPath,
+    folder: o.DataPath,
     out: LabelsOut,
     id_column: o.IdColumn = None,
     ignore: o.Ignore = None,

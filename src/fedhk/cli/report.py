@@ -9,7 +9,7 @@ import typer
 
 from fedhk.cli import options as o
 from fedhk.cli.after import AlsoFolder, Event, Time, Value, ask_outcomes
-from fedhk.cli.console import OutputExistsError, exit_codes, format_bytes, to_json
+from fedhk.cli.console import check_new, exit_codes, format_bytes, to_json
 
 if TYPE_CHECKING:
     from fedhk.report.after import FinishedRun
@@ -17,27 +17,21 @@ if TYPE_CHECKING:
 # Halves of the rows that are clustered anew for a page.
 PAGE_HALVES = 20
 
-RunFolder = Annotated[Path, typer.Argument(help="A run folder, as fit and demo write it.")]
 PageOut = Annotated[
     Path | None,
     typer.Option("--out", "-o", help="File to write; by default report.html in the run, report-SITE.html for a site."),
 ]
-DataFolder = Annotated[
-    Path | None, typer.Option("--data", help="Federation folder with the rows, if it is not where the run says.")
-]
 SiteName = Annotated[
     str | None, typer.Option("--site", metavar="NAME", help="Make the page of this site, with its rows.")
 ]
-
-
 After = Annotated[bool, typer.Option("--after", help="Ask the sites how sure clusters are, and what they are.")]
 
 
 def report(  # noqa: PLR0917
-    run: RunFolder,
+    run: o.RunFolder,
     out: PageOut = None,
     site: SiteName = None,
-    data: DataFolder = None,
+    data: o.RowsFolder = None,
     after: After = False,
     also: AlsoFolder = None,
     time: Time = None,
@@ -64,9 +58,7 @@ def report(  # noqa: PLR0917
     with exit_codes():
         from fedhk.report.run import open_finished, write_report
 
-        if out is not None and out.exists() and (not force or out.is_dir()):
-            hint = "it is a folder" if out.is_dir() else "--force replaces it"
-            raise OutputExistsError(f"{str(out)!r} exists already; {hint}.")
+        check_new(out, force=force)
         named = {"--also": also, "--time": time, "--event": event, "--value": value}
         if useless := [name for name, given in named.items() if given is not None and not after]:
             raise typer.BadParameter(f"{useless[0]} has no effect without --after.")

@@ -24,7 +24,6 @@ has the ids, if it is not "id":
 from __future__ import annotations
 
 import datetime
-import json
 import os
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,6 +31,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from fedhk._files import toml_key, toml_lines
 from fedhk.data.levels import base_name, is_level, is_number, level_name, ordered_levels
 from fedhk.errors import DataError
 
@@ -256,26 +256,11 @@ def infer_entries(
 
 def write_dictionary(dictionary: Mapping[str, Mapping[str, ColumnEntry]], id_name: str | None = None) -> str:
     """The text of a data dictionary; `id_name` is the column that says whose a row is, if it is not the usual one."""
-    lines = [] if id_name is None else [f"id = {_value(id_name, is_date=False)}", ""]
+    lines = [] if id_name is None else [*toml_lines({"id": id_name}), ""]
     for view, columns in dictionary.items():
         for column, entry in columns.items():
-            lines.append(f"[{_key(view)}.{_key(column)}]")
-            for field in fields(ColumnEntry):
-                value = getattr(entry, field.name)
-                if value or field.name == "kind":
-                    lines.append(f"{field.name} = {_value(value, is_date=entry.kind == 'date')}")
-            lines.append("")
+            known = {name: value for name, value in vars(entry).items() if value or name == "kind"}
+            if entry.kind == "date" and entry.range:
+                known["range"] = [FIRST_DAY + datetime.timedelta(limit) for limit in entry.range]
+            lines += [f"[{toml_key(view)}.{toml_key(column)}]", *toml_lines(known), ""]
     return "\n".join(lines)
-
-
-def _value(value: Any, *, is_date: bool) -> str:
-    """A setting as TOML has it."""
-    if is_date and isinstance(value, tuple) and not isinstance(value[0], str):
-        return f"[{', '.join(str(FIRST_DAY + datetime.timedelta(limit)) for limit in value)}]"
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _key(name: str) -> str:
-    """A name as a key of TOML."""
-    plain = name.isascii() and name.replace("_", "").replace("-", "").isalnum()
-    return name if plain else json.dumps(name, ensure_ascii=False)
