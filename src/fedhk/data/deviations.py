@@ -103,7 +103,7 @@ class Deviation:
 
     @property
     def is_sure(self) -> bool:
-        """Whether the site is off: there are enough other sites to say so, and nothing usual in the view explains it."""
+        """Whether the site is off: enough other sites say so, and nothing usual in the view explains it."""
         return self.others >= FEWEST_OTHERS and not self.is_usual
 
     @property
