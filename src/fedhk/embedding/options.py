@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from numbers import Integral, Real
 
 from fedhk._options import Option
 
@@ -55,23 +55,11 @@ class Diffusion(Option):
     groups: bool = True
 
     def __post_init__(self) -> None:
-        for name, least in (("n_anchors", 2), ("neighbours", 1)):
-            value = getattr(self, name)
-            if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
-                raise ValueError(f"{name}={value!r} must be a whole number from {least} on.")
-            object.__setattr__(self, name, int(value))
-        if not _is_number(self.scale) or not 0 < self.scale < float("inf"):
-            raise ValueError(f"scale={self.scale!r} must be a finite number above 0.")
-        if not _is_number(self.joint_weight) or not 0 <= self.joint_weight <= 1:
-            raise ValueError(f"joint_weight={self.joint_weight!r} must be a number from 0 to 1.")
+        self._keep_whole("n_anchors", 2)
+        self._keep_whole("neighbours", 1)
+        self._keep_number("scale", lambda scale: 0 < scale < math.inf, "a finite number above 0")
+        self._keep_number("joint_weight", lambda share: 0 <= share <= 1, "a number from 0 to 1")
         if self.groups not in (True, False):
             raise ValueError(f"groups={self.groups!r} must be True or False.")
-        if self.anchors not in (AUTO, MEANS, SYNTHETIC):
-            raise ValueError(f"anchors={self.anchors!r} must be one of {[AUTO, MEANS, SYNTHETIC]}.")
-        object.__setattr__(self, "groups", bool(self.groups))
-        for name in ("scale", "joint_weight"):
-            object.__setattr__(self, name, float(getattr(self, name)))
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
+        self._set("groups", bool(self.groups))
+        self._check_word("anchors", [AUTO, MEANS, SYNTHETIC])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from numbers import Integral, Real
 from typing import Literal, get_args
 
 import numpy as np
@@ -48,18 +47,10 @@ class Participation(Option):
     deviating: Deviating = "exclude"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.fraction, Real) or isinstance(self.fraction, bool) or not 0 < self.fraction <= 1:
-            raise ValueError(f"fraction={self.fraction!r} must be a number above 0 and at most 1.")
-        fewest = 1 if self.min_sites is None else self.min_sites
-        if not isinstance(fewest, Integral) or isinstance(fewest, bool) or fewest < 1:
-            raise ValueError(f"min_sites={self.min_sites!r} must be None or a whole number from 1 on.")
-        if self.timeout is not None and (not isinstance(self.timeout, Real) or not self.timeout > 0):
-            raise ValueError(f"timeout={self.timeout!r} must be None or a number of seconds above 0.")
-        if self.deviating not in get_args(Deviating):
-            raise ValueError(f"deviating={self.deviating!r} must be one of {get_args(Deviating)}.")
-        object.__setattr__(self, "fraction", float(self.fraction))
-        object.__setattr__(self, "min_sites", None if self.min_sites is None else int(self.min_sites))
-        object.__setattr__(self, "timeout", None if self.timeout is None else float(self.timeout))
+        self._keep_number("fraction", lambda share: 0 < share <= 1, "a number above 0 and at most 1")
+        self._keep_whole("min_sites", 1, or_none=True)
+        self._keep_number("timeout", lambda seconds: seconds > 0, "a number of seconds above 0", or_none=True)
+        self._check_word("deviating", get_args(Deviating))
 
     def resolve(self, *, in_process: bool) -> Participation:
         """The same, with one answer as enough where all sites are in this process and nothing else was asked for."""

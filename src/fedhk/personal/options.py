@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -125,7 +124,7 @@ class GradientStep(Personal):
     step: float = 0.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "step", check_number("step", self.step, most=1.0))
+        self._keep_number("step", lambda step: 0 <= step <= 1, "a number from 0 to 1")
 
     def fit_rows(self, inputs: SiteInputs) -> OwnModel:
         """Take the step in centres (`eqn:personalized_A_EFKMVFC`) and view weights (`eqn:personalized_V_EFKMVFC`)."""
@@ -188,21 +187,21 @@ class Personalization(Personal):
     clusters: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "clusters", _check_clusters(self.clusters))
+        self._set("clusters", _check_clusters(self.clusters))
         if self.components is not None:
-            object.__setattr__(self, "components", _check_components(self.components))
+            self._set("components", _check_components(self.components))
         for name, instead in (("centers", "center_pull"), ("view_weights", "view_pull")):
             given, pull = getattr(self, name), getattr(self, instead)
             if isinstance(given, Mapping):
                 checked = {str(site): check_share(f"{name}[{site!r}]", share) for site, share in given.items()}
-                object.__setattr__(self, name, checked)
+                self._set(name, checked)
             else:
-                object.__setattr__(self, name, check_share(name, given))
+                self._set(name, check_share(name, given))
             if given != "auto" and not self._has(name):
                 raise ValueError(f"{name}={given!r} has no effect with components={self.components!r}: add {name!r}.")
             if pull is None:
                 continue
-            object.__setattr__(self, instead, check_number(instead, pull))
+            self._keep_number(instead, lambda rows: rows >= 0, "a number of 0 or more")
             if not self._has(name):
                 raise ValueError(f"{instead}={pull!r} has no effect with components={self.components!r}: add {name!r}.")
             if given != "auto":
@@ -356,12 +355,6 @@ def check_share(name: str, value: Any) -> Share:
     """Read a share, or "auto"."""
     if isinstance(value, str) and value == "auto":
         return "auto"
-    return check_number(name, value, most=1.0, other="'auto' or ")
-
-
-def check_number(name: str, value: Any, most: float = math.inf, other: str = "") -> float:
-    """Read a number from 0 to `most`; `other` names what else could have been given."""
-    if isinstance(value, Real) and not isinstance(value, bool) and 0 <= float(value) <= most:
+    if isinstance(value, Real) and not isinstance(value, bool) and 0 <= float(value) <= 1:
         return float(value)
-    wanted = "a number of 0 or more" if most == math.inf else f"a number from 0 to {most:g}"
-    raise ValueError(f"{name}={value!r} must be {other}{wanted}.")
+    raise ValueError(f"{name}={value!r} must be 'auto' or a number from 0 to 1.")

@@ -91,27 +91,16 @@ class DifferentialPrivacy(Option):
     ledger: Any = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "bounds", _plain(self.bounds))
-        object.__setattr__(self, "ledger", None if self.ledger is None else os.fspath(self.ledger))
-        self._check_numbers()
-        self._check_bounds()
-
-    def _check_numbers(self) -> None:
-        """Refuse numbers and words that are no budget."""
+        self._set("bounds", _plain(self.bounds))
+        self._set("ledger", None if self.ledger is None else os.fspath(self.ledger))
         if not (math.isfinite(self.epsilon) and self.epsilon > 0):
             raise ValueError(f"epsilon={self.epsilon!r} must be a finite number above 0.")
         if not 0 < self.delta < 1:
             raise ValueError(f"delta={self.delta!r} must be between 0 and 1, and below 1 over the rows of any site.")
-        for name, words in (("neighbours", get_args(Neighbours)), ("unit", get_args(Unit))):
-            if getattr(self, name) not in words:
-                raise ValueError(f"{name}={getattr(self, name)!r} must be one of {words}.")
-        for name, least in (("rounds", 1), ("colluders", 0)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ValueError(f"{name}={value!r} must be a whole number from {least} on.")
-
-    def _check_bounds(self) -> None:
-        """Refuse bounds that are none."""
+        self._check_word("neighbours", get_args(Neighbours))
+        self._check_word("unit", get_args(Unit))
+        self._keep_whole("rounds", 1)
+        self._keep_whole("colluders", 0)
         if self.bounds is None:
             raise ValueError(
                 "bounds=None: noise is sized by the range of the features, which must be known without looking at the "
@@ -242,9 +231,7 @@ class SecureSummation(Option):
     shared_noise: bool = True
 
     def __post_init__(self) -> None:
-        value = self.threshold
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 2):
-            raise ValueError(f"threshold={value!r} must be None or a whole number from 2 on.")
+        self._keep_whole("threshold", 2, or_none=True)
 
     def threshold_of(self, n_sites: int) -> int:
         """How many of so many sites must answer; refuses sites that are too few, and a threshold that does not fit."""

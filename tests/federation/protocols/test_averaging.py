@@ -229,7 +229,7 @@ def test_a_lie_is_refused_and_the_round_goes_on_as_if_nothing_had_come(data, lie
         ({"weights": "votes"}, r"weights='votes' must be one of \('mass', 'rows', 'quality'\)"),
         ({"temperature": 3.0}, "temperature=3.0 has no effect with weights='mass': use weights='quality'"),
         ({"weights": "rows", "temperature": 3.0}, "temperature=3.0 has no effect with weights='rows'"),
-        ({"weights": "quality", "temperature": -1.0}, "temperature=-1.0 must be a number from 0 on"),
+        ({"weights": "quality", "temperature": -1.0}, "temperature=-1.0 must be None or a number from 0 on"),
         ({"weights": "quality", "temperature": float("nan")}, "temperature=nan must be"),
     ],
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from numbers import Real
 from typing import ClassVar
 
 import numpy as np
@@ -155,20 +154,14 @@ class Averaging(Protocol):
     temperature: float | None = None
 
     def __post_init__(self) -> None:
-        if type(self.passes) is not int or self.passes < 1:
-            raise ValueError(f"passes={self.passes!r} must be a whole number from 1 on.")
-        if self.weights not in WEIGHTS:
-            raise ValueError(f"weights={self.weights!r} must be one of {WEIGHTS}.")
-        if self.temperature is None:
-            return
-        if self.weights != "quality":
+        self._keep_whole("passes", 1)
+        self._check_word("weights", WEIGHTS)
+        if self.temperature is not None and self.weights != "quality":
             raise ValueError(
                 f"temperature={self.temperature!r} has no effect with weights={self.weights!r}: use weights='quality', "
                 "or leave it out."
             )
-        if not isinstance(self.temperature, Real) or not self.temperature >= 0:
-            raise ValueError(f"temperature={self.temperature!r} must be a number from 0 on.")
-        object.__setattr__(self, "temperature", float(self.temperature))
+        self._keep_number("temperature", lambda tau: tau >= 0, "a number from 0 on", or_none=True)
 
     @property
     def tau(self) -> float:

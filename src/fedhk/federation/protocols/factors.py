@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -150,13 +149,9 @@ class FactorAveraging(Averaging):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.aggregation not in AGGREGATIONS:
-            raise ValueError(f"aggregation={self.aggregation!r} must be one of {AGGREGATIONS}.")
-        if not isinstance(self.blend, Real) or isinstance(self.blend, bool) or not 0 <= self.blend <= 1:
-            raise ValueError(f"blend={self.blend!r} must be a number from 0 to 1.")
-        object.__setattr__(self, "blend", float(self.blend))
-        if self.precision not in PRECISIONS:
-            raise ValueError(f"precision={self.precision!r} must be one of {PRECISIONS}.")
+        self._check_word("aggregation", AGGREGATIONS)
+        self._keep_number("blend", lambda share: 0 <= share <= 1, "a number from 0 to 1")
+        self._check_word("precision", PRECISIONS)
 
     @property
     def candidate_precision(self) -> str:

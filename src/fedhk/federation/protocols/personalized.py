@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -29,7 +28,7 @@ from fedhk.model.parameters import Parameters
 from fedhk.personal.component import Share
 from fedhk.personal.factors import PARTS
 from fedhk.personal.objective import global_objective
-from fedhk.personal.options import Personal, RoundModel, check_number, check_share, check_site_names, is_default
+from fedhk.personal.options import Personal, RoundModel, check_share, check_site_names, is_default
 from fedhk.personal.outcome import SiteTerms
 from fedhk.personal.rounds import CENTERS, VIEWS, KeptModel, OwnRounds, run_site_round
 from fedhk.personal.shares import PRIOR_ROWS
@@ -158,16 +157,11 @@ class Personalized(Protocol):
                 checked: Any = {str(site): check_share(f"{name}[{site!r}]", share) for site, share in given.items()}
             else:
                 checked = check_share(name, given)
-            object.__setattr__(self, name, checked)
-        if type(self.passes) is not int or self.passes < 1:
-            raise ValueError(f"passes={self.passes!r} must be a whole number from 1 on.")
-        for name in ("temperature", "center_pull", "tensor_pull", "view_pull"):
-            object.__setattr__(self, name, check_number(name, getattr(self, name)))
-        if self.step is not None:
-            object.__setattr__(self, "step", check_number("step", self.step, other="None or "))
-        if not isinstance(self.held_out, Real) or isinstance(self.held_out, bool) or not 0 <= self.held_out < 1:
-            raise ValueError(f"held_out={self.held_out!r} must be a number from 0 to below 1.")
-        object.__setattr__(self, "held_out", float(self.held_out))
+            self._set(name, checked)
+        self._keep_whole("passes", 1)
+        for name in ("temperature", "center_pull", "tensor_pull", "view_pull", "step"):
+            self._keep_number(name, lambda number: number >= 0, "a number of 0 or more", or_none=name == "step")
+        self._keep_number("held_out", lambda share: 0 <= share < 1, "a number from 0 to below 1")
 
     @property
     def tau(self) -> float:

@@ -173,17 +173,14 @@ class Statistics(Protocol):
         if self.basis not in (True, False, "auto"):
             raise ValueError(f"basis={self.basis!r} must be True, False or 'auto'.")
         if not isinstance(self.basis, str):
-            object.__setattr__(self, "basis", bool(self.basis))
-        if self.precision not in ("auto", *PRECISIONS):
-            raise ValueError(f"precision={self.precision!r} must be one of {('auto', *PRECISIONS)}.")
-        if self.refresh_every is not None:
-            if type(self.refresh_every) is not int or self.refresh_every < 0:
-                raise ValueError(f"refresh_every={self.refresh_every!r} must be None or a whole number from 0 on.")
-            if self.basis is False:
-                raise ValueError(
-                    f"refresh_every={self.refresh_every} has no effect with basis=False: there is no basis to make "
-                    "anew. Leave it out, or use basis=True or 'auto'."
-                )
+            self._set("basis", bool(self.basis))
+        self._check_word("precision", ("auto", *PRECISIONS))
+        self._keep_whole("refresh_every", 0, or_none=True)
+        if self.refresh_every is not None and self.basis is False:
+            raise ValueError(
+                f"refresh_every={self.refresh_every} has no effect with basis=False: there is no basis to make anew. "
+                "Leave it out, or use basis=True or 'auto'."
+            )
 
     @property
     def in_basis(self) -> bool:
