@@ -84,6 +84,22 @@ def test_columns_and_views_are_those_of_the_dictionary(root):
         read_federation(root)
 
 
+def test_a_column_to_skip_may_be_there_or_not_and_is_not_read(root):
+    path = root / "dictionary.toml"
+    path.write_text(path.read_text() + '\n[lab.more]\nkind = "skip"\n')
+    put(root, "1,1970-01-03,F,140,II", "2,,M,-999,III")
+    before = read_federation(root)
+    file = root / "oslo" / "lab.csv"
+    head, *lines = file.read_text().splitlines()
+    file.write_text("\n".join([f"more,{head}", *(f"any text {i},{line}" for i, line in enumerate(lines))]) + "\n")
+    after = read_federation(root)
+    assert after.columns == before.columns
+    np.testing.assert_array_equal(after.sites["oslo"].views["lab"], before.sites["oslo"].views["lab"])
+    known = read_dictionary(path)
+    assert "more" not in known.read_columns("lab")
+    assert write_dictionary(known).count('kind = "skip"') == 1
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -103,6 +119,9 @@ def test_columns_and_views_are_those_of_the_dictionary(root):
         ("[lab.a]\nkind = 'date'\nrange = [0, 10]", "must be two dates, such as"),
         ("[lab.a]\nkind = 'date'\nrange = [2026-01-02, 2026-01-01]", "the earlier one first"),
         ("[lab.a]\nkind = 'date'\nunit = 'd'", "unit='d' is for numbers"),
+        ("[lab.a]\nkind = 'skip'", "view 'lab' has no column but such to skip"),
+        ("[lab.a]\n[lab.b]\nkind = 'skip'\nmissing = [9]", r"missing=\['9'\] has no effect on a column to skip"),
+        ("[lab.a]\n[lab.b]\nkind = 'skip'\nrange = [0, 1]", "range=.* is for numbers and dates"),
         ("[lab.a", "cannot be read"),
     ],
 )

@@ -90,18 +90,23 @@ class TestOneFrame:
 
 
 class TestWeight:
-    @given(st.integers(2, 6), st.integers(0, 5))
-    def test_two_levels_are_as_far_apart_as_two_rows_in_a_number_whatever_their_number(self, n_levels, seed):
+    @given(st.integers(2, 14), st.integers(0, 5))
+    def test_to_split_off_a_level_gains_less_than_to_split_a_number_however_many_levels_there_are(self, n_levels, seed):
         rng = np.random.default_rng(seed)
-        cells = [*map(str, rng.integers(n_levels, size=60)), *map(str, range(n_levels))]
+        chances = rng.dirichlet(np.ones(n_levels))
+        cells = [*map(str, rng.choice(n_levels, size=400, p=chances)), *map(str, range(n_levels))]
         frame = pd.DataFrame({"x": rng.normal(size=len(cells)), "k": [f"level {cell}" for cell in cells]})
         views = check_views([frame])
         (reference,) = prepare(views, "standard", "uniform", None)
         rows = (views.tables[0] - reference.shift) / reference.scale
-        gaps = np.square(rows[:, None] - rows[None])
-        number, category = gaps[..., 0], gaps[..., 1:].sum(axis=-1)
-        assert category[category > 0] == pytest.approx(number.mean())
-        assert category.mean() < number.mean()
+        number, levels = rows[:, 0], rows[:, 1:]
+        shares = views.tables[0][:, 1:].mean(axis=0)
+        np.testing.assert_allclose(levels.var(axis=0) / number.var(), shares ** (1 / 3) * (1 - shares))
+        halves = number > number.mean()
+        split = number.var() - np.mean([number[halves].var(), number[~halves].var()])
+        assert levels.var(axis=0).max() < split
+        rarest = np.argsort(shares)[: n_levels // 2]  # of those below a quarter, the rarer one varies less
+        assert np.all(np.diff(levels.var(axis=0)[rarest][shares[rarest] < 0.25]) >= -1e-12)
 
 
 class TestSeveralSites:

@@ -225,7 +225,7 @@ def fit_folder(
     say_notes(federation.doubts)
     with under_way(out, config, resume=resume) as checkpoint:
         model = _fit_model(config, list_tables(federation), checkpoint, ledger, resume)
-        say_notes(_list_units(model, config.data))
+        say_notes(_list_remedies(model, config.data))
         if evaluate:
             say_progress("fitting anew without held-out rows, to compare global, own and lone models")
         evaluation = fedhk.evaluate(model.set_params(verbose=0), list_tables(federation)) if evaluate else None
@@ -238,14 +238,17 @@ def fit_folder(
             return summary
 
 
-def _list_units(model: Any, data: Path) -> list[str]:
-    """Say in which unit columns should be in which a site is off, where a data dictionary knows it."""
+def _list_remedies(model: Any, data: Path) -> list[str]:
+    """Say what helps where a site is off: the unit that a data dictionary has for its columns, and how to keep it."""
     from fedhk.data.dictionary import Dictionary, find_dictionary
 
-    known = find_dictionary(data) or Dictionary()
-    columns = {(one["view"], name): None for one in getattr(model, "deviations_", ()) for name in one["columns"]}
+    known, found = find_dictionary(data) or Dictionary(), getattr(model, "deviations_", ())
+    columns = {(one["view"], name): None for one in found for name in one["columns"]}
     units = {f"{view}/{name}": known.unit(view, name) for view, name in columns}
-    return [f"by the data dictionary, {where} is in {unit}." for where, unit in units.items() if unit]
+    said = [f"by the data dictionary, {where} is in {unit}." for where, unit in units.items() if unit]
+    if any(one["excluded"] for one in found):
+        said.append("a site that was left out is kept with --set 'participation={ deviating = \"warn\" }'.")
+    return said
 
 
 def _fit_model(config: Config, sites: dict[str, Any], checkpoint: Path, ledger: Path | None, resume: bool) -> Any:
@@ -272,9 +275,14 @@ def show_summary(summary: dict[str, Any], out: Path, json: bool) -> None:
     if json:
         typer.echo(to_json(summary))
         return
-    n_views = len(summary["views"])
+    n_views, left_out = len(summary["views"]), {one["site"] for one in summary.get("deviations", ()) if one["excluded"]}
     rows = [
-        (name, format_count(site["rows"]), f"{len(site['views'])} of {n_views}", format_count(site["clusters_found"]))
+        (
+            name,
+            format_count(site["rows"]),
+            f"{len(site['views'])} of {n_views}",
+            "left out" if name in left_out else format_count(site["clusters_found"]),
+        )
         for name, site in summary["sites"].items()
     ]
     columns = ("site", "rows", "views", "clusters found")

@@ -219,7 +219,7 @@ def read_data(path: Path, id_column: str | None = None, ignore: Sequence[str] | 
 
 def _describe_data(path: Path, federation: Federation) -> dict[str, Any]:
     from fedhk.data.clients import check_clients
-    from fedhk.data.deviations import compare_sites
+    from fedhk.data.deviations import compare_sites, describe_deviations
     from fedhk.data.dictionary import Dictionary, find_dictionary
 
     off = compare_sites(check_clients(list_tables(federation)))
@@ -230,7 +230,7 @@ def _describe_data(path: Path, federation: Federation) -> dict[str, Any]:
         "views": [{"name": view, "width": math.prod(shapes[view][1:])} for view in federation.columns],
         "sites": {name: _describe_site(site) for name, site in federation.sites.items()},
         "rows": sum(site.n_rows for site in sites),
-        "doubts": [*federation.doubts, *(found.in_units(units.unit(found.view, found.columns[0])) for found in off)],
+        "doubts": [*federation.doubts, *describe_deviations(off, units.unit)],
     }
 
 

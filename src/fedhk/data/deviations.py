@@ -9,7 +9,7 @@ no unit matters.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,7 +61,8 @@ REASONS = {
     "wider": "varies about {} times more than elsewhere: another unit, or a code for missing values such as -9999?",
     "above": "lies {} spreads above elsewhere: another unit, or a code for missing values such as 9999?",
     "below": "lies {} spreads below elsewhere: another unit, or a code for missing values such as -9999?",
-    "code": "has {} again and again, far outside its other values: a code for missing values? Leave such cells empty.",
+    "code": "has {} again and again, far outside its other values: a code for missing values? Leave such cells empty, "
+    "or name the code in a data dictionary.",
 }
 
 # How much closer together, or further apart, than all rows the rows of a site may be. A site's own rows are among
@@ -119,9 +120,18 @@ class Deviation:
         """The reason with the name of the site."""
         return f"{self.site}: {self.reason}"
 
-    def in_units(self, unit: str) -> str:
-        """The sentence with the unit that the worst column should have, where that is known."""
-        return f"{self.sentence} By the data dictionary it is in {unit}." if unit else self.sentence
+
+def describe_deviations(found: Iterable[Deviation], unit_of: Callable[[str, str], str] | None = None) -> list[str]:
+    """Say what is off, a sentence for all sites of which the same is true.
+
+    `unit_of` gives the unit that a column of a view should have, where that is known, else nothing.
+    """
+    sites: dict[str, list[str]] = {}
+    for one in found:
+        unit = unit_of(one.view, one.columns[0]) if unit_of else ""
+        reason = f"{one.reason} By the data dictionary it is in {unit}." if unit else one.reason
+        sites.setdefault(reason, []).append(one.site)
+    return [f"{', '.join(names)}: {reason}" for reason, names in sites.items()]
 
 
 def find_deviations(

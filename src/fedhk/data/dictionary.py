@@ -19,6 +19,9 @@ has the ids, if it is not "id":
     [lab.admitted]
     kind = "date"
     range = [2020-01-01, 2026-12-31]
+
+    [lab.remarks]
+    kind = "skip"
 """
 
 from __future__ import annotations
@@ -42,6 +45,7 @@ __all__ = [
     "Kind",
     "find_dictionary",
     "infer_entries",
+    "read_columns",
     "read_dictionary",
     "write_dictionary",
 ]
@@ -49,7 +53,7 @@ __all__ = [
 # The name of the file.
 DICTIONARY = "dictionary.toml"
 
-Kind = Literal["number", "truth", "category", "ordered", "date"]
+Kind = Literal["number", "truth", "category", "ordered", "date", "skip"]
 
 # Dates are counted in days from here on.
 FIRST_DAY = datetime.date(1970, 1, 1)
@@ -62,8 +66,8 @@ class ColumnEntry:
 
     Parameters
     ----------
-    kind : {"number", "truth", "category", "ordered", "date"}
-        What its cells are.
+    kind : {"number", "truth", "category", "ordered", "date", "skip"}
+        What its cells are; "skip" is a column that files may have and that nobody reads.
     unit : str
         What numbers are counted in.
     range : tuple of float
@@ -110,6 +114,10 @@ class Dictionary(dict[str, dict[str, ColumnEntry]]):
     id: str | None = None
     """The column that says whose a row is; None is the usual one."""
 
+    def read_columns(self, view: str) -> dict[str, ColumnEntry]:
+        """The columns of a view that are read, all but those to skip."""
+        return read_columns(self[view])
+
     def bounds(self, views: Iterable[str] | None = None) -> list[tuple[list[float], list[float]]]:
         """The range of every column, by view: public bounds for `fedhk.privacy.DifferentialPrivacy`.
 
@@ -126,7 +134,9 @@ class Dictionary(dict[str, dict[str, ColumnEntry]]):
         wanted = list(self if views is None else views)
         if unknown := [view for view in wanted if view not in self]:
             raise DataError(f"the data dictionary has no view {unknown[0]!r}; its views are {list(self)}.")
-        open_ended = [f"{v}.{name}" for v in wanted for name, entry in self[v].items() if entry.bounds is None]
+        open_ended = [
+            f"{v}.{name}" for v in wanted for name, entry in self.read_columns(v).items() if entry.bounds is None
+        ]
         if open_ended:
             more = f" and {len(open_ended) - 5} more" if len(open_ended) > 5 else ""
             raise DataError(
@@ -135,7 +145,8 @@ class Dictionary(dict[str, dict[str, ColumnEntry]]):
             )
         found = []
         for view in wanted:
-            pairs = [entry.bounds for entry in self[view].values() if entry.bounds for _ in range(entry.width)]
+            entries = self.read_columns(view).values()
+            pairs = [entry.bounds for entry in entries if entry.bounds for _ in range(entry.width)]
             found.append(([low for low, _ in pairs], [high for _, high in pairs]))
         return found
 
@@ -143,6 +154,11 @@ class Dictionary(dict[str, dict[str, ColumnEntry]]):
         """What a column is counted in; empty where the dictionary does not say."""
         entry = self.get(view, {}).get(base_name(column))
         return "" if entry is None else entry.unit
+
+
+def read_columns(entries: Mapping[str, ColumnEntry]) -> dict[str, ColumnEntry]:
+    """The columns that are read, all but those to skip."""
+    return {name: entry for name, entry in entries.items() if entry.kind != "skip"}
 
 
 def find_dictionary(*folders: Path) -> Dictionary | None:
@@ -182,6 +198,8 @@ def read_dictionary(path: str | os.PathLike[str]) -> Dictionary:
         if not isinstance(columns, dict) or not columns:
             raise DataError(f"{path.name}: {view!r} must be a view with a table for each column, such as [{view}.age].")
         found[view] = {column: _read_entry(path, view, column, entry) for column, entry in columns.items()}
+        if not read_columns(found[view]):
+            raise DataError(f"{path.name}: view {view!r} has no column but such to skip: ignore its files instead.")
     if not found:
         raise DataError(f"{path.name}: has no columns; each has a table, such as [lab.age].")
     known = Dictionary(sorted(found.items()))
@@ -211,6 +229,8 @@ def _read_entry(path: Path, view: str, column: str, entry: Any) -> ColumnEntry:
     texts = {name: str(entry.get(name, "")) for name in ("unit", "description")}
     if texts["unit"] and kind != "number":
         raise DataError(f"{where}: unit={texts['unit']!r} is for numbers; a {kind} has none.")
+    if missing and kind == "skip":
+        raise DataError(f"{where}: missing={missing!r} has no effect on a column to skip: leave it out.")
     return ColumnEntry(kind, range=limits, levels=tuple(levels), missing=tuple(missing), **texts)
 
 

@@ -84,7 +84,7 @@ def from_frame(
         if views is not None or categories:
             raise DataError("dictionary= says what views and categories are: leave views= and categories= out.")
         known = dictionary if isinstance(dictionary, Dictionary) else read_dictionary(dictionary)
-        views = {view: list(entries) for view, entries in known.items()}
+        views = {view: list(known.read_columns(view)) for view in known}
     chosen = _check_views(views, names, site)
     unknown = frame[site].isna()
     if unknown.any():
@@ -95,7 +95,7 @@ def from_frame(
     frame = _declare(frame, categories, {column for columns in chosen.values() for column in columns})
     tables = {view: frame[columns] for view, columns in chosen.items()}
     if dictionary is not None:
-        tables = {view: _enforce(table, view, known[view]) for view, table in tables.items()}
+        tables = {view: _enforce(table, view, known.read_columns(view)) for view, table in tables.items()}
     groups = frame.groupby(site, sort=True, observed=True).indices
     return {str(name): {view: table.iloc[groups[name]] for view, table in tables.items()} for name in sorted(groups)}
 

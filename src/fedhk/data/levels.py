@@ -234,8 +234,9 @@ def check_levels(levels: Sequence[str], cells: int, name: str) -> None:
     if len(levels) > MOST_LEVELS or (len(levels) > 10 and 2 * len(levels) > cells):
         raise ValueError(
             f"column {name!r} holds text with {len(levels)} different values in {cells} cells, such as "
-            f"{levels[0][:40]!r}: that names rows rather than groups of them. Leave the column out, put it into the "
-            f"index, or bring it to at most {MOST_LEVELS} levels that several rows share."
+            f"{levels[0][:40]!r}: that names rows rather than groups of them. If it says whose a row is, say so "
+            f"(--id {name}; of a data frame it is the index). Else leave the column out, or bring it to at most "
+            f"{MOST_LEVELS} levels that several rows share."
         )
 
 

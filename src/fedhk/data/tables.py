@@ -24,7 +24,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from fedhk._typing import FloatArray
-from fedhk.data.dictionary import ColumnEntry, Kind, infer_entries
+from fedhk.data.dictionary import ColumnEntry, Kind, infer_entries, read_columns
 from fedhk.data.file_columns import ReadColumn, read_column
 from fedhk.data.large import CHUNK_BYTES, LARGE_BYTES, empty_table
 from fedhk.data.levels import NAMED_LIKE_IDS, base_name, common_columns
@@ -417,11 +417,13 @@ def _check_names(columns: Sequence[str], path: Path, entries: Entries | None) ->
         raise file_error(path, f"has no columns beside {ID!r}; at least one is needed.")
     if entries is None:
         return names
-    if lacking := [name for name in entries if name not in names]:
+    wanted = list(read_columns(entries))
+    if lacking := [name for name in wanted if name not in names]:
         raise file_error(path, f"lacks the columns {listed(lacking)} of the data dictionary.")
     if extra := [name for name in names if name not in entries]:
-        raise file_error(path, f"has the columns {listed(extra)}, which the data dictionary does not have.")
-    return list(entries)
+        remedy = 'add them to it, with kind = "skip" if they are not to be clustered'
+        raise file_error(path, f"has the columns {listed(extra)}, which the data dictionary does not have: {remedy}.")
+    return wanted
 
 
 def _column(frame: pl.LazyFrame, name: str) -> pl.Series:

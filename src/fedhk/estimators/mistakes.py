@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 
 from fedhk._records import Records
-from fedhk.data.deviations import MEND, Deviation, compare_sites, find_codes
+from fedhk.data.deviations import MEND, Deviation, compare_sites, describe_deviations, find_codes
 from fedhk.data.views import Views
 from fedhk.federation.board import Board
 from fedhk.federation.entries import Deviations
@@ -52,9 +52,10 @@ def list_deviations(found: Sequence[Deviation], excluded: Mapping[str, str]) -> 
 
 def _describe(found: Sequence[Deviation], excluded: Mapping[str, str], *, is_open: bool) -> str:
     """The text of the warning."""
-    parts = [one.sentence for one in found[:MOST_LISTED]]
-    if len(found) > MOST_LISTED:
-        parts.append(f"And {len(found) - MOST_LISTED} more.")
+    said = describe_deviations(found)
+    parts = said[:MOST_LISTED]
+    if len(said) > MOST_LISTED:
+        parts.append(f"And {len(said) - MOST_LISTED} more.")
     if excluded:
         names = ", ".join(map(repr, excluded))
         kept = "keep what you are sure of with participation=fedhk.Participation(deviating='warn')"
