@@ -38,6 +38,7 @@ OTHERS = {
         "delta": 1e-6,
         "bounds": [[[0, 0], [1, 9]], [-4, 4]],
         "neighbours": "add-remove",
+        "unit": "site",
         "rounds": 4,
         "colluders": 1,
         "ledger": "ledgers",
