@@ -48,6 +48,11 @@ class Phase(ABC, Generic[Request, Reply]):
             given = dict(zip(getattr(get_origin(base), "__parameters__", ()), get_args(base), strict=False))
             for kind in {"request_type", "reply_type"} - cls.__dict__.keys():
                 setattr(cls, kind, given.get(getattr(cls, kind), getattr(cls, kind)))
+        if isinstance(cls.__dict__.get("name"), str) and TypeVar in map(type, (cls.request_type, cls.reply_type)):
+            raise TypeError(
+                f"{cls.__name__} does not say what travels: derive it from Phase[Request, Reply] or SumPhase[Request], "
+                "with Nothing for a request or reply without words."
+            )
 
     # ------------------------------------------------------------------------------------------------- the four methods
 
