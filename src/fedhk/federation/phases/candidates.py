@@ -131,25 +131,15 @@ class AskCandidates(Phase[CandidatesRequest, CandidatesReply]):
 
     def sealed(self, terms: SealedTerms) -> list[Phase[Any, Any]]:
         settings, protocol = self.settings, self.protocol.as_sums(terms.reason)
-        if isinstance(protocol, BasisStatistics) and terms.noise is None:
-            inner: list[SumPhase[Any]] = [Cells(), BasisGroups(settings, self.seed)]
-            leading = leading_sums(settings, protocol, self.seed, terms)
-            sums = [*leading, BasisMoments(settings, self.seed), *inner * GROUP_PASSES]
-            views: SumPhase[Any] = BasisViewDistances(settings, self.seed)
-        elif terms.noise is None:
-            groups: list[SumPhase[Any]] = [Cells(), Groups(settings, self.seed)]
-            sums = [Products(settings, self.seed), *groups * GROUP_PASSES]
-            views = ViewDistances(settings, self.seed)
+        if terms.noise is None:
+            sums = masked_sums(settings, protocol, self.seed, terms)
         else:
             sums = [Directions(settings, self.seed), Cells()]
-        if settings.view_weights == "auto" and terms.noise is None:
-            sums.append(views)
-        elif settings.view_weights == "auto":
-            # points along a few directions do not show what single views say
-            settings = replace(settings, view_weights="uniform")
+            if settings.view_weights == "auto":  # points along a few directions do not show what single views say
+                settings = replace(settings, view_weights="uniform")
         if not isinstance(protocol, BasisStatistics):
             return [*map(terms.seal, sums), StartFromSums(settings, self.seed, self.workers)]
-        # nor do they show which form centres have, which waits for the first sums of a round
+        # points do not show which form centres have, which waits for the first sums of a round
         settings = replace(settings, form=CenterForm())
         start = StartFromSums(settings, self.seed, self.workers)
         return [*map(terms.seal, sums), start, EnterBasis(protocol)]
@@ -202,3 +192,15 @@ def leading_sums(settings: Settings, protocol: BasisStatistics, seed: int, terms
     if terms.noise is not None:
         return [Directions(settings, seed)]
     return [Sketch(settings, seed), Span(settings, seed, protocol.precision)]
+
+
+def masked_sums(settings: Settings, protocol: Protocol, seed: int, terms: SealedTerms) -> list[SumPhase[Any]]:
+    """The sums under masks that candidates for a start come from, in the coordinates of the rounds."""
+    if isinstance(protocol, BasisStatistics):
+        leading = [*leading_sums(settings, protocol, seed, terms), BasisMoments(settings, seed)]
+        groups: Groups = BasisGroups(settings, seed)
+        views: ViewDistances = BasisViewDistances(settings, seed)
+    else:
+        leading, groups, views = [Products(settings, seed)], Groups(settings, seed), ViewDistances(settings, seed)
+    passes: list[SumPhase[Any]] = [Cells(), groups]
+    return [*leading, *passes * GROUP_PASSES, *([views] if settings.view_weights == "auto" else [])]
