@@ -26,7 +26,6 @@ from fedhk.federation.phases.rounds import Rounds
 from fedhk.federation.protocols.base import Protocol, RoundContext
 from fedhk.federation.run import Run
 from fedhk.personal.options import GradientStep
-from fedhk.privacy.mechanism import refuse_budget
 from fedhk.starts.seeding import SEEDERS
 from fedhk.starts.settings import Settings
 
@@ -131,7 +130,9 @@ class FedHKDiffusion(EFKMVC):
         return [
             *self.describe_phases(run),
             *self._anchor_phases(run, n_clusters),
-            Diffuse(run.settings, run.protocol, n_clusters, run.seed, run.workers),
+            Diffuse(
+                run.settings, run.protocol, n_clusters, run.seed, run.workers, (self.diffusion or Diffusion()).scale
+            ),
             Rounds(run.protocol, RoundContext(run.settings, run.aggregator), int(self.max_rounds), float(self.tol)),
             FinishEmbedded(),
             Deliver(run.personal, run.settings.learn_weights),
@@ -157,11 +158,11 @@ class FedHKDiffusion(EFKMVC):
                 f"view_exponent={self.view_exponent} has no effect with {type(self).__name__}: views weigh alike in "
                 "the embedding, and rows have one view afterwards. Leave it out."
             )
-        why = f"does not go with {type(self).__name__}: it would protect the rounds, and not the anchors before them."
         if not isinstance(run.aggregator, SumAggregator):
-            given, instead = f"aggregator={self.aggregator!r}", "aggregator='sum'"
-            raise ValueError(f"{given} {why} Use {instead}, or another estimator.")  # noqa: TRY004 - a value as any other
-        refuse_budget(self, f"privacy {why} Use secure=True, or another estimator.")
+            raise ValueError(  # noqa: TRY004 - a value as any other
+                f"aggregator={self.aggregator!r} does not go with {type(self).__name__}: it would protect the rounds, "
+                "and not the anchors before them. Use aggregator='sum', or another estimator."
+            )
         return replace(run, settings=replace(run.settings, view_weights="uniform"))
 
     def decide_protocol(self, protocol: Protocol, settings: Settings, clients: dict[str, Views]) -> Protocol:  # noqa: ARG002

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -27,9 +27,9 @@ from fedhk.embedding.options import AUTO, Diffusion
 from fedhk.embedding.spectrum import find_groups, vectors_wanted
 from fedhk.errors import DataError, MessageError
 from fedhk.federation.board import Board, Entry, RowEntry
-from fedhk.federation.entries import Population, References, Schema
+from fedhk.federation.entries import FinalParameters, Population, References, Schema
 from fedhk.federation.phases.base import Phase, ServerPhase
-from fedhk.federation.phases.candidates import AskCandidates, CandidatesRequest
+from fedhk.federation.phases.candidates import AskCandidates, CandidatesRequest, ChooseStart
 from fedhk.federation.phases.mixture import (
     PRECISION,
     FindDirections,
@@ -37,6 +37,8 @@ from fedhk.federation.phases.mixture import (
     FittedMixture,
     calibrated_references,
 )
+from fedhk.federation.phases.rounds import Rounds
+from fedhk.federation.protocols.base import RoundContext
 from fedhk.federation.table import read_arrays, round_arrays, round_as_sent
 from fedhk.model.fitted import FittedModel
 from fedhk.model.rows import Rows, joint_rows, split_joint
@@ -44,6 +46,11 @@ from fedhk.starts.candidates import Candidates, candidate_rows, count_by_share
 
 # Rows that stand in for those of the sites, fewer where they are wide: so many bytes at most, so many rows at least.
 STAND_INS, STAND_IN_BYTES, LEAST_STAND_INS = 2000, 2**28, 300
+
+# With noise, clusters are put together from parts: so many, or so many for a cluster. A row is tied to the nearest few.
+# With more parts each has too few rows to tell neighbours from noise, with fewer they do not follow the shape of a
+# cluster (16, 24 and 40 on generated clusters, 15,000 and 60,000 rows: benchmarks/results/diffusion-tried.md).
+PARTS, PARTS_PER_CLUSTER, PART_NEIGHBOURS = 24, 4, 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,6 +131,8 @@ class TieRows(ServerPhase):
     seed: int
 
     def begin(self, board: Board) -> Board:
+        if board.has(FinalParameters):  # of parts of clusters, to which rows are tied
+            return board
         options = self.diffusion
         means = [complete_candidates(_as_rows(board, found.candidates)) for found in board.find(RowMeans)]
         rows = self._draw_stand_ins(board, means)
@@ -183,6 +192,11 @@ def _as_rows(board: Board, found: Candidates) -> Rows:
     return candidate_rows([found], board.get(References).references, board.get(Schema).names)
 
 
+def count_exchanges(rounds: int) -> int:
+    """Of so many rounds that share a budget, how many are kept to count rows between parts."""
+    return rounds // 2
+
+
 @dataclass(frozen=True, kw_only=True)
 class ChooseAnchors(AskCandidates):
     """Candidates of all sites, as many for each row so that anchors lie where rows do, and the anchors made of them."""
@@ -203,9 +217,24 @@ class ChooseAnchors(AskCandidates):
         return board.put(RowMeans(together))
 
     def sealed(self, terms: Any) -> list[Phase[Any, Any]]:
+        if terms.noise is not None:
+            return self._fit_parts(terms)
         # means of few rows stay at the sites: the mixture takes their place
         mixture = FindDirections(self.seed), FitMixture(self.n_clusters, self.seed)
         return [sealed for phase in mixture for sealed in phase.sealed(terms)]
+
+    def _fit_parts(self, terms: Any) -> list[Phase[Any, Any]]:
+        """With noise: clusters are put together from parts, which are found as other clusters are."""
+        if terms.noise.rounds < 2:
+            raise ValueError(
+                f"rounds={terms.noise.rounds}: a diffusion with noise needs at least 2 rounds, one to find parts of "
+                "clusters and one to count rows between them. Give rounds=2 or more, and max_rounds as many."
+            )
+        settings = replace(self.settings, n_clusters=max(PARTS, PARTS_PER_CLUSTER * self.settings.n_clusters))
+        start = ChooseStart(settings, self.protocol, self.aggregator, self.seed, self.workers)
+        kept = count_exchanges(terms.noise.rounds)
+        rounds = Rounds(self.protocol, RoundContext(settings, self.aggregator), 1, 0.0, kept_rounds=kept)
+        return [*start.sealed(terms), *rounds.sealed(terms)]
 
     def _share(self, board: Board) -> float:
         """Candidates that sites are asked for, for each of their rows."""

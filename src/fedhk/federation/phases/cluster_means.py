@@ -53,6 +53,7 @@ class FinishEmbedded(SumPhase[FinishEmbeddedRequest]):
     """The objective at the final parameters and, in the same exchange, sums of rows by membership."""
 
     name: ClassVar[str] = "finish embedded"
+    with_noise: ClassVar[bool] = False  # what clusters look like follows from their parts
 
     def request(self, board: Board) -> FinishEmbeddedRequest:
         return FinishEmbeddedRequest(incomplete_views(board))

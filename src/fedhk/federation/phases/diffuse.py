@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from fedhk._typing import FloatArray
+from fedhk.embedding.affinity import AnchorGraph
 from fedhk.embedding.diffusion import DiffusionMap, EmbeddedModel, make_embedded_rows
 from fedhk.embedding.groups import AnchorGroups
+from fedhk.embedding.options import Diffusion
 from fedhk.embedding.spectrum import (
     EXTRA_DIRECTIONS,
     MOST_CLUSTERS,
@@ -29,11 +31,11 @@ from fedhk.embedding.spectrum import (
     solve_gram,
     vectors_wanted,
 )
-from fedhk.errors import MessageError
+from fedhk.errors import MessageError, Rule
 from fedhk.federation.board import Board, Entry, RowEntry
-from fedhk.federation.entries import Space
-from fedhk.federation.phases.anchors import Anchors, Groups, StandIns
-from fedhk.federation.phases.base import SumPhase
+from fedhk.federation.entries import Broadcast, FinalModel, FinalParameters, Space
+from fedhk.federation.phases.anchors import PART_NEIGHBOURS, Anchors, Groups, StandIns, count_exchanges
+from fedhk.federation.phases.base import Phase, SumPhase
 from fedhk.federation.phases.cluster_means import ClusterMeans
 from fedhk.federation.phases.mixture import PRECISION
 from fedhk.federation.phases.rounds import digest_names
@@ -41,8 +43,11 @@ from fedhk.federation.plausible import MOST_ROWS, ROUNDING
 from fedhk.federation.protocols.base import Protocol
 from fedhk.federation.site import Site
 from fedhk.federation.table import Table, round_as_sent
+from fedhk.model.descent import minimise
 from fedhk.model.fitted import FittedModel
+from fedhk.model.passes import Passes
 from fedhk.model.rows import Rows
+from fedhk.privacy.sensitivity import Neighbours, sum_sensitivity
 from fedhk.starts.settings import Settings
 
 # The error at which an eigenvector is good enough, and the most exchanges that are spent on it. What more exchanges
@@ -55,6 +60,13 @@ RECEIVED_BYTES, SENT_BYTES, USUAL_EXCHANGES = 2, 8, 3
 
 # What rounding may add to sums of affinities.
 SLACK = 1e-6
+
+# With noise: passes over the parts to find clusters of them, and where parts may lie and how fast ties may weaken so
+# that no distance overflows, whatever the rows are.
+PART_PASSES, MOST_REACH, MOST_SCALE = 100, 1e60, 100.0
+
+# What a site says to anchors beyond that.
+UNBOUNDED_TIES = Rule("anchors with which a row could say more than the noise is sized for")
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,8 +146,16 @@ class Diffuse(SumPhase[DiffuseRequest]):
     n_clusters: int | None  # None is the number after which eigenvalues fall most
     seed: int
     workers: int = 1
+    scale: float = Diffusion.scale  # with noise: how fast ties weaken with the distance
     tol: float = TOL  # error of the eigenvectors at which no further exchange is spent on them
     max_exchanges: int = MOST_EXCHANGES
+
+    def sealed(self, terms: Any) -> list[Phase[Any, Any]]:
+        if terms.noise is None:
+            return super().sealed(terms)
+        if self.n_clusters is None:
+            raise ValueError("n_clusters='auto' does not go with privacy: noise hides a gap. Give a number.")
+        return [terms.seal(CountTies(self.settings, self.scale, self.seed, terms.noise, self.workers))]
 
     def begin(self, board: Board) -> Board:
         stand_ins, wanted = board.get(StandIns).affinities, self._wanted(board)
@@ -223,6 +243,133 @@ class Diffuse(SumPhase[DiffuseRequest]):
     def _wanted(self, board: Board) -> int:
         """Eigenvectors that must be good."""
         return min(vectors_wanted(self.n_clusters), board.get(Anchors).graph.n_columns)
+
+
+@dataclass(frozen=True, eq=False)
+class Ties(Entry):
+    """What was counted between parts so far: the sum over exchanges, as a vector, and how many there were."""
+
+    counts: FloatArray
+    exchanges: int
+
+
+@dataclass(frozen=True, eq=False)
+class TiesRequest:
+    """Ask for the Gram matrix of the shares that rows have in these anchors, of all views together."""
+
+    graph: AnchorGraph  # its arrays are rounded
+
+
+@dataclass(frozen=True)
+class CountTies(SumPhase[TiesRequest]):
+    """With noise: which parts of clusters have rows between them, and the clusters that heat makes of the parts.
+
+    A row gives shares z to the parts that are nearest to it. They are not negative and sum to 1 (or 0), so that what it
+    adds to the Gram matrix, z z^T, is no longer than |z|^2 <= 1, and its upper half no longer than that; of two rows
+    nothing is negative, and the difference is at most sqrt(2). This holds whatever the parts are, as long as no
+    distance overflows, which a site checks before it reads a row. What the server makes of the counts costs no more.
+
+    The same sum is asked for several times, and the mean is taken: with its noise, that is one sum with the budget of
+    several rounds. Parts that are not near each other have no rows between them: what is counted there is noise.
+    """
+
+    name: ClassVar[str] = "ties"
+    acute: ClassVar[bool] = True  # nothing is negative
+
+    settings: Settings
+    scale: float  # how fast ties weaken with the distance
+    seed: int
+    noise: Any  # the budget, and the rounds that share it
+    workers: int = 1
+
+    def begin(self, board: Board) -> Board:
+        if board.has(Embedding) or self.noise.affords(self, board):
+            return board
+        for ties in board.find(Ties):
+            return self._embed(board, ties)
+        raise ValueError("The privacy budget is spent before rows between parts were counted: answers were lost.")
+
+    resume = begin
+
+    def is_done(self, board: Board, exchanges: int) -> bool:
+        return board.has(Embedding)
+
+    def request(self, board: Board) -> TiesRequest:
+        return TiesRequest(self._anchors(board).sent)
+
+    def size(self, board: Board) -> int:
+        count = self._anchors(board).graph.n_anchors
+        return count * (count + 1) // 2
+
+    @staticmethod
+    def vector(site: Site, request: TiesRequest) -> FloatArray:
+        rows, anchors = site.rows(), Anchors(request.graph)
+        shares = anchors.apply(rows).views.tables[0][:, -anchors.graph.n_anchors :]
+        whole = gram(shares, rows.sample_weight)
+        return np.asarray(whole[np.triu_indices(len(whole))])
+
+    @staticmethod
+    def sensitivity(request: TiesRequest, size: int, neighbours: Neighbours) -> float:
+        graph = Anchors(request.graph).graph
+        reach = np.max([np.abs(part).max(initial=0.0) for part in graph.anchors], initial=0.0)
+        if not (reach <= MOST_REACH and 0 < graph.scale <= MOST_SCALE and graph.joint_weight == 1):
+            raise MessageError(UNBOUNDED_TIES)
+        return sum_sensitivity(1.0 + SLACK, neighbours, nonnegative=True)
+
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:
+        before = next(board.find(Ties), Ties(np.zeros(len(total)), 0))
+        ties = Ties(before.counts + total, before.exchanges + 1)
+        if ties.exchanges < count_exchanges(self.noise.rounds):
+            return self.begin(board.put(ties))
+        return self._embed(board, ties)
+
+    def _anchors(self, board: Board) -> Anchors:
+        """The centres of the parts, to the nearest of which rows are tied."""
+        centers = board.get(FinalParameters).parameters.centers
+        return Anchors.of(AnchorGraph(centers, PART_NEIGHBOURS, self.scale, joint_weight=1.0))
+
+    def _embed(self, board: Board, ties: Ties) -> Board:
+        """Publish the embedding of the parts, and clusters of them: where a row is follows from the parts near it."""
+        anchors = self._anchors(board)
+        graph = anchors.graph
+        counts = join_near_parts(np.hstack(graph.anchors), ties.counts / ties.exchanges)
+        sizes, n_clusters = counts.sum(axis=1), min(self.settings.n_clusters, len(counts))
+        found = solve_gram(counts, n_clusters)
+        inner = found.projection(n_clusters)
+        projection = np.vstack([np.zeros((graph.n_columns - len(inner), n_clusters)), inner / np.abs(inner).max()])
+        embedding = Embedding(Table.of(projection, PRECISION), found.values)
+        shares = embedding.projection.read()[-len(inner) :]
+        rows = make_embedded_rows(embed_affinities(np.eye(len(inner)), shares), sizes)
+        settings = replace(self.settings, n_clusters=n_clusters)
+        start = settings.start(rows, np.random.RandomState(self.seed), self.workers, halves=False)
+        with Passes(rows, n_clusters, self.workers) as scan:
+            progress, _ = minimise(
+                scan.statistics, start, learn_weights=settings.learn_weights, max_iter=PART_PASSES, tol=TOL
+            )
+            memberships = scan.assign(progress.parameters)[0]
+        weights = sizes[:, None] * memberships
+        total = np.maximum(weights.sum(axis=0), 1e-300)
+        means = ClusterMeans(tuple([weights.T @ part / total[:, None] for part in graph.anchors]), total)
+        space = Space((np.full(n_clusters, 1.0 + ROUNDING),))  # embedded rows have length 1
+        final = FinalModel(Broadcast.of(progress.parameters)), FinalParameters(progress.parameters)
+        return board.drop(Ties).put(anchors, embedding, space, means, *final)
+
+
+def join_near_parts(centers: FloatArray, counts: FloatArray) -> FloatArray:
+    """The table of rows between parts, without what noise says of parts that are not near each other.
+
+    `counts` has the upper half of the table. A row between two parts is tied to both, so that each is among the nearest
+    of the other: twice as many as a row is tied to are looked at.
+    """
+    table = np.zeros((len(centers), len(centers)))
+    table[np.triu_indices(len(table))] = counts
+    table = table + np.triu(table, 1).T
+    squares = np.square(centers).sum(axis=1)
+    ranks = np.argsort(np.argsort(squares[:, None] + squares - 2 * centers @ centers.T, axis=1), axis=1)
+    near = (ranks <= 2 * PART_NEIGHBOURS) & (ranks.T <= 2 * PART_NEIGHBOURS)
+    table = np.where(near, np.maximum(table, 0.0), 0.0)
+    # a part of which nothing is left is tied to itself alone
+    return np.asarray(table + np.diag(np.where(table.sum(axis=1) > 0, 0.0, 1.0)))
 
 
 def _groups(board: Board) -> AnchorGroups:

@@ -58,6 +58,7 @@ class Rounds(Phase[RoundRequest, RoundReply]):
     context: RoundContext
     max_rounds: int
     tol: float  # relative change of the objective below which the rounds end; 0 runs all of them
+    kept_rounds: int = 0  # with noise: of the rounds that share the budget, how many are kept for other sums
 
     def request(self, board: Board) -> RoundRequest:
         return self._resolve(board).request(board, self.context)
@@ -128,10 +129,10 @@ class Rounds(Phase[RoundRequest, RoundReply]):
         learn, form = settings.learn_weights, settings.form
         if isinstance(protocol, BasisStatistics):
             if terms.noise is not None:
-                return [terms.seal(NoisyMoves(learn, form, terms.noise, protocol))]
+                return [terms.seal(NoisyMoves(learn, form, terms.noise, protocol, kept_rounds=self.kept_rounds))]
             return [terms.seal(MaskedMoves(learn, form, self.max_rounds, self.tol, protocol))]
         if terms.noise is not None:
-            return [terms.seal(NoisyRounds(learn, form, terms.noise))]
+            return [terms.seal(NoisyRounds(learn, form, terms.noise, kept_rounds=self.kept_rounds))]
         return [terms.seal(MaskedRounds(learn, form, self.max_rounds, self.tol))]
 
     def participants(self, board: Board, sites: Sequence[str], participation: Participation, seed: Any) -> list[str]:

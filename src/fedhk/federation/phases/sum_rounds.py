@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -340,6 +340,13 @@ class NoisyRounds(SumRounds[NoisyRoundRequest]):
     name: ClassVar[str] = "noisy round"
 
     noise: Noise  # the budget, and the rounds that share it
+    _: KW_ONLY
+    kept_rounds: int = 0  # of these, how many are kept for other sums
+
+    @property
+    def rounds(self) -> int:
+        """Rounds that are run."""
+        return self.noise.rounds - self.kept_rounds
 
     def begin(self, board: Board) -> Board:
         """The board, at its end if the budget does not allow another round."""
@@ -391,7 +398,7 @@ class NoisyRounds(SumRounds[NoisyRoundRequest]):
         better = improve(progress.parameters, statistics, learn_weights=self.learn_weights)
         better = impose_form(self.form, board, better, statistics)
         trail = (*next(board.find(Trail), Trail()).centers, np.hstack(better.centers))
-        kept = max(1, self.noise.rounds - self.noise.rounds // 2)
+        kept = max(1, self.rounds - self.rounds // 2)
         progress = self._advance(progress, better, statistics)
         return self.begin(self._publish(board.put(Trail(trail[-kept:])), progress))
 
@@ -416,10 +423,10 @@ class NoisyRounds(SumRounds[NoisyRoundRequest]):
 
     def _advance(self, progress: Progress, better: Parameters, statistics: Statistics) -> Progress:
         """Where the rounds stand after one more, with these statistics, that found better parameters."""
-        progress = progress.advance(better, statistics.objective, max_iter=self.noise.rounds, tol=0.0)
+        progress = progress.advance(better, statistics.objective, max_iter=self.rounds, tol=0.0)
         if not progress.stop_reason:
             return progress
-        return replace(progress, stop_reason=f"Ran the {self.noise.rounds} rounds that share the privacy budget.")
+        return replace(progress, stop_reason=f"Ran the {self.rounds} rounds that share the privacy budget.")
 
     def _hold(self, board: Board, centers: FloatArray, noise: FloatArray) -> FloatArray:
         """Centres of all views side by side, brought back to the range of the features.
@@ -471,7 +478,7 @@ class NoisyMoves(NoisyRounds):
 
     def _widens(self, board: Board) -> bool:
         """Whether the round has pulls in all features, and the basis is wider after it."""
-        return board.get(Minimisation).progress.iteration < self.noise.rounds - 1
+        return board.get(Minimisation).progress.iteration < self.rounds - 1
 
     def size(self, board: Board) -> int:
         parameters = board.get(Minimisation).parameters

@@ -124,7 +124,8 @@ class SealedGuard(Guard):
             raise MessageError(NO_TERMS)
         for terms in known:
             self._check_terms(terms, known[0])
-        if self.noise is not None and any(isinstance(entry, RowEntry) for entry in entries):
+        mapped = [*site.board.find(RowEntry), *(entry for entry in entries if isinstance(entry, RowEntry))]
+        if self.noise is not None and mapped and not isinstance(request, DeliverRequest):  # no sum comes after a map
             raise MessageError(MAPPED_ROWS)
         if isinstance(request, DeliverRequest) and request.report:
             raise MessageError(SEALED_ONLY)
