@@ -2,6 +2,7 @@
 
     python benchmarks/diffusion.py [--seeds 5] [--sets handwritten,heart4] [--public] [--secure]
     python benchmarks/diffusion.py --large
+    python benchmarks/diffusion.py --private [--seeds 3]
 
 Sites are the real ones where data have them, else ten sites by `split_dirichlet(labels, 10, 0.5)`. Every figure is of a
 real fit with default parameters; bytes are those of its history, both ways. Labels are for measuring only. `--secure`
@@ -11,16 +12,19 @@ lets the server see sums over sites only, with EFKMVC too.
 from __future__ import annotations
 
 import argparse
+import itertools
 import resource
 import time
 from typing import Any
 
 import numpy as np
+from sklearn.datasets import make_blobs, make_circles, make_moons
 from sklearn.metrics import adjusted_rand_score
 
 import fedhk
 from data import DataSet, balanced_kmeans, public_sets, shared_sets
 from fedhk.datasets import split_dirichlet
+from fedhk.privacy import DifferentialPrivacy
 
 BARS = {"handwritten": 0.94, "leaves100": 0.86, "snareseq": 0.92, "bbcsport": 0.90, "wisdm6": 0.76}
 LEAST_GAIN, MOST_LOSS, MOST_BYTES = 0.08, 0.02, 3.0
@@ -111,6 +115,38 @@ def large(n_rows: int = 100_000, n_sites: int = 10) -> None:
     )
 
 
+def draw_shapes(kind: str, n_rows: int, seed: int) -> tuple[list[np.ndarray], np.ndarray]:
+    """Rows of two views, the second turned and with a little noise, and their clusters."""
+    rng = np.random.default_rng(seed)
+    if kind == "moons":
+        rows, labels = make_moons(n_rows, noise=0.08, random_state=seed)
+    elif kind == "rings":
+        rows, labels = make_circles(n_rows, noise=0.06, factor=0.4, random_state=seed)
+    else:
+        rows, labels = make_blobs(n_rows, centers=5, n_features=4, cluster_std=2.0, random_state=seed)
+    turn = np.linalg.qr(rng.normal(size=(rows.shape[1], rows.shape[1])))[0]
+    return [rows, rows @ turn + 0.1 * rng.normal(size=rows.shape)], labels
+
+
+def private(seeds: int, n_rows: int = 15_000, n_sites: int = 10) -> None:
+    """Clusters of several shapes under noise and masks: ARI by epsilon; "replace", delta 1e-6, bounds as rows have them."""
+    print(f"| {n_rows:,} rows, {n_sites} sites | epsilon | FedHKDiffusion | least | EFKMVC |\n|---|---|---|---|---|")
+    for kind, epsilon in itertools.product(("moons", "rings", "round"), (0.5, 1.0, 2.0, 4.0)):
+        found: dict[Any, list[float]] = {fedhk.FedHKDiffusion: [], fedhk.EFKMVC: []}
+        for seed in range(100, 100 + seeds):
+            views, labels = draw_shapes(kind, n_rows, seed)
+            split = {f"site-{s}": np.arange(s, n_rows, n_sites) for s in range(n_sites)}
+            sites = {name: [view[rows] for view in views] for name, rows in split.items()}
+            bounds = (float(np.floor(np.min(views))), float(np.ceil(np.max(views))))
+            privacy = DifferentialPrivacy(epsilon, 1e-6, bounds)
+            for estimator, scores in found.items():
+                model = estimator(len(np.unique(labels)), privacy=privacy, secure=True, random_state=seed).fit(sites)
+                truth = np.concatenate([labels[rows] for rows in split.values()])
+                scores.append(adjusted_rand_score(truth, np.concatenate([model.labels_[name] for name in split])))
+        ours, theirs = found.values()
+        print(f"| {kind} | {epsilon:g} | {np.mean(ours):.2f} | {min(ours):.2f} | {np.mean(theirs):.2f} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=5)
@@ -118,9 +154,13 @@ def main() -> None:
     parser.add_argument("--public", action="store_true", help="also the sets of scikit-learn")
     parser.add_argument("--secure", action="store_true", help="under masks")
     parser.add_argument("--large", action="store_true", help="time and memory of many rows instead")
+    parser.add_argument("--private", action="store_true", help="clusters of several shapes under noise instead")
     options = parser.parse_args()
     if options.large:
         large()
+        return
+    if options.private:
+        private(options.seeds)
         return
     wanted = set(filter(None, options.sets.split(",")))
     print("| data | balanced k-means | EFKMVC | FedHKDiffusion | least | wanted | gain | MB | vs EFKMVC | rounds | s |")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.datasets import make_moons
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 
 import fedhk
@@ -21,6 +24,9 @@ from fedhk.federation.phases.cluster_means import ClusterMeans
 from fedhk.privacy import DifferentialPrivacy
 
 NAMES = ("genoa", "oslo", "pisa", "rome")
+
+BUDGET = DifferentialPrivacy(8.0, 1e-5, (-9, 9))
+LARGE = replace(BUDGET, epsilon=500.0)
 
 
 def pooled(model, of, sites):
@@ -50,6 +56,48 @@ def moons(n=400, seed=0):
     owner = np.arange(n) % 3
     sites = {f"site-{s}": [rows[owner == s], turned[owner == s]] for s in range(3)}
     return sites, np.concatenate([labels[owner == s] for s in range(3)])
+
+
+@pytest.fixture(scope="module")
+def run():
+    sites, truth = moons(6000)
+    return fitted(sites, 2, privacy=BUDGET), sites, truth
+
+
+class TestNoise:
+    """Clusters are put together from parts, which are private, by a private count of the rows between them."""
+
+    def test_clusters_need_not_be_round(self, run):
+        model, sites, truth = run
+        assert adjusted_rand_score(truth, pooled(model, "labels_", sites)) > 0.9
+        round_ones = fedhk.EFKMVC(2, privacy=BUDGET, random_state=0).fit(sites)
+        assert adjusted_rand_score(truth, pooled(round_ones, "labels_", sites)) < 0.7
+
+    def test_the_budget_is_spent_and_no_more(self, run):
+        model = run[0]
+        assert model.privacy_spent_ == (pytest.approx(8.0, rel=1e-4), 1e-5)
+        assert model.privacy_spent_[0] <= 8.0
+        assert [release["phase"] for release in model.releases_["site-0"]].count("ties") == 3
+
+    def test_rows_are_placed_by_the_model_that_came_out(self, run):
+        model, sites, _ = run
+        for site, views in sites.items():
+            assert_array_equal(model.client_models_[site].predict(views), model.labels_[site])
+        assert model.cluster_sizes_.sum() == pytest.approx(6000, rel=0.1)
+        assert [centers.shape for centers in model.cluster_centers_] == [(2, 2), (2, 2)]
+
+    def test_a_model_is_saved_and_loaded(self, run, tmp_path):
+        model, sites, _ = run
+        model.save(tmp_path / "model.safetensors")
+        again = fedhk.load(tmp_path / "model.safetensors")
+        assert_array_equal(again.predict(sites["site-1"]), model.predict(sites["site-1"]))
+
+    def test_where_noise_hides_all_there_is_one_cluster(self):
+        sites, _ = moons(120)
+        with pytest.warns(UserWarning, match="the noise will"), pytest.warns(ConvergenceWarning, match="Noise hides"):
+            model = fitted(sites, 2, privacy=replace(BUDGET, epsilon=0.01))
+        assert model.n_clusters_ == 1
+        assert not pooled(model, "labels_", sites).any()
 
 
 class TestInterface:
@@ -305,7 +353,13 @@ class TestInput:
             ({"init": [np.zeros((3, 2))] * 2}, "init"),
             ({"view_weights": [1.0, 2.0]}, "view_weights"),
             ({"aggregator": "robust"}, r"aggregator='robust' does not go with FedHKDiffusion.*aggregator='sum'"),
-            ({"privacy": DifferentialPrivacy(1.0, 1e-5, (-9, 9))}, "privacy does not go with FedHKDiffusion"),
+            ({"privacy": LARGE, "n_clusters": "auto"}, "n_clusters='auto' does not go with privacy"),
+            ({"privacy": LARGE, "max_rounds": 1}, "rounds=1.*at least 2"),
+            ({"privacy": replace(LARGE, unit="site", epsilon=5000.0)}, "unit='site' does not go with a diffusion"),
+            (
+                {"privacy": LARGE, "diffusion": fedhk.Diffusion(anchors="synthetic")},
+                "privacy does not go with.*anchors",
+            ),
         ],
     )
     def test_errors_name_the_parameter(self, data, parameters, words):

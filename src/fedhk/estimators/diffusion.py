@@ -61,11 +61,13 @@ class FedHKDiffusion(EFKMVC):
     personalization : float, default=0.0
         As in `EFKMVC`: how far the centres of embedded rows move towards each site's own.
     max_rounds, protocol, participation, checkpoint, ...
-        As in `EFKMVC`, and so are all other parameters, but that `privacy` and aggregators other than "sum" are
-        refused: they would protect the rounds, and not the anchors before them.
+        As in `EFKMVC`, and so are all other parameters, but that aggregators other than "sum" are refused: they would
+        protect the rounds, and not the anchors before them.
+    privacy : DifferentialPrivacy or None, default=None
+        As in `EFKMVC`. Clusters are then put together from parts: noisy rounds find parts of clusters, half of the
+        rounds are kept to count the rows between parts, and heat spreads over the parts. `n_clusters` must be given.
     secure : bool or SecureSummation, default=False
-        As in `EFKMVC`. Anchors are then drawn from the mixture alone, which is made of sums, and sites are not
-        calibrated.
+        As in `EFKMVC`. Without noise, anchors are then drawn from the mixture alone, which is made of sums.
 
     Attributes
     ----------
@@ -127,9 +129,10 @@ class FedHKDiffusion(EFKMVC):
 
     def phases(self, run: RunChoices) -> list[Phase[Any, Any]]:
         n_clusters = None if isinstance(self.n_clusters, str) else run.settings.n_clusters
+        diffusion = self.diffusion or Diffusion()
         return [
             *self.describe_phases(run),
-            *self._anchor_phases(run, n_clusters),
+            *self._anchor_phases(run, n_clusters, diffusion),
             Diffuse(
                 run.settings, run.protocol, n_clusters, run.seed, run.workers, (self.diffusion or Diffusion()).scale
             ),
@@ -141,9 +144,9 @@ class FedHKDiffusion(EFKMVC):
     def find_calibration(self, run: RunChoices) -> str | tuple[float, float] | None:  # noqa: ARG002
         return check_calibration(self.calibration)
 
-    def _anchor_phases(self, run: RunChoices, n_clusters: int | None) -> list[Phase[Any, Any]]:
+    @staticmethod
+    def _anchor_phases(run: RunChoices, n_clusters: int | None, diffusion: Diffusion) -> list[Phase[Any, Any]]:
         """How anchors are made: of candidates of the sites, or of a mixture that they fit together."""
-        diffusion = self.diffusion or Diffusion()
         tie = TieRows(diffusion, n_clusters, run.seed)
         if diffusion.anchors == SYNTHETIC:
             return [FindDirections(run.seed), FitMixture(n_clusters, run.seed), tie]

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
+from fedhk.embedding.affinity import AnchorGraph
 from fedhk.errors import MessageError
 from fedhk.federation.gate import Guard
 from fedhk.federation.phases.base import Nothing
 from fedhk.federation.phases.deliver import DeliverRequest
 from fedhk.federation.phases.describe import DescribeRequest, Energy
+from fedhk.federation.phases.diffuse import CountTies, TiesRequest
 from fedhk.federation.phases.finish import Finish, FinishRequest
 from fedhk.federation.phases.frame import Frame
 from fedhk.federation.phases.scales import MomentsRequest, SumMoments
@@ -20,13 +22,14 @@ from fedhk.federation.phases.sum_rounds import MaskedRoundRequest, MaskedRounds,
 from fedhk.federation.phases.sum_start import Directions, DirectionsRequest
 from fedhk.federation.sealed import noise as sealed_noise
 from fedhk.federation.sealed.messages import ExactSum, Header, NoisySum
+from fedhk.federation.table import round_arrays
 from fedhk.personal.calibration import Calibration
 from fedhk.personal.options import GradientStep
 from fedhk.privacy.mechanism import DifferentialPrivacy
 from fedhk.privacy.secure_server import begin_sum, make_requests, open_session, take_replies
 from fedhk.privacy.secure_site import SPENT_SUM, SecureSite
 from fedhk.privacy.secure_sum import InputRequest
-from sealed_runs import LoneSite, make_parameters, plain_reference, scales
+from sealed_runs import RUN, LoneSite, make_parameters, plain_reference, scales
 
 DELTA = 1e-4
 
@@ -249,6 +252,35 @@ def test_rows_under_noise_are_not_mapped():
     site = make_site()
     with pytest.raises(MessageError, match="bounded for rows as they are"):
         site.ask(NoisyRounds, good_round(), *SCALES, Frame(Calibration(0.5, 0.5, (1.0,), offsets=False)), rounds=4)
+
+
+def test_no_sum_comes_after_rows_are_mapped():
+    """A map may come with the final model, which stays at the site; from then on nothing that is bounded is asked."""
+    site, frame = make_site(), Frame(Calibration(0.5, 0.5, (1.0,), offsets=False))
+    assert site.ask(NoisyRounds, good_round(), *SCALES, rounds=4)
+    site.site = replace(site.site, board=site.site.board.put(frame))
+    with pytest.raises(MessageError, match="bounded for rows as they are"):
+        site.ask(NoisyRounds, good_round(), number=2, rounds=4)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"anchors": (np.full((3, 2), 1e61),)},
+        {"anchors": (np.full((3, 2), np.nan),)},
+        {"scale": -1.0},
+        {"scale": float("nan")},
+        {"scale": 1e300},
+        {"joint_weight": 0.5},
+        {"joint_weight": float("nan")},
+    ],
+)
+def test_anchors_with_which_a_row_could_say_more_are_refused_before_anything_is_charged(changes):
+    graph = replace(AnchorGraph((np.eye(3)[:, :2],), 2, 3.0, 1.0), **changes)
+    site = make_site()
+    with pytest.raises(MessageError):
+        site.ask(CountTies, TiesRequest(round_arrays(graph, "double")), *SCALES)
+    assert not site.ledger.releases(RUN)
 
 
 def test_a_site_in_the_open_gives_no_sealed_sums():

@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 from fedhk.data.scaling import Reference
 from fedhk.data.views import check_views
+from fedhk.embedding.affinity import AnchorGraph
 from fedhk.errors import MessageError
 from fedhk.federation.entries import Basis
 from fedhk.federation.phases.base import Nothing
+from fedhk.federation.phases.diffuse import CountTies, TiesRequest
 from fedhk.federation.phases.scales import Lengths, Means, MeansRequest, Ranges, RangesRequest
 from fedhk.federation.phases.sum_rounds import TYPICAL_MOVE, NoisyMoves, NoisyRounds, noisy_request
 from fedhk.federation.phases.sum_start import Cells, CellsRequest, Directions, DirectionsRequest
@@ -23,7 +25,7 @@ from fedhk.federation.sealed import noise as sealed_noise
 from fedhk.federation.sealed.messages import Header, NoisySum
 from fedhk.federation.sealed.units import LengthOfSum
 from fedhk.federation.site import Site
-from fedhk.federation.table import Table
+from fedhk.federation.table import Table, round_arrays
 from fedhk.model.passes import Passes
 from fedhk.privacy.kernel_sensitivity import best_kernel_scale, kernel_reach, kernel_sensitivity
 from fedhk.privacy.mechanism import DifferentialPrivacy
@@ -40,6 +42,7 @@ PHASES = {
     "cells": Cells,
     "round": NoisyRounds,
     "moves": NoisyMoves,
+    "ties": CountTies,
 }
 PRIVACY = {how: DifferentialPrivacy(1.0, 1e-5, (-1, 1), neighbours=how, rounds=1) for how in ("replace", "add-remove")}
 
@@ -184,11 +187,21 @@ def cases(draw, phase):
             "lengths": Nothing(),
             "directions": DirectionsRequest(spread, 0),
             "cells": CellsRequest(landmarks),
+            "ties": TiesRequest(draw_graph(rng, widths, spread)),
         }[phase]
         request = always(plain)
     absent = draw(st.sampled_from([None, None, len(widths) - 1])) if len(widths) > 1 else None
     base, rows = base * units + shifts, rows * units + shifts
     return Case(PHASES[phase], request, references, names, base, rows, widths, absent, dtype, entries)
+
+
+def draw_graph(rng, widths, spread):
+    """Anchors near rows, some of them the same, some of them as far out as a site allows."""
+    parts = [rng.normal(size=(rng.integers(1, 7), width)) * spread for width in widths]
+    places = rng.integers(len(parts[0]), size=6)
+    anchors = tuple(part[places % len(part)] * rng.choice([1.0, 1.0, 1e4], size=(6, 1)) for part in parts)
+    graph = AnchorGraph(anchors, int(rng.integers(1, 7)), float(10.0 ** rng.uniform(-2, 2)), joint_weight=1.0)
+    return round_arrays(graph, str(rng.choice(["double", "half"])))
 
 
 def draw_basis(rng, widths):

@@ -230,6 +230,8 @@ class ChooseAnchors(AskCandidates):
                 f"rounds={terms.noise.rounds}: a diffusion with noise needs at least 2 rounds, one to find parts of "
                 "clusters and one to count rows between them. Give rounds=2 or more, and max_rounds as many."
             )
+        if terms.noise.privacy.unit != "row":
+            raise ValueError("unit='site' does not go with a diffusion: its budget has no share for counts of ties.")
         settings = replace(self.settings, n_clusters=max(PARTS, PARTS_PER_CLUSTER * self.settings.n_clusters))
         start = ChooseStart(settings, self.protocol, self.aggregator, self.seed, self.workers)
         kept = count_exchanges(terms.noise.rounds)

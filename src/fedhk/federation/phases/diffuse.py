@@ -46,7 +46,7 @@ from fedhk.federation.table import Table, round_as_sent
 from fedhk.model.descent import minimise
 from fedhk.model.fitted import FittedModel
 from fedhk.model.passes import Passes
-from fedhk.model.rows import Rows
+from fedhk.model.rows import Rows, split_joint
 from fedhk.privacy.sensitivity import Neighbours, sum_sensitivity
 from fedhk.starts.settings import Settings
 
@@ -324,8 +324,10 @@ class CountTies(SumPhase[TiesRequest]):
         return self._embed(board, ties)
 
     def _anchors(self, board: Board) -> Anchors:
-        """The centres of the parts, to the nearest of which rows are tied."""
+        """The centres of the parts, to the nearest of which rows are tied; where noise hides all they are the same."""
         centers = board.get(FinalParameters).parameters.centers
+        joint = np.unique(round_as_sent(np.hstack(centers), PRECISION), axis=0)
+        centers = split_joint(joint, [part.shape[1] for part in centers])
         return Anchors.of(AnchorGraph(centers, PART_NEIGHBOURS, self.scale, joint_weight=1.0))
 
     def _embed(self, board: Board, ties: Ties) -> Board:

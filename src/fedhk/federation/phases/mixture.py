@@ -55,7 +55,7 @@ class FindDirections(SumPhase[ProductsRequest]):
     """The directions in which the rows of all sites vary most; where features are few, they are these."""
 
     name: ClassVar[str] = "find directions"
-    unbounded: ClassVar[str] = "what one row can change in the directions of the mixture has no bound."
+    unbounded: ClassVar[str] = "what one row can change in its sum has no bound. Use Diffusion(anchors='auto')."
 
     seed: int
 
@@ -107,7 +107,7 @@ class FitMixture(SumPhase[GroupsRequest]):
     """The mixture of the rows of all sites: each exchange is one pass of k-means over them."""
 
     name: ClassVar[str] = "fit mixture"
-    unbounded: ClassVar[str] = "what one row can change in the means of the mixture has no bound."
+    unbounded: ClassVar[str] = "what one row can change in its sum has no bound. Use Diffusion(anchors='auto')."
 
     n_clusters: int | None  # None is found by the diffusion
     seed: int
