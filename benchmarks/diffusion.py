@@ -129,7 +129,7 @@ def draw_shapes(kind: str, n_rows: int, seed: int) -> tuple[list[np.ndarray], np
 
 
 def private(seeds: int, n_rows: int = 15_000, n_sites: int = 10) -> None:
-    """Clusters of several shapes under noise and masks: ARI by epsilon; "replace", delta 1e-6, bounds as rows have them."""
+    """ARI of clusters of several shapes under noise and masks; "replace", delta 1e-6, bounds are the rounded range."""
     print(f"| {n_rows:,} rows, {n_sites} sites | epsilon | FedHKDiffusion | least | EFKMVC |\n|---|---|---|---|---|")
     for kind, epsilon in itertools.product(("moons", "rings", "round"), (0.5, 1.0, 2.0, 4.0)):
         found: dict[Any, list[float]] = {fedhk.FedHKDiffusion: [], fedhk.EFKMVC: []}
