@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from fedhk._records import Records
 from fedhk.data.scaling import POOLED_COEFS, MinMaxScaling
@@ -19,20 +18,20 @@ from fedhk.federation.aggregators import Aggregator, SumAggregator
 from fedhk.federation.board import Board
 from fedhk.federation.entries import Terms
 from fedhk.federation.phases.scales import MOST_POWER, largest_values
-from fedhk.federation.phases.sum_rounds import TYPICAL_MOVE, NoisyRounds, noisy_request
-from fedhk.federation.phases.sum_start import count_leading
 from fedhk.federation.protocols.base import Protocol
 from fedhk.federation.sealed import UNITS, Noise, SealedGuard, SealedTerms, SiteNoise
-from fedhk.model.parameters import Parameters
 from fedhk.privacy._lazy import require_cryptography
+from fedhk.privacy.expectation import NoisySetting, expect_share
 from fedhk.privacy.ledger import Ledger, ledger_file
 from fedhk.privacy.mechanism import DifferentialPrivacy, SecureSummation, read_bounds
 from fedhk.privacy.outside import MOST_OUTSIDE, REMEDY, WORTH_A_WORD, describe_outside, shares_outside
 from fedhk.privacy.secure_site import SecureSite
 from fedhk.starts.settings import Settings
 
-# Noise above this share of how far apart clusters are leaves nothing of them.
-MOST_NOISE = 0.5
+LOG = logging.getLogger("fedhk")
+
+# A run that can be expected to find less than this share of what is there is warned of.
+LITTLE = 0.5
 
 
 def make_sealed_terms(
@@ -76,8 +75,9 @@ def make_sealed_terms(
         check_budget(noise.privacy, masks, clients)
         if noise.privacy.public:
             _check_bounds(noise.privacy, clients, unit_rows=settings.scaling.unit_rows)
-        if any(views.n_rows for views in clients.values()):  # sites elsewhere do not say how many rows they have
-            _warn_of_noise(noise, masks, clients, settings, protocol)
+        # sites elsewhere do not say how many rows they have, and nobody knows how good centres are that were given
+        if any(views.n_rows for views in clients.values()) and isinstance(settings.init, str):
+            _say_expectation(noise, masks, clients, settings.n_clusters)
     return terms, protocol
 
 
@@ -170,38 +170,23 @@ def _widths(clients: Mapping[str, Views]) -> list[int]:
     return [math.prod(shape) for shape in shapes_by_view(clients.values()).values()]
 
 
-def _warn_of_noise(
-    noise: Noise, masks: SecureSummation | None, clients: Mapping[str, Views], settings: Settings, protocol: Protocol
+def _say_expectation(
+    noise: Noise, masks: SecureSummation | None, clients: Mapping[str, Views], n_clusters: int
 ) -> None:
-    """Say before a run when its noise will drown the centres."""
-    privacy, widths, n_clusters = noise.privacy, _widths(clients), settings.n_clusters
-    if protocol.in_basis:
-        widths = [min(width, count_leading(n_clusters)) for width in widths]
-    rows = sum(views.n_rows for views in clients.values())
-    even = Parameters(
-        tuple(np.zeros((n_clusters, width)) for width in widths),
-        np.ones(len(widths)) / len(widths),
-        settings.heat_time,
-        2.0,
-        settings.view_exponent,
-        np.ones(len(widths)),
+    """Say before a run what it can be expected to find; warn where that is little."""
+    privacy, rows = noise.privacy, sum(views.n_rows for views in clients.values())
+    shares_noise = masks is not None and masks.shared_noise
+    releases, weight = 1.0 if shares_noise else len(clients), noise.unit.weigh(rows / len(clients))
+    share = expect_share(NoisySetting(privacy, rows, sum(_widths(clients)), n_clusters, releases, weight))
+    text = (
+        f"With epsilon={privacy.epsilon:g}, {rows} rows and {n_clusters} clusters this run can be expected to find "
+        f"about {share:.0%} of what a run without noise finds"
     )
-    phase = NoisyRounds(settings.learn_weights, settings.form, noise)
-    sensitivity = phase.sensitivity(noisy_request(even, privacy.neighbours), 0, privacy.neighbours)
-    releases = math.sqrt(len(clients)) if masks is None else 1.0
-    unit = UNITS[privacy.unit].weigh(rows / len(clients))
-    moved = noise.multiplier(phase) * sensitivity * unit * releases * math.sqrt(sum(widths))
-    # rows between clusters count less, and the mean of the last rounds has less noise
-    share = moved / (0.8 * rows / n_clusters) / math.sqrt(max(noise.rounds / 2, 1.0))
-    if share > MOST_NOISE * TYPICAL_MOVE * 2:
+    LOG.info("%s.", text)
+    if share < LITTLE:
         better = "more rows, a larger epsilon or fewer clusters"
-        better += ", or secure=True, with which the sites share one noise" if masks is None else ""
-        warnings.warn(
-            f"With epsilon={privacy.epsilon:g}, {rows} rows and {n_clusters} clusters the noise will move each centre "
-            f"by about {share:.1g} of the spread of all rows: clusters will mean little. What helps: {better}.",
-            UserWarning,
-            stacklevel=4,
-        )
+        better += "" if shares_noise else ", or secure=True, with which the sites share one noise"
+        warnings.warn(f"{text}: clusters will mean little. What helps: {better}.", UserWarning, stacklevel=4)
 
 
 def make_guards(terms: SealedTerms, sites: Mapping[str, Any], checkpoint: Path | None) -> dict[str, SealedGuard]:

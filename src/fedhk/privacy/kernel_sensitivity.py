@@ -13,6 +13,10 @@ from fedhk.privacy.sensitivity import Neighbours, check_neighbours
 __all__ = ["best_kernel_scale", "kernel_reach", "kernel_sensitivity"]
 
 
+# How far a centre typically moves in a round, in model units: what noise in the weights is balanced against.
+TYPICAL_MOVE = 0.3
+
+
 def kernel_reach(heat_time: float) -> float:
     """C, the most that one row can pull on a centre: the largest r exp(-t r^2), at r^2 = 1 / (2 t)."""
     return 1.0 / math.sqrt(2.0 * math.e * check_number(heat_time, "heat_time", open_below=True))

@@ -28,6 +28,9 @@ BLOCK_ROWS = 1024
 # 131,000 numbers. Fewer combinations lose more of the rows than of the noise.
 MOST_FEATURES = 512
 
+# Fewest points per cluster whose rows are counted with noise.
+POINTS_PER_CLUSTER = 4
+
 # Standard deviations by which sums of squares must exceed what noise alone makes before they are believed: a test at
 # 5 %, because to give up where there is something to find costs more than to go on where there is nothing.
 SURELY = 1.645

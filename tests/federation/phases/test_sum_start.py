@@ -133,7 +133,11 @@ def test_the_unit_of_a_view_is_what_nine_rows_of_ten_are_no_longer_than():
     half, eighth = np.searchsorted(LENGTHS, [0.5, 0.125])
     counts[0, half], counts[0, half + 4], counts[1, eighth] = 95, 5, 100
     moved = phase.take(board, counts.ravel(), 0.01)
-    assert [float(r.scale[0]) for r in moved.get(References).references] == [0.5, 0.125]
+    units = [
+        0.5 * 2 ** (-0.5 * 5 / 95),
+        0.125 * 2 ** (-0.5 * 0.1),
+    ]  # 90 of 95 rows, and 9 of 10, of a half power of two
+    assert [float(r.scale[0]) for r in moved.get(References).references] == pytest.approx(units)
     hidden = phase.take(board, counts.ravel(), 100.0)
     assert [float(r.scale[0]) for r in hidden.get(References).references] == [1.0, 1.0]
-    assert_allclose(hold_in_bounds(moved, np.full((1, 5), 9.0)), [[2, 2, 8, 8, 8]])
+    assert_allclose(hold_in_bounds(moved, np.full((1, 5), 9.0)), [1 / np.repeat(units, [2, 3])])

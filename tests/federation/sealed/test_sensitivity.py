@@ -19,7 +19,7 @@ from fedhk.federation.entries import Basis
 from fedhk.federation.phases.base import Nothing
 from fedhk.federation.phases.diffuse import CountTies, TiesRequest
 from fedhk.federation.phases.scales import Lengths, Means, MeansRequest, Ranges, RangesRequest
-from fedhk.federation.phases.sum_rounds import TYPICAL_MOVE, NoisyMoves, NoisyRounds, noisy_request
+from fedhk.federation.phases.sum_rounds import NoisyMoves, NoisyRounds, noisy_request
 from fedhk.federation.phases.sum_start import Cells, CellsRequest, Directions, DirectionsRequest
 from fedhk.federation.sealed import noise as sealed_noise
 from fedhk.federation.sealed.messages import Header, NoisySum
@@ -27,7 +27,7 @@ from fedhk.federation.sealed.units import LengthOfSum
 from fedhk.federation.site import Site
 from fedhk.federation.table import Table, round_arrays
 from fedhk.model.passes import Passes
-from fedhk.privacy.kernel_sensitivity import best_kernel_scale, kernel_reach, kernel_sensitivity
+from fedhk.privacy.kernel_sensitivity import TYPICAL_MOVE, best_kernel_scale, kernel_reach, kernel_sensitivity
 from fedhk.privacy.mechanism import DifferentialPrivacy
 from fedhk.starts.cells import Landmarks
 from sealed_runs import LoneSite, make_parameters, moves_request, plain_reference, scales

@@ -6,6 +6,7 @@ range of each feature comes first: it is the unit in which whole numbers have ro
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -27,6 +28,7 @@ from fedhk.federation.site import Site
 from fedhk.model.preparation import count_observed, references_from_moments, site_moments
 from fedhk.model.rows import split_joint, view_sums
 from fedhk.privacy.fixed_point import fit_step, most_of_word, shortest_word
+from fedhk.privacy.histograms import find_quantile
 from fedhk.privacy.mechanism import read_bounds
 from fedhk.privacy.sensitivity import Neighbours, sum_sensitivity
 from fedhk.starts.cells import cut_rows, read_blocks
@@ -71,9 +73,6 @@ BINS = len(LENGTHS) + 1
 
 # Of the rows of a view, the share that is no longer than its unit: the others are cut where noise is sized by lengths.
 WITHIN_UNIT = 0.9
-
-# Probability with which noise makes any length look as if rows had it.
-FALSE_LENGTH = 0.01
 
 
 @dataclass(frozen=True, eq=False)
@@ -607,13 +606,10 @@ class Lengths(SumPhase[Nothing]):
 
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         references = board.get(References)
-        counts = total.reshape(-1, BINS)
-        surely = np.where(counts > noise * np.sqrt(2 * np.log(total.size / FALSE_LENGTH)), counts, 0.0)
         units = []
-        for own, reference in zip(surely, references.references, strict=True):
-            # where no length is sure the unit stays that of the range
-            place = int(np.searchsorted(np.cumsum(own), WITHIN_UNIT * own.sum())) if own.any() else BINS
-            unit = float(LENGTHS[place]) if place < len(LENGTHS) else 1.0
+        for counts, reference in zip(total.reshape(-1, BINS), references.references, strict=True):
+            unit = find_quantile(counts, noise, LENGTHS, WITHIN_UNIT, total.size)
+            unit = 1.0 if math.isnan(unit) else unit  # where no length is sure the unit stays that of the range
             units.append(unit * (MINMAX_UNIT if reference.heat_coef == "minmax" else 1.0))
         divide = np.repeat(units, references.widths)
         return move_references(board, np.zeros_like(divide), divide)

@@ -47,11 +47,8 @@ from fedhk.model.parameters import CenterForm, Parameters
 from fedhk.model.rows import split_joint
 from fedhk.model.statistics import Statistics
 from fedhk.privacy.fixed_point import fit_step
-from fedhk.privacy.kernel_sensitivity import best_kernel_scale, kernel_reach, kernel_sensitivity
+from fedhk.privacy.kernel_sensitivity import TYPICAL_MOVE, best_kernel_scale, kernel_reach, kernel_sensitivity
 from fedhk.privacy.sensitivity import Neighbours
-
-# How far a centre typically moves in a round, in model units: what noise in the weights is balanced against.
-TYPICAL_MOVE = 0.3
 
 # Squared distances are differences of squared lengths. Times the heat time, those of centres may have this size, so
 # that rounding changes a kernel by 1e-6 of itself at most: far below the step of the grid.

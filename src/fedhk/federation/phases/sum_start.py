@@ -34,6 +34,7 @@ from fedhk.starts.candidates import (
 )
 from fedhk.starts.cells import (
     MOST_FEATURES,
+    POINTS_PER_CLUSTER,
     Landmarks,
     count_group_totals,
     draw_landmarks,
@@ -71,9 +72,6 @@ POWER_PASSES, POWER_DIRECTIONS, MANY_DIRECTIONS = 3, 128, 10
 # Rows per point in multiples of the noise in their number: between 2 and 8, generated data did not care, and below 2
 # points without rows are taken for some with rows.
 ROWS_ABOVE_NOISE = 2.0
-
-# Fewest points per cluster.
-POINTS_PER_CLUSTER = 4
 
 # Mean squared distance of rows to their centres, in model units, below which a start says nothing of it.
 LEAST_WITHIN = 1e-6

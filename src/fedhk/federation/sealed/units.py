@@ -18,6 +18,7 @@ from fedhk._typing import FloatArray
 from fedhk.federation.board import Board, Entry
 from fedhk.federation.phases.base import SumPhase
 from fedhk.federation.site import Site
+from fedhk.privacy.histograms import find_quantile
 from fedhk.privacy.mechanism import LENGTH_OF, ChoiceError, DifferentialPrivacy, Unit
 from fedhk.privacy.sensitivity import Neighbours, sum_sensitivity
 
@@ -27,9 +28,6 @@ BINS = len(LENGTHS) + 1
 
 # Of the sites, the share whose vectors are left as they are: as of rows, `fedhk.federation.phases.scales.WITHIN_UNIT`.
 LEFT_WHOLE = 0.9
-
-# Probability with which noise makes any length look as if sites had it.
-FALSE_LENGTH = 0.01
 
 # Noise in one number of a round that is more than this share of what all sites together can say in it hides them.
 MOST_HIDDEN = 0.1
@@ -184,10 +182,8 @@ class LengthOfSum(SumPhase[Any]):
         return math.sqrt(2)  # one row more or less may change in which range the length of the vector is
 
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:
-        surely = np.where(total > noise * math.sqrt(2 * math.log(BINS / FALSE_LENGTH)), total, 0.0)
-        # where no length is sure a site says as much as one row
-        place = int(np.searchsorted(np.cumsum(surely), LEFT_WHOLE * surely.sum())) if surely.any() else BINS
-        length = float(LENGTHS[place]) if place < len(LENGTHS) else 1.0
+        found = find_quantile(total, noise, LENGTHS, LEFT_WHOLE, BINS)
+        length = 1.0 if math.isnan(found) else found  # where no length is sure a site says as much as one row
         unit = self.inner.sensitivity(self.inner.request(board), self.inner.size(board), "add-remove")
         known = next(board.find(SumLengths), SumLengths())
         return board.put(replace(known, lengths={**known.lengths, self.inner.name: length * unit}))

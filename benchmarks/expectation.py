@@ -1,0 +1,99 @@
+"""How right the expectation before a private run is, and the fit of its coefficients.
+
+    python benchmarks/expectation.py            # 50 settings that it was not fitted on
+    python benchmarks/expectation.py --fit 150  # fit anew, on others
+
+A setting is a generated federation: 500 to 20,000 rows at 4 to 10 sites, 2 to 12 clusters, one to three views of 2 to
+40 features, clusters 4 to 10 deviations apart, epsilon .2 to 4, one noise on the secure sum or noise at each site, all
+drawn at random, rows and epsilon by their logarithms. The expectation, a share of what the plain run finds, is right
+where it is within .1 of the ARI: the share times the plain ARI against that of the private run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from typing import Any
+
+import numpy as np
+from scipy.optimize import least_squares
+from sklearn.metrics import adjusted_rand_score
+from threadpoolctl import threadpool_limits
+
+from data import RESULTS
+from fedhk import EFKMVC
+from fedhk.datasets import make_sites
+from fedhk.privacy import DifferentialPrivacy
+from fedhk.privacy.expectation import NoisySetting, expect_share
+from tables import table
+
+FIRST_FITTED = 1000
+
+
+def run_setting(seed: int) -> tuple[NoisySetting, float, float, str]:
+    """A random setting, the ARI of the plain and of the private run, and the setting in words."""
+    rng = np.random.default_rng(seed)
+    n_sites, c = int(rng.integers(4, 11)), int(rng.integers(2, 13))
+    rows = int(np.exp(rng.uniform(np.log(500), np.log(20_000))))
+    widths = tuple(int(width) for width in np.exp(rng.uniform(np.log(2), np.log(40), rng.integers(1, 4))))
+    separation, epsilon = float(rng.uniform(4, 10)), float(np.exp(rng.uniform(np.log(0.2), np.log(4))))
+    secure = bool(rng.random() < 0.6)
+    options: dict[str, Any] = {"shift": 0, "scale": 0, "class_mix": None, "size_spread": 0, "separation": separation}
+    data = make_sites(n_sites, max(rows // n_sites, 20), n_clusters=c, n_features=widths, random_state=seed, **options)
+    bounds = [(float(np.floor(view.min())), float(np.ceil(view.max()))) for view in data.views]
+    privacy = DifferentialPrivacy(epsilon, 1e-6, bounds)
+    truth, found = np.concatenate(list(data.site_labels.values())), []
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for given in ({}, {"privacy": privacy, "secure": secure}):
+            model = EFKMVC(c, scaling="standard", random_state=seed, **given).fit(data.sites)
+            labels = np.concatenate([model.labels_[site] for site in data.site_labels])
+            found.append(float(adjusted_rand_score(truth, labels)))
+    setting = NoisySetting(privacy, len(truth), sum(widths), c, 1.0 if secure else n_sites)
+    words = f"{len(truth)} rows, {n_sites} sites, {c} clusters, {'+'.join(map(str, widths))} features"
+    return setting, *found, f"{words}, epsilon {epsilon:.2g}, {'one noise' if secure else 'noise at each site'}"
+
+
+def fit(seeds: range) -> None:
+    """Print coefficients that fit what runs find."""
+    found = []
+    for seed in seeds:
+        found.append(run_setting(seed))
+        print(seed, *found[-1][1:], found[-1][0].noise, flush=True)
+    logs = np.log([setting.noise for setting, *_ in found])
+    plain, private = (np.array([line[place] for line in found]) for place in (1, 2))
+
+    def errors(weights: Any) -> Any:
+        return plain / (1 + np.exp(weights[1] * (logs - weights[0]))) - private
+
+    half, steepness = least_squares(errors, [0.0, 2.0], loss="soft_l1", f_scale=0.1).x
+    print(f"HALF_FOUND, STEEPNESS = {np.exp(half):.2f}, {steepness:.2f}")
+
+
+def show(seeds: range) -> list[str]:
+    """Expected and found, setting by setting."""
+    lines, right = [], 0
+    for seed in seeds:
+        setting, plain, private, words = run_setting(seed)
+        expected = expect_share(setting) * plain
+        right += abs(expected - private) <= 0.1
+        lines.append((words, f"{plain:.2f}", f"{expected:.2f}", f"{private:.2f}"))
+    head = ["setting", "ARI without noise", "expected with noise", "found"]
+    return table(f"Expectation before a run: right within .1 in {right} of {len(seeds)} settings", head, lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="What a private run can be expected to find.")
+    parser.add_argument("settings", type=int, nargs="?", default=50)
+    parser.add_argument("--fit", type=int, default=0, help="so many settings to fit to")
+    given = parser.parse_args()
+    if given.fit:
+        fit(range(FIRST_FITTED, FIRST_FITTED + given.fit))
+        return
+    report = "\n".join(show(range(given.settings)))
+    print(report)
+    (RESULTS / "privacy-expectation.md").write_text(report)
+
+
+if __name__ == "__main__":
+    main()

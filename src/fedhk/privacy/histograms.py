@@ -1,0 +1,46 @@
+"""What counts with noise, of how many have about which length, tell about lengths."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from fedhk._typing import FloatArray
+
+__all__ = ["find_quantile"]
+
+# Probability with which noise makes any length look as if something had it.
+FALSE_LENGTH = 0.01
+
+
+def find_quantile(counts: FloatArray, noise: float, lengths: FloatArray, share: float, tested: int) -> float:
+    """The length that a share of what was counted does not exceed.
+
+    Within a range, what was counted is taken to be spread evenly over the logarithm of the length.
+
+    Parameters
+    ----------
+    counts : array of shape (m + 1,)
+        How many have a length up to the first of `lengths`, between it and the second, and so on, with noise.
+    noise : float
+        Standard deviation of the noise in each count.
+    lengths : array of shape (m,)
+        Ends of the ranges, growing.
+    share : float
+        Between 0 and 1.
+    tested : int
+        Counts, of this and of other tables, among which none shall look filled by noise alone.
+
+    Returns
+    -------
+    float
+        NaN where noise hides all counts, or the length is beyond the last of `lengths`.
+    """
+    surely = np.where(counts > noise * math.sqrt(2 * math.log(tested / FALSE_LENGTH)), counts, 0.0)
+    total = np.cumsum(surely)
+    place = int(np.searchsorted(total, share * total[-1]))
+    if not total[-1] > 0 or place >= len(lengths):
+        return math.nan
+    inside = (share * total[-1] - total[place] + surely[place]) / surely[place]
+    return float(lengths[place] * (lengths[max(place - 1, 0)] / lengths[place]) ** (1.0 - inside))

@@ -1,0 +1,48 @@
+"""What a run can be expected to find grows with rows and epsilon, and falls with what hides it."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedhk import EFKMVC
+from fedhk.datasets import make_sites
+from fedhk.privacy import DifferentialPrivacy
+from fedhk.privacy.expectation import HALF_FOUND, NoisySetting, expect_share
+
+SETTING = NoisySetting(DifferentialPrivacy(1.0, 1e-6, (-1, 1)), rows=2000.0, width=20, n_clusters=5, releases=1.0)
+
+
+def test_noise_is_that_of_the_directions_over_what_is_to_be_found_there():
+    in_number = SETTING.privacy.multiplier("directions") * np.sqrt(2) / 2000
+    assert SETTING.noise == pytest.approx(in_number * np.sqrt(40) * 4)
+
+
+def test_half_is_found_at_the_noise_that_is_said_to_leave_half():
+    assert expect_share(replace(SETTING, rows=SETTING.rows * SETTING.noise / HALF_FOUND)) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    "worse",
+    [{"rows": 500.0}, {"width": 80}, {"n_clusters": 12}, {"releases": 10.0}, {"weight": 7.0}, {"epsilon": 0.5}],
+    ids=str,
+)
+def test_more_noise_leaves_less(worse):
+    privacy = replace(SETTING.privacy, epsilon=worse.pop("epsilon", 1.0))
+    assert 0 < expect_share(replace(SETTING, privacy=privacy, **worse)) < expect_share(SETTING) < 1
+
+
+def test_a_run_says_what_it_expects_before_it_asks_a_site(caplog, monkeypatch):
+    sites = make_sites(4, 300, n_clusters=3, random_state=0).sites
+    monkeypatch.setattr("fedhk.estimators.efkmvc.conduct", None)  # nothing is asked
+    model = EFKMVC(3, privacy=DifferentialPrivacy(20.0, 1e-5, (-20, 20)))
+    with caplog.at_level(logging.INFO, "fedhk"), pytest.raises(TypeError):
+        model.fit(sites)
+    assert "this run can be expected to find about 100%" in caplog.text
+    model = EFKMVC(3, privacy=DifferentialPrivacy(0.1, 1e-5, (-20, 20)))
+    said = r"1200 rows and 3 clusters this run can be expected to find about 2.% .* will mean little. .* secure=True"
+    with pytest.warns(UserWarning, match=said), pytest.raises(TypeError):
+        model.fit(sites)
