@@ -59,15 +59,15 @@ def fit(seeds: range) -> None:
     found = []
     for seed in seeds:
         found.append(run_setting(seed))
-        print(seed, *found[-1][1:], found[-1][0].noise, flush=True)
-    logs = np.log([setting.noise for setting, *_ in found])
+        print(seed, *found[-1][1:], flush=True)
+    noise = np.array([setting.measure_noise() for setting, *_ in found])
     plain, private = (np.array([line[place] for line in found]) for place in (1, 2))
 
     def errors(weights: Any) -> Any:
-        return plain / (1 + np.exp(weights[1] * (logs - weights[0]))) - private
+        return plain / (1 + np.max(noise / np.exp(weights[:2]), axis=1) ** weights[2]) - private
 
-    half, steepness = least_squares(errors, [0.0, 2.0], loss="soft_l1", f_scale=0.1).x
-    print(f"HALF_FOUND, STEEPNESS = {np.exp(half):.2f}, {steepness:.2f}")
+    found_at = least_squares(errors, [0.0, 0.0, 1.5], loss="soft_l1", f_scale=0.05).x
+    print("HALF_IN_DIRECTIONS, HALF_IN_COUNTS, STEEPNESS =", [*np.exp(found_at[:2]), found_at[2]])
 
 
 def show(seeds: range) -> list[str]:

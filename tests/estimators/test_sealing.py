@@ -195,15 +195,15 @@ def noise_warnings(sites, n_clusters, **options):
 
 def test_a_fit_says_when_noise_will_drown_the_centres():
     privacy = budget(epsilon=1.0, delta=1e-5, rounds=10)
-    few = big_sites(400, 10)
+    few = big_sites(300, 10)
     (said,) = noise_warnings(few, 10, privacy=privacy)
-    assert "With epsilon=1, 400 rows and 10 clusters" in said
+    assert "With epsilon=1, 300 rows and 10 clusters" in said
     assert "more rows, a larger epsilon or fewer clusters, or secure=True" in said
     (said,) = noise_warnings(few, 10, privacy=privacy, secure=True)
     assert "secure=True" not in said
     many = big_sites(15_000, 3)
     assert noise_warnings(many, 3, privacy=privacy, secure=True) == []
-    with pytest.warns(UserWarning, match="With epsilon=1, 400 rows") as caught:
+    with pytest.warns(UserWarning, match="With epsilon=1, 300 rows") as caught:
         EFKMVC(10, n_init=1, privacy=replace(privacy, rounds=1)).fit(few)
     assert caught[0].filename == __file__
 

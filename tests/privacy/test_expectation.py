@@ -11,18 +11,21 @@ import pytest
 from fedhk import EFKMVC
 from fedhk.datasets import make_sites
 from fedhk.privacy import DifferentialPrivacy
-from fedhk.privacy.expectation import HALF_FOUND, NoisySetting, expect_share
+from fedhk.privacy.expectation import HALF_IN_DIRECTIONS, NoisySetting, expect_share
 
 SETTING = NoisySetting(DifferentialPrivacy(1.0, 1e-6, (-1, 1)), rows=2000.0, width=20, n_clusters=5, releases=1.0)
 
 
-def test_noise_is_that_of_the_directions_over_what_is_to_be_found_there():
-    in_number = SETTING.privacy.multiplier("directions") * np.sqrt(2) / 2000
-    assert SETTING.noise == pytest.approx(in_number * np.sqrt(40) * 4)
+def test_noise_is_that_of_a_start_over_what_is_to_be_found_there():
+    in_directions, in_counts = (
+        SETTING.privacy.multiplier(name) * np.sqrt(2) / 2000 for name in ("directions", "cells")
+    )
+    assert SETTING.measure_noise() == pytest.approx((in_directions * np.sqrt(40) * 4, in_counts * 4 * 5))
 
 
 def test_half_is_found_at_the_noise_that_is_said_to_leave_half():
-    assert expect_share(replace(SETTING, rows=SETTING.rows * SETTING.noise / HALF_FOUND)) == pytest.approx(0.5)
+    noise = SETTING.measure_noise()[0] / HALF_IN_DIRECTIONS
+    assert expect_share(replace(SETTING, rows=SETTING.rows * noise)) == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(
@@ -43,6 +46,6 @@ def test_a_run_says_what_it_expects_before_it_asks_a_site(caplog, monkeypatch):
         model.fit(sites)
     assert "this run can be expected to find about 100%" in caplog.text
     model = EFKMVC(3, privacy=DifferentialPrivacy(0.1, 1e-5, (-20, 20)))
-    said = r"1200 rows and 3 clusters this run can be expected to find about 2.% .* will mean little. .* secure=True"
+    said = r"1200 rows and 3 clusters this run can be expected to find about \d\d% .* will mean little. .* secure=True"
     with pytest.warns(UserWarning, match=said), pytest.raises(TypeError):
         model.fit(sites)

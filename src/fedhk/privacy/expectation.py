@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from fedhk.privacy.mechanism import DifferentialPrivacy
 from fedhk.privacy.sensitivity import sum_sensitivity
-from fedhk.starts.cells import MOST_FEATURES
+from fedhk.starts.cells import MOST_FEATURES, POINTS_PER_CLUSTER
 
 __all__ = ["NoisySetting", "expect_share"]
 
-# Noise at which half is found, and how fast the share falls with more of it. Fitted to generated federations by
-# `benchmarks/expectation.py`, which also says how right it is on others. Noise in the rounds and in the counts of a
-# start grows with this one, and told no more about 130 such runs.
-HALF_FOUND, STEEPNESS = 1.25, 1.50
+# Noise in the directions and in the counts of a start at which half is found, and how fast the share falls with more.
+# Fitted to 100 generated federations by `benchmarks/expectation.py`, which also says how right it is on others. Noise
+# in the rounds grows with these two, and told no more about them.
+HALF_IN_DIRECTIONS, HALF_IN_COUNTS, STEEPNESS = 1.29, 1.19, 1.68
 
 
 @dataclass(frozen=True)
@@ -44,19 +44,24 @@ class NoisySetting:
     releases: float
     weight: float = 1.0
 
-    @property
-    def noise(self) -> float:
-        """Noise in the directions of a start, over what is to be found there.
+    def measure_noise(self) -> tuple[float, float]:
+        """Noise in the directions of a start and in its counts, each over what is to be found there.
 
         The largest eigenvalue that noise makes of products of p features is sqrt(2 p) times that in one number. Means
-        of c clusters that have all of the spread of rows make c - 1 eigenvalues of 1 / (c - 1) each.
+        of c clusters that have all of the spread of rows make c - 1 eigenvalues of 1 / (c - 1) each. Counts are of
+        rows that are spread evenly over the fewest points that there are.
         """
-        per_row = self.weight * math.sqrt(self.releases) / self.rows
-        in_number = self.privacy.multiplier("directions") * per_row
-        in_number *= sum_sensitivity(1.0, self.privacy.neighbours, nonnegative=True)
-        return in_number * math.sqrt(2 * min(self.width, MOST_FEATURES)) * max(self.n_clusters - 1, 1)
+        a_row = sum_sensitivity(self.weight, self.privacy.neighbours, nonnegative=True)
+        directions, counts = (
+            self.privacy.multiplier(phase) * a_row * math.sqrt(self.releases) / self.rows
+            for phase in ("directions", "cells")
+        )
+        directions *= math.sqrt(2 * min(self.width, MOST_FEATURES)) * max(self.n_clusters - 1, 1)
+        return directions, counts * POINTS_PER_CLUSTER * self.n_clusters
 
 
 def expect_share(setting: NoisySetting) -> float:
     """The share of what a run without noise finds that a run with noise can be expected to find, between 0 and 1."""
-    return float(1.0 / (1.0 + (setting.noise / HALF_FOUND) ** STEEPNESS))
+    directions, counts = setting.measure_noise()
+    noise = max(directions / HALF_IN_DIRECTIONS, counts / HALF_IN_COUNTS)
+    return float(1.0 / (1.0 + noise**STEEPNESS))
