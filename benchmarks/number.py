@@ -1,9 +1,10 @@
-"""How often `fedhk.how_many` finds the number of clusters, and one cluster in noise.
+"""How often `n_clusters="auto"` finds the number of clusters, and one cluster in noise; what it costs; the shared sets.
 
-    python benchmarks/number.py [federations of each kind]
+    python benchmarks/number.py [seeds] [first seed] [--shared]
 
-Four sites of 200 rows, two views of eight columns, 2 to 9 clusters: alike, of unequal sizes, at sites that are shifted
-by half a spread, and with a second view of mere noise. Noise: independent normal columns.
+Four sites of 200 rows, two views of eight columns, 2 to 12 clusters, 6 and 8 apart: round; of unequal sizes at sites;
+at sites that are shifted by half a spread, and by a whole one with unequal sizes and spreads; with a second view of
+mere noise; of unequal sizes and spreads in all. Noise: normal, uniform and heavy-tailed columns.
 """
 
 from __future__ import annotations
@@ -15,44 +16,103 @@ import warnings
 import numpy as np
 
 import fedhk
+from data import scaled_views, shared_sets, site_rows
 from fedhk.datasets import make_sites
 
-KINDS = {"alike": {}, "unequal": {"class_mix": 2.0}, "shifted": {"shift": 0.5}, "useless view": {}}
+KINDS = {
+    "round": {"class_mix": None, "size_spread": 0.0},
+    "unequal at sites": {"class_mix": 2.0},
+    "shifted by a half": {"class_mix": None, "shift": 0.5},
+    "shifted by one": {"class_mix": 4.0, "shift": 1.0, "scale": 0.1},
+    "useless view": {"class_mix": None},
+}
+NOISE = {
+    "normal": lambda rng, shape: rng.standard_normal(shape),
+    "uniform": lambda rng, shape: rng.uniform(size=shape),
+    "heavy tails": lambda rng, shape: rng.standard_t(5, shape),
+}
+ROWS, SITES, WIDTHS = 200, 4, (8, 8)
 
 
 def make(kind, n_clusters, separation, seed):
     options = {"shift": 0.0, "scale": 0.0} | KINDS[kind]
     options |= {"n_clusters": n_clusters, "separation": separation, "random_state": seed}
-    data = make_sites(4, 200, n_features=(8, 8), **options)
+    sites = make_sites(SITES, ROWS, n_features=WIDTHS, **options).sites
     if kind != "useless view":
-        return data.sites
+        return sites
     rng = np.random.default_rng(seed)
-    return {site: [views[0], rng.normal(size=views[1].shape)] for site, views in data.sites.items()}
+    return {site: [views[0], rng.standard_normal(views[1].shape)] for site, views in sites.items()}
 
 
-def main(count):
-    warnings.simplefilter("ignore")
-    print("| rows | separation | number found | (there, found) | seconds |\n|---|---|---|---|---|")
-    for kind in KINDS:
+def make_unequal(n_clusters, separation, seed):
+    rng = np.random.default_rng(seed + 7)
+    labels = rng.choice(n_clusters, SITES * ROWS, p=rng.dirichlet(np.full(n_clusters, 3.0)))
+    views = []
+    for width in WIDTHS:
+        centers = separation / np.sqrt(2 * width) * rng.standard_normal((n_clusters, width))
+        spread = rng.uniform(0.6, 1.4, n_clusters)[labels][:, None]
+        views.append(centers[labels] + spread * rng.standard_normal((len(labels), width)))
+    return {f"site-{s}": [view[s::SITES] for view in views] for s in range(SITES)}
+
+
+def fit(sites, n_clusters="auto", **options):
+    began = time.perf_counter()
+    model = fedhk.EFKMVC(n_clusters, random_state=0, **options).fit(sites)
+    return model, time.perf_counter() - began
+
+
+def count_bytes(model):
+    return sum(record["bytes_up"] + record["bytes_down"] for record in model.history_)
+
+
+def main(count, first):
+    print("| rows | separation | number found | (there, found) where not | time, bytes: times a fit with the number |")
+    print("|---|---|---|---|---|")
+    right = []
+    for kind in [*KINDS, "unequal in all"]:
         for separation in (6, 8):
-            rng, found, began = np.random.default_rng(separation), [], time.perf_counter()
+            found, ratios = [], []
             for seed in range(count):
-                there = int(rng.integers(2, 10))
-                sites = make(kind, there, separation, 100 * separation + seed)
-                model = fedhk.EFKMVC(scaling="standard", n_init=5, random_state=0)
-                found.append((there, fedhk.how_many(model, sites).n_clusters))
-            share = np.mean([a == b for a, b in found])
-            seconds = (time.perf_counter() - began) / count
-            print(f"| {kind} | {separation} | {share:.2f} | {found} | {seconds:.0f} |", flush=True)
-    for width in (2, 5, 16):
+                there = 2 + (7 * seed + separation) % 11
+                given = there, separation, first + seed
+                sites = make_unequal(*given) if kind == "unequal in all" else make(kind, *given)
+                model, seconds = fit(sites, scaling="standard")
+                found.append((there, model.n_clusters_))
+                if seed < 2:
+                    plain, once = fit(sites, there, scaling="standard")
+                    ratios.append((seconds / once, count_bytes(model) / count_bytes(plain)))
+            missed = [pair for pair in found if pair[0] != pair[1]]
+            right += [a == b for a, b in found]
+            cost = ", ".join(f"{ratio:.1f}" for ratio in np.mean(ratios, axis=0))
+            print(f"| {kind} | {separation} | {1 - len(missed) / count:.2f} | {missed} | {cost} |", flush=True)
+    print(f"| all {len(right)} | | {np.mean(right):.3f} | | |")
+    for name, draw in NOISE.items():
+        for width in (1, 2, 5, 16):
+            one = []
+            for seed in range(2 * count):
+                rng = np.random.default_rng(first + seed)
+                sites = {f"site-{s}": [draw(rng, (ROWS, width)) for _ in range(2)] for s in range(SITES)}
+                one.append(fit(sites, scaling="standard", n_init=2)[0].n_clusters_ == 1)
+            print(f"| {name}, 2 x {width} columns | | {np.mean(one):.2f} called one | | |", flush=True)
+
+
+def main_shared(count):
+    print("| set | classes | found |\n|---|---|---|")
+    for data in shared_sets():
         found = []
         for seed in range(count):
-            rng = np.random.default_rng(seed)
-            sites = {f"site-{i}": [rng.normal(size=(200, width)) for _ in range(2)] for i in range(4)}
-            model = fedhk.EFKMVC(scaling="standard", n_init=5, random_state=0)
-            found.append(fedhk.how_many(model, sites).n_clusters)
-        print(f"| noise, 2 x {width} columns | | {np.mean(np.array(found) == 1):.2f} | {found} | |", flush=True)
+            views = scaled_views(data)
+            sites = {name: [view[rows] for view in views] for name, rows in site_rows(data, seed).items()}
+            model = fedhk.FedHKPerson("auto", scaling="none", n_init=2, max_rounds=3, random_state=seed).fit(sites)
+            note = next(one["note"] for one in model.selection_ if one["taken"])
+            found.append(f"{model.n_clusters_}{' (not clear)' if note.startswith('no') else ''}")
+        print(f"| {data.name} | {data.n_classes} | {', '.join(found)} |", flush=True)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 10)
+    warnings.simplefilter("ignore")
+    numbers = [int(word) for word in sys.argv[1:] if word.isdecimal()]
+    if "--shared" in sys.argv:
+        main_shared(*(numbers or [3]))
+    else:
+        main(*(numbers + [8, 2000][len(numbers) :]))

@@ -70,7 +70,7 @@ def start_diffusion(views, n_clusters=3, diffusion=SMALL):
 
 def make_diffuse(n_clusters=3, **options):
     """The phase that embeds rows."""
-    return Diffuse(make_settings(n_clusters or 1), Statistics(), n_clusters, 0, **options)
+    return Diffuse(make_settings(n_clusters), Statistics(), 0, **options)
 
 
 def run_diffusion(board, sites, n_clusters=3, **options):
@@ -107,7 +107,7 @@ def make_phases(
         *frame,
         *anchors,
         TieRows(diffusion, n_clusters, 0),
-        Diffuse(settings, protocol, n_clusters, 0, **options or {}),
+        Diffuse(settings, protocol, 0, **options or {}),
         Rounds(protocol, RoundContext(settings, aggregator), max_rounds, tol),
         FinishEmbedded(),
     ]

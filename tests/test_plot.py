@@ -77,7 +77,17 @@ def test_all_functions_have_the_same_arguments_first():
             assert list(parameters)[:2] == ["model", "sites"]
             assert [p.name for p in parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD] == ["model", "sites"]
             assert "site" in parameters
-            assert ("ax" in parameters) == (name in (*DRAWN, "comparison", "stability", "survival"))
+            assert ("ax" in parameters) == (name in (*DRAWN, "comparison", "selection", "stability", "survival"))
+
+
+def test_numbers_of_clusters_that_were_tried_are_drawn(model, sites):
+    found = fedhk.EFKMVC((2, 5), n_init=2, random_state=0).fit(sites)
+    figure = plot.selection(found)
+    assert figure.svg.count("clusters: information") == 4
+    assert "How many clusters" in figure.html
+    assert "How many clusters there are" in plot.report(found, sites).page
+    with pytest.raises(ValueError, match="its number was given"):
+        plot.selection(model)
 
 
 def test_a_map_has_every_row_of_few(model, sites):

@@ -10,7 +10,6 @@ from fedhk._version import __version__
 if TYPE_CHECKING:
     from fedhk import datasets, metrics, plot, privacy, protocols, testing
     from fedhk.after.comparison import compare
-    from fedhk.after.number import how_many
     from fedhk.after.outcomes import outcomes
     from fedhk.after.placement import find_limit, place
     from fedhk.after.profile import profile
@@ -52,7 +51,6 @@ __all__ = [
     "from_anndata",
     "from_frame",
     "from_paper",
-    "how_many",
     "load",
     "metrics",
     "outcomes",
@@ -86,7 +84,6 @@ _HOMES = {
     "from_anndata": "fedhk.data.cells",
     "from_frame": "fedhk.data.frames",
     "from_paper": "fedhk.estimators.from_paper",
-    "how_many": "fedhk.after.number",
     "load": "fedhk.estimators.loading",
     "outcomes": "fedhk.after.outcomes",
     "place": "fedhk.after.placement",

@@ -52,6 +52,7 @@ __all__ = [
     "gains",
     "profile",
     "report",
+    "selection",
     "stability",
     "survival",
     "traffic",
@@ -146,6 +147,13 @@ def convergence(model: Any, sites: Any = None, *, site: str | None = None, ax: A
     facts = _read(model, sites, site)
     _need(facts.rounds, "rounds", "it has no history")
     return _draw(charts.convergence(facts.rounds, ax, facts.step_name))
+
+
+def selection(model: Any, sites: Any = None, *, site: str | None = None, ax: Axes | None = None) -> Plot:
+    """Draw what speaks for each number of clusters, of an estimator that found the number itself."""
+    tried = _read(model, sites, site).selection
+    _need(tried, "numbers of clusters", "its number was given; n_clusters='auto' finds one")
+    return _draw(charts.selection(tried, ax))
 
 
 def traffic(model: Any, sites: Any = None, *, site: str | None = None, ax: Axes | None = None) -> Plot:

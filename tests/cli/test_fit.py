@@ -224,10 +224,20 @@ class TestDiffusion:
         assert "heat diffusion" in page
         assert all(name in page for name in names)
 
-    def test_the_number_of_clusters_may_be_left_to_the_eigengap(self, shifted_sites, tmp_path):
-        words = ("--set", "n_clusters=auto", "--out", tmp_path / "run")
+    @pytest.mark.parametrize("clusters", ["auto", "2-6"])
+    def test_the_number_of_clusters_is_found(self, shifted_sites, tmp_path, clusters):
+        words = ("--clusters", clusters, "--out", tmp_path / "run")
         summary = json.loads(call("fit", shifted_sites, *self.WORDS, *words).stdout)
-        assert 2 <= summary["n_clusters"] <= 10
+        assert summary["n_clusters"] == 3
+        assert [one["n_clusters"] for one in summary["selection"] if one["taken"]] == [3]
+        assert read_config(tmp_path / "run" / "config.toml").parameters["n_clusters"] == clusters
+        call("report", tmp_path / "run", "--out", tmp_path / "page.html")
+        assert "How many clusters there are" in (tmp_path / "page.html").read_text("utf-8")
+
+    @pytest.mark.parametrize("clusters", ["many", "0", "2-4-6"])
+    def test_what_is_no_number_of_clusters_is_refused(self, shifted_sites, tmp_path, clusters):
+        words = ("--clusters", clusters, "--out", tmp_path / "run")
+        assert f"'{clusters}' is not NUMBER|LOW-HIGH|auto." in call("fit", shifted_sites, *words, code=2).stderr
 
     def test_masks_leave_the_server_sums_only(self, shifted_sites, tmp_path):
         words = ("--clusters", 3, "--secure", "--out", tmp_path / "run")

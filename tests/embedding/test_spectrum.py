@@ -17,7 +17,6 @@ from fedhk.embedding.diffusion import make_embedded_rows
 from fedhk.embedding.spectrum import (
     approximate_eigenvectors,
     canonical_rotation,
-    eigengap,
     first_directions,
     gram,
     product_sensitivity,
@@ -129,13 +128,6 @@ def test_vectors_are_the_same_however_they_come():
     assert_allclose(first.T @ first, np.eye(4), atol=1e-12)
     assert first[np.abs(first[:, 3]).argmax(), 3] > 0
     assert_allclose(np.abs(first[:, 3]), np.abs(vectors[:, 3]))
-
-
-@pytest.mark.parametrize(
-    ("values", "clusters"), [([1, 0.98, 0.97, 0.5, 0.45], 3), ([1, 0.4, 0.39, 0.1], 3), ([1, 0.9], 2), ([1], 1)]
-)
-def test_clusters_are_counted_by_the_largest_gap(values, clusters):
-    assert eigengap(np.array(values), 2, 10) == clusters
 
 
 def test_directions_of_groups_that_heat_does_not_leave_are_all_found():

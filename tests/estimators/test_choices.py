@@ -14,9 +14,10 @@ from fedhk.estimators.choices import (
     check_centers,
     check_rank_like,
     check_view_weights,
-    cluster_numbers,
+    limit_numbers,
     make_form,
     make_settings,
+    read_numbers,
 )
 from fedhk.tensors.low_rank import LowRankForm
 
@@ -85,20 +86,29 @@ class TestForm:
 
 class TestNumbersOfClusters:
     def test_what_is_chosen_among(self):
-        assert cluster_numbers(3, 10) == [3]
-        assert cluster_numbers("auto", 100) == list(range(2, 11))
-        assert cluster_numbers("auto", 4) == [2, 3]
-        assert cluster_numbers("auto", 2) == [1]
-        assert cluster_numbers(range(2, 4), 10) == cluster_numbers(np.array([2, 3]), 10) == [2, 3]
+        assert read_numbers(3) == read_numbers(np.int64(3)) == range(3, 4)
+        assert read_numbers("auto") == range(2, 16)
+        for given in ((2, 8), [2, 8], np.array([2, 8]), "2-8", " 2 - 8", range(2, 9)):
+            assert read_numbers(given) == range(2, 9)
 
-    @pytest.mark.parametrize("given", [[], [2, "x"], [0, 1], [2.5]], ids=str)
+    def test_auto_tries_fewer_where_rows_are_few(self):
+        assert limit_numbers("auto", 1000) == range(2, 16)
+        assert limit_numbers("auto", 24) == range(2, 7)
+        assert limit_numbers("auto", 2) == range(2, 3)
+        assert limit_numbers(3, 2) == range(3, 4)
+
+    @pytest.mark.parametrize(
+        "given", [[], [2, 3, 4], [2, "x"], (1, 4), (5, 3), (2.5, 4), "many", "2-", range(2, 9, 2)], ids=str
+    )
     def test_what_is_none_is_refused(self, given):
-        with pytest.raises(ValueError, match=r"n_clusters=.* must be whole numbers of at least 1"):
-            cluster_numbers(given, 10)
+        with pytest.raises(
+            ValueError, match=r"n_clusters=.* must be a whole number, 'auto', or the least and the largest"
+        ):
+            read_numbers(given)
 
-    def test_more_than_there_are_rows(self):
-        with pytest.raises(ValueError, match="n_samples=3 should be >= n_clusters=4"):
-            cluster_numbers([2, 4], 3)
+    def test_more_than_half_of_the_rows(self):
+        with pytest.raises(ValueError, match=r"n_clusters='2-8': to try 8 clusters takes .* 16; there are 15"):
+            limit_numbers("2-8", 15)
 
 
 class TestViewWeights:

@@ -229,8 +229,8 @@ def test_given_view_weights_are_kept(views):
 def test_number_of_clusters_can_be_chosen(views):
     model = HeatKernelMVC("auto", n_init=2, random_state=0).fit(views)
     assert model.n_clusters_ == 3
-    assert [row["n_clusters"] for row in model.selection_] == list(range(2, 11))
-    assert HeatKernelMVC(range(3, 6), **QUICK).fit(views).n_clusters_ == 3
+    assert [row["n_clusters"] for row in model.selection_] == list(range(2, 16))
+    assert HeatKernelMVC((3, 5), **QUICK).fit(views).n_clusters_ == 3
 
 
 def test_verbose_says_how_it_goes(views, capsys):

@@ -3,7 +3,6 @@
 from fedhk.after.binary import BinaryOutcome
 from fedhk.after.comparison import Comparison, compare
 from fedhk.after.continuous import ContinuousOutcome
-from fedhk.after.number import NumberOfClusters, how_many
 from fedhk.after.outcomes import outcomes
 from fedhk.after.placement import Limit, Placement, find_limit, place
 from fedhk.after.profile import Profile, profile
@@ -16,7 +15,6 @@ __all__ = [
     "Comparison",
     "ContinuousOutcome",
     "Limit",
-    "NumberOfClusters",
     "Placement",
     "PrintedTable",
     "Profile",
@@ -24,7 +22,6 @@ __all__ = [
     "Survival",
     "compare",
     "find_limit",
-    "how_many",
     "outcomes",
     "place",
     "profile",

@@ -136,6 +136,9 @@ def attack(  # noqa: PLR0917
             _refuse_options(path, {"--members": members, "--non-members": non_members, "--site": site})
             if clusters is None:
                 raise typer.BadParameter("is needed for a federation folder.", param_hint="--clusters")
+            number = o.parse("clusters", clusters)
+            if isinstance(number, str):
+                raise typer.BadParameter(f"{number!r}: an attack needs one number.", param_hint="--clusters")
             budgets: dict[str, Any] = {"no noise": None}
             if epsilon is not None:
                 budget = fedhk.privacy.DifferentialPrivacy(epsilon, delta, o.parse("bounds", bounds))
@@ -143,7 +146,7 @@ def attack(  # noqa: PLR0917
             sites = list_tables(read_federation(path))
             for name, noise in budgets.items():
                 with show_progress("shadow models", shadows) as progress:
-                    found[name] = attack_halves(sites, clusters, noise, progress=progress, **options)
+                    found[name] = attack_halves(sites, number, noise, progress=progress, **options)
     if json:
         typer.echo(to_json({"path": str(path), "models": {name: result.to_dict() for name, result in found.items()}}))
     else:

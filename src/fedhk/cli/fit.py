@@ -89,6 +89,8 @@ def fit(  # noqa: PLR0917
 
         fedhk fit hospitals/ --clusters 6 --out run/
 
+        fedhk fit hospitals/ --clusters 2-8 --out run/
+
         fedhk fit hospitals/ --clusters 6 --algorithm fedhk-tucker --rank 6,4,2 --out run/
 
         fedhk fit hospitals/ --clusters 6 --algorithm fedhk-person --evaluate --out run/
@@ -102,7 +104,7 @@ def fit(  # noqa: PLR0917
         fedhk fit --config run/config.toml --out again/
     """
     parameters = {
-        "n_clusters": clusters,
+        "n_clusters": o.parse("clusters", clusters),
         "protocol": protocol,
         "rank": o.parse("rank", rank),
         "scaling": scaling,
@@ -308,6 +310,7 @@ def list_run_facts(summary: dict[str, Any]) -> list[tuple[str, Any]]:
     weights = ", ".join(f"{view['name']} {view['weight']:.3f}" for view in summary["views"])
     spent = summary.get("privacy_spent")
     return [
+        *[("number of clusters", one["note"]) for one in summary["selection"] if one["taken"]],
         ("rows", f"{format_count(summary['rows'])} at {counted(len(summary['sites']), 'site')}"),
         ("view weights", weights),
         *list_rank_facts(summary),

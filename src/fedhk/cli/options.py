@@ -33,6 +33,14 @@ def _read_rank(text: str) -> Any:
     return numbers[0] if len(numbers) == 1 else numbers
 
 
+def _read_clusters(text: str) -> int | str:
+    """Read a number of at least 1, or the least and the largest to try."""
+    ends = [int(part) for part in text.split("-")]
+    if len(ends) > 2 or min(ends) < 1:
+        raise ValueError(text)
+    return ends[0] if len(ends) == 1 else text
+
+
 # Bounds that are the ranges of the data dictionary.
 DICTIONARY_BOUNDS = "dictionary"
 
@@ -43,6 +51,7 @@ FORMS: dict[str, tuple[str, tuple[str, ...], Callable[[str], Any]]] = {
     "view-weights": ("auto|uniform|learned|NUMBERS", ("auto", "uniform", "learned"), _read_numbers),
     "bounds": ("LOW,HIGH|private|dictionary", ("private", DICTIONARY_BOUNDS), _read_numbers),
     "rank": ("auto|NUMBERS", ("auto",), _read_rank),
+    "clusters": ("NUMBER|LOW-HIGH|auto", ("auto",), _read_clusters),
 }
 
 
@@ -132,7 +141,10 @@ RowsFolder = Annotated[
 ]
 DataPath = Annotated[Path, typer.Argument(help="A federation folder, or the folder of one site.")]
 Name = Annotated[str | None, option("algorithm", "What to run.", "e-fkmvc")]
-Clusters = Annotated[int | None, typer.Option("--clusters", "-k", min=1, help="Number of clusters.")]
+Clusters = Annotated[
+    str | None,
+    typer.Option("--clusters", "-k", metavar="NUMBER|LOW-HIGH|auto", help="Number of clusters, or where to find one."),
+]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Run folder to write.")]
 ConfigFile = Annotated[Path | None, option("config", "Take everything from a run's config.toml; options win.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace the output if it exists, once the new one is complete.")]

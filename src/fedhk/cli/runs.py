@@ -273,6 +273,7 @@ def describe_model(model: Any) -> dict[str, Any]:
     views = zip(model.view_names_, model.view_widths_, model.view_weights_, strict=True)
     found = {
         "n_clusters": int(model.n_clusters_),
+        "selection": list(getattr(model, "selection_", [])),
         "views": [{"name": name, "width": width, "weight": float(weight)} for name, width, weight in views],
     }
     if getattr(model, "rank_", None) is None:

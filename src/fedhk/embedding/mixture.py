@@ -54,7 +54,7 @@ def sum_products(rows: Rows, seed: int) -> FloatArray:
     width = sum(rows.widths)
     random = seeded(seed).normal(size=(width, sketch_size(width)))
     total = np.zeros(random.shape)
-    for weight, joint in _read_blocks(rows):
+    for weight, joint in read_joint_blocks(rows):
         total += joint.T @ (weight[:, None] * (joint @ random))
     return total
 
@@ -137,12 +137,12 @@ class MixtureSearch:
             scatter = np.zeros((q, q))
             scatter[np.triu_indices(q)] = total[-(q * (q + 1) // 2) :]
             scatter, rows = scatter + np.triu(scatter, 1).T, float(sizes.sum())
-            corners = _find_corners(means[0], scatter / rows, component_count(n_clusters, rows))
+            corners = find_corners(means[0], scatter / rows, component_count(n_clusters, rows))
             return replace(self, points=corners, scatter=scatter, rows=rows)
         energy = np.where(sizes >= 2 * LEAST_ROWS, sizes * spreads, 0.0)
         many = min(component_count(n_clusters, self.rows) - len(means), int(np.count_nonzero(energy)))
         if many > 0 and self.splits < MOST_SPLITS:
-            return replace(self, points=_split(means, energy, spreads, many, seed), splits=self.splits + 1)
+            return replace(self, points=split_points(means, energy, spreads, many, seed), splits=self.splits + 1)
         if self.full_passes < LAST_PASSES:
             return replace(self, points=means, full_passes=self.full_passes + 1)
         return replace(self, points=means, sizes=sizes)
@@ -179,11 +179,11 @@ def sum_groups(
     No group has fewer than `least_rows` rows of the site. A site that has fewer says nothing.
     """
     count, q = points.shape
-    blocks = [(weight, joint @ directions) for weight, joint in _read_blocks(rows)]
+    blocks = [(weight, joint @ directions) for weight, joint in read_joint_blocks(rows)]
     if rows.n_rows < least_rows or not blocks:
         return np.zeros(count * (q + 2) + scatter * (q * (q + 1) // 2))
     weight, inner = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
-    labels = _join_few(inner, points, least_rows)
+    labels = group_by_points(inner, points, least_rows)
     sums, sizes = group_sums(inner, weight, labels, count)
     squares = np.bincount(labels, weight * np.square(inner).sum(axis=1), minlength=count)
     second = inner.T @ (inner * weight[:, None])
@@ -191,29 +191,30 @@ def sum_groups(
     return np.concatenate(parts)
 
 
-def _join_few(inner: FloatArray, points: FloatArray, least_rows: int) -> IntArray:
+def group_by_points(inner: FloatArray, points: FloatArray, least_rows: int) -> IntArray:
     """The group of each row: that of the nearest point, where enough of these rows are.
 
     The others join the rows of their kind that are nearest to them, as many as are enough, and go with them to the
     point that is nearest to their mean.
     """
-    labels = _find_nearest(inner, points)
+    labels = find_nearest(inner, points)
     few = np.flatnonzero(np.bincount(labels, minlength=len(points))[labels] < least_rows)
     while len(few):
         if len(few) < 2 * least_rows:  # what is left over is one group, with its neighbours where it is too small
             many = np.setdiff1d(np.arange(len(inner)), few)
             if len(few) < least_rows and len(many):
-                labels[few] = labels[many[_find_nearest(inner[few], inner[many])]]
+                labels[few] = labels[many[find_nearest(inner[few], inner[many])]]
                 break
             chosen = few
         else:
             chosen = few[np.argsort(np.square(inner[few] - inner[few[0]]).sum(axis=1), kind="stable")[:least_rows]]
-        labels[chosen] = _find_nearest(inner[chosen].mean(axis=0, keepdims=True), points)
+        labels[chosen] = find_nearest(inner[chosen].mean(axis=0, keepdims=True), points)
         few = np.setdiff1d(few, chosen)
     return labels
 
 
-def _find_nearest(inner: FloatArray, points: FloatArray) -> IntArray:
+def find_nearest(inner: FloatArray, points: FloatArray) -> IntArray:
+    """The nearest point of each row."""
     return np.asarray(np.argmin(np.einsum("kq,kq->k", points, points) - 2 * inner @ points.T, axis=1))
 
 
@@ -228,7 +229,7 @@ def fit_mixture(rows: Rows, n_clusters: int, seed: int) -> Mixture:
     return search.mixture(directions, rows.references)
 
 
-def _find_corners(mean: FloatArray, second: FloatArray, n_components: int) -> FloatArray:
+def find_corners(mean: FloatArray, second: FloatArray, n_components: int) -> FloatArray:
     """The first means: a standard deviation to both sides of the mean along each of a few leading directions."""
     values, vectors = np.linalg.eigh(second - np.outer(mean, mean))
     count = min(CORNER_DIRECTIONS, len(values), max(n_components, 1).bit_length() - 1)
@@ -243,7 +244,7 @@ def _fix_signs(vectors: FloatArray) -> FloatArray:
     return np.asarray(vectors * np.where(vectors[largest, np.arange(vectors.shape[1])] < 0, -1.0, 1.0))
 
 
-def _split(means: FloatArray, energy: FloatArray, spreads: FloatArray, many: int, seed: int) -> FloatArray:
+def split_points(means: FloatArray, energy: FloatArray, spreads: FloatArray, many: int, seed: int) -> FloatArray:
     """Points for the next pass: the means, those of the groups that spread most split in two."""
     chosen = np.argsort(-energy, kind="stable")[: max(many, 0)]
     steps = seeded(seed, len(means)).normal(size=(len(chosen), means.shape[1])) * means.std(axis=0)
@@ -254,7 +255,7 @@ def _split(means: FloatArray, energy: FloatArray, spreads: FloatArray, many: int
     return points
 
 
-def _read_blocks(rows: Rows) -> Iterator[tuple[FloatArray, FloatArray]]:
+def read_joint_blocks(rows: Rows) -> Iterator[tuple[FloatArray, FloatArray]]:
     """Weights and values of some rows at a time, views side by side; a missing cell is at the grand mean, 0."""
     for part, joint in iterate_rows(rows):
         weight = np.ones(len(joint)) if rows.sample_weight is None else np.asarray(rows.sample_weight[part], np.float64)

@@ -36,9 +36,6 @@ SAME_VALUE, BEYOND = 1e-6, 8
 # Of rows that are all here, up to so many columns the whole Gram matrix is solved: 8 MB.
 GRAM_COLUMNS = 1000
 
-# Most clusters that "auto" looks for: as at one site.
-MOST_CLUSTERS = 10
-
 # Graphs up to this size are solved whole.
 DENSE_COLUMNS = 400
 
@@ -113,7 +110,7 @@ def first_directions(affinities: Any, n_directions: int, groups: AnchorGroups = 
 def find_groups(
     affinities: Any,
     anchors: Sequence[FloatArray],
-    n_clusters: int | None,
+    n_clusters: int,
     options: Diffusion,
     seed: int,
     *,
@@ -123,10 +120,10 @@ def find_groups(
 
     Of the heat of a cluster, 1 - value leaves it in one step, with the eigenvalue of the last cluster. Where clusters
     are apart nothing leaves, and nothing passes by groups; where nothing stays, plain groups say no more. So the share
-    is value (1 - value). There are no groups where the number of clusters is not known.
+    is value (1 - value).
     """
     count = len(anchors[0])
-    if n_clusters is None or not options.groups or not options.joint_weight or not 1 < n_clusters < count:
+    if not options.groups or not options.joint_weight or not 1 < n_clusters < count:
         return NO_GROUPS
     weight = np.ones(affinities.shape[0]) if sample_weight is None else sample_weight
     sums = np.asarray(affinities.T @ weight).ravel()
@@ -169,11 +166,6 @@ def solve_gram(total: FloatArray, n_wanted: int, groups: AnchorGroups = NO_GROUP
     return _choose_leading(values[::-1], vectors[:, ::-1], normal @ vectors[:, ::-1], root, n_wanted)
 
 
-def vectors_wanted(n_clusters: int | None) -> int:
-    """Eigenvectors that are needed: one for a cluster, or enough to see a gap after any number of clusters."""
-    return MOST_CLUSTERS + 1 if n_clusters is None else n_clusters
-
-
 def find_eigenvectors(
     affinities: Any,
     n_wanted: int,
@@ -202,15 +194,6 @@ def embed_affinities(affinities: Any, projection: FloatArray) -> FloatArray:
     values = np.asarray(affinities @ projection)
     lengths = np.linalg.norm(values, axis=1, keepdims=True)
     return np.asarray(np.divide(values, lengths, out=np.zeros(values.shape), where=lengths > 0))
-
-
-def eigengap(values: FloatArray, least: int, most: int) -> int:
-    """The number of clusters after which eigenvalues fall most: each cluster that is nearly apart has one near 1."""
-    most = min(most, len(values) - 1)
-    if most <= least:
-        return max(min(least, len(values)), 1)
-    gaps = values[least - 1 : most] - values[least : most + 1]
-    return least + int(np.argmax(gaps))
 
 
 def canonical_rotation(values: FloatArray, vectors: FloatArray) -> FloatArray:

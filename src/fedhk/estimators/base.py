@@ -18,6 +18,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from fedhk._names import KnowsNames, explain_names
 from fedhk._records import Record, Records
 from fedhk._typing import FloatArray, IntArray
+from fedhk.agreement.number import ONE
 from fedhk.data.frames import pandas
 from fedhk.data.levels import needs_encoding
 from fedhk.data.views import Columns, Views, check_views, is_tensor, is_view_collection
@@ -134,6 +135,7 @@ class HeatKernelModel(ReadsViews, ClusterMixin, BaseEstimator):  # type: ignore[
         "objective_",
         "n_features_in_",
         "choices_",
+        "selection_",
     )
 
     @property
@@ -273,7 +275,7 @@ class HeatKernelModel(ReadsViews, ClusterMixin, BaseEstimator):  # type: ignore[
         for name in cls._stored:
             if name in file.fitted:
                 setattr(model, name, _read_fitted(name, file.fitted[name]))
-            elif name in ("deviations_", "choices_"):  # a run in which no site is off, and units were given
+            elif name in ("deviations_", "choices_", "selection_"):  # no site is off, and nothing was chosen
                 setattr(model, name, Records())
         model._summaries, model._calibrations = file.summaries, file.calibrations
         if file.feature_names:
@@ -388,6 +390,9 @@ def warn_of_doubts(model: Any, labels: Sequence[IntArray], memberships: Sequence
     Labels and memberships are those of the rows that it was fitted on; there are none where rows are elsewhere.
     """
     name, n_clusters = type(model).__name__, model.n_clusters_
+    if model.selection_ and n_clusters == 1:
+        why = f"the rows show {ONE}. Give n_clusters a number if you need more."
+        warnings.warn(f"{name}: n_clusters={model.n_clusters!r}: {why}", UserWarning, stacklevel=3)
     if model.stop_reason_ == ONE_CLUSTER:
         warnings.warn(f"{name}: {ONE_CLUSTER}", ConvergenceWarning, stacklevel=3)
         return
@@ -436,5 +441,5 @@ def _read_fitted(name: str, value: Any) -> Any:
         return math.nan
     if name == "privacy_spent_" and value is not None:
         return tuple(value)
-    tables = ("history_", "personalization_", "deviations_", "choices_")
+    tables = ("history_", "personalization_", "deviations_", "choices_", "selection_")
     return Records(value) if name in tables else value

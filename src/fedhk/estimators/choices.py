@@ -27,8 +27,11 @@ from fedhk.starts.seeding import SEEDERS
 from fedhk.starts.settings import Settings
 from fedhk.tensors.low_rank import LowRankForm
 
-# What n_clusters="auto" chooses among.
-AUTO_CLUSTERS = range(2, 11)
+# What n_clusters="auto" chooses among: more than people read, and few enough that groups of some hundred rows are left.
+AUTO_CLUSTERS = range(2, 16)
+
+# Rows for each of the largest number of clusters that "auto" tries: two in each half.
+AUTO_ROWS = 4
 
 WHOLE_FROM_ONE = Interval(Integral, 1, None, closed="left")
 SHARE = Interval(Real, 0, 1, closed="both")
@@ -41,7 +44,7 @@ RANK_CONSTRAINT: list[Any] = [
 ]
 
 MODEL_CONSTRAINTS: dict[str, list[Any]] = {
-    "n_clusters": [WHOLE_FROM_ONE, StrOptions({"auto"}), "array-like", range],
+    "n_clusters": [WHOLE_FROM_ONE, str, "array-like", range],
     "heat_coef": [StrOptions(set(HEAT_COEFS))],
     "heat_time": [Interval(Real, 0, None, closed="neither")],
     "fuzzifier": [StrOptions({"auto"}), Interval(Real, 1, None, closed="neither")],
@@ -85,7 +88,7 @@ def make_settings(
             raise ValueError(f"n_init={estimator.n_init} has no effect where init gives centres: leave it out, or 1.")
         init = check_centers(init, names, shapes, estimator.n_clusters, single_table=single_table)
     return Settings(
-        n_clusters=int(estimator.n_clusters) if isinstance(estimator.n_clusters, Integral) else 1,
+        n_clusters=read_numbers(estimator.n_clusters)[-1],
         heat_coef=estimator.heat_coef,
         scaling=make_scaling(estimator.scaling),
         heat_time=float(estimator.heat_time),
@@ -152,23 +155,42 @@ def check_together(protocol: Protocol, aggregator: Aggregator, settings: Setting
         )
 
 
-def cluster_numbers(n_clusters: Any, n_rows: int) -> list[int]:
-    """The numbers of clusters to choose among; most often one."""
-    if isinstance(n_clusters, str):
-        return [c for c in AUTO_CLUSTERS if c < n_rows] or [1]
-    choices = [n_clusters] if isinstance(n_clusters, Integral) else list(n_clusters)
-    if not choices or any(not isinstance(c, Integral) or c < 1 for c in choices):
-        raise ValueError(f"n_clusters={n_clusters!r} must be whole numbers of at least 1, or 'auto'.")
-    numbers = [int(c) for c in choices]
-    if n_rows < max(numbers):
-        raise ValueError(f"n_samples={n_rows} should be >= n_clusters={max(numbers)}.")
+def read_numbers(n_clusters: Any) -> range:
+    """The numbers of clusters to choose among; one where a number was given."""
+    if isinstance(n_clusters, Integral):
+        return range(int(n_clusters), int(n_clusters) + 1)
+    if isinstance(n_clusters, str) and n_clusters == "auto":
+        return AUTO_CLUSTERS
+    if isinstance(n_clusters, range):
+        ends = [n_clusters[0], n_clusters[-1]] if len(n_clusters) and n_clusters.step == 1 else []
+    elif isinstance(n_clusters, str):
+        ends = [int(part) if part.strip().isdecimal() else -1 for part in n_clusters.split("-")]
+    else:
+        ends = [int(part) if isinstance(part, Integral) else -1 for part in n_clusters]
+    if len(ends) != 2 or not 2 <= ends[0] <= ends[1]:
+        raise ValueError(
+            f"n_clusters={n_clusters!r} must be a whole number, 'auto', or the least and the largest number to try, "
+            "from 2 on, as (2, 8) or '2-8'."
+        )
+    return range(ends[0], ends[1] + 1)
+
+
+def limit_numbers(n_clusters: Any, n_rows: int) -> range:
+    """The numbers of clusters to choose among, of so many rows; "auto" tries fewer where rows are few."""
+    numbers = read_numbers(n_clusters)
+    if isinstance(n_clusters, str) and n_clusters == "auto":
+        return range(2, max(min(numbers[-1], n_rows // AUTO_ROWS), 2) + 1)
+    if len(numbers) > 1 and n_rows < 2 * numbers[-1]:
+        raise ValueError(
+            f"n_clusters={n_clusters!r}: to try {numbers[-1]} clusters takes two halves of as many rows, "
+            f"{2 * numbers[-1]}; there are {n_rows}."
+        )
     return numbers
 
 
-def middle_number(n_clusters: Any) -> int:
-    """The number of clusters with which views are compared: that of the fit, or the middle one of several."""
-    choices = list(AUTO_CLUSTERS) if isinstance(n_clusters, str) else n_clusters
-    return int(choices) if isinstance(choices, Integral) else int(sorted(choices)[len(choices) // 2])
+def is_chosen(n_clusters: Any) -> bool:
+    """Whether the number of clusters is to be found."""
+    return not isinstance(n_clusters, Integral)
 
 
 def describe_choices(

@@ -11,7 +11,7 @@ from fedhk._typing import FloatArray
 from fedhk.data.views import Views
 from fedhk.embedding.diffusion import EmbeddedModel
 from fedhk.embedding.options import SYNTHETIC, Diffusion
-from fedhk.estimators.choices import SHARE, WHOLE_FROM_ONE, check_calibration
+from fedhk.estimators.choices import SHARE, check_calibration
 from fedhk.estimators.efkmvc import EFKMVC, RunChoices
 from fedhk.estimators.person import describe_calibration
 from fedhk.federation.aggregators import SumAggregator
@@ -42,8 +42,8 @@ class FedHKDiffusion(EFKMVC):
 
     Parameters
     ----------
-    n_clusters : int or "auto", default=8
-        Number of clusters. "auto" is the number from 2 to 10 after which the eigenvalues of the diffusion fall most.
+    n_clusters : int, "auto", (int, int) or str, default=8
+        As in `EFKMVC`; a number that is to be found is found before rows are embedded.
     diffusion : fedhk.Diffusion or None, default=None
         How many anchors there are and what they are, how rows are tied to them, and of how many diffusions a consensus
         is taken; None is `Diffusion()`.
@@ -114,7 +114,6 @@ class FedHKDiffusion(EFKMVC):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = EFKMVC._parameter_constraints | {
-        "n_clusters": [WHOLE_FROM_ONE, StrOptions({"auto"})],
         "diffusion": [None, Diffusion],
         "calibration": [None, StrOptions({"auto"}), SHARE, "array-like"],
         "init": [StrOptions(set(SEEDERS))],
@@ -128,14 +127,11 @@ class FedHKDiffusion(EFKMVC):
     calibration: Any = "auto"
 
     def phases(self, run: RunChoices) -> list[Phase[Any, Any]]:
-        n_clusters = None if isinstance(self.n_clusters, str) else run.settings.n_clusters
         diffusion = self.diffusion or Diffusion()
         return [
             *self.describe_phases(run),
-            *self._anchor_phases(run, n_clusters, diffusion),
-            Diffuse(
-                run.settings, run.protocol, n_clusters, run.seed, run.workers, (self.diffusion or Diffusion()).scale
-            ),
+            *self._anchor_phases(run, diffusion),
+            Diffuse(run.settings, run.protocol, run.seed, run.workers, diffusion.scale),
             Rounds(run.protocol, RoundContext(run.settings, run.aggregator), int(self.max_rounds), float(self.tol)),
             FinishEmbedded(),
             Deliver(run.personal, run.settings.learn_weights),
@@ -145,8 +141,9 @@ class FedHKDiffusion(EFKMVC):
         return check_calibration(self.calibration)
 
     @staticmethod
-    def _anchor_phases(run: RunChoices, n_clusters: int | None, diffusion: Diffusion) -> list[Phase[Any, Any]]:
+    def _anchor_phases(run: RunChoices, diffusion: Diffusion) -> list[Phase[Any, Any]]:
         """How anchors are made: of candidates of the sites, or of a mixture that they fit together."""
+        n_clusters = run.settings.n_clusters
         tie = TieRows(diffusion, n_clusters, run.seed)
         if diffusion.anchors == SYNTHETIC:
             return [FindDirections(run.seed), FitMixture(n_clusters, run.seed), tie]

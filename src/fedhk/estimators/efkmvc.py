@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import KW_ONLY, dataclass, fields, is_dataclass, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -20,6 +21,7 @@ from sklearn.utils._param_validation import HasMethods, StrOptions
 
 from fedhk._options import Option
 from fedhk._random import check_generator
+from fedhk.agreement.number import describe_selection
 from fedhk.data.clients import check_clients
 from fedhk.data.scaling import AUTO, check_cells, make_scaling
 from fedhk.data.views import Views, is_view_collection, shapes_by_view
@@ -32,8 +34,10 @@ from fedhk.estimators.choices import (
     ModelParameters,
     check_together,
     describe_choices,
+    is_chosen,
+    limit_numbers,
     make_settings,
-    middle_number,
+    read_numbers,
 )
 from fedhk.estimators.heat_kernel_mvc import HeatKernelMVC
 from fedhk.estimators.mistakes import keep_deviations
@@ -52,6 +56,8 @@ from fedhk.federation.phases.candidates import ChooseStart, GivenStart
 from fedhk.federation.phases.deliver import Deliver, Outcome, Reports
 from fedhk.federation.phases.describe import Describe, Energy
 from fedhk.federation.phases.finish import Finish
+from fedhk.federation.phases.mixture import FindDirections
+from fedhk.federation.phases.number import ChosenNumber, FindNumber
 from fedhk.federation.phases.publish_frame import GivenShares, PublishFrame, Shares
 from fedhk.federation.phases.rounds import Rounds
 from fedhk.federation.phases.scalings import CompareNeighbours, CountDocuments, DescribeForms, GivenScalings, Scalings
@@ -85,6 +91,7 @@ class RunChoices:
     personal: Personal  # what a site's own model may take from its rows
     seed: int  # of everything that is drawn
     workers: int
+    numbers: range  # of clusters to choose among; one where it is given
     deviating: Deviating  # what is done with a site that is off by more than what sites differ by
     holders: int = 1  # sites that must have a view for it to count
 
@@ -100,8 +107,9 @@ class EFKMVC(ModelParameters, HeatKernelModel):
 
     Parameters
     ----------
-    n_clusters : int, default=8
-        Number of clusters.
+    n_clusters : int, "auto", (int, int) or str, default=8
+        Number of clusters. A pair such as (2, 8), or "2-8", lets it be found among these, "auto" among 2 to 15
+        (`selection_`); where rows show no clusters, it is one.
     heat_coef, heat_time, fuzzifier, view_weights, view_exponent, scaling, init, n_init, tol, random_state
         As in `HeatKernelMVC`. `init="k-means++"` (the default) lets sites cluster themselves, send weighted means, and
         starts from those (k-FED); "random" draws among those means.
@@ -150,6 +158,11 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         What each site released with noise in the run, by its ledger; empty without noise, and of sites elsewhere.
     privacy_spent_ : (float, float) or None
         (epsilon, delta) of all that left the sites; None where no noise was added, which is no privacy in this sense.
+    selection_ : list of dict
+        Where the number of clusters was found, one record for each number that was tried: n_clusters, gap (how surely
+        rows are fewer between the two clusters that are least apart, in standard deviations), agreement (of the
+        clusters of two halves of the rows: adjusted mutual information), information (what the halves say alike of a
+        row less what only one says, in nats: the largest is taken among those with a gap), taken, note.
     deviations_ : list of dict
         Sites that are off by more than what sites differ by: site, view, columns, kind, factor, whether the site was
         excluded, and a sentence. Empty where none is, and in runs with noise or masks, which only warn.
@@ -165,7 +178,6 @@ class EFKMVC(ModelParameters, HeatKernelModel):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = MODEL_CONSTRAINTS | {
-        "n_clusters": [WHOLE_FROM_ONE],
         "max_rounds": [WHOLE_FROM_ONE],
         "protocol": [StrOptions(set(PROTOCOLS) - {"factors", "personalized"}), Protocol],
         "participation": [None, Participation],
@@ -205,8 +217,18 @@ class EFKMVC(ModelParameters, HeatKernelModel):
 
     def describe_phases(self, run: RunChoices) -> list[Phase[Any, Any]]:
         """How all sites come to the same units and one frame; coefficients that are not uniform need one more sum."""
+        return [*self._first_phases(run), *self._frame_phases(run)]
+
+    def _first_phases(self, run: RunChoices) -> list[Phase[Any, Any]]:
+        """What needs no number of clusters, and how that is found where it is not given."""
         energy = [] if run.settings.heat_coef == "uniform" else [Energy(run.aggregator)]
-        return [*self._scaling_phases(run), *energy, *self._frame_phases(run)]
+        first = [*self._scaling_phases(run), *energy]
+        if not is_chosen(self.n_clusters):
+            return first
+        # where sites measure differently, what they measure on average must not be taken for clusters
+        centred = self.find_calibration(run) is not None
+        find = FindNumber(run.numbers[0], run.numbers[-1], run.seed, centred)
+        return [*first, FindDirections(run.seed), find]
 
     def find_calibration(self, run: RunChoices) -> str | tuple[float, float] | None:  # noqa: ARG002
         """Shares of sites' own means and spreads that are taken out of their rows, "auto", or None."""
@@ -220,7 +242,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         publish = PublishFrame(run.settings, self.keeps_offsets, run.aggregator)
         if not isinstance(shares, str):
             return [GivenShares(*shares), publish]
-        find = FindPartitions(middle_number(self.n_clusters), run.settings, run.aggregator)
+        find = FindPartitions(run.settings.n_clusters, run.settings, run.aggregator)
         return [find, CompareClusters(find), publish]
 
     def _scaling_phases(self, run: RunChoices) -> list[Phase[Any, Any]]:
@@ -278,15 +300,16 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         with ExitStack() as stack:
             workers = stack.enter_context(own_threads())
             choices = self._choose(clients, workers)
-            terms, protocol = make_sealed_terms(self, clients, choices.settings, choices.aggregator, choices.protocol)
-            choices = replace(choices, protocol=protocol)
+            terms = make_sealed_terms(self, clients, choices.settings, choices.aggregator, choices.protocol)
             run = Run()
             plan: dict[str, Any] = {}
             if folder is not None or resume:
                 run, plan = open_checkpoint(folder, self._plan(choices.seed), resume=resume)
                 choices = replace(choices, seed=int(plan["seed"]))
             stack.enter_context(going_on(folder, resume=resume))
-            phases = terms.compose(self.phases(choices))
+            compose = partial(self._compose, choices, clients, terms)
+            phases = compose(run.board)  # refuses what does not go together before any site is asked
+            first = phases[: len(terms.compose(self._first_phases(choices)))]
             engine, told = self._make_engine(clients, workers, terms, participation.timeout)
             stack.callback(engine.close)
             for entry in told:
@@ -295,7 +318,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
             after = self._hooks(phases, folder, plan)
             if self.verbose:
                 after[-1](run)  # says what comes first
-            run = conduct(phases, engine, run, seed=choices.seed, participation=participation, after=after)
+            run = conduct(first, engine, run, seed=choices.seed, participation=participation, after=after, then=compose)
             self._keep_model(run, np.result_type(*(views.dtype for views in clients.values())))
             self.privacy_spent_ = terms.spent(run.board)
             here = engine if isinstance(engine, InProcessEngine) else InProcessEngine({})
@@ -330,7 +353,24 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         deviating = (self.participation or Participation()).deviating
         # what one site alone says of a view, nobody can hold against anything
         holders = max(aggregator.fewest_holders(len(clients)), 1 if self.engine is None else min(2, len(clients)))
-        return RunChoices(settings, protocol, aggregator, personal, seed, workers, deviating, holders)
+        rows = sum(views.n_rows for views in clients.values())  # 0 where sites elsewhere do not say
+        numbers = limit_numbers(self.n_clusters, rows) if rows else read_numbers(self.n_clusters)
+        if is_chosen(self.n_clusters) and self.privacy is not None:
+            raise ValueError(
+                f"n_clusters={self.n_clusters!r} does not go with privacy: what one row can change on the way to a "
+                "number has no bound. Give a number."
+            )
+        return RunChoices(settings, protocol, aggregator, personal, seed, workers, numbers, deviating, holders)
+
+    def _compose(
+        self, choices: RunChoices, clients: dict[str, Views], terms: SealedTerms, board: Board
+    ) -> list[Phase[Any, Any]]:
+        """The phases of a run, sealed where that is asked for, with the number of clusters that is on the board."""
+        for found in board.find(ChosenNumber):
+            choices = replace(choices, settings=replace(choices.settings, n_clusters=found.n_clusters))
+        if not terms.is_open:
+            choices = replace(choices, protocol=self.decide_protocol(choices.protocol, choices.settings, clients))
+        return terms.compose(self.phases(choices))
 
     def decide_protocol(self, protocol: Protocol, settings: Settings, clients: dict[str, Views]) -> Protocol:
         """What rounds under noise or masks send, by the widths of views: their sums are listed before a run begins."""
@@ -390,6 +430,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         chosen, frame = next(board.find(Scalings), Scalings(())), next(board.find(Shares), Shares(0.0, 0.0))
         opinions, sealed = (*chosen.opinions, *frame.opinions), self.privacy is not None
         self.choices_ = describe_choices(self.scaling, model.view_names, opinions, sealed=sealed)
+        self.selection_ = describe_selection([one for found in board.find(ChosenNumber) for one in found.tried])
 
     def _keep_outcomes(self, board: Board, sites: Mapping[str, Site]) -> None:
         """Fitted attributes of sites whose rows are here, and what the others report of their own models."""
@@ -405,7 +446,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
 
     def _site_model(self, outcome: SiteOutcome) -> HeatKernelMVC:
         """A site's own model as an estimator."""
-        params = {name: getattr(self, name) for name in SHARED}
+        params = {name: getattr(self, name) for name in SHARED} | {"n_clusters": self.n_clusters_}
         return HeatKernelMVC.from_model(outcome.model, self._dtype, params, outcome.objective)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:

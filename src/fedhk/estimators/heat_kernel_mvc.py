@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import KW_ONLY, dataclass, replace
-from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -14,7 +13,9 @@ from sklearn.utils import Tags
 from sklearn.utils._param_validation import StrOptions
 
 from fedhk._random import check_generator
+from fedhk._records import Records
 from fedhk._typing import FloatArray, IntArray
+from fedhk.agreement.number import choose_number, describe_selection, find_number
 from fedhk.agreement.scalings import choose_scalings
 from fedhk.data.scaling import AUTO
 from fedhk.data.views import Views
@@ -24,8 +25,9 @@ from fedhk.estimators.choices import (
     RANK_CONSTRAINT,
     WHOLE_FROM_ONE,
     ModelParameters,
-    cluster_numbers,
     describe_choices,
+    is_chosen,
+    limit_numbers,
     make_settings,
 )
 from fedhk.model.descent import Progress, minimise
@@ -53,9 +55,9 @@ class HeatKernelMVC(
 
     Parameters
     ----------
-    n_clusters : int, "auto" or sequence of int, default=8
-        Number of clusters; as in scikit-learn's KMeans, 8. "auto" chooses among 2 to 10, a sequence among its numbers,
-        by the largest simplified silhouette of the kernel distances.
+    n_clusters : int, "auto", (int, int) or str, default=8
+        Number of clusters; as in scikit-learn's KMeans, 8. A pair such as (2, 8), or "2-8", lets it be found among
+        these, "auto" among 2 to 15 (`selection_`); where rows show no clusters, it is one.
     heat_coef : {"uniform", "minmax", "absdev", "minmax-local", "absdev-local"}, default="uniform"
         Coefficient of each cell in the distance: 1, its place in the feature's range (`eqn:fed_delta`), or its distance
         from the feature's mean (`eqn:fed_delta_v2`). Uniform did best on real data. Over several sites the last two
@@ -126,7 +128,10 @@ class HeatKernelMVC(
     n_clusters_, fuzzifier_ : int, float
         What was used.
     selection_ : list of dict
-        Number of clusters and silhouette of each number that was tried.
+        Where the number of clusters was found, one record for each number that was tried: n_clusters, gap (how surely
+        rows are fewer between the two clusters that are least apart, in standard deviations), agreement (of the
+        clusters of two halves of the rows: adjusted mutual information), information (what the halves say alike of a
+        row less what only one says, in nats: the largest is taken among those with a gap), taken, note.
     rank_, core_, cluster_factor_, feature_factors_, view_factor_, reconstruction_error_
         With a decomposition: its rank, its factors (of the centres in model units), and what the form loses.
     n_features_in_ : int
@@ -156,8 +161,6 @@ class HeatKernelMVC(
         "rank": RANK_CONSTRAINT,
         "max_iter": [WHOLE_FROM_ONE],
     }
-    _stored: ClassVar[tuple[str, ...]] = (*HeatKernelModel._stored, "selection_")
-
     _: KW_ONLY
     decomposition: str | None = None
     rank: Any = "auto"
@@ -182,27 +185,26 @@ class HeatKernelMVC(
         self
         """
         views, weights = self._read_training(X, sample_weight)
-        choices = cluster_numbers(self.n_clusters, views.n_rows)
+        numbers = limit_numbers(self.n_clusters, views.n_rows)
+        if views.n_rows < numbers[-1]:
+            raise ValueError(f"n_samples={views.n_rows} should be >= n_clusters={numbers[-1]}.")
         shapes = [shape or () for shape in views.shapes]
         settings = make_settings(self, views.names, shapes, single_table=self._single_table)
         rows = self._prepare(views, weights)
         generator = check_generator(self.random_state)
         with own_threads() as workers:
-            results = []
-            for number, c in enumerate(choices, 1):
-                self._say(f"{c} clusters ({number} of {len(choices)} numbers): looking for a start")
-                results.append(self._fit_rows(rows, replace(settings, n_clusters=c), generator, workers))
-                if len(choices) > 1:
-                    self._say(f"{c} clusters: separation (silhouette) {results[-1][2]:.3f}")
-            progress, history, _ = max(results, key=lambda result: result[2])
+            self.selection_, c = Records(), numbers[-1]
+            if is_chosen(self.n_clusters):
+                tried = find_number(rows, numbers[0], numbers[-1], int(generator.integers(2**31)))
+                self.selection_, (c, why) = describe_selection(tried), choose_number(tried)
+                self._say(f"{c} clusters: {why}")
+            self._say(f"{c} clusters: looking for a start")
+            progress, history = self._fit_rows(rows, replace(settings, n_clusters=c), generator, workers)
             with Passes(rows, progress.parameters.n_clusters, workers) as scan:
                 self.memberships_, self.labels_, self.objective_ = scan.assign(progress.parameters)
         self._dtype, self._row_names = views.dtype, {"": views.index}
         model = FittedModel(progress.parameters, rows.references, views.names, views.columns)
         self._keep_progress(model, progress, history)
-        self.selection_ = [
-            {"n_clusters": c, "silhouette": silhouette} for c, (_, _, silhouette) in zip(choices, results, strict=True)
-        ]
         warn_of_doubts(self, [self.labels_], [self.memberships_])
         return self
 
@@ -244,11 +246,11 @@ class HeatKernelMVC(
 
     def _fit_rows(
         self, rows: Rows, settings: Settings, generator: np.random.Generator, workers: int
-    ) -> tuple[Progress, list[dict[str, Any]], float]:
-        """Fit with one number of clusters; how it ended, the history, and how well separated the clusters are."""
+    ) -> tuple[Progress, list[dict[str, Any]]]:
+        """Fit with one number of clusters; how it ended, and the history."""
         start = settings.start(rows, np.random.RandomState(generator.integers(2**31)), workers)
         with Passes(rows, settings.n_clusters, workers) as scan:
-            progress, history = minimise(
+            return minimise(
                 scan.statistics,
                 start,
                 learn_weights=settings.learn_weights,
@@ -256,8 +258,6 @@ class HeatKernelMVC(
                 tol=self.tol,
                 callback=_report if self.verbose else None,
             )
-            several = not isinstance(self.n_clusters, Integral) and settings.n_clusters > 1
-            return progress, history, scan.silhouette(progress.parameters) if several else 0.0
 
 
 def _report(record: dict[str, Any]) -> None:

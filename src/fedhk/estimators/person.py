@@ -40,8 +40,8 @@ class FedHKPerson(LowRankAttributes, EFKMVC):
 
     Parameters
     ----------
-    n_clusters : int, default=8
-        Number of clusters.
+    n_clusters : int, "auto", (int, int) or str, default=8
+        Number of clusters, or numbers among which it is found; as in `EFKMVC`.
     decomposition : {"tucker", "parafac2"} or None, default=None
         Low-rank form of the common centres; see `FedHKTucker` and `FedHKParafac2`.
     calibration : "auto", None, float or (float, float), default="auto"

@@ -36,16 +36,15 @@ LITTLE = 0.5
 
 def make_sealed_terms(
     model: Any, clients: Mapping[str, Views], settings: Settings, aggregator: Aggregator, protocol: Protocol
-) -> tuple[SealedTerms, Protocol]:
-    """Say how the sums of a fit are sealed, by the `privacy` and `secure` of an estimator, and what its rounds send.
+) -> SealedTerms:
+    """Say how the sums of a fit are sealed, by the `privacy` and `secure` of an estimator; open where it has neither.
 
-    Where it has neither, the run is open and the protocol stays. A ValueError says what to change where they do not go
-    with its other parameters, or with the sites.
+    A ValueError says what to change where they do not go with its other parameters, or with the sites.
     """
     privacy: DifferentialPrivacy | None = model.privacy
     masks: SecureSummation | None = SecureSummation() if model.secure is True else (model.secure or None)
     if privacy is None and masks is None:
-        return SealedTerms(), protocol
+        return SealedTerms()
     protocol = model.decide_protocol(protocol, settings, clients)
     # a basis comes from the sums that a start is found with
     finds_start = isinstance(settings.init, str) or protocol.in_basis
@@ -78,7 +77,7 @@ def make_sealed_terms(
         # sites elsewhere do not say how many rows they have, and nobody knows how good centres are that were given
         if any(views.n_rows for views in clients.values()) and isinstance(settings.init, str):
             _say_expectation(noise, masks, clients, settings.n_clusters)
-    return terms, protocol
+    return terms
 
 
 def _check_together(terms: SealedTerms, settings: Settings, aggregator: Aggregator) -> None:

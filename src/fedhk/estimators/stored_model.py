@@ -162,6 +162,15 @@ def _are_deviations(value: Any) -> bool:
     return _are_records(value) and all(needed <= record.keys() for record in value)
 
 
+def _are_numbers(value: Any) -> bool:
+    kinds: dict[str, Any] = {"n_clusters": int, "taken": bool, "note": str}
+    kinds |= dict.fromkeys(("gap", "agreement", "information"), float | None)
+    if not _are_records(value) or any(record.keys() != kinds.keys() for record in value):
+        return False
+    fit = all(isinstance(record[name], kind) for record in value for name, kind in kinds.items())
+    return fit and sum(record["taken"] for record in value) == bool(value)
+
+
 def _is_spent(value: Any) -> bool:
     return value is None or (isinstance(value, list) and len(value) == 2 and all(map(_is_number, value)))
 
@@ -171,7 +180,7 @@ FITTED: dict[str, Callable[[Any], bool]] = {
     "history_": _are_records,
     "personalization_": _are_records,
     "choices_": _are_records,
-    "selection_": _are_records,
+    "selection_": _are_numbers,
     "deviations_": _are_deviations,
     "n_iter_": _is_count,
     "n_features_in_": _is_count,

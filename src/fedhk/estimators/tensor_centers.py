@@ -39,8 +39,8 @@ class FedHKTucker(LowRankCenters):
 
     Parameters
     ----------
-    n_clusters : int, default=8
-        Number of clusters.
+    n_clusters : int, "auto", (int, int) or str, default=8
+        Number of clusters, or numbers among which it is found; as in `EFKMVC`.
     protocol : {"auto", "cores", "factors", "statistics"} or Protocol, default="auto"
         What a round sends, as in `EFKMVC`. "auto" is "cores" where the rank constrains the centres, or views are wide
         for the number of clusters, else "statistics": on narrow data a basis saves nothing. It is "statistics" too
@@ -87,8 +87,8 @@ class FedHKParafac2(LowRankCenters):
 
     Parameters
     ----------
-    n_clusters : int, default=8
-        Number of clusters.
+    n_clusters : int, "auto", (int, int) or str, default=8
+        Number of clusters, or numbers among which it is found; as in `EFKMVC`.
     rank : "auto", float or int, default="auto"
         Number of components. A fraction is the smallest number that keeps so much of the energy of the centres at the
         start; "auto" is as in `FedHKTucker`.

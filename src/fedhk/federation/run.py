@@ -51,12 +51,16 @@ def conduct(
     participation: Participation,
     after: Sequence[Callable[[Run], None]] = (),
     max_bytes: int = MAX_BYTES,
+    then: Callable[[Board], Sequence[Phase[Any, Any]]] | None = None,
 ) -> Run:
     """Go through the phases until the last is done; QuorumError if too few sites answer.
 
     The run is new, or one that a checkpoint held. What is in `after` is called with the run after every exchange:
     progress, checkpoints. Answers longer than `max_bytes` are not read.
+    Where later phases depend on what the first ones find, `then` gives the whole list once these are done.
     """
+    if run.phase >= len(phases) and then is not None:
+        phases, then = then(run.board), None
     if run.exchange == 0:
         run = replace(run, board=phases[0].begin(run.board))
     elif run.phase < len(phases):
@@ -64,6 +68,9 @@ def conduct(
     run = _advance(phases, run)
     while run.phase < len(phases):
         run = _advance(phases, _exchange(phases[run.phase], engine, run, participation, seed=seed, max_bytes=max_bytes))
+        if run.phase == len(phases) and then is not None:
+            phases, then = then(run.board), None
+            run = _advance(phases, replace(run, board=phases[run.phase].begin(run.board)))
         for hook in after:
             hook(run)
     return run

@@ -15,8 +15,8 @@ from fedhk.report.features import Highlights, choose_features, cluster_card, sit
 from fedhk.report.maps import own_centers, view_map
 from fedhk.report.noise import WORDS, show_noise, show_releases
 from fedhk.report.tables import models_table, refusals_table, sizes_table, weights_table
-from fedhk.summary.charts import WORTH_A_LABEL, certainty, convergence, count_certainty, gains, traffic
-from fedhk.summary.facts import Facts
+from fedhk.summary.charts import WORTH_A_LABEL, certainty, convergence, count_certainty, gains, selection, traffic
+from fedhk.summary.facts import Facts, TriedNumber
 from fedhk.summary.html import Markup, escape, join, style_sheet, table, tag
 from fedhk.summary.narrative import ALGORITHMS, banner, headline
 from fedhk.summary.words import brief
@@ -92,6 +92,7 @@ def _sections(facts: Facts, shown: Highlights) -> Iterator[Markup]:
     if facts.scores is not None:
         yield _section("scores", "Beside other ways", facts.scores.note, table(facts.scores.columns, facts.scores.rows))
     yield _clusters(facts, shown)
+    yield from (_number(facts, one) for one in facts.selection if one.taken)
     yield from (_section(f"after-{e.name}", e.title, e.words, Markup(e.content)) for e in facts.after)
     if len(facts.sizes) > 1:
         words = "Share of a site's rows in each cluster, in per cent; empty where it has none."
@@ -123,6 +124,11 @@ def _sections(facts: Facts, shown: Highlights) -> Iterator[Markup]:
 def _section(name: str, title: str, words: str, *content: Any) -> Markup:
     why = tag("p", _mark_code(words), class_="why") if words else ""
     return tag("section", tag("h2", title), why, *content, id=f"section-{name}")
+
+
+def _number(facts: Facts, chosen: TriedNumber) -> Markup:
+    words = f"{chosen.n_clusters} of the numbers that were tried: {chosen.note}."
+    return _section("number", "How many clusters there are", words, selection(facts.selection).to_html())
 
 
 def _clusters(facts: Facts, shown: Highlights) -> Markup:

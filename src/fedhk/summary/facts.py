@@ -107,6 +107,18 @@ class Scores:
 
 
 @dataclass(frozen=True)
+class TriedNumber:
+    """A number of clusters that was tried, as `selection_` of a model has it; one cluster has NaN."""
+
+    n_clusters: int
+    gap: float
+    agreement: float
+    information: float
+    taken: bool
+    note: str
+
+
+@dataclass(frozen=True)
 class Extra:
     """A section of the page about what was asked after the run: its id, its title, words below it, and its markup."""
 
@@ -137,6 +149,7 @@ class Facts:
     releases: tuple[tuple[str, int, float], ...] = ()  # of one site: phase, how often, noise over sensitivity
     spent: Mapping[str, float] = field(default_factory=dict)  # epsilon by the ledger of each site
     deviations: tuple[str, ...] = ()  # what is off at single sites, a sentence each
+    selection: tuple[TriedNumber, ...] = ()  # numbers of clusters that were tried, where it was not given
     private: Facts | None = None  # a run of the same sites under noise, for a page that shows both
     scores: Scores | None = None
     released_only: bool = False  # whether the page keeps to what left the sites

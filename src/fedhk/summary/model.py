@@ -15,7 +15,7 @@ from fedhk.data.views import Columns, is_tensor
 from fedhk.errors import DataError
 from fedhk.summary.charts import convergence
 from fedhk.summary.drawing import MissingMatplotlibError
-from fedhk.summary.facts import Assignment, Facts, Round, Site, View
+from fedhk.summary.facts import Assignment, Facts, Round, Site, TriedNumber, View
 from fedhk.summary.html import frame, tag
 from fedhk.summary.narrative import headline
 
@@ -71,6 +71,7 @@ def read_global_model(model: Any, history: Iterable[Mapping[str, Any]], **others
             for record in getattr(model, "deviations_", ())
             if others.get("own_page_of") in (None, record["site"])
         ),
+        selection=tuple(_read_number(record) for record in getattr(model, "selection_", ())),
         rounds=tuple(_read_round(number, record) for number, record in enumerate(history, start=1)),
         converged=getattr(model, "converged_", None),
         stop_reason=str(getattr(model, "stop_reason_", "")),
@@ -78,6 +79,11 @@ def read_global_model(model: Any, history: Iterable[Mapping[str, Any]], **others
         unit_rows=any(reference.unit_rows for reference in model._model.references),
         **others,
     )
+
+
+def _read_number(record: Mapping[str, Any]) -> TriedNumber:
+    known: dict[str, Any] = {name: math.nan if value is None else value for name, value in record.items()}
+    return TriedNumber(**known)
 
 
 def _read_round(number: int, record: Mapping[str, Any]) -> Round:

@@ -144,16 +144,6 @@ def test_a_site_with_two_rows_one_without_rows_in_a_view_and_duplicates_take_par
         assert_allclose(np.linalg.norm(site_with(board, part).rows().views.tables[0], axis=1), 1.0)
 
 
-def test_the_number_of_clusters_is_found_by_the_eigengap():
-    rng = np.random.default_rng(0)
-    labels = np.repeat(np.arange(4), 60)
-    views = [20.0 * np.eye(4)[labels] + rng.normal(size=(240, 4))]
-    sites = {"a": take_views(views, np.arange(0, 240, 2)), "b": views}
-    board = run_diffusion(start_diffusion(views, None), sites, None)
-    assert map_of(board).n_components == 4
-    assert board.get(Minimisation).parameters.n_clusters == 4
-
-
 def test_the_rounds_begin_in_the_space_of_embedded_rows():
     views, _ = make_views()
     board = run_diffusion(start_diffusion(views), {"all": views})

@@ -111,7 +111,7 @@ def init(  # noqa: PLR0917
         fedhk flower init clinics/ --clusters 6 --secure --epsilon 2 --delta 1e-6 --dictionary dictionary.toml
     """
     privacy = o.parse_privacy(epsilon, delta, bounds)
-    given = {"n_clusters": clusters, "privacy": privacy, "secure": secure}
+    given = {"n_clusters": o.parse("clusters", clusters), "privacy": privacy, "secure": secure}
     with exit_codes():
         wanted = make_config(config, given, settings, min_sites, algorithm=algorithm, seed=seed)
         wanted = with_public_bounds(wanted, dictionary)

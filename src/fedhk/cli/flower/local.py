@@ -66,7 +66,7 @@ def local(  # noqa: PLR0917
         fedhk flower local hospitals/ --clusters 6 --out run/
     """
     privacy = o.parse_privacy(epsilon, delta, bounds)
-    given = {"n_clusters": clusters, "privacy": privacy, "secure": secure}
+    given = {"n_clusters": o.parse("clusters", clusters), "privacy": privacy, "secure": secure}
     with exit_codes():
         wanted = make_config(config, given, settings, min_sites, data=folder, algorithm=algorithm, seed=seed)
         wanted = with_public_bounds(with_ledger(wanted, ledger))

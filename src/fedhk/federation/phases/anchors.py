@@ -24,7 +24,7 @@ from fedhk.embedding.anchors import (
 from fedhk.embedding.diffusion import make_affinity_rows
 from fedhk.embedding.groups import AnchorGroups
 from fedhk.embedding.options import AUTO, Diffusion
-from fedhk.embedding.spectrum import find_groups, vectors_wanted
+from fedhk.embedding.spectrum import find_groups
 from fedhk.errors import DataError, MessageError
 from fedhk.federation.board import Board, Entry, RowEntry
 from fedhk.federation.entries import FinalParameters, Population, References, Schema
@@ -115,9 +115,9 @@ class Groups(Entry):
     groups: AnchorGroups
 
 
-def anchors_wanted(board: Board, diffusion: Diffusion, n_clusters: int | None) -> int:
+def anchors_wanted(board: Board, diffusion: Diffusion, n_clusters: int) -> int:
     """How many means of rows there are to be."""
-    return anchor_count(vectors_wanted(n_clusters), board.get(Population).rows, diffusion.n_anchors)
+    return anchor_count(n_clusters, board.get(Population).rows, diffusion.n_anchors)
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class TieRows(ServerPhase):
     name: ClassVar[str] = "tie rows"
 
     diffusion: Diffusion
-    n_clusters: int | None  # None is found by the diffusion
+    n_clusters: int
     seed: int
 
     def begin(self, board: Board) -> Board:
@@ -136,12 +136,12 @@ class TieRows(ServerPhase):
         options = self.diffusion
         means = [complete_candidates(_as_rows(board, found.candidates)) for found in board.find(RowMeans)]
         rows = self._draw_stand_ins(board, means)
-        wanted = good_count(vectors_wanted(self.n_clusters), board.get(Population).rows, options.n_anchors)
+        wanted = good_count(self.n_clusters, board.get(Population).rows, options.n_anchors)
         asked = anchors_wanted(board, options, self.n_clusters)
         points = self._make_points(board, means, rows, asked, wanted)
         anchors = Anchors.of(AnchorGraph(points, options.neighbours, options.scale, options.joint_weight))
         graph = anchors.graph
-        if self.n_clusters is not None and graph.n_columns < self.n_clusters:
+        if graph.n_columns < self.n_clusters:
             raise DataError(
                 f"n_clusters={self.n_clusters}, but the sites' rows give {len(points[0])} different anchors with "
                 f"{graph.n_columns} columns: there are too few different rows."
@@ -202,7 +202,7 @@ class ChooseAnchors(AskCandidates):
     """Candidates of all sites, as many for each row so that anchors lie where rows do, and the anchors made of them."""
 
     diffusion: Diffusion
-    n_clusters: int | None  # None is found by the diffusion
+    n_clusters: int
 
     def request(self, board: Board) -> CandidatesRequest:
         return CandidatesRequest(0, self._share(board), self.seed, PRECISION)

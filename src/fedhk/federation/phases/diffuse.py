@@ -19,17 +19,14 @@ from fedhk.embedding.groups import AnchorGroups
 from fedhk.embedding.options import Diffusion
 from fedhk.embedding.spectrum import (
     EXTRA_DIRECTIONS,
-    MOST_CLUSTERS,
     Eigenvectors,
     approximate_eigenvectors,
-    eigengap,
     embed_affinities,
     first_directions,
     gram,
     product_sensitivity,
     products,
     solve_gram,
-    vectors_wanted,
 )
 from fedhk.errors import MessageError, Rule
 from fedhk.federation.board import Board, Entry, RowEntry
@@ -143,7 +140,6 @@ class Diffuse(SumPhase[DiffuseRequest]):
 
     settings: Settings
     protocol: Protocol
-    n_clusters: int | None  # None is the number after which eigenvalues fall most
     seed: int
     workers: int = 1
     scale: float = Diffusion.scale  # with noise: how fast ties weaken with the distance
@@ -228,21 +224,20 @@ class Diffuse(SumPhase[DiffuseRequest]):
     def _embed(self, board: Board, found: Eigenvectors) -> Board:
         """Publish the embedding, and choose the start of the rounds on rows that stand in for those of the sites."""
         values = found.values
-        count = eigengap(values, 2, MOST_CLUSTERS) if self.n_clusters is None else min(self.n_clusters, len(values))
+        count = min(self.settings.n_clusters, len(values))
         projection = found.projection(count)
         # embedded rows have length 1 whatever the unit, and few digits hold numbers around 1
         largest = max(float(np.abs(projection).max(initial=0.0)), 1e-300)
         embedding = Embedding(Table.of(projection / largest, PRECISION), values)
         rows = make_embedded_rows(embed_affinities(board.get(StandIns).affinities, embedding.projection.read()))
-        settings = replace(self.settings, n_clusters=self.n_clusters or count)
-        start = settings.start(rows, np.random.RandomState(self.seed), self.workers)
+        start = self.settings.start(rows, np.random.RandomState(self.seed), self.workers)
         space = Space((np.full(count, 1.0 + ROUNDING),))  # embedded rows have length 1
         board = board.drop(StandIns, Groups, Search).put(embedding, space)
-        return self.protocol.begin(board, settings, start, rows)
+        return self.protocol.begin(board, self.settings, start, rows)
 
     def _wanted(self, board: Board) -> int:
         """Eigenvectors that must be good."""
-        return min(vectors_wanted(self.n_clusters), board.get(Anchors).graph.n_columns)
+        return min(self.settings.n_clusters, board.get(Anchors).graph.n_columns)
 
 
 @dataclass(frozen=True, eq=False)

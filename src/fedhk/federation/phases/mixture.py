@@ -17,7 +17,6 @@ from fedhk.embedding.mixture import (
     sum_groups,
     sum_products,
 )
-from fedhk.embedding.spectrum import vectors_wanted
 from fedhk.errors import MessageError
 from fedhk.federation.board import Board, Entry, Shared
 from fedhk.federation.entries import References
@@ -109,7 +108,7 @@ class FitMixture(SumPhase[GroupsRequest]):
     name: ClassVar[str] = "fit mixture"
     unbounded: ClassVar[str] = "what one row can change in its sum has no bound. Use Diffusion(anchors='auto')."
 
-    n_clusters: int | None  # None is found by the diffusion
+    n_clusters: int
     seed: int
 
     def begin(self, board: Board) -> Board:
@@ -137,18 +136,22 @@ class FitMixture(SumPhase[GroupsRequest]):
         return sum_groups(rows, table.read(), request.points.read(), scatter=request.scatter, least_rows=least)
 
     def check_vector(self, board: Board, values: FloatArray, site: str) -> None:
-        sizes, squares, sums = board.get(MixtureState).search.split(values)
-        if np.any(sizes < 0) or np.any(squares < 0) or sizes.sum() > MOST_ROWS:
-            raise MessageError("groups with sizes or squares that no rows can have", site)
-        if np.any(np.square(sums).sum(axis=1) > (1 + SLACK) * sizes * squares):
-            raise MessageError("groups with larger sums than their sizes and squares allow", site)
+        check_groups(*board.get(MixtureState).search.split(values), site)
 
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:
-        search = board.get(MixtureState).search.advance(total, vectors_wanted(self.n_clusters), self.seed)
+        search = board.get(MixtureState).search.advance(total, self.n_clusters, self.seed)
         if not search.is_done:
             return board.put(MixtureState(search))
         found = search.mixture(_directions(board), calibrated_references(board))
         return board.drop(MixtureState).put(FittedMixture(found))
+
+
+def check_groups(sizes: FloatArray, squares: FloatArray, sums: FloatArray, site: str) -> None:
+    """Refuse sums of groups that no rows can have."""
+    if np.any(sizes < 0) or np.any(squares < 0) or sizes.sum() > MOST_ROWS:
+        raise MessageError("groups with sizes or squares that no rows can have", site)
+    if np.any(np.square(sums).sum(axis=1) > (1 + SLACK) * sizes * squares):
+        raise MessageError("groups with larger sums than their sizes and squares allow", site)
 
 
 def calibrated_references(board: Board) -> tuple[Reference, ...]:

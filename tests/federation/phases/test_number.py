@@ -1,0 +1,96 @@
+"""The number of clusters over sites: in front of every estimator, in the open and under masks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import fedhk
+from fedhk.agreement.number import NumberSearch
+from fedhk.datasets import make_sites
+from fedhk.errors import MessageError
+from fedhk.federation.board import Board
+from fedhk.federation.phases.number import FindNumber, SearchState
+from fedhk.privacy import DifferentialPrivacy
+
+ESTIMATORS = [fedhk.EFKMVC, fedhk.FedHKTucker, fedhk.FedHKParafac2, fedhk.FedHKPerson, fedhk.FedHKDiffusion]
+QUICK = {"n_init": 2, "random_state": 0}
+
+
+@pytest.fixture(scope="module")
+def sites():
+    return make_sites(4, 120, 4, (6, 5), separation=8, shift=0.5, random_state=0).sites
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["open", "masks"])
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_every_estimator_finds_the_number(sites, estimator, secure):
+    model = estimator((2, 6), secure=secure, **QUICK).fit(sites)
+    assert model.n_clusters_ == 4
+    assert [one["n_clusters"] for one in model.selection_] == [2, 3, 4, 5, 6]
+    assert [one["n_clusters"] for one in model.selection_ if one["taken"]] == [4]
+    if not secure:
+        assert all(own.n_clusters == 4 for own in model.client_models_.values())
+
+
+def test_the_model_is_that_of_a_fit_with_the_number(sites):
+    found = fedhk.EFKMVC((2, 6), **QUICK).fit(sites)
+    given = fedhk.EFKMVC(4, **QUICK).fit(sites)
+    assert given.selection_ == []
+    for one, other in zip(found.cluster_centers_, given.cluster_centers_, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_noise_is_one_cluster_and_it_is_said():
+    rng = np.random.default_rng(0)
+    noise = {f"site-{i}": [rng.normal(size=(100, 4)), rng.normal(size=(100, 3))] for i in range(3)}
+    with pytest.warns(UserWarning, match="the rows show one cluster"):
+        model = fedhk.EFKMVC("auto", **QUICK).fit(noise)
+    assert model.n_clusters_ == 1
+    assert model.selection_[0]["taken"]
+
+
+def test_a_selection_is_saved_with_its_model(sites, tmp_path):
+    model = fedhk.EFKMVC("2-5", **QUICK).fit(sites)
+    model.save(tmp_path / "model.safetensors")
+    assert fedhk.load(tmp_path / "model.safetensors").selection_ == model.selection_
+
+
+@pytest.mark.parametrize("exchange", [2, 6, 14])
+def test_a_run_that_was_stopped_on_the_way_goes_on(sites, tmp_path, exchange, monkeypatch):
+    model = fedhk.EFKMVC((2, 5), checkpoint=tmp_path / "run", **QUICK)
+    hooks = fedhk.EFKMVC._hooks
+
+    def stop(run):
+        if run.exchange == exchange:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(fedhk.EFKMVC, "_hooks", lambda *given: [*hooks(*given), stop])
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(sites)
+    monkeypatch.undo()
+    model.fit(sites, resume=True)
+    whole = fedhk.EFKMVC((2, 5), **QUICK).fit(sites)
+    assert model.selection_ == whole.selection_
+    np.testing.assert_array_equal(model.cluster_centers_[0], whole.cluster_centers_[0])
+
+
+def test_what_cannot_be_tried_is_refused(sites):
+    with pytest.raises(ValueError, match=r"n_clusters='2-900': to try 900 clusters takes"):
+        fedhk.EFKMVC("2-900", **QUICK).fit(sites)
+    with pytest.raises(ValueError, match=r"n_clusters=\(1, 4\) must be a whole number"):
+        fedhk.EFKMVC((1, 4), **QUICK).fit(sites)
+    budget = DifferentialPrivacy(epsilon=1.0, delta=1e-6, bounds=(-20, 20))
+    with pytest.raises(ValueError, match="n_clusters='auto' does not go with privacy"):
+        fedhk.EFKMVC("auto", privacy=budget, **QUICK).fit(sites)
+
+
+@pytest.mark.parametrize(("place", "value"), [(0, -1.0), (1, -1.0), (2, 1e6)], ids=["size", "square", "sum"])
+def test_sums_that_no_rows_can_have_are_refused(place, value):
+    board = Board().put(SearchState(NumberSearch.begin(2, 2, 4)))
+    vector = np.array([3.0, 4.0, 1.0, 1.0, 3.0, 4.0, 1.0, 1.0, 9.0, 0.0, 9.0])
+    phase = FindNumber(2, 4, 0)
+    phase.check_vector(board, vector, "oslo")
+    vector[place] = value
+    with pytest.raises(MessageError, match="groups with"):
+        phase.check_vector(board, vector, "oslo")
