@@ -103,7 +103,7 @@ def main_shared(count):
         for seed in range(count):
             views = scaled_views(data)
             sites = {name: [view[rows] for view in views] for name, rows in site_rows(data, seed).items()}
-            model = fedhk.FedHKPerson("auto", scaling="none", n_init=2, max_rounds=3, random_state=seed).fit(sites)
+            model = fedhk.EFKMVC("auto", scaling="none", n_init=2, max_rounds=3, random_state=seed).fit(sites)
             note = next(one["note"] for one in model.selection_ if one["taken"])
             found.append(f"{model.n_clusters_}{' (not clear)' if note.startswith('no') else ''}")
         print(f"| {data.name} | {data.n_classes} | {', '.join(found)} |", flush=True)

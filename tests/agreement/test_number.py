@@ -10,6 +10,7 @@ from fedhk.agreement.number import (
     NumberSearch,
     TriedNumber,
     choose_number,
+    choose_search,
     count_between,
     describe_selection,
     find_number,
@@ -111,17 +112,27 @@ def test_an_offset_of_a_whole_site_is_found():
 
 
 def tried(*lines):
-    return [TriedNumber(k, gap, 0.9, information) for k, gap, information in lines]
+    return [TriedNumber(k, gap, 0.9, information, information) for k, gap, information in lines]
 
 
 def test_the_number_on_which_halves_share_most_is_taken_among_those_with_gaps():
     assert choose_number(tried((2, 5.0, 0.6), (3, 2.0, 1.0), (4, -1.0, 1.2)))[0] == 3
     number, why = choose_number(tried((2, 5.0, 0.6), (3, 0.5, 1.0)))
-    assert number == 3
+    assert number == 2
     assert why.startswith("no clear number")
     assert choose_number(tried((2, 0.9, 0.6), (3, 0.5, 1.0)))[0] == 1
     assert choose_number(tried((2, 5.0, -0.1)))[0] == 1
     assert choose_number([])[0] == 1
+
+
+def test_of_two_searches_the_one_that_says_more_within_sites_counts_or_has_fewer_clusters():
+    two, five = tried((2, 5.0, 0.6)), tried((5, 5.0, 1.5))
+    assert choose_search(five, two) is five
+    assert choose_search(two, five) is five
+    alike = [TriedNumber(5, 5.0, 0.9, 1.5, 0.61)]  # of which most says what site a row is of
+    assert choose_search(alike, two) is two
+    assert choose_search(two, alike) is two
+    assert choose_search(two, tried((2, 0.1, 0.6))) is two
 
 
 def test_a_selection_says_what_was_taken_and_why():

@@ -140,7 +140,7 @@ def sealed_terms(model, sites):
     """How the sums of a model are sealed, or why they cannot be."""
     clients = check_clients(sites)
     settings = model.set_params(n_init=1)._choose(clients, 1).settings
-    return make_sealed_terms(model, clients, settings, make_aggregator("sum"), make_protocol(model.protocol))[0]
+    return make_sealed_terms(model, clients, settings, make_aggregator("sum"), make_protocol(model.protocol))
 
 
 @pytest.mark.parametrize("n_sites", [1, 2])

@@ -53,9 +53,13 @@ OFFSET_PASSES = 2
 # clusters one had a number with a gap of .95, and none had more (seeds 7000 on, benchmarks/results/number.md).
 SURE = 1.0
 
+# Searches that say of rows within sites what differs by less say as much. Over generated sites that differ in means it
+# is within .9 and 1.02 of each other, where they differ in clusters it is above 1.12.
+MORE = 1.1
+
 ONE = "one cluster: nowhere are rows surely fewer between two groups than in them"
 CLEAR = "rows are fewer between any two of the clusters, and halves of the rows agree on most"
-UNCLEAR = "no clear number: this one is the best guess, but between its two nearest clusters rows are not surely fewer"
+UNCLEAR = "no clear number: halves of the rows agree on more clusters, between which rows are fewer, but not surely"
 
 
 @dataclass(frozen=True)
@@ -73,25 +77,49 @@ class TriedNumber:
         Adjusted mutual information of the clusters that two halves of the rows find.
     information : float
         What the halves say alike of a row, less what only one of them says, in nats.
+    within_sites : float
+        The same where the site of a row is known.
     """
 
     n_clusters: int
     gap: float
     agreement: float
     information: float
+    within_sites: float
 
 
 def choose_number(tried: Sequence[TriedNumber]) -> tuple[int, str]:
     """The number of clusters, and why.
 
-    Among the numbers at which rows are fewer between any two clusters, it is the one at which two halves of the rows
-    share most information. It is one cluster where at no number rows are surely fewer, and where the halves share none.
+    Among the numbers at which rows are surely fewer between any two clusters, it is the one at which two halves of the
+    rows share most information; one cluster where there is none. It is not clear where the halves share more at a
+    number at which rows are fewer, but not surely.
     """
-    apart = [one for one in tried if one.gap > 0 and one.information > 0]
-    if not any(one.gap > SURE for one in apart):
+    best = _find_best([one for one in tried if one.gap > SURE])
+    if best is None:
         return 1, ONE
-    best = max(apart, key=lambda one: one.information)
-    return best.n_clusters, CLEAR if best.gap > SURE else UNCLEAR
+    return best.n_clusters, CLEAR if best == _find_best([one for one in tried if one.gap > 0]) else UNCLEAR
+
+
+def _find_best(tried: Sequence[TriedNumber]) -> TriedNumber | None:
+    return max((one for one in tried if one.information > 0), key=lambda one: one.information, default=None)
+
+
+def choose_search(plain: Sequence[TriedNumber], centred: Sequence[TriedNumber]) -> Sequence[TriedNumber]:
+    """Which of two searches counts, of rows as they are and of rows from which each site has taken its mean.
+
+    Where sites measure differently, clusters of rows as they are also say what site a row is of; where that is known,
+    they say no more than others. Where sites have other clusters, taking out means blurs them, and they say less. Of
+    searches that say as much within sites, the one with fewer clusters counts.
+    """
+    numbers = [choose_number(tried)[0] for tried in (plain, centred)]
+    said = [
+        sum(one.within_sites for one in tried if one.n_clusters == number)
+        for tried, number in zip((plain, centred), numbers, strict=True)
+    ]
+    if max(said) > MORE * min(said):
+        return plain if said[0] > said[1] else centred
+    return plain if numbers[0] < numbers[1] else centred
 
 
 def describe_selection(tried: Sequence[TriedNumber]) -> Records:
@@ -100,6 +128,8 @@ def describe_selection(tried: Sequence[TriedNumber]) -> Records:
         return Records()
     chosen, why = choose_number(tried)
     lines: list[dict[str, Any]] = [vars(one) | {"taken": one.n_clusters == chosen} for one in tried]
+    for line in lines:
+        del line["within_sites"]
     if chosen == 1:
         lines.insert(0, {"n_clusters": 1, "gap": None, "agreement": None, "information": None, "taken": True})
     return Records(line | {"note": why if line["taken"] else ""} for line in lines)
@@ -217,10 +247,11 @@ class NumberSearch:
             joined.append(means if waits else join_points(means, sizes, pairs, gap, max(k - self.largest, 1)))
         tried = self.tried
         if self.wants_table and numbers[0] == numbers[1]:
-            shared, most = share_information(rest.reshape(numbers))
+            shared, most = share_information(rest[:-2].reshape(numbers))
+            within = (2 * rest[-2] - rest[-1]) / max(self.rows, 1.0)
             information = (2 * shared - most) / max(self.rows, 1.0)
             gap_of_both = sum(gaps) / math.sqrt(2.0)  # each is standard normal where the middle has as many rows
-            tried = (TriedNumber(numbers[0], gap_of_both, adjust(shared, most), information), *tried)
+            tried = (TriedNumber(numbers[0], gap_of_both, adjust(shared, most), information, within), *tried)
         return replace(self, points=(joined[0], joined[1]), tried=tried)
 
 
@@ -264,7 +295,7 @@ def count_sums(points: Sequence[FloatArray], *, scatter: bool, joins: bool, tabl
     """Numbers of `sum_halves`."""
     (first, q), second = points[0].shape, len(points[1])
     pairs = sum(3 * len(list_pairs(part)) for part in points) if joins else 0
-    return int((first + second) * (q + 2) + pairs + table * first * second + scatter * (q * (q + 1) // 2))
+    return int((first + second) * (q + 2) + pairs + table * (first * second + 2) + scatter * (q * (q + 1) // 2))
 
 
 def sum_halves(
@@ -282,9 +313,9 @@ def sum_halves(
     """Sum one site's rows, in two halves, by the nearest point of each half.
 
     Sizes, squares and sums of the groups of each half; where points are joined, how many rows of the other half are
-    near two points and in the middle between them, for each pair; how many rows have which points of both halves
-    (`table`); and second moments of all rows (`scatter`). Rows are `centred` at the mean of the site where sites are to
-    be calibrated anyway.
+    near two points and in the middle between them, for each pair; how many rows have which points of both halves, and
+    what that says at this site alone (`table`); and second moments of all rows (`scatter`). Rows may be `centred` at
+    the mean of the site.
     """
     blocks = [(weight, joint @ axes) for weight, joint in read_joint_blocks(rows)]
     if rows.n_rows < least_rows or not blocks:
@@ -310,7 +341,7 @@ def sum_halves(
     if table:
         first, last = len(points[0]), len(points[1])
         together, _ = group_sums(np.ones((len(inner), 1)), weight, labels[0] * last + labels[1], first * last)
-        counts.append(together.ravel())
+        counts += [together.ravel(), np.array(share_information(together.reshape(first, last)))]
     second = (inner.T @ (inner * weight[:, None]))[np.triu_indices(inner.shape[1])] if scatter else np.zeros(0)
     return np.concatenate([*sums, *counts, second])
 

@@ -225,9 +225,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         first = [*self._scaling_phases(run), *energy]
         if not is_chosen(self.n_clusters):
             return first
-        # where sites measure differently, what they measure on average must not be taken for clusters
-        centred = self.find_calibration(run) is not None
-        find = FindNumber(run.numbers[0], run.numbers[-1], run.seed, centred)
+        find = FindNumber(run.numbers[0], run.numbers[-1], run.seed)
         return [*first, FindDirections(run.seed), find]
 
     def find_calibration(self, run: RunChoices) -> str | tuple[float, float] | None:  # noqa: ARG002

@@ -41,6 +41,13 @@ def test_the_model_is_that_of_a_fit_with_the_number(sites):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.parametrize("secure", [False, True], ids=["open", "masks"])
+@pytest.mark.parametrize("shift", [0.0, 1.5])
+def test_sites_that_measure_differently_are_no_clusters(shift, secure):
+    data = make_sites(4, 150, n_clusters=3, shift=shift, random_state=1)
+    assert fedhk.EFKMVC((2, 10), secure=secure, **QUICK).fit(data.sites).n_clusters_ == 3
+
+
 def test_noise_is_one_cluster_and_it_is_said():
     rng = np.random.default_rng(0)
     noise = {f"site-{i}": [rng.normal(size=(100, 4)), rng.normal(size=(100, 3))] for i in range(3)}

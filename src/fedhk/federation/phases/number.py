@@ -10,10 +10,12 @@ import numpy as np
 
 from fedhk._random import seeded
 from fedhk._typing import FloatArray
-from fedhk.agreement.number import NumberSearch, TriedNumber, choose_number, sum_halves
+from fedhk.agreement.number import NumberSearch, TriedNumber, choose_number, choose_search, sum_halves
 from fedhk.errors import MessageError
 from fedhk.federation.board import Board, Entry
+from fedhk.federation.entries import Population
 from fedhk.federation.phases.base import SumPhase
+from fedhk.federation.phases.describe import SiteEffect
 from fedhk.federation.phases.mixture import MixtureDirections, check_groups
 from fedhk.federation.site import Site
 from fedhk.federation.table import check_array
@@ -22,9 +24,10 @@ from fedhk.starts.candidates import LEAST_ROWS
 
 @dataclass(frozen=True, eq=False)
 class SearchState(Entry):
-    """Where the search for the number of clusters stands."""
+    """Where the search for the number of clusters stands, and what one of rows as they are has found before it."""
 
     search: NumberSearch
+    plain: tuple[TriedNumber, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,6 @@ class FindNumber(SumPhase[HalvesRequest]):
     smallest: int
     largest: int
     seed: int
-    centred: bool = False
 
     def begin(self, board: Board) -> Board:
         q = board.get(MixtureDirections).table.values.shape[1]
@@ -75,7 +77,7 @@ class FindNumber(SumPhase[HalvesRequest]):
     def request(self, board: Board) -> HalvesRequest:
         search = board.get(SearchState).search
         asked = search.wants_scatter, search.joins, search.wants_table
-        return HalvesRequest(search.points, search.axes, self.seed, *asked, self.centred)
+        return HalvesRequest(search.points, search.axes, self.seed, *asked, bool(board.get(SearchState).plain))
 
     def size(self, board: Board) -> int:
         return board.get(SearchState).search.size
@@ -106,11 +108,19 @@ class FindNumber(SumPhase[HalvesRequest]):
         groups, rest = board.get(SearchState).search.split(values)
         for sizes, squares, sums in groups:
             check_groups(sizes, squares, sums, site)
-        if board.get(SearchState).search.joins and np.any(rest < 0):
+        search = board.get(SearchState).search
+        if search.joins and np.any(rest[: len(rest) - 2 * search.wants_table] < 0):
             raise MessageError("counts of rows below zero", site)
 
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         search = board.get(SearchState).search.advance(total, self.seed)
+        plain = board.get(SearchState).plain
         if not search.is_done:
-            return board.put(SearchState(search))
-        return board.drop(SearchState).put(ChosenNumber(search.tried))
+            return board.put(SearchState(search, plain))
+        # where sites differ by no more than chance, their means need not be taken out
+        if not plain and board.get(Population).n_sites > 1 and all(found.is_sure for found in board.find(SiteEffect)):
+            return board.put(
+                SearchState(NumberSearch.begin(len(search.axes), self.smallest, self.largest), search.tried)
+            )
+        tried = choose_search(plain, search.tried) if plain else search.tried
+        return board.drop(SearchState).put(ChosenNumber(tuple(tried)))
