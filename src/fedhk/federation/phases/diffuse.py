@@ -149,8 +149,6 @@ class Diffuse(SumPhase[DiffuseRequest]):
     def sealed(self, terms: Any) -> list[Phase[Any, Any]]:
         if terms.noise is None:
             return super().sealed(terms)
-        if self.n_clusters is None:
-            raise ValueError("n_clusters='auto' does not go with privacy: noise hides a gap. Give a number.")
         return [terms.seal(CountTies(self.settings, self.scale, self.seed, terms.noise, self.workers))]
 
     def begin(self, board: Board) -> Board:
