@@ -60,7 +60,7 @@ def fit(seeds: range) -> None:
     for seed in seeds:
         found.append(run_setting(seed))
         print(seed, *found[-1][1:], flush=True)
-    noise = np.array([setting.measure_noise() for setting, *_ in found])
+    noise = np.array([setting.measure_noise()[:2] for setting, *_ in found])
     plain, private = (np.array([line[place] for line in found]) for place in (1, 2))
 
     def errors(weights: Any) -> Any:

@@ -152,3 +152,19 @@ def test_usage_of_attack(run, hospitals):
     assert "--epsilon" in usage("attack", run, "--non-members", later, "--epsilon", 1)
     assert "--non-members" in usage("attack", hospitals, "-k", 2, "--non-members", later)
     assert "LOW,HIGH" in usage("attack", hospitals, "-k", 2, "--epsilon", 1, "--bounds", "wide")
+
+
+# ----------------------------------------------------------------------------------------------------- one's own run
+
+
+def test_a_run_is_made_once_more_and_asked_which_rows_it_had(run):
+    before = sorted(path.name for path in run.rglob("*"))
+    assert "guesses were right: without noise nothing is promised" in call("run", run, "--canaries", 60).stdout
+    found = json.loads(call("run", run, "--canaries", 60, "--json").stdout)
+    assert (found["canaries"], found["guesses"], found["stated"]) == (60, 30, None)
+    assert sorted(path.name for path in run.rglob("*")) == before
+
+
+def test_bad_data_of_an_audit_of_a_run(run, hospitals):
+    assert "is no run folder" in refusal("run", hospitals)
+    assert "canaries=100 must be between 20 and half of the 160 rows, 80" in refusal("run", run, "--canaries", 100)

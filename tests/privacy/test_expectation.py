@@ -20,12 +20,18 @@ def test_noise_is_that_of_a_start_over_what_is_to_be_found_there():
     in_directions, in_counts = (
         SETTING.privacy.multiplier(name) * np.sqrt(2) / 2000 for name in ("directions", "cells")
     )
-    assert SETTING.measure_noise() == pytest.approx((in_directions * np.sqrt(40) * 4, in_counts * 4 * 5))
+    assert SETTING.measure_noise() == pytest.approx((in_directions * np.sqrt(40) * 4, in_counts * 4 * 5, 0.0))
 
 
 def test_half_is_found_at_the_noise_that_is_said_to_leave_half():
     noise = SETTING.measure_noise()[0] / HALF_IN_DIRECTIONS
     assert expect_share(replace(SETTING, rows=SETTING.rows * noise)) == pytest.approx(0.5)
+
+
+def test_where_nobody_gave_bounds_so_few_rows_that_lengths_are_hidden_find_little():
+    few = NoisySetting(DifferentialPrivacy(1.0, 1e-3, "private"), rows=80.0, width=5, n_clusters=2, releases=2.0)
+    assert few.measure_noise()[2] > 1
+    assert expect_share(few) < 0.5
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import typer
 
 import fedhk
 from fedhk.cli import options as o
-from fedhk.cli.algorithms import list_tables
+from fedhk.cli.algorithms import ALGORITHMS, list_tables
 from fedhk.cli.config import read_config
 from fedhk.cli.console import UNEXPECTED, exit_codes, make_facts_table, make_table, show, show_progress, to_json
 from fedhk.cli.predict import model_file, site_folders
@@ -151,6 +151,51 @@ def attack(  # noqa: PLR0917
         typer.echo(to_json({"path": str(path), "models": {name: result.to_dict() for name, result in found.items()}}))
     else:
         _show_attacks(found)
+
+
+RunPath = Annotated[Path, typer.Argument(help="A run folder, with the data and the settings that it was fitted with.")]
+Canaries = Annotated[int, typer.Option("--canaries", min=20, help="Rows that are left out by chance, one of two.")]
+
+
+def run(
+    path: RunPath,
+    canaries: Canaries = 400,
+    seed: AttackSeed = 0,
+    confidence: Confidence = 0.95,
+    json: o.Json = False,
+) -> None:
+    """Bound from below the epsilon of a run of your own.
+
+    Some of its rows, the canaries, are left out by the toss of a coin. The run is then made once more, with its own
+    settings, and its model is asked which rows it was fitted on. How often that is right gives a lower bound on epsilon
+    (Steinke, Nasr and Jagielski 2023); if it is above what the run states, the exit code is 1. Nothing leaves this
+    machine, and no ledger is charged: do not publish the model of an audit.
+
+    For example:
+
+        fedhk audit run run/
+
+        fedhk audit run run/ --canaries 1000 --json
+    """
+    with exit_codes():
+        from fedhk.data.folders import Reading, read_federation
+        from fedhk.evaluation.audit_canaries import audit_run
+
+        if not is_run(path):
+            raise DataError(f"{str(path)!r} is no run folder: fedhk fit makes one.")
+        config = read_config(path / CONFIG)
+        algorithm = ALGORITHMS[config.algorithm]
+        if config.data is None or not algorithm.federated:
+            raise DataError(f"The run {str(path)!r} has no data here, or clusters one site: there is nothing to audit.")
+        sites = list_tables(read_federation(config.data, Reading(config.id, tuple(config.ignore or ()))))
+        model = algorithm.make(config.parameters | {"random_state": config.seed})
+        found = audit_run(model, sites, canaries=canaries, confidence=confidence, random_state=seed)
+    if json:
+        typer.echo(to_json({"path": str(path)} | found.to_dict()))
+    else:
+        typer.echo(found.verdict)
+    if not found.holds:
+        raise typer.Exit(UNEXPECTED)
 
 
 def _refuse_options(path: Path, options: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ import typer
 from fedhk._version import __version__
 from fedhk.cli.after import compare, outcomes, profile, stability
 from fedhk.cli.audit import attack, privacy
+from fedhk.cli.audit import run as audit_run
 from fedhk.cli.demo import demo
 from fedhk.cli.dictionary import dictionary
 from fedhk.cli.fit import fit
@@ -58,7 +59,7 @@ flower = typer.Typer(
 for group, commands in (
     (app, (fit, predict, info, dictionary, report, ledger, demo)),
     (after, (profile, stability, outcomes, compare)),
-    (audit, (privacy, attack)),
+    (audit, (privacy, attack, audit_run)),
     (flower, (local, init, run, certificates, link, register, key, mask_key, site)),
 ):
     for command in commands:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from statistics import NormalDist
 from typing import Any
@@ -145,7 +145,7 @@ def membership_attack(
     inside, outside = _checked(model, members, "members"), _checked(model, others, "others")
     tables = _stack(inside, outside)
     member = np.arange(inside.n_rows + outside.n_rows) < inside.n_rows
-    scores = _closeness(model, tables)
+    scores = measure_closeness(model, tables)
     halves = np.zeros(len(member), bool)  # a random half of the members and of the others
     for rows in (np.flatnonzero(member), np.flatnonzero(~member)):
         halves[generator.permutation(rows)[: len(rows) // 2]] = True
@@ -191,7 +191,7 @@ def _stack(first: Views, second: Views) -> dict[str, Any]:
     return tables
 
 
-def _closeness(model: Any, tables: dict[str, Any]) -> FloatArray:
+def measure_closeness(model: Any, tables: Mapping[str, Any]) -> FloatArray:
     """Minus the logarithm of each row's kernel distance to the nearest centre."""
     views = next(iter(tables.values())) if model._single_table else tables
     nearest = model.transform(views).min(axis=1).astype(np.float64)
@@ -221,7 +221,7 @@ def _ratios(
     for number in range(shadows):
         # a half, then the other: every row is in half of the models
         held[number] = ~held[number - 1] if number % 2 else generator.permutation(n) < n // 2
-        seen[number] = _closeness(fit({name: table[held[number]] for name, table in tables.items()}), tables)
+        seen[number] = measure_closeness(fit({name: table[held[number]] for name, table in tables.items()}), tables)
         if progress is not None:
             progress(number + 1)
     means = [np.average(seen, axis=0, weights=which) for which in (held, ~held)]

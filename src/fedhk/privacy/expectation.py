@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from fedhk.privacy.histograms import believed_above
 from fedhk.privacy.mechanism import DifferentialPrivacy
 from fedhk.privacy.sensitivity import sum_sensitivity
 from fedhk.starts.cells import MOST_FEATURES, POINTS_PER_CLUSTER
@@ -15,6 +16,9 @@ __all__ = ["NoisySetting", "expect_share"]
 # Fitted to 100 generated federations by `benchmarks/expectation.py`, which also says how right it is on others. Noise
 # in the rounds grows with these two, and told no more about them.
 HALF_IN_DIRECTIONS, HALF_IN_COUNTS, STEEPNESS = 1.29, 1.19, 1.68
+
+# Ranges of lengths that are told apart.
+RANGES = 58
 
 
 @dataclass(frozen=True)
@@ -44,24 +48,26 @@ class NoisySetting:
     releases: float
     weight: float = 1.0
 
-    def measure_noise(self) -> tuple[float, float]:
-        """Noise in the directions of a start and in its counts, each over what is to be found there.
+    def measure_noise(self) -> tuple[float, float, float]:
+        """Noise in the directions of a start, in its counts and in lengths, each over what is to be found there.
 
         The largest eigenvalue that noise makes of products of p features is sqrt(2 p) times that in one number. Means
         of c clusters that have all of the spread of rows make c - 1 eigenvalues of 1 / (c - 1) each. Counts are of
-        rows that are spread evenly over the fewest points that there are.
+        rows that are spread evenly over the fewest points that there are. Lengths of rows count where nobody gave
+        bounds: above 1, not even rows that have all the same length are told from noise, and nothing has a unit.
         """
         a_row = sum_sensitivity(self.weight, self.privacy.neighbours, nonnegative=True)
-        directions, counts = (
+        directions, counts, lengths = (
             self.privacy.multiplier(phase) * a_row * math.sqrt(self.releases) / self.rows
-            for phase in ("directions", "cells")
+            for phase in ("directions", "cells", "lengths")
         )
         directions *= math.sqrt(2 * min(self.width, MOST_FEATURES)) * max(self.n_clusters - 1, 1)
-        return directions, counts * POINTS_PER_CLUSTER * self.n_clusters
+        lengths = 0.0 if self.privacy.public else lengths * believed_above(RANGES)
+        return directions, counts * POINTS_PER_CLUSTER * self.n_clusters, lengths
 
 
 def expect_share(setting: NoisySetting) -> float:
     """The share of what a run without noise finds that a run with noise can be expected to find, between 0 and 1."""
-    directions, counts = setting.measure_noise()
-    noise = max(directions / HALF_IN_DIRECTIONS, counts / HALF_IN_COUNTS)
+    directions, counts, lengths = setting.measure_noise()
+    noise = max(directions / HALF_IN_DIRECTIONS, counts / HALF_IN_COUNTS, lengths)
     return float(1.0 / (1.0 + noise**STEEPNESS))

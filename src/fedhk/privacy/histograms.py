@@ -8,10 +8,15 @@ import numpy as np
 
 from fedhk._typing import FloatArray
 
-__all__ = ["find_quantile"]
+__all__ = ["believed_above", "find_quantile"]
 
 # Probability with which noise makes any length look as if something had it.
 FALSE_LENGTH = 0.01
+
+
+def believed_above(tested: int) -> float:
+    """Standard deviations of noise above which a count is believed, where so many are tested."""
+    return math.sqrt(2 * math.log(tested / FALSE_LENGTH))
 
 
 def find_quantile(counts: FloatArray, noise: float, lengths: FloatArray, share: float, tested: int) -> float:
@@ -37,7 +42,7 @@ def find_quantile(counts: FloatArray, noise: float, lengths: FloatArray, share: 
     float
         NaN where noise hides all counts, or the length is beyond the last of `lengths`.
     """
-    surely = np.where(counts > noise * math.sqrt(2 * math.log(tested / FALSE_LENGTH)), counts, 0.0)
+    surely = np.where(counts > noise * believed_above(tested), counts, 0.0)
     total = np.cumsum(surely)
     place = int(np.searchsorted(total, share * total[-1]))
     if not total[-1] > 0 or place >= len(lengths):
