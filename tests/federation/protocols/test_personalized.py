@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from federations import make_plan, progress_of, read_request, run_sites
+from federations import make_plan, progress_of, read_reply, read_request, run_sites
 from fedhk import EFKMVC, FedHKPerson, datasets, reference
 from fedhk.federation.phases.finish import final_parameters
 from fedhk.federation.protocols.personalized import OwnModels
@@ -188,6 +188,30 @@ def test_every_round_with_a_form_is_that_of_the_plain_loops_where_gauges_agree(s
     Shares of 0 and 1 of all parts are the global and the local model in any gauge.
     """
     compare_with_loops(sites, start, Personalized(center_pull=0.0, view_weights=0.4, **given), lead="core", form=form)
+
+
+@pytest.mark.parametrize("form", [LowRankForm("tucker", (2, 2, 2)), LowRankForm("parafac2", 2)])
+def test_where_a_rank_binds_what_no_gauge_changes_is_that_of_the_reference(sites, start, form):
+    """Sums at the local centres, and the objectives at the own and at the local ones."""
+    protocol = Personalized(center_pull=0.0, view_weights=0.4, **dict.fromkeys(PARTS, 0.6))
+    plan = make_plan(
+        protocol=protocol, init=start, view_weights="learned", max_rounds=ROUNDS, scaling="none", form=form
+    )
+    _, engine = run_sites(plan, sites)
+    last = [number for number, kind in enumerate(engine.phases) if kind == "round"][-1]
+    widths = engine.states["oslo"].rows().widths
+    common = read_request(engine.sent[last]["oslo"]).model.parameters(widths)
+    rows = {name: split_joint(joint_rows(site.rows()), widths) for name, site in engine.states.items()}
+    loops = PlainLoops(rows, (common.centers, common.view_weights), {}, protocol)
+    for name, site in engine.states.items():
+        kept, reply = site.memory.get(OwnModels).models[-1], read_reply(engine.received[last][name])
+        at_own = loops.statistics(name, (kept.own.centers, kept.own.view_weights))
+        at_local = loops.statistics(name, (kept.local.centers, kept.local.view_weights))
+        assert_allclose(reply.terms.objective, at_own["objective"], rtol=1e-9)
+        assert_allclose(reply.objective, at_local["objective"], rtol=1e-9)
+        assert_allclose(reply.sums.read(), np.hstack(at_local["numerators"]), rtol=0, atol=1e-9)
+        assert_allclose(reply.costs, at_local["costs"], rtol=1e-9)
+        assert at_local["objective"] < at_own["objective"]
 
 
 def test_pulls_are_in_the_objective_that_is_reported_and_hold_sites_together(sites):
