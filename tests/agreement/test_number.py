@@ -51,6 +51,16 @@ def test_noise_is_one_cluster_whatever_its_shape(draw, width):
     assert number_of([getattr(rng, draw)(size=(600, width)) for _ in range(2)]) == 1
 
 
+def test_levels_of_categories_are_no_clusters():
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    frame = pandas.DataFrame(rng.normal(size=(400, 3)), columns=list("abc"))
+    frame["sex"], frame["smoker"] = rng.choice(["F", "M"], 400), rng.choice(["yes", "no"], 400)
+    assert number_of([frame]) == 1
+    frame["a"] += 8.0 * (np.arange(400) % 3)
+    assert number_of([frame]) == 3
+
+
 def test_rows_that_are_all_alike_are_one_cluster():
     assert number_of([np.ones((40, 3))], largest=4) == 1
 

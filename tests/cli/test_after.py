@@ -71,7 +71,7 @@ def test_the_page_answers_what_a_clinician_asks(folders, tmp_path):
         "is stable and can be trusted",
         "What is special about each cluster?",
         "What becomes of each cluster?",
-        "has the event more often than the others at the same site",
+        "has the event (died) more often than the others at the same site",
         "That is so at every site",
         "at risk",
     ):

@@ -99,7 +99,7 @@ def draw_survival(found: Survival, ax: Axes | None = None) -> Figure:
         axes.set(xlim=(0, end), ylim=(0, 1.02))
         draw_grid(axes, "y", "share without event")
         axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
-        axes.set_xlabel("time")
+        axes.set_xlabel(found.time_name)
         ticks = [tick for tick in axes.get_xticks() if 0 <= tick <= end]
         axes.set_xticks(ticks)
         above = 190.0 - 26.0  # pixels of the axes, in which the room below them is counted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from numbers import Integral
 from typing import Any
 
@@ -116,7 +117,9 @@ def outcomes(
         phases = [CountEvents(c)] if privacy is not None else [CountEvents(c), CompareEvents(c)]
         return read_binary(ask_sites(model, asked, phases, privacy=privacy, secure=secure), least_rows)
     phases = _survival_phases(c, grid, privacy)
-    return read_survival(ask_sites(model, asked, phases, privacy=privacy, secure=secure), horizon, least_rows)
+    found = read_survival(ask_sites(model, asked, phases, privacy=privacy, secure=secure), horizon, least_rows)
+    names = [value if isinstance(value, str) else name for name, value in given.items()]
+    return replace(found, time_name=names[0], event_name=names[1])
 
 
 def _check_choice(time: Any, event: Any, value: Any) -> None:

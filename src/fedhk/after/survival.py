@@ -48,6 +48,10 @@ LEAST_SIGNAL = 30.0
 Z = float(stats.norm.ppf(0.975))
 
 
+# What columns are called where they were not given by name.
+TIME_NAME, EVENT_NAME = "time", "event"
+
+
 @dataclass(frozen=True, eq=False)
 class SurvivalRequest:
     """Ask for events and ends of observation by cluster, on a grid of times that begins with 0."""
@@ -299,6 +303,8 @@ class Survival(Answered):
         Standard deviation of the noise in counts.
     answer : Answer
         What was sent, and what it spent.
+    time_name, event_name : str
+        The columns, where they were given by name.
     """
 
     times: FloatArray
@@ -323,6 +329,8 @@ class Survival(Answered):
     least_rows: int
     noise: float
     answer: Answer = field(repr=False)
+    time_name: str = TIME_NAME
+    event_name: str = EVENT_NAME
 
     @property
     def n_clusters(self) -> int:

@@ -18,6 +18,7 @@ import numpy as np
 from fedhk._records import Records
 from fedhk._typing import FloatArray, IntArray
 from fedhk.agreement.frames import adjust, share_information
+from fedhk.data.levels import find_numbers
 from fedhk.embedding.mixture import (
     find_corners,
     find_nearest,
@@ -317,6 +318,7 @@ def sum_halves(
     what that says at this site alone (`table`); and second moments of all rows (`scatter`). Rows may be `centred` at
     the mean of the site.
     """
+    axes = leave_out_levels(rows, axes)
     blocks = [(weight, joint @ axes) for weight, joint in read_joint_blocks(rows)]
     if rows.n_rows < least_rows or not blocks:
         return np.zeros(count_sums(points, scatter=scatter, joins=joins, table=table))
@@ -344,6 +346,16 @@ def sum_halves(
         counts += [together.ravel(), np.array(share_information(together.reshape(first, last)))]
     second = (inner.T @ (inner * weight[:, None]))[np.triu_indices(inner.shape[1])] if scatter else np.zeros(0)
     return np.concatenate([*sums, *counts, second])
+
+
+def leave_out_levels(rows: Rows, axes: FloatArray) -> FloatArray:
+    """Axes to which levels of categories add nothing: between zero and one there are never rows, in any cluster.
+
+    Where there is nothing but levels, they stay.
+    """
+    parts = zip(rows.views.columns, rows.widths, strict=True)
+    numbers = np.concatenate([find_numbers(columns, width) for columns, width in parts])
+    return axes * numbers[:, None] if numbers.any() else axes
 
 
 def find_offset(inner: FloatArray, weight: FloatArray, points: FloatArray) -> FloatArray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -127,7 +128,10 @@ def ask_outcomes(opened: FinishedRun, time: str | None, event: str | None, value
 
     given = {"time": time, "event": event, "value": value}
     columns: dict[str, Any] = {name: opened.column(column) for name, column in given.items() if column is not None}
-    return find(opened.model, opened.sites, **columns, secure=opened.secure)
+    found: Any = find(opened.model, opened.sites, **columns, secure=opened.secure)
+    if time is not None and event is not None:
+        return replace(found, time_name=time, event_name=event)
+    return found
 
 
 def _open(run: Path, data: Path | None, also: Path | None, out: Path | None, force: bool) -> FinishedRun:

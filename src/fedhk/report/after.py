@@ -19,7 +19,7 @@ from fedhk.after.drawings import draw_comparison, draw_profile, draw_stability, 
 from fedhk.after.profile import Profile
 from fedhk.after.run import Answered
 from fedhk.after.stability import STABLE, Stability
-from fedhk.after.survival import Survival
+from fedhk.after.survival import EVENT_NAME, Survival
 from fedhk.after.tables import PrintedTable
 from fedhk.data.folders import Federation, SiteData
 from fedhk.data.named import SITES, NamedTable, named_views
@@ -90,7 +90,9 @@ def _(found: Profile) -> Extra:
             if abs(differences[p]) >= LEAST_DIFFERENCE
         ]
         said = [_say_column(found, k, int(place)) for place in named]
-        sentences.append(f"Cluster {k}: {'; '.join(said) if said else 'like all other rows in every column'}.")
+        text = f"Cluster {k}: {'; '.join(said) if said else 'like all other rows in every column'}."
+        differ = [found.columns[p].label for p in named if found.i_squared[k, p] >= SITES_DIFFER]
+        sentences.append(text + (f" Sites disagree on how much: {', '.join(differ)}." if differ else ""))
     words = "What is special about each cluster, beside all other rows. " + " ".join(found.notes[-1:])
     figure = tag("div", draw_profile(found).to_html(), class_="figures wide")
     return _show(
@@ -103,14 +105,13 @@ def _say_column(found: Profile, k: int, place: int) -> str:
     mark = "*" if column.used else ""
     if column.level:
         more = "more" if apart > 0 else "less"
-        text = f"{column.label}{mark} {more} often ({100 * found.mean[k, place]:.0f} %)"
-    else:
-        text = f"{column.label}{mark} {'higher' if apart > 0 else 'lower'} (mean {number(found.mean[k, place])})"
-    heterogeneity = found.i_squared[k, place]
-    return text + (", not alike at all sites" if heterogeneity >= SITES_DIFFER else "")
+        return f"{column.label}{mark} {more} often ({100 * found.mean[k, place]:.0f} %)"
+    return f"{column.label}{mark} {'higher' if apart > 0 else 'lower'} (mean {number(found.mean[k, place])})"
 
 
-def _say_ratio(what: str, interval: Sequence[float], heterogeneity: float, *, stratified: bool) -> str:
+def _say_ratio(
+    what: str, interval: Sequence[float], heterogeneity: float, *, stratified: bool, event: str = "the event"
+) -> str:
     """A sentence about the ratio of one cluster to the others, with its interval, and whether sites agree."""
     ratio, lower, upper = interval
     if not np.isfinite(lower):
@@ -118,7 +119,7 @@ def _say_ratio(what: str, interval: Sequence[float], heterogeneity: float, *, st
     side = "more often" if lower > 1 else "less often" if upper < 1 else "neither clearly more nor clearly less often"
     where = " at the same site" if stratified else ""
     numbers = f"{what} {number(ratio, 2)}, {number(lower, 2)} to {number(upper, 2)}"
-    text = f"has the event {side} than the others{where} ({numbers})."
+    text = f"has {event} {side} than the others{where} ({numbers})."
     if np.isnan(heterogeneity):
         return text
     agree = "That is so at every site, as far as chance allows"
@@ -132,9 +133,11 @@ def _(found: Survival) -> Extra:
     sentences = []
     for k in np.flatnonzero(found.rows >= found.least_rows).tolist():
         interval = found.hazard_ratio[k], found.hazard_lower[k], found.hazard_upper[k]
-        text = _say_ratio("hazard ratio", interval, found.i_squared[k], stratified=found.stratified)
+        event = "the event" if found.event_name == EVENT_NAME else f"the event ({found.event_name})"
+        text = _say_ratio("hazard ratio", interval, found.i_squared[k], stratified=found.stratified, event=event)
         mean = found.restricted_mean[k]
-        text += f" Mean time without event up to {number(found.horizon)}: {number(mean)}." if np.isfinite(mean) else ""
+        if np.isfinite(mean):
+            text += f" Mean {found.time_name} without event up to {number(found.horizon)}: {number(mean)}."
         sentences.append(f"Cluster {k} {text}")
     figure = tag("div", draw_survival(found).to_html(), class_="figures wide")
     words = " ".join([UNSEEN, *found.notes[:1]])

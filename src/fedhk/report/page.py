@@ -127,8 +127,9 @@ def _section(name: str, title: str, words: str, *content: Any) -> Markup:
 
 
 def _number(facts: Facts, chosen: TriedNumber) -> Markup:
-    words = f"{chosen.n_clusters} of the numbers that were tried: {chosen.note}."
-    return _section("number", "How many clusters there are", words, selection(facts.selection).to_html())
+    words = f"Taken: {chosen.n_clusters}. It was not given but found: {chosen.note}."
+    figure = tag("div", selection(facts.selection).to_html(), class_="figures wide")
+    return _section("number", "How many clusters there are", words, figure)
 
 
 def _clusters(facts: Facts, shown: Highlights) -> Markup:
