@@ -1,7 +1,7 @@
 """What clusters are worth at a given privacy budget, against diffprivlib's k-means on pooled rows.
 
     python benchmarks/privacy.py
-    python benchmarks/privacy.py 3 --only mixture squares digits masks
+    python benchmarks/privacy.py 3 --only mixture squares digits masks sites
 
 The first line is the part "agreement"; the others are run where they are named, with so many seeds.
 
@@ -19,7 +19,10 @@ ships, and look-alikes of the others; "add-remove", 3 sites under masks.
 
 **digits.** Digits as one view of 64 pixels and as four views, 10 sites under masks.
 
-**masks.** Agreement with masks and without noise, over that of the plain run, on the shared sets.
+**masks.** Agreement with masks and without noise, over that of the plain run, on the shared sets, with all defaults.
+
+**sites.** Privacy of whole sites: the same mixture at 2,000 sites of 50 rows, epsilon 1, three rounds. Masks are left
+out here, and noise is shared as under masks: they cancel to the bit, and 2,000 sites have two million pairs.
 """
 
 from __future__ import annotations
@@ -30,8 +33,10 @@ import subprocess
 import sys
 import tempfile
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -44,7 +49,13 @@ from threadpoolctl import threadpool_limits
 from data import RESULTS, public_sets, seeds, shared_sets, site_rows
 from fedhk import EFKMVC, FedHKParafac2, FedHKPerson, FedHKTucker
 from fedhk.datasets import load_multiview_digits, make_sites, split_even, split_views
+from fedhk.federation.sealed import guard as sealed_guard
+from fedhk.federation.sealed import phase as sealed_phase
+from fedhk.federation.sealed.masks import MaskedSite, OpenSums
+from fedhk.federation.sealed.messages import Numbers
 from fedhk.privacy import DifferentialPrivacy
+from fedhk.privacy.mechanism import SecureSummation
+from fedhk.privacy.secure_sum import default_threshold
 from plots import save
 from tables import spread, table
 
@@ -317,7 +328,7 @@ def measure_masks(chosen: range) -> list[str]:
                 split = site_rows(data, seed)
                 labels = {site: data.labels[rows] for site, rows in split.items()}
                 sites = split_views(data.views, split)
-                options = {"scaling": data.scaling, "random_state": seed}
+                options = {"random_state": seed}
                 with threadpool_limits(1), warnings.catch_warnings():
                     warnings.simplefilter("ignore", UserWarning)
                     models = [kind(data.n_classes, secure=secure, **options).fit(sites) for secure in (False, True)]
@@ -327,12 +338,52 @@ def measure_masks(chosen: range) -> list[str]:
     return table(f"masks without noise, {len(chosen)} seeds", ["", "data", "plain", "masks", "difference"], lines)
 
 
+class SharedNoise(OpenSums):
+    """Totals as under masks, of numbers that the server could see."""
+
+    def __init__(self, masks: SecureSummation) -> None:
+        self.masks = masks
+
+    def add(self, board: Any, replies: Any) -> Any:
+        board, total = super().add(board, replies)
+        return board, replace(total, sharers=self.masks.threshold_of(len(total.sites)))
+
+
+class NoiseSharer(MaskedSite):
+    """A site that adds its share of the noise, and no masks."""
+
+    def answer(self, site: Any, asked: Any, release: Any) -> Any:  # noqa: ARG002
+        return Numbers.of(release())
+
+    def noise_share(self, site: Any, privacy: Any) -> float:  # noqa: ARG002
+        return default_threshold(SITES) ** -0.5
+
+
+SITES = 2000
+
+
+def measure_sites(chosen: range) -> list[str]:
+    found: dict[str, list[float]] = {"add-remove": [], "replace": []}
+    with patch.object(sealed_phase, "MaskedSums", SharedNoise), patch.object(sealed_guard, "MaskedSite", NoiseSharer):
+        for seed in chosen:
+            rows, means = make_mixture(seed)
+            best, sites = best_cost(rows, 10, means, seed), cut_in_sites(rows, SITES)
+            bounds = float(np.floor(rows.min())), float(np.ceil(rows.max()))
+            for neighbours, ratios in found.items():
+                budget = DifferentialPrivacy(1.0, 1e-6, bounds, neighbours, rounds=3, unit="site")
+                model = fit_quietly(10, sites, privacy=budget, random_state=seed)
+                ratios.append(cost_of(rows, model.cluster_centers_[0]) / best)
+    lines = [(name, spread(ratios, 4)) for name, ratios in found.items()]
+    return table(f"{SITES} sites of 50 rows, epsilon 1, {len(chosen)} seeds", ["neighbours", "cost ratio"], lines)
+
+
 PARTS = {
     "agreement": ("privacy.md", measure_agreement),
     "mixture": ("privacy-mixture.md", measure_mixture),
     "squares": ("privacy-squares.md", measure_squares),
     "digits": ("privacy-digits.md", measure_digits),
     "masks": ("privacy-masks.md", measure_masks),
+    "sites": ("privacy-sites.md", measure_sites),
 }
 
 
