@@ -47,7 +47,7 @@ def server_step(server, replies):
             good[site] = reply
         except MessageError as error:
             refused[site] = error.reason
-    check_enough(server, len(good))
+    check_enough(server, good)
     liars = find_liar(server, good)
     return take_replies(server, {site: good[site] for site in good if site not in liars}), refused | liars
 

@@ -18,7 +18,16 @@ from fedhk.federation.messages import Message, decode, encode
 from fedhk.privacy import _primitives
 from fedhk.privacy.fixed_point import most_of_site, most_of_word
 from fedhk.privacy.identity import fingerprint, load_identity, make_identity, save_identity
-from fedhk.privacy.masks import CLOSED_ENVELOPE, WEAK_KEY, pair_mask, self_mask
+from fedhk.privacy.masks import (
+    CLOSED_ENVELOPE,
+    WEAK_KEY,
+    agree_with,
+    key_prints,
+    lock_keys,
+    pair_keys,
+    pair_mask,
+    self_mask,
+)
 from fedhk.privacy.secure_server import (
     OutOfRangeError,
     ThresholdError,
@@ -51,6 +60,7 @@ from fedhk.privacy.secure_sum import (
     MaskRequest,
     MaskTerms,
     UnmaskRequest,
+    advert_print,
     default_threshold,
 )
 from secure_sums import (
@@ -292,8 +302,11 @@ def watched(world, sessions, *, late=()):
             for other in set(vectors) - {name}:
                 if name in late or other in late:
                     known, public = (name, other) if name in late else (other, name)
+                    keys = lock_keys(
+                        secret_of[known], server.locks[known][:, 0, :16], known, context=server.seed, number=0
+                    )
                     mask = pair_mask(
-                        secret_of[known], server.keys.mask_key(public, 0), known, public, 8, context=context, number=0
+                        keys[server.keys.index[public]].tobytes(), known, public, 8, context=context, number=0
                     )
                     numbers = numbers - mask if known == name else numbers + mask
             bare[name] = numbers
@@ -321,7 +334,7 @@ def traffic(view, row, name):
     server = view["server"]
     return {
         "cipher keys": server.roster.cipher_keys[row],
-        "mask keys": server.roster.mask_keys[row],
+        "locks": np.delete(server.locks[name], row, axis=0),
         "envelopes": np.delete(server.envelopes[name], row, axis=0),
         "masked": view["inputs"][name].masked,
         "shares": view["answers"][name].shares,
@@ -399,14 +412,13 @@ def test_no_mask_is_ever_made_twice(monkeypatch, fixed_entropy):
 
 
 def test_masks_differ_with_secret_sum_sites_and_context():
-    (a, b, c) = (bytes([i]) * 32 for i in (1, 2, 3))
-    public = _primitives.public_key
+    a, b = (bytes([i]) * 32 for i in (1, 2))
     made = [
-        pair_mask(a, public(b), "a", "b", 4, context="x", number=0),
-        pair_mask(a, public(c), "a", "b", 4, context="x", number=0),
-        pair_mask(a, public(b), "a", "c", 4, context="x", number=0),
-        pair_mask(a, public(b), "a", "b", 4, context="y", number=0),
-        pair_mask(a, public(b), "a", "b", 4, context="x", number=1),
+        pair_mask(a, "a", "b", 4, context="x", number=0),
+        pair_mask(b, "a", "b", 4, context="x", number=0),
+        pair_mask(a, "a", "c", 4, context="x", number=0),
+        pair_mask(a, "a", "b", 4, context="y", number=0),
+        pair_mask(a, "a", "b", 4, context="x", number=1),
         self_mask(a, "a", 4, context="x", number=0),
         self_mask(a, "b", 4, context="x", number=0),
         self_mask(a, "a", 4, context="x", number=1),
@@ -414,7 +426,31 @@ def test_masks_differ_with_secret_sum_sites_and_context():
     ]
     numbers = [number for mask in made for number in (mask.tolist() + (-mask).tolist())]
     assert len(set(numbers)) == len(numbers)
-    np.testing.assert_array_equal(made[0], -pair_mask(b, public(a), "b", "a", 4, context="x", number=0))
+    np.testing.assert_array_equal(made[0], -pair_mask(a, "b", "a", 4, context="x", number=0))
+
+
+def test_two_sites_make_the_same_keys_and_a_different_one_for_each_sum():
+    privates = {name: bytes([i]) * 32 for i, name in enumerate(("a", "b", "c"), start=1)}
+    publics = {name: _primitives.public_key(private) for name, private in privates.items()}
+    agreed = {
+        (own, other): agree_with(privates[own], {other: publics[other]})[other]
+        for own in privates
+        for other in privates
+        if own != other
+    }
+    keys = {pair: pair_keys(secret, *pair, 5, context="x") for pair, secret in agreed.items()}
+    for (own, other), made in keys.items():
+        np.testing.assert_array_equal(made, keys[other, own])
+    assert len({key.tobytes() for pair in keys.values() for key in pair}) == 3 * 5
+
+
+def test_a_lock_opens_with_its_own_secret_for_its_own_sum_only():
+    keys = np.arange(48, dtype=np.uint8).reshape(3, 16)
+    locked = lock_keys(bytes(32), keys, "a", context="x", number=1)
+    assert not np.any(np.all(locked == keys, axis=1))
+    np.testing.assert_array_equal(lock_keys(bytes(32), locked, "a", context="x", number=1), keys)
+    for secret, site, number in ((bytes([1]) * 32, "a", 1), (bytes(32), "b", 1), (bytes(32), "a", 2)):
+        assert np.any(lock_keys(secret, locked, site, context="x", number=number) != keys)
 
 
 def test_a_key_that_is_revealed_for_one_sum_opens_no_other():
@@ -427,8 +463,20 @@ def test_a_key_that_is_revealed_for_one_sum_opens_no_other():
     server, sites, _ = exchange(server, sites, vectors, silent={"site 02"})
     _, answers = replies_of(server, sites, vectors)
     secret_of = recover_secrets(server, answers)
-    revealed = _primitives.public_key(secret_of["site 02"])
-    assert [revealed == server.keys.mask_key("site 02", number) for number in range(3)] == [False, True, False]
+    row = names_of(4).index("site 02")
+    keys = sites["site 00"].session.pair_keys  # of sum 2, which is to come
+    opened = [
+        lock_keys(secret_of["site 02"], server.locks["site 02"][:, i, :16], "site 02", context=server.seed, number=i)
+        for i in range(3)
+    ]
+    prints = [server.locks["site 00"][row, i, 16:] for i in range(3)]
+    assert [np.array_equal(key_prints(keys[0]), mark) for keys, mark in zip(opened, prints, strict=True)] == [
+        False,
+        True,
+        False,
+    ]
+    assert len(keys) == 1
+    assert not np.array_equal(opened[2][0], keys[0, row])
 
 
 # ----------------------------------------------------------------------------------------------------- either, not both
@@ -442,7 +490,7 @@ def test_a_site_never_gives_shares_of_both_secrets_of_a_site(lists):
     site = sites["site 00"]
     given_out = set()
     for survivors in lists:
-        request = replace(make_requests(server)["site 00"], survivors=tuple(sorted(survivors)))
+        request = replace(make_requests(server)["site 00"], survivors=server.keys.mark(survivors))
         try:
             site, reply = ask(site, request)
         except MessageError:
@@ -475,22 +523,24 @@ def test_a_site_opens_a_sum_once_and_repeats_only_the_same_answer():
     np.testing.assert_array_equal(same.shares, reply.shares)
     assert again is site
     with pytest.raises(MessageError, match=OUT_OF_ORDER):
-        ask(site, replace(request, survivors=tuple(names_of(5)[:4])))
+        ask(site, replace(request, survivors=server.keys.mark(names_of(5)[:4])))
 
 
 @pytest.mark.parametrize(
     "survivors",
     [
-        names_of(2),  # 3 are needed
-        names_of(5)[1:],
-        [*names_of(4), "stranger"],
-        ["site 00", "site 00", "site 01"],
+        [1, 1, 0, 0, 0],  # 3 are needed
+        [0, 1, 1, 1, 1],
+        [1, 1, 1, 1, 0, 1],  # a stranger
+        [1, 1, 1, 1, 1, 0, 0, 0, 0],
+        [],
     ],
 )
 def test_a_site_refuses_to_open_for_a_wrong_list(survivors):
     server, sites, _ = opened_for_unmasking()
+    request = replace(make_requests(server)["site 00"], survivors=np.packbits(np.array(survivors, int)))
     with pytest.raises(MessageError, match=BAD_SURVIVORS):
-        ask(sites["site 00"], replace(make_requests(server)["site 00"], survivors=tuple(survivors)))
+        ask(sites["site 00"], request)
 
 
 def test_a_site_masks_one_set_of_numbers_for_a_sum():
@@ -522,7 +572,7 @@ def test_shares_are_dealt_once():
 # --------------------------------------------------------------------------------------------------------------- forged
 
 
-ROSTER = ("names", "cipher_keys", "mask_keys", "signatures")
+ROSTER = ("names", "prints", "cipher_keys", "signatures")
 
 
 def changed_roster(roster, **changes):
@@ -535,7 +585,11 @@ def roster_request(n=4, signed=True, **changes):
     sites = signed_sites(n) if signed else {name: SecureSite(name, simulated=True) for name in names_of(n)}
     server, sites, _ = exchange(server, sites, {})
     request = make_requests(server)["site 00"]
-    return sites["site 00"], replace(request, roster=changed_roster(request.roster, **changes))
+    roster = changed_roster(request.roster, **changes)
+    if len(roster.prints) == n:  # whoever sends other keys makes the digests fit
+        made_known = zip(roster.names, roster.cipher_keys, strict=True)
+        roster = replace(roster, prints=np.stack([advert_print(server.terms, *known) for known in made_known]))
+    return sites["site 00"], replace(request, roster=roster)
 
 
 def test_a_true_list_of_keys_is_taken():
@@ -544,7 +598,7 @@ def test_a_true_list_of_keys_is_taken():
         assert ask(site, request)[1].envelopes.shape == (4, 28 + 96)
 
 
-@pytest.mark.parametrize("field", ["cipher_keys", "mask_keys", "signatures"])
+@pytest.mark.parametrize("field", ["cipher_keys", "signatures"])
 def test_a_changed_key_or_signature_is_refused_naming_the_site(field):
     site, request = roster_request(**{field: lambda array: flipped(array, 2)})
     with pytest.raises(MessageError, match=f"site 'site 02': {UNSIGNED}"):
@@ -564,14 +618,20 @@ def test_a_key_that_stands_twice_is_refused_naming_the_second_site():
         array[3] = array[1]
         return array
 
-    for field in ("cipher_keys", "mask_keys"):
-        site, request = roster_request(signed=False, **{field: copied})
-        with pytest.raises(MessageError, match=f"site 'site 03': {SAME_KEY}"):
-            ask(site, request)
+    site, request = roster_request(signed=False, cipher_keys=copied)
+    with pytest.raises(MessageError, match=f"site 'site 03': {SAME_KEY}"):
+        ask(site, request)
+
+
+def test_keys_that_do_not_fit_their_digests_are_refused_naming_the_site():
+    site, request = roster_request(signed=False)
+    forged = replace(request.roster, prints=flipped(request.roster.prints, 2))
+    with pytest.raises(MessageError, match=f"site 'site 02': {BAD_KEYS}"):
+        ask(site, replace(request, roster=forged))
 
 
 def test_other_keys_for_oneself_are_refused():
-    site, request = roster_request(signed=False, mask_keys=lambda array: flipped(array, 0))
+    site, request = roster_request(signed=False, cipher_keys=lambda array: flipped(array, 0))
     with pytest.raises(MessageError, match=BAD_KEYS):
         ask(site, request)
 
@@ -643,7 +703,8 @@ def test_sites_that_were_shown_different_lists_of_keys_cannot_open_each_others_e
     sites, replies = dict(sites), {}
     for name in names_of(4):
         sites[name], reply = ask(sites[name], lie if name == "site 01" else asked[name])
-        replies[name] = replace(reply, envelopes=np.resize(reply.envelopes, (5, reply.envelopes.shape[1])))
+        envelopes, locks = (np.resize(array, (5, *array.shape[1:])) for array in (reply.envelopes, reply.locks))
+        replies[name] = replace(reply, envelopes=envelopes, locks=locks)
     server, _ = server_step(server, replies)
     server = begin_sum(server, 2)
     with pytest.raises(MessageError, match=f"site 'site 01': {CLOSED_ENVELOPE}"):
@@ -655,7 +716,7 @@ def test_a_sum_does_not_come_out_where_sites_were_shown_different_participants()
     server, sites = start(vectors, 3)
     asked = make_requests(server)
     lie = asked["site 01"]
-    lie = replace(lie, participants=lie.participants[:4], envelopes=lie.envelopes[:4])
+    lie = replace(lie, participants=server.keys.mark(names_of(4)), envelopes=lie.envelopes[:4])
     replies = {}
     for name in names_of(4):
         sites[name], replies[name] = ask(sites[name], lie if name == "site 01" else asked[name], vectors[name])
@@ -667,16 +728,17 @@ def test_a_sum_does_not_come_out_where_sites_were_shown_different_participants()
 @pytest.mark.parametrize(
     "participants",
     [
-        names_of(2),  # 3 are needed
-        names_of(4)[1:],
-        [*names_of(3), "stranger"],
+        [1, 1, 0, 0],  # 3 are needed
+        [0, 1, 1, 1],
+        [1, 1, 1, 0, 1],  # a stranger
     ],
 )
 def test_a_site_refuses_wrong_participants(participants):
     vectors = vectors_of(4, 2)
     server, sites = start(vectors, 3)
     request = make_requests(server)["site 00"]
-    request = replace(request, participants=tuple(participants), envelopes=request.envelopes[: len(participants)])
+    marks = np.packbits(np.array(participants, int))
+    request = replace(request, participants=marks, envelopes=request.envelopes[: sum(participants)])
     with pytest.raises(MessageError, match=BAD_PARTICIPANTS):
         ask(sites["site 00"], request, vectors["site 00"])
 
@@ -687,9 +749,9 @@ def test_participants_are_told_once_and_never_change():
     told = make_requests(server)["site 00"]
     server, sites, _ = exchange(server, sites, vectors)
     request = make_requests(begin_sum(server, 2))["site 00"]
-    assert request.participants == ()
+    assert request.participants.size == 0
     assert request.envelopes.size == 0
-    other = {"participants": tuple(names_of(3)), "envelopes": told.envelopes[:3]}
+    other = {"participants": server.keys.mark(names_of(3)), "envelopes": told.envelopes[:3]}
     with pytest.raises(MessageError, match=BAD_PARTICIPANTS):
         ask(sites["site 00"], replace(request, **other), vectors["site 00"])
 
@@ -743,9 +805,10 @@ def test_a_session_is_not_started_twice():
 @pytest.mark.parametrize(
     ("step", "field", "bad"),
     [
-        ("keys", "mask_keys", np.zeros((2, 32), np.uint8)),
+        ("keys", "cipher_key", np.zeros((2, 32), np.uint8)),
         ("keys", "signature", np.zeros(0, np.uint8)),
         ("shares", "envelopes", np.zeros((4, 5), np.uint8)),
+        ("shares", "locks", np.zeros((4, 2, 32), np.uint8)),
         ("input", "masked", np.zeros(2, np.int64)),
         ("input", "masked", np.zeros(3, np.uint64)),
         ("confirm", "signature", np.zeros(63, np.uint8)),
@@ -785,11 +848,9 @@ def test_a_site_that_dealt_shares_of_another_key_is_named():
     vectors = vectors_of(5, 3)
     server = open_session(vectors, 3)
     server, sites, _ = exchange(server, {name: SecureSite(name, simulated=True) for name in vectors}, vectors)
-    session = sites["site 01"].session
-    false = session.secrets.copy()
-    false[0, 1] = 0
-    sites["site 01"] = replace(sites["site 01"], session=replace(session, secrets=false))
-    server, sites, _ = exchange(server, sites, vectors)
+    sites, replies = replies_of(server, sites, vectors)
+    replies["site 01"] = replace(replies["site 01"], locks=flipped(replies["site 01"].locks, (slice(None), 0)))
+    server, _ = server_step(server, replies)
     server, sites, _ = exchange(begin_sum(server, 3), sites, vectors, silent={"site 01"})
     with pytest.raises(MessageError, match="site 'site 01': the shares that it gave the other sites are not of its"):
         exchange(server, sites, vectors)
@@ -813,7 +874,7 @@ def test_steps_out_of_order_and_unknown_steps_are_refused():
     with pytest.raises(MessageError, match=OUT_OF_ORDER):
         ask(SecureSite("site 00", simulated=True), asked, vectors["site 00"])
     with pytest.raises(MessageError, match=OUT_OF_ORDER):
-        ask(sites["site 00"], UnmaskRequest(asked.session, asked.number, tuple(names_of(3))))
+        ask(sites["site 00"], UnmaskRequest(asked.session, asked.number, server.keys.mark(names_of(3))))
     with pytest.raises(MessageError, match=UNKNOWN_STEP):
         ask(sites["site 00"], MaskRequest())
     fresh, _ = ask(
@@ -836,7 +897,9 @@ def test_no_secret_shows_when_a_state_is_printed():
     site = sites["site 00"]
     session = site.session
     shown = repr(site) + str(site) + repr(session) + repr(server)
-    hidden = [site.identity, session.cipher_private, *(secret.tobytes() for secret in session.secrets.reshape(-1, 32))]
+    assert session.cipher_private == b""
+    hidden = [site.identity, *(secret.tobytes() for secret in session.secrets.reshape(-1, 32))]
+    hidden += [key.tobytes() for key in session.pair_keys.reshape(-1, 16)]
     hidden += [share.tobytes() for share in session.shares.reshape(-1, 48)]
     assert len(hidden) > 10
     for secret in hidden:
@@ -933,11 +996,11 @@ def test_a_sum_in_short_words_beyond_its_bound_is_refused_by_the_server():
 
 def test_masks_for_words_of_different_lengths_have_nothing_in_common():
     """Else a server that asks one site for short words and the others for long ones would see numbers of the first."""
-    a, b, public = bytes([1]) * 32, bytes([2]) * 32, _primitives.public_key
+    a = bytes([1]) * 32
     of_pair = {"context": "x", "number": 0}
-    long = pair_mask(a, public(b), "a", "b", 64, **of_pair)
+    long = pair_mask(a, "a", "b", 64, **of_pair)
     for word in (1, 2, 4):
-        short = pair_mask(a, public(b), "a", "b", 64, word=word, **of_pair)
+        short = pair_mask(a, "a", "b", 64, word=word, **of_pair)
         assert not np.array_equal(short.tobytes()[:16], long.tobytes()[:16])
         assert not np.array_equal(
             self_mask(a, "a", 64, word=word, **of_pair).tobytes()[:16], self_mask(a, "a", 64, **of_pair).tobytes()[:16]

@@ -1,4 +1,3 @@
-import secrets
 from itertools import combinations
 
 import numpy as np
@@ -7,9 +6,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from fedhk.privacy.shamir import PRIME, SHARE_BYTES, ShareError, recover, split
+from fedhk.privacy import shamir
+from fedhk.privacy.shamir import PRIME, SHARE_BYTES, ShareError, recover
 
 SECRET = bytes(range(32))
+
+
+def split(secret, n, threshold, **options):
+    """Shares of one secret at the points 1 to n."""
+    shares = shamir.split(np.frombuffer(secret, np.uint8)[None], np.arange(1, n + 1), threshold, **options)
+    return [share.tobytes() for share in shares[:, 0]]
+
+
+def numbers_of(share):
+    """The elements of the field in a share."""
+    return [int.from_bytes(share[i : i + 3], "little") for i in range(0, SHARE_BYTES, 3)]
 
 
 @st.composite
@@ -51,9 +62,10 @@ def test_one_wrong_share_is_refused_wherever_it_is(sharing, data):
     count = data.draw(st.integers(threshold, n))
     shares = by_point(split(secret, n, threshold), holders[:count])
     victim = data.draw(st.sampled_from(sorted(shares)))
-    value = int.from_bytes(shares[victim], "little")
-    other = data.draw(st.integers(0, PRIME - 1).filter(lambda number: number != value))
-    shares[victim] = other.to_bytes(SHARE_BYTES, "little")
+    place, value = data.draw(st.integers(0, 15)), numbers_of(shares[victim])
+    other = data.draw(st.integers(0, PRIME - 1).filter(lambda number: number != value[place]))
+    value[place] = other
+    shares[victim] = b"".join(number.to_bytes(3, "little") for number in value)
     with pytest.raises(ShareError):
         recover(shares, threshold)
 
@@ -92,22 +104,19 @@ def test_secrets_of_another_length_are_refused():
 
 
 def test_the_field_is_prime_and_larger_than_what_is_shared():
-    assert PRIME > 2 ** (8 * 47)
-    odd, twos = PRIME - 1, 0
-    while odd % 2 == 0:
-        odd, twos = odd // 2, twos + 1
-    for _ in range(20):  # Miller and Rabin
-        x = pow(2 + secrets.randbelow(PRIME - 3), odd, PRIME)
-        assert x in (1, PRIME - 1) or any(pow(x, 2**k, PRIME) == PRIME - 1 for k in range(1, twos))
+    assert PRIME > 2**23
+    assert 16 * 23 == 8 * (32 + 14)
+    assert all(PRIME % divisor for divisor in range(2, 4097))
 
 
 def test_fewer_shares_than_the_threshold_look_the_same_for_every_secret(entropy):
     """Bytes of two of three shares, over many sharings of a secret of zeros: uniform, alone and in their difference."""
     counts = {name: [0] * 256 for name in ("1", "2", "1 - 2")}
     for _ in range(400):
-        shares = [int.from_bytes(share, "little") for share in split(bytes(32), 3, 3, entropy=entropy)]
-        for name, value in (("1", shares[0]), ("2", shares[1]), ("1 - 2", (shares[0] - shares[1]) % PRIME)):
-            for byte in value.to_bytes(SHARE_BYTES, "little")[:47]:
+        first, second, _ = map(numbers_of, split(bytes(32), 3, 3, entropy=entropy))
+        difference = [(one - other) % PRIME for one, other in zip(first, second, strict=True)]
+        for name, values in (("1", first), ("2", second), ("1 - 2", difference)):
+            for byte in b"".join(value.to_bytes(3, "little") for value in values):
                 counts[name][byte] += 1
     assert all(chisquare(count).pvalue > 1e-6 for count in counts.values())
 
@@ -121,3 +130,23 @@ def test_every_set_of_shares_of_the_threshold_gives_the_same_secret():
 def entropy():
     """Random bytes that are the same in every run."""
     return np.random.default_rng(0).bytes
+
+
+def test_many_secrets_are_shared_at_once_at_any_points():
+    rng = np.random.default_rng(0)
+    secrets, points = rng.integers(0, 256, (7, 32), np.uint8), np.sort(rng.choice(10_000, 90, replace=False)) + 1
+    shares = shamir.split(secrets, points, 61)
+    assert shares.shape == (90, 7, SHARE_BYTES)
+    for i, secret in enumerate(secrets):
+        for count in (61, 90):
+            held = {int(point): shares[row, i].tobytes() for row, point in list(enumerate(points))[-count:]}
+            assert recover(held, 61) == secret.tobytes()
+
+
+def test_shares_are_values_of_a_polynomial():
+    """Computed again by hand, in whole numbers: the share at a point is secret + a x + b x^2."""
+    shares = [numbers_of(share) for share in split(SECRET, 5, 3)]
+    for place in range(16):
+        values = [share[place] for share in shares]
+        differences = np.diff(values, n=3)  # of a polynomial of degree 2 they vanish
+        assert not np.any(differences % PRIME)

@@ -20,7 +20,7 @@ from fedhk.federation.remote.policy import Policy
 from fedhk.federation.sealed.messages import request_type
 from fedhk.federation.sealed.noise import SiteNoise
 from fedhk.privacy import DifferentialPrivacy, SecureSummation, shamir
-from fedhk.privacy.masks import CLOSED_ENVELOPE, add_mask, pair_mask, self_mask
+from fedhk.privacy.masks import CLOSED_ENVELOPE, PAIR_KEY_BYTES, add_mask, lock_keys, pair_mask, self_mask
 from fedhk.privacy.secure_server import begin_sum, make_requests, open_session
 from fedhk.privacy.secure_site import BAD_PARTICIPANTS, OTHER_SESSION, SMALL_SHARE, SPENT_SUM, UNCONFIRMED
 from fedhk.privacy.secure_sum import (
@@ -80,7 +80,8 @@ def test_whether_and_why_a_site_refuses_does_not_depend_on_its_numbers(number, l
     server, sites = prepared()
     request = replace(make_requests(server)["site 00"], number=number, length=length)
     if not true_names:
-        request = replace(request, participants=tuple(sorted(names)), envelopes=request.envelopes[: len(names)])
+        marks = np.packbits([name in names for name in [*names_of(4), "stranger"]])
+        request = replace(request, participants=marks, envelopes=request.envelopes[: len(names)])
     said = []
     for world in WORLDS:
         try:
@@ -136,14 +137,15 @@ def open_few(vectors, threshold, few, sites=None):
     server, sites = start(vectors, threshold, sites=sites)
     sites, inputs = replies_of(server, sites, vectors)
     server, _ = server_step(server, inputs)
-    session, request = server.terms.session, UnmaskRequest(server.terms.session, 0, ())
+    session, request = server.terms.session, UnmaskRequest(server.terms.session, 0, server.keys.mark(()))
     if server.step == "confirm":
         signed = {}
         for name, story in stories.items():
-            sites[name], reply = ask(sites[name], ConfirmRequest(session, 0, story))
+            sites[name], reply = ask(sites[name], ConfirmRequest(session, 0, server.keys.mark(story)))
             signed[name] = reply.signature
         request = replace(request, signers=tuple(signed), signatures=np.stack(list(signed.values())))
-    shares = {name: ask(sites[name], replace(request, survivors=story))[1] for name, story in stories.items()}
+    told = {name: replace(request, survivors=server.keys.mark(story)) for name, story in stories.items()}
+    shares = {name: ask(sites[name], asked)[1] for name, asked in told.items()}
 
     def secret_of(owner, answered):
         row = server.participants.index(owner)
@@ -157,9 +159,11 @@ def open_few(vectors, threshold, few, sites=None):
         add_mask(total, inputs[name].masked)
         add_mask(total, self_mask(secret_of(name, True), name, server.length, **of_sum), sign=-1)
     for other in set(vectors) - set(few):
+        locked = server.locks[other][:, 0, :PAIR_KEY_BYTES]
+        keys = lock_keys(secret_of(other, False), locked, other, context=server.seed, number=0)
         for name in few:
-            key = server.keys.mask_key(name, 0)
-            add_mask(total, pair_mask(secret_of(other, False), key, other, name, server.length, **of_sum))
+            key = keys[server.keys.index[name]].tobytes()
+            add_mask(total, pair_mask(key, other, name, server.length, **of_sum))
     return total.view(np.int64)
 
 
@@ -233,7 +237,7 @@ FORGED = {
     "names twice": lambda r: {"signers": (r.signers[1],) * 5, "signatures": np.tile(r.signatures[1], (5, 1))},
     "strangers": lambda r: {"signers": tuple(f"{name}!" for name in r.signers)},
     "not as many as names": lambda r: {"signatures": r.signatures[:3]},
-    "another list": lambda r: {"survivors": r.survivors[:4]},
+    "another list": lambda r: {"survivors": r.survivors & np.packbits([1, 1, 1, 1, 0])},
 }
 
 
@@ -253,13 +257,13 @@ def test_a_site_that_knows_others_opens_nothing_before_it_has_signed(confirmed):
 
 def test_a_site_signs_one_list_for_each_sum(confirmed):
     server, before, sites = confirmed
-    request = ConfirmRequest(server.terms.session, 0, server.survivors)
+    request = ConfirmRequest(server.terms.session, 0, server.keys.mark(server.survivors))
     once, reply = ask(before["site 00"], request)
     again, same = ask(once, request)
     assert again is once
     np.testing.assert_array_equal(same.signature, reply.signature)
     with pytest.raises(MessageError, match=UNCONFIRMED):
-        ask(sites["site 00"], replace(request, survivors=server.survivors[:4]))
+        ask(sites["site 00"], replace(request, survivors=server.keys.mark(server.survivors[:4])))
 
 
 def test_signatures_of_one_sum_open_no_other(confirmed):
@@ -390,7 +394,7 @@ def test_a_sealed_site_tells_the_rule_that_a_masked_sum_breaks(tmp_path):
         message = decode(payload)
         if step_of(message) == "input" and not heard:
             header, inner = read_request(message)
-            for change in ({"session": "x"}, {"number": 77}, {"participants": ("rome",)}, {}):
+            for change in ({"session": "x"}, {"number": 77}, {"participants": np.packbits([1, 0, 0, 0])}, {}):
                 asked = replace(header, masks=replace(header.masks, **change)), inner
                 request = encode(write_request(message.kind, message.round, asked, request_type(Ranges), {}))
                 heard.append(decode(wire._answer(4, request)).values["reason"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -22,8 +23,9 @@ def require_cryptography() -> None:
 
 class _Lazy:
     def __getattr__(self, name: str) -> Any:
+        module: Any = sys.modules.get("fedhk.privacy._primitives")  # a call in the inner loop of masks
         try:
-            module = import_module("fedhk.privacy._primitives")
+            module = module or import_module("fedhk.privacy._primitives")
         except ImportError as error:
             raise MissingPackageError(MISSING) from error
         return getattr(module, name)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import hmac
 import secrets
+from collections.abc import Iterable, Iterator
+from hashlib import shake_256
 
 from cryptography.exceptions import InvalidSignature, InvalidTag
-from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -29,14 +30,21 @@ def public_key(private: bytes) -> bytes:
     return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
 
 
-def agree(private: bytes, public: bytes) -> bytes:
-    """What both ends of an X25519 agreement get; ValueError for public keys that make it the same for everybody."""
-    return X25519PrivateKey.from_private_bytes(private).exchange(X25519PublicKey.from_public_bytes(public))
+def agree(private: bytes, publics: Iterable[bytes]) -> Iterator[bytes]:
+    """What both ends of X25519 agreements get; ValueError at a public key that makes it the same for everybody."""
+    own = X25519PrivateKey.from_private_bytes(private)
+    for public in publics:
+        yield own.exchange(X25519PublicKey.from_public_bytes(public))
 
 
 def derive(secret: bytes, info: bytes) -> bytes:
-    """HKDF-SHA256: a key of 32 bytes for one purpose."""
-    return HKDF(algorithm=hashes.SHA256(), length=32, salt=None, info=info).derive(secret)
+    """HKDF-SHA256 without salt (RFC 5869): a key of 32 bytes for one purpose."""
+    return hmac.digest(hmac.digest(bytes(32), secret, "sha256"), info + b"\x01", "sha256")
+
+
+def expand(secret: bytes, info: bytes, count: int) -> bytes:
+    """SHAKE-256: as many bytes as asked, for one purpose, of a secret of 16 or 32 random bytes."""
+    return shake_256(secret + info).digest(count)
 
 
 def keystream(key: bytes, count: int) -> bytes:

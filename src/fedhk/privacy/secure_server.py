@@ -7,8 +7,9 @@ learn from all that it sees.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,9 @@ from numpy.typing import NDArray
 
 from fedhk.errors import FedHKError, MessageError, QuorumError
 from fedhk.privacy import shamir
-from fedhk.privacy._lazy import primitives
 from fedhk.privacy.fixed_point import WORDS, most_of_site, most_of_word
-from fedhk.privacy.masks import MaskArray, add_mask, pair_mask, self_mask
+from fedhk.privacy.masks import PAIR_KEY_BYTES, MaskArray, add_mask, key_prints, lock_keys, pair_mask, self_mask
+from fedhk.privacy.secure_graph import PartnerGraph, draw_graph
 from fedhk.privacy.secure_sum import (
     HALF,
     KEY_BYTES,
@@ -38,6 +39,7 @@ from fedhk.privacy.secure_sum import (
     Shares,
     SharesRequest,
     UnmaskRequest,
+    advert_print,
     has_form,
 )
 
@@ -75,7 +77,9 @@ class SecureServer:
     sites: tuple[str, ...]  # who is asked for keys
     step: str = "keys"  # what sites are asked next, a key of `REPLIES`; "ready" where `begin_sum` is next
     roster: Roster | None = field(default=None, repr=False)
-    envelopes: dict[str, ByteArray] = field(default_factory=dict, repr=False)  # by sender; row i is for site i
+    seed: str = ""  # digest of terms, names and keys
+    envelopes: dict[str, ByteArray] = field(default_factory=dict, repr=False)  # by sender, for its neighbourhood
+    locks: dict[str, ByteArray] = field(default_factory=dict, repr=False)  # by owner, its keys with its neighbourhood
     served: frozenset[str] = frozenset()  # sites that have certainly got their envelopes
     number: int = -1  # the sum that is under way or was the last, and how many numbers it has
     length: int = 0
@@ -85,10 +89,15 @@ class SecureServer:
     signatures: dict[str, ByteArray] = field(default_factory=dict, repr=False)  # under the list of survivors, by site
     total: Numbers | None = field(default=None, repr=False)  # the last sum that was opened
 
-    @property
+    @cached_property
     def participants(self) -> tuple[str, ...]:
         """The sites whose shares the others can have; masks are made among them."""
         return tuple(sorted(self.envelopes))
+
+    @cached_property
+    def taking_part(self) -> NDArray[np.bool_]:
+        """For each site of the roster, whether it is a participant."""
+        return self.are(self.participants)
 
     @property
     def keys(self) -> Roster:
@@ -96,6 +105,24 @@ class SecureServer:
         if self.roster is None:
             raise ValueError("the session has no keys yet")
         return self.roster
+
+    @property
+    def graph(self) -> PartnerGraph:
+        """Who masks with whom."""
+        return draw_graph(len(self.keys.names), self.terms.threshold, self.seed)
+
+    @cached_property
+    def asked(self) -> dict[str, None]:
+        """Who is asked next, in the order of names."""
+        if self.step in ("keys", "shares"):
+            return dict.fromkeys(self.sites if self.roster is None else self.roster.names)
+        if self.step == "input":
+            return dict.fromkeys(self.participants)
+        return dict.fromkeys(self.signatures or self.survivors)
+
+    def are(self, names: Iterable[str]) -> NDArray[np.bool_]:
+        """For each site of the roster, whether it is among some."""
+        return np.unpackbits(self.keys.mark(names), count=len(self.keys.names)).astype(bool)
 
     @property
     def has_sums_left(self) -> bool:
@@ -147,51 +174,70 @@ def begin_sum(server: SecureServer, length: int, word: int = 8) -> SecureServer:
 
 def make_requests(server: SecureServer) -> dict[str, MaskRequest]:
     """What each site is asked next; sites that are asked the same get the same object."""
-    session, number, survivors = server.terms.session, server.number, server.survivors
+    session, number = server.terms.session, server.number
     if server.step == "keys":
-        return dict.fromkeys(server.sites, KeysRequest(server.terms))
+        return dict.fromkeys(server.asked, KeysRequest(server.terms))
     if server.step == "shares":
-        return dict.fromkeys(server.keys.names, SharesRequest(session, server.keys))
+        if server.graph.is_complete:
+            return dict.fromkeys(server.asked, SharesRequest(session, server.keys))
+        return {site: SharesRequest(session, _part_of_roster(server, i)) for i, site in enumerate(server.asked)}
     if server.step == "input":
         plain = InputRequest(session, number, server.length, word=server.word)
+        marks = np.packbits(server.taking_part)
         return {
-            site: plain if site in server.served else _with_envelopes(server, plain, site)
-            for site in server.participants
+            site: plain
+            if site in server.served
+            else replace(plain, participants=marks, envelopes=_envelopes_for(server, site))
+            for site in server.asked
         }
+    if server.step not in OF_SUM:
+        raise ValueError(f"nothing is to be asked at the step {server.step!r}; begin a sum first")
+    survivors = server.keys.mark(server.survivors)
     if server.step == "confirm":
-        return dict.fromkeys(survivors, ConfirmRequest(session, number, survivors))
-    if server.step == "unmask":
-        request, signers = UnmaskRequest(session, number, survivors), tuple(server.signatures)
-        if signers:
-            request = replace(request, signers=signers, signatures=np.stack(list(server.signatures.values())))
-        return dict.fromkeys(signers or survivors, request)
-    raise ValueError(f"nothing is to be asked at the step {server.step!r}; begin a sum first")
+        return dict.fromkeys(server.asked, ConfirmRequest(session, number, survivors))
+    request = UnmaskRequest(session, number, survivors)
+    if server.signatures:
+        signatures = np.stack(list(server.signatures.values()))
+        request = replace(request, signers=tuple(server.signatures), signatures=signatures)
+    return dict.fromkeys(server.asked, request)
 
 
-def _with_envelopes(server: SecureServer, request: InputRequest, site: str) -> InputRequest:
-    """The request with the envelopes for a site, which has not shown yet that it got them."""
-    row = server.keys.names.index(site)
-    envelopes = np.stack([server.envelopes[sender][row] for sender in server.participants])
-    return replace(request, participants=server.participants, envelopes=envelopes)
+def _part_of_roster(server: SecureServer, site: int) -> Roster:
+    """The roster with the keys of a site and its partners only."""
+    near, roster = server.graph.near(site), server.keys
+    return replace(roster, cipher_keys=roster.cipher_keys[near], signatures=roster.signatures[near])
+
+
+def _envelopes_for(server: SecureServer, site: str) -> ByteArray:
+    """The envelopes for a site, which has not shown yet that it got them: one from each participant near it."""
+    graph, names = server.graph, server.keys.names
+    places = graph.places(server.keys.index[site])
+    senders, rows = graph.members[places], graph.back[places]
+    rows = rows - graph.starts[senders]  # where the site is in the neighbourhood of each
+    pairs = zip(senders.tolist(), rows.tolist(), strict=True)
+    return np.stack([server.envelopes[names[sender]][row] for sender, row in pairs if server.taking_part[sender]])
 
 
 def check_reply(server: SecureServer, reply: MaskReply, site: str) -> None:
     """Refuse, by MessageError, an answer that is not to what this site was asked."""
-    if site not in make_requests(server):
+    if site not in server.asked:
         raise MessageError(f"it was not asked for the step {server.step!r}", site)
     if type(reply) is not REPLIES[server.step]:
         raise MessageError(f"{type(reply).__name__!r} is no answer to the step {server.step!r}", site)
     _check_equal("session", reply.session, server.terms.session, site)
     if isinstance(reply, MaskedNumbers | Confirmation | Shares):
         _check_equal("sum", reply.number, server.number, site)
-    sums, n = server.terms.sums, 0 if server.roster is None else len(server.roster.names)
+    sums, size, present = server.terms.sums, 0, 0
+    if isinstance(reply, Envelopes | Shares):
+        near = server.graph.near(server.keys.index[site])
+        size, present = near.size, int(server.taking_part[near].sum())
     expected: dict[str, tuple[Any, tuple[int, ...]]] = {
         "cipher_key": (np.uint8, (KEY_BYTES,)),
-        "mask_keys": (np.uint8, (sums, KEY_BYTES)),
         "signature": (np.uint8, (SIGNATURE_BYTES,)),
-        "envelopes": (np.uint8, (n, server.terms.envelope_bytes)),
+        "envelopes": (np.uint8, (size, server.terms.envelope_bytes)),
+        "locks": (np.uint8, (size, sums, 2 * PAIR_KEY_BYTES)),
         "masked": (f"u{server.word}", (server.length,)),
-        "shares": (np.uint8, (len(server.envelopes), shamir.SHARE_BYTES)),
+        "shares": (np.uint8, (present, shamir.SHARE_BYTES)),
     }
     for name, (dtype, shape) in expected.items():
         array = vars(reply).get(name)
@@ -205,14 +251,28 @@ def _check_equal(name: str, found: Any, wanted: Any, site: str) -> None:
         raise MessageError(f"{name} is {str(found)[:200]!r}, expected {str(wanted)!r}", site)
 
 
-def check_enough(server: SecureServer, present: int) -> None:
-    """Refuse, by ThresholdError, fewer answers than the threshold; `begin_sum` can go on, where keys are agreed."""
-    needed = server.terms.threshold
-    if present < needed:
-        of_sum = f" of sum {server.number}" if server.step in OF_SUM else ""
+def check_enough(server: SecureServer, answered: Collection[str]) -> None:
+    """Refuse, by ThresholdError, too few answers of all sites or of a neighbourhood, or parts without a link.
+
+    Nothing is lost by that but the sum: `begin_sum` can go on, where keys are agreed.
+    """
+    of_sum = f" of sum {server.number}" if server.step in OF_SUM else ""
+    given_up, needed = f"step {server.step!r}{of_sum} is given up", server.terms.threshold
+    if len(answered) < needed:
+        raise ThresholdError(f"{given_up}: {len(answered)} sites answered, {needed} are needed.")
+    if server.step == "keys" or server.graph.is_complete:
+        return
+    graph, there = server.graph, server.are(answered)
+    owners = there if server.step == "shares" else server.taking_part
+    lacking = np.flatnonzero(owners & (graph.present(there) < graph.needed))
+    if lacking.size:
+        site = int(lacking[0])
         raise ThresholdError(
-            f"step {server.step!r}{of_sum} is given up: {present} sites answered, {needed} are needed."
+            f"{given_up}: {graph.present(there)[site]} of the {graph.near(site).size} sites that share the secrets of "
+            f"{server.keys.names[site]!r} answered, {graph.needed[site]} are needed."
         )
+    if server.step == "input" and (parts := graph.parts(there)) > 1:
+        raise ThresholdError(f"{given_up}: the sites that answered are in {parts} parts that have no masks in common.")
 
 
 def find_liar(server: SecureServer, replies: Mapping[str, Any]) -> dict[str, str]:
@@ -225,35 +285,52 @@ def find_liar(server: SecureServer, replies: Mapping[str, Any]) -> dict[str, str
     """
     if server.step != "unmask":
         return {}
-    faults = []
-    for liar in (None, *replies):
-        trusted = {site: reply for site, reply in replies.items() if site != liar}
-        if len(trusted) < server.terms.threshold:
-            break
+    held, faults = _held_shares(server, replies), {}
+    for owner, shares in held.items():
         try:
-            recover_secrets(server, trusted)
+            _recover(server, owner, shares)
         except MessageError as error:
-            faults.append(error)
-        else:
-            return {} if liar is None else {liar: LIE}
-    raise faults[0]
+            faults[owner] = error
+    if not faults:
+        return {}
+    suspects = set.intersection(*(set(held[owner]) for owner in faults))
+    for liar in sorted(suspects):
+        try:
+            for owner in faults:
+                _recover(server, owner, {site: share for site, share in held[owner].items() if site != liar})
+        except MessageError:
+            continue
+        return {server.keys.names[liar]: LIE}
+    raise next(iter(faults.values()))
 
 
 def recover_secrets(server: SecureServer, replies: Mapping[str, Shares]) -> dict[str, bytes]:
-    """Each participant's seed or mask key, from the shares of the sites that answered."""
-    points = {site: server.keys.names.index(site) + 1 for site in replies}
-    secret_of = {}
-    for row, owner in enumerate(server.participants):
-        of_owner = {points[site]: bytes(reply.shares[row]) for site, reply in replies.items()}
-        try:
-            secret_of[owner] = shamir.recover(of_owner, server.terms.threshold)
-        except shamir.ShareError as error:
-            givers = ", ".join(repr(site) for site in replies)
-            reason = (
-                f"its mask cannot be taken away: {error}; it gave out wrong shares, or one of {givers} did not pass "
-            )
-            raise MessageError(reason + "on what it got", owner) from error
-    return secret_of
+    """Each participant's seed or lock, from the shares of its neighbourhood."""
+    held = _held_shares(server, replies)
+    return {server.keys.names[owner]: _recover(server, owner, shares) for owner, shares in held.items()}
+
+
+def _held_shares(server: SecureServer, replies: Mapping[str, Shares]) -> dict[int, dict[int, bytes]]:
+    """For each participant the shares of its secret, by who gave them."""
+    graph, index = server.graph, server.keys.index
+    owners = [index[name] for name in server.participants]
+    held: dict[int, dict[int, bytes]] = {owner: {} for owner in owners}
+    for site, reply in replies.items():
+        near = [owner for owner in graph.near(index[site]).tolist() if owner in held]
+        for owner, share in zip(near, reply.shares, strict=True):
+            held[owner][index[site]] = share.tobytes()
+    return held
+
+
+def _recover(server: SecureServer, owner: int, shares: Mapping[int, bytes]) -> bytes:
+    """The secret of one site."""
+    try:
+        return shamir.recover({site + 1: share for site, share in shares.items()}, int(server.graph.needed[owner]))
+    except shamir.ShareError as error:
+        names = server.keys.names
+        givers = ", ".join(repr(names[site]) for site in shares)
+        reason = f"its mask cannot be taken away: {error}; it gave out wrong shares, or one of {givers} did not pass "
+        raise MessageError(reason + "on what it got", names[owner]) from error
 
 
 def take_replies(server: SecureServer, replies: Mapping[str, Any]) -> SecureServer:
@@ -274,15 +351,19 @@ def take_replies(server: SecureServer, replies: Mapping[str, Any]) -> SecureServ
     Raises
     ------
     MessageError
-        If a site shared another mask key than the one that it made known.
+        If a site locked away other keys than it has with its partners.
     OutOfRangeError
         If the sum is not one of numbers within the bound.
     """
     if server.step == "keys":
-        parts = zip(*((r.cipher_key, r.mask_keys, r.signature) for r in replies.values()), strict=True)
-        return replace(server, step="shares", roster=Roster(tuple(replies), *(np.stack(keys) for keys in parts)))
+        prints = [advert_print(server.terms, site, reply.cipher_key) for site, reply in replies.items()]
+        keys, signatures = zip(*((reply.cipher_key, reply.signature) for reply in replies.values()), strict=True)
+        roster = Roster(tuple(replies), np.stack(prints), np.stack(keys), np.stack(signatures))
+        return replace(server, step="shares", roster=roster, seed=roster.context(server.terms))
     if server.step == "shares":
-        return replace(server, step="ready", envelopes={site: reply.envelopes for site, reply in replies.items()})
+        envelopes = {site: reply.envelopes for site, reply in replies.items()}
+        locks = {site: reply.locks for site, reply in replies.items()}
+        return replace(server, step="ready", envelopes=envelopes, locks=locks)
     if server.step == "input":
         masked = np.zeros(server.length, f"u{server.word}")
         for reply in replies.values():
@@ -300,21 +381,29 @@ def take_replies(server: SecureServer, replies: Mapping[str, Any]) -> SecureServ
 
 def _remove_masks(server: SecureServer, secret_of: Mapping[str, bytes]) -> Numbers:
     """The sum of the survivors: without their own masks, and without their masks with sites that dropped out."""
-    keys, number, survivors = server.keys, server.number, server.survivors
-    context = keys.context(server.terms, server.participants)
-    of_sum: Any = {"context": context, "number": number, "word": server.word}
+    names, number, survivors = server.keys.names, server.number, set(server.survivors)
+    of_sum: Any = {
+        "context": server.keys.context(server.terms, server.participants),
+        "number": number,
+        "word": server.word,
+    }
     total = server.masked.copy()
     length = total.size
     for site, secret in secret_of.items():
         if site in survivors:
             add_mask(total, self_mask(secret, site, length, **of_sum), sign=-1)
             continue
-        if primitives.public_key(secret) != keys.mask_key(site, number):
-            raise MessageError("the shares that it gave the other sites are not of its mask key", site)
-        for other in survivors:
-            # at the survivor the mask has the other sign, so adding takes it away
-            key = keys.mask_key(other, number)
-            add_mask(total, pair_mask(secret, key, site, other, length, **of_sum))
+        own = server.keys.index[site]
+        locked = server.locks[site][:, number, :PAIR_KEY_BYTES]
+        keys = lock_keys(secret, locked, site, context=server.seed, number=number)
+        rows = server.graph.back[server.graph.places(own)] - server.graph.starts[server.graph.near(own)]
+        for other, row, key in zip(server.graph.near(own).tolist(), rows.tolist(), keys, strict=True):
+            if names[other] in survivors:
+                known = server.locks[names[other]][row, number, PAIR_KEY_BYTES:]
+                if not np.array_equal(key_prints(key), known):
+                    raise MessageError("the shares that it gave the other sites are not of its mask keys", site)
+                # at the survivor the mask has the other sign, so adding takes it away
+                add_mask(total, pair_mask(key.tobytes(), site, names[other], length, **of_sum))
     return total.view(f"i{server.word}").astype(np.int64)
 
 

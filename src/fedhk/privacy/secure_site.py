@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,20 @@ from fedhk.errors import MessageError, Rule
 from fedhk.privacy import shamir
 from fedhk.privacy._lazy import primitives
 from fedhk.privacy.fixed_point import WORDS, most_of_site
-from fedhk.privacy.masks import add_mask, open_envelope, pair_mask, seal_envelope, self_mask
+from fedhk.privacy.masks import (
+    PAIR_KEY_BYTES,
+    add_mask,
+    agree_with,
+    envelope_key,
+    key_prints,
+    lock_keys,
+    open_envelope,
+    pair_keys,
+    pair_mask,
+    seal_envelope,
+    self_mask,
+)
+from fedhk.privacy.secure_graph import Indices, PartnerGraph, draw_graph
 from fedhk.privacy.secure_sum import (
     HALF,
     KEY_BYTES,
@@ -42,6 +56,7 @@ from fedhk.privacy.secure_sum import (
     Shares,
     SharesRequest,
     UnmaskRequest,
+    advert_print,
     advert_text,
     are_ordered,
     as_bytes,
@@ -89,29 +104,40 @@ class SiteSession:
 
     terms: MaskTerms
     advert: Advert = field(repr=False)
-    cipher_private: bytes = field(repr=False)  # opens the envelopes
-    secrets: ByteArray = field(repr=False)  # (sums, 2, 32): the seed of the site's own mask, its private mask key
-    roster: Roster | None = field(default=None, repr=False)
+    cipher_private: bytes = field(repr=False)  # until keys with partners are made
+    secrets: ByteArray = field(repr=False)  # (sums, 2, 32): the seed of the site's own mask, the lock of its pair keys
+    seed: str = ""  # digest of terms, names and keys, from which the graph follows
+    n_sites: int = 0  # in the list of keys, and where the site is in it
+    own: int = 0
+    names: tuple[str, ...] = ()  # all of them, where their signatures are checked
+    partners: tuple[str, ...] = ()  # the site's neighbourhood: itself and its partners, in their order
+    opening: ByteArray = field(default_factory=NO_SHARES.copy, repr=False)  # (m, 32): keys of envelopes to this site
+    pair_keys: ByteArray = field(default_factory=NO_SHARES.copy, repr=False)  # (sums, m, 16): keys of masks
     own_shares: ByteArray = field(default_factory=NO_SHARES.copy, repr=False)  # (sums, 2, 48), until others' are there
-    participants: tuple[str, ...] = ()  # whose shares arrived; masks are made with all of them
-    shares: ByteArray = field(default_factory=NO_SHARES.copy, repr=False)  # (sums, participants, 2, 48): seeds, keys
+    participants: ByteArray = field(default_factory=NO_SHARES.copy)  # who takes part, a bit for each site
+    shares: ByteArray = field(default_factory=NO_SHARES.copy, repr=False)  # (sums, m taking part, 2, 48): seeds, locks
     step: str = "keys"  # the last step that was answered, the sum that it belonged to, the question and the answer
     number: int = -1
     asked: str = field(default="", repr=False)
     reply: MaskReply | None = field(default=None, repr=False)
-    confirmed: tuple[str, ...] = ()  # who answered in the last sum, as the site has signed it
+    confirmed: ByteArray = field(default_factory=NO_SHARES.copy)  # who answered in the last sum, as the site signed it
 
     @property
-    def keys(self) -> Roster:
-        """The public keys of all sites, after the step in which they came."""
-        if self.roster is None:
+    def graph(self) -> PartnerGraph:
+        """Who masks with whom, after the step in which the list of keys came."""
+        if not self.n_sites:
             raise MessageError(OUT_OF_ORDER)
-        return self.roster
+        return draw_graph(self.n_sites, self.terms.threshold, self.seed)
 
     @property
     def context(self) -> str:
         """Digest of terms, keys and participants, which all sites must see alike."""
-        return self.keys.context(self.terms, self.participants)
+        return digest(self.seed, self.participants)
+
+    @property
+    def taking_part(self) -> NDArray[np.bool_]:
+        """Who of the neighbourhood takes part."""
+        return _read_marks(self.participants, self.n_sites)[self.graph.near(self.own)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,11 +168,6 @@ class SecureSite:
     known: Mapping[str, bytes] = field(default_factory=dict)
     simulated: bool = False
     session: SiteSession | None = None
-
-    def repeat(self, request: MaskRequest) -> MaskReply | None:
-        """The last answer, if the last question was this one: then the same answer may go out again."""
-        same = self.session is not None and self.session.asked == digest(request)
-        return self.session.reply if self.session is not None and same else None
 
     def sign(self, text: bytes) -> ByteArray:
         """The site's signature; zeros where it has no long-term key."""
@@ -180,9 +201,9 @@ def answer_request(
         If the site must not answer: the reason is one of the rules above, whatever the numbers are, and the site that
         is named is the one at fault where there is one.
     """
-    session, again = site.session, site.repeat(request)
-    if again is not None:
-        return site, again
+    session, asked = site.session, digest(request)
+    if session is not None and session.asked == asked and session.reply is not None:
+        return site, session.reply  # the last question again: the same answer may go out again
     reply: MaskReply
     if isinstance(request, KeysRequest):
         session = _make_keys(site, request)
@@ -201,7 +222,7 @@ def answer_request(
         session, reply = _sign_survivors(site, session, request)
     else:
         session, reply = _reveal_shares(site, session, request)
-    session = replace(session, step=request.step, asked=digest(request), reply=reply)
+    session = replace(session, step=request.step, asked=asked, reply=reply)
     return replace(site, session=session), reply
 
 
@@ -214,74 +235,100 @@ def _make_keys(site: SecureSite, request: KeysRequest) -> SiteSession:
         LOG.warning("site %r: threshold is %d, %d is demanded", site.name, terms.threshold, site.least)
         raise MessageError(LOW_THRESHOLD, site.name)
     cipher_private = primitives.entropy(KEY_BYTES)
-    secrets = [(primitives.entropy(KEY_BYTES), primitives.entropy(KEY_BYTES)) for _ in range(terms.sums)]
+    secrets = as_bytes(primitives.entropy(terms.sums * 2 * shamir.SECRET_BYTES)).reshape(terms.sums, 2, -1)
     cipher_key = as_bytes(primitives.public_key(cipher_private))
-    mask_keys = np.stack([as_bytes(primitives.public_key(private)) for _, private in secrets])
-    signature = site.sign(advert_text(terms, site.name, cipher_key, mask_keys))
-    kept = np.array([[as_bytes(secret) for secret in pair] for pair in secrets])
-    return SiteSession(terms, Advert(terms.session, cipher_key, mask_keys, signature), cipher_private, kept)
+    signature = site.sign(advert_text(terms, site.name, cipher_key))
+    return SiteSession(terms, Advert(terms.session, cipher_key, signature), cipher_private, secrets)
 
 
 def _share_secrets(site: SecureSite, session: SiteSession, request: SharesRequest) -> tuple[SiteSession, MaskReply]:
-    """Shares of the site's secrets, each in an envelope for one other site."""
+    """Shares of the site's secrets, each in an envelope for one partner, and its keys with partners, locked."""
     if session.step != "keys":
         raise MessageError(OUT_OF_ORDER, site.name)
     terms, roster = session.terms, request.roster
-    _check_roster(site, session, roster)
-    context, n = roster.context(terms), len(roster.names)
-    shares = np.empty((n, terms.sums, 2, shamir.SHARE_BYTES), np.uint8)
-    for number, pair in enumerate(session.secrets):
-        for i, secret in enumerate(pair):
-            parts = shamir.split(bytes(secret), n, terms.threshold, entropy=primitives.entropy)
-            shares[:, number, i] = as_bytes(b"".join(parts)).reshape(n, -1)
-    envelopes = np.zeros((n, terms.envelope_bytes), np.uint8)
-    for row, other in enumerate(roster.names):
+    near = _check_roster(site, session, roster)
+    context, own, graph = roster.context(terms), roster.index[site.name], roster.graph(terms)
+    partners = tuple(roster.names[i] for i in near)
+    publics = dict(zip(partners, map(bytes, roster.cipher_keys), strict=True))
+    del publics[site.name]
+    agreed = agree_with(session.cipher_private, publics)
+    flat = session.secrets.reshape(-1, shamir.SECRET_BYTES)
+    shares = shamir.split(flat, near + 1, int(graph.needed[own]), entropy=primitives.entropy)
+    envelopes = np.zeros((near.size, terms.envelope_bytes), np.uint8)
+    opening = np.zeros((near.size, KEY_BYTES), np.uint8)
+    keys = np.zeros((terms.sums, near.size, PAIR_KEY_BYTES), np.uint8)
+    for row, other in enumerate(partners):
         if other != site.name:
-            key, plain = roster.cipher_key(other), shares[row].tobytes()
-            envelopes[row] = as_bytes(
-                seal_envelope(session.cipher_private, key, site.name, other, plain, context=context)
-            )
-    own = shares[roster.names.index(site.name)].copy()
-    return replace(session, roster=roster, own_shares=own), Envelopes(terms.session, envelopes)
-
-
-def _check_roster(site: SecureSite, session: SiteSession, roster: Roster) -> None:
-    """Refuse a list of keys in which a site could stand twice or be somebody else, or that is too long or short."""
-    n, terms, advert = len(roster.names), session.terms, session.advert
-    forms = (
-        (roster.cipher_keys, (n, KEY_BYTES)),
-        (roster.mask_keys, (n, terms.sums, KEY_BYTES)),
-        (roster.signatures, (n, SIGNATURE_BYTES)),
+            key = envelope_key(agreed[other], site.name, other, context=context)
+            sealed = seal_envelope(key, site.name, other, shares[row].tobytes(), context=context)
+            envelopes[row] = as_bytes(sealed)
+            opening[row] = as_bytes(envelope_key(agreed[other], other, site.name, context=context))
+            keys[:, row] = pair_keys(agreed[other], site.name, other, terms.sums, context=context)
+    locked = [
+        lock_keys(bytes(secret), keys[number], site.name, context=context, number=number)
+        for number, (_, secret) in enumerate(session.secrets)
+    ]
+    locks = np.concatenate([np.stack(locked), key_prints(keys)], axis=2).transpose(1, 0, 2)
+    kept = replace(
+        session,
+        cipher_private=b"",  # nobody needs it any more
+        seed=context,
+        n_sites=len(roster.names),
+        own=own,
+        names=roster.names if site.known else (),
+        partners=partners,
+        opening=opening,
+        pair_keys=keys,
+        own_shares=shares[partners.index(site.name)].reshape(terms.sums, 2, -1).copy(),
     )
-    ordered = are_ordered(roster.names) and all(has_form(array, np.uint8, shape) for array, shape in forms)
-    if not ordered or site.name not in roster.names:
-        raise MessageError(BAD_KEYS, site.name)
-    own = roster.names.index(site.name)
-    mine, listed = (advert.cipher_key, advert.mask_keys), (roster.cipher_keys[own], roster.mask_keys[own])
-    if not all(np.array_equal(sent, found) for sent, found in zip(mine, listed, strict=True)):
+    return kept, Envelopes(terms.session, envelopes, np.ascontiguousarray(locks))
+
+
+def _check_roster(site: SecureSite, session: SiteSession, roster: Roster) -> Indices:
+    """Refuse a list of keys in which a site could stand twice or be somebody else, or that is too long or short.
+
+    Returns where the site and its partners are: nobody tells the site, it follows from the list.
+    """
+    n, terms, advert = len(roster.names), session.terms, session.advert
+    ordered = are_ordered(roster.names) and has_form(roster.prints, np.uint8, (n, KEY_BYTES))
+    if not ordered or site.name not in roster.index:
         raise MessageError(BAD_KEYS, site.name)
     if not terms.is_enough(n, HALF if site.simulated else TWO_THIRDS):
         LOG.warning("site %r: threshold is %d, the list of keys has %d sites", site.name, terms.threshold, n)
         raise MessageError(SMALL_SHARE, site.name)
-    seen: set[bytes] = set()  # two masks, or a mask and an envelope, would hang on one secret
-    for row, name in enumerate(roster.names):
-        keys = [bytes(key) for key in (roster.cipher_keys[row], *roster.mask_keys[row])]
-        if len(seen.union(keys)) < len(seen) + len(keys):
+    near = roster.graph(terms).near(roster.index[site.name])
+    forms = ((roster.cipher_keys, (near.size, KEY_BYTES)), (roster.signatures, (near.size, SIGNATURE_BYTES)))
+    if not all(has_form(array, np.uint8, shape) for array, shape in forms):
+        raise MessageError(BAD_KEYS, site.name)
+    if not np.array_equal(roster.cipher_keys[near == roster.index[site.name]][0], advert.cipher_key):
+        raise MessageError(BAD_KEYS, site.name)
+    _check_keys(site, terms, roster, near)
+    return near
+
+
+def _check_keys(site: SecureSite, terms: MaskTerms, roster: Roster, near: Indices) -> None:
+    """Refuse sites that nobody knows, and keys of partners that are not theirs."""
+    strangers = [name for name in roster.names if name not in site.known and name != site.name] if site.known else []
+    if strangers:
+        raise MessageError(UNKNOWN_KEY, strangers[0])
+    seen: set[bytes] = set()  # two masks would hang on one secret
+    for i, key, signature in zip(near.tolist(), roster.cipher_keys, roster.signatures, strict=True):
+        name = roster.names[i]
+        if bytes(key) in seen:
             raise MessageError(SAME_KEY, name)
-        seen.update(keys)
-        if site.known and name != site.name:
-            if name not in site.known:
-                raise MessageError(UNKNOWN_KEY, name)
-            text = advert_text(terms, name, roster.cipher_keys[row], roster.mask_keys[row])
-            if not primitives.signed_by(site.known[name], bytes(roster.signatures[row]), text):
-                raise MessageError(UNSIGNED, name)
+        seen.add(bytes(key))
+        is_checked = bool(site.known) and name != site.name
+        if is_checked and not primitives.signed_by(site.known[name], bytes(signature), advert_text(terms, name, key)):
+            raise MessageError(UNSIGNED, name)
+        if not np.array_equal(advert_print(terms, name, key), roster.prints[i]):
+            raise MessageError(BAD_KEYS, name)
 
 
 def _mask_numbers(
     site: SecureSite, session: SiteSession, request: InputRequest, make: Callable[[], Numbers] | None
 ) -> tuple[SiteSession, MaskReply]:
     """The site's numbers, under its own mask and one with each other site."""
-    terms, roster, number, length = session.terms, session.keys, request.number, request.length
+    terms, number, length = session.terms, request.number, request.length
     if not session.number < number < terms.sums:  # other numbers under the same masks would give both away
         raise MessageError(SPENT_SUM, site.name)
     if request.word not in WORDS:
@@ -290,19 +337,24 @@ def _mask_numbers(
     numbers = np.zeros(0, np.int64) if make is None else make()
     if not has_form(numbers, np.int64, (length,)):
         raise MessageError(OTHER_LENGTH, site.name)
-    seed, private = (bytes(secret) for secret in session.secrets[number - terms.sums])
     if request.word == max(WORDS):
-        numbers = hold_numbers(numbers, most_of_site(len(roster.names)), site.name)
+        numbers = hold_numbers(numbers, most_of_site(session.n_sites), site.name)
     masked = numbers.astype(f"u{request.word}")  # modulo what a word holds
     of_sum: Any = {"context": session.context, "number": number, "word": request.word}
-    add_mask(masked, self_mask(seed, site.name, length, **of_sum))
-    for other in session.participants:
-        if other != site.name:
-            key = roster.mask_key(other, number)
-            add_mask(masked, pair_mask(private, key, site.name, other, length, **of_sum))
+    seed, keys = session.secrets[number - terms.sums][0], session.pair_keys[number - terms.sums]
+    add_mask(masked, self_mask(bytes(seed), site.name, length, **of_sum))
+    for other, key, takes_part in zip(session.partners, keys, session.taking_part.tolist(), strict=True):
+        if takes_part and other != site.name:
+            add_mask(masked, pair_mask(bytes(key), site.name, other, length, **of_sum))
     # others hold shares of this sum's secrets; the site itself needs them no more, nor anything of sums before
     left = terms.sums - 1 - number
-    kept = replace(session, secrets=_last(session.secrets, left), shares=_last(session.shares, left + 1), number=number)
+    kept = replace(
+        session,
+        secrets=_last(session.secrets, left),
+        pair_keys=_last(session.pair_keys, left),
+        shares=_last(session.shares, left + 1),
+        number=number,
+    )
     return kept, MaskedNumbers(terms.session, number, masked)
 
 
@@ -322,36 +374,57 @@ def hold_numbers(numbers: Numbers, bound: int, site: str) -> Numbers:
 
 def _open_envelopes(site: SecureSite, session: SiteSession, request: InputRequest) -> SiteSession:
     """The session with the shares of the others, which come with the first sum that the site is asked for."""
-    terms, roster, participants = session.terms, session.keys, request.participants
-    if session.participants:
-        if participants and participants != session.participants:
+    terms, participants = session.terms, request.participants
+    if session.participants.size:
+        if participants.size and not np.array_equal(participants, session.participants):
             raise MessageError(BAD_PARTICIPANTS, site.name)
         return session
-    shape = (len(participants), terms.envelope_bytes)
-    if not _is_list_of(participants, roster.names, site, terms) or not has_form(request.envelopes, np.uint8, shape):
+    everybody = np.packbits(np.ones(session.graph.n_sites, bool))
+    if not _is_list_of(participants, everybody, session):
         raise MessageError(BAD_PARTICIPANTS, site.name)
-    context = roster.context(terms)
-    received = np.empty((terms.sums, len(participants), 2, shamir.SHARE_BYTES), np.uint8)
-    for row, other in enumerate(participants):
+    rows = np.flatnonzero(replace(session, participants=participants).taking_part)
+    if not has_form(request.envelopes, np.uint8, (rows.size, terms.envelope_bytes)):
+        raise MessageError(BAD_PARTICIPANTS, site.name)
+    received = np.empty((terms.sums, rows.size, 2, shamir.SHARE_BYTES), np.uint8)
+    for i, row in enumerate(rows.tolist()):
+        other = session.partners[row]
         if other == site.name:
-            received[:, row] = session.own_shares
+            received[:, i] = session.own_shares
             continue
-        key, sealed = roster.cipher_key(other), request.envelopes[row].tobytes()
-        plain = open_envelope(session.cipher_private, key, other, site.name, sealed, context=context)
-        received[:, row] = as_bytes(plain).reshape(terms.sums, 2, -1)
-    return replace(session, participants=participants, shares=received, own_shares=NO_SHARES)
+        key, sealed = session.opening[row].tobytes(), request.envelopes[i].tobytes()
+        plain = open_envelope(key, other, site.name, sealed, context=session.seed)
+        received[:, i] = as_bytes(plain).reshape(terms.sums, 2, -1)
+    return replace(session, participants=participants, shares=received, own_shares=NO_SHARES, opening=NO_SHARES)
 
 
-def _is_list_of(names: tuple[str, ...], allowed: tuple[str, ...], site: SecureSite, terms: MaskTerms) -> bool:
-    """Whether names are different, allowed and enough, and this site is among them."""
-    return are_ordered(names) and {site.name} <= set(names) <= set(allowed) and len(names) >= terms.threshold
+def _read_marks(marks: ByteArray, n_sites: int) -> NDArray[np.bool_]:
+    """For each site, whether it is marked."""
+    return np.unpackbits(marks, count=n_sites).astype(bool)
+
+
+def _is_list_of(marks: ByteArray, allowed: ByteArray, session: SiteSession) -> bool:
+    """Whether sites are allowed and enough, this one and enough of its partners are among them, and masks link all."""
+    graph = session.graph
+    if not has_form(marks, np.uint8, allowed.shape) or np.any(marks & ~allowed):
+        return False
+    there = _read_marks(marks, graph.n_sites)
+    near = there[graph.near(session.own)].sum()
+    if not there[session.own] or there.sum() < session.terms.threshold or near < graph.needed[session.own]:
+        return False
+    return _are_linked(graph, marks.tobytes())
+
+
+@lru_cache(maxsize=4)
+def _are_linked(graph: PartnerGraph, marks: bytes) -> bool:
+    """Whether the graph holds together among the sites that are marked."""
+    return graph.is_complete or graph.parts(_read_marks(as_bytes(marks), graph.n_sites)) == 1
 
 
 def _check_survivors(site: SecureSite, session: SiteSession, request: ConfirmRequest | UnmaskRequest) -> None:
     """Refuse a list of who answered that cannot be true of the sum that this site has answered last."""
     if request.number != session.number or session.step not in ("input", "confirm"):
         raise MessageError(OUT_OF_ORDER, site.name)
-    if not _is_list_of(request.survivors, session.participants, site, session.terms):
+    if not _is_list_of(request.survivors, session.participants, session):
         raise MessageError(BAD_SURVIVORS, site.name)
 
 
@@ -366,16 +439,16 @@ def _sign_survivors(site: SecureSite, session: SiteSession, request: ConfirmRequ
 
 
 def _reveal_shares(site: SecureSite, session: SiteSession, request: UnmaskRequest) -> tuple[SiteSession, MaskReply]:
-    """For each participant one share: of its seed if it answered, of its mask key if not. Never both."""
+    """For each participant near the site one share: of its seed if it answered, of its lock if not. Never both."""
     _check_survivors(site, session, request)
     terms, number, survivors = session.terms, request.number, request.survivors
     has_signed = session.step == "confirm"
-    if has_signed and survivors != session.confirmed:
+    if has_signed and not np.array_equal(survivors, session.confirmed):
         raise MessageError(UNCONFIRMED, site.name)
     if site.known and not (has_signed and _count_signers(site, session, request) >= terms.threshold):
         raise MessageError(UNCONFIRMED, site.name)
-    kind = [0 if name in survivors else 1 for name in session.participants]
-    shares = session.shares[0][np.arange(len(kind)), kind]
+    answered = _read_marks(survivors, session.n_sites)[session.graph.near(session.own)][session.taking_part]
+    shares = session.shares[0][np.arange(answered.size), np.where(answered, 0, 1)]
     kept = replace(session, shares=_last(session.shares, terms.sums - 1 - number))
     return kept, Shares(terms.session, number, shares)
 
@@ -387,5 +460,7 @@ def _count_signers(site: SecureSite, session: SiteSession, request: UnmaskReques
         return 0
     text = survivors_text(session.context, request.number, request.survivors)
     others = {name: bytes(row) for name, row in zip(signers, signatures, strict=True) if name != site.name}
-    known = {name: site.known[name] for name in others if name in session.participants and name in site.known}
+    taking_part = _read_marks(session.participants, session.n_sites)
+    listed = {name for name, there in zip(session.names, taking_part.tolist(), strict=True) if there}
+    known = {name: site.known[name] for name in others if name in listed and name in site.known}
     return 1 + sum(primitives.signed_by(key, others[name], text) for name, key in known.items())

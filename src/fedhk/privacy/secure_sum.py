@@ -1,32 +1,36 @@
-"""Sums of which nobody sees the parts (Bonawitz et al. 2017, CCS).
+"""Sums of which nobody sees the parts (Bonawitz et al. 2017, Bell et al. 2020, both CCS).
 
 Exchanges
 ---------
-In each step the server asks and the sites answer:
+In each step the server asks and the sites answer. A site's *partners* are all others while there are few, else those
+that `fedhk.privacy.secure_graph` gives it (Bell et al. 2020, CCS):
 
-1. *keys*: each site makes fresh keys and sends the public ones: one X25519 key for envelopes, and for every sum of the
-   session one for masks. Signed with its long-term key where operators exchanged those.
-2. *shares*: each site gets the list of keys, splits for every sum its private mask key and the seed of its own mask so
-   that `threshold` sites can put them together again, and sends each other site its shares in a sealed envelope.
-3. *input*: each site gets its envelopes and sends its numbers plus its own mask, plus a mask with each other site that
+1. *keys*: each site makes a fresh X25519 key and sends the public one, signed with its long-term key where operators
+   exchanged those.
+2. *shares*: each site gets the list of names, with a digest of each key, and the keys of its partners. It makes a key
+   with each of them for every sum. For every sum it also has two secrets, the seed of its own mask and the lock of its
+   keys with partners. It splits them so that enough of its partners can put them together again, and sends each partner
+   its shares in a sealed envelope, and the server the locked keys.
+3. *input*: each site gets its envelopes and sends its numbers plus its own mask, plus a mask with each partner that
    the one adds and the other subtracts.
 4. *confirm*, only where keys are signed: the server says who answered, and each site signs that list, one for each sum.
-5. *unmask*: the server says who answered, with the signatures. Each site gives, for every participant, its share of the
-   seed if that one answered, of the mask key if not.
+5. *unmask*: the server says who answered, with the signatures. Each site gives, for every partner, its share of the
+   seed if that one answered, of the lock if not.
 
 A session is set up once for as many sums as asked: steps 1 and 2 once, the others for every sum. So R sums cost 2 + 2R
 exchanges, and 2 + 3R where keys are signed. A site may miss any sum and be back for the next.
 
-Why keys are not reused between sums
-------------------------------------
-It would be cheaper to agree on one mask key for the session and derive each sum's masks from it. That is not safe, even
-if a site that dropped out is never asked again: in *earlier* sums it answered, so its seeds of these were revealed, and
-revealing its key now takes the last masks off its earlier numbers. So every sum needs mask keys of its own, shared
-before; and these can be made and shared for many sums at once.
+Why every sum has keys of its own
+---------------------------------
+With one key for the masks of a session, a site that drops out could not be taken out of a sum: in *earlier* sums it
+answered, so its seeds of these were revealed, and revealing its key now takes the last masks off its earlier numbers.
+Bonawitz et al. agree anew for every sum and share the private keys. Here two sites agree once, and take a key for each
+sum from it by a hash; what is revealed of a site that drops out is the lock of its keys of this sum alone, 16 bytes for
+each partner. Its private key is never shared, and is forgotten before the first sum.
 
 A sum's seed could be shared together with the masked numbers. That saves no exchange, and its envelopes would be
 delivered and checked only after the numbers have left: one that is damaged or held back costs the sum, and what a site
-can reveal would depend on what the server chose to deliver to whom. So seeds are shared with the mask keys, in the
+can reveal would depend on what the server chose to deliver to whom. So seeds are shared with the locks, in the
 set-up, and a site that cannot open an envelope sends no numbers.
 
 Each sum then is the plain protocol with secrets of its own, and the paper's proof holds for each. Sites forget the
@@ -41,19 +45,25 @@ one outside, which only these two can make. Numbers that arrive late, from a sit
 covered by its own mask, whose seed nobody reveals.
 
 This holds against a server that sees everything and keeps to the protocol, together with fewer than ``threshold``
-sites (then: the sum over the remaining sites). Let t be the threshold and n the number of sites in the list of keys.
-Against a server that lies, with or without long-term keys:
+sites (then: the sum over the remaining sites). On a sparse graph it holds, but for the chance that
+`fedhk.privacy.secure_graph` states, together with the share of sites that is stated there, wherever in the graph they
+are. Nobody chooses who is whose partner: the graph follows from the digest of all keys, and each site makes it itself.
+A site refuses a list of who answered in which too few of its own partners are, or among which the graph falls
+apart. What is said below of the n sites and the threshold t holds for each neighbourhood and its part of t.
+
+Let t be the threshold and n the number of sites in the list of keys. Against a server that lies, with or without
+long-term keys:
 
 - It cannot show different lists of keys or participants: their digest goes into the keys of envelopes and masks, so
   envelopes do not open and masks do not cancel.
-- It cannot get both secrets of a site by asking different sites differently: t is more than half of n, and each site
+- It cannot get both secrets of a site by asking sites differently: t is more than half of n, and each site
   reveals one share of one of the two (with k sites that collude, while t > (n + k) / 2).
 - It learns nothing from refusals: no site refuses because of its own numbers. The bound on them follows from n, and
   what is beyond it is cut.
 
 Where every site knows the long-term keys of the others:
 
-- It cannot be a site itself: every key is signed together with the session's terms.
+- It cannot be a site itself: every key is signed together with the session's terms, and checked by all partners.
 - It can open a sum over one list of at least t sites, and no other. Each site reveals shares only for a list that t
   sites have signed; two such lists have a site in common, which signs one list for each sum (with k sites that collude,
   while t > (n + k) / 2: at t > 2n/3, up to a third of the sites).
@@ -86,9 +96,10 @@ are the two ends.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
+from functools import cached_property
 from hashlib import sha256
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -96,7 +107,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhk.privacy.masks import MaskArray
+from fedhk.privacy.masks import MaskArray, bind
+from fedhk.privacy.secure_graph import PartnerGraph, draw_graph
 from fedhk.privacy.shamir import SHARE_BYTES
 
 ByteArray = NDArray[np.uint8]
@@ -160,36 +172,45 @@ def default_threshold(n_sites: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Roster:
-    """The public keys of a session, in the order of the sites' names.
+    """The sites of a session in the order of their names, and public keys: of all at the server, else of partners.
 
     Parameters
     ----------
     names : tuple of str
         The sites; site i holds the shares of the point i + 1.
-    cipher_keys : uint8 array of shape (n, 32)
-        For the envelopes.
-    mask_keys : uint8 array of shape (n, sums, 32)
-        One for each sum.
-    signatures : uint8 array of shape (n, 64)
+    prints : uint8 array of shape (n, 32)
+        Digest of what each site made known.
+    cipher_keys : uint8 array of shape (m, 32)
+        The public keys of a site and its partners, in the order of names.
+    signatures : uint8 array of shape (m, 64)
         Zeros where a site has no long-term key.
     """
 
     names: tuple[str, ...]
+    prints: ByteArray
     cipher_keys: ByteArray
-    mask_keys: ByteArray
     signatures: ByteArray
 
-    def cipher_key(self, site: str) -> bytes:
-        """The key for envelopes to a site."""
-        return bytes(self.cipher_keys[self.names.index(site)])
+    @cached_property
+    def index(self) -> dict[str, int]:
+        """Where each name is."""
+        return {name: i for i, name in enumerate(self.names)}
 
-    def mask_key(self, site: str, number: int) -> bytes:
-        """The key for masks with a site in one sum."""
-        return bytes(self.mask_keys[self.names.index(site), number])
-
-    def context(self, terms: MaskTerms, participants: tuple[str, ...] = ()) -> str:
+    def context(self, terms: MaskTerms, participants: Iterable[str] = ()) -> str:
         """Digest of all that sites must see alike: terms, keys and, once it is known, who takes part."""
-        return digest(self, terms, participants)
+        taking_part = tuple(participants)
+        seed = digest(terms, self.names, self.prints)
+        return digest(seed, self.mark(taking_part)) if taking_part else seed
+
+    def graph(self, terms: MaskTerms) -> PartnerGraph:
+        """Who masks with whom: it follows from what all sites made known."""
+        return draw_graph(len(self.names), terms.threshold, self.context(terms))
+
+    def mark(self, names: Iterable[str]) -> ByteArray:
+        """One bit for each site: whether it is among some."""
+        bits = np.zeros(len(self.names), bool)
+        bits[[self.index[name] for name in names]] = True
+        return np.packbits(bits)
 
     @property
     def is_signed(self) -> bool:
@@ -197,14 +218,19 @@ class Roster:
         return bool(self.signatures.any())
 
 
-def advert_text(terms: MaskTerms, site: str, cipher_key: ByteArray, mask_keys: ByteArray) -> bytes:
-    """What a site signs: its keys for this session, and on what terms."""
-    return b"fedhk secure sum keys 2 " + digest(terms, site, cipher_key, mask_keys).encode()
+def advert_text(terms: MaskTerms, site: str, cipher_key: ByteArray) -> bytes:
+    """What a site signs: its key for this session, and on what terms."""
+    return bind("keys", terms.session, terms.threshold, terms.sums, site, cipher_key.tobytes().hex())
 
 
-def survivors_text(context: str, number: int, survivors: tuple[str, ...]) -> bytes:
+def advert_print(terms: MaskTerms, site: str, cipher_key: ByteArray) -> ByteArray:
+    """Digest of what a site made known."""
+    return as_bytes(sha256(advert_text(terms, site, cipher_key)).digest())
+
+
+def survivors_text(context: str, number: int, survivors: ByteArray) -> bytes:
     """What a site signs: who answered in one sum of a session with these terms, keys and participants."""
-    return b"fedhk secure sum survivors 1 " + digest(context, number, survivors).encode()
+    return b"fedhk secure sum survivors 2 " + digest(context, number, survivors).encode()
 
 
 # --------------------------------------------------------------------------------------------------------- what travels
@@ -232,7 +258,7 @@ class KeysRequest(MaskRequest):
 
 @dataclass(frozen=True, eq=False)
 class SharesRequest(MaskRequest):
-    """Tell everybody's keys, and ask for shares of the site's secrets in envelopes."""
+    """Tell who is there and the keys of partners, and ask for shares of the site's secrets in envelopes."""
 
     step: ClassVar[str] = "shares"
     session: str
@@ -251,10 +277,10 @@ class InputRequest(MaskRequest):
         The sum within the session.
     length : int
         How many numbers.
-    participants : tuple of str
-        Whose envelopes come with it; empty once the site has shown that it got them.
-    envelopes : uint8 array of shape (participants, bytes)
-        One from each.
+    participants : uint8 array
+        Who takes part, a bit for each site of the roster; empty once the site has shown that it got it.
+    envelopes : uint8 array of shape (partners, bytes)
+        One from each participant of the site's neighbourhood; its own is empty.
     word : int, default=8
         Bytes of a number.
     """
@@ -263,19 +289,19 @@ class InputRequest(MaskRequest):
     session: str
     number: int
     length: int
-    participants: tuple[str, ...] = ()
+    participants: ByteArray = field(default_factory=lambda: np.zeros(0, np.uint8))
     envelopes: ByteArray = field(default_factory=lambda: np.zeros((0, 0), np.uint8))
     word: int = 8
 
 
 @dataclass(frozen=True, eq=False)
 class ConfirmRequest(MaskRequest):
-    """Say whose numbers came, and ask for a signature under it."""
+    """Say whose numbers came, a bit for each site of the roster, and ask for a signature under it."""
 
     step: ClassVar[str] = "confirm"
     session: str
     number: int
-    survivors: tuple[str, ...]
+    survivors: ByteArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -285,7 +311,7 @@ class UnmaskRequest(MaskRequest):
     step: ClassVar[str] = "unmask"
     session: str
     number: int
-    survivors: tuple[str, ...]
+    survivors: ByteArray
     signers: tuple[str, ...] = ()
     signatures: ByteArray = field(default_factory=lambda: np.zeros((0, SIGNATURE_BYTES), np.uint8))
 
@@ -299,18 +325,21 @@ class MaskReply:
 
 @dataclass(frozen=True, eq=False)
 class Advert(MaskReply):
-    """A site's public keys: one for envelopes, shape (32,); one for the masks of each sum, shape (sums, 32); signed."""
+    """A site's public key of 32 bytes, signed."""
 
     cipher_key: ByteArray
-    mask_keys: ByteArray
     signature: ByteArray
 
 
 @dataclass(frozen=True, eq=False)
 class Envelopes(MaskReply):
-    """Shares of a site's secrets, sealed: row i of the array, of shape (n, bytes), is for site i of the roster."""
+    """Shares of a site's secrets, sealed, and its keys with partners, locked: a row for each of its neighbourhood.
+
+    Envelopes have the shape (m, bytes). Locks have the shape (m, sums, 32): a locked key, and a digest of the key.
+    """
 
     envelopes: ByteArray
+    locks: ByteArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -331,7 +360,7 @@ class Confirmation(MaskReply):
 
 @dataclass(frozen=True, eq=False)
 class Shares(MaskReply):
-    """For each participant a share of its seed or of its mask key, shape (participants, 48)."""
+    """For each participant of the neighbourhood a share of its seed or of its lock, shape (participants, 48)."""
 
     number: int
     shares: ByteArray
@@ -349,6 +378,8 @@ def _digest(part: Any) -> str:
     if isinstance(part, np.ndarray):
         head = json.dumps([part.dtype.str, part.shape]).encode()
         return sha256(head + np.ascontiguousarray(part).tobytes()).hexdigest()
+    if isinstance(part, tuple) and all(isinstance(text, str) for text in part):
+        return sha256(json.dumps(part).encode()).hexdigest()
     if isinstance(part, tuple):
         return digest("tuple", *part)
     if hasattr(part, "__dataclass_fields__"):

@@ -31,9 +31,9 @@ FROM_SITES = {
     "MaskedNumbers.masked": "the same sums, under masks of which the server has no key",
     "MaskedNumbers.number": "said by the server",
     "Advert.cipher_key": "random",
-    "Advert.mask_keys": "random",
-    "Advert.signature": "of the keys",
+    "Advert.signature": "of the key",
     "Envelopes.envelopes": "shares of random secrets, sealed for another site",
+    "Envelopes.locks": "keys with other sites under random secrets, and their digests",
     "Shares.shares": "shares of random secrets, one kind for each site",
     "Shares.number": "said by the server",
 } | {f"{reply}.session": "said by the server" for reply in ("Advert", "Envelopes", "MaskedNumbers", "Shares")}
@@ -89,7 +89,7 @@ FROM_SERVER = (
     | {f"Parafac2Factors.{name}": SUMS for name in ("cluster_factor", "bases", "feature_factor", "view_factor")}
     | {
         f"Roster.{name}": "what sites told of their keys"
-        for name in ("names", "cipher_keys", "mask_keys", "signatures")
+        for name in ("names", "prints", "cipher_keys", "signatures")
     }
     | {f"{step}.session": "random" for step in ("SharesRequest", "InputRequest", "UnmaskRequest")}
     | {f"{step}.number": "how many sums there were" for step in ("InputRequest", "UnmaskRequest")}

@@ -113,7 +113,7 @@ class MaskedSums(OpenSums):
 
     def select(self, board: Board, replies: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
         server = board.get(MaskSession).server
-        check_enough(server, len(replies))
+        check_enough(server, replies)
         try:
             liars = find_liar(server, replies)
         except MessageError as error:
