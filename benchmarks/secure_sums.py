@@ -39,9 +39,20 @@ class Meter:
     """Counts bytes, and keeps 5 % of the sites from answering: others in every sum, the same through all its steps."""
 
     def __init__(self, absent: float) -> None:
-        self.rng, self.absent, self.away, self.bytes, self.sums = np.random.default_rng(1), absent, set(), 0, 0
+        self.rng, self.absent = np.random.default_rng(1), absent
+        self.away: set[str] = set()
+        self.bytes = self.sums = 0
+
+    def watch(self) -> Any:
+        """The method of an engine that goes through this meter."""
+
+        def exchange(engine: InProcessEngine, requests: dict[str, bytes]) -> dict[str, Any]:
+            return self.exchange(engine, requests)
+
+        return exchange
 
     def exchange(self, engine: InProcessEngine, requests: dict[str, bytes]) -> dict[str, Any]:
+        """What the sites that are there answer."""
         if b"InputRequest" in next(iter(requests.values()))[:100_000]:
             self.away = set(self.rng.choice(list(requests), int(self.absent * len(requests)), replace=False))
             self.sums += 1
@@ -57,7 +68,7 @@ EXCHANGE = InProcessEngine.exchange
 def measure(n_sites: int, secure: bool) -> tuple[float, float, float, int]:
     """Seconds of work, seconds on the clock, kilobytes a site and sums of one fit."""
     meter, sites = Meter(ABSENT if secure else 0.0), make_sites(n_sites)
-    InProcessEngine.exchange = lambda engine, requests: meter.exchange(engine, requests)  # type: ignore[method-assign]
+    InProcessEngine.exchange = meter.watch()  # type: ignore[method-assign]
     worked, began = time.process_time(), time.perf_counter()
     try:
         EFKMVC(8, secure=secure, random_state=0, max_rounds=10).fit(sites)

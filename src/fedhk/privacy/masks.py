@@ -28,6 +28,7 @@ __all__ = [
     "PAIR_KEY_BYTES",
     "MaskArray",
     "add_mask",
+    "add_pair_masks",
     "agree_with",
     "bind",
     "envelope_key",
@@ -112,9 +113,21 @@ def pair_mask(key: bytes, own: str, other: str, length: int, *, context: str, nu
     word : int, default=8
         Bytes of a number.
     """
-    first, second = (own, other) if own < other else (other, own)
-    mask = _keystream(key, bind("pair mask", context, number, word, first, second), length, word)
-    return mask if own == first else np.negative(mask, out=mask)
+    mask = np.zeros(length, f"u{word}")
+    add_pair_masks(mask, {other: key}, own, context=context, number=number)
+    return mask
+
+
+def add_pair_masks(total: MaskArray, keys: Mapping[str, bytes], own: str, *, context: str, number: int) -> None:
+    """Add in place the masks that a site shares with others, by its keys with them; words are those of `total`."""
+    word, size = total.itemsize, total.nbytes
+    common = bind("pair mask", context, number, word)
+    expand, keystream = primitives.expand, primitives.keystream
+    for other, key in keys.items():
+        first, second = (own, other) if own < other else (other, own)
+        info = common + f"{len(first)}:{first}{second}".encode()
+        mask = np.frombuffer(keystream(expand(key, info, 32), size), f"<u{word}")
+        (np.add if own == first else np.subtract)(total, mask, out=total)
 
 
 def self_mask(seed: bytes, own: str, length: int, *, context: str, number: int, word: int = 8) -> MaskArray:

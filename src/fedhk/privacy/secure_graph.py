@@ -19,7 +19,9 @@ most `CHANCE`, over all sites:
   site's numbers);
 - in one sum, fewer than t of the partners of a site answer, when `DROPOUTS` of all sites do not (the sum is given up).
 
-The tails are those of the hypergeometric distribution, in exact fractions.
+The tails are those of the hypergeometric distribution, in exact fractions. That a group of sites is cut off from the
+others, by colluders and by sites that a lying server calls gone, is not bounded here: each of the group would need
+nearly as many colluders around it as a single site, less its links within the group, which are few in a random graph.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fedhk.errors import FedHKError, MessageError, QuorumError
 from fedhk.privacy import shamir
 from fedhk.privacy.fixed_point import WORDS, most_of_site, most_of_word
-from fedhk.privacy.masks import PAIR_KEY_BYTES, MaskArray, add_mask, key_prints, lock_keys, pair_mask, self_mask
+from fedhk.privacy.masks import PAIR_KEY_BYTES, MaskArray, add_mask, add_pair_masks, key_prints, lock_keys, self_mask
 from fedhk.privacy.secure_graph import PartnerGraph, draw_graph
 from fedhk.privacy.secure_sum import (
     HALF,
@@ -382,28 +382,26 @@ def take_replies(server: SecureServer, replies: Mapping[str, Any]) -> SecureServ
 def _remove_masks(server: SecureServer, secret_of: Mapping[str, bytes]) -> Numbers:
     """The sum of the survivors: without their own masks, and without their masks with sites that dropped out."""
     names, number, survivors = server.keys.names, server.number, set(server.survivors)
-    of_sum: Any = {
-        "context": server.keys.context(server.terms, server.participants),
-        "number": number,
-        "word": server.word,
-    }
+    context = server.keys.context(server.terms, server.participants)
     total = server.masked.copy()
-    length = total.size
     for site, secret in secret_of.items():
         if site in survivors:
-            add_mask(total, self_mask(secret, site, length, **of_sum), sign=-1)
+            own = self_mask(secret, site, total.size, context=context, number=number, word=server.word)
+            add_mask(total, own, sign=-1)
             continue
-        own = server.keys.index[site]
+        place = server.keys.index[site]
         locked = server.locks[site][:, number, :PAIR_KEY_BYTES]
         keys = lock_keys(secret, locked, site, context=server.seed, number=number)
-        rows = server.graph.back[server.graph.places(own)] - server.graph.starts[server.graph.near(own)]
-        for other, row, key in zip(server.graph.near(own).tolist(), rows.tolist(), keys, strict=True):
+        rows = server.graph.back[server.graph.places(place)] - server.graph.starts[server.graph.near(place)]
+        opened = {}
+        for other, row, key in zip(server.graph.near(place).tolist(), rows.tolist(), keys, strict=True):
             if names[other] in survivors:
                 known = server.locks[names[other]][row, number, PAIR_KEY_BYTES:]
                 if not np.array_equal(key_prints(key), known):
                     raise MessageError("the shares that it gave the other sites are not of its mask keys", site)
-                # at the survivor the mask has the other sign, so adding takes it away
-                add_mask(total, pair_mask(key.tobytes(), site, names[other], length, **of_sum))
+                opened[names[other]] = key.tobytes()
+        # at the survivors the masks have the other sign, so adding takes them away
+        add_pair_masks(total, opened, site, context=context, number=number)
     return total.view(f"i{server.word}").astype(np.int64)
 
 

@@ -13,7 +13,6 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,13 +24,13 @@ from fedhk.privacy.fixed_point import WORDS, most_of_site
 from fedhk.privacy.masks import (
     PAIR_KEY_BYTES,
     add_mask,
+    add_pair_masks,
     agree_with,
     envelope_key,
     key_prints,
     lock_keys,
     open_envelope,
     pair_keys,
-    pair_mask,
     seal_envelope,
     self_mask,
 )
@@ -340,12 +339,12 @@ def _mask_numbers(
     if request.word == max(WORDS):
         numbers = hold_numbers(numbers, most_of_site(session.n_sites), site.name)
     masked = numbers.astype(f"u{request.word}")  # modulo what a word holds
-    of_sum: Any = {"context": session.context, "number": number, "word": request.word}
     seed, keys = session.secrets[number - terms.sums][0], session.pair_keys[number - terms.sums]
-    add_mask(masked, self_mask(bytes(seed), site.name, length, **of_sum))
-    for other, key, takes_part in zip(session.partners, keys, session.taking_part.tolist(), strict=True):
-        if takes_part and other != site.name:
-            add_mask(masked, pair_mask(bytes(key), site.name, other, length, **of_sum))
+    own = self_mask(bytes(seed), site.name, length, context=session.context, number=number, word=request.word)
+    add_mask(masked, own)
+    pairs = zip(session.partners, keys, session.taking_part.tolist(), strict=True)
+    partners = {other: key.tobytes() for other, key, takes_part in pairs if takes_part and other != site.name}
+    add_pair_masks(masked, partners, site.name, context=session.context, number=number)
     # others hold shares of this sum's secrets; the site itself needs them no more, nor anything of sums before
     left = terms.sums - 1 - number
     kept = replace(
