@@ -393,7 +393,8 @@ def _open_envelopes(site: SecureSite, session: SiteSession, request: InputReques
         key, sealed = session.opening[row].tobytes(), request.envelopes[i].tobytes()
         plain = open_envelope(key, other, site.name, sealed, context=session.seed)
         received[:, i] = as_bytes(plain).reshape(terms.sums, 2, -1)
-    return replace(session, participants=participants, shares=received, own_shares=NO_SHARES, opening=NO_SHARES)
+    kept = participants.copy()  # without the message that it came with
+    return replace(session, participants=kept, shares=received, own_shares=NO_SHARES, opening=NO_SHARES)
 
 
 def _read_marks(marks: ByteArray, n_sites: int) -> NDArray[np.bool_]:

@@ -87,10 +87,7 @@ FROM_SERVER = (
     | {f"LowRank.{name}": SUMS for name in ("name", "error")}
     | {f"TuckerFactors.{name}": SUMS for name in ("core", "cluster_factor", "feature_factors", "view_factor")}
     | {f"Parafac2Factors.{name}": SUMS for name in ("cluster_factor", "bases", "feature_factor", "view_factor")}
-    | {
-        f"Roster.{name}": "what sites told of their keys"
-        for name in ("names", "prints", "cipher_keys", "signatures")
-    }
+    | {f"Roster.{name}": "what sites told of their keys" for name in ("names", "prints", "cipher_keys", "signatures")}
     | {f"{step}.session": "random" for step in ("SharesRequest", "InputRequest", "UnmaskRequest")}
     | {f"{step}.number": "how many sums there were" for step in ("InputRequest", "UnmaskRequest")}
 )
