@@ -52,6 +52,10 @@ TRIES = 2**80
 # none has fewer partners than the least, though a few hundred sites could do with less for the shares above.
 FEW_SITES, LEAST_PARTNERS = 100, 64
 
+# With a threshold of nearly all sites no number of partners leaves room for the stated dropouts. More than these would
+# only cost: a site must not be made to compute without end by a server that proposes such a threshold.
+MOST_PARTNERS = 400
+
 # A site may have some more partners than the fewest. Because of rounding, some larger numbers are a little worse than
 # the one before them: so many in a row must be enough.
 SPARE = 32
@@ -94,22 +98,22 @@ def failure_chances(
 
 @lru_cache(maxsize=64)
 def fewest_partners(n_sites: int, threshold: int) -> int:
-    """How many partners each site has at least; all others where fewer are not enough.
+    """How many partners each site has at least; all others, or the most, where fewer are not enough.
 
     Examples
     --------
     >>> fewest_partners(100, 67), fewest_partners(1000, 667)
     (99, 76)
     """
+    most, enough = min(n_sites - 1, MOST_PARTNERS), 0
     if n_sites <= FEW_SITES or threshold >= (1 - DROPOUTS) * n_sites:
-        return n_sites - 1
-    enough = 0
-    for partners in range(LEAST_PARTNERS, n_sites - 1):
+        return most
+    for partners in range(LEAST_PARTNERS, most):
         opened, lost = failure_chances(n_sites, partners, threshold)
         enough = enough + 1 if opened * TRIES <= CHANCE and lost <= CHANCE else 0
         if enough > SPARE:
             return partners - SPARE
-    return n_sites - 1
+    return most
 
 
 @dataclass(frozen=True, eq=False)

@@ -245,8 +245,9 @@ def _share_secrets(site: SecureSite, session: SiteSession, request: SharesReques
     if session.step != "keys":
         raise MessageError(OUT_OF_ORDER, site.name)
     terms, roster = session.terms, request.roster
-    near = _check_roster(site, session, roster)
-    context, own, graph = roster.context(terms), roster.index[site.name], roster.graph(terms)
+    context, own = _check_roster(site, session, roster), roster.index[site.name]
+    graph = draw_graph(len(roster.names), terms.threshold, context)
+    near = graph.near(own)
     partners = tuple(roster.names[i] for i in near)
     publics = dict(zip(partners, map(bytes, roster.cipher_keys), strict=True))
     del publics[site.name]
@@ -283,10 +284,10 @@ def _share_secrets(site: SecureSite, session: SiteSession, request: SharesReques
     return kept, Envelopes(terms.session, envelopes, np.ascontiguousarray(locks))
 
 
-def _check_roster(site: SecureSite, session: SiteSession, roster: Roster) -> Indices:
+def _check_roster(site: SecureSite, session: SiteSession, roster: Roster) -> str:
     """Refuse a list of keys in which a site could stand twice or be somebody else, or that is too long or short.
 
-    Returns where the site and its partners are: nobody tells the site, it follows from the list.
+    Returns the digest of the list. Nobody tells the site who its partners are: it follows from the digest.
     """
     n, terms, advert = len(roster.names), session.terms, session.advert
     ordered = are_ordered(roster.names) and has_form(roster.prints, np.uint8, (n, KEY_BYTES))
@@ -295,14 +296,15 @@ def _check_roster(site: SecureSite, session: SiteSession, roster: Roster) -> Ind
     if not terms.is_enough(n, HALF if site.simulated else TWO_THIRDS):
         LOG.warning("site %r: threshold is %d, the list of keys has %d sites", site.name, terms.threshold, n)
         raise MessageError(SMALL_SHARE, site.name)
-    near = roster.graph(terms).near(roster.index[site.name])
+    context, own = roster.context(terms), roster.index[site.name]
+    near = draw_graph(n, terms.threshold, context).near(own)
     forms = ((roster.cipher_keys, (near.size, KEY_BYTES)), (roster.signatures, (near.size, SIGNATURE_BYTES)))
     if not all(has_form(array, np.uint8, shape) for array, shape in forms):
         raise MessageError(BAD_KEYS, site.name)
-    if not np.array_equal(roster.cipher_keys[near == roster.index[site.name]][0], advert.cipher_key):
+    if not np.array_equal(roster.cipher_keys[near == own][0], advert.cipher_key):
         raise MessageError(BAD_KEYS, site.name)
     _check_keys(site, terms, roster, near)
-    return near
+    return context
 
 
 def _check_keys(site: SecureSite, terms: MaskTerms, roster: Roster, near: Indices) -> None:

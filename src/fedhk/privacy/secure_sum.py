@@ -108,7 +108,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhk.privacy.masks import MaskArray, bind
-from fedhk.privacy.secure_graph import PartnerGraph, draw_graph
 from fedhk.privacy.shamir import SHARE_BYTES
 
 ByteArray = NDArray[np.uint8]
@@ -201,10 +200,6 @@ class Roster:
         taking_part = tuple(participants)
         seed = digest(terms, self.names, self.prints)
         return digest(seed, self.mark(taking_part)) if taking_part else seed
-
-    def graph(self, terms: MaskTerms) -> PartnerGraph:
-        """Who masks with whom: it follows from what all sites made known."""
-        return draw_graph(len(self.names), terms.threshold, self.context(terms))
 
     def mark(self, names: Iterable[str]) -> ByteArray:
         """One bit for each site: whether it is among some."""
