@@ -27,8 +27,8 @@ from tables import table
 ABSENT = 0.05
 
 NOTE = (
-    "One thread, 5 % of the sites absent from every sum. CPU seconds are those of the fit alone; seconds on the clock also "
-    "count what else the machine did."
+    "One thread, 5 % of the sites absent from every sum. CPU seconds are those of the fit alone; "
+    "seconds on the clock also count what else the machine did."
 )
 
 
