@@ -80,7 +80,7 @@ def test_there_are_as_many_partitions_as_clusters_need():
     rows = random_rows(300)
     assert groups_of(rows, 60)[1].labels.shape == (60, PARTITIONS)
     assert groups_of(rows, 60, n_clusters=50)[1].labels.shape == (60, 12)
-    for none in ({"n_clusters": None}, {"groups": False}, {"joint_weight": 0.0}, {"n_clusters": 60}):
+    for none in ({"groups": False}, {"joint_weight": 0.0}, {"n_clusters": 60}):
         assert groups_of(rows, 60, **none)[1] is NO_GROUPS
 
 

@@ -94,7 +94,7 @@ class TestNoise:
 
     def test_where_noise_hides_all_there_is_one_cluster(self):
         sites, _ = moons(120)
-        with pytest.warns(UserWarning, match="the noise will"), pytest.warns(ConvergenceWarning, match="Noise hides"):
+        with pytest.warns(UserWarning, match="expected to find"), pytest.warns(ConvergenceWarning, match="Noise hides"):
             model = fitted(sites, 2, privacy=replace(BUDGET, epsilon=0.01))
         assert model.n_clusters_ == 1
         assert not pooled(model, "labels_", sites).any()
