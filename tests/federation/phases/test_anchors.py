@@ -54,7 +54,7 @@ def test_there_are_as_many_as_rows_can_bear():
     board = start_diffusion(views)
     assert anchors_wanted(board, SMALL, 3) == 40
     assert anchors_wanted(board, replace(SMALL, n_anchors=300), 3) == 80  # a third of the rows
-    assert anchors_wanted(board, SMALL, None) == 44  # four for each of eleven directions
+    assert anchors_wanted(board, SMALL, 11) == 44  # four for each of eleven clusters
 
 
 def test_stand_ins_are_kept_as_they_are():
