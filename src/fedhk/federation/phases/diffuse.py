@@ -6,13 +6,14 @@ where that is smaller. The server computes eigenvectors, and asks again where th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from fedhk._typing import FloatArray
+from fedhk._typing import FloatArray, IntArray
 from fedhk.embedding.affinity import AnchorGraph
 from fedhk.embedding.diffusion import DiffusionMap, EmbeddedModel, make_embedded_rows
 from fedhk.embedding.groups import AnchorGroups
@@ -61,6 +62,9 @@ SLACK = 1e-6
 # With noise: passes over the parts to find clusters of them, and where parts may lie and how fast ties may weaken so
 # that no distance overflows, whatever the rows are.
 PART_PASSES, MOST_REACH, MOST_SCALE = 100, 1e60, 100.0
+
+# Rows of a part are surely not noise above so many standard deviations of their count.
+SURE_ROWS = 3.0
 
 # What a site says to anchors beyond that.
 UNBOUNDED_TIES = Rule("anchors with which a row could say more than the noise is sized for")
@@ -244,6 +248,7 @@ class Ties(Entry):
 
     counts: FloatArray
     exchanges: int
+    noise: float  # standard deviation of the noise in a count of one exchange
 
 
 @dataclass(frozen=True, eq=False)
@@ -310,8 +315,8 @@ class CountTies(SumPhase[TiesRequest]):
         return sum_sensitivity(1.0 + SLACK, neighbours, nonnegative=True)
 
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:
-        before = next(board.find(Ties), Ties(np.zeros(len(total)), 0))
-        ties = Ties(before.counts + total, before.exchanges + 1)
+        before = next(board.find(Ties), Ties(np.zeros(len(total)), 0, noise))
+        ties = Ties(before.counts + total, before.exchanges + 1, noise)
         if ties.exchanges < count_exchanges(self.noise.rounds):
             return self.begin(board.put(ties))
         return self._embed(board, ties)
@@ -320,14 +325,17 @@ class CountTies(SumPhase[TiesRequest]):
         """The centres of the parts, to the nearest of which rows are tied; where noise hides all they are the same."""
         centers = board.get(FinalParameters).parameters.centers
         joint = np.unique(round_as_sent(np.hstack(centers), PRECISION), axis=0)
-        centers = split_joint(joint, [part.shape[1] for part in centers])
-        return Anchors.of(AnchorGraph(centers, PART_NEIGHBOURS, self.scale, joint_weight=1.0))
+        return self._tie(split_joint(joint, [part.shape[1] for part in centers]))
+
+    def _tie(self, parts: Sequence[FloatArray]) -> Anchors:
+        return Anchors.of(AnchorGraph(tuple(parts), PART_NEIGHBOURS, self.scale, joint_weight=1.0))
 
     def _embed(self, board: Board, ties: Ties) -> Board:
         """Publish the embedding of the parts, and clusters of them: where a row is follows from the parts near it."""
-        anchors = self._anchors(board)
+        found_parts, noise = self._anchors(board).graph.anchors, ties.noise / math.sqrt(ties.exchanges)
+        kept, counts = join_near_parts(np.hstack(found_parts), ties.counts / ties.exchanges, noise)
+        anchors = self._tie([part[kept] for part in found_parts])
         graph = anchors.graph
-        counts = join_near_parts(np.hstack(graph.anchors), ties.counts / ties.exchanges)
         sizes, n_clusters = counts.sum(axis=1), min(self.settings.n_clusters, len(counts))
         found = solve_gram(counts, n_clusters)
         inner = found.projection(n_clusters)
@@ -350,11 +358,12 @@ class CountTies(SumPhase[TiesRequest]):
         return board.drop(Ties).put(anchors, embedding, space, means, *final)
 
 
-def join_near_parts(centers: FloatArray, counts: FloatArray) -> FloatArray:
-    """The table of rows between parts, without what noise says of parts that are not near each other.
+def join_near_parts(centers: FloatArray, counts: FloatArray, noise: float) -> tuple[IntArray, FloatArray]:
+    """Parts that have rows, and the table of rows between them without what noise says of parts that are far apart.
 
-    `counts` has the upper half of the table. A row between two parts is tied to both, so that each is among the nearest
-    of the other: twice as many as a row is tied to are looked at.
+    `counts` has the upper half of the table, with noise of this standard deviation. A row between two parts is tied to
+    both, so that each is among the nearest of the other: twice as many as a row is tied to are looked at. A part whose
+    rows are too few to be told from noise would be a cluster of its own, because nothing ties it to others.
     """
     table = np.zeros((len(centers), len(centers)))
     table[np.triu_indices(len(table))] = counts
@@ -363,8 +372,12 @@ def join_near_parts(centers: FloatArray, counts: FloatArray) -> FloatArray:
     ranks = np.argsort(np.argsort(squares[:, None] + squares - 2 * centers @ centers.T, axis=1), axis=1)
     near = (ranks <= 2 * PART_NEIGHBOURS) & (ranks.T <= 2 * PART_NEIGHBOURS)
     table = np.where(near, np.maximum(table, 0.0), 0.0)
-    # a part of which nothing is left is tied to itself alone
-    return np.asarray(table + np.diag(np.where(table.sum(axis=1) > 0, 0.0, 1.0)))
+    rows = table.sum(axis=1)
+    kept = np.flatnonzero(rows > SURE_ROWS * noise * np.sqrt(near.sum(axis=1)))
+    kept = kept if len(kept) else np.array([np.argmax(rows)])
+    table = table[np.ix_(kept, kept)]
+    # a part that was tied to others that are left out is tied to itself
+    return kept, np.asarray(table + np.diag(np.where(table.sum(axis=1) > 0, 0.0, 1.0)))
 
 
 def _groups(board: Board) -> AnchorGroups:
