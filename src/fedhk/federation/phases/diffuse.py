@@ -64,7 +64,7 @@ SLACK = 1e-6
 PART_PASSES, MOST_REACH, MOST_SCALE = 100, 1e60, 100.0
 
 # Rows of a part are surely not noise above so many standard deviations of their count.
-SURE_ROWS = 3.0
+SURE_ROWS = 2.0
 
 # What a site says to anchors beyond that.
 UNBOUNDED_TIES = Rule("anchors with which a row could say more than the noise is sized for")
