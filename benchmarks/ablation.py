@@ -27,6 +27,7 @@ from fedhk.reference import arrays, untensorize
 from fedhk.reference.tensor_federation import FederationOptions, start_parts
 from methods import Sites
 from tables import spread, table
+from usage import show_help
 
 SEEDS = seeds(3)
 ROUNDS, PASSES, TOLERANCE = 100, 5, 1e-6
@@ -290,4 +291,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    show_help(__doc__)
     main()

@@ -24,6 +24,7 @@ from sklearn.metrics import adjusted_rand_score
 import fedhk
 from data import DataSet, public_sets, seeds, shared_sets, site_rows
 from fedhk.datasets import make_sites, split_dirichlet
+from usage import show_help
 
 EFFECTS = ("none", "shift", "gain", "mix", "shift+mix", "gain+mix", "scale", "shift+gain")
 KINDS = ("gauss", "corr", "size", "counts", "image")
@@ -234,4 +235,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    show_help(__doc__)
     main()

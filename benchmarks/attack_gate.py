@@ -49,6 +49,7 @@ from fedhk.privacy.kernel_sensitivity import kernel_reach
 from fedhk.privacy.ledger import Ledger, spent_on
 from fedhk.privacy.secure_site import SecureSite
 from fedhk.starts.cells import Landmarks
+from usage import show_help
 
 RESULTS = Path(os.environ.get("FEDHK_BENCHMARK_RESULTS", Path(__file__).parent / "results"))
 
@@ -478,4 +479,5 @@ stay below what the ledger was charged. All bounds of the table hold together wi
 
 
 if __name__ == "__main__":
+    show_help(__doc__)
     main()

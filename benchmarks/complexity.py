@@ -28,6 +28,7 @@ from fedhk.protocols import FactorAveraging, Statistics
 from fedhk.reference import center_message_size, tensor_message_size
 from fedhk.tensors.low_rank import LowRankForm
 from tables import grid, spread, table
+from usage import show_help
 
 REPEATS = 7
 NUMBER = 8  # bytes of one
@@ -282,4 +283,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    show_help(__doc__)
     main()

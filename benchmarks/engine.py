@@ -17,6 +17,7 @@ from fedhk import EFKMVC
 from fedhk.datasets import make_sites
 from fedhk.federation.messages import Message, decode, encode
 from tables import spread, table
+from usage import show_help
 
 
 def per_site_and_round(n_sites: int, n_rows: int, rounds: int) -> tuple[np.ndarray, float]:
@@ -55,4 +56,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    show_help(__doc__)
     main()

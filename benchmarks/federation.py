@@ -20,6 +20,7 @@ from data import RESULTS, DataSet, balanced_kmeans, public_sets, seeds, shared_s
 from fedhk import EFKMVC, HeatKernelMVC
 from fedhk.datasets import split_views
 from tables import spread, table
+from usage import show_help
 
 SEEDS = seeds(5)
 
@@ -115,4 +116,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    show_help(__doc__)
     main()

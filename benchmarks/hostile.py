@@ -29,7 +29,6 @@ from data import RESULTS, seeds, shared_sets
 from fedhk import EFKMVC
 from fedhk.data.clients import check_clients
 from fedhk.datasets import make_sites, split_dirichlet, split_even, split_views
-from fedhk.estimators.efkmvc import describe_phases
 from fedhk.federation.aggregators import SumAggregator
 from fedhk.federation.board import Board
 from fedhk.federation.engines.inprocess import InProcessEngine
@@ -47,6 +46,7 @@ from fedhk.privacy.trusted_candidates import trusted_candidates
 from fedhk.starts.candidates import Candidates
 from plots import save
 from tables import spread, table
+from usage import show_help
 
 # other seeds than those by which variants were chosen, which were 0 to 4
 SEEDS, N_SITES, N_HOSTILE = seeds(5, first=10), 20, 4
@@ -210,7 +210,7 @@ def federation(views: list[np.ndarray], labels: np.ndarray, mix: float, seed: in
     choices = model._choose(clients, 1)
     choice = model.start_phase(choices)
     engine = InProcessEngine({name: Site(name, tables) for name, tables in clients.items()})
-    phases = [*describe_phases(choices), choice]
+    phases = [*model.describe_phases(choices), choice]
     board = conduct(phases, engine, Run(), seed=choices.seed, participation=Participation()).board
     passes = {name: Passes(site.rows(), n_clusters) for name, site in engine.states.items()}
     hostile = np.random.default_rng(1000 + seed).choice(sorted(clients), N_HOSTILE, replace=False)
@@ -377,4 +377,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    show_help(__doc__)
     main()

@@ -26,6 +26,7 @@ from fedhk.model.statistics import Statistics
 from fedhk.testing.hostile import LIES, Lies, StatisticsLie, lying_sites
 from hostile import ATTACKS, made
 from tables import spread, table
+from usage import show_help
 
 # other seeds than those by which the robust sums were written, which were 0 to 2
 SEEDS, N_SITES, N_HOSTILE = seeds(5, first=10), 20, 4
@@ -111,4 +112,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    show_help(__doc__)
     main()

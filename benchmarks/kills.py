@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 
 from fedhk import EFKMVC, datasets
+from usage import show_help
 
 ROUNDS = 60
 
@@ -133,4 +134,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    show_help(__doc__)
     nursery() if sys.argv[1:] == ["nursery"] else main()

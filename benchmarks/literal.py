@@ -19,6 +19,7 @@ from fedhk.datasets import make_sites
 from methods import PAPER
 from peers import Record, run
 from tables import spread, table
+from usage import show_help
 
 SEEDS = seeds(2)
 MEASURES = ("ARI", "site ARI")
@@ -77,4 +78,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    show_help(__doc__)
     main()

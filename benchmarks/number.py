@@ -16,8 +16,9 @@ import warnings
 import numpy as np
 
 import fedhk
-from data import scaled_views, shared_sets, site_rows
+from data import shared_sets, site_rows
 from fedhk.datasets import make_sites
+from usage import show_help
 
 KINDS = {
     "round": {"class_mix": None, "size_spread": 0.0},
@@ -56,9 +57,9 @@ def make_unequal(n_clusters, separation, seed):
 
 
 def fit(sites, n_clusters="auto", **options):
-    began = time.perf_counter()
+    began = time.process_time()
     model = fedhk.EFKMVC(n_clusters, random_state=0, **options).fit(sites)
-    return model, time.perf_counter() - began
+    return model, time.process_time() - began
 
 
 def count_bytes(model):
@@ -101,15 +102,15 @@ def main_shared(count):
     for data in shared_sets():
         found = []
         for seed in range(count):
-            views = scaled_views(data)
-            sites = {name: [view[rows] for view in views] for name, rows in site_rows(data, seed).items()}
-            model = fedhk.EFKMVC("auto", scaling="none", n_init=2, max_rounds=3, random_state=seed).fit(sites)
+            sites = {name: [view[rows] for view in data.views] for name, rows in site_rows(data, seed).items()}
+            model = fedhk.EFKMVC("auto", n_init=2, max_rounds=3, random_state=seed).fit(sites)
             note = next(one["note"] for one in model.selection_ if one["taken"])
             found.append(f"{model.n_clusters_}{' (not clear)' if note.startswith('no') else ''}")
         print(f"| {data.name} | {data.n_classes} | {', '.join(found)} |", flush=True)
 
 
 if __name__ == "__main__":
+    show_help(__doc__)
     warnings.simplefilter("ignore")
     numbers = [int(word) for word in sys.argv[1:] if word.isdecimal()]
     if "--shared" in sys.argv:

@@ -14,6 +14,7 @@ import numpy as np
 
 import fedhk
 from fedhk.privacy import DifferentialPrivacy
+from usage import show_help
 
 MEANS = np.array([1.5, 3.0, 4.5])
 
@@ -56,4 +57,5 @@ def main(seeds):
 
 
 if __name__ == "__main__":
+    show_help(__doc__)
     main(int(sys.argv[1]) if len(sys.argv) > 1 else 20)

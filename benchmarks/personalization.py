@@ -29,6 +29,7 @@ from fedhk.metrics import matched_accuracy
 from fedhk.model.passes import Passes
 from fedhk.protocols import Personalized
 from tables import spread, table
+from usage import show_help
 
 KINDS = {
     "alike": {"shift": 0.0, "scale": 0.0, "class_mix": None},
@@ -205,4 +206,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    show_help(__doc__)
     main()

@@ -21,6 +21,7 @@ from data import RESULTS, DataSet, public_sets, seeds, shared_sets
 from fedhk.estimators.from_paper import PRESETS
 from methods import METHODS, PAPER, Sites
 from tables import spread, table
+from usage import show_help
 
 SEEDS = seeds(2)
 MOST_ROUNDS = 20
@@ -92,4 +93,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    show_help(__doc__)
     main()

@@ -30,6 +30,7 @@ from fedhk.federation.sealed import noise
 from fedhk.privacy import DifferentialPrivacy
 from tables import size, spread, table
 from tensors import fit, mean, of, shown_ranks
+from usage import show_help
 
 SEEDS = seeds(3)
 REAL = ("msrcv1_5v", "bbcsport")
@@ -156,4 +157,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    show_help(__doc__)
     main()

@@ -23,6 +23,7 @@ from fedhk.federation.engines.inprocess import InProcessEngine
 from fedhk.privacy.secure_graph import fewest_partners
 from fedhk.privacy.secure_sum import default_threshold
 from tables import table
+from usage import show_help
 
 ABSENT = 0.05
 
@@ -128,4 +129,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    show_help(__doc__)
     main()

@@ -2,6 +2,9 @@
 
     python benchmarks/speed.py            # everything
     python benchmarks/speed.py --quick    # growth and memory with fewer rows
+    python benchmarks/speed.py --only fits
+
+An iteration of a peer is a tenth of the difference between fits with 3 and with 13 iterations: set-up is not in it.
 
 Timings are noisy, so everything is measured in one process, interleaved, and ratios of the best times are what counts;
 beside them stand mean and spread of the ratios of single turns.
@@ -10,10 +13,12 @@ beside them stand mean and spread of the ratios of single turns.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,8 +26,11 @@ import numpy as np
 from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits
 
-from data import RESULTS
+from data import RESULTS, shared_sets
+from fedhk import HeatKernelMVC
 from fedhk.data.views import check_views
+from fedhk.estimators.choices import make_settings
+from fedhk.model.descent import minimise
 from fedhk.model.parameters import Parameters
 from fedhk.model.passes import Passes, own_threads
 from fedhk.model.preparation import prepare
@@ -32,24 +40,34 @@ from tables import spread, table
 WIDTHS = (64, 64, 32)
 
 
-def make_views(n_rows: int, widths: tuple[int, ...], dtype: str = "float32", seed: int = 0) -> list[np.ndarray]:
+def make_views(
+    n_rows: int,
+    widths: tuple[int, ...],
+    dtype: str = "float32",
+    seed: int = 0,
+    *,
+    apart: float = 3.0,
+    n_clusters: int = 20,
+) -> list[np.ndarray]:
     rng = np.random.default_rng(seed)
-    which = rng.integers(20, size=n_rows)
+    which = rng.integers(n_clusters, size=n_rows)
     return [
         (
-            3 * rng.standard_normal((20, width), dtype=np.float32)[which]
+            apart * rng.standard_normal((n_clusters, width), dtype=np.float32)[which]
             + rng.standard_normal((n_rows, width), np.float32)
         ).astype(dtype)
         for width in widths
     ]
 
 
-def parameters_for(rows: Rows, views: list[np.ndarray], n_clusters: int) -> Parameters:
-    centers = tuple(
-        reference.to_model(view[:n_clusters]) for reference, view in zip(rows.references, views, strict=True)
+def parameters_for(rows: Rows, n_clusters: int, n_iter: int = 3) -> Parameters:
+    """Parameters as a fit has them after some iterations; the fuzzifier is what "auto" gives."""
+    settings = make_settings(
+        HeatKernelMVC(n_clusters, n_init=2), rows.views.names, rows.views.shapes, single_table=False
     )
-    n_views = len(views)
-    return Parameters(centers, np.full(n_views, 1 / n_views), 0.3, 1.0625, 2.0, np.ones(n_views))
+    start = settings.start(rows, np.random.RandomState(0), 1)
+    with Passes(rows, n_clusters) as scan:
+        return minimise(scan.statistics, start, learn_weights=False, max_iter=n_iter, tol=0)[0].parameters
 
 
 def interleaved(functions: dict[str, Callable[[], object]], repeats: int) -> dict[str, np.ndarray]:
@@ -84,73 +102,66 @@ def bare_products(views: list[np.ndarray], n_clusters: int, lifted: bool) -> Cal
 def one_pass(views: list[np.ndarray], n_clusters: int, heat_coef: str, workers: int) -> Callable[[], object]:
     checked = check_views(views)
     rows = Rows(checked, prepare(checked, "standard", heat_coef, None))
-    parameters = parameters_for(rows, views, n_clusters)
+    parameters = parameters_for(rows, n_clusters)
     scan = Passes(rows, n_clusters, workers)
     return lambda: scan.statistics(parameters)
 
 
-def kmeans_iteration(views: list[np.ndarray], n_clusters: int) -> Callable[[], None]:
-    joint = np.hstack(views)
-
+def kmeans_fit(joint: np.ndarray, n_clusters: int, n_iter: int) -> Callable[[], None]:
     def run() -> None:
-        KMeans(n_clusters, init=joint[:n_clusters], n_init=1, max_iter=5, tol=0).fit(joint)
+        KMeans(n_clusters, init=joint[:n_clusters], n_init=1, max_iter=n_iter, tol=0).fit(joint)
 
     return run
 
 
-def faiss_iteration(views: list[np.ndarray], n_clusters: int) -> Callable[[], None] | None:
-    try:
-        import faiss  # noqa: PLC0415
-    except ImportError:
-        return None
-    joint = np.ascontiguousarray(np.hstack(views))
+def faiss_fit(joint: np.ndarray, n_clusters: int, n_iter: int) -> Callable[[], None]:
+    import faiss  # noqa: PLC0415
 
     def run() -> None:
-        model = faiss.Kmeans(joint.shape[1], n_clusters, niter=5, max_points_per_centroid=10**9)
+        model = faiss.Kmeans(joint.shape[1], n_clusters, niter=n_iter, max_points_per_centroid=10**9)
         model.train(joint, init_centroids=joint[:n_clusters])
 
     return run
 
 
-def fuzzy_iteration(views: list[np.ndarray], n_clusters: int) -> Callable[[], None] | None:
-    try:
-        import skfuzzy  # noqa: PLC0415
-    except ImportError:
-        return None
-    joint = np.hstack(views).T
+def fuzzy_fit(joint: np.ndarray, n_clusters: int, n_iter: int) -> Callable[[], None]:
+    import skfuzzy  # noqa: PLC0415
 
-    def run() -> None:
-        skfuzzy.cmeans(joint, n_clusters, 1.1, error=0, maxiter=2, seed=0)
-
-    return run
+    return lambda: skfuzzy.cmeans(joint.T, n_clusters, 1.1, error=0, maxiter=n_iter, seed=0)
 
 
-def compare(n_rows: int, repeats: int) -> list[str]:
-    views = make_views(n_rows, WIDTHS)
+# Peers by the library that they come from.
+PEERS = {"sklearn": ("KMeans", kmeans_fit), "faiss": ("faiss", faiss_fit), "skfuzzy": ("scikit-fuzzy", fuzzy_fit)}
+SHORT, LONG = 3, 13
+
+
+def compare(n_rows: int, repeats: int, apart: float, n_clusters: int) -> list[str]:
+    views = make_views(n_rows, WIDTHS, apart=apart, n_clusters=n_clusters)
+    joint = np.ascontiguousarray(np.hstack(views))
     with threadpool_limits(None), own_threads() as workers:
-        uniform = one_pass(views, 20, "uniform", workers)
-        weighted = one_pass(views, 20, "minmax", workers)
 
         def with_blas(function: Callable[[], object]) -> Callable[[], None]:
             def run() -> None:
-                with threadpool_limits(workers, "blas"):
+                with threadpool_limits(workers, "blas"), warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
                     function()
 
             return run
 
         functions: dict[str, Callable[[], object]] = {
-            "products": with_blas(bare_products(views, 20, lifted=False)),
-            "pass": uniform,
-            "lifted products": with_blas(bare_products(views, 20, lifted=True)),
-            "weighted pass": weighted,
-            "KMeans": with_blas(kmeans_iteration(views, 20)),
+            "products": with_blas(bare_products(views, n_clusters, lifted=False)),
+            "pass": one_pass(views, n_clusters, "uniform", workers),
+            "lifted products": with_blas(bare_products(views, n_clusters, lifted=True)),
+            "weighted pass": one_pass(views, n_clusters, "minmax", workers),
         }
-        for name, peer in (("faiss", faiss_iteration(views, 20)), ("scikit-fuzzy", fuzzy_iteration(views, 20))):
-            if peer is not None:
-                functions[name] = with_blas(peer)
+        named = [peer for library, peer in PEERS.items() if importlib.util.find_spec(library)]
+        for name, fit in named:
+            for n_iter in (SHORT, LONG):
+                functions[f"{name} {n_iter}"] = with_blas(fit(joint, n_clusters, n_iter))
         times = interleaved(functions, repeats)
-    per_iteration = {"KMeans": 5, "faiss": 5, "scikit-fuzzy": 2}
-    times = {name: taken / per_iteration.get(name, 1) for name, taken in times.items()}
+    for name, _ in named:
+        short, long = times.pop(f"{name} {SHORT}"), times.pop(f"{name} {LONG}")
+        times[name] = np.maximum(long - short, (long.min() - short.min())) / (LONG - SHORT)
     base = {"pass": "products", "weighted pass": "lifted products"}
     rows = []
     for name, taken in times.items():
@@ -158,11 +169,48 @@ def compare(n_rows: int, repeats: int) -> list[str]:
         ratio = taken.min() / times[other].min()
         shown = [f"{ratio:.2f} x {other}", spread(taken / times[other], 2)] if other != name else ["", ""]
         rows.append([name, f"{1e3 * taken.min():.1f}", *shown])
+    shape = f"{n_rows:,} rows, {'+'.join(map(str, WIDTHS))} features, {n_clusters} clusters"
     return table(
-        f"One iteration: {n_rows:,} rows, {'+'.join(map(str, WIDTHS))} features, 20 clusters, float32, {workers} cores",
+        f"One iteration: {shape} whose means are {apart:g} spreads apart, float32, {workers} cores",
         ["what", "best, ms", "ratio of the best", "ratio by turn"],
         rows,
     )
+
+
+def whole_fits(repeats: int) -> list[str]:
+    """Whole fits, starts included, against scikit-learn's KMeans with ten starts on z-scores of all features."""
+    cases = [(f"generated, {apart:g} apart", make_views(200_000, WIDTHS, apart=apart), 20) for apart in (3.0, 0.5)]
+    cases += [(data.name, data.views, data.n_classes) for data in shared_sets()]
+    lines = []
+    for name, views, n_clusters in cases:
+        joint = np.nan_to_num(np.hstack([_z_scores(view) for view in views]))
+        fits = {
+            "HeatKernelMVC": HeatKernelMVC(n_clusters, scaling="standard", random_state=0),
+            "KMeans": KMeans(n_clusters, n_init=10, random_state=0),
+        }
+        data = {"HeatKernelMVC": views, "KMeans": joint}
+        times: dict[str, list[float]] = {own: [] for own in fits}
+        for _ in range(repeats):
+            for own, model in fits.items():
+                began = time.process_time()
+                model.fit(data[own])
+                times[own].append(time.process_time() - began)
+        inertia = {own: _inertia(joint, model.labels_) for own, model in fits.items()}
+        ours, theirs = (min(times[own]) for own in fits)
+        shown = [f"{ours / theirs:.2f}", f"{inertia['HeatKernelMVC'] / inertia['KMeans']:.3f}"]
+        lines.append([name, f"{len(joint):,}", str(n_clusters), f"{ours:.2f}", f"{theirs:.2f}", *shown])
+    header = ["data", "rows", "clusters", "HeatKernelMVC, s", "KMeans, s", "ratio", "squared distances to means, ratio"]
+    return table("Whole fits, processor time (z-scores; ten starts of KMeans)", header, lines)
+
+
+def _z_scores(view: np.ndarray) -> np.ndarray:
+    spreads = np.nanstd(view, axis=0)
+    return (view - np.nanmean(view, axis=0)) / np.where(spreads > 0, spreads, 1)
+
+
+def _inertia(joint: np.ndarray, labels: np.ndarray) -> float:
+    """Summed squared distances of rows to the mean of their cluster."""
+    return sum(float(np.square(joint[labels == k] - joint[labels == k].mean(axis=0)).sum()) for k in np.unique(labels))
 
 
 def growth(n_rows: int, repeats: int) -> list[str]:
@@ -236,13 +284,23 @@ def memory(n_rows: int, n_mapped: int, repeats: int = 3) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
-    quick = parser.parse_args().quick
-    lines = compare(200_000, 5 if quick else 7)
-    lines += growth(10_000 if quick else 50_000, 3)
-    lines += memory(50_000 if quick else 200_000, 100_000 if quick else 2_000_000)
-    report = "\n".join(lines)
+    parser.add_argument("--only", choices=["iteration", "fits", "growth", "memory"])
+    given = parser.parse_args()
+    quick = given.quick
+    parts = {
+        "iteration": lambda: [
+            line
+            for apart, n_clusters in ((3.0, 20), (3.0, 100), (0.25, 20))
+            for line in compare(200_000, 5 if quick else 7, apart, n_clusters)
+        ],
+        "fits": lambda: whole_fits(1 if quick else 3),
+        "growth": lambda: growth(10_000 if quick else 50_000, 3),
+        "memory": lambda: memory(50_000 if quick else 200_000, 100_000 if quick else 2_000_000),
+    }
+    report = "\n".join(line for name, make in parts.items() if given.only in (None, name) for line in make())
     print(report)
-    (RESULTS / "speed.md").write_text(report)
+    if given.only is None:
+        (RESULTS / "speed.md").write_text(report)
 
 
 if __name__ == "__main__":

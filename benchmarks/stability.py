@@ -16,6 +16,7 @@ from scipy.stats import spearmanr
 
 import fedhk
 from fedhk.after.stability import STABLE
+from usage import show_help
 
 APART = np.array([1.0, 1.3, 1.6, 2.0, 2.5, 3.2])
 
@@ -51,5 +52,6 @@ def main(seeds):
 
 
 if __name__ == "__main__":
+    show_help(__doc__)
     warnings.simplefilter("ignore")
     main(int(sys.argv[1]) if len(sys.argv) > 1 else 20)

@@ -37,6 +37,7 @@ from fedhk.model.rows import Rows
 from fedhk.protocols import FactorAveraging, Statistics
 from fedhk.reference import center_message_size, tensor_message_size
 from tables import size, spread, table
+from usage import show_help
 
 SEEDS = seeds(5)
 TENSORS = ("FedHKTucker", "FedHKParafac2")
@@ -429,4 +430,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    show_help(__doc__)
     main()

@@ -37,7 +37,8 @@ autodoc_default_options = {
     "members": True,
     "inherited-members": False,
     "show-inheritance": True,
-    "exclude-members": "set_fit_request, set_score_request, set_output, get_metadata_routing, from_model, to_state",
+    "exclude-members": "set_fit_request, set_partial_fit_request, set_score_request, set_output, get_metadata_routing, "
+    "from_model, to_state",
 }
 autosummary_generate = False
 napoleon_google_docstring = False

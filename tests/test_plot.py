@@ -83,7 +83,7 @@ def test_all_functions_have_the_same_arguments_first():
 def test_numbers_of_clusters_that_were_tried_are_drawn(model, sites):
     found = fedhk.EFKMVC((2, 5), n_init=2, random_state=0).fit(sites)
     figure = plot.selection(found)
-    assert figure.svg.count("clusters: information") == 4
+    assert figure.svg.count("clusters: score") == 8
     assert "How many clusters" in figure.html
     assert "How many clusters there are" in plot.report(found, sites).page
     with pytest.raises(ValueError, match="its number was given"):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from difflib import get_close_matches
+from functools import cache
 from inspect import Parameter, signature
 from typing import Any, Self
 
@@ -73,6 +74,19 @@ MEANINGS = PAPER_NAMES | {
 }
 
 
+def suggest(name: str, known: Collection[str]) -> str:
+    """Ask whether the name was meant that is most like a misspelt one; nothing where none is like it.
+
+    Examples
+    --------
+    >>> from fedhk._names import suggest
+    >>> suggest("hospital", ["hospitals", "notes"])
+    " Did you mean 'hospitals'?"
+    """
+    close = get_close_matches(name, known, n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
 def explain_names(unknown: Collection[str], known: Collection[str], owner: str, word: str = "parameter") -> str:
     """Say that `owner` has no such parameters, what was meant, and which ones there are.
 
@@ -113,6 +127,11 @@ def _find_place(name: str, known: Collection[str]) -> str:
     return places[-1] if " " in places[-1] else f"{places[-1]} of other classes"
 
 
+@cache
+def _parameters_of(function: Callable[..., Any]) -> Mapping[str, Parameter]:
+    return signature(function).parameters
+
+
 class KnowsNames:
     """Refuses keywords that the constructor does not have, with what was meant by them.
 
@@ -120,7 +139,7 @@ class KnowsNames:
     """
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:  # noqa: ARG004 - __init__ takes them
-        parameters = signature(cls.__init__).parameters
+        parameters = _parameters_of(cls.__init__)
         unknown = [name for name in kwargs if name not in parameters]
         if unknown and all(parameter.kind is not Parameter.VAR_KEYWORD for parameter in parameters.values()):
             known = [name for name in parameters if name != "self"]

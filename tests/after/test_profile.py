@@ -17,7 +17,7 @@ from statsmodels.stats.oneway import anova_oneway
 
 import fedhk
 from after.hospitals import make_federation, make_hospital, pool, pooled_labels
-from fedhk.after.columns import SumColumns, Units, describe_columns, sum_columns
+from fedhk.after.columns import GivenRanges, SumColumns, Units, describe_columns, sum_columns
 from fedhk.after.run import PlacedSite, read_sites
 from fedhk.errors import DataError, MessageError
 from fedhk.federation.board import Board
@@ -187,9 +187,8 @@ def test_no_row_moves_the_sums_by_more_than_is_stated(neighbours):
     model, _, sites = make_federation()
     asked = read_sites(model, sites)
     columns = describe_columns(asked.views)
-    low, high = np.full(columns.width, -1.0), np.full(columns.width, 1.0)
-    phase = SumColumns(columns, 3, 8, (low, high))
-    request = phase.request(Board())
+    phase = SumColumns(columns, 3, 8)
+    request = phase.request(GivenRanges(columns, (-1.0, 1.0)).begin(Board()))
     rng, views = np.random.default_rng(0), asked.sites["athens"]
     stated = phase.sensitivity(request, phase.size(Board()), neighbours)
     moved = 0.0
@@ -206,7 +205,7 @@ def test_no_row_moves_the_sums_by_more_than_is_stated(neighbours):
         moved = max(moved, float(np.linalg.norm(vectors[0] - vectors[1])))
     assert 0.3 * stated < moved <= stated
     with pytest.raises(MessageError, match="no sensitivity"):
-        phase.sensitivity(SumColumns(columns, 3, 8).request(_units(columns)), 1, neighbours)
+        phase.sensitivity(phase.request(_units(columns)), 1, neighbours)
 
 
 def _units(columns):

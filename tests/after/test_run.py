@@ -14,7 +14,7 @@ from fedhk.after.binary import CountEvents
 from fedhk.after.comparison import OTHER, CountPairs
 from fedhk.after.placement import CountDistances
 from fedhk.after.run import PlacedSite, ask_sites, read_sites
-from fedhk.after.survival import OUTCOME, CountSurvival
+from fedhk.after.survival import EVENTS, NOISY_KINDS, TIMES, CountSurvival
 from fedhk.errors import DataError, QuorumError
 from fedhk.federation.board import Board
 from fedhk.privacy import DifferentialPrivacy
@@ -66,12 +66,11 @@ def test_no_row_moves_counts_by_more_than_is_stated(odd, neighbours):
     model, sites = odd
     asked, rng = read_sites(model, {"a": sites["a"]}), np.random.default_rng(0)
     n = asked.sites["a"].n_rows
-    asked = asked.with_view(
-        OUTCOME, ("time", "event"), {"a": np.column_stack([rng.uniform(0, 9, n), rng.integers(0, 2, n)])}
-    )
+    asked = asked.with_view(TIMES, ("time",), {"a": rng.uniform(0, 9, (n, 1))})
+    asked = asked.with_view(EVENTS, ("event",), {"a": rng.integers(0, 2, (n, 1)).astype(float)})
     asked = asked.with_view(OTHER, ("cluster",), {"a": rng.integers(0, 2, (n, 1)).astype(float)})
     grid = tuple(np.linspace(0, 8, 5))
-    for phase in (CountSurvival(2, 4, grid, kinds=2), CountPairs(2, 2), CountDistances(2)):
+    for phase in (CountSurvival(2, grid, kinds=NOISY_KINDS), CountPairs(2, 2), CountDistances()):
         request, moved = phase.request(Board()), 0.0
         stated = phase.sensitivity(request, phase.size(Board()), neighbours)
         whole = _vector(phase, model, asked.sites["a"], request)
@@ -102,8 +101,8 @@ def _change(views, row, neighbours, rng):
 def test_every_site_must_answer():
     model, sites, _ = make_federation()
     wide = {site: np.zeros((len(views["lab"]), 1 + (site == "cairo"))) for site, views in sites.items()}
-    asked = read_sites(model, sites).with_view(OUTCOME, ("event",), wide)
-    with pytest.raises(QuorumError, match="cairo: view 'outcome' has 2 features here"):
+    asked = read_sites(model, sites).with_view(EVENTS, ("event",), wide)
+    with pytest.raises(QuorumError, match="cairo: view 'an event' has 2 features here"):
         ask_sites(model, asked, [CountEvents(3)])
 
 

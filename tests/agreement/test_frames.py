@@ -15,6 +15,7 @@ from fedhk.agreement.frames import (
     choose_frame,
     count_together,
     keep_complete,
+    list_mixes,
     list_pairs,
     list_witnesses,
     share_information,
@@ -73,6 +74,25 @@ def test_the_frame_of_all_sites_is_kept_unless_another_gains(gain, taken):
     found, opinions = choose_frame(Evidence(witnesses, pairs, alone))
     assert found == taken
     assert [opinion.taken for opinion in opinions] == [frame == taken for frame in FRAMES]
+
+
+@pytest.mark.parametrize(("mix", "taken"), [(0.45, FRAMES[1]), (0.55, FRAMES[0])])
+def test_no_frame_is_taken_where_sites_differ_by_their_clusters(mix, taken):
+    witnesses = list_witnesses(2)
+    alone = {i: 0.9 * (w.frame == FRAMES[1]) for i, w in enumerate(witnesses) if w.alone}
+    found, opinions = choose_frame(Evidence(witnesses, dict.fromkeys(list_pairs(witnesses), 0.5), alone, mix))
+    assert found == taken
+    assert [opinion.note[:3] for opinion in opinions] == [f"{mix:.0%}", ""]
+
+
+def test_each_view_or_half_is_explained_once_and_by_another():
+    for n_views in (1, 2, 4):
+        witnesses = list_witnesses(n_views)
+        pairs = list_mixes(witnesses)
+        assert len(pairs) == max(n_views, 2)
+        assert sorted(i for i, _ in pairs) == sorted(j for _, j in pairs)
+        assert all(witnesses[i].part != witnesses[j].part for i, j in pairs)
+        assert all(witnesses[i].frame == FRAMES[0] and not witnesses[i].alone for i, _ in pairs)
 
 
 def test_frames_are_compared_with_themselves_alone():

@@ -1,24 +1,25 @@
-"""How many clusters there are, from sums."""
+"""How many clusters there are, from points that stand for rows."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
+from sklearn.datasets import make_circles, make_moons
 
 from fedhk.agreement.number import (
-    NumberSearch,
+    CLEAR,
+    DRAWS,
+    UNCLEAR,
+    Graph,
+    Points,
     TriedNumber,
     choose_number,
-    choose_search,
-    count_between,
     describe_selection,
     find_number,
-    find_offset,
-    join_points,
-    list_pairs,
-    measure_gaps,
-    sum_halves,
+    measure_overlap,
+    points_of_rows,
+    tie_points,
 )
 from fedhk.data.scaling import make_scaling
 from fedhk.data.views import check_views
@@ -27,13 +28,13 @@ from fedhk.model.preparation import prepare
 from fedhk.model.rows import Rows
 
 
-def rows_of(tables, weight=None):
+def points_of(tables, largest=15):
     views = check_views(tables)
-    return Rows(views, prepare(views, make_scaling("standard"), "uniform", weight), weight)
+    return points_of_rows(Rows(views, prepare(views, make_scaling("standard"), "uniform", None), None), largest, 0)
 
 
 def number_of(tables, largest=15):
-    return choose_number(find_number(rows_of(tables), 2, largest, 0))[0]
+    return choose_number(find_number(points_of(tables, largest), 2, largest, 0, shifted=False))[0]
 
 
 @pytest.mark.parametrize("n_clusters", [2, 5, 9, 12])
@@ -42,6 +43,18 @@ def test_round_clusters_are_counted(n_clusters):
         1, 800, n_clusters, (8, 8), class_mix=None, shift=0, scale=0, separation=7, random_state=n_clusters
     )
     assert number_of(data.views) == n_clusters
+
+
+@pytest.mark.parametrize("n_clusters", [3, 7])
+def test_a_view_of_mere_noise_does_not_hide_them(n_clusters):
+    rng = np.random.default_rng(n_clusters)
+    data = make_sites(1, 800, n_clusters, (8,), class_mix=None, shift=0, scale=0, separation=7, random_state=n_clusters)
+    assert number_of([data.views[0], rng.normal(size=(800, 8))]) == n_clusters
+
+
+def test_clusters_need_not_be_round():
+    assert number_of([make_moons(600, noise=0.05, random_state=0)[0]]) == 2
+    assert number_of([make_circles(600, noise=0.05, factor=0.4, random_state=0)[0]]) == 2
 
 
 @pytest.mark.parametrize("draw", ["normal", "uniform", "exponential"])
@@ -57,12 +70,17 @@ def test_levels_of_categories_are_no_clusters():
     frame = pandas.DataFrame(rng.normal(size=(400, 3)), columns=list("abc"))
     frame["sex"], frame["smoker"] = rng.choice(["F", "M"], 400), rng.choice(["yes", "no"], 400)
     assert number_of([frame]) == 1
-    frame["a"] += 8.0 * (np.arange(400) % 3)
+    for cluster, column in enumerate("abc"):
+        frame[column] += 8.0 * (np.arange(400) % 3 == cluster)
     assert number_of([frame]) == 3
 
 
 def test_rows_that_are_all_alike_are_one_cluster():
     assert number_of([np.ones((40, 3))], largest=4) == 1
+
+
+def test_rows_of_few_different_values_have_as_many_clusters():
+    assert number_of([np.repeat(np.eye(3), 20, axis=0)], largest=6) == 3
 
 
 def test_rows_fewer_than_points_are_no_error():
@@ -71,84 +89,83 @@ def test_rows_fewer_than_points_are_no_error():
     assert number_of([rng.normal(size=(30, 40))], largest=15) >= 1
 
 
-def test_sums_add_over_parts_of_the_rows():
-    """What two sites send is what each adds, and as long as the search says, in each of its stages."""
-    rng = np.random.default_rng(1)
-    rows = rows_of([rng.normal(size=(90, 3)) + 6.0 * (np.arange(90) % 3)[:, None]])
-    search, stages = NumberSearch.begin(3, 2, 4), set()
-    while not search.is_done:
-        asked = {"scatter": search.wants_scatter, "joins": search.joins, "table": search.wants_table}
-        total = sum_halves(rows, search.axes, search.points, np.random.RandomState(0), **asked)
-        assert len(total) == search.size
-        (first, *_), (second, *_) = search.split(total)[0]
-        assert_allclose([first.sum(), second.sum()], 45)
-        stages.add(tuple(asked.values()))
-        search = search.advance(total, 0)
-    assert stages == {(True, False, False), (False, False, False), (False, True, False), (False, True, True)}
-    assert [one.n_clusters for one in search.tried] == [2, 3, 4]
-    assert choose_number(search.tried)[0] == 3
+def test_heat_stays_in_parts_without_ties_between_them():
+    """Three blocks of points that are far from each other: three eigenvalues are 1, the others less."""
+    rng = np.random.default_rng(0)
+    table = rng.normal(size=(90, 2)) + 1000.0 * (np.arange(90) % 3)[:, None]
+    points = Points((table,), np.ones(90), np.zeros(90, np.int64))
+    values, _ = Graph.of(points).spread_heat([0], 5)
+    assert_allclose(values[:3], 1.0)
+    assert values[3] < 0.99
 
 
-def test_a_row_of_weight_two_is_two_rows():
-    rng = np.random.default_rng(2)
-    table, points = rng.normal(size=(20, 2)), rng.normal(size=(4, 2))
-    weight = np.where(np.arange(20) < 5, 2.0, 1.0)
-    twice = np.vstack([table, table[:5]])
-    assert_allclose(count_between(table, weight, points), count_between(twice, np.ones(25), points))
+def test_ties_are_symmetric_and_every_point_has_as_many():
+    rng = np.random.default_rng(0)
+    apart = np.square(rng.normal(size=(40, 1)) - rng.normal(size=40))
+    apart = apart + apart.T
+    np.fill_diagonal(apart, np.inf)
+    ties = tie_points(apart)
+    assert_allclose(ties, ties.T)
+    assert_allclose(ties.sum(), 40.0)
+    assert np.all(np.diag(ties) == 0)
 
 
-def test_rows_between_two_points_are_counted_by_hand():
-    points = np.array([[0.0, 0.0], [6.0, 0.0]])
-    rows = np.array([[0.9, 5.0], [-0.9, 0.0], [2.1, 0.0], [3.9, 1.0], [5.5, 0.0], [1.5, 0.0]])
-    assert_array_equal(count_between(rows, np.ones(6), points), [[2], [1], [2]])
-    assert_allclose(measure_gaps(np.array([[9.0, 4.0], [16.0, 4.0], [0.0, 12.0]])), [3.0, -2.0])
+def test_a_cloud_has_the_spread_of_the_points_and_no_clusters():
+    rng = np.random.default_rng(0)
+    table = rng.normal(size=(200, 3)) * [1.0, 2.0, 0.5] + 9.0 * (np.arange(200) % 2)[:, None]
+    points = Points((table[:, :2], table[:, 2:]), rng.integers(2, 6, size=200).astype(float), np.arange(200) % 4)
+    cloud = points.draw_cloud(0)
+    centred = table - np.average(table, axis=0, weights=points.sizes)
+    spread = np.average(np.square(centred), axis=0, weights=points.sizes)
+    assert [view.shape[1] for view in cloud.views] == [2, 1]
+    drawn = np.hstack(cloud.views)
+    assert_allclose(np.average(np.square(drawn), axis=0, weights=cloud.sizes).sum(), spread.sum())
+    assert Graph.of(cloud).spread_heat([0, 1], 3)[0][1] < Graph.of(points).spread_heat([0, 1], 3)[0][1]
 
 
-def test_points_are_joined_where_rows_are_not_fewer():
-    points = np.array([[0.0], [1.0], [5.0], [6.0], [20.0]])
-    pairs = list_pairs(points)
-    assert [0, 1] in pairs.tolist()
-    gaps = np.array([{(0, 1): -3.0, (2, 3): -2.0}.get((a, b), 4.0) for a, b in pairs])
-    assert_allclose(join_points(points, np.array([1.0, 3, 1, 1, 1]), pairs, gaps, 4), [[0.75], [5.5], [20]])
-    assert len(join_points(points, np.ones(5), pairs, gaps, 1)) == 4
-    assert len(join_points(points, np.ones(5), pairs, gaps + 9, 3)) == 4  # one pair goes, whatever is between
-
-
-def test_an_offset_of_a_whole_site_is_found():
-    rng = np.random.default_rng(3)
-    points = np.array([[0.0, 0.0], [10.0, 0.0], [0.0, 10.0]])
-    rows = points[rng.integers(3, size=300)] + rng.normal(size=(300, 2)) + [1.5, -1.0]
-    assert_allclose(find_offset(rows, np.ones(300), points), [1.5, -1.0], atol=0.2)
+def test_the_overlap_is_one_for_the_same_directions_and_zero_by_chance():
+    rng = np.random.default_rng(0)
+    one, other = (np.linalg.qr(rng.normal(size=(400, 10)))[0] for _ in range(2))
+    turned = one @ np.linalg.qr(rng.normal(size=(10, 10)))[0]
+    assert_allclose(measure_overlap(one, turned, 10)[-1], 1.0)
+    assert_allclose(measure_overlap(one, other, 10)[-1], 0.0, atol=0.03)
 
 
 def tried(*lines):
-    return [TriedNumber(k, gap, 0.9, information, information) for k, gap, information in lines]
+    return [TriedNumber(k, gap, agreement, slowing, 9.0) for k, gap, agreement, slowing in lines]
 
 
-def test_the_number_on_which_halves_share_most_is_taken_among_those_with_gaps():
-    assert choose_number(tried((2, 5.0, 0.6), (3, 2.0, 1.0), (4, -1.0, 1.2)))[0] == 3
-    number, why = choose_number(tried((2, 5.0, 0.6), (3, 0.5, 1.0)))
-    assert number == 2
-    assert why.startswith("no clear number")
-    assert choose_number(tried((2, 0.9, 0.6), (3, 0.5, 1.0)))[0] == 1
-    assert choose_number(tried((2, 5.0, -0.1)))[0] == 1
+def test_the_number_with_the_largest_gap_on_which_views_agree_is_taken():
+    assert choose_number(tried((2, 0.1, 0.9, 3.0), (3, 0.3, 0.8, 3.0), (4, 0.4, 0.1, 3.0))) == (3, CLEAR)
+    assert choose_number(tried((2, 0.2, 0.9, 3.0), (3, 0.3, 0.8, 3.0))) == (3, UNCLEAR)
+
+
+def test_a_step_in_the_rates_counts_where_the_gap_is_none():
+    """Half moons: heat hardly leaves any direction, but much more slowly from one to the other."""
+    assert choose_number(tried((2, 0.01, 1.0, 9.0), (9, 0.05, 1.0, 1.2)))[0] == 2
+    assert choose_number(tried((2, 0.01, 1.0, 9.0), (9, 0.15, 1.0, 1.2)))[0] == 9
+    assert choose_number(tried((2, 0.01, 1.0, 3.0), (9, 0.05, 1.0, 1.2)))[0] == 9
+
+
+def test_nothing_sure_is_one_cluster():
     assert choose_number([])[0] == 1
-
-
-def test_of_two_searches_the_one_that_says_more_within_sites_counts_or_has_fewer_clusters():
-    two, five = tried((2, 5.0, 0.6)), tried((5, 5.0, 1.5))
-    assert choose_search(five, two) is five
-    assert choose_search(two, five) is five
-    alike = [TriedNumber(5, 5.0, 0.9, 1.5, 0.61)]  # of which most says what site a row is of
-    assert choose_search(alike, two) is two
-    assert choose_search(two, alike) is two
-    assert choose_search(two, tried((2, 0.1, 0.6))) is two
+    assert choose_number(tried((2, 0.3, 0.01, 3.0)))[0] == 1  # of which views, or sites, know nothing
+    assert choose_number([TriedNumber(2, 0.3, 0.9, 3.0, 3.0)])[0] == 1
+    assert choose_number([TriedNumber(2, 0.03, 1.0, 9.0, 3.0), TriedNumber(3, 0.04, 1.0, 1.0, 9.0)])[0] == 1
 
 
 def test_a_selection_says_what_was_taken_and_why():
-    lines = describe_selection(tried((2, 5.0, 0.6), (3, 2.0, 1.0)))
+    lines = describe_selection(tried((2, 0.1, 0.5, 3.0), (3, 0.3, 1.0, 3.0)))
     assert [line["taken"] for line in lines] == [False, True]
     assert [bool(line["note"]) for line in lines] == [False, True]
-    one = describe_selection(tried((2, 0.0, 0.6)))
+    assert_allclose([line["score"] for line in lines], [0.05, 0.3])
+    one = describe_selection([TriedNumber(2, 0.3, 0.9, 3.0, 0.0)])
     assert [(line["n_clusters"], line["taken"]) for line in one] == [(1, True), (2, False)]
-    assert describe_selection([]) == []
+    assert [(line["n_clusters"], line["taken"]) for line in describe_selection([])] == [(1, True)]
+
+
+def test_what_is_found_does_not_depend_on_the_order_of_views():
+    rng = np.random.default_rng(4)
+    tables = [rng.normal(size=(300, 4)) + 6.0 * (np.arange(300) % 3)[:, None], rng.normal(size=(300, 3))]
+    assert DRAWS > 1
+    assert number_of(tables) == number_of(tables[::-1]) == 3

@@ -59,8 +59,8 @@ def test_neighbours_are_the_nearest_rows():
 def test_the_same_neighbours_agree_fully_and_others_by_chance():
     rng = np.random.default_rng(0)
     first, other = (find_neighbours(rng.normal(size=(400, 4)), seed) for seed in range(2))
-    assert read_agreement(compare_neighbours(first, first))[0] == 1.0
-    agreement, error = read_agreement(compare_neighbours(first, other))
+    assert read_agreement(compare_neighbours([first, first])[0, 1])[0] == 1.0
+    agreement, error = read_agreement(compare_neighbours([first, other])[0, 1])
     assert abs(agreement) < 2 * error < 0.05
 
 
@@ -68,14 +68,14 @@ def test_a_row_that_is_everybodys_neighbour_is_no_agreement():
     rng = np.random.default_rng(1)
     length = rng.uniform(0.2, 3.0, (300, 1))  # short rows are near to all, in any directions that two views have
     first, second = (find_neighbours(length * rng.normal(size=(300, 40)), seed) for seed in range(2))
-    shared, _, by_chance, rows = compare_neighbours(first, second)
+    shared, _, by_chance, rows = compare_neighbours([first, second])[0, 1]
     assert by_chance / rows > 0.2
-    assert read_agreement(compare_neighbours(first, second))[0] < shared / rows / 2
+    assert read_agreement(compare_neighbours([first, second])[0, 1])[0] < shared / rows / 2
 
 
 def test_equal_rows_are_in_no_order_that_views_could_share():
     first, second = (find_neighbours(np.zeros((200, 2)), seed) for seed in range(2))
-    assert abs(read_agreement(compare_neighbours(first, second))[0]) < 0.05
+    assert abs(read_agreement(compare_neighbours([first, second])[0, 1])[0]) < 0.05
 
 
 def test_nobody_agrees_where_there_are_no_rows():

@@ -10,16 +10,16 @@ from fedhk.estimators import efkmvc
 SAME_FILES = ("model.safetensors", "sites/rome.safetensors", "labels/bern.parquet", "config.toml")
 
 
-def call(*arguments, code=0):
+def call(*arguments, code=0, stdin=None):
     """Run the program in this process."""
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], input=stdin)
     assert result.exit_code == code, (result.exit_code, result.stdout, result.stderr, result.exception)
     return result
 
 
-def refusal(*arguments, code):
+def refusal(*arguments, code, stdin=None):
     """The one line that the program says when it refuses."""
-    result = call(*arguments, code=code)
+    result = call(*arguments, code=code, stdin=stdin)
     assert result.stdout == ""
     (line,) = result.stderr.strip().splitlines()
     assert line.startswith("Error: ")

@@ -42,6 +42,7 @@ OTHERS = {
         "rounds": 4,
         "colluders": 1,
         "ledger": "ledgers",
+        "plan": [3.0, 5],
     },
     "secure": {"threshold": 3, "shared_noise": False},
 }

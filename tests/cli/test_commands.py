@@ -22,7 +22,7 @@ def run_python(code, *arguments, **options):
 
 
 def test_help_has_examples_and_exit_codes():
-    for command in ("fit", "predict", "info", "report", "demo"):
+    for command in ("fit", "update", "predict", "info", "report", "demo"):
         shown = call(command, "--help").stdout
         assert f"fedhk {command}" in shown
         assert "Exit codes" in shown

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import polars as pl
 
-from cli.calls import call, refusal
+from cli.calls import call, refusal, usage
 from fedhk.data.folders import write_site
 
 
@@ -57,3 +57,50 @@ def test_outputs_and_models(hospitals, run, tmp_path):
     refusal("predict", hospitals, hospitals, "-o", tmp_path / "new", code=3)
     (tmp_path / "half.safetensors").write_bytes((run / "model.safetensors").read_bytes()[:100])
     refusal("predict", tmp_path / "half.safetensors", hospitals, "-o", tmp_path / "new", code=3)
+
+
+def test_csv_has_what_parquet_has(hospitals, run, tmp_path):
+    call("predict", run, hospitals, "--out", tmp_path / "labels", "--csv")
+    for site in ("bern", "oslo", "rome"):
+        written = pl.read_csv(tmp_path / "labels" / f"{site}.csv")
+        assert written.equals(pl.read_parquet(run / "labels" / f"{site}.parquet"))
+    call("predict", run, hospitals, "--out", tmp_path / "labels", "--csv", "--force")
+
+
+def test_rows_from_standard_input(hospitals, run):
+    ecg, image = (pl.read_parquet(hospitals / "oslo" / f"{view}.parquet") for view in ("ecg", "image"))
+    expected = pl.read_parquet(run / "labels" / "oslo.parquet")
+    both = ecg.join(image, on="id", maintain_order="left")
+    shown = call("predict", run, "-", "--site", "oslo", stdin=both.write_csv()).stdout
+    assert pl.read_csv(shown.encode()).equals(expected)
+    renamed = both.rename({"ecg_0": "ecg/ecg_0"}).tail(1).write_csv(separator=";")
+    shown = call("predict", run, "-", stdin=renamed).stdout
+    assert pl.read_csv(shown.encode())["cluster"].item() == expected["global_cluster"][-1]
+    shown = call("predict", run, "-", stdin=ecg.write_csv()).stdout
+    assert len(shown.splitlines()) == 1 + len(ecg)
+
+
+def test_standard_input_is_checked(hospitals, run, tmp_path):
+    table = pl.read_parquet(hospitals / "oslo" / "ecg.parquet")
+    wrong = table.rename({"ecg_1": "ecgg_1"}).write_csv()
+    said = refusal("predict", run, "-", code=3, stdin=wrong)
+    assert "'ecgg_1' is unknown to the model. Did you mean 'ecg_1'?" in said
+    assert "'ecg_1'" in refusal("predict", run, "-", code=3, stdin=table.drop("ecg_1").write_csv())
+    assert "line 3 has 2 cells" in refusal("predict", run, "-", code=3, stdin="ecg_0,ecg_1,ecg_2\n1,2,3\n4,5\n")
+    for nothing in ("", "ecg_0\n"):
+        assert "has no row" in refusal("predict", run, "-", code=3, stdin=nothing)
+    assert "'nowhere'" in refusal("predict", run, "-", "--site", "nowhere", code=3, stdin=table.write_csv())
+    assert "--json" in usage("predict", run, "-", "--json")
+    assert "--out" in usage("predict", run, hospitals)
+    assert "--site" in usage("predict", run, hospitals, "--out", tmp_path / "labels", "--site", "oslo")
+
+
+def test_columns_of_several_views_are_told_apart(tmp_path):
+    rng = np.random.default_rng(0)
+    names = {"ecg": ["rate", "height"], "lab": ["rate", "sodium"]}
+    write_site(tmp_path / "sites" / "oslo", {view: rng.normal(size=(20, 2)) for view in names}, columns=names)
+    call("fit", tmp_path / "sites", "-k", 2, "--scaling", "standard", "-o", tmp_path / "run")
+    said = refusal("predict", tmp_path / "run", "-", code=3, stdin="rate,height\n1,2\n")
+    assert "'rate' is in the views ecg, lab: write it as ecg/rate." in said
+    shown = call("predict", tmp_path / "run", "-", stdin="ecg/rate,height,lab/rate,sodium\n1,2,3,4\n").stdout
+    assert len(shown.splitlines()) == 2

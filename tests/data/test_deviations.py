@@ -220,6 +220,13 @@ class TestCodes:
         assert not find_codes("rome", check_views([table]))
         assert not find_codes("rome", check_views([sp.csr_array(table)]))
 
+    def test_zeros_that_most_rows_have_are_no_codes_and_few_are(self):
+        """A word that most documents lack has weights that are much alike where it is."""
+        table = self.rows(value=0.0, repeats=50)
+        assert not find_codes("rome", check_views([table]))
+        assert [code.factor for code in find_codes("rome", check_views([self.rows(value=0.0)]))] == [0.0]
+        assert [code.factor for code in find_codes("rome", check_views([self.rows(repeats=50)]))] == [-9999.0]
+
     def test_missing_cells_are_left_out(self):
         table = self.rows()
         table[30:40] = np.nan

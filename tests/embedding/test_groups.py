@@ -66,7 +66,11 @@ def test_directions_in_turn_reach_the_eigenvectors_with_groups():
     rows = random_rows(200)
     graph, groups = groups_of(rows, 40)
     affinities = graph.affinities(rows)
-    exact, directions, known = solve_gram(gram(affinities), 4, groups), first_directions(affinities, 6, groups), []
+    exact, directions, known = (
+        solve_gram(gram(affinities), 4, groups),
+        first_directions(affinities, 4, groups, 0.02),
+        [],
+    )
     while directions.shape[1]:
         known.append((directions, products(affinities, directions)))
         found = approximate_eigenvectors(known, 4, groups)

@@ -14,7 +14,9 @@ from numpy.testing import assert_allclose
 from cases import cases
 from embedding.graphs import graph_of, make_graph, random_rows
 from fedhk.embedding.diffusion import make_embedded_rows
+from fedhk.embedding.groups import NO_GROUPS
 from fedhk.embedding.spectrum import (
+    BEYOND,
     approximate_eigenvectors,
     canonical_rotation,
     first_directions,
@@ -92,7 +94,7 @@ def test_the_first_eigenvector_is_known_and_has_eigenvalue_one():
 def test_first_directions_of_the_rows_themselves_are_nearly_right():
     rows = random_rows(300)
     affinities = graph_of(rows, 60).affinities(rows)
-    directions = first_directions(affinities, 5)
+    directions = first_directions(affinities, 4, NO_GROUPS, 0.02)
     found = approximate_eigenvectors([(directions, products(affinities, directions))], 4)
     assert np.linalg.norm(found.errors, axis=0).max() < 1e-2
 
@@ -130,6 +132,18 @@ def test_vectors_are_the_same_however_they_come():
     assert_allclose(np.abs(first[:, 3]), np.abs(vectors[:, 3]))
 
 
+def test_more_first_directions_are_asked_for_where_eigenvalues_are_nearly_the_same():
+    """Rows on a long line, whose heat hardly leaves any part of it, and rows in two round clusters."""
+    rng = np.random.default_rng(0)
+    line, clusters = np.linspace(0, 9, 600)[:, None], rng.normal(size=(600, 6)) + 9 * rng.integers(2, size=(600, 1))
+    counts = []
+    for points in (line, clusters):
+        rows = make_embedded_rows(points)
+        counts.append(first_directions(graph_of(rows, 300).affinities(rows), 2, NO_GROUPS, 0.02).shape[1])
+    assert 3 < counts[0] <= 2 + BEYOND
+    assert counts[1] == 3
+
+
 def test_directions_of_groups_that_heat_does_not_leave_are_all_found():
     """Their eigenvalues are all 1; a method that looks for one vector after the other misses some of them."""
     rng = np.random.default_rng(0)
@@ -138,6 +152,6 @@ def test_directions_of_groups_that_heat_does_not_leave_are_all_found():
     columns = (group * 50)[:, None] + rng.integers(50, size=(600, 5))
     rows = np.repeat(np.arange(600), 5)
     affinities = sp.csr_array((shares.ravel() / np.repeat(shares.sum(axis=1), 5), (rows, columns.ravel())), (600, 600))
-    directions = first_directions(affinities, 14)
+    directions = first_directions(affinities, 12, NO_GROUPS, 0.02)
     found = approximate_eigenvectors([(directions, products(affinities, directions))], 12)
     assert_allclose(found.values, 1.0, atol=1e-6)

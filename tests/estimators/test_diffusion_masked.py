@@ -17,6 +17,7 @@ from fedhk.federation.board import entry_type
 from fedhk.federation.codec import unpack
 from fedhk.federation.gate import SEALED
 from fedhk.federation.messages import decode
+from fedhk.federation.phases import diffuse
 from fedhk.federation.phases.base import phase_named
 from fedhk.federation.phases.cluster_means import FinishEmbedded
 from fedhk.federation.phases.diffuse import Diffuse
@@ -90,9 +91,10 @@ def test_it_finds_the_clusters_and_says_what_they_look_like(data, model):
         assert_allclose(centers, [rows[labels == k].mean(axis=0) for k in range(3)], atol=0.3)
 
 
-def test_masks_change_nothing_but_rounding(data, model):
+def test_masks_change_nothing_but_rounding(data, model, monkeypatch):
     """Synthetic anchors are made of sums, which masks leave as they are."""
     sites, _ = data
+    monkeypatch.setattr(diffuse, "SUM_PRECISION", "double")
     synthetic = fedhk.Diffusion(anchors="synthetic")
     plain = fedhk.FedHKDiffusion(3, random_state=0, n_init=4, calibration=None, diffusion=synthetic).fit(sites)
     assert_allclose(model.eigenvalues_, plain.eigenvalues_, atol=1e-6)

@@ -227,7 +227,8 @@ def test_fitted_attributes_survive(estimator, data, tmp_path):
         assert same(value, before[name]), name
 
 
-def test_files_hold_nothing_of_single_rows(data, tmp_path):
+def test_files_hold_nothing_of_single_rows(tmp_path):
+    data = datasets.make_sites(3, 100, n_clusters=3, n_features=(4, 3), shift=0.5, random_state=0)
     model = EFKMVC(3, **QUICK).fit(data.sites)
     model.save(tmp_path / "model")
     rows = sum(len(labels) for labels in model.labels_.values())

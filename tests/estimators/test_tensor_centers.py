@@ -566,8 +566,10 @@ class TestAtOneSite:
         with pytest.raises(ValueError, match="widest view, 'view_0' with 9 features; at most 9"):
             HeatKernelMVC(3, decomposition="tucker", rank=(3, 10, 2), n_init=1).fit(views)
 
-    def test_a_choice_of_the_number_of_clusters_keeps_the_form(self, views):
-        model = HeatKernelMVC([2, 3], decomposition="tucker", rank=0.9, n_init=1, random_state=0).fit(views)
+    def test_a_choice_of_the_number_of_clusters_keeps_the_form(self):
+        clear = datasets.make_sites(1, 200, n_clusters=3, n_features=(9, 7, 6), shift=0, separation=8, random_state=1)
+        model = HeatKernelMVC([2, 3], decomposition="tucker", rank=0.9, n_init=1, random_state=0).fit(clear.views)
+        assert model.n_clusters_ == 3
         assert model.cluster_factor_.shape[0] == model.n_clusters_ == len(model.cluster_centers_[0])
 
     @stops_early

@@ -6,7 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedhk import Participation
+from fedhk import EFKMVC, Participation
+from fedhk.datasets import make_sites
+from fedhk.federation import participation
+from fedhk.federation.engines.inprocess import InProcessEngine
+from fedhk.federation.participation import SAMPLE_SITES
 
 NAMES = [f"s{i}" for i in range(10)]
 
@@ -61,3 +65,24 @@ def test_other_sites_are_drawn_in_every_exchange():
 def test_what_is_not_allowed_is_named_with_its_value(options, said):
     with pytest.raises(ValueError, match=said):
         Participation(**options)
+
+
+def test_what_a_sample_of_sites_tells_is_asked_of_few_of_many_sites():
+    many = [f"s{i:05d}" for i in range(5 * SAMPLE_SITES)]
+    asked = Participation().draw_sample(many, [0, 3])
+    assert len(asked) == SAMPLE_SITES
+    assert asked == Participation().draw_sample(many[::-1], [0, 3])
+    assert asked != Participation().draw_sample(many, [0, 4])
+    assert Participation().draw_sample(NAMES, [0, 3]) == NAMES
+    assert len(Participation(min_sites=2 * SAMPLE_SITES).draw_sample(many, [0, 3])) == 2 * SAMPLE_SITES
+
+
+def test_a_run_asks_few_of_many_sites_for_candidates(monkeypatch):
+    asked = []
+    exchange = InProcessEngine.exchange
+    monkeypatch.setattr(participation, "SAMPLE_SITES", 6)
+    monkeypatch.setattr(InProcessEngine, "exchange", lambda *args: asked.append(len(args[1])) or exchange(*args))
+    data = make_sites(10, 20, n_clusters=3, random_state=0)
+    model = EFKMVC(3, random_state=0).fit(data.sites)
+    assert asked[:4] == [10, 6, 6, 10]
+    assert model.history_[0]["clients"] == 10

@@ -11,7 +11,7 @@ import pytest
 from fedhk import EFKMVC
 from fedhk.datasets import make_sites
 from fedhk.privacy import DifferentialPrivacy
-from fedhk.privacy.expectation import HALF_IN_DIRECTIONS, NoisySetting, expect_share
+from fedhk.privacy.expectation import NOISE_SCALE, NoisySetting, expect_share
 
 SETTING = NoisySetting(DifferentialPrivacy(1.0, 1e-6, (-1, 1)), rows=2000.0, width=20, n_clusters=5, releases=1.0)
 
@@ -23,9 +23,15 @@ def test_noise_is_that_of_a_start_over_what_is_to_be_found_there():
     assert SETTING.measure_noise() == pytest.approx((in_directions * np.sqrt(40) * 4, in_counts * 4 * 5, 0.0))
 
 
-def test_half_is_found_at_the_noise_that_is_said_to_leave_half():
-    noise = SETTING.measure_noise()[0] / HALF_IN_DIRECTIONS
-    assert expect_share(replace(SETTING, rows=SETTING.rows * noise)) == pytest.approx(0.5)
+def test_the_share_falls_with_the_geometric_mean_of_the_noises():
+    noise = np.sqrt(np.prod(SETTING.measure_noise()[:2])) / NOISE_SCALE
+    assert expect_share(replace(SETTING, rows=SETTING.rows * noise)) == pytest.approx(np.exp(-1))
+
+
+def test_clusters_are_hidden_where_noise_in_a_round_is_as_large_as_they_are():
+    noise = SETTING.privacy.multiplier("noisy round", finds_start=False) * np.sqrt(2)
+    for rows, hidden in ((5.01 * noise, False), (4.99 * noise, True)):
+        assert replace(SETTING, rows=rows).hides_clusters is hidden
 
 
 def test_where_nobody_gave_bounds_so_few_rows_that_lengths_are_hidden_find_little():

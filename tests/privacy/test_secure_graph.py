@@ -276,29 +276,40 @@ def changed(request, **parts):
 
 
 def vars_of(roster):
-    return {name: getattr(roster, name) for name in ("names", "prints", "cipher_keys", "signatures")}
+    return {name: getattr(roster, name) for name in ("names", "cipher_keys", "signatures")}
 
 
 def test_a_server_cannot_hand_a_site_partners_of_its_choice():
-    """The keys of others in place of its partners', those of another site, fewer and more: all are refused."""
+    """Keys of a neighbourhood, fewer and more are refused; other keys are, or make a graph that is nobody else's."""
     server, site, asked = roster_for()
     request, keys, marks = asked["site 00"], server.keys.cipher_keys, server.keys.signatures
-    near = server.graph.near(0)
-    others = np.sort(np.append(np.setdiff1d(np.arange(N), near)[:1], np.delete(near, 1)))
-    for rows in (others, server.graph.near(1), near[:-1], np.arange(N), near[:1]):
+    everybody = np.arange(N)
+    swapped = everybody.copy()
+    swapped[server.graph.near(0)[1:3]] = server.graph.near(0)[2:0:-1]
+    for rows in (everybody[::-1], server.graph.near(0), everybody[:-1], np.append(everybody, 0)):
         lie = changed(request, cipher_keys=keys[rows], signatures=marks[rows])
         with pytest.raises(MessageError, match=f"{BAD_KEYS}|{UNSIGNED}"):
             ask(site, lie)
+    lie = changed(request, cipher_keys=keys[swapped], signatures=marks[swapped])
+    try:
+        after, _ = ask(site, lie)
+    except MessageError:
+        after = None
+    # by the other keys, the two may be no partners any more
+    assert after is None or after.session.seed != server.seed
     ask(site, request)
 
 
-def test_other_digests_make_another_graph_so_that_sites_cannot_be_shown_different_lists():
+def test_other_keys_of_strangers_make_another_graph_so_that_sites_cannot_be_shown_different_lists():
+    """Nobody checks the keys of sites that are no partners; what follows from them fits nobody else's."""
     server, site, asked = roster_for()
-    prints = server.keys.prints.copy()
-    far = int(np.setdiff1d(np.arange(N), server.graph.near(0))[0])
-    prints[far] ^= 1
-    with pytest.raises(MessageError):
-        ask(site, changed(asked["site 00"], prints=prints))
+    keys = server.keys.cipher_keys.copy()
+    keys[int(np.setdiff1d(np.arange(N), server.graph.near(0))[0])] ^= 1
+    try:
+        site, _ = ask(site, changed(asked["site 00"], cipher_keys=keys))
+    except MessageError:  # the stranger has become a partner
+        return
+    assert site.session.seed != server.seed
 
 
 def test_a_site_refuses_lists_in_which_too_few_of_its_partners_are(session):

@@ -26,3 +26,11 @@ def test_the_top_feature_is_the_one_that_stands_out_in_input_units():
     assert f"{rows[model.labels_ == cluster, 3].mean():,.0f}"[:2] in card.words
     np.testing.assert_allclose(facts.views[0].mean, rows.mean(axis=0))
     np.testing.assert_allclose(facts.views[0].spread, rows.std(axis=0))
+
+
+def test_a_bar_is_the_share_of_all_rows():
+    rows = np.r_[np.zeros(70), np.full(30, 9.0)][:, None] + np.random.default_rng(0).normal(0, 0.1, (100, 1))
+    model = fedhk.HeatKernelMVC(2, random_state=0).fit([rows])
+    shown = render(read_fitted(model, [rows]))
+    widths = [float(width) for width in re.findall(r'class="meter"><b style="width:([\d.]+)%', shown)]
+    assert sorted(widths) == [30, 70]

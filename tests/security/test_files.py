@@ -174,7 +174,7 @@ def test_a_model_of_an_earlier_version_is_refused_with_what_to_do(model_file, tm
     header = json.loads(json.loads(model_file[8 : 8 + length])["__metadata__"][METADATA])
     old = {name: value for name, value in header.items() if name != DIGEST} | {"version": 2}
     (tmp_path / "model").write_bytes(to_bytes(from_bytes(model_file), metadata={METADATA: json.dumps(old)}))
-    with pytest.raises(ModelFileError, match="version 2, this FedHK reads 3: fit the model again and save it"):
+    with pytest.raises(ModelFileError, match="version 2, this FedHK reads 4: fit the model again and save it"):
         fedhk.load(tmp_path / "model")
 
 

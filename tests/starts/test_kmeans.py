@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 from fedhk.data.views import check_views
 from fedhk.model.preparation import prepare
 from fedhk.model.rows import Rows, joint_rows, split_joint
-from fedhk.starts.kmeans import compress, group_means, leading_directions
+from fedhk.starts.kmeans import compress, group_means, project_on_leading
 
 
 def rows_of(views, heat_coef="uniform"):
@@ -21,7 +21,7 @@ def rows_of(views, heat_coef="uniform"):
 def test_leading_directions_are_the_weighted_principal_components(shape):
     rng = np.random.default_rng(0)
     points, weight = rng.normal(size=shape) * np.arange(1, shape[1] + 1), rng.uniform(0.5, 2, shape[0])
-    found = leading_directions(points, weight, 3)
+    found = project_on_leading(points, weight, 3)
     centred = points - np.average(points, axis=0, weights=weight)
     _, _, axes = np.linalg.svd(np.sqrt(weight)[:, None] * centred, full_matrices=False)
     expected = centred @ axes[:3].T

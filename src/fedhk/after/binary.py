@@ -8,15 +8,14 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import stats
 
-from fedhk._typing import FloatArray
-from fedhk.after.columns import ClustersRequest, ColumnSum, check_counts
+from fedhk._typing import FloatArray, IntArray
+from fedhk.after.columns import ColumnSum, PlaceCount, PlacesRequest
 from fedhk.after.effects import chi_square_test, i_squared
 from fedhk.after.run import Answer, Answered, PlacedSite
-from fedhk.after.survival import OUTCOME, Z, excess_test
+from fedhk.after.survival import EVENTS, Z, excess_test
 from fedhk.after.tables import PrintedTable, show_count, show_interval, show_p
 from fedhk.federation.board import Board, Entry
 from fedhk.privacy.mechanism import AFTER
-from fedhk.privacy.sensitivity import Neighbours, sum_sensitivity
 from fedhk.summary.words import number
 
 
@@ -29,41 +28,30 @@ class EventCounts(Entry):
     noise: float
 
 
-def count_events(site: PlacedSite, n_clusters: int) -> FloatArray:
-    """Rows of a site by cluster: without an event, with one, and not known; (c, 3)."""
-    counts = np.zeros(3 * n_clusters)
-    for labels, values in site.blocks((OUTCOME,), (1,)):
-        event = values[:, 0]
-        place = np.where(np.isnan(event), 2, (event > 0).astype(np.intp)) + 3 * labels
-        counts += np.bincount(place.astype(np.intp), minlength=len(counts))
-    return counts.reshape(n_clusters, 3)
+@dataclass(frozen=True)
+class EventsRequest(PlacesRequest):
+    """Ask for rows by cluster: without an event, with one, and not known."""
+
+    views: ClassVar[tuple[str, ...]] = (EVENTS,)
+
+    @property
+    def n_places(self) -> int:
+        return 3
+
+    def find_places(self, values: FloatArray) -> IntArray:
+        return np.where(np.isnan(values[:, 0]), 2, values[:, 0] > 0).astype(np.intp)
 
 
 @dataclass(frozen=True)
-class CountEvents(ColumnSum):
+class CountEvents(PlaceCount[EventsRequest]):
     """Events by cluster."""
 
     name: ClassVar[str] = AFTER + "events"
-    request_type: ClassVar[Any] = ClustersRequest
 
     n_clusters: int
 
-    def request(self, board: Board) -> ClustersRequest:  # noqa: ARG002
-        return ClustersRequest(self.n_clusters)
-
-    def size(self, board: Board) -> int:  # noqa: ARG002
-        return 3 * self.n_clusters
-
-    @staticmethod
-    def vector(site: PlacedSite, request: ClustersRequest) -> FloatArray:  # type: ignore[override]
-        return count_events(site, request.n_clusters).ravel()
-
-    @staticmethod
-    def sensitivity(request: ClustersRequest, size: int, neighbours: Neighbours) -> float:  # noqa: ARG004
-        return sum_sensitivity(1.0, neighbours, nonnegative=True)  # a row adds 1 to one number
-
-    def check_vector(self, board: Board, values: FloatArray, site: str) -> None:  # noqa: ARG002
-        check_counts(values, site)
+    def request(self, board: Board) -> EventsRequest:
+        return EventsRequest(self.n_clusters)
 
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         counts = total.reshape(self.n_clusters, 3)
@@ -104,27 +92,26 @@ class StrataTotal(Entry):
 
 
 @dataclass(frozen=True)
-class CompareEvents(ColumnSum):
+class CompareEvents(ColumnSum[EventsRequest]):
     """Odds ratios of clusters against the rest, within sites."""
 
     name: ClassVar[str] = AFTER + "odds"
-    request_type: ClassVar[Any] = ClustersRequest
-    unbounded: ClassVar[str] = "products of counts have no bound that one row keeps."
+    with_noise: ClassVar[bool] = False  # products of counts have no bound that one row keeps
 
     n_clusters: int
 
-    def request(self, board: Board) -> ClustersRequest:  # noqa: ARG002
-        return ClustersRequest(self.n_clusters)
+    def request(self, board: Board) -> EventsRequest:
+        return EventsRequest(self.n_clusters)
 
-    def size(self, board: Board) -> int:  # noqa: ARG002
+    def size(self, board: Board) -> int:
         return self.n_clusters * (8 + self.n_clusters)
 
     @staticmethod
-    def vector(site: PlacedSite, request: ClustersRequest) -> FloatArray:  # type: ignore[override]
-        sums, covariance = strata_sums(count_events(site, request.n_clusters)[:, :2])
+    def vector(site: PlacedSite, request: EventsRequest) -> FloatArray:  # type: ignore[override]
+        sums, covariance = strata_sums(request.count(site)[:, :2])
         return np.concatenate([sums.ravel(), covariance.ravel()])
 
-    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         c = self.n_clusters
         sums, covariance = np.split(total, [8 * c])
         return board.put(StrataTotal(sums.reshape(8, c), covariance.reshape(c, c)))

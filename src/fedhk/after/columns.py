@@ -1,13 +1,14 @@
 """Sums of columns by cluster: how large values are, their moments, counts, sums and histograms, and site differences.
 
 In the open and under masks three sums come one after the other: powers of two between which values lie, moments in that
-range, and all else in units of these moments, so that no number needs more digits than it has. With noise there is one
-sum, in bounds that are known before.
+range, and all else in units of these moments, so that no number needs more digits than it has. With noise the bounds
+that were given take the place of the first two, and what has no stated sensitivity is left out: `sealed` of each phase.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -15,15 +16,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedhk._typing import FloatArray, IntArray
-from fedhk.after.effects import standardised_difference, variance
+from fedhk.after.effects import i_squared, standardised_difference, variance
 from fedhk.after.run import STEP, AskedView, PlacedSite
 from fedhk.data.levels import level_groups
 from fedhk.errors import MessageError
 from fedhk.federation.board import Board, Entry
 from fedhk.federation.entries import Members
-from fedhk.federation.phases.base import SumPhase
+from fedhk.federation.phases.base import Phase, Request, ServerPhase, SumPhase
 from fedhk.privacy.fixed_point import WORDS, fit_step
-from fedhk.privacy.mechanism import AFTER
+from fedhk.privacy.mechanism import AFTER, read_bounds
 from fedhk.privacy.sensitivity import Neighbours, sum_sensitivity
 
 # Values are counted by sign and power of two between these; smaller ones count as zero, larger ones as the largest.
@@ -81,18 +82,61 @@ def describe_columns(views: Sequence[AskedView]) -> ColumnsRequest:
     return ColumnsRequest(tuple(v.name for v in views), tuple(v.width for v in views), np.concatenate(kinds))
 
 
+class ColumnSum(SumPhase[Request]):
+    """A sum over rows of columns, on the grid of sums after a run."""
+
+    def grid(self, board: Board) -> float:
+        return STEP
+
+
+class RowCount(ColumnSum[Request]):
+    """A count of rows: each adds 1 to one number."""
+
+    @staticmethod
+    def sensitivity(request: Any, size: int, neighbours: Neighbours) -> float:
+        return sum_sensitivity(1.0, neighbours, nonnegative=True)
+
+    def check_vector(self, board: Board, values: FloatArray, site: str) -> None:
+        check_counts(values, site)
+
+
 @dataclass(frozen=True)
-class ClustersRequest:
-    """Ask for sums of outcomes by cluster."""
+class PlacesRequest(ABC):
+    """Ask for rows by cluster and by what one or two columns say of them."""
+
+    views: ClassVar[tuple[str, ...]]
+    """The columns, each a view of its own."""
 
     n_clusters: int
 
+    @property
+    @abstractmethod
+    def n_places(self) -> int:
+        """Places that a row of a cluster may have."""
 
-class ColumnSum(SumPhase[Any]):
-    """A sum over rows of columns, on the grid of sums after a run."""
+    @abstractmethod
+    def find_places(self, values: FloatArray) -> IntArray:
+        """The place of each row, by its values."""
 
-    def grid(self, board: Board) -> float:  # noqa: ARG002
-        return STEP
+    def count(self, site: PlacedSite) -> FloatArray:
+        """Rows of a site by cluster and place."""
+        counts = np.zeros((self.n_clusters, self.n_places))
+        for labels, values in site.blocks(self.views, (1,) * len(self.views)):
+            place = labels * self.n_places + self.find_places(values)
+            counts += np.bincount(place, minlength=counts.size).reshape(counts.shape)
+        return counts
+
+
+class PlaceCount(RowCount[Request]):
+    """Rows by cluster and place."""
+
+    def size(self, board: Board) -> int:
+        asked: Any = self.request(board)
+        return int(asked.n_clusters * asked.n_places)
+
+    @staticmethod
+    def vector(site: PlacedSite, request: PlacesRequest) -> FloatArray:  # type: ignore[override]
+        return request.count(site).ravel()
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,21 +148,20 @@ class Ranges(Entry):
 
 
 @dataclass(frozen=True)
-class CountMagnitudes(ColumnSum):
+class CountMagnitudes(ColumnSum[ColumnsRequest]):
     """How large values are: counts by sign and power of two, which tell no value."""
 
     name: ClassVar[str] = AFTER + "magnitudes"
-    request_type: ClassVar[Any] = ColumnsRequest
-    unbounded: ClassVar[str] = "give bounds instead."
+    with_noise: ClassVar[bool] = False  # bounds are given then
 
     columns: ColumnsRequest
 
     POWERS: ClassVar[int] = MOST_POWER - LEAST_POWER + 1
 
-    def request(self, board: Board) -> ColumnsRequest:  # noqa: ARG002
+    def request(self, board: Board) -> ColumnsRequest:
         return self.columns
 
-    def size(self, board: Board) -> int:  # noqa: ARG002
+    def size(self, board: Board) -> int:
         return len(self.columns.numbers) * (2 * self.POWERS + 1)
 
     @staticmethod
@@ -134,10 +177,10 @@ class CountMagnitudes(ColumnSum):
             counts += np.bincount(place[~np.isnan(values)], minlength=counts.size).reshape(counts.shape)
         return counts.ravel()
 
-    def check_vector(self, board: Board, values: FloatArray, site: str) -> None:  # noqa: ARG002
+    def check_vector(self, board: Board, values: FloatArray, site: str) -> None:
         check_counts(values, site)
 
-    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         counts = total.reshape(len(self.columns.numbers), -1) > 0.5
         above = 2.0 ** np.arange(LEAST_POWER, MOST_POWER + 1)
         ends = np.concatenate([-above[::-1], [0.0], above])
@@ -148,6 +191,9 @@ class CountMagnitudes(ColumnSum):
         low = np.where(ends[first] > 0, 0.0, ends[first])
         high = np.where(ends[last] < 0, 0.0, ends[last])
         return board.put(Ranges(low, np.maximum(high, low + 2.0**LEAST_POWER)))
+
+    def sealed(self, terms: Any) -> list[Phase[Any, Any]]:
+        return super().sealed(terms) or [GivenRanges(self.columns, terms.public_bounds)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,19 +207,44 @@ class UnitsRequest:
 
 @dataclass(frozen=True, eq=False)
 class Units(Entry):
-    """Mean and standard deviation of each column over all rows; 0 and 1 of levels."""
+    """Mean and standard deviation of each column over all rows, or bounds that were given; 0 and 1 of levels."""
 
     shift: FloatArray
     scale: FloatArray
+    bounded: bool = False  # whether all values are within 0 and 1 in these units, or count as such
 
 
 @dataclass(frozen=True)
-class SumMoments(ColumnSum):
+class GivenRanges(ServerPhase):
+    """The bounds of a budget, in the place of ranges and moments that rows would tell."""
+
+    name: ClassVar[str] = AFTER + "bounds"
+
+    columns: ColumnsRequest
+    bounds: Any  # one pair, or one for each view; None where there are none
+
+    def begin(self, board: Board) -> Board:
+        numbers, low, high = self.columns.numbers, np.zeros(self.columns.width), np.ones(self.columns.width)
+        pairs = read_bounds(self.bounds, self.columns.widths)
+        for end, place in ((low, 0), (high, 1)):
+            end[numbers] = np.concatenate([pair[place] for pair in pairs])[numbers]
+        return board.put(Ranges(low[numbers], high[numbers]), Units(low, high - low, bounded=True))
+
+    def __post_init__(self) -> None:
+        if self.bounds is None:
+            raise ValueError(
+                "bounds='private' does not go with profile and outcomes: give the range of the columns, of the times, "
+                "or of the number."
+            )
+        read_bounds(self.bounds, self.columns.widths)  # refuses what does not fit before any site is asked
+
+
+@dataclass(frozen=True)
+class SumMoments(ColumnSum[UnitsRequest]):
     """Mean and spread of every number, over all rows."""
 
     name: ClassVar[str] = AFTER + "moments"
-    request_type: ClassVar[Any] = UnitsRequest
-    unbounded: ClassVar[str] = "give bounds instead."
+    with_noise: ClassVar[bool] = False  # bounds are given then
 
     columns: ColumnsRequest
 
@@ -183,7 +254,7 @@ class SumMoments(ColumnSum):
         shift[numbers], scale[numbers] = (ranges.low + ranges.high) / 2, (ranges.high - ranges.low) / 2
         return UnitsRequest(self.columns, shift, scale)
 
-    def size(self, board: Board) -> int:  # noqa: ARG002
+    def size(self, board: Board) -> int:
         return 3 * self.columns.width
 
     @staticmethod
@@ -194,11 +265,11 @@ class SumMoments(ColumnSum):
             total += [(~np.isnan(cells)).sum(axis=0), values.sum(axis=0), np.square(values).sum(axis=0)]
         return total.ravel()
 
-    def check_vector(self, board: Board, values: FloatArray, site: str) -> None:  # noqa: ARG002
+    def check_vector(self, board: Board, values: FloatArray, site: str) -> None:
         seen, _, squares = values.reshape(3, -1)
         check_counts(np.concatenate([seen, squares]), site)
 
-    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         count, sums, squares = total.reshape(3, -1)
         asked, known = self.request(board), np.maximum(count, 1.0)
         spread = np.sqrt(np.maximum(squares / known - np.square(sums / known), 0.0))
@@ -285,32 +356,27 @@ def bin_edges(bins: int, *, bounded: bool) -> FloatArray:
 
 
 @dataclass(frozen=True)
-class SumColumns(ColumnSum):
+class SumColumns(ColumnSum[ProfileRequest]):
     """Counts, sums, squares and histograms of all columns by cluster."""
 
     name: ClassVar[str] = AFTER + "columns"
-    request_type: ClassVar[Any] = ProfileRequest
 
     columns: ColumnsRequest
     n_clusters: int
     bins: int
-    bounds: tuple[FloatArray, FloatArray] | None = None  # lowest and highest value of each column, where they are given
 
     def request(self, board: Board) -> ProfileRequest:
-        if self.bounds is not None:
-            low, high = self.bounds
-            units = UnitsRequest(self.columns, low, high - low)
-        else:
-            found = board.get(Units)
-            units = UnitsRequest(self.columns, found.shift, found.scale)
-        return ProfileRequest(units, self.n_clusters, self.bins, self.bounds is not None)
+        found = board.get(Units)
+        return ProfileRequest(
+            UnitsRequest(self.columns, found.shift, found.scale), self.n_clusters, self.bins, found.bounded
+        )
 
     def _shapes(self) -> list[tuple[int, ...]]:
         columns, c = self.columns, self.n_clusters
         numbers, n_groups = len(columns.numbers), len(columns.groups)
         return [(c,), (c, numbers + n_groups), (c, columns.width), (c, numbers), (c, numbers, self.bins)]
 
-    def size(self, board: Board) -> int:  # noqa: ARG002
+    def size(self, board: Board) -> int:
         return sum(map(math.prod, self._shapes()))
 
     @staticmethod
@@ -318,7 +384,7 @@ class SumColumns(ColumnSum):
         return sum_columns(site, request)
 
     @staticmethod
-    def sensitivity(request: ProfileRequest, size: int, neighbours: Neighbours) -> float:  # noqa: ARG004
+    def sensitivity(request: ProfileRequest, size: int, neighbours: Neighbours) -> float:
         # One row adds to one cluster: 1 to its rows; for each number 1 to those seen, at most 1 to its sum, its squares
         # and its histogram; for each category 1 to those seen and at most 1 to its levels. Nothing is negative.
         if not request.bounded:
@@ -327,7 +393,7 @@ class SumColumns(ColumnSum):
         most = 1 + (3 + (request.bins > 0)) * len(columns.numbers) + 2 * len(columns.groups)
         return sum_sensitivity(math.sqrt(most), neighbours, nonnegative=True)
 
-    def check_vector(self, board: Board, values: FloatArray, site: str) -> None:  # noqa: ARG002
+    def check_vector(self, board: Board, values: FloatArray, site: str) -> None:
         rows, seen, sums, squares, histograms = self._split(values)
         check_counts(np.concatenate([rows, seen.ravel(), squares.ravel(), histograms.ravel()]), site)
         if np.any(seen > rows[:, None]):
@@ -358,14 +424,19 @@ class SiteDifferences(Entry):
 
     sums: FloatArray
 
+    @staticmethod
+    def read(board: Board, found: ClusterColumns) -> FloatArray:
+        """Heterogeneity of differences between sites, (c, d); NaN where sites were not compared."""
+        known = (i_squared(*entry.sums) for entry in board.find(SiteDifferences))
+        return next(known, np.full(found.sums.shape, np.nan))
+
 
 @dataclass(frozen=True)
-class CompareSites(ColumnSum):
+class CompareSites(ColumnSum[ProfileRequest]):
     """How far what is special about clusters differs between sites; each site weighs in by how well it knows it."""
 
     name: ClassVar[str] = AFTER + "differences"
-    request_type: ClassVar[Any] = ProfileRequest
-    unbounded: ClassVar[str] = "a site weighs in by its own variances, which one row can change without bound."
+    with_noise: ClassVar[bool] = False  # one row can change the variances by which sites weigh in without bound
 
     columns: ColumnsRequest
     n_clusters: int
@@ -373,7 +444,7 @@ class CompareSites(ColumnSum):
     def request(self, board: Board) -> ProfileRequest:
         return SumColumns(self.columns, self.n_clusters, bins=0).request(board)
 
-    def size(self, board: Board) -> int:  # noqa: ARG002
+    def size(self, board: Board) -> int:
         return 4 * self.n_clusters * self.columns.width
 
     def grid(self, board: Board) -> float:
@@ -388,11 +459,11 @@ class CompareSites(ColumnSum):
         apart = np.clip(np.nan_to_num(apart), -MOST_EFFECT, MOST_EFFECT)
         return np.stack([weight, weight * apart, weight * np.square(apart), weight > 0]).ravel()
 
-    def check_vector(self, board: Board, values: FloatArray, site: str) -> None:  # noqa: ARG002
+    def check_vector(self, board: Board, values: FloatArray, site: str) -> None:
         weight, _, squares, sites = values.reshape(4, -1)
         check_counts(np.concatenate([weight, squares, sites]), site)
 
-    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         return board.put(SiteDifferences(total.reshape(4, self.n_clusters, self.columns.width)))
 
 

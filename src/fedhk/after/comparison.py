@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from fedhk._typing import FloatArray
-from fedhk.after.columns import ColumnSum, check_counts
-from fedhk.after.run import Answer, Answered, PlacedSite, ask_sites, make_placed, read_sites
+from fedhk._typing import FloatArray, IntArray
+from fedhk.after.columns import PlaceCount, PlacesRequest
+from fedhk.after.run import Answer, Answered, ask_sites, make_placed, read_sites
 from fedhk.after.stability import share_rows
 from fedhk.after.tables import LEAST_ROWS, PrintedTable, show_count
 from fedhk.agreement.frames import adjust, share_information
@@ -20,7 +20,6 @@ from fedhk.errors import DataError
 from fedhk.federation.board import Board, Entry
 from fedhk.model.passes import own_threads
 from fedhk.privacy.mechanism import AFTER, DifferentialPrivacy, SecureSummation
-from fedhk.privacy.sensitivity import Neighbours, sum_sensitivity
 from fedhk.summary.words import number
 
 # The view in which sites have the clusters of the other model.
@@ -28,11 +27,19 @@ OTHER = "other clusters"
 
 
 @dataclass(frozen=True)
-class PairsRequest:
+class PairsRequest(PlacesRequest):
     """Ask for rows by their clusters in two models, which have so many."""
 
-    n_clusters: int
+    views: ClassVar[tuple[str, ...]] = (OTHER,)
+
     n_others: int
+
+    @property
+    def n_places(self) -> int:
+        return self.n_others
+
+    def find_places(self, values: FloatArray) -> IntArray:
+        return np.clip(values[:, 0], 0, self.n_others - 1).astype(np.intp)
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,35 +51,16 @@ class PairCounts(Entry):
 
 
 @dataclass(frozen=True)
-class CountPairs(ColumnSum):
+class CountPairs(PlaceCount[PairsRequest]):
     """Rows by their clusters in two models."""
 
     name: ClassVar[str] = AFTER + "pairs"
-    request_type: ClassVar[Any] = PairsRequest
 
     n_clusters: int
     n_others: int
 
-    def request(self, board: Board) -> PairsRequest:  # noqa: ARG002
+    def request(self, board: Board) -> PairsRequest:
         return PairsRequest(self.n_clusters, self.n_others)
-
-    def size(self, board: Board) -> int:  # noqa: ARG002
-        return self.n_clusters * self.n_others
-
-    @staticmethod
-    def vector(site: PlacedSite, request: PairsRequest) -> FloatArray:  # type: ignore[override]
-        counts = np.zeros(request.n_clusters * request.n_others)
-        for labels, others in site.blocks((OTHER,), (1,)):
-            place = labels * request.n_others + np.clip(others[:, 0], 0, request.n_others - 1).astype(np.intp)
-            counts += np.bincount(place, minlength=len(counts))
-        return counts
-
-    @staticmethod
-    def sensitivity(request: PairsRequest, size: int, neighbours: Neighbours) -> float:  # noqa: ARG004
-        return sum_sensitivity(1.0, neighbours, nonnegative=True)  # a row adds 1 to one number
-
-    def check_vector(self, board: Board, values: FloatArray, site: str) -> None:  # noqa: ARG002
-        check_counts(values, site)
 
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         return board.put(PairCounts(total.reshape(self.n_clusters, self.n_others), noise))

@@ -22,16 +22,16 @@ from fedhk.after.columns import (
     UnitsRequest,
     compare_with_rest,
 )
-from fedhk.after.effects import eta_squared, i_squared, variance, welch_test
+from fedhk.after.effects import eta_squared, variance, welch_test
 from fedhk.after.run import Answer, Answered, PlacedSite
-from fedhk.after.survival import OUTCOME, Z
+from fedhk.after.survival import VALUES, Z
 from fedhk.after.tables import PrintedTable, show_count, show_interval, show_p
 from fedhk.federation.board import Board, Entry
 from fedhk.federation.phases.base import Phase
 from fedhk.privacy.mechanism import AFTER
 from fedhk.summary.words import number
 
-COLUMN = ColumnsRequest((OUTCOME,), (1,), np.array([-1]))
+COLUMN = ColumnsRequest((VALUES,), (1,), np.array([-1]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,12 +54,11 @@ class WithinSites(Entry):
 
 
 @dataclass(frozen=True)
-class SumWithin(ColumnSum):
+class SumWithin(ColumnSum[WithinRequest]):
     """An analysis of variance of clusters, within sites."""
 
     name: ClassVar[str] = AFTER + "within"
-    request_type: ClassVar[Any] = WithinRequest
-    unbounded: ClassVar[str] = "products of counts have no bound that one row keeps."
+    with_noise: ClassVar[bool] = False  # products of counts have no bound that one row keeps
 
     n_clusters: int
 
@@ -67,14 +66,14 @@ class SumWithin(ColumnSum):
         units = board.get(Units)
         return WithinRequest(UnitsRequest(COLUMN, units.shift, units.scale), self.n_clusters)
 
-    def size(self, board: Board) -> int:  # noqa: ARG002
+    def size(self, board: Board) -> int:
         return self.n_clusters * (self.n_clusters + 1) + 3
 
     @staticmethod
     def vector(site: PlacedSite, request: WithinRequest) -> FloatArray:  # type: ignore[override]
         c = request.n_clusters
         count, total, squares = np.zeros(c), np.zeros(c), 0.0
-        for labels, cells in site.blocks((OUTCOME,), (1,)):
+        for labels, cells in COLUMN.blocks(site):
             values = ((cells - request.units.shift) / request.units.scale)[:, 0]
             known = ~np.isnan(values)
             count += np.bincount(labels[known], minlength=c)
@@ -86,18 +85,16 @@ class SumWithin(ColumnSum):
         tail = [squares - total.sum() ** 2 / rows, count.sum(), float(count.sum() > 0)]
         return np.concatenate([design.ravel(), effect, tail])
 
-    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         c = self.n_clusters
         design, effect, tail = np.split(total, [c * c, c * c + c])
         return board.put(WithinSites(design.reshape(c, c), effect, *map(float, tail)))
 
 
-def continuous_phases(n_clusters: int, bounds: tuple[FloatArray, FloatArray] | None) -> list[Phase[Any, Any]]:
-    """The sums for one outcome; with noise, one sum in bounds."""
-    if bounds is not None:
-        return [SumColumns(COLUMN, n_clusters, 0, bounds)]
-    first = [CountMagnitudes(COLUMN), SumMoments(COLUMN), SumColumns(COLUMN, n_clusters, 0)]
-    return [*first, CompareSites(COLUMN, n_clusters), SumWithin(n_clusters)]
+def continuous_phases(n_clusters: int) -> list[Phase[Any, Any]]:
+    """The sums for one outcome."""
+    first: list[Phase[Any, Any]] = [CountMagnitudes(COLUMN), SumMoments(COLUMN)]
+    return [*first, SumColumns(COLUMN, n_clusters, 0), CompareSites(COLUMN, n_clusters), SumWithin(n_clusters)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,10 +170,10 @@ class ContinuousOutcome(Answered):
         return notes + self._noise_notes()
 
 
-def read_continuous(answer: Answer, last: SumColumns, least_rows: int) -> ContinuousOutcome:
+def read_continuous(answer: Answer, least_rows: int) -> ContinuousOutcome:
     """Means and tests from sums over all sites."""
     board = answer.board
-    found, units = board.get(ClusterColumns), last.request(board).units
+    found, units = board.get(ClusterColumns), board.get(Units)
     shift, scale = float(units.shift[0]), float(units.scale[0])
     count, total, squares = found.seen[:, 0], found.sums[:, 0], found.squares[:, 0]
     var = variance(count, total, squares)
@@ -192,9 +189,6 @@ def read_continuous(answer: Answer, last: SumColumns, least_rows: int) -> Contin
         tests, own = _analyse_within(within)
         adjusted = own + (np.nansum(total) - own @ count) / max(float(count.sum()), 1.0)
         adjusted = np.where(count > 0, adjusted, np.nan)
-    between = np.full(len(count), np.nan)
-    for entry in board.find(SiteDifferences):
-        between = i_squared(*entry.sums)[:, 0]
     return ContinuousOutcome(
         rows=count,
         missing=found.rows - count,
@@ -204,7 +198,7 @@ def read_continuous(answer: Answer, last: SumColumns, least_rows: int) -> Contin
         difference=compare_with_rest(found)[2][:, 0],
         adjusted_mean=shift + scale * adjusted,
         stratified=board.has(WithinSites),
-        i_squared=between,
+        i_squared=SiteDifferences.read(board, found)[:, 0],
         least_rows=least_rows,
         noise=found.noise,
         answer=answer,

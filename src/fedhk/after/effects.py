@@ -111,7 +111,7 @@ def i_squared(weight: FloatArray, total: FloatArray, squares: FloatArray, sites:
     return np.where(sites >= 2, np.where(q > 0, np.clip(share, 0.0, 1.0), 0.0), np.nan)
 
 
-def adjust(p: FloatArray) -> FloatArray:
+def adjust_p_values(p: FloatArray) -> FloatArray:
     """p-values adjusted for their number (Benjamini-Hochberg); NaN stays NaN and does not count."""
     adjusted = np.full(p.shape, np.nan)
     known = ~np.isnan(p)

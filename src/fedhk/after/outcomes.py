@@ -4,34 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 
 from fedhk._typing import FloatArray
 from fedhk.after.binary import BinaryOutcome, CompareEvents, CountEvents, read_binary
-from fedhk.after.columns import ColumnsRequest, CountMagnitudes, SumColumns
-from fedhk.after.continuous import COLUMN, ContinuousOutcome, continuous_phases, read_continuous
-from fedhk.after.run import AskedSites, ask_sites, is_one_site, read_sites, take_sites
-from fedhk.after.survival import (
-    GRID,
-    NOISY_GRID,
-    OUTCOME,
-    CountSurvival,
-    SumLogRank,
-    Survival,
-    check_grid,
-    read_survival,
-)
+from fedhk.after.continuous import ContinuousOutcome, continuous_phases, read_continuous
+from fedhk.after.run import Answer, AskedSites, ask_sites, is_one_site, read_sites, take_sites
+from fedhk.after.survival import EVENTS, TIMES, VALUES, Survival, read_survival, survival_phases
 from fedhk.after.tables import LEAST_ROWS
 from fedhk.data.checks import check_count, check_number
 from fedhk.data.clients import name_sites
 from fedhk.data.levels import is_frame
 from fedhk.errors import DataError
 from fedhk.federation.phases.base import Phase
-from fedhk.privacy.mechanism import DifferentialPrivacy, SecureSummation, read_bounds
+from fedhk.privacy.mechanism import DifferentialPrivacy, SecureSummation
 from fedhk.summary.model import ONLY_SITE
+
+# The view of each outcome.
+OUTCOMES = {"time": TIMES, "event": EVENTS, "value": VALUES}
 
 
 def outcomes(
@@ -99,26 +91,18 @@ def outcomes(
         raise ValueError("grid and horizon have no effect without time: leave them out.")
     if horizon is not None:
         horizon = check_number(horizon, "horizon", open_below=True)
-    given = (
-        {"value": value}
-        if value is not None
-        else {"time": time, "event": event}
-        if time is not None
-        else {"event": event}
-    )
-    asked = _read_outcomes(model, sites, given)
-    c = int(model.n_clusters_)
-    phases: list[Phase[Any, Any]]
+    given = {name: each for name, each in (("time", time), ("event", event), ("value", value)) if each is not None}
+    asked, c = _read_outcomes(model, sites, given), int(model.n_clusters_)
+
+    def ask(*phases: Phase[Any, Any]) -> Answer:
+        return ask_sites(model, asked, phases, privacy=privacy, secure=secure)
+
     if value is not None:
-        phases = continuous_phases(c, None if privacy is None else _range(privacy))
-        last = next(phase for phase in phases if isinstance(phase, SumColumns))
-        return read_continuous(ask_sites(model, asked, phases, privacy=privacy, secure=secure), last, least_rows)
+        return read_continuous(ask(*continuous_phases(c)), least_rows)
     if time is None:
-        phases = [CountEvents(c)] if privacy is not None else [CountEvents(c), CompareEvents(c)]
-        return read_binary(ask_sites(model, asked, phases, privacy=privacy, secure=secure), least_rows)
-    phases = _survival_phases(c, grid, privacy)
-    found = read_survival(ask_sites(model, asked, phases, privacy=privacy, secure=secure), horizon, least_rows)
-    names = [value if isinstance(value, str) else name for name, value in given.items()]
+        return read_binary(ask(CountEvents(c), CompareEvents(c)), least_rows)
+    found = read_survival(ask(*survival_phases(c, grid)), horizon, least_rows)
+    names = [each if isinstance(each, str) else name for name, each in given.items()]
     return replace(found, time_name=names[0], event_name=names[1])
 
 
@@ -132,44 +116,22 @@ def _check_choice(time: Any, event: Any, value: Any) -> None:
         raise ValueError(f"{missing}. Give time and event, event alone, or value.")
 
 
-def _survival_phases(c: int, grid: Any, privacy: DifferentialPrivacy | None) -> list[Phase[Any, Any]]:
-    times: tuple[float, ...] = ()
-    count = GRID if privacy is None else NOISY_GRID
-    if isinstance(grid, Integral):
-        count = check_count(grid, "grid")
-    elif grid is not None:
-        times = check_grid(list(grid) if isinstance(grid, range) else grid)
-    if privacy is not None:
-        if not times:
-            times = tuple(np.linspace(0.0, float(_range(privacy)[1][0]), count + 1).tolist())
-        return [CountSurvival(c, count, times, kinds=2)]
-    largest = [] if times else [CountMagnitudes(ColumnsRequest((OUTCOME,), (2,), np.array([-1, -1])))]
-    return [*largest, CountSurvival(c, count, times), SumLogRank(c)]
-
-
-def _range(privacy: DifferentialPrivacy) -> tuple[FloatArray, FloatArray]:
-    if not privacy.public:
-        raise ValueError("bounds='private' does not go with outcomes: give the range of times, or of the number.")
-    ((low, high),) = read_bounds(privacy.bounds, COLUMN.widths)
-    return low, high
-
-
 def _read_outcomes(model: Any, sites: Any, given: Mapping[str, Any]) -> AskedSites:
-    """The sites with a view of their outcomes, which are checked."""
+    """The sites with a view of each outcome, which are checked."""
     if is_one_site(model, sites):
         given = {name: values if isinstance(values, str) else {ONLY_SITE: values} for name, values in given.items()}
     by_name, asked = take_sites(model, sites), read_sites(model, sites, used=True)
     known = set(model.view_names_)
     columns = {name: _by_site(name, values, by_name, known) for name, values in given.items()}
-    tables = {}
-    for site, views in asked.sites.items():
-        table = np.column_stack([_check_column(name, columns[name][site], site) for name in columns])
-        if len(table) != views.n_rows:
-            raise DataError(
-                f"Site {site!r}: {next(iter(columns))} has {len(table)} values, the site has {views.n_rows} rows."
-            )
-        tables[site] = table
-    return asked.with_view(OUTCOME, tuple(columns), tables)
+    for name, by_site in columns.items():
+        tables = {site: _check_column(name, by_site[site], site)[:, None] for site in asked.sites}
+        for site, views in asked.sites.items():
+            if len(tables[site]) != views.n_rows:
+                raise DataError(
+                    f"Site {site!r}: {name} has {len(tables[site])} values, the site has {views.n_rows} rows."
+                )
+        asked = asked.with_view(OUTCOMES[name], (name,), tables)
+    return asked
 
 
 def _by_site(name: str, given: Any, sites: Mapping[str, Any], known: set[str]) -> dict[str, Any]:

@@ -8,21 +8,21 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedhk._typing import BoolArray, FloatArray, IntArray
-from fedhk.after.columns import ClustersRequest, ColumnSum, check_counts
+from fedhk.after.columns import RowCount
 from fedhk.after.run import Answer, PlacedSite, ask_sites, read_sites
 from fedhk.after.stability import model_rows
 from fedhk.data.checks import check_count, check_number
 from fedhk.data.frames import pandas
-from fedhk.data.views import Columns, Views, is_tensor
+from fedhk.data.views import Views, is_tensor
 from fedhk.embedding.diffusion import EmbeddedModel
 from fedhk.errors import DataError
 from fedhk.federation.board import Board, Entry
+from fedhk.federation.phases.base import Nothing
 from fedhk.model.fitted import FittedModel
 from fedhk.model.parameters import Parameters
 from fedhk.model.passes import Passes, own_threads
 from fedhk.model.rows import Rows, joint_rows
 from fedhk.privacy.mechanism import AFTER, DifferentialPrivacy, SecureSummation
-from fedhk.privacy.sensitivity import Neighbours, sum_sensitivity
 
 # Distances are counted in steps of their exponent phi, up to where the kernel 1 - exp(-phi) is 1 to the last digit.
 STEPS, FARTHEST = 400, 36.0
@@ -49,32 +49,19 @@ class DistanceCounts(Entry):
 
 
 @dataclass(frozen=True)
-class CountDistances(ColumnSum):
+class CountDistances(RowCount[Nothing]):
     """How far rows are from their centres: a histogram over all sites."""
 
     name: ClassVar[str] = AFTER + "distances"
-    request_type: ClassVar[Any] = ClustersRequest
 
-    n_clusters: int
-
-    def request(self, board: Board) -> ClustersRequest:  # noqa: ARG002
-        return ClustersRequest(self.n_clusters)
-
-    def size(self, board: Board) -> int:  # noqa: ARG002
+    def size(self, board: Board) -> int:
         return STEPS
 
     @staticmethod
-    def vector(site: PlacedSite, request: ClustersRequest) -> FloatArray:  # type: ignore[override]  # noqa: ARG004
+    def vector(site: PlacedSite, request: Nothing) -> FloatArray:  # type: ignore[override]
         phi, _ = find_exponents(model_rows(site), site.model.parameters)
         place = np.minimum(phi / FARTHEST * STEPS, STEPS - 1).astype(np.intp)
         return np.bincount(place, minlength=STEPS).astype(np.float64)
-
-    @staticmethod
-    def sensitivity(request: ClustersRequest, size: int, neighbours: Neighbours) -> float:  # noqa: ARG004
-        return sum_sensitivity(1.0, neighbours, nonnegative=True)  # a row adds 1 to one number
-
-    def check_vector(self, board: Board, values: FloatArray, site: str) -> None:  # noqa: ARG002
-        check_counts(values, site)
 
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         return board.put(DistanceCounts(total, noise))
@@ -125,8 +112,7 @@ def find_limit(
     if check_number(rare, "rare", open_below=True) >= 1:
         raise ValueError(f"rare={rare!r} must be above 0 and below 1.")
     asked = read_sites(model, sites, used=True)
-    phases = [CountDistances(int(model.n_clusters_))]
-    answer = ask_sites(model, asked, phases, privacy=privacy, secure=secure, common_centers=True)
+    answer = ask_sites(model, asked, [CountDistances()], privacy=privacy, secure=secure, common_centers=True)
     counts = answer.board.get(DistanceCounts).counts
     beyond = np.cumsum(counts[::-1])[::-1]  # with noise it goes up and down: the last step that many reach counts
     reached = np.flatnonzero(beyond > rare * counts.sum())
@@ -155,7 +141,7 @@ class Placement:
     views : list of str
         Names of the views.
     columns : list of (list of str)
-        Names of the columns of each view.
+        Names of the columns of each view; of a very wide one, "folded 17" stands for all that are folded there.
     """
 
     labels: IntArray
@@ -237,7 +223,7 @@ def place(model: Any, rows: Any, *, site: str | None = None, limit: Limit | floa
         view_pull=pull,
         column_pull=columns,
         views=list(fitted.view_names),
-        columns=[_name_columns(names, width) for names, width in zip(fitted.columns, fitted.widths, strict=True)],
+        columns=_name_columns(fitted),
     )
 
 
@@ -265,7 +251,14 @@ def _find_pulls(
     return np.stack(pulls, axis=1).astype(np.float64), np.split(np.nan_to_num(nearer).astype(np.float64), ends, axis=1)
 
 
-def _name_columns(names: Columns, width: int) -> list[str]:
-    if names is None or is_tensor(names):
-        return [str(place) for place in range(width)]
-    return [str(name) for name in names]
+def _name_columns(model: FittedModel) -> list[list[str]]:
+    """Names of the columns of each view; those of a very wide view are told apart as far as they are after folding."""
+    found = []
+    for view, names, reference in zip(model.view_names, model.columns, model.references, strict=True):
+        if view in model.folded:
+            found.append([f"folded {place}" for place in range(reference.width)])
+        elif names is None or is_tensor(names):
+            found.append([str(place) for place in range(reference.width)])
+        else:
+            found.append([str(name) for name in names])
+    return found

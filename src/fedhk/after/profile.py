@@ -19,12 +19,13 @@ from fedhk.after.columns import (
     SiteDifferences,
     SumColumns,
     SumMoments,
+    Units,
     bin_edges,
     compare_with_rest,
     describe_columns,
     read_quartiles,
 )
-from fedhk.after.effects import adjust, chi_square_test, cramers_v, eta_squared, i_squared, variance, welch_test
+from fedhk.after.effects import adjust_p_values, chi_square_test, cramers_v, eta_squared, variance, welch_test
 from fedhk.after.run import Answer, Answered, AskedView, ask_sites, read_sites
 from fedhk.after.tables import LEAST_ROWS, PrintedTable, show_count, show_p
 from fedhk.data.checks import check_count
@@ -33,7 +34,7 @@ from fedhk.data.levels import base_name, is_level, level_name
 from fedhk.errors import DataError
 from fedhk.federation.board import Board
 from fedhk.federation.phases.base import Phase
-from fedhk.privacy.mechanism import DifferentialPrivacy, SecureSummation, read_bounds
+from fedhk.privacy.mechanism import DifferentialPrivacy, SecureSummation
 from fedhk.summary.words import number
 
 # Numbers that one site sends at most: a larger profile is one that nobody reads.
@@ -251,50 +252,30 @@ def profile(
     bins, least_rows = check_count(bins, "bins", minimum=0), check_count(least_rows, "least_rows")
     asked = read_sites(model, sites)
     columns, c = describe_columns(asked.views), int(model.n_clusters_)
-    phases: list[Phase[Any, Any]]
-    if privacy is None:
-        last = SumColumns(columns, c, bins)
-        phases = [CountMagnitudes(columns), SumMoments(columns), last, CompareSites(columns, c)]
-    else:
-        last = SumColumns(columns, c, bins, _column_bounds(privacy, columns))
-        phases = [last]
+    last = SumColumns(columns, c, bins)
     if last.size(Board()) > MOST_NUMBERS:
         raise DataError(
             f"a profile of {columns.width} columns, {c} clusters and bins={bins} has {last.size(Board()):,} numbers; "
             f"at most {MOST_NUMBERS:,} are sent. Use fewer bins (0 leaves out quartiles), or leave out wide views."
         )
-    answer = ask_sites(model, asked, phases, privacy=privacy, secure=secure)
+    first: list[Phase[Any, Any]] = [CountMagnitudes(columns), SumMoments(columns)]
+    answer = ask_sites(model, asked, [*first, last, CompareSites(columns, c)], privacy=privacy, secure=secure)
     return _read_profile(answer, last, asked.views, least_rows)
-
-
-def _column_bounds(privacy: DifferentialPrivacy, columns: ColumnsRequest) -> tuple[FloatArray, FloatArray]:
-    """Lowest and highest value of each column; a level has 0 and 1."""
-    if not privacy.public:
-        raise ValueError("bounds='private' does not go with profile: give the range of the columns.")
-    pairs = read_bounds(privacy.bounds, columns.widths)
-    low, high = (np.concatenate([pair[end] for pair in pairs]) for end in (0, 1))
-    level = columns.kinds >= 0
-    return np.where(level, 0.0, low), np.where(level, 1.0, high)
 
 
 def _read_profile(answer: Answer, phase: SumColumns, views: Sequence[AskedView], least_rows: int) -> Profile:
     """The profile from sums over all sites."""
-    board, columns, c = answer.board, phase.columns, phase.n_clusters
-    found, request = board.get(ClusterColumns), phase.request(board)
-    shift, scale = request.units.shift, request.units.scale
+    board, columns = answer.board, phase.columns
+    found, units = board.get(ClusterColumns), board.get(Units)
+    shift, scale = units.shift, units.scale
     everything = found.merge_clusters()
-    shape = (c, columns.width)
     quartiles = []
     for part in (found, everything):
         table = np.full((3, len(part.seen), columns.width), np.nan)
         if phase.bins:
-            table[:, :, columns.numbers] = read_quartiles(
-                part.histograms, bin_edges(phase.bins, bounded=request.bounded)
-            )
+            edges = bin_edges(phase.bins, bounded=units.bounded)
+            table[:, :, columns.numbers] = read_quartiles(part.histograms, edges)
         quartiles.append(shift + scale * table)
-    between = np.full(shape, np.nan)
-    for entry in board.find(SiteDifferences):
-        between = i_squared(*entry.sums)
     mean, spread = _moments(found)
     overall_mean, overall_spread = _moments(everything)
     return Profile(
@@ -305,7 +286,7 @@ def _read_profile(answer: Answer, phase: SumColumns, views: Sequence[AskedView],
         spread=scale * spread,
         quartiles=quartiles[0],
         difference=compare_with_rest(found)[2],
-        i_squared=between,
+        i_squared=SiteDifferences.read(board, found),
         overall_mean=(shift + scale * overall_mean)[0],
         overall_spread=(scale * overall_spread)[0],
         overall_quartiles=quartiles[1][:, 0],
@@ -356,6 +337,6 @@ def _test_columns(found: ClusterColumns, columns: ColumnsRequest, views: Sequenc
         )
     for circular in (True, False):
         family = [line for line in lines if line["circular"] is circular]
-        for line, p in zip(family, adjust(np.array([line["p"] for line in family], np.float64)), strict=True):
+        for line, p in zip(family, adjust_p_values(np.array([line["p"] for line in family], np.float64)), strict=True):
             line["p_adjusted"] = float(p)
     return Records(lines)

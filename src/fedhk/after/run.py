@@ -6,7 +6,6 @@ down. A site has what it has after a fit: its rows and the model that places the
 
 from __future__ import annotations
 
-import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,24 +18,21 @@ from sklearn.utils.validation import check_is_fitted
 from fedhk._records import Records
 from fedhk._typing import FloatArray, IntArray
 from fedhk.after.tables import PrintedTable
-from fedhk.data.clients import check_clients, name_sites
+from fedhk.data.clients import check_clients, fit_site, name_sites
 from fedhk.data.levels import base_name
-from fedhk.data.views import Columns, Views, find_difference, fit_table, is_tensor, is_view_collection, row_blocks
+from fedhk.data.views import Columns, Views, is_tensor, is_view_collection, row_blocks
 from fedhk.errors import DataError
 from fedhk.estimators.efkmvc import are_sites
-from fedhk.estimators.sealing import check_budget, check_inferred, list_releases, make_guards
+from fedhk.estimators.sealing import announce, find_total_spent, list_releases, make_guards, make_question_terms
 from fedhk.federation.board import Board, align_views
 from fedhk.federation.engines.inprocess import InProcessEngine
-from fedhk.federation.entries import Members, Terms
+from fedhk.federation.entries import Members
 from fedhk.federation.participation import Participation
 from fedhk.federation.phases.base import Phase
 from fedhk.federation.run import Run, conduct
-from fedhk.federation.sealed import Noise, SealedTerms
 from fedhk.federation.site import Site
 from fedhk.model.fitted import FittedModel
 from fedhk.model.passes import Passes, own_threads
-from fedhk.privacy._lazy import require_cryptography
-from fedhk.privacy.ledger import Release, spent_on
 from fedhk.privacy.mechanism import DifferentialPrivacy, SecureSummation
 from fedhk.summary.model import ONLY_SITE
 from fedhk.summary.words import number
@@ -159,7 +155,7 @@ def read_sites(model: Any, sites: Any, *, used: bool = False) -> AskedSites:
     fitted: FittedModel = model._model
     known = dict(zip(fitted.view_names, zip(fitted.widths, fitted.columns, strict=True), strict=True))
     asked = {name: AskedView(name, *size, used=True) for name, size in known.items()}
-    checked = {site: _fit_site(views, known, site) for site, views in check_clients(sites).items()}
+    checked = {site: fit_site(views, known, site) for site, views in check_clients(sites).items()}
     for views in checked.values():
         for name, table, columns in zip(views.names, views.tables, views.columns, strict=True):
             if table is not None:
@@ -168,28 +164,6 @@ def read_sites(model: Any, sites: Any, *, used: bool = False) -> AskedSites:
                     asked[name] = replace(view, columns=columns)
     _check_held_out(asked.values())
     return AskedSites(checked, tuple(asked.values()))
-
-
-def _fit_site(views: Views, known: Mapping[str, tuple[int, Columns]], site: str) -> Views:
-    """A site's views with the columns of the model, where it knows them."""
-    tables, columns, found = list(views.tables), list(views.columns), False
-    for place, (name, table) in enumerate(zip(views.names, views.tables, strict=True)):
-        if table is None or name not in known:
-            continue
-        width, wanted = known[name]
-        try:
-            tables[place], columns[place] = fit_table(table, columns[place], wanted, f"view {name!r}")
-        except ValueError as error:
-            raise DataError(f"Site {site!r}: {error}") from error
-        difference = find_difference(
-            columns[place], tables[place].shape[1], wanted, width, "the model", "but the model expects"
-        )
-        if difference:
-            raise DataError(f"Site {site!r}: view {name!r} {difference}.")
-        found = True
-    if not found:
-        raise DataError(f"Site {site!r} has none of the views of the model, which knows {list(known)[:10]}.")
-    return replace(views, tables=tuple(tables), columns=tuple(columns))
 
 
 def _check_held_out(views: Iterable[AskedView]) -> None:
@@ -293,33 +267,26 @@ def ask_sites(
     common_centers : bool
         Whether rows are placed by the centres of the global model, in the units and the frame of their site.
     """
-    masks = SecureSummation() if secure is True else (secure or None)
-    noise = None if privacy is None else Noise(privacy, len(phases), finds_start=False)
-    terms = SealedTerms(noise, masks)
-    if masks is not None:
-        require_cryptography()
-        masks.threshold_of(len(asked.sites))
-    if privacy is not None:
-        _check_noise(model, privacy, len(phases))
-        check_budget(privacy, masks, asked.sites)
-    board, guards = Board(), None
-    if not terms.is_open:
-        check_inferred(terms, asked.sites)
-        board = board.put(terms.protect(Terms(secrets.token_hex(8))), Members(tuple(asked.sites)))
-        guards = make_guards(terms, asked.sites, None)
+    terms = make_question_terms(model, privacy, secure, count_sums(phases), asked.sites)
+    guards = make_guards(terms, asked.sites, None)
+    board = Board().put(Members(tuple(asked.sites)), *announce(terms))
     participation = Participation(min_sites=len(asked.sites))
     with own_threads() as workers:
-        sites = make_placed(model, asked, own=privacy is None, common_centers=common_centers)
+        sites = make_placed(model, asked, own=terms.noise is None, common_centers=common_centers)
         engine = InProcessEngine(sites, guards, workers=workers)
         try:
             run = conduct(terms.compose(phases), engine, Run(board=board), seed=0, participation=participation)
         finally:
             engine.close()
-    releases = {} if guards is None else list_releases(guards, run.board)
-    spent_here = terms.spent(run.board)
-    spent_all = None if privacy is None else (_total_spent(model, releases, guards, privacy), privacy.delta)
+    releases = list_releases(guards, run.board)
+    total = find_total_spent(model, terms, guards, releases)
     up, down = run.pending["bytes_up"], run.pending["bytes_down"]
-    return Answer(run.board, spent_here, spent_all, releases, up, down, run.exchange)
+    return Answer(run.board, terms.spent(run.board), total, releases, up, down, run.exchange)
+
+
+def count_sums(phases: Iterable[Phase[Any, Any]]) -> int:
+    """How many of the phases ask for a sum where there is noise."""
+    return sum(getattr(phase, "with_noise", True) for phase in phases)
 
 
 def make_placed(model: Any, asked: AskedSites, *, own: bool, common_centers: bool = False) -> dict[str, PlacedSite]:
@@ -336,27 +303,3 @@ def _with_references(model: FittedModel, own: FittedModel) -> FittedModel:
     known = dict(zip(own.view_names, own.references, strict=True))
     pairs = zip(model.view_names, model.references, strict=True)
     return replace(model, references=tuple(known.get(name, reference) for name, reference in pairs))
-
-
-def _check_noise(model: Any, privacy: DifferentialPrivacy, n_phases: int) -> None:
-    """Refuse a model with which one row changes more than its own label, and a budget for fewer sums."""
-    fitted: FittedModel = model._model
-    if any(reference.heat_coef not in ("uniform", "minmax") for reference in fitted.references):
-        raise ValueError(
-            "privacy with a model whose heat_coef depends on all rows of a site: one row would change the clusters of "
-            "others. Fit with heat_coef='uniform' or 'minmax'."
-        )
-    if n_phases > privacy.rounds:
-        raise ValueError(f"rounds={privacy.rounds} of the budget must be at least {n_phases}, the sums that are asked.")
-
-
-def _total_spent(model: Any, releases: Mapping[str, Any], guards: Any, privacy: DifferentialPrivacy) -> float:
-    """Epsilon of all that is known to have left any one site: ledgers of the folder, else the fit's and these."""
-    if privacy.ledger is not None:
-        ledgers = [guard.noise.ledger for guard in guards.values()]
-        return max(float(ledger.spent(None, privacy.delta, privacy.neighbours)) for ledger in ledgers)
-    fitted = getattr(model, "releases_", {})
-    return max(
-        spent_on([Release(**line) for line in (*fitted.get(site, ()), *lines)], privacy.delta, privacy.neighbours)
-        for site, lines in releases.items()
-    )

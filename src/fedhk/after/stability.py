@@ -78,19 +78,17 @@ class ClusterSpread(Entry):
 
 
 @dataclass(frozen=True)
-class SumSpread(ColumnSum):
+class SumSpread(ColumnSum[SpreadRequest]):
     """How large clusters are and how far rows spread in them: what starts of base models are drawn from."""
 
     name: ClassVar[str] = AFTER + "spread"
-    request_type: ClassVar[Any] = SpreadRequest
-    unbounded: ClassVar[str] = "what one row can change in refitted models has no bound."
 
     parameters: Parameters
 
-    def request(self, board: Board) -> SpreadRequest:  # noqa: ARG002
+    def request(self, board: Board) -> SpreadRequest:
         return SpreadRequest(Broadcast.of(self.parameters))
 
-    def size(self, board: Board) -> int:  # noqa: ARG002
+    def size(self, board: Board) -> int:
         return int(self.parameters.n_clusters + 2 * np.hstack(self.parameters.centers).shape[1])
 
     @staticmethod
@@ -98,10 +96,10 @@ class SumSpread(ColumnSum):
         rows = model_rows(site)
         return summarise_clusters(rows, request.model.parameters(rows.widths), site.labels()).to_array()
 
-    def check_vector(self, board: Board, values: FloatArray, site: str) -> None:  # noqa: ARG002
+    def check_vector(self, board: Board, values: FloatArray, site: str) -> None:
         check_counts(values, site)
 
-    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         summary = ClusterSummary.from_array(np.maximum(total, 0.0), self.parameters.n_clusters)
         return board.put(ClusterSpread(summary))
 
@@ -141,12 +139,10 @@ class BaseModels(Entry):
 
 
 @dataclass(frozen=True)
-class RefitModels(ColumnSum):
+class RefitModels(ColumnSum[BatchRequest]):
     """Rounds of all base models at once."""
 
     name: ClassVar[str] = AFTER + "refits"
-    request_type: ClassVar[Any] = BatchRequest
-    unbounded: ClassVar[str] = SumSpread.unbounded
 
     parameters: Parameters
     n_resamples: int
@@ -188,7 +184,7 @@ class RefitModels(ColumnSum):
         model = Broadcast.of(self.parameters)
         return BatchRequest(model, board.get(BaseModels).centers, draws, names, self.seed)
 
-    def size(self, board: Board) -> int:  # noqa: ARG002
+    def size(self, board: Board) -> int:
         return self.n_models * (2 * self.parameters.n_clusters * self.width + 1)
 
     @staticmethod
@@ -207,7 +203,7 @@ class RefitModels(ColumnSum):
                     ]
         return np.concatenate(found)
 
-    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         before, cells = board.get(BaseModels), self.parameters.n_clusters * self.width
         numerators, weights, objectives = np.split(total.reshape(self.n_models, -1), [cells, 2 * cells], axis=1)
         least = np.maximum(LEAST_SHARE, 1e-9) * weights.max(axis=1, keepdims=True)
@@ -251,12 +247,10 @@ class Overlaps(Entry):
 
 
 @dataclass(frozen=True)
-class CountOverlaps(ColumnSum):
+class CountOverlaps(ColumnSum[BatchRequest]):
     """Which rows are together in base models, by the clusters that were found, and by those of the other half."""
 
     name: ClassVar[str] = AFTER + "overlaps"
-    request_type: ClassVar[Any] = BatchRequest
-    unbounded: ClassVar[str] = SumSpread.unbounded
 
     refits: RefitModels
 
@@ -271,7 +265,7 @@ class CountOverlaps(ColumnSum):
     def _n_tables(self) -> tuple[int, int]:
         return self.refits.n_models // STARTS, self.refits.n_resamples // HALVES
 
-    def size(self, board: Board) -> int:  # noqa: ARG002
+    def size(self, board: Board) -> int:
         return sum(self._n_tables) * self.refits.parameters.n_clusters**2
 
     @staticmethod
@@ -284,10 +278,10 @@ class CountOverlaps(ColumnSum):
         pairs += zip(halved[::HALVES], halved[1::HALVES], strict=True)
         return np.concatenate([np.bincount(a * c + b, minlength=c * c) for a, b in pairs]).astype(np.float64)
 
-    def check_vector(self, board: Board, values: FloatArray, site: str) -> None:  # noqa: ARG002
+    def check_vector(self, board: Board, values: FloatArray, site: str) -> None:
         check_counts(values, site)
 
-    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         c = self.refits.parameters.n_clusters
         tables = total.reshape(-1, c, c)
         return board.put(Overlaps(*np.split(tables, [self._n_tables[0]])))
@@ -310,12 +304,10 @@ class CertaintyCounts(Entry):
 
 
 @dataclass(frozen=True)
-class CountStays(ColumnSum):
+class CountStays(ColumnSum[CertaintyRequest]):
     """How often rows of some certainty stay in their cluster when halves of the rows are clustered anew."""
 
     name: ClassVar[str] = AFTER + "stays"
-    request_type: ClassVar[Any] = CertaintyRequest
-    unbounded: ClassVar[str] = SumSpread.unbounded
 
     overlaps: CountOverlaps
 
@@ -326,7 +318,7 @@ class CountStays(ColumnSum):
         )
         return CertaintyRequest(models, share_rows(board.get(Overlaps).tables[:halves]).argmax(axis=2))
 
-    def size(self, board: Board) -> int:  # noqa: ARG002
+    def size(self, board: Board) -> int:
         return 2 * BINS
 
     @staticmethod
@@ -344,10 +336,10 @@ class CountStays(ColumnSum):
             np.float64
         )
 
-    def check_vector(self, board: Board, values: FloatArray, site: str) -> None:  # noqa: ARG002
+    def check_vector(self, board: Board, values: FloatArray, site: str) -> None:
         check_counts(values, site)
 
-    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         return board.put(CertaintyCounts(*np.split(total, 2)))
 
 

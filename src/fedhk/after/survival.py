@@ -9,7 +9,8 @@ times, and their sums add up.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from numbers import Integral
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -17,27 +18,29 @@ from scipy import stats
 from scipy.optimize import isotonic_regression
 
 from fedhk._typing import FloatArray, IntArray
-from fedhk.after.columns import ClustersRequest, ColumnSum, Ranges, check_counts
+from fedhk.after.columns import ColumnsRequest, ColumnSum, CountMagnitudes, PlaceCount, PlacesRequest, Ranges
 from fedhk.after.effects import i_squared
 from fedhk.after.run import Answer, Answered, PlacedSite
 from fedhk.after.tables import PrintedTable, show_count, show_interval, show_p
+from fedhk.data.checks import check_count
 from fedhk.data.frames import pandas
 from fedhk.federation.board import Board, Entry
+from fedhk.federation.phases.base import Phase
 from fedhk.privacy.mechanism import AFTER
-from fedhk.privacy.sensitivity import Neighbours, sum_sensitivity
 from fedhk.summary.words import number
 
-# The view in which sites have their outcomes.
-OUTCOME = "outcome"
-
-# Intervals of the grid up to the power of two above all times, so that it has whole days up to 1,024 of them; and with
-# noise, where every interval adds its own: 12 and the limit below had the smallest errors on generated lives, on other
-# draws than those that benchmarks/outcomes.py shows.
-GRID, NOISY_GRID = 1024, 12
+# The views in which sites have their outcomes, each of one column.
+TIMES, EVENTS, VALUES = "a time", "an event", "a value"
 
 # How rows end in an interval: observation is over within it, there is an event, or observation is over at its end. With
 # noise the last is not told from the first.
 WITHIN, EVENT, AT_END = 0, 1, 2
+KINDS, NOISY_KINDS = 3, 2
+
+# Intervals of a grid that nobody gave, by the kinds of ends that are told apart: up to the power of two above all
+# times, so that it has whole days up to 1,024 of them; and with noise, where every interval adds its own: 12 and the
+# limit below had the smallest errors on generated lives, on other draws than those that benchmarks/outcomes.py shows.
+INTERVALS = {KINDS: 1024, NOISY_KINDS: 12}
 
 # Draws of noise by which what it does to curves and tests is measured: its standard deviation is known to 5 per cent.
 DRAWS = 200
@@ -53,17 +56,26 @@ TIME_NAME, EVENT_NAME = "time", "event"
 
 
 @dataclass(frozen=True, eq=False)
-class SurvivalRequest:
+class SurvivalRequest(PlacesRequest):
     """Ask for events and ends of observation by cluster, on a grid of times that begins with 0."""
 
+    views: ClassVar[tuple[str, ...]] = (TIMES, EVENTS)
+
     grid: FloatArray
-    n_clusters: int
     kinds: int  # of ends that are told apart: 2 or 3
 
     @property
-    def cells(self) -> int:
-        """Numbers for each cluster: those of all intervals, of the time beyond, and of rows that are not known."""
+    def n_places(self) -> int:
+        """Those of all intervals, of the time beyond, and one of rows that are not known."""
         return self.kinds * (len(self.grid) + 1) + 1
+
+    def find_places(self, values: FloatArray) -> IntArray:
+        known, ends = ~np.isnan(values).any(axis=1), np.append(self.grid, np.inf)
+        time = np.nan_to_num(values[:, 0])
+        interval = np.searchsorted(self.grid, time)
+        over = np.where((time == ends[interval]) & (self.kinds > AT_END), AT_END, WITHIN)
+        kind = np.where(values[:, 1] > 0, EVENT, over)
+        return np.where(known, self.kinds * interval + kind, self.n_places - 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,53 +89,31 @@ class SurvivalCounts(Entry):
 
 
 @dataclass(frozen=True)
-class CountSurvival(ColumnSum):
+class CountSurvival(PlaceCount[SurvivalRequest]):
     """Events and ends of observation by cluster, on a common grid."""
 
     name: ClassVar[str] = AFTER + "survival"
-    request_type: ClassVar[Any] = SurvivalRequest
 
     n_clusters: int
-    grid_size: int
     times: tuple[float, ...] = ()  # the grid, where it was given
-    kinds: int = 3
+    intervals: int = 0  # of a grid over the range of all times; 0 has as many as suit the kinds of ends
+    kinds: int = KINDS
 
     def _grid(self, board: Board) -> FloatArray:
         if self.times:
             return np.array(self.times)
-        return np.linspace(0.0, float(board.get(Ranges).high[0]), self.grid_size + 1)
+        return np.linspace(0.0, float(board.get(Ranges).high[0]), (self.intervals or INTERVALS[self.kinds]) + 1)
 
     def request(self, board: Board) -> SurvivalRequest:
-        return SurvivalRequest(self._grid(board), self.n_clusters, self.kinds)
-
-    def size(self, board: Board) -> int:
-        return self.n_clusters * self.request(board).cells
-
-    @staticmethod
-    def vector(site: PlacedSite, request: SurvivalRequest) -> FloatArray:  # type: ignore[override]
-        kinds, cells, ends = request.kinds, request.cells, np.append(request.grid, np.inf)
-        counts = np.zeros(request.n_clusters * cells)
-        for labels, values in site.blocks((OUTCOME,), (2,)):
-            known = ~np.isnan(values).any(axis=1)
-            time = np.nan_to_num(values[:, 0])
-            interval = np.searchsorted(request.grid, time)
-            over = np.where((time == ends[interval]) & (kinds > AT_END), AT_END, WITHIN)
-            kind = np.where(values[:, 1] > 0, EVENT, over)
-            place = np.where(known, kinds * interval + kind, cells - 1) + cells * labels
-            counts += np.bincount(place, minlength=len(counts))
-        return counts
-
-    @staticmethod
-    def sensitivity(request: SurvivalRequest, size: int, neighbours: Neighbours) -> float:  # noqa: ARG004
-        return sum_sensitivity(1.0, neighbours, nonnegative=True)  # a row adds 1 to one number
-
-    def check_vector(self, board: Board, values: FloatArray, site: str) -> None:  # noqa: ARG002
-        check_counts(values, site)
+        return SurvivalRequest(self.n_clusters, self._grid(board), self.kinds)
 
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         cells = total.reshape(self.n_clusters, -1)
         counts = cells[:, :-1].reshape(self.n_clusters, -1, self.kinds)
         return board.put(SurvivalCounts(self._grid(board), counts, cells[:, -1], noise))
+
+    def sealed(self, terms: Any) -> list[Phase[Any, Any]]:
+        return [terms.seal(self if terms.noise is None else replace(self, kinds=NOISY_KINDS))]
 
 
 class LogRankSums(NamedTuple):
@@ -172,31 +162,37 @@ class LogRankTotal(Entry):
 
 
 @dataclass(frozen=True)
-class SumLogRank(ColumnSum):
-    """The log-rank test of clusters, stratified by site."""
-
-    name: ClassVar[str] = AFTER + "log-rank"
-    request_type: ClassVar[Any] = ClustersRequest
-    unbounded: ClassVar[str] = "one row changes how many are at risk at all earlier times."
+class LogRankRequest:
+    """Ask for log-rank sums of so many clusters."""
 
     n_clusters: int
 
-    def request(self, board: Board) -> ClustersRequest:  # noqa: ARG002
-        return ClustersRequest(self.n_clusters)
 
-    def size(self, board: Board) -> int:  # noqa: ARG002
+@dataclass(frozen=True)
+class SumLogRank(ColumnSum[LogRankRequest]):
+    """The log-rank test of clusters, stratified by site."""
+
+    name: ClassVar[str] = AFTER + "log-rank"
+    with_noise: ClassVar[bool] = False  # one row changes how many are at risk at all earlier times
+
+    n_clusters: int
+
+    def request(self, board: Board) -> LogRankRequest:
+        return LogRankRequest(self.n_clusters)
+
+    def size(self, board: Board) -> int:
         return self.n_clusters * (self.n_clusters + 3)
 
     @staticmethod
-    def vector(site: PlacedSite, request: ClustersRequest) -> FloatArray:  # type: ignore[override]
-        parts = [(labels, values) for labels, values in site.blocks((OUTCOME,), (2,))]
+    def vector(site: PlacedSite, request: LogRankRequest) -> FloatArray:  # type: ignore[override]
+        parts = [(labels, values) for labels, values in site.blocks((TIMES, EVENTS), (1, 1))]
         labels = np.concatenate([part for part, _ in parts]) if parts else np.zeros(0, np.intp)
         values = np.vstack([part for _, part in parts]) if parts else np.zeros((0, 2))
         known = ~np.isnan(values).any(axis=1)
         found = count_at_times(values[known, 0], values[known, 1], labels[known], request.n_clusters)
         return np.concatenate([part.ravel() for part in compare_events(*found)])
 
-    def take(self, board: Board, total: FloatArray, noise: float) -> Board:  # noqa: ARG002
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         c = self.n_clusters
         excess, covariance, squares, strata = np.split(total, [c, c + c * c, 2 * c + c * c])
         return board.put(LogRankTotal(excess, covariance.reshape(c, c), squares, strata))
@@ -485,9 +481,18 @@ def _read_log_rank(sums: LogRankSums, covariance: FloatArray, *, stratified: boo
     return known | dict(zip(names, ratios, strict=True))
 
 
-def check_grid(grid: Any) -> tuple[float, ...]:
+def survival_phases(n_clusters: int, grid: Any) -> list[Phase[Any, Any]]:
+    """The sums for curves and their test, on a grid as `outcomes` takes it."""
+    if grid is not None and not isinstance(grid, Integral):
+        return [CountSurvival(n_clusters, _check_grid(grid)), SumLogRank(n_clusters)]
+    counted = CountSurvival(n_clusters, intervals=0 if grid is None else check_count(grid, "grid"))
+    largest = CountMagnitudes(ColumnsRequest((TIMES,), (1,), np.array([-1])))
+    return [largest, counted, SumLogRank(n_clusters)]
+
+
+def _check_grid(grid: Any) -> tuple[float, ...]:
     """Times of a grid that was given, with 0 at its beginning; refuses times that do not rise."""
-    times = np.asarray(grid, np.float64)
+    times = np.asarray(list(grid) if isinstance(grid, range) else grid, np.float64)
     if times.ndim != 1 or not len(times) or not np.isfinite(times).all() or times[0] < 0 or np.any(np.diff(times) <= 0):
         raise ValueError(f"grid={grid!r} must be a whole number of intervals, or rising times from 0 on.")
     return tuple(times.tolist()) if times[0] == 0 else (0.0, *times.tolist())

@@ -21,10 +21,11 @@ from scipy.special import gammaln, xlogy
 
 from fedhk._typing import FloatArray, IntArray
 from fedhk.agreement.opinions import Opinion
+from fedhk.agreement.scalings import find_half
 from fedhk.data.scaling import Reference
 from fedhk.personal.calibration import scale_frame, trust_spread
 from fedhk.starts.candidates import ROWS_PER_CANDIDATE, group_rows
-from fedhk.starts.kmeans import group_sums, heat_lloyd, leading_directions, plus_plus
+from fedhk.starts.kmeans import group_sums, heat_lloyd, plus_plus, project_on_leading
 
 # Overlaps of two clusters that are further than this many standard deviations from what chance gives have no
 # probability that double precision could tell from 0.
@@ -105,6 +106,10 @@ FRAMES = ((0.0, 0.0), (1.0, 0.5))
 # Frames whose agreement differs by less are equals, of which the first is taken: k-means varies by about that.
 EQUAL = 0.02
 
+# A frame is for sites that measure differently. Where more than half of what they differ by follows from which clusters
+# they have, it would take out more of these than of anything else.
+MOST_MIX = 0.5
+
 # Means of rows that a site sends per cluster, for each witness.
 MEANS_PER_CLUSTER = 2
 
@@ -165,6 +170,12 @@ def list_pairs(witnesses: Sequence[Witness]) -> list[tuple[int, int]]:
     ]
 
 
+def list_mixes(witnesses: Sequence[Witness]) -> list[tuple[int, int]]:
+    """Pairs without a frame: clusters of the second may explain offsets of the first. Each part is first once."""
+    plain = [i for i, witness in enumerate(witnesses) if not witness.alone and witness.frame == FRAMES[0]]
+    return list(zip(plain, [*plain[1:], *plain[:1]], strict=True)) if len(plain) > 1 else []
+
+
 # ----------------------------------------------------------------------------------------------- partitions of one view
 
 
@@ -174,7 +185,7 @@ def read_points(table: Any, reference: Reference, half: int) -> FloatArray:
     points = reference.to_model(reference.form.dense(dense))
     if half < 0:
         return points
-    return points[:, np.sort(np.random.RandomState(SEED).permutation(reference.width)[half::2])]
+    return points[:, find_half(reference.width, half)]
 
 
 def calibrate_points(points: FloatArray, n_rows: float, shift: float, spread: float) -> FloatArray:
@@ -264,12 +275,7 @@ def partition(
 def _reduce(points: FloatArray, weight: FloatArray, n_centers: int) -> FloatArray:
     """Points in the few directions that matter to so many centres."""
     count = DIRECTIONS * n_centers
-    return points if points.shape[1] <= count else leading_directions(points, weight, count)
-
-
-def find_nearest(points: FloatArray, centers: FloatArray) -> IntArray:
-    """The nearest centre of each row."""
-    return np.asarray((np.square(centers).sum(axis=1) - 2 * points @ centers.T).argmin(axis=1))
+    return points if points.shape[1] <= count else project_on_leading(points, weight, count)
 
 
 # ---------------------------------------------------------------------------------------------------------- the choice
@@ -282,6 +288,7 @@ class Evidence:
     witnesses: tuple[Witness, ...]
     pairs: Mapping[tuple[int, int], float]
     alone: Mapping[int, float]
+    mix: float = 0.0  # part of what sites differ by that follows from which clusters they have
 
     @property
     def frames(self) -> list[tuple[float, float]]:
@@ -296,14 +303,24 @@ class Evidence:
 def choose_frame(evidence: Evidence) -> tuple[tuple[float, float], list[Opinion]]:
     """Choose the frame in which views agree most with each other, and clusters of all sites with those of sites alone.
 
-    The first of those that are equals is taken: none, unless another gains.
+    The first of those that are equals is taken: none, unless another gains. It is none, too, where sites differ by
+    which clusters they have: each then finds clusters alone that common ones agree with once its mean is taken out.
     """
     between = {frame: float(np.mean(list(evidence.within(frame).values()) or [0.0])) for frame in evidence.frames}
     alone = {witness.frame: evidence.alone.get(i, 0.0) for i, witness in enumerate(evidence.witnesses) if witness.alone}
     total = {frame: between[frame] + alone.get(frame, 0.0) for frame in between}
-    taken = next(frame for frame in total if total[frame] >= max(total.values()) - EQUAL)
+    best = next(frame for frame in total if total[frame] >= max(total.values()) - EQUAL)
+    taken = FRAMES[0] if evidence.mix > MOST_MIX else best
+    note = f"{max(evidence.mix, 0):.0%} of what sites differ by follows from which clusters they have"
     opinions = [
-        Opinion(-1, describe_frame(frame), between[frame], frame == taken, alone.get(frame, math.nan))
+        Opinion(
+            -1,
+            describe_frame(frame),
+            between[frame],
+            frame == taken,
+            alone.get(frame, math.nan),
+            note * (not any(frame)),
+        )
         for frame in total
     ]
     return taken, opinions

@@ -1,66 +1,73 @@
-"""How many clusters there are: rows are few between them, and two halves of the rows find the same ones.
+"""How many clusters there are: heat stays in them, and views agree on where.
 
-Each half of the rows has points of its own, which begin as many small groups and are joined two by two. Between the
-points of two clusters there are fewer rows than near either of them; between two pieces of one cluster there are not.
-Rows of the other half are counted, because points fit the rows that they are means of too well. Everything is a sum
-over rows, so that sites which keep their rows can do it together.
+Points that stand for rows, such as the means of small groups that sites send for a start, are tied to their neighbours,
+in each view and in all views together. Heat that spreads along the ties stays in k directions where there are k
+clusters, whatever their shape, and leaves the next one: there is a gap in the eigenvalues. What the gap of a number of
+clusters is worth is how far the same directions come out of each view by itself. Whether there are clusters at all is
+tested against points of one normal distribution with the same spread.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
+import scipy.linalg
+from scipy.special import stdtr, stdtrit
 
+from fedhk._random import seeded
 from fedhk._records import Records
 from fedhk._typing import FloatArray, IntArray
-from fedhk.agreement.frames import adjust, share_information
 from fedhk.data.levels import find_numbers
-from fedhk.embedding.mixture import (
-    find_corners,
-    find_nearest,
-    group_by_points,
-    leading_directions,
-    read_joint_blocks,
-    sketch_size,
-    split_points,
-    sum_products,
-)
-from fedhk.model.rows import Rows
-from fedhk.starts.kmeans import group_sums
+from fedhk.embedding.affinity import nearest_shares
+from fedhk.embedding.anchors import complete_candidates
+from fedhk.embedding.options import Diffusion
+from fedhk.model.rows import Rows, joint_rows, split_joint
+from fedhk.starts.candidates import KMEANS_PASSES, LEAST_ROWS, candidate_rows, site_candidates
+from fedhk.starts.kmeans import group_sums, lloyd, project_on_leading
 
-# Points to begin with for each of the largest number of clusters, and rows for each of them where rows are few.
-PER_CLUSTER, ROWS_PER_POINT = 3, 10
+# Points are tied to so many neighbours, and the mean of these ties counts: one of them alone is less steady
+# (benchmarks/results/number.md has what was tried).
+NEIGHBOURS = (5, 7, 10, 15)
 
-# Passes in which points are split, at most, and passes of plain k-means after that.
-MOST_SPLITS, LAST_PASSES = 10, 2
+# Directions in which a view is looked at, and points at most: of more some are drawn, at least so many for a cluster.
+N_DIRECTIONS, MOST_POINTS, POINTS_PER_CLUSTER = 30, 500, 10
 
-# Directions in which rows spread less than this share of the mean within groups are not stretched further.
-LEAST_WITHIN = 1e-3
+# Draws of one normal distribution, and rows for one of its points at most.
+DRAWS, ROWS_PER_POINT = 16, 10
 
-# On the way from one point (0) to another (1): what is near a point, and where the middle begins.
-NEAR, MIDDLE = 1 / 6, 1 / 3
+# What one more draw is above the mean of the draws, over their standard deviation, is distributed as t but so much
+# wider. It exceeds SURE with a probability of .001.
+WIDER = math.sqrt(1.0 + 1.0 / DRAWS)
+SURE = WIDER * float(stdtrit(DRAWS - 1, 0.999))
 
-# Pairs of points are looked at where one is among so many nearest of the other.
-NEIGHBOURS = 5
+# Least agreement within sites: below it, the directions of heat say which site a row is of, or nothing.
+LEAST_AGREEMENT = 0.05
 
-# Passes in which a site finds how far its rows are from the points as a whole, its own offset.
-OFFSET_PASSES = 2
+# Clusters may be apart and still mix slowly within, as half moons and rings do: then no gap is as large as this one,
+# and at another number heat leaves so many times more slowly than at that with the largest score.
+# It counts only where views agree on it nearly as much as one view does with itself.
+SMALL_GAP, APART, NEARLY_ALL = 0.1, 3.0, 0.9
 
-# A gap in standard deviations from which on it is sure. It is the least gap of many pairs: of 192 made-up sets without
-# clusters one had a number with a gap of .95, and none had more (seeds 7000 on, benchmarks/results/number.md).
-SURE = 1.0
+# A number is clear where no other one has more than this share of its score.
+CLEAR_SHARE = 0.5
 
-# Searches that say of rows within sites what differs by less say as much. In 90 generated federations the ratio was
-# mostly .9 to 1.02 where sites differ in means, above 1.12 where they differ in clusters, and 1.04 twice.
-MORE = 1.1
+# Rates at which heat leaves are compared above this one: below it, ties between clusters are single ones.
+LEAST_RATE = 1e-4
 
-ONE = "one cluster: nowhere are rows surely fewer between two groups than in them"
-CLEAR = "rows are fewer between any two of the clusters, and halves of the rows agree on most"
-UNCLEAR = "no clear number: halves of the rows agree on more clusters, between which rows are fewer, but not surely"
+# Standard deviations below this one are taken for it: eight draws may come out alike by chance.
+LEAST_SPREAD = 1e-3
+
+# Rows whose squared distances, in model units, are below this one differ by rounding only.
+LEAST_SQUARE = 1e-12
+
+ONE = "one cluster: heat stays nowhere surely longer than in one normal cloud of points"
+CLEAR = "heat stays in as many directions, views agree on them, and no other number is near"
+UNCLEAR = "no clear number: others have more than half of its score"
 
 
 @dataclass(frozen=True)
@@ -72,330 +79,276 @@ class TriedNumber:
     n_clusters : int
         The number.
     gap : float
-        How surely rows are fewer between the two clusters that are least apart than near either of them, in standard
-        deviations of counts. Below 0 they are not fewer.
+        Share of the heat that stays in the direction of the last cluster and leaves the next direction, in one step.
     agreement : float
-        Adjusted mutual information of the clusters that two halves of the rows find.
-    information : float
-        What the halves say alike of a row, less what only one of them says, in nats.
-    within_sites : float
-        The same where the site of a row is known.
+        How far the directions in which heat stays are the same in every view by itself: 1 for the same, 0 for chance.
+        Where they are the same only because they say which site a row is of, it is what is left of it within sites.
+    slowing : float
+        How many times faster heat leaves the next direction.
+    evidence : float
+        How much longer heat stays in as many directions than in draws of one normal distribution, in standard
+        deviations of these.
     """
 
     n_clusters: int
     gap: float
     agreement: float
-    information: float
-    within_sites: float
+    slowing: float
+    evidence: float
+
+    @property
+    def score(self) -> float:
+        """The gap times the agreement."""
+        return self.gap * max(self.agreement, 0.0)
 
 
 def choose_number(tried: Sequence[TriedNumber]) -> tuple[int, str]:
     """The number of clusters, and why.
 
-    Among the numbers at which rows are surely fewer between any two clusters, it is the one at which two halves of the
-    rows share most information; one cluster where there is none. It is not clear where the halves share more at a
-    number at which rows are fewer, but not surely.
+    It is the one with the largest score; or the one after which heat leaves much faster, where all gaps are small. It
+    is one cluster where that is no more than chance gives.
     """
-    best = _find_best([one for one in tried if one.gap > SURE])
-    if best is None:
+    agreed = [one for one in tried if one.agreement > LEAST_AGREEMENT]
+    if not agreed:
         return 1, ONE
-    return best.n_clusters, CLEAR if best == _find_best([one for one in tried if one.gap > 0]) else UNCLEAR
-
-
-def _find_best(tried: Sequence[TriedNumber]) -> TriedNumber | None:
-    return max((one for one in tried if one.information > 0), key=lambda one: one.information, default=None)
-
-
-def choose_search(plain: Sequence[TriedNumber], centred: Sequence[TriedNumber]) -> Sequence[TriedNumber]:
-    """Which of two searches counts, of rows as they are and of rows from which each site has taken its mean.
-
-    Where sites measure differently, clusters of rows as they are also say what site a row is of; where that is known,
-    they say no more than others. Where sites have other clusters, taking out means blurs them, and they say less. Of
-    searches that say as much within sites, the one with fewer clusters counts.
-    """
-    numbers = [choose_number(tried)[0] for tried in (plain, centred)]
-    said = [
-        sum(one.within_sites for one in tried if one.n_clusters == number)
-        for tried, number in zip((plain, centred), numbers, strict=True)
-    ]
-    if max(said) > MORE * min(said):
-        return plain if said[0] > said[1] else centred
-    return plain if numbers[0] < numbers[1] else centred
+    best = max(agreed, key=lambda one: one.score)
+    slowest = max(agreed, key=lambda one: one.slowing * (one.agreement > NEARLY_ALL))
+    if best.gap < SMALL_GAP and slowest.agreement > NEARLY_ALL and slowest.slowing > APART * best.slowing:
+        return (slowest.n_clusters, CLEAR) if slowest.evidence > SURE else (1, ONE)
+    if best.evidence <= SURE:
+        return 1, ONE
+    others = [one.score for one in tried if one is not best]
+    return best.n_clusters, CLEAR if max(others, default=0.0) < CLEAR_SHARE * best.score else UNCLEAR
 
 
 def describe_selection(tried: Sequence[TriedNumber]) -> Records:
-    """The numbers that were tried as records: n_clusters, gap, agreement, information, taken, note."""
-    if not tried:
-        return Records()
+    """The numbers that were tried as records: n_clusters, gap, agreement, slowing, evidence, score, taken, note."""
     chosen, why = choose_number(tried)
-    lines: list[dict[str, Any]] = [vars(one) | {"taken": one.n_clusters == chosen} for one in tried]
-    for line in lines:
-        del line["within_sites"]
+    lines: list[dict[str, Any]] = [vars(one) | {"score": one.score, "taken": one.n_clusters == chosen} for one in tried]
     if chosen == 1:
-        lines.insert(0, {"n_clusters": 1, "gap": None, "agreement": None, "information": None, "taken": True})
+        nothing = dict.fromkeys(("gap", "agreement", "slowing", "evidence", "score"))
+        lines.insert(0, {"n_clusters": 1, **nothing, "taken": True})
     return Records(line | {"note": why if line["taken"] else ""} for line in lines)
 
 
+def count_points(largest: int) -> int:
+    """How many points are looked at for so many clusters at most."""
+    return max(MOST_POINTS, POINTS_PER_CLUSTER * largest)
+
+
 @dataclass(frozen=True, eq=False)
-class NumberSearch:
-    """Where the search for the number of clusters stands.
+class Points:
+    """Points that stand for rows, each view in its leading directions."""
 
-    First all rows of each half are one group, then groups are split until they are many. Then coordinates are stretched
-    such that rows spread alike in all directions within groups, and points are joined until two are left.
-    """
-
-    points: tuple[FloatArray, FloatArray]  # of the halves, each of shape (k, q)
-    axes: FloatArray  # (q, q): what rows, in the common directions, are multiplied by
-    smallest: int
-    largest: int  # numbers to try
-    scatter: FloatArray  # sum of y y^T over all rows; empty before the first sums
-    rows: float = 0.0
-    splits: int = 0  # passes in which points were split
-    settled: int = 0  # passes after that, in which they only moved
-    joins: bool = False  # whether points are joined now
-    tried: tuple[TriedNumber, ...] = ()
+    views: tuple[FloatArray, ...]  # of shape (m, q_h)
+    sizes: FloatArray  # rows of each point
+    sites: IntArray  # the site of each point
+    alike: bool = False  # whether the rows of each point are all alike
 
     @classmethod
-    def begin(cls, n_directions: int, smallest: int, largest: int) -> NumberSearch:
-        """Start with all rows around the grand mean."""
-        point = np.zeros((1, n_directions))
-        return cls((point, point), np.eye(n_directions), smallest, largest, np.zeros((0, 0)))
+    def of(cls, candidates: Rows, sites: IntArray, columns: Sequence[Any], largest: int, seed: int) -> Points:
+        """Points from candidates; of too many some are drawn.
 
-    @property
-    def wants_scatter(self) -> bool:
-        """Whether second moments are asked for."""
-        return self.scatter.size == 0
+        Levels of categories are left out where there are numbers: between zero and one there are never rows, in any
+        cluster.
+        """
+        rows = complete_candidates(candidates)
+        chosen = np.sort(seeded(seed).permutation(rows.n_rows)[: count_points(largest)])
+        joint = joint_rows(rows).astype(np.float64)[chosen]
+        sizes = np.ones(len(joint)) if rows.sample_weight is None else np.asarray(rows.sample_weight)[chosen]
+        kept = [find_numbers(names, width) for names, width in zip(columns, rows.widths, strict=True)]
+        if not any(part.any() for part in kept):
+            kept = [np.ones(width, bool) for width in rows.widths]
+        parts = zip(split_joint(joint, rows.widths), kept, strict=True)
+        views = (project_on_leading(part[:, some], sizes, N_DIRECTIONS) for part, some in parts if some.any())
+        alike = rows.spread is not None and bool(np.all(rows.spread < LEAST_SQUARE))
+        return cls(tuple(views), sizes, sites[chosen], alike)
 
-    @property
-    def is_done(self) -> bool:
-        """Whether the smallest number was tried."""
-        return self.joins and max(map(len, self.points)) < max(self.smallest, 2)
+    def centre_sites(self) -> Points:
+        """Points from which each site has taken its mean."""
+        return Points(tuple(_centre(view, self.sites, self.sizes) for view in self.views), self.sizes, self.sites)
 
-    @property
-    def size(self) -> int:
-        """Numbers of `sum_halves`."""
-        return count_sums(self.points, scatter=self.wants_scatter, joins=self.joins, table=self.wants_table)
-
-    @property
-    def wants_table(self) -> bool:
-        """Whether it is asked which rows have which points of both halves."""
-        return self.joins and max(map(len, self.points)) <= self.largest
-
-    def split(self, total: FloatArray) -> tuple[list[tuple[FloatArray, FloatArray, FloatArray]], FloatArray]:
-        """Sizes, squares and sums of the groups of each half, and what is left of the vector of `sum_halves`."""
-        found, q = [], len(self.axes)
-        for points in self.points:
-            k = len(points)
-            sizes, squares, sums, total = np.split(total, [k, 2 * k, k * (q + 2)])
-            found.append((sizes, squares, sums.reshape(k, q)))
-        return found, total
-
-    def advance(self, total: FloatArray, seed: int) -> NumberSearch:
-        """Give the search after the sums over all rows."""
-        groups, rest = self.split(total)
-        if self.wants_scatter:
-            q = len(self.axes)
-            scatter = np.zeros((q, q))
-            scatter[np.triu_indices(q)] = rest
-            scatter, rows = scatter + np.triu(scatter, 1).T, float(sum(sizes.sum() for sizes, _, _ in groups))
-            mean = sum(sums[0] for _, _, sums in groups) / max(rows, 1.0)
-            corners = find_corners(mean, scatter / max(rows, 1.0), self._most_points(rows))
-            return replace(self, points=(corners, corners), scatter=scatter, rows=rows)
-        if not self.joins:
-            return self._spread(groups, seed)
-        return self._join(groups, rest)
-
-    def _most_points(self, rows: float) -> int:
-        return max(min(PER_CLUSTER * self.largest, int(rows) // ROWS_PER_POINT), self.largest)
-
-    def _spread(self, groups: list[tuple[FloatArray, FloatArray, FloatArray]], seed: int) -> NumberSearch:
-        """Split the groups in which rows spread most, while there are not enough; else begin to join."""
-        most, moved, grown = self._most_points(self.rows), [], False
-        for half, (all_sizes, squares, sums) in enumerate(groups):
-            filled = all_sizes > 0.5  # masks may leave a trace of rounding in an empty group
-            sizes = all_sizes[filled]
-            means: FloatArray = sums[filled] / sizes[:, None]
-            spreads = np.maximum(squares[filled] / sizes - np.square(means).sum(axis=1), 0.0)
-            energy = np.where(sizes >= 2, sizes * spreads, 0.0)
-            many = min(most - len(means), int(np.count_nonzero(energy)))
-            if many > 0 and self.splits < MOST_SPLITS:
-                means, grown = split_points(means, energy, spreads, many, seed + half), True
-            moved.append(means)
-        settled = 0 if grown else self.settled + 1
-        search = replace(self, points=(moved[0], moved[1]), splits=self.splits + grown, settled=settled)
-        return search if settled <= LAST_PASSES else search._stretch([sizes[sizes > 0.5] for sizes, _, _ in groups])
-
-    def _stretch(self, sizes: list[FloatArray]) -> NumberSearch:
-        """Coordinates in which rows spread alike in all directions within groups."""
-        between = [(means.T * weight) @ means for means, weight in zip(self.points, sizes, strict=True)]
-        within = (self.scatter - between[0] - between[1]) / max(self.rows - sum(map(len, sizes)), 1.0)
-        values, vectors = np.linalg.eigh(within)
-        least = max(LEAST_WITHIN * float(values.mean()), 1e-300)
-        axes = vectors / np.sqrt(np.maximum(values, least))
-        return replace(self, points=(self.points[0] @ axes, self.points[1] @ axes), axes=axes, joins=True)
-
-    def _join(self, groups: list[tuple[FloatArray, FloatArray, FloatArray]], rest: FloatArray) -> NumberSearch:
-        """Note what speaks for this number of clusters, and join the points that are least apart."""
-        gaps, joined = [], []
-        numbers = [len(points) for points in self.points]
-        for points, (sizes, _, sums), k in zip(self.points, groups, numbers, strict=True):
-            pairs = list_pairs(points)
-            counts, rest = np.split(rest, [3 * len(pairs)])
-            gap = measure_gaps(counts.reshape(3, -1))
-            gaps.append(float(gap.min(initial=np.inf)))
-            means = np.divide(sums, sizes[:, None], out=points.copy(), where=sizes[:, None] > 0.5)
-            waits = k <= self.largest and k < max(numbers)  # for the other half, which has more points
-            joined.append(means if waits else join_points(means, sizes, pairs, gap, max(k - self.largest, 1)))
-        tried = self.tried
-        if self.wants_table and numbers[0] == numbers[1]:
-            shared, most = share_information(rest[:-2].reshape(numbers))
-            within = (2 * rest[-2] - rest[-1]) / max(self.rows, 1.0)
-            information = (2 * shared - most) / max(self.rows, 1.0)
-            gap_of_both = sum(gaps) / math.sqrt(2.0)  # each is standard normal where the middle has as many rows
-            tried = (TriedNumber(numbers[0], gap_of_both, adjust(shared, most), information, within), *tried)
-        return replace(self, points=(joined[0], joined[1]), tried=tried)
+    def draw_cloud(self, seed: int) -> Points:
+        """Points of one normal distribution with the same spread, as sites would make them of as many rows."""
+        random, widths = seeded(seed), [view.shape[1] for view in self.views]
+        joint = np.hstack(self.views)
+        joint = joint - np.average(joint, axis=0, weights=self.sizes)
+        values, axes = np.linalg.eigh((joint.T * self.sizes) @ joint / self.sizes.sum())
+        lengths = np.sqrt(np.maximum(values, 0.0))
+        parts, weights = [], []
+        for site in np.unique(self.sites):
+            own = self.sizes[self.sites == site]
+            count = len(own)
+            rows = random.normal(size=(int(np.clip(round(own.sum()), count, ROWS_PER_POINT * count)), len(lengths)))
+            labels = lloyd(rows * lengths, np.ones(len(rows)), rows[:count] * lengths, KMEANS_PASSES)[1]
+            sums, sizes = group_sums(rows, np.ones(len(rows)), labels, count)
+            filled = sizes >= min(LEAST_ROWS, sizes.max())
+            parts.append(sums[filled] / sizes[filled, None])
+            weights.append(sizes[filled])
+        drawn, weight = np.vstack(parts), np.concatenate(weights)
+        drawn = drawn - np.average(drawn, axis=0, weights=weight)
+        drawn = drawn / np.sqrt(np.maximum(np.average(drawn**2, axis=0, weights=weight), 1e-300))
+        sites = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+        return Points(tuple(split_joint(drawn * lengths @ axes.T, widths)), weight, sites)
 
 
-def list_pairs(points: FloatArray) -> IntArray:
-    """Pairs of points of which one is among the nearest of the other, (p, 2), each with the smaller number first."""
-    apart = np.square(points[:, None] - points).sum(axis=2)
-    np.fill_diagonal(apart, np.inf)
-    nearest = np.argsort(apart, axis=1, kind="stable")[:, : min(NEIGHBOURS, len(points) - 1)]
-    pairs = np.sort(np.column_stack([np.repeat(np.arange(len(points)), nearest.shape[1]), nearest.ravel()]), axis=1)
-    return np.unique(pairs, axis=0)
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """How points are tied to their neighbours, and how far apart they are, in each view."""
+
+    ties: tuple[FloatArray, ...]  # of shape (m, m), symmetric
+    distances: tuple[FloatArray, ...]
+
+    @classmethod
+    def of(cls, points: Points) -> Graph:
+        """Tie points in each view."""
+        distances = tuple(_measure_distances(view) for view in points.views)
+        return cls(tuple(map(tie_points, distances)), distances)
+
+    def spread_heat(self, views: Sequence[int], count: int) -> tuple[FloatArray, FloatArray]:
+        """The largest eigenvalues of heat on the ties of some views, and its eigenvectors, largest first."""
+        ties = sum((self.ties[view] for view in views), np.zeros(())) / len(views)
+        if len(views) > 1:
+            together = tie_points(np.sum([self.distances[view] for view in views], axis=0))
+            share = Diffusion.joint_weight
+            ties = share * together + (1.0 - share) * ties
+        roots = np.sqrt(np.maximum(ties.sum(axis=0), 1e-12))
+        last = len(ties) - 1
+        values, vectors = scipy.linalg.eigh(ties / roots[:, None] / roots, subset_by_index=[max(last - count, 0), last])
+        return np.pad(np.clip(values[::-1], 0.0, 1.0), (0, count + 1 - len(values))), vectors[:, ::-1]
 
 
-def measure_gaps(counts: FloatArray) -> FloatArray:
-    """How surely rows are fewer between two points than near either of them, in standard deviations, for each pair.
+def tie_points(distances: FloatArray) -> FloatArray:
+    """Ties of points to their nearest others, by squared distances with an infinite diagonal; symmetric, (m, m)."""
+    ties = np.zeros_like(distances)
+    places = np.arange(len(ties))[:, None]
+    for neighbours in NEIGHBOURS:
+        nearest, shares = nearest_shares(distances, neighbours, Diffusion.scale)
+        ties[places, nearest] += shares / len(NEIGHBOURS)
+    return np.asarray((ties + ties.T) / 2)
 
-    `counts` are the rows near the first point, near the second, and in the middle: three rows of one column per pair.
+
+def _measure_distances(points: FloatArray) -> FloatArray:
+    squares = np.square(points).sum(axis=1)
+    distances = np.maximum(squares[:, None] + squares - 2 * points @ points.T, 0.0)
+    np.fill_diagonal(distances, np.inf)
+    return np.asarray(distances)
+
+
+def _centre(values: FloatArray, sites: IntArray, weight: FloatArray) -> FloatArray:
+    """Values less the weighted mean of their site."""
+    sums, sizes = group_sums(values, weight, sites, int(sites.max()) + 1)
+    return np.asarray(values - (sums / np.maximum(sizes, 1e-300)[:, None])[sites])
+
+
+def measure_overlap(first: FloatArray, second: FloatArray, most: int) -> FloatArray:
+    """How far the first 1, 2, ... columns span the same, 1 for the same and 0 for chance; columns may be shortened."""
+    squares = np.square(first[:, :most].T @ second[:, :most]).cumsum(axis=0).cumsum(axis=1)
+    counts = np.arange(1, most + 1)
+    chance = np.minimum(counts / max(len(first) - 1, 1), 0.5)
+    return np.asarray((np.diag(squares) / counts - chance) / (1.0 - chance))
+
+
+def find_number(points: Points, smallest: int, largest: int, seed: int, *, shifted: bool) -> tuple[TriedNumber, ...]:
+    """What speaks for each number of clusters of the rows behind points.
+
+    Where sites differ (`shifted`), points are looked at as they are and less the mean of their site, because either
+    sites measure differently or they have other clusters. Views that alone show no more than a normal cloud and that
+    no other view confirms are left out where another one surely shows more. Of all these looks the one with the largest
+    score counts.
     """
-    least, middle = counts[:2].min(axis=0), counts[2]
-    return np.asarray((least - middle) / np.sqrt(np.maximum(least + middle, 1.0)))
+    different = len(np.unique(np.hstack(points.views).astype(np.float32), axis=0))
+    if points.alike and smallest <= different <= largest:
+        return _count_values(different, smallest, largest)
+    largest = min(largest, len(points.sizes) - 2)
+    if largest < smallest:
+        return ()
+    looks = [points, points.centre_sites()] if shifted else [points]
+    found = [tried for look in looks for tried in _try_numbers(look, smallest, largest, seed)]
+    return max(found, key=lambda tried: max(one.score for one in tried))
 
 
-def join_points(points: FloatArray, sizes: FloatArray, pairs: IntArray, gaps: FloatArray, most: int) -> FloatArray:
-    """Points after the two that are least apart are one, and `most` pairs in all if rows are not fewer between them."""
-    points = points.copy()
-    gone: list[int] = []
-    used: set[int] = set()
-    for place in np.argsort(gaps, kind="stable"):
-        a, b = map(int, pairs[place])
-        if a in used or b in used:
-            continue
-        if len(gone) == most or (gone and gaps[place] >= 0):
-            break
-        weight = sizes[a] + sizes[b]
-        points[a] = (sizes[a] * points[a] + sizes[b] * points[b]) / weight if weight > 0 else points[a]
-        used |= {a, b}
-        gone.append(b)
-    return np.delete(points, gone, axis=0)
-
-
-def count_sums(points: Sequence[FloatArray], *, scatter: bool, joins: bool, table: bool) -> int:
-    """Numbers of `sum_halves`."""
-    (first, q), second = points[0].shape, len(points[1])
-    pairs = sum(3 * len(list_pairs(part)) for part in points) if joins else 0
-    return int((first + second) * (q + 2) + pairs + table * (first * second + 2) + scatter * (q * (q + 1) // 2))
-
-
-def sum_halves(
-    rows: Rows,
-    axes: FloatArray,
-    points: Sequence[FloatArray],
-    random_state: np.random.RandomState,
-    *,
-    scatter: bool,
-    joins: bool,
-    table: bool,
-    centred: bool = False,
-    least_rows: int = 1,
-) -> FloatArray:
-    """Sum one site's rows, in two halves, by the nearest point of each half.
-
-    Sizes, squares and sums of the groups of each half; where points are joined, how many rows of the other half are
-    near two points and in the middle between them, for each pair; how many rows have which points of both halves, and
-    what that says at this site alone (`table`); and second moments of all rows (`scatter`). Rows may be `centred` at
-    the mean of the site.
-    """
-    axes = leave_out_levels(rows, axes)
-    blocks = [(weight, joint @ axes) for weight, joint in read_joint_blocks(rows)]
-    if rows.n_rows < least_rows or not blocks:
-        return np.zeros(count_sums(points, scatter=scatter, joins=joins, table=table))
-    weight, inner = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
-    if centred and weight.sum() > 0:
-        inner = inner - np.average(inner, axis=0, weights=weight)
-    chosen = random_state.permutation(len(inner)) % 2
-    sums: list[FloatArray] = []
-    counts: list[FloatArray] = []
-    labels = []
-    for half, part in enumerate(points):
-        own, k = chosen == half, len(part)
-        moved = inner - find_offset(inner[own], weight[own], part) if joins else inner
-        groups = group_by_points(moved[own], part, least_rows)
-        total, sizes = group_sums(moved[own], weight[own], groups, k)
-        lengths = np.square(moved[own]).sum(axis=1, keepdims=True)
-        squares, _ = group_sums(lengths, weight[own], groups, k)
-        sums += [sizes, squares.ravel(), total.ravel()]
-        labels.append(find_nearest(moved, part))
-        if joins:
-            counts.append(count_between(moved[~own], weight[~own], part).ravel())
-    if table:
-        first, last = len(points[0]), len(points[1])
-        together, _ = group_sums(np.ones((len(inner), 1)), weight, labels[0] * last + labels[1], first * last)
-        counts += [together.ravel(), np.array(share_information(together.reshape(first, last)))]
-    second = (inner.T @ (inner * weight[:, None]))[np.triu_indices(inner.shape[1])] if scatter else np.zeros(0)
-    return np.concatenate([*sums, *counts, second])
-
-
-def leave_out_levels(rows: Rows, axes: FloatArray) -> FloatArray:
-    """Axes to which levels of categories add nothing: between zero and one there are never rows, in any cluster.
-
-    Where there is nothing but levels, they stay.
-    """
-    parts = zip(rows.views.columns, rows.widths, strict=True)
-    numbers = np.concatenate([find_numbers(columns, width) for columns, width in parts])
-    return axes * numbers[:, None] if numbers.any() else axes
-
-
-def find_offset(inner: FloatArray, weight: FloatArray, points: FloatArray) -> FloatArray:
-    """How far the rows of a site are from the points as a whole: sites that measure differently are not clusters."""
-    offset = np.zeros(inner.shape[1])
-    if weight.sum() > 0:
-        for _ in range(OFFSET_PASSES):
-            offset = np.average(inner - points[find_nearest(inner - offset, points)], axis=0, weights=weight)
-    return offset
-
-
-def count_between(inner: FloatArray, weight: FloatArray, points: FloatArray) -> FloatArray:
-    """Rows near the first point of each pair, near the second, and in the middle between them, (3, p)."""
-    groups, along = find_nearest(inner, points), inner @ points.T
-    products = points @ points.T
-    norms, (first, second) = np.diag(products), list_pairs(points).T
-    own = along[np.arange(len(inner)), groups]
-    apart = np.maximum(norms[:, None] + norms - 2 * products, 1e-300)
-    way = (along - own[:, None] - products[groups] + norms[groups][:, None]) / apart[groups]
-    near, middle = (
-        group_sums(part.astype(np.float64), weight, groups, len(points))[0]
-        for part in (np.abs(way) <= NEAR, way >= MIDDLE)
+def _count_values(different: int, smallest: int, largest: int) -> tuple[TriedNumber, ...]:
+    """What speaks for each number where rows have so few different values that each of these is a cluster."""
+    most = 1.0 / LEAST_RATE
+    return tuple(
+        TriedNumber(k, 1.0, 1.0, most, most) if k == different else TriedNumber(k, 0.0, 1.0, 1.0, most)
+        for k in range(smallest, largest + 1)
     )
-    return np.stack([near[first, second], near[second, first], middle[first, second] + middle[second, first]])
 
 
-def find_number(rows: Rows, smallest: int, largest: int, seed: int) -> tuple[TriedNumber, ...]:
-    """What speaks for each number of clusters of the rows of one site alone."""
-    width = sum(rows.widths)
-    directions = leading_directions(sum_products(rows, seed)) if sketch_size(width) else np.eye(width)
-    search = NumberSearch.begin(directions.shape[1], smallest, largest)
-    while not search.is_done:
-        total = sum_halves(
-            rows,
-            directions @ search.axes,
-            search.points,
-            np.random.RandomState(seed),
-            scatter=search.wants_scatter,
-            joins=search.joins,
-            table=search.wants_table,
+def _try_numbers(points: Points, smallest: int, largest: int, seed: int) -> Iterator[tuple[TriedNumber, ...]]:
+    """What speaks for each number by all views, and by those that alone show clusters where these are fewer."""
+    graph = Graph.of(points)
+    clouds = [Graph.of(points.draw_cloud(seed + number)) for number in range(DRAWS)]
+    numbers = np.arange(smallest, largest + 1)
+    everything = list(range(len(points.views)))
+    directions, alone = [], []
+    for view in everything:
+        heat, vectors = _measure_heat(graph, clouds, [view], largest)
+        directions.append((vectors[:, 1:], _centre(vectors[:, 1:], points.sites, np.ones(len(vectors)))))
+        alone.append(heat.evidence[numbers[heat.gaps[numbers - 1].argmax()] - 1])
+    witnesses = [view for view in everything if alone[view] > SURE or _is_confirmed(directions, view)]
+    for views in (everything, witnesses):
+        if views is witnesses and (max(alone) <= SURE or witnesses == everything):
+            continue
+        heat, _ = _measure_heat(graph, clouds, views, largest)
+        pairs = list(combinations(views, 2)) or [(views[0], views[0])]
+        agreement, within = (
+            np.mean([measure_overlap(directions[a][kind], directions[b][kind], largest - 1) for a, b in pairs], axis=0)
+            for kind in (0, 1)
         )
-        search = search.advance(total, seed)
-    return search.tried
+        agreement = np.where(within > LEAST_AGREEMENT, agreement, within)  # not that on which site a row is of
+        evidence = heat.evidence
+        if len(views) == 1:  # no other view confirms what it says: the step must be sure itself, of all that are tried
+            evidence = np.minimum(evidence, allow_for_tries(heat.step_evidence, len(numbers) * len(everything)))
+        parts = heat.gaps[1:], agreement, heat.slowing[1:], evidence[1:]
+        tried = tuple(TriedNumber(int(k), *(float(part[k - 2]) for part in parts)) for k in numbers)
+        if views is everything or choose_number(tried)[0] > 1:
+            yield tried
+
+
+def _is_confirmed(directions: Sequence[tuple[FloatArray, FloatArray]], view: int) -> bool:
+    """Whether another view has some of the directions of a view within sites, for any number of them."""
+    own = directions[view][1]
+    others = [part for other, (_, part) in enumerate(directions) if other != view]
+    return any(bool(measure_overlap(own, part, own.shape[1]).max() > LEAST_AGREEMENT) for part in others)
+
+
+@dataclass(frozen=True, eq=False)
+class Heat:
+    """How heat stays in the first 1, 2, ... directions, beside clouds of points without clusters."""
+
+    gaps: FloatArray  # between the eigenvalue of a direction and the next one
+    slowing: FloatArray  # rate at which heat leaves the next direction over that of this one
+    evidence: FloatArray  # of the sum of eigenvalues so far, in standard deviations of clouds
+    step_evidence: FloatArray  # of the slowing, on a scale of logarithms
+
+
+def _measure_heat(graph: Graph, clouds: Sequence[Graph], views: Sequence[int], largest: int) -> tuple[Heat, FloatArray]:
+    """Heat on the ties of some views, and the directions in which it stays."""
+    values, vectors = graph.spread_heat(views, largest)
+    drawn = np.stack([values, *(cloud.spread_heat(views, largest)[0] for cloud in clouds)])
+    rates = np.maximum(-np.log(np.maximum(drawn, LEAST_RATE)), LEAST_RATE)
+    steps = np.log(rates[:, 1:] / rates[:, :-1])
+    evidence, step_evidence = (_compare_first(part) for part in (drawn[:, :-1].cumsum(axis=1), steps))
+    return Heat(values[:-1] - values[1:], np.exp(steps[0]), evidence, step_evidence), vectors
+
+
+def _compare_first(values: FloatArray) -> FloatArray:
+    """By how many standard deviations of the other rows the first row is above their mean, for each column."""
+    spread = np.maximum(values[1:].std(axis=0, ddof=1), LEAST_SPREAD)
+    return np.asarray((values[0] - values[1:].mean(axis=0)) / spread)
+
+
+def allow_for_tries(evidence: FloatArray, tries: int) -> FloatArray:
+    """The evidence of one of so many tries: that of a single one which is as likely by chance (Bonferroni)."""
+    chance = np.minimum(tries * stdtr(DRAWS - 1, -evidence / WIDER), 0.5)
+    return np.asarray(-WIDER * stdtrit(DRAWS - 1, np.maximum(chance, 1e-300)))
+
+
+def points_of_rows(rows: Rows, largest: int, seed: int) -> Points:
+    """The points of the rows of one site alone."""
+    found = site_candidates(rows, count_points(largest), seeded(seed))
+    candidates = candidate_rows([found], rows.references, rows.views.names)
+    return Points.of(candidates, np.zeros(len(found.sizes), np.int64), rows.views.columns, largest, seed)

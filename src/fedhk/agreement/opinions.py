@@ -15,3 +15,4 @@ class Opinion:
     agreement: float  # between views: of a view with the others under what is taken of them, or of all pairs
     taken: bool
     alone: float = math.nan  # with what sites find alone; of frames only
+    note: str = ""  # what else speaks for or against it

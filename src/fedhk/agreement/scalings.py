@@ -137,10 +137,12 @@ def read_points(table: Any, reference: Reference, witness: Witness, documents: F
         form = SCALINGS[witness.option].form(np.zeros(0) if documents is None else documents, n_rows)
         points = form.apply(table)
         points = points if sp.issparse(points) else np.where(np.isnan(points), reference.known_shift, points)
-    if witness.half < 0:
-        return points
-    columns = np.sort(np.random.RandomState(0).permutation(reference.width)[witness.half :: 2])
-    return points[:, columns]
+    return points if witness.half < 0 else points[:, find_half(reference.width, witness.half)]
+
+
+def find_half(width: int, half: int) -> IntArray:
+    """The features of one half of a view: the same at all sites, whatever the order in which a table has them."""
+    return np.sort(np.random.RandomState(0).permutation(width)[half::2])
 
 
 def find_neighbours(points: Any, seed: int) -> npt.NDArray[np.bool_]:
@@ -163,17 +165,24 @@ def count_neighbours(n_rows: int) -> int:
     return round(math.sqrt(n_rows))
 
 
-def compare_neighbours(first: npt.NDArray[np.bool_], second: npt.NDArray[np.bool_]) -> FloatArray:
-    """Sums over rows: shares of neighbours in common, their squares, the shares to be expected by chance, and rows.
+def compare_neighbours(found: Sequence[npt.NDArray[np.bool_]]) -> FloatArray:
+    """Sums over rows, for all pairs of witnesses, of shape (witnesses, witnesses, 4).
 
-    Some rows are neighbours of many, whatever these have in common with them. What two witnesses would share by chance
-    is what they share if each row draws its neighbours by how many rows each has in that witness.
+    They are: shares of neighbours in common, their squares, the shares to be expected by chance, and rows. Some rows
+    are neighbours of many, whatever these have in common with them. What two witnesses would share by chance is what
+    they share if each row draws its neighbours by how many rows each has in that witness.
     """
-    n_rows = len(first)
+    n_rows = len(found[0])
     count = count_neighbours(n_rows)
-    shares = (first & second).sum(axis=1) / count
-    by_chance = float(first.sum(axis=0) @ second.sum(axis=0)) / (n_rows * count)
-    return np.array([shares.sum(), np.square(shares).sum(), by_chance, float(n_rows)])
+    shares, squares = np.zeros((2, len(found), len(found)))
+    for row in range(n_rows):
+        near = np.array([own[row] for own in found], np.float32)
+        common = (near @ near.T).astype(np.float64) / count
+        shares += common
+        squares += np.square(common)
+    hubs = np.array([own.sum(axis=0) for own in found], np.float64)
+    by_chance = hubs @ hubs.T / (n_rows * count)
+    return np.stack([shares, squares, by_chance, np.full(shares.shape, float(n_rows))], axis=-1)
 
 
 def compare_witnesses(
@@ -198,9 +207,11 @@ def compare_witnesses(
             own = table[rows] if sp.issparse(table) else np.asarray(table[rows], np.float64)
             points = read_points(own, references[witness.view], witness, documents[witness.view], n_rows)
             found[place] = find_neighbours(points, place)
-    for number, (i, j) in enumerate(pairs):
-        if i in found and j in found:
-            sums[number] = compare_neighbours(found[i], found[j])
+    order = {place: number for number, place in enumerate(found)}
+    known = [number for number, (i, j) in enumerate(pairs) if i in found and j in found]
+    if known:
+        numbers = np.array([(order[i], order[j]) for i, j in (pairs[number] for number in known)])
+        sums[known] = compare_neighbours(list(found.values()))[numbers[:, 0], numbers[:, 1]]
     return sums
 
 
@@ -254,7 +265,7 @@ class _Agreements:
     def agreement(self, view: int, option: str, chosen: Mapping[int, str]) -> tuple[float, float]:
         """Mean agreement of a view under a scaling with the others under what is chosen, and its standard error.
 
-        The error is that of the least certain: what a view says to all others is said of the same rows.
+        The error is the mean of theirs and no smaller: what a view says to all others is said of the same rows.
         """
         others = [other for other in chosen if other != view] or [view]
         pairs = [(other, option if other == view else chosen[other]) for other in others]

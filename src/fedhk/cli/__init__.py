@@ -10,7 +10,7 @@ from typing import Any
 __all__ = ["app", "main"]
 
 # What the extra `cli` installs, by the names of the modules.
-NEEDED = ("typer", "rich", "polars", "matplotlib")
+NEEDED = ("typer", "click", "rich", "polars", "matplotlib")
 UNUSABLE = 3
 
 

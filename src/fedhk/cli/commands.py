@@ -8,6 +8,7 @@ from fedhk._version import __version__
 from fedhk.cli.after import compare, outcomes, profile, stability
 from fedhk.cli.audit import attack, privacy
 from fedhk.cli.audit import run as audit_run
+from fedhk.cli.bench import bench
 from fedhk.cli.demo import demo
 from fedhk.cli.dictionary import dictionary
 from fedhk.cli.fit import fit
@@ -20,6 +21,7 @@ from fedhk.cli.info import info
 from fedhk.cli.ledger import ledger
 from fedhk.cli.predict import predict
 from fedhk.cli.report import report
+from fedhk.cli.update import update
 
 EPILOG = (
     "Exit codes: 0 done, 1 unexpected error, 2 wrong usage, 3 data or configuration that cannot be used, 4 too few "
@@ -31,6 +33,7 @@ app = typer.Typer(
     epilog=EPILOG,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    suggest_commands=False,  # click suggests them already
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -57,7 +60,7 @@ flower = typer.Typer(
     help="Run a federation of real sites on Flower: docs/deployment.md goes through it step by step.",
 )
 for group, commands in (
-    (app, (fit, predict, info, dictionary, report, ledger, demo)),
+    (app, (fit, update, predict, info, dictionary, report, ledger, bench, demo)),
     (after, (profile, stability, outcomes, compare)),
     (audit, (privacy, attack, audit_run)),
     (flower, (local, init, run, certificates, link, register, key, mask_key, site)),

@@ -24,7 +24,7 @@ LedgerPaths = Annotated[
 ]
 AtDelta = Annotated[
     float | None,
-    typer.Option("--delta", help="At which epsilon is computed.", show_default="that of the policy, or 1e-6"),
+    o.option("delta", "At which epsilon is computed.", "that of the policy, or 1e-6"),
 ]
 PolicyFile = Annotated[
     Path | None, typer.Option("--policy", help="A site's policy, a TOML file: show what it leaves to further runs.")
@@ -107,8 +107,14 @@ def _summarise(releases: list[Release], delta: float) -> dict[str, Any]:
 def _find_rest(releases: list[Release], policy: Policy) -> float:
     """The largest epsilon, at the policy's delta, that one more run may have."""
     from fedhk.privacy.accounting import epsilon_of, mu_of
+    from fedhk.privacy.plan import PrivacyPlan
 
     assert policy.epsilon is not None  # noqa: S101 - asked before
+    if policy.years is not None:
+        plan = PrivacyPlan(policy.epsilon, policy.years, policy.delta, policy.neighbours)
+        if (year := plan.find_year(releases)) is None:
+            return 0.0
+        releases = year[1]
     rest = mu_of(policy.epsilon, policy.delta) ** 2 - sum(r.multiplier_for(policy.neighbours) ** -2 for r in releases)
     return epsilon_of(policy.delta, math.sqrt(rest)) if rest > 0 else 0.0
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fedhk._names import suggest
 from fedhk.cli.algorithms import ALGORITHMS
 
 # Under these headings `--help` lists what is not asked for every day.
@@ -58,7 +59,7 @@ FORMS: dict[str, tuple[str, tuple[str, ...], Callable[[str], Any]]] = {
 def option(
     name: str,
     help: str,  # noqa: A002
-    default: Any = True,
+    default: Any = None,
     panel: str | None = None,
     words: Sequence[str] = (),
     **others: Any,
@@ -68,7 +69,7 @@ def option(
 
     def check(value: str | None) -> str | None:
         if value is not None and value not in allowed:
-            raise typer.BadParameter(f"{value!r} is not one of {', '.join(allowed)}.")
+            raise typer.BadParameter(f"{value!r} is not one of {', '.join(allowed)}.{suggest(value, allowed)}")
         return value
 
     def complete(incomplete: str) -> list[str]:
@@ -79,8 +80,9 @@ def option(
         others |= {"callback": check, "autocompletion": complete, "metavar": "WORD"}
     if name in FORMS:
         others["metavar"] = FORMS[name][0]
-    shown = default if default is True else str(default)
-    return typer.Option(f"--{name}", help=help, show_default=shown, rich_help_panel=panel, **others)
+    if default is not None:
+        help = f"{help} Default: {default}."  # noqa: A001
+    return typer.Option(f"--{name}", help=help, show_default=default is None, rich_help_panel=panel, **others)
 
 
 def parse(name: str, text: str | None) -> Any:
@@ -152,9 +154,7 @@ Resume = Annotated[bool, typer.Option("--resume", help="Go on with the interrupt
 Evaluate = Annotated[
     bool, typer.Option("--evaluate", help="Also compare global, personal and alone models on held-out rows; more fits.")
 ]
-IdColumn = Annotated[
-    str | None, typer.Option("--id", metavar="NAME", help="Column that says whose a row is.", show_default="id")
-]
+IdColumn = Annotated[str | None, option("id", "Column that says whose a row is.", "id", metavar="NAME")]
 Ignore = Annotated[
     list[str] | None,
     typer.Option("--ignore", metavar="PATTERN", help="Pass over files and folders of such names; may be repeated."),
@@ -226,7 +226,7 @@ LedgerFolder = Annotated[
     option("ledger", "Folder in which every site counts what it spends in all runs.", "FOLDER.ledger", TRUST),
 ]
 Secure = Annotated[
-    bool | None, option("secure/--no-secure", "Let the server see sums over all sites only.", False, TRUST)
+    bool | None, option("secure/--no-secure", "Let the server see sums over all sites only.", "no", TRUST)
 ]
 Aggregator = Annotated[
     str | None, option("aggregator", "How answers are brought together; robust where sites may lie.", "sum", TRUST)

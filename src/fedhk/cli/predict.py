@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv as csv_format
+import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,20 +13,33 @@ import typer
 
 import fedhk
 from fedhk._files import replacing
+from fedhk._names import suggest
 from fedhk.cli import options as o
 from fedhk.cli.console import OutputExistsError, exit_codes, make_table, say, show, to_json
 from fedhk.cli.runs import MODEL, absolute, check_apart, is_run, is_vacant
 from fedhk.data.named import SITES, named_views, write_labels
 from fedhk.errors import DataError
 
+# FOLDER that stands for a table on standard input.
+INPUT = Path("-")
+
 ModelPath = Annotated[Path, typer.Argument(help="A run folder or a model file.")]
-LabelsOut = Annotated[Path, typer.Option("--out", "-o", help="Folder to write, with one parquet file per site.")]
+RowsPath = Annotated[
+    Path, typer.Argument(help="A federation folder, the folder of one site, or - for a table on standard input.")
+]
+LabelsOut = Annotated[Path | None, typer.Option("--out", "-o", help="Folder to write, with one file per site.")]
+Csv = Annotated[bool, typer.Option("--csv", help="Write CSV instead of parquet.")]
+SiteName = Annotated[
+    str | None, typer.Option("--site", help="Site whose rows standard input has, to use its own model.")
+]
 
 
 def predict(  # noqa: PLR0917
     model: ModelPath,
-    folder: o.DataPath,
-    out: LabelsOut,
+    folder: RowsPath,
+    out: LabelsOut = None,
+    csv: Csv = False,
+    site: SiteName = None,
     id_column: o.IdColumn = None,
     ignore: o.Ignore = None,
     force: o.Force = False,
@@ -34,17 +50,29 @@ def predict(  # noqa: PLR0917
     MODEL is a run folder or a model file, FOLDER a federation folder or the folder of one site. From a run folder, a
     site's own model is used where there is one of that name, else the global model.
 
+    A table on standard input is CSV with a header, with the columns of one or several views. A column whose name is
+    in several views is written as VIEW/COLUMN. Without --out the clusters are written on standard output, as CSV.
+
     For example:
 
         fedhk predict run/ hospitals/ --out labels/
 
         fedhk predict run/model.safetensors hospitals/oslo --out labels/ --json
+
+        tail -n 1 new.csv | cat header.csv - | fedhk predict run/ - --site oslo
     """
+    if folder == INPUT:
+        _predict_input(model, out, site, id_column, ignore, csv=csv, json=json)
+        return
+    if out is None:
+        raise typer.BadParameter("is needed, unless rows come from standard input.", param_hint="--out")
+    if site is not None:
+        raise typer.BadParameter("is for standard input; a folder has the name of its site.", param_hint="--site")
     with exit_codes():
         target = absolute(out)
         _check_free(target, force)
         check_apart(target, folder)
-        result = predict_folder(model, folder, target, id_column, ignore)
+        result = predict_folder(model, folder, target, id_column, ignore, ending="csv" if csv else "parquet")
     if json:
         typer.echo(to_json(result))
         return
@@ -57,20 +85,87 @@ def predict(  # noqa: PLR0917
     say(f"Written to {target}", err=False)
 
 
+def _predict_input(
+    model: Path,
+    out: Path | None,
+    site: str | None,
+    id_column: str | None,
+    ignore: Sequence[str] | None,
+    *,
+    csv: bool,
+    json: bool,
+) -> None:
+    """Write the clusters of rows from standard input on standard output."""
+    without = {"--out": out, "--ignore": ignore, "--csv": csv, "--json": json}
+    unread = [name for name, value in without.items() if value]
+    if unread:
+        raise typer.BadParameter("is without effect on rows from standard input.", param_hint=" and ".join(unread))
+    with exit_codes(), tempfile.TemporaryDirectory(prefix="fedhk-predict-") as scratch:
+        folder, labels = Path(scratch) / (site or "input"), Path(scratch) / "labels"
+        columns = fedhk.load(model_file(model, site)).view_columns_
+        _write_views(sys.stdin.read(), columns, folder, id_column or "id")
+        predict_folder(model, folder, labels, id_column, ending="csv")
+        typer.echo((labels / f"{folder.name}.csv").read_text("utf-8"), nl=False)
+
+
+def _write_views(text: str, columns: dict[str, Sequence[str] | None], folder: Path, id_column: str) -> None:
+    """Write a table that has the columns of several views as a site's folder, one file per view."""
+    from fedhk.data.levels import base_name
+
+    lines = text.lstrip("\ufeff").splitlines()
+    if len(lines) < 2:
+        raise DataError("Standard input has no row; it must be CSV with a header.")
+    header, *rows = csv_format.reader(lines, delimiter=max(",;\t", key=lines[0].count))
+    places = [name.strip() for name in header]
+    unnamed = [view for view, names in columns.items() if names is None]
+    if unnamed:
+        raise DataError(f"The model knows no names of columns of view {unnamed[0]!r}: give the rows as files.")
+    known = {view: list(dict.fromkeys(map(base_name, names or ()))) for view, names in columns.items()}
+    found: dict[str, list[int]] = {}
+    for i, name in enumerate(places):
+        if name == id_column:
+            continue
+        views = [view for view, names in known.items() if name in names or name.removeprefix(f"{view}/") in names]
+        if len(views) != 1:
+            several = f"is in the views {', '.join(views)}: write it as {views[0]}/{name}." if views else ""
+            every = [column for names in known.values() for column in names]
+            raise DataError(
+                f"Standard input: column {name!r} {several or f'is unknown to the model.{suggest(name, every)}'}"
+            )
+        found.setdefault(views[0], []).append(i)
+    for number, row in enumerate(rows, 2):
+        if len(row) != len(places):
+            raise DataError(f"Standard input: line {number} has {len(row)} cells, the header {len(places)}.")
+    folder.mkdir()
+    ids = [i for i, name in enumerate(places) if name == id_column]
+    for view, own in found.items():
+        with (folder / f"{view}.csv").open("w", encoding="utf-8", newline="") as file:
+            named = [places[i].removeprefix(f"{view}/") for i in own]
+            table = [[row[i] for i in ids + own] for row in rows]
+            csv_format.writer(file).writerows([[id_column] * len(ids) + named, *table])
+
+
 def _check_free(out: Path, force: bool) -> None:
     """Refuse a folder that holds something; labels may be replaced where the user says so, nothing else."""
     if is_vacant(out):
         return
-    if not out.is_dir() or any(entry.suffix != ".parquet" or not entry.is_file() for entry in out.iterdir()):
+    if not out.is_dir() or any(
+        entry.suffix not in (".parquet", ".csv") or not entry.is_file() for entry in out.iterdir()
+    ):
         raise OutputExistsError(f"{str(out)!r} holds more than labels: it is never replaced. Give another --out.")
     if not force:
         raise OutputExistsError(f"{str(out)!r} exists already. Give another --out, or --force to replace it.")
 
 
-def predict_folder(
-    model: Path, folder: Path, out: Path, id_column: str | None = None, ignore: Sequence[str] | None = None
+def predict_folder(  # noqa: PLR0917
+    model: Path,
+    folder: Path,
+    out: Path,
+    id_column: str | None = None,
+    ignore: Sequence[str] | None = None,
+    ending: str = "parquet",
 ) -> dict[str, Any]:
-    """Write the clusters of all sites of a folder; what was done, by site."""
+    """Write the clusters of all sites of a folder, as parquet or csv; what was done, by site."""
     from fedhk.data.folders import Reading, read_site
 
     reading = Reading(id_column, tuple(ignore or ()))
@@ -81,11 +176,11 @@ def predict_folder(
             site = read_site(path, general.view_columns_, reading)
             own = model / SITES / f"{site.name}.safetensors"
             used = fedhk.load(own) if own.is_file() else general
-            done[site.name] = _predict_site(site, used, general, draft)
+            done[site.name] = _predict_site(site, used, general, draft / f"{site.name}.{ending}")
     return {"model": str(model), "out": str(out), "sites": done}
 
 
-def _predict_site(site: Any, used: Any, general: Any, folder: Path) -> dict[str, Any]:
+def _predict_site(site: Any, used: Any, general: Any, file: Path) -> dict[str, Any]:
     """Write one site's clusters."""
     import numpy as np
 
@@ -97,7 +192,7 @@ def _predict_site(site: Any, used: Any, general: Any, folder: Path) -> dict[str,
             global_labels = labels if used is general else general.predict(views)
         except ValueError as error:
             raise DataError(f"site {site.name!r}: {error}") from error
-    write_labels(folder / f"{site.name}.parquet", site.ids, labels, certainty, global_labels)
+    write_labels(file, site.ids, labels, certainty, global_labels)
     clusters, counts = np.unique(labels, return_counts=True)
     return {
         "rows": site.n_rows,
@@ -114,7 +209,9 @@ def model_file(path: Path, site: str | None = None) -> Path:
     name = MODEL if site is None else f"{SITES}/{site}.safetensors"
     file = path / name if path.is_dir() else path
     if not file.is_file():
-        raise DataError(f"Model {str(file)!r} does not exist.")
+        known = sorted(own.stem for own in file.parent.glob("*.safetensors")) if site is not None else []
+        what = f"of site {site!r}; sites are {', '.join(known)}" if known else repr(str(file))
+        raise DataError(f"There is no model {what}.{suggest(site or '', known)}")
     return file
 
 
@@ -122,6 +219,4 @@ def site_folders(folder: Path, ignore: Sequence[str] = ()) -> list[Path]:
     """The sites of a federation folder, or the folder itself where it is a single site."""
     from fedhk.data.folders import list_folders
 
-    if not folder.is_dir():
-        raise DataError(f"Folder {str(folder)!r} {'is a file' if folder.exists() else 'does not exist'}.")
     return list_folders(folder, ignore) or [folder]

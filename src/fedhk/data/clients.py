@@ -49,6 +49,33 @@ def check_clients(clients: Any) -> dict[str, Views]:
     return checked
 
 
+def check_public(given: Any, clients: Mapping[str, Views]) -> Views:
+    """Check rows that are public, and give them with the views and columns of the sites, in the order of these.
+
+    A DataError says which view or column is another than at the sites.
+    """
+    name, known = "public", dict[str, tuple[str, int, Columns]]()
+    for site, views in clients.items():
+        for view, width, columns in zip(views.names, views.widths, views.columns, strict=True):
+            if width is not None and (view not in known or (known[view][2] is None and columns is not None)):
+                known[view] = site, width, columns
+    own = _check_site(given, name)
+    if set(own.names) != set(known) or any(table is None for table in own.tables):
+        held = [view for view, table in zip(own.names, own.tables, strict=True) if table is not None]
+        raise DataError(f"public rows have the views {held}, the sites have {list(known)}: give all of these.")
+    tables, listed = [], []
+    for view, (site, width, expected) in known.items():
+        place = own.names.index(view)
+        table, columns = fit_table(own.tables[place], own.columns[place], expected, f"view {view!r}")
+        whose = f"site {site!r}"
+        if difference := find_difference(columns, int(table.shape[1]), expected, width, whose, f"at {whose}"):
+            raise DataError(f"public rows: view {view!r} {difference}; they must have the features of the sites.")
+        tables.append(table)
+        listed.append(columns)
+    missing = tuple(own.missing[own.names.index(view)] for view in known)
+    return replace(own, names=tuple(known), tables=tuple(tables), columns=tuple(listed), missing=missing)
+
+
 def name_sites(sites: Any) -> dict[str, Any]:
     """What is given for each site, by its name; sites in a sequence get names by their place."""
     if isinstance(sites, Mapping):
@@ -107,6 +134,28 @@ def _fit_columns(checked: Mapping[str, Views]) -> dict[str, Views]:
             views, tables=tuple(table for table, _ in own), columns=tuple(columns for _, columns in own)
         )
     return fitted
+
+
+def fit_site(views: Views, known: Mapping[str, tuple[int, Columns]], site: str) -> Views:
+    """A site's views with the columns of the model, where it knows them."""
+    tables, columns, found = list(views.tables), list(views.columns), False
+    for place, (name, table) in enumerate(zip(views.names, views.tables, strict=True)):
+        if table is None or name not in known:
+            continue
+        width, wanted = known[name]
+        try:
+            tables[place], columns[place] = fit_table(table, columns[place], wanted, f"view {name!r}")
+        except ValueError as error:
+            raise DataError(f"Site {site!r}: {error}") from error
+        difference = find_difference(
+            columns[place], tables[place].shape[1], wanted, width, "the model", "but the model expects"
+        )
+        if difference:
+            raise DataError(f"Site {site!r}: view {name!r} {difference}.")
+        found = True
+    if not found:
+        raise DataError(f"Site {site!r} has none of the views of the model, which knows {list(known)[:10]}.")
+    return replace(views, tables=tuple(tables), columns=tuple(columns))
 
 
 def _check_same_views(checked: Mapping[str, Views]) -> None:

@@ -69,7 +69,8 @@ REASONS = {
 # all rows, so that one of up to 900 sites of one size never finds itself further out than that.
 OWN_FACTOR = 30.0
 
-# A value is a code where it occurs this often and lies further from all others than so many times their range.
+# A value is a code where it occurs this often and lies further from all others than so many times their range. 0 is no
+# code where most rows have it: words that most documents lack, and pixels without ink.
 LEAST_REPEATS, CODE_DISTANCE = 3, 10.0
 
 
@@ -252,7 +253,8 @@ def _codes(table: FloatArray) -> list[tuple[float, int]]:
         with np.errstate(invalid="ignore"):
             others = next_most - least
             far = (most - next_most > CODE_DISTANCE * others) & (others > 0) & np.isfinite(next_most)
-        columns = np.flatnonzero(far & (repeats >= LEAST_REPEATS))
+        usual = (most == 0) & (2 * repeats > len(table))
+        columns = np.flatnonzero(far & ~usual & (repeats >= LEAST_REPEATS))
         found += [(sign * float(most[column]), int(column)) for column in columns]
     return found
 

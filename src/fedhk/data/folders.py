@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedhk._names import suggest
 from fedhk._text import is_printable
 from fedhk._typing import FloatArray
 from fedhk.data.dictionary import Kind, find_dictionary
@@ -246,11 +247,18 @@ def write_site(
         raise
 
 
+def _no_folder(folder: Path) -> DataError:
+    """Say that there is no such folder, and which one may be meant."""
+    if folder.exists():
+        return DataError(f"Folder {str(folder)!r} is a file; give the folder that holds it.")
+    beside = [entry.name for entry in folder.parent.iterdir() if entry.is_dir()] if folder.parent.is_dir() else []
+    return DataError(f"Folder {str(folder)!r} does not exist.{suggest(folder.name, beside)}")
+
+
 def _entries(folder: Path) -> list[Path]:
     """What a folder holds, sorted by name, without hidden files."""
     if not folder.is_dir():
-        what = "is a file; give the folder that holds it" if folder.exists() else "does not exist"
-        raise DataError(f"Folder {str(folder)!r} {what}.")
+        raise _no_folder(folder)
     try:
         return sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
     except OSError as error:

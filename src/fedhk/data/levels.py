@@ -104,26 +104,26 @@ def needs_encoding(table: Any) -> bool:
     return is_frame(table) and not all(isinstance(dtype, np.dtype) and dtype.kind in "fiub" for dtype in table.dtypes)
 
 
-def encode_frame(frame: Any, view: str, known: Sequence[Any] | None = None) -> Any:
+def encode_frame(table: Any, view: str, known: Sequence[Any] | None = None) -> Any:
     """The data frame as numbers; one that has nothing but numbers comes back as it is.
 
     `known` are the columns of a model, where there is one: what has levels there is categories here too.
 
     Errors (ValueError) name the view, the column, a value with its row, and what to do.
     """
-    if hasattr(frame, "column_names") and hasattr(frame, "to_pandas"):  # pyarrow
-        frame = frame.to_pandas()
-    if is_frame(frame) and known is None:
-        _refuse_ids(frame, view)
-    if not needs_encoding(frame):
-        return frame
-    names = list(map(str, frame.columns))
+    if hasattr(table, "column_names") and hasattr(table, "to_pandas"):  # pyarrow
+        table = table.to_pandas()
+    if is_frame(table) and known is None:
+        _refuse_ids(table, view)
+    if not needs_encoding(table):
+        return table
+    names = list(map(str, table.columns))
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"View {view!r}: columns {repeated[:5]} appear more than once; names must differ.")
     categories = {base_name(column) for column in known or () if is_level(column)}
     blocks, columns, inferred = [], [], []
-    for name, label in zip(names, frame.columns, strict=True):
-        series = frame[label]
+    for name, label in zip(names, table.columns, strict=True):
+        series = table[label]
         values, own = _encode_column(series, name, view, is_category=name in categories)
         blocks.append(values)
         columns += own
@@ -132,11 +132,11 @@ def encode_frame(frame: Any, view: str, known: Sequence[Any] | None = None) -> A
     return Encoded(np.hstack(blocks), tuple(columns), tuple(inferred))
 
 
-def _refuse_ids(frame: Any, view: str) -> None:
+def _refuse_ids(table: Any, view: str) -> None:
     """Refuse a column that is named like a number of people or things, and has a different one in every row."""
-    for label in frame.columns:
-        if NAMED_LIKE_IDS.search(str(label)) and getattr(frame[label], "ndim", 1) == 1:
-            values = read_cells(frame[label])
+    for label in table.columns:
+        if NAMED_LIKE_IDS.search(str(label)) and getattr(table[label], "ndim", 1) == 1:
+            values = read_cells(table[label])
             whole = all(isinstance(value, Real) and float(value).is_integer() for value in values)
             if whole and 1 < len(values) == len(set(values)):
                 raise ValueError(

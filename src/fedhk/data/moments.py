@@ -51,6 +51,11 @@ class Moments:
             high=np.maximum(self.high, other.high),
         )
 
+    def without_range(self) -> Moments:
+        """The same without the range, which tells values of single rows."""
+        unknown = np.full(self.low.shape, np.nan)
+        return replace(self, low=unknown, high=unknown)
+
     @property
     def constant(self) -> BoolArray:
         """Features that never vary, as far as the range or, without it, the deviations tell."""

@@ -48,7 +48,7 @@ def named_views(site: SiteData) -> dict[str, NamedTable | None]:
 def write_labels(
     path: Path, ids: NDArray[Any] | None, labels: NDArray[Any], certainty: NDArray[Any], global_labels: NDArray[Any]
 ) -> None:
-    """Write one site's clusters, readable for their owner alone.
+    """Write one site's clusters as parquet, or as CSV where the name ends so, readable for their owner alone.
 
     The columns are id (or row number), cluster, certainty, and the cluster by the global model.
     """
@@ -57,7 +57,7 @@ def write_labels(
     who = pl.Series("row", range(len(labels)), pl.Int64) if ids is None else pl.Series("id", ids)
     columns = {"cluster": labels, "certainty": certainty, "global_cluster": global_labels}
     table = pl.DataFrame([who, *(pl.Series(name, values) for name, values in columns.items())])
-    write_atomically(path, to_parquet(table))
+    write_atomically(path, table.write_csv().encode() if path.suffix == ".csv" else to_parquet(table))
 
 
 def to_parquet(table: Any) -> bytes:

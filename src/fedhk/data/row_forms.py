@@ -55,7 +55,7 @@ class RowForm:
         if self.root:
             table = table.sqrt()
         if len(self.weights):
-            table = sp.csr_array(table @ sp.diags_array(self.weights))
+            table = sp.csr_array(table @ sp.diags_array(np.asarray(self.weights, np.float64)))
         if self.unit:
             squares = np.asarray(table.multiply(table).sum(axis=1), dtype=np.float64).ravel()
             table = sp.csr_array(sp.diags_array(np.where(squares > 0, squares, 1.0) ** -0.5) @ table)

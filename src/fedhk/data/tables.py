@@ -163,23 +163,23 @@ def _typed_table(
 ) -> Table:
     """The table of a file that says what its columns are: read whole, or by `scan` in pieces where it is large."""
     if scan is not None:
-        frame = _named_ids(scan(path.resolve()), id_name, path)
-        if frame.select(pl.len()).collect().item() * len(frame.collect_schema()) * 8 > LARGE_BYTES:
-            return _frame_table(frame, path, entries, ",")
+        lazy = _named_ids(scan(path.resolve()), id_name, path)
+        if lazy.select(pl.len()).collect().item() * len(lazy.collect_schema()) * 8 > LARGE_BYTES:
+            return _frame_table(lazy, path, entries, ",")
     with path.open("rb") as file:  # a path would be read as a pattern, a folder or an address
-        frame = _named_ids(read(file).lazy(), id_name, path)
-    return _frame_table(frame, path, entries, "," if scan is not None else "\t")  # text of Excel has decimal commas
+        lazy = _named_ids(read(file).lazy(), id_name, path)
+    return _frame_table(lazy, path, entries, "," if scan is not None else "\t")  # text of Excel has decimal commas
 
 
-def _named_ids(frame: pl.LazyFrame, id_name: str, path: Path) -> pl.LazyFrame:
+def _named_ids(lazy: pl.LazyFrame, id_name: str, path: Path) -> pl.LazyFrame:
     """The data frame with the usual name for the column that says whose a row is."""
-    names = frame.collect_schema().names()
+    names = lazy.collect_schema().names()
     if id_name == ID:
-        return frame
+        return lazy
     if id_name not in names or ID in names:
         fault = f"has a column {ID!r} beside it" if id_name in names else f"its columns are {listed(names)}"
         raise file_error(path, f"{id_name!r} was said to be the column of ids, but {fault}.")
-    return frame.rename({id_name: ID})
+    return lazy.rename({id_name: ID})
 
 
 def _read_csv(path: Path, entries: Entries | None, id_name: str) -> list[Table]:
@@ -216,8 +216,8 @@ def _read_large_csv(path: Path, entries: Entries | None, id_name: str) -> Table:
     with tempfile.TemporaryDirectory(prefix="fedhk-") as folder:
         whole = Path(folder) / "table.parquet"
         pl.scan_csv(path.resolve(), infer_schema=False, separator=separator, glob=False).sink_parquet(whole)
-        frame = _number_ids(_named_ids(pl.scan_parquet(whole, glob=False, hive_partitioning=False), id_name, path))
-        return _frame_table(frame, path, entries, separator)
+        lazy = _number_ids(_named_ids(pl.scan_parquet(whole, glob=False, hive_partitioning=False), id_name, path))
+        return _frame_table(lazy, path, entries, separator)
 
 
 def _read_header(line: bytes, path: Path) -> tuple[str, int]:
@@ -231,14 +231,14 @@ def _read_header(line: bytes, path: Path) -> tuple[str, int]:
     return separator, len(header)
 
 
-def _number_ids(frame: pl.LazyFrame) -> pl.LazyFrame:
+def _number_ids(lazy: pl.LazyFrame) -> pl.LazyFrame:
     """The data frame with ids as numbers where all of them are; "007" stays text."""
-    if ID not in frame.collect_schema():
-        return frame
-    ids = _column(frame, ID)
+    if ID not in lazy.collect_schema():
+        return lazy
+    ids = _column(lazy, ID)
     numbers = ids.cast(pl.Int64, strict=False)
     are_numbers = len(ids) and (numbers.cast(pl.String) == ids).fill_null(False).all()
-    return frame.with_columns(pl.col(ID).cast(pl.Int64)) if are_numbers else frame
+    return lazy.with_columns(pl.col(ID).cast(pl.Int64)) if are_numbers else lazy
 
 
 def _pieces_of_lines(file: BinaryIO) -> Iterator[bytes]:
@@ -354,29 +354,29 @@ def check_numbers(array: NDArray[Any], path: Path, what: str = "") -> FloatArray
     return np.ascontiguousarray(array, dtype=np.float32 if array.dtype == np.float32 else np.float64)
 
 
-def _frame_table(frame: pl.LazyFrame, path: Path, entries: Entries | None, separator: str) -> Table:
+def _frame_table(lazy: pl.LazyFrame, path: Path, entries: Entries | None, separator: str) -> Table:
     """The table of a data frame; with another `separator` than a comma, text may have decimal commas.
 
     A large one is read in pieces: first each column of text alone, which says what it is, then some rows at a time.
     """
-    schema = frame.collect_schema()
+    schema = lazy.collect_schema()
     names = _check_names(schema.names(), path, entries)
-    ids = check_ids(_column(frame, ID), path) if ID in schema else None
+    ids = check_ids(_column(lazy, ID), path) if ID in schema else None
     known: dict[str, ColumnEntry | None] = {name: None if entries is None else entries[name] for name in names}
-    height = int(frame.select(pl.len()).collect().item())
+    height = int(lazy.select(pl.len()).collect().item())
     size = height if 8 * height * len(names) <= LARGE_BYTES else max(1, CHUNK_BYTES // (8 * len(names)))
     kinds: dict[str, Kind] = {}
     if size < height and entries is None:
         for name in [name for name in names if not schema[name].is_numeric()]:
-            read = _read_column(frame, _column(frame, name), separator, None, path)
+            read = _read_column(lazy, _column(lazy, name), separator, None, path)
             kinds[name] = read.kind
             columns = read.values.columns if isinstance(read.values, pl.DataFrame) else [read.values.name]
             known |= infer_entries(columns, kinds)
     values, columns = np.zeros((0, 0)), []
     for start in range(0, max(height, 1), max(size, 1)):
-        piece = frame.select(names).slice(start, size).collect()
+        piece = lazy.select(names).slice(start, size).collect()
         plain = _plain_numbers(piece, known)
-        found = [plain.get(name) or _read_column(frame, piece[name], separator, known[name], path) for name in names]
+        found = [plain.get(name) or _read_column(lazy, piece[name], separator, known[name], path) for name in names]
         parts = [read.values for read in found]
         kinds = {name: read.kind for name, read in zip(names, found, strict=True)} | kinds
         single = all(isinstance(part, pl.Series) and part.dtype == pl.Float32 for part in parts)
@@ -387,7 +387,7 @@ def _frame_table(frame: pl.LazyFrame, path: Path, entries: Entries | None, separ
             columns = joined.columns
             values = empty_table((height, len(columns)), np.float32 if single else np.float64)
         values[start : start + size] = joined.to_numpy()
-    if ids is None and (named := next((name for name in names if _says_whose(frame, name)), None)) is not None:
+    if ids is None and (named := next((name for name in names if _says_whose(lazy, name)), None)) is not None:
         raise file_error(
             path,
             f"column {named!r} looks as if it said whose a row is: its values are whole numbers, all different. "
@@ -426,12 +426,12 @@ def _check_names(columns: Sequence[str], path: Path, entries: Entries | None) ->
     return wanted
 
 
-def _column(frame: pl.LazyFrame, name: str) -> pl.Series:
-    return frame.select(name).collect()[name]
+def _column(lazy: pl.LazyFrame, name: str) -> pl.Series:
+    return lazy.select(name).collect()[name]
 
 
 def _read_column(
-    frame: pl.LazyFrame, column: pl.Series, separator: str, entry: ColumnEntry | None, path: Path
+    lazy: pl.LazyFrame, column: pl.Series, separator: str, entry: ColumnEntry | None, path: Path
 ) -> ReadColumn:
     """Read a column, or some rows of it; what is refused is named with its row in the whole column."""
     try:
@@ -439,7 +439,7 @@ def _read_column(
     except ValueError as error:
         fault = str(error)
     try:
-        read_column(_column(frame, column.name), separator, entry)
+        read_column(_column(lazy, column.name), separator, entry)
     except ValueError as error:
         fault = str(error)
     raise file_error(path, fault)
@@ -458,11 +458,11 @@ def _plain_numbers(piece: pl.DataFrame, known: Mapping[str, ColumnEntry | None])
     return {column.name: ReadColumn(column, "number") for column, own, lost in parts if own == lost}
 
 
-def _says_whose(frame: pl.LazyFrame, name: str) -> bool:
+def _says_whose(lazy: pl.LazyFrame, name: str) -> bool:
     """Whether a column is named like a number of people or things, and has a different one in every row."""
     if not NAMED_LIKE_IDS.search(name):
         return False
-    column = _column(frame, name)
+    column = _column(lazy, name)
     if column.dtype == pl.String:
         column = column.cast(pl.Float64, strict=False)
     if len(column) < 2 or column.null_count() or not column.dtype.is_numeric():

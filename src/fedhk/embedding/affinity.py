@@ -77,9 +77,7 @@ class AnchorGraph:
             part = slice(start, min(start + size, rows.n_rows))
             distances, observed = [], []
             for view, reader in enumerate(readers):
-                exponents = np.empty((self.n_anchors, part.stop - part.start), rows.dtype)
-                reader.exponents(part, exponents)
-                distances.append(np.maximum(-exponents.T, 0.0))
+                distances.append(np.maximum(-reader.load(part).by_row(), 0.0))
                 observed.append(_observed(rows, view, part))
             yield part, self._affinities(distances, observed)
 

@@ -105,9 +105,9 @@ class EmbeddedModel(FittedModel):
         """New rows, embedded."""
         return make_embedded_rows(self.diffusion.embed(super().rows(views, sample_weight)), sample_weight)
 
-    def centers(self) -> list[FloatArray]:
-        """Means of the rows of each cluster, in the units and the shape of the input."""
-        return self._of_means.centers()
+    def _table_centers(self) -> list[FloatArray]:
+        """Means of the rows of each cluster."""
+        return self._of_means._table_centers()
 
     def seen(self, own: FittedModel, views: Views) -> tuple[Rows, Parameters]:
         """As `FittedModel.seen`; centres of a model that is not of this embedding are embedded as rows are."""
@@ -118,11 +118,11 @@ class EmbeddedModel(FittedModel):
         points = Views(
             tables, self.view_names, len(inner[0]), np.dtype(np.float64), (False,) * len(inner), self.columns
         )
-        return self.rows(views), replace(self.parameters, centers=(self.diffusion.embed(super().rows(points)),))
+        return self.rows(views), replace(self.parameters, centers=(self.diffusion.embed(self._table_rows(points)),))
 
     @property
     def _of_means(self) -> FittedModel:
         """Clusters as the views that came in show them."""
         shares = np.ones(len(self.references))
         parameters = replace(self.parameters, centers=self.means, view_weights=self.view_weights, view_shares=shares)
-        return FittedModel(parameters, self.references, self.view_names, self.columns)
+        return FittedModel(parameters, self.references, self.view_names, self.columns, self.folded)

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedhk._random import seeded
 from fedhk._typing import FloatArray, IntArray
-from fedhk.starts.kmeans import leading_directions, lloyd, plus_plus
+from fedhk.starts.kmeans import lloyd, plus_plus, project_on_leading
 
 # Partitions of the anchors, each with one to so many groups for a cluster. What one partition cuts wrongly, few of the
 # others do. Where clusters are many, fewer partitions have as many groups in all.
@@ -40,7 +40,7 @@ def partition_anchors(anchors: Sequence[FloatArray], weight: FloatArray, n_clust
     """Partition anchors, given per view in model units, by k-means in the joint space; shape (p, partitions)."""
     weight = weight + 1e-3 * weight.mean()  # an anchor that hardly any row is near to belongs to a group, too
     joint = np.hstack(anchors)
-    points = leading_directions(joint, weight, len(joint)) if joint.shape[1] > len(joint) else joint
+    points = project_on_leading(joint, weight, len(joint)) if joint.shape[1] > len(joint) else joint
     usual, labels = (1 + MOST_FOR_CLUSTER) * n_clusters // 2, []
     for number in range(int(np.clip(ALL_GROUPS // usual, LEAST_PARTITIONS, PARTITIONS))):
         random = seeded(seed, number)

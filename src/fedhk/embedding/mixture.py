@@ -14,12 +14,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from fedhk._random import seeded
+from fedhk._symmetric import from_upper_half, upper_half
 from fedhk._typing import FloatArray, IntArray
 from fedhk.data.scaling import Reference
 from fedhk.embedding.anchors import give_length
 from fedhk.embedding.cluster_sums import iterate_rows
 from fedhk.model.rows import Rows, split_joint
-from fedhk.starts.kmeans import group_sums
+from fedhk.starts.kmeans import find_nearest, group_sums
 
 # Directions of the mixture: where features are fewer, they are the directions themselves. 30 was the best of 10, 15,
 # 30, 60 and 100 on generated data (benchmarks/results/diffusion-tried.md).
@@ -134,9 +135,7 @@ class MixtureSearch:
         sizes, means, spreads = self._read_groups(total)
         if self.wants_scatter:
             q = self.points.shape[1]
-            scatter = np.zeros((q, q))
-            scatter[np.triu_indices(q)] = total[-(q * (q + 1) // 2) :]
-            scatter, rows = scatter + np.triu(scatter, 1).T, float(sizes.sum())
+            scatter, rows = from_upper_half(total[-(q * (q + 1) // 2) :]), float(sizes.sum())
             corners = find_corners(means[0], scatter / rows, component_count(n_clusters, rows))
             return replace(self, points=corners, scatter=scatter, rows=rows)
         energy = np.where(sizes >= 2 * LEAST_ROWS, sizes * spreads, 0.0)
@@ -172,22 +171,31 @@ def component_count(n_clusters: int, n_rows: float) -> int:
 
 
 def sum_groups(
-    rows: Rows, directions: FloatArray, points: FloatArray, *, scatter: bool, least_rows: int = 1
+    rows: Rows,
+    directions: FloatArray,
+    points: FloatArray,
+    *,
+    scatter: bool,
+    centred: bool = False,
+    least_rows: int = 1,
 ) -> FloatArray:
     """Sum one site's rows, in the directions, by the nearest point: sizes, squares, sums and, if asked, all y y^T.
 
-    No group has fewer than `least_rows` rows of the site. A site that has fewer says nothing.
+    Rows may be `centred` at the mean of the site. No group has fewer than `least_rows` rows of the site. A site
+    that has fewer says nothing.
     """
     count, q = points.shape
     blocks = [(weight, joint @ directions) for weight, joint in read_joint_blocks(rows)]
     if rows.n_rows < least_rows or not blocks:
         return np.zeros(count * (q + 2) + scatter * (q * (q + 1) // 2))
     weight, inner = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
+    if centred and weight.sum() > 0:
+        inner = inner - np.average(inner, axis=0, weights=weight)
     labels = group_by_points(inner, points, least_rows)
     sums, sizes = group_sums(inner, weight, labels, count)
     squares = np.bincount(labels, weight * np.square(inner).sum(axis=1), minlength=count)
     second = inner.T @ (inner * weight[:, None])
-    parts = [sizes, squares, sums.ravel(), second[np.triu_indices(q)] if scatter else np.zeros(0)]
+    parts = [sizes, squares, sums.ravel(), upper_half(second) if scatter else np.zeros(0)]
     return np.concatenate(parts)
 
 
@@ -211,11 +219,6 @@ def group_by_points(inner: FloatArray, points: FloatArray, least_rows: int) -> I
         labels[chosen] = find_nearest(inner[chosen].mean(axis=0, keepdims=True), points)
         few = np.setdiff1d(few, chosen)
     return labels
-
-
-def find_nearest(inner: FloatArray, points: FloatArray) -> IntArray:
-    """The nearest point of each row."""
-    return np.asarray(np.argmin(np.einsum("kq,kq->k", points, points) - 2 * inner @ points.T, axis=1))
 
 
 def fit_mixture(rows: Rows, n_clusters: int, seed: int) -> Mixture:

@@ -23,15 +23,17 @@ from fedhk._typing import FloatArray
 from fedhk.embedding.groups import NO_GROUPS, AnchorGroups, Root, partition_anchors
 from fedhk.embedding.options import Diffusion
 
-# Directions beyond the wanted ones in the first exchange: the vectors after the last wanted one are what it is most
-# easily confused with.
-EXTRA_DIRECTIONS = 2
+# Directions beyond the wanted ones in the first exchange, at least: the vector after the last wanted one is what it is
+# most easily confused with.
+EXTRA_DIRECTIONS = 1
 
-# Directions of a basis that hold less than this share of the longest are what rounding leaves.
-SPAN = 1e-9
+# Directions of a basis that hold less than this share of the longest are left out: products that come rounded to 2^-11
+# would say more about their rounding than about them.
+SPAN = 0.02
 
-# Eigenvalues nearer than this are equal to rounding, and so many beyond the wanted are looked at for equal ones.
-SAME_VALUE, BEYOND = 1e-6, 8
+# Eigenvalues nearer than this are equal but for the rounding of products, and so many beyond the wanted are looked at
+# for equal ones.
+SAME_VALUE, BEYOND = 1e-4, 8
 
 # Of rows that are all here, up to so many columns the whole Gram matrix is solved: 8 MB.
 GRAM_COLUMNS = 1000
@@ -94,13 +96,21 @@ def product_sensitivity(directions: FloatArray) -> float:
     return float(np.linalg.norm(directions, axis=1).max(initial=0.0))
 
 
-def first_directions(affinities: Any, n_directions: int, groups: AnchorGroups = NO_GROUPS) -> FloatArray:
-    """First directions, from rows that stand in for those of the sites: ones, and their leading eigenvectors."""
+def first_directions(affinities: Any, n_wanted: int, groups: AnchorGroups, tol: float) -> FloatArray:
+    """First directions, from rows that stand in for those of the sites: ones, and their leading eigenvectors.
+
+    There are more than the wanted ones where eigenvalues are nearly the same, as where clusters are long: a vector that
+    may be off by `tol` cannot be told from those whose eigenvalue is less than that below its own.
+    """
     sums = np.asarray(affinities.sum(axis=0)).ravel()
     # an anchor that no stand-in is near to may still be near to rows
     near = sums > 1e-12 * max(float(sums.max(initial=0.0)), 1e-300)
     root = Root.of(np.where(near, sums, sums[near].mean() if near.any() else 1.0), groups)
-    vectors = _leading_vectors(_apply_to_rows(affinities, root), min(n_directions, affinities.shape[1]))
+    scaled = _apply_to_rows(affinities, root)
+    vectors = _leading_vectors(scaled, min(n_wanted + BEYOND, affinities.shape[1]))
+    values = np.square(scaled @ vectors).sum(axis=0)
+    same = int((values > values[:n_wanted][-1] - tol).sum())
+    vectors = vectors[:, : max(same, n_wanted + EXTRA_DIRECTIONS)]
     # heat that is spread evenly is 1 in all columns, and more in the last ones where there are groups of these
     even = np.ones((len(sums), 1 + bool(len(root.joint))))
     even[: len(sums) - len(root.joint), 1:] = 0.0
@@ -180,7 +190,7 @@ def find_eigenvectors(
         return solve_gram(gram(affinities, sample_weight), n_wanted, groups)
     known: list[tuple[FloatArray, FloatArray]] = []
     rooted = affinities if sample_weight is None else sp.csr_array(sp.diags_array(np.sqrt(sample_weight)) @ affinities)
-    directions = first_directions(rooted, n_wanted + EXTRA_DIRECTIONS, groups)
+    directions = first_directions(rooted, n_wanted, groups, tol)
     while True:
         known.append((directions, products(affinities, directions, sample_weight)))
         found = approximate_eigenvectors(known, n_wanted, groups)

@@ -27,7 +27,9 @@ from fedhk.estimators.persistence import ModelFile, readable_params, storable_pa
 from fedhk.federation.phases.sum_start import ONE_CLUSTER
 from fedhk.model.cluster_summary import ClusterSummary
 from fedhk.model.descent import Progress
+from fedhk.model.drift import SitePast
 from fedhk.model.fitted import FittedModel
+from fedhk.model.memory import Memory
 from fedhk.model.passes import Passes, own_threads
 from fedhk.model.rows import Rows
 from fedhk.personal.calibration import Calibration
@@ -36,6 +38,12 @@ from fedhk.tensors.low_rank import LowRank, LowRankParameters
 
 # Largest memberships that are on average no more than this above 1 over the number of clusters are all alike.
 ALIKE = 1e-3
+
+# Fitted attributes that are tables, and are empty where a file does not have them.
+TABLES = ("deviations_", "choices_", "selection_", "drift_", "updates_")
+
+# What updates leave behind.
+UPDATED = ("drift_", "updates_")
 
 # A low rank is warned of where it loses more than it keeps.
 MOST_LOST = 0.5
@@ -126,6 +134,10 @@ class HeatKernelModel(ReadsViews, ClusterMixin, BaseEstimator):  # type: ignore[
     _summaries: tuple[ClusterSummary, ...] = ()
     _calibrations: tuple[Calibration, ...] = ()
 
+    # What updates go on from: sums over the rows so far, of all sites and of each that is known here.
+    _memory: Memory | None = None
+    _pasts: Mapping[str, SitePast] = MappingProxyType({})
+
     # Fitted attributes that a model file keeps, besides the model itself.
     _stored: ClassVar[tuple[str, ...]] = (
         "history_",
@@ -177,6 +189,11 @@ class HeatKernelModel(ReadsViews, ClusterMixin, BaseEstimator):  # type: ignore[
     def n_clusters_(self) -> int:
         """The number of clusters that was used."""
         return self._model.parameters.n_clusters
+
+    @property
+    def gone_clusters_(self) -> list[int]:
+        """Clusters that no row is placed in any more, after updates; the others keep their numbers."""
+        return list(self._model.parameters.gone)
 
     def predict(self, X: Any) -> IntArray:
         """Nearest cluster of each row.
@@ -265,7 +282,13 @@ class HeatKernelModel(ReadsViews, ClusterMixin, BaseEstimator):  # type: ignore[
             model=self._model,
             summaries=self._summaries,
             calibrations=self._calibrations,
+            memory=self._memory,
+            pasts=self._storable_pasts(),
         )
+
+    def _storable_pasts(self) -> dict[str, SitePast]:
+        """What a file may have of what sites remember."""
+        return dict(self._pasts)
 
     @classmethod
     def from_file(cls, file: ModelFile) -> Self:
@@ -275,9 +298,10 @@ class HeatKernelModel(ReadsViews, ClusterMixin, BaseEstimator):  # type: ignore[
         for name in cls._stored:
             if name in file.fitted:
                 setattr(model, name, _read_fitted(name, file.fitted[name]))
-            elif name in ("deviations_", "choices_", "selection_"):  # no site is off, and nothing was chosen
+            elif name in TABLES:  # no site is off, nothing was chosen, there was no update
                 setattr(model, name, Records())
         model._summaries, model._calibrations = file.summaries, file.calibrations
+        model._memory, model._pasts = file.memory, file.pasts or {}
         if file.feature_names:
             model.feature_names_in_ = np.array(file.feature_names, dtype=object)
         model._validate_params()
@@ -317,6 +341,11 @@ class HeatKernelModel(ReadsViews, ClusterMixin, BaseEstimator):  # type: ignore[
         self.n_iter_ = progress.iteration
         self.converged_ = progress.converged
         self.stop_reason_ = progress.stop_reason
+
+    def drift_frame(self) -> Any:
+        """`drift_` as a pandas data frame, a line per cluster and site."""
+        check_is_fitted(self)
+        return pandas().DataFrame(list(self.drift_))
 
     def _assign(self, X: Any) -> tuple[FloatArray, IntArray, float]:
         rows = self._rows(X)
@@ -441,5 +470,4 @@ def _read_fitted(name: str, value: Any) -> Any:
         return math.nan
     if name == "privacy_spent_" and value is not None:
         return tuple(value)
-    tables = ("history_", "personalization_", "deviations_", "choices_", "selection_")
-    return Records(value) if name in tables else value
+    return Records(value) if name in ("history_", "personalization_", *TABLES) else value

@@ -214,7 +214,7 @@ def describe_choices(
             "between_views": None if math.isnan(opinion.agreement) else opinion.agreement,
             "with_sites": None if math.isnan(opinion.alone) else opinion.alone,
             "taken": opinion.taken,
-            "note": "" if not math.isnan(opinion.agreement) else alike if opinion.view < 0 else note,
+            "note": opinion.note if not math.isnan(opinion.agreement) else alike if opinion.view < 0 else note,
         }
         for opinion in found
     )

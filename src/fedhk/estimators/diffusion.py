@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, cast
 
@@ -13,8 +14,9 @@ from fedhk.embedding.diffusion import EmbeddedModel
 from fedhk.embedding.options import SYNTHETIC, Diffusion
 from fedhk.estimators.choices import SHARE, check_calibration
 from fedhk.estimators.efkmvc import EFKMVC, RunChoices
-from fedhk.estimators.person import describe_calibration
+from fedhk.estimators.updating import Recollection
 from fedhk.federation.aggregators import SumAggregator
+from fedhk.federation.entries import Remembered
 from fedhk.federation.phases.anchors import ChooseAnchors, TieRows
 from fedhk.federation.phases.base import Phase
 from fedhk.federation.phases.cluster_means import FinishEmbedded
@@ -25,6 +27,7 @@ from fedhk.federation.phases.mixture import FindDirections, FitMixture
 from fedhk.federation.phases.rounds import Rounds
 from fedhk.federation.protocols.base import Protocol, RoundContext
 from fedhk.federation.run import Run
+from fedhk.federation.site import Site
 from fedhk.personal.options import GradientStep
 from fedhk.starts.seeding import SEEDERS
 from fedhk.starts.settings import Settings
@@ -137,6 +140,10 @@ class FedHKDiffusion(EFKMVC):
             Deliver(run.personal, run.settings.learn_weights),
         ]
 
+    def _keep_memory(self, run: Run, sites: Mapping[str, Site], recalled: Recollection | None) -> None:
+        """Remember nothing: rows are mapped by anchors that an update could not make anew."""
+        super()._keep_memory(replace(run, board=run.board.drop(Remembered)), sites, recalled)
+
     def find_calibration(self, run: RunChoices) -> str | tuple[float, float] | None:  # noqa: ARG002
         return check_calibration(self.calibration)
 
@@ -176,7 +183,7 @@ class FedHKDiffusion(EFKMVC):
 
     def _keep_model(self, run: Run, dtype: Any) -> None:
         super()._keep_model(run, dtype)
-        self.calibration_ = describe_calibration(tuple(frame.calibration for frame in run.board.find(Frame)))
+        self.calibration_ = next((frame.calibration.describe() for frame in run.board.find(Frame)), None)
 
     @property
     def cluster_sizes_(self) -> FloatArray:

@@ -7,10 +7,9 @@ model, and change the list of phases.
 from __future__ import annotations
 
 import math
-import secrets
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import KW_ONLY, dataclass, fields, is_dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, fields, is_dataclass, replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -18,15 +17,18 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.utils._param_validation import HasMethods, StrOptions
+from sklearn.utils.validation import check_is_fitted
 
 from fedhk._options import Option
 from fedhk._random import check_generator
+from fedhk._records import Records
 from fedhk.agreement.number import describe_selection
 from fedhk.data.clients import check_clients
+from fedhk.data.folds import can_fold, find_wide
 from fedhk.data.scaling import AUTO, check_cells, make_scaling
-from fedhk.data.views import Views, is_view_collection, shapes_by_view
+from fedhk.data.views import Columns, Views, is_view_collection, shapes_by_view
 from fedhk.errors import DataError
-from fedhk.estimators.base import HeatKernelModel, warn_of_doubts
+from fedhk.estimators.base import UPDATED, HeatKernelModel, warn_of_doubts
 from fedhk.estimators.choices import (
     MODEL_CONSTRAINTS,
     SHARE,
@@ -42,31 +44,52 @@ from fedhk.estimators.choices import (
 from fedhk.estimators.heat_kernel_mvc import HeatKernelMVC
 from fedhk.estimators.mistakes import keep_deviations
 from fedhk.estimators.progress import show_progress
-from fedhk.estimators.sealing import list_releases, make_guards, make_sealed_terms
-from fedhk.federation.aggregators import Aggregator, make_aggregator
+from fedhk.estimators.sealing import (
+    add_spent,
+    announce,
+    is_sealed,
+    list_releases,
+    make_guards,
+    make_sealed_terms,
+    read_public,
+)
+from fedhk.estimators.updating import Recollection, describe_update, recollect, revise_phases
+from fedhk.federation.aggregators import Aggregator, SumAggregator, make_aggregator
 from fedhk.federation.board import Board, Shared
-from fedhk.federation.checkpoint import going_on, open_checkpoint, save_run
+from fedhk.federation.checkpoint import blame_checkpoint, open_checkpoint, save_run
 from fedhk.federation.engines.base import Engine, RemoteEngine
 from fedhk.federation.engines.inprocess import InProcessEngine
-from fedhk.federation.entries import FinalParameters, Minimisation, Population, Result, Terms, fitted_model
+from fedhk.federation.entries import (
+    FinalParameters,
+    Folds,
+    Minimisation,
+    OwnPast,
+    Population,
+    Remembered,
+    Result,
+    Terms,
+    fitted_model,
+)
 from fedhk.federation.participation import Deviating, Participation
 from fedhk.federation.phases.agreement import CompareClusters, FindPartitions
 from fedhk.federation.phases.base import Phase
 from fedhk.federation.phases.candidates import ChooseStart, GivenStart
-from fedhk.federation.phases.deliver import Deliver, Outcome, Reports
-from fedhk.federation.phases.describe import Describe, Energy
+from fedhk.federation.phases.deliver import Deliver, Outcome, Reports, WideMeans
+from fedhk.federation.phases.describe import Describe, DescribeViews, Energy
 from fedhk.federation.phases.finish import Finish
-from fedhk.federation.phases.mixture import FindDirections
+from fedhk.federation.phases.fold import FoldViews, WideColumns
 from fedhk.federation.phases.number import ChosenNumber, FindNumber
 from fedhk.federation.phases.publish_frame import GivenShares, PublishFrame, Shares
 from fedhk.federation.phases.rounds import Rounds
 from fedhk.federation.phases.scalings import CompareNeighbours, CountDocuments, DescribeForms, GivenScalings, Scalings
 from fedhk.federation.phases.together import Together
+from fedhk.federation.phases.update import FEW_DIGITS
 from fedhk.federation.protocols import PROTOCOLS, make_protocol
 from fedhk.federation.protocols.base import Protocol, RoundContext
 from fedhk.federation.run import Run, conduct
 from fedhk.federation.sealed import SealedTerms
 from fedhk.federation.site import Site
+from fedhk.model.drift import SitePast
 from fedhk.model.passes import own_threads
 from fedhk.personal.options import GradientStep, Personal
 from fedhk.personal.outcome import SiteOutcome
@@ -94,6 +117,8 @@ class RunChoices:
     numbers: range  # of clusters to choose among; one where it is given
     deviating: Deviating  # what is done with a site that is off by more than what sites differ by
     holders: int = 1  # sites that must have a view for it to count
+    wide: dict[str, tuple[int, Columns]] = field(default_factory=dict)  # views that are folded
+    recalled: Recollection | None = None  # of an update: what goes on from an earlier run
 
 
 @dataclass(eq=False, repr=False)
@@ -159,10 +184,18 @@ class EFKMVC(ModelParameters, HeatKernelModel):
     privacy_spent_ : (float, float) or None
         (epsilon, delta) of all that left the sites; None where no noise was added, which is no privacy in this sense.
     selection_ : list of dict
-        Where the number of clusters was found, one record for each number that was tried: n_clusters, gap (how surely
-        rows are fewer between the two clusters that are least apart, in standard deviations), agreement (of the
-        clusters of two halves of the rows: adjusted mutual information), information (what the halves say alike of a
-        row less what only one says, in nats: the largest is taken among those with a gap), taken, note.
+        Where the number of clusters was found, one record for each number that was tried: n_clusters, gap (share of the
+        heat that stays in the last cluster's direction and leaves the next one), agreement (of the views on these
+        directions), slowing (how many times faster heat leaves the next one), evidence (how much longer it stays than
+        in one normal cloud, in standard deviations), score (gap times agreement, of which the largest is taken), taken,
+        note.
+    drift_ : list of dict
+        After `update`, one record for each cluster and site, and for all sites together: cluster, site, distance
+        between the means of the new rows and of those before (in standard deviations of the cluster's rows), by_chance
+        (the distance that chance explains), p, p_adjusted (Holm, over all records), moved. It shows itself as a table.
+    updates_ : list of dict
+        One record for each update: rows, rounds, n_clusters (those that are not gone), new and gone clusters, those
+        that moved, keep (by how much earlier rows count), bytes_up, bytes_down.
     deviations_ : list of dict
         Sites that are off by more than what sites differ by: site, view, columns, kind, factor, whether the site was
         excluded, and a sentence. Empty where none is, and in runs with noise or masks, which only warn.
@@ -188,7 +221,12 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         "aggregator": [StrOptions(set(AGGREGATIONS)), Aggregator],
         "engine": [None, HasMethods(["sites", "exchange", "close", "describe", "begin"])],
     }
-    _stored: ClassVar[tuple[str, ...]] = (*HeatKernelModel._stored, "privacy_spent_", "deviations_")
+    _stored: ClassVar[tuple[str, ...]] = (
+        *HeatKernelModel._stored,
+        "privacy_spent_",
+        "deviations_",
+        *UPDATED,
+    )
 
     _: KW_ONLY
     max_rounds: int = 100
@@ -222,11 +260,31 @@ class EFKMVC(ModelParameters, HeatKernelModel):
     def _first_phases(self, run: RunChoices) -> list[Phase[Any, Any]]:
         """What needs no number of clusters, and how that is found where it is not given."""
         energy = [] if run.settings.heat_coef == "uniform" else [Energy(run.aggregator)]
-        first = [*self._scaling_phases(run), *energy]
+        fold = [FoldViews(run.wide, None if self.scaling == AUTO else run.settings.scaling)] if run.wide else []
+        first = [*fold, *self._scaling_phases(run), *energy]
         if not is_chosen(self.n_clusters):
             return first
-        find = FindNumber(run.numbers[0], run.numbers[-1], run.seed)
-        return [*first, FindDirections(run.seed), find]
+        given = (run.settings, run.protocol, run.aggregator, run.seed, run.workers)
+        return [*first, FindNumber(*given, smallest=run.numbers[0], largest=run.numbers[-1])]
+
+    def update_phases(self, run: RunChoices) -> list[Phase[Any, Any]]:
+        """The phases of an update: what the model knows is recalled, and not found anew."""
+        recalled, settings = run.recalled, run.settings
+        assert recalled is not None  # noqa: S101 - for type checkers
+        describe: list[Phase[Any, Any]] = [DescribeViews(settings, run.holders)] if is_sealed(self) else []
+        if recalled.new_views:
+            describe = self._scaling_phases(run)
+        finish = Finish(run.personal.uses_summary, run.aggregator, memory=False)
+        deliver = Deliver(run.personal, settings.learn_weights, keep=recalled.keep)
+        return [
+            *describe,
+            *revise_phases(recalled, settings, run.aggregator, leaves_out=run.deviating != "warn"),
+            *([finish, deliver] if run.personal.uses_summary else [Together((finish, deliver))]),
+        ]
+
+    def _storable_pasts(self) -> dict[str, SitePast]:
+        """With noise or masks, what a site remembers is in the file of its own model alone."""
+        return {} if is_sealed(self) else super()._storable_pasts()
 
     def find_calibration(self, run: RunChoices) -> str | tuple[float, float] | None:  # noqa: ARG002
         """Shares of sites' own means and spreads that are taken out of their rows, "auto", or None."""
@@ -269,7 +327,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
             return GivenStart(run.settings, run.protocol, run.seed)
         return ChooseStart(run.settings, run.protocol, run.aggregator, run.seed, run.workers)
 
-    def fit(self, X: Any = None, y: Any = None, *, resume: bool = False) -> Self:  # noqa: ARG002
+    def fit(self, X: Any = None, y: Any = None, *, resume: bool = False, public: Any = None) -> Self:  # noqa: ARG002
         """Find clusters that mean the same at every site.
 
         Parameters
@@ -282,50 +340,129 @@ class EFKMVC(ModelParameters, HeatKernelModel):
             Present because scikit-learn's pipelines pass it.
         resume : bool, default=False
             Go on from the checkpoint, if there is one.
+        public : list or dict of tables, optional
+            With `privacy`: rows that need no protection, with the views and columns of the sites. They never leave this
+            process. The rounds start from them, and share the budget that a start would cost.
 
         Returns
         -------
         self
         """
         self._validate_params()
+        self._run(self._read_sites(X), resume=resume, public=public)
+        warn_of_doubts(self, list(self.labels_.values()), list(self.memberships_.values()))
+        return self
+
+    def update(
+        self,
+        X: Any = None,
+        y: Any = None,  # noqa: ARG002
+        *,
+        half_life: float | None = None,
+        rounds: int = 3,
+        level: float = 0.05,
+    ) -> Self:
+        """Go on from a fitted model with new rows, in few rounds; the rows that it was fitted on are not needed.
+
+        Clusters keep their numbers. New ones come behind them where rows fit nowhere. Those of which nothing is left,
+        after forgetting, are gone: their numbers are not used again (`gone_clusters_`). `drift_` says which clusters
+        have moved at which sites, `updates_` what every update did.
+
+        Parameters
+        ----------
+        X : dict or list of sites
+            New rows, as in `fit`: of sites that the model knows or not, with the views that it knows, and perhaps more.
+            A view that is new begins with the clusters that the others make. Left out with `engine`.
+        y : ignored
+            As in `fit`.
+        half_life : float or None, default=None
+            Updates after which what was learned before counts half as much as new rows; None never forgets.
+        rounds : int, default=3
+            Most rounds. Fewer are run where centres move by less than the error of a mean.
+        level : float, default=0.05
+            How likely `drift_` reports anything where nothing has moved, over all its lines together.
+
+        Returns
+        -------
+        self
+            As `partial_fit` of scikit-learn does. If an update fails, the model stays what it was.
+
+        Examples
+        --------
+        >>> from fedhk import EFKMVC
+        >>> from fedhk.datasets import make_sites
+        >>> january, february = (make_sites(3, 60, n_clusters=3, random_state=0).sites for _ in range(2))
+        >>> model = EFKMVC(n_clusters=3, random_state=0).fit(january).update(february, half_life=6)
+        >>> len(model.updates_), any(line["moved"] for line in model.drift_)
+        (1, False)
+        """
+        check_is_fitted(self)
+        self._validate_params()
+        clients = self._read_sites(X)
+        return self._run(clients, recalled=self._recollect(clients, half_life, rounds, level))
+
+    def _read_sites(self, X: Any) -> dict[str, Views]:
+        """Views of the sites, without rows where they are elsewhere."""
         if self.engine is not None and X is not None:
             raise DataError(
                 "engine leads to sites that have their own rows: call fit() without X, or leave engine out."
             )
-        clients = check_clients(X) if self.engine is None else self.engine.describe()
+        return check_clients(X) if self.engine is None else self.engine.describe()
+
+    def _recollect(self, clients: dict[str, Views], half_life: float | None, rounds: int, level: float) -> Recollection:
+        """What an update goes on from; what cannot be updated is refused."""
+        return recollect(self, clients, half_life=half_life, rounds=rounds, level=level)
+
+    def _run(
+        self,
+        clients: dict[str, Views],
+        *,
+        resume: bool = False,
+        public: Any = None,
+        recalled: Recollection | None = None,
+    ) -> Self:
+        """Carry out the phases of a fit, or of an update, and keep what they came to."""
         participation = (self.participation or Participation()).resolve(in_process=self.engine is None)
-        folder = None if self.checkpoint is None else Path(self.checkpoint)
+        # an update begins anew where it ends early: it is short, and the model is still what it was
+        folder = None if self.checkpoint is None or recalled is not None else Path(self.checkpoint)
         with ExitStack() as stack:
             workers = stack.enter_context(own_threads())
             choices = self._choose(clients, workers)
-            terms = make_sealed_terms(self, clients, choices.settings, choices.aggregator, choices.protocol)
+            if recalled is not None:
+                settings = recalled.adapt(choices.settings)
+                choices = replace(choices, settings=settings, protocol=FEW_DIGITS, recalled=recalled)
+            settings, protocol = choices.settings, choices.protocol
+            known = None if public is None else read_public(self, public, clients, settings, protocol)
+            terms = make_sealed_terms(self, clients, settings, choices.aggregator, protocol, public=known)
             run = Run()
             plan: dict[str, Any] = {}
             if folder is not None or resume:
-                run, plan = open_checkpoint(folder, self._plan(choices.seed), resume=resume)
+                run, plan = open_checkpoint(folder, self._plan(choices.seed, known), resume=resume)
                 choices = replace(choices, seed=int(plan["seed"]))
-            stack.enter_context(going_on(folder, resume=resume))
+            if folder is not None and resume:
+                stack.enter_context(blame_checkpoint(folder))
             compose = partial(self._compose, choices, clients, terms)
             phases = compose(run.board)  # refuses what does not go together before any site is asked
-            first = phases[: len(terms.compose(self._first_phases(choices)))]
-            engine, told = self._make_engine(clients, workers, terms, participation.timeout)
+            first = phases if recalled else phases[: len(terms.compose(self._first_phases(choices)))]
+            name = next((entry.run for entry in run.board.find(Terms)), "")
+            engine, first_entries = self._make_engine(clients, workers, terms, participation.timeout, name)
             stack.callback(engine.close)
-            for entry in told:
+            for entry in first_entries:
                 if not run.board.has(type(entry)):
                     run = replace(run, board=run.board.put(entry))
             after = self._hooks(phases, folder, plan)
             if self.verbose:
                 after[-1](run)  # says what comes first
-            run = conduct(first, engine, run, seed=choices.seed, participation=participation, after=after, then=compose)
+            then = None if recalled else compose
+            run = conduct(first, engine, run, seed=choices.seed, participation=participation, after=after, then=then)
             self._keep_model(run, np.result_type(*(views.dtype for views in clients.values())))
-            self.privacy_spent_ = terms.spent(run.board)
             here = engine if isinstance(engine, InProcessEngine) else InProcessEngine({})
-            self.releases_ = list_releases(here.guards, run.board)
+            self._keep_spent(run.board, terms, here.guards, adds=recalled is not None)
             self._keep_outcomes(run.board, here.states)
             self._row_names = {site: views.index for site, views in clients.items()}
+            self._keep_memory(run, here.states, recalled)
         unit_rows = choices.settings.scaling.unit_rows
         self.deviations_ = keep_deviations(run.board, clients, terms, unit_rows=unit_rows)
-        warn_of_doubts(self, list(self.labels_.values()), list(self.memberships_.values()))
         return self
 
     # ------------------------------------------------------------------------------------------------- before the run
@@ -353,12 +490,11 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         holders = max(aggregator.fewest_holders(len(clients)), 1 if self.engine is None else min(2, len(clients)))
         rows = sum(views.n_rows for views in clients.values())  # 0 where sites elsewhere do not say
         numbers = limit_numbers(self.n_clusters, rows) if rows else read_numbers(self.n_clusters)
-        if is_chosen(self.n_clusters) and self.privacy is not None:
-            raise ValueError(
-                f"n_clusters={self.n_clusters!r} does not go with privacy: what one row can change on the way to a "
-                "number has no bound. Give a number."
-            )
-        return RunChoices(settings, protocol, aggregator, personal, seed, workers, numbers, deviating, holders)
+        # sites elsewhere, noise, masks and robust sums have columns as they come
+        open_here = self.engine is None and self.privacy is None and not self.secure
+        folds = open_here and isinstance(aggregator, SumAggregator) and isinstance(settings.init, str)
+        wide = find_wide(clients.values()) if folds and can_fold(self.scaling, settings.heat_coef) else {}
+        return RunChoices(settings, protocol, aggregator, personal, seed, workers, numbers, deviating, holders, wide)
 
     def _compose(
         self, choices: RunChoices, clients: dict[str, Views], terms: SealedTerms, board: Board
@@ -368,7 +504,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
             choices = replace(choices, settings=replace(choices.settings, n_clusters=found.n_clusters))
         if not terms.is_open:
             choices = replace(choices, protocol=self.decide_protocol(choices.protocol, choices.settings, clients))
-        return terms.compose(self.phases(choices))
+        return terms.compose(self.phases(choices) if choices.recalled is None else self.update_phases(choices))
 
     def decide_protocol(self, protocol: Protocol, settings: Settings, clients: dict[str, Views]) -> Protocol:
         """What rounds under noise or masks send, by the widths of views: their sums are listed before a run begins."""
@@ -380,25 +516,24 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         given = self.personalization
         return given if isinstance(given, Personal) else GradientStep(float(given))
 
-    def _plan(self, seed: int) -> dict[str, Any]:
+    def _plan(self, seed: int, public: Views | None) -> dict[str, Any]:
         """What a checkpoint must agree with to be gone on with, as JSON."""
         params = self.get_params(deep=False).items()
         plan = {name: describe_value(value) for name, value in params if name not in NOT_COMPARED}
+        plan |= {} if public is None else {"public": describe_value(public.tables)}
         return plan | {"estimator": type(self).__name__, "seed": seed}
 
     def _make_engine(
-        self, clients: dict[str, Views], workers: int, terms: SealedTerms, timeout: float | None
+        self, clients: dict[str, Views], workers: int, terms: SealedTerms, timeout: float | None, run: str
     ) -> tuple[Engine, list[Shared]]:
-        """The way to the sites, and what they must be told first."""
+        """The way to the sites, and the entries that they must have first."""
         if self.engine is not None:
             entries = self.engine.begin(timeout)
             return self.engine, [terms.protect(entry) if isinstance(entry, Terms) else entry for entry in entries]
-        sites = {name: Site(name, views) for name, views in clients.items()}
-        if terms.is_open:
-            return InProcessEngine(sites, workers=workers, timeout=timeout), []
-        guards = make_guards(terms, sites, None if self.checkpoint is None else Path(self.checkpoint))
-        engine = InProcessEngine(sites, guards, workers=workers, timeout=timeout)
-        return engine, [terms.protect(Terms(secrets.token_hex(8)))]
+        pasts = {name: Board().put(OwnPast(past)) for name, past in self._pasts.items()}
+        sites = {name: Site(name, views, memory=pasts.get(name, Board())) for name, views in clients.items()}
+        guards = make_guards(terms, sites, None if self.checkpoint is None else Path(self.checkpoint), run)
+        return InProcessEngine(sites, guards, workers=workers, timeout=timeout), announce(terms)
 
     def _hooks(
         self, phases: list[Phase[Any, Any]], folder: Path | None, plan: dict[str, Any]
@@ -423,12 +558,36 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         board = run.board
         self._dtype, self._single_table = dtype, False
         model = fitted_model(board, board.get(FinalParameters).parameters, board.get(Population).columns)
+        for entry, wide, columns in zip(board.find(Folds), board.find(WideMeans), board.find(WideColumns), strict=True):
+            model = model.unfolded(entry.folds, wide.means, columns.columns)
         self._keep_progress(model, board.get(Minimisation).progress, run.history)
         self.objective_ = board.get(Result).objective
         chosen, frame = next(board.find(Scalings), Scalings(())), next(board.find(Shares), Shares(0.0, 0.0))
         opinions, sealed = (*chosen.opinions, *frame.opinions), self.privacy is not None
         self.choices_ = describe_choices(self.scaling, model.view_names, opinions, sealed=sealed)
-        self.selection_ = describe_selection([one for found in board.find(ChosenNumber) for one in found.tried])
+        self.selection_ = next((describe_selection(found.tried) for found in board.find(ChosenNumber)), Records())
+
+    def _keep_spent(self, board: Board, terms: SealedTerms, guards: Mapping[str, Any], *, adds: bool) -> None:
+        """What left the sites with noise; that of an update adds to what left them before."""
+        made, before = list_releases(guards, board), getattr(self, "releases_", {}) if adds else {}
+        spent = terms.spent(board)
+        self.privacy_spent_ = add_spent(self, terms, guards, made, spent) if adds else spent
+        self.releases_ = {site: Records([*before.get(site, ()), *lines]) for site, lines in made.items()}
+
+    def _keep_memory(self, run: Run, sites: Mapping[str, Site], recalled: Recollection | None) -> None:
+        """What later updates go on from, and what this one found."""
+        board, parameters = run.board, run.board.get(FinalParameters).parameters
+        # centres of views that were folded are not in their columns
+        self._memory = None if self._model.folded else next((one.memory for one in board.find(Remembered)), None)
+        keep = 0.0 if recalled is None else recalled.keep
+        self._pasts = {name: past.carry(parameters, keep) for name, past in self._pasts.items() if keep > 0}
+        known = sites if self._memory is not None else {}  # a model that remembers nothing is not updated
+        self._pasts |= {name: own.past for name, site in known.items() for own in site.memory.find(OwnPast)}
+        for name, own in self.client_models_.items():
+            own._pasts = {name: self._pasts[name]} if name in self._pasts else {}
+        before = () if recalled is None else vars(self)["updates_"]
+        self.drift_, done = describe_update(run, recalled)
+        self.updates_ = Records([*before, *done])
 
     def _keep_outcomes(self, board: Board, sites: Mapping[str, Site]) -> None:
         """Fitted attributes of sites whose rows are here, and what the others report of their own models."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -15,11 +16,12 @@ from sklearn.utils._param_validation import StrOptions
 from fedhk._random import check_generator
 from fedhk._records import Records
 from fedhk._typing import FloatArray, IntArray
-from fedhk.agreement.number import choose_number, describe_selection, find_number
+from fedhk.agreement.number import choose_number, describe_selection, find_number, points_of_rows
 from fedhk.agreement.scalings import choose_scalings
-from fedhk.data.scaling import AUTO
+from fedhk.data.folds import Fold, fold_alone, fold_views
+from fedhk.data.scaling import AUTO, UnitRows, make_scaling
 from fedhk.data.views import Views
-from fedhk.estimators.base import HeatKernelModel, LowRankAttributes, warn_of_doubts
+from fedhk.estimators.base import UPDATED, HeatKernelModel, LowRankAttributes, warn_of_doubts
 from fedhk.estimators.choices import (
     MODEL_CONSTRAINTS,
     RANK_CONSTRAINT,
@@ -30,12 +32,15 @@ from fedhk.estimators.choices import (
     limit_numbers,
     make_settings,
 )
+from fedhk.estimators.updating import check_update, describe_update, recollect, remember_site, update_site
+from fedhk.federation.entries import FinalParameters, Minimisation, Remembered
 from fedhk.model.descent import Progress, minimise
 from fedhk.model.fitted import FittedModel
 from fedhk.model.passes import Passes, own_threads
 from fedhk.model.preparation import prepare
 from fedhk.model.rows import Rows
 from fedhk.starts.settings import Settings
+from fedhk.summary.model import ONLY_SITE
 
 
 @dataclass(eq=False, repr=False)
@@ -128,16 +133,19 @@ class HeatKernelMVC(
     n_clusters_, fuzzifier_ : int, float
         What was used.
     selection_ : list of dict
-        Where the number of clusters was found, one record for each number that was tried: n_clusters, gap (how surely
-        rows are fewer between the two clusters that are least apart, in standard deviations), agreement (of the
-        clusters of two halves of the rows: adjusted mutual information), information (what the halves say alike of a
-        row less what only one says, in nats: the largest is taken among those with a gap), taken, note.
+        Where the number of clusters was found, one record for each number that was tried: n_clusters, gap (share of the
+        heat that stays in the last cluster's direction and leaves the next one), agreement (of the views on these
+        directions), slowing (how many times faster heat leaves the next one), evidence (how much longer it stays than
+        in one normal cloud, in standard deviations), score (gap times agreement, of which the largest is taken), taken,
+        note.
     rank_, core_, cluster_factor_, feature_factors_, view_factor_, reconstruction_error_
         With a decomposition: its rank, its factors (of the centres in model units), and what the form loses.
     n_features_in_ : int
         Features of all views together.
     feature_names_in_ : array of str
         Column names, if fitted on one data frame.
+    drift_, updates_
+        After `partial_fit`, as in `EFKMVC`.
 
     Notes
     -----
@@ -161,6 +169,8 @@ class HeatKernelMVC(
         "rank": RANK_CONSTRAINT,
         "max_iter": [WHOLE_FROM_ONE],
     }
+    _stored: ClassVar[tuple[str, ...]] = (*HeatKernelModel._stored, *UPDATED)
+
     _: KW_ONLY
     decomposition: str | None = None
     rank: Any = "auto"
@@ -190,22 +200,84 @@ class HeatKernelMVC(
             raise ValueError(f"n_samples={views.n_rows} should be >= n_clusters={numbers[-1]}.")
         shapes = [shape or () for shape in views.shapes]
         settings = make_settings(self, views.names, shapes, single_table=self._single_table)
-        rows = self._prepare(views, weights)
+        folds = fold_alone(views, self.scaling, self.heat_coef, weights) if isinstance(settings.init, str) else {}
+        came, views = views, fold_views(views, folds)
+        rows = self._prepare(views, weights, folds)
         generator = check_generator(self.random_state)
         with own_threads() as workers:
             self.selection_, c = Records(), numbers[-1]
             if is_chosen(self.n_clusters):
-                tried = find_number(rows, numbers[0], numbers[-1], int(generator.integers(2**31)))
+                seed = int(generator.integers(2**31))
+                points = points_of_rows(rows, numbers[-1], seed)
+                tried = find_number(points, numbers[0], numbers[-1], seed, shifted=False)
                 self.selection_, (c, why) = describe_selection(tried), choose_number(tried)
                 self._say(f"{c} clusters: {why}")
             self._say(f"{c} clusters: looking for a start")
             progress, history = self._fit_rows(rows, replace(settings, n_clusters=c), generator, workers)
             with Passes(rows, progress.parameters.n_clusters, workers) as scan:
                 self.memberships_, self.labels_, self.objective_ = scan.assign(progress.parameters)
+            self._memory, self._pasts = remember_site(rows, progress.parameters)
         self._dtype, self._row_names = views.dtype, {"": views.index}
         model = FittedModel(progress.parameters, rows.references, views.names, views.columns)
+        if folds:
+            columns = dict(zip(came.names, came.columns, strict=True))
+            model = model.unfolded(folds, self._wide_means(came, weights, folds), columns)
         self._keep_progress(model, progress, history)
+        self.drift_, self.updates_ = Records(), Records()
         warn_of_doubts(self, [self.labels_], [self.memberships_])
+        return self
+
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any = None,  # noqa: ARG002
+        *,
+        half_life: float | None = None,
+        rounds: int = 3,
+        level: float = 0.05,
+    ) -> Self:
+        """Go on with new rows; the first call fits the model.
+
+        Clusters keep their numbers. New ones come behind them where rows fit nowhere or a cluster has come apart. Those
+        of which nothing is left, after forgetting, are gone (`gone_clusters_`). `labels_` are those of the new rows,
+        `drift_` says which clusters have moved, `updates_` what every call did.
+
+        Parameters
+        ----------
+        X : list or dict of tables, or one table
+            New rows, with the views and columns of the first call.
+        y : ignored
+            Present because scikit-learn passes it.
+        half_life : float or None, default=None
+            Calls after which what was learned before counts half as much as new rows; None never forgets.
+        rounds : int, default=3
+            Most passes over the rows; fewer where centres move by less than the error of a mean.
+        level : float, default=0.05
+            How likely `drift_` reports anything where nothing has moved.
+
+        Returns
+        -------
+        self
+        """
+        if not self.__sklearn_is_fitted__():
+            check_update(half_life, rounds, level)
+            return self.fit(X)
+        self._validate_params()
+        model = self._model
+        views = self._read_new(X, model.view_names, model.widths, model.columns)
+        recalled = recollect(self, {ONLY_SITE: views}, half_life=half_life, rounds=rounds, level=level)
+        with own_threads() as workers:
+            settings = make_settings(self, views.names, model.shapes, single_table=self._single_table)
+            run, past = update_site(views, self._pasts, recalled, settings, workers)
+            parameters = run.board.get(FinalParameters).parameters
+            found = replace(model, parameters=parameters)
+            with Passes(found.rows(views), parameters.n_clusters, workers) as scan:
+                self.memberships_, self.labels_, self.objective_ = scan.assign(parameters)
+        self._memory, self._pasts = run.board.get(Remembered).memory, {ONLY_SITE: past}
+        self._row_names = {"": views.index}
+        self._keep_progress(found, run.board.get(Minimisation).progress, run.history)
+        self.drift_, done = describe_update(run, recalled)
+        self.updates_ = Records([*self.updates_, *done])
         return self
 
     def _say(self, text: str) -> None:
@@ -213,13 +285,24 @@ class HeatKernelMVC(
         if self.verbose:
             print(text, file=sys.stderr)  # noqa: T201 - this is its purpose
 
-    def _prepare(self, views: Views, weights: FloatArray | None) -> Rows:
-        """Rows in model units, and what was chosen on the way."""
+    def _wide_means(self, views: Views, weights: FloatArray | None, folds: Mapping[str, Fold]) -> dict[str, FloatArray]:
+        """Means of the rows of each cluster in the columns of very wide views, by name."""
+        tables, found = dict(zip(views.names, views.tables, strict=True)), {}
+        sizes = np.bincount(self.labels_, weights, minlength=self.memberships_.shape[1])
+        for name, fold in folds.items():
+            sums = fold.sums(tables[name], self.labels_, len(sizes), weights).toarray()
+            found[name] = (sums / np.where(sizes > 0, sizes, 1.0)[:, None]).astype(np.float32)
+        return found
+
+    def _prepare(self, views: Views, weights: FloatArray | None, folds: Collection[str]) -> Rows:
+        """Rows in model units, and what was chosen on the way; rows of some views had their form before."""
         scaling: Any = self.scaling
         self.choices_ = describe_choices(self.scaling, views.names, ())
         if isinstance(scaling, str) and scaling == AUTO:
             scaling, opinions = choose_scalings(views, weights)
             self.choices_ = describe_choices(self.scaling, views.names, opinions)
+        elif folds and make_scaling(scaling).needs_counts:
+            scaling = [UnitRows() if name in folds else make_scaling(scaling) for name in views.names]
         return Rows(views, prepare(views, scaling, self.heat_coef, weights), weights)
 
     def __sklearn_tags__(self) -> Tags:

@@ -21,11 +21,13 @@ from fedhk._text import printable
 from fedhk.errors import ModelFileError
 from fedhk.federation.codec import Json, pack, unpack
 from fedhk.model.cluster_summary import ClusterSummary
+from fedhk.model.drift import SitePast
 from fedhk.model.fitted import FittedModel
+from fedhk.model.memory import Memory
 from fedhk.personal.calibration import Calibration
 
 FORMAT = "fedhk-model"
-VERSION = 3
+VERSION = 4
 METADATA, DIGEST = "fedhk", "sha256"
 
 # Parameters that say how a fit was run and not what it gave; a loaded model has their defaults.
@@ -50,6 +52,8 @@ class ModelFile:
     model: FittedModel
     summaries: tuple[ClusterSummary, ...] = ()  # what own models of later sites are made with
     calibrations: tuple[Calibration, ...] = ()
+    memory: Memory | None = None  # what updates go on from; older files have none
+    pasts: dict[str, SitePast] | None = None  # the same of each site
 
 
 def storable_params(params: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar
 
 from sklearn.utils._param_validation import StrOptions
@@ -23,7 +23,6 @@ from fedhk.federation.protocols.personalized import Personalized
 from fedhk.federation.run import Run
 from fedhk.federation.site import Site
 from fedhk.model.passes import own_threads
-from fedhk.personal.calibration import Calibration
 from fedhk.personal.objective import global_objective
 from fedhk.personal.options import Personal, Personalization
 
@@ -153,7 +152,7 @@ class FedHKPerson(LowRankAttributes, EFKMVC):
         super()._keep_model(run, dtype)
         self._calibrations = tuple(frame.calibration for frame in run.board.find(Frame))
         self._summaries = tuple(entry.summary for entry in run.board.find(Summary))
-        self.calibration_ = describe_calibration(self._calibrations)
+        self.calibration_ = next((found.describe() for found in self._calibrations), None)
 
     def _keep_outcomes(self, board: Board, sites: Mapping[str, Site]) -> None:
         """What sites learned, and what all of them come to together; noise or masks keep it at the sites."""
@@ -194,18 +193,12 @@ class FedHKPerson(LowRankAttributes, EFKMVC):
             Its clusters are those of this model.
         """
         model = self._model
-        views = self._read_new(X, model.view_names, model.widths, model.columns)
+        views = model.fold(self._read_new(X, model.view_names, model.widths, model.columns))
+        inner = replace(model, folded={})
         learn = isinstance(self.view_weights, str) and self.view_weights == "learned"
         with own_threads() as workers:
             outcome = self._personal().fit(
-                model, self._calibrations, self._summaries, views, site=name, learn_weights=learn, workers=workers
+                inner, self._calibrations, self._summaries, views, site=name, learn_weights=learn, workers=workers
             )
-        return self._site_model(outcome)
-
-
-def describe_calibration(calibrations: tuple[Calibration, ...]) -> dict[str, Any] | None:
-    """The calibration of a run for its users; None where there was none."""
-    if not calibrations:
-        return None
-    found = calibrations[0]
-    return {"shift": found.shift, "spread": found.spread, "factors": list(found.factors), "offsets": found.offsets}
+        own = replace(outcome.model, folded=model.folded, columns=model.columns)
+        return self._site_model(replace(outcome, model=own))

@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import logging
 import math
+import secrets
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from fedhk._records import Records
+from fedhk.data.clients import check_public
 from fedhk.data.scaling import POOLED_COEFS, MinMaxScaling
 from fedhk.data.views import Views, shapes_by_view
-from fedhk.estimators.choices import ModelParameters
+from fedhk.errors import DataError
+from fedhk.estimators.choices import ModelParameters, is_chosen
 from fedhk.federation.aggregators import Aggregator, SumAggregator
-from fedhk.federation.board import Board
+from fedhk.federation.board import Board, Shared
 from fedhk.federation.entries import Terms
 from fedhk.federation.phases.scales import MOST_POWER, largest_values
 from fedhk.federation.protocols.base import Protocol
 from fedhk.federation.sealed import UNITS, Noise, SealedGuard, SealedTerms, SiteNoise
 from fedhk.privacy._lazy import require_cryptography
 from fedhk.privacy.expectation import NoisySetting, expect_share
-from fedhk.privacy.ledger import Ledger, ledger_file
-from fedhk.privacy.mechanism import DifferentialPrivacy, SecureSummation, read_bounds
+from fedhk.privacy.ledger import Ledger, Release, ledger_file, spent_on
+from fedhk.privacy.mechanism import ChoiceError, DifferentialPrivacy, SecureSummation, read_bounds
 from fedhk.privacy.outside import MOST_OUTSIDE, REMEDY, WORTH_A_WORD, describe_outside, shares_outside
+from fedhk.privacy.plan import keep_plan
 from fedhk.privacy.secure_site import SecureSite
 from fedhk.starts.settings import Settings
 
@@ -35,21 +39,27 @@ LITTLE = 0.5
 
 
 def make_sealed_terms(
-    model: Any, clients: Mapping[str, Views], settings: Settings, aggregator: Aggregator, protocol: Protocol
+    model: Any,
+    clients: Mapping[str, Views],
+    settings: Settings,
+    aggregator: Aggregator,
+    protocol: Protocol,
+    *,
+    public: Views | None = None,
 ) -> SealedTerms:
     """Say how the sums of a fit are sealed, by the `privacy` and `secure` of an estimator; open where it has neither.
 
     A ValueError says what to change where they do not go with its other parameters, or with the sites.
     """
     privacy: DifferentialPrivacy | None = model.privacy
-    masks: SecureSummation | None = SecureSummation() if model.secure is True else (model.secure or None)
+    masks = _make_masks(model.secure)
     if privacy is None and masks is None:
         return SealedTerms()
     protocol = model.decide_protocol(protocol, settings, clients)
     # a basis comes from the sums that a start is found with
-    finds_start = isinstance(settings.init, str) or protocol.in_basis
+    finds_start = (isinstance(settings.init, str) and public is None) or protocol.in_basis
     noise = None if privacy is None else Noise(privacy, min(int(model.max_rounds), privacy.rounds), finds_start)
-    terms = SealedTerms(noise, masks)
+    terms = SealedTerms(noise, masks, public)
     _check_together(terms, settings, aggregator)
     check_inferred(terms, clients)
     if model.participation is not None and model.participation.fraction < 1:
@@ -66,6 +76,11 @@ def make_sealed_terms(
         require_cryptography()
         _check_masks(masks, privacy, clients, settings)
     if noise is not None:
+        if is_chosen(model.n_clusters):
+            raise ValueError(
+                f"n_clusters={model.n_clusters!r} does not go with privacy: what one row can change on the way to a "
+                "number has no bound. Give a number."
+            )
         if model.tol not in (0, ModelParameters.tol):
             raise ValueError(
                 f"tol={model.tol} has no effect with privacy: noise hides when the objective settles, and all rounds "
@@ -78,6 +93,43 @@ def make_sealed_terms(
         if any(views.n_rows for views in clients.values()) and isinstance(settings.init, str):
             _say_expectation(noise, masks, clients, settings.n_clusters)
     return terms
+
+
+def make_question_terms(
+    model: Any,
+    privacy: DifferentialPrivacy | None,
+    secure: bool | SecureSummation,
+    n_sums: int,
+    clients: Mapping[str, Views],
+) -> SealedTerms:
+    """Say how the sums of a question to the sites of a fitted model are sealed; open where neither is asked for.
+
+    With noise, `n_sums` share the whole budget. A ValueError says what to change where the model or the sites do not
+    go with it.
+    """
+    masks = _make_masks(secure)
+    terms = SealedTerms(None if privacy is None else Noise(privacy, n_sums, finds_start=False), masks)
+    if masks is not None:
+        require_cryptography()
+        masks.threshold_of(len(clients))
+    if privacy is not None:
+        if any(reference.heat_coef not in ("uniform", "minmax") for reference in model._model.references):
+            raise ValueError(
+                "privacy with a model whose heat_coef depends on all rows of a site: one row would change the clusters "
+                "of others. Fit with heat_coef='uniform' or 'minmax'."
+            )
+        if n_sums > privacy.rounds:
+            raise ValueError(
+                f"rounds={privacy.rounds} of the budget must be at least {n_sums}, the sums that are asked."
+            )
+        check_budget(privacy, masks, clients)
+    if not terms.is_open:
+        check_inferred(terms, clients)
+    return terms
+
+
+def _make_masks(secure: bool | SecureSummation) -> SecureSummation | None:
+    return SecureSummation() if secure is True else (secure or None)
 
 
 def _check_together(terms: SealedTerms, settings: Settings, aggregator: Aggregator) -> None:
@@ -97,6 +149,24 @@ def _check_together(terms: SealedTerms, settings: Settings, aggregator: Aggregat
             "scaling='minmax' has no effect with privacy: before any noise, bounds are all that is known of features, "
             "and 'standard' divides by them. Use scaling='standard', 'l2' or 'none'."
         )
+
+
+def read_public(model: Any, given: Any, clients: Mapping[str, Views], settings: Settings, protocol: Protocol) -> Views:
+    """Give public rows with the views and columns of the sites; refuses rows that a run would not start from."""
+    public = check_public(given, clients)
+    if model.privacy is None:
+        raise ValueError("public rows have no effect without privacy: starts are found from the rows of the sites.")
+    protocol = model.decide_protocol(protocol, settings, clients)
+    if not isinstance(settings.init, str):
+        raise ValueError("public rows have no effect where init gives centres: leave one of the two out.")  # noqa: TRY004
+    if protocol.in_basis:
+        raise ValueError(
+            f"public rows do not go with protocol={protocol!r}: its basis comes from the sums that a start is found "
+            "with. Use protocol='statistics'."
+        )
+    if public.n_rows < settings.n_clusters:
+        raise ValueError(f"public has {public.n_rows} rows, which should be >= n_clusters={settings.n_clusters}.")
+    return public
 
 
 def check_inferred(terms: SealedTerms, clients: Mapping[str, Views]) -> None:
@@ -133,6 +203,11 @@ def _check_masks(
 
 def check_budget(privacy: DifferentialPrivacy, masks: SecureSummation | None, clients: Mapping[str, Views]) -> None:
     """Refuse a budget that does not fit the sites."""
+    if privacy.plan is not None and privacy.ledger is None:
+        raise ValueError(
+            f"plan={privacy.plan!r} has no effect without ledger: what was spent before stands in the ledgers of the "
+            "sites. Give the folder of all runs on these rows as ledger."
+        )
     if privacy.colluders and masks is None:
         raise ValueError(
             f"colluders={privacy.colluders} has no effect without secure=True: every site adds the whole noise by "
@@ -161,7 +236,7 @@ def _check_bounds(privacy: DifferentialPrivacy, clients: Mapping[str, Views], *,
             if share >= WORTH_A_WORD:
                 many.append(text)
     if many:
-        warnings.warn(f"bounds={privacy.bounds!r}: {'; '.join(many)}. {REMEDY}.", UserWarning, stacklevel=4)
+        warnings.warn(f"bounds={privacy.bounds!r}: {'; '.join(many)}. {REMEDY}.", UserWarning, stacklevel=5)
 
 
 def _widths(clients: Mapping[str, Views]) -> list[int]:
@@ -185,12 +260,21 @@ def _say_expectation(
     if share < LITTLE:
         better = "more rows, a larger epsilon or fewer clusters"
         better += "" if shares_noise else ", or secure=True, with which the sites share one noise"
-        warnings.warn(f"{text}: clusters will mean little. What helps: {better}.", UserWarning, stacklevel=4)
+        warnings.warn(f"{text}: clusters will mean little. What helps: {better}.", UserWarning, stacklevel=5)
 
 
-def make_guards(terms: SealedTerms, sites: Mapping[str, Any], checkpoint: Path | None) -> dict[str, SealedGuard]:
-    """What each site in this process lets pass, with a ledger of its own where there is noise."""
+def make_guards(
+    terms: SealedTerms, sites: Mapping[str, Any], checkpoint: Path | None, run: str = ""
+) -> dict[str, SealedGuard]:
+    """What each site in this process lets pass, with a ledger of its own where there is noise; in the open, all.
+
+    A run that a privacy plan does not allow is refused; what the run itself has released before, if it is resumed, is
+    part of its budget.
+    """
     guards: dict[str, SealedGuard] = {}
+    if terms.is_open:
+        return guards
+    plan = None if terms.noise is None else keep_plan(terms.noise.privacy)
     for site in sites:
         noise = None
         if terms.noise is not None:
@@ -201,11 +285,67 @@ def make_guards(terms: SealedTerms, sites: Mapping[str, Any], checkpoint: Path |
             if folder is not None:
                 path = ledger_file(folder, site)
             noise = SiteNoise(privacy, Ledger(path, site))
+            others = [release for release in noise.ledger.releases() if release.run != run]
+            if plan is not None and (why := plan.refuse(others, privacy)):
+                raise ChoiceError(
+                    f"site {site!r}: the privacy plan does not allow this run: {why}. Use a smaller epsilon, or wait."
+                )
         guards[site] = SealedGuard(noise, None if terms.masks is None else SecureSite(site, simulated=True))
     return guards
+
+
+def announce(terms: SealedTerms) -> list[Shared]:
+    """What sites in this process are told before a run with noise or masks; nothing in the open."""
+    return [] if terms.is_open else [terms.protect(Terms(secrets.token_hex(8)))]
 
 
 def list_releases(guards: Mapping[str, Any], board: Board) -> dict[str, Records]:
     """What each site in this process released in the run of a board, by its ledger; empty where no noise was added."""
     ledgers = {site: guard.noise.ledger for site, guard in guards.items() if getattr(guard, "noise", None) is not None}
     return {site: Records(map(asdict, ledger.releases(board.get(Terms).run))) for site, ledger in ledgers.items()}
+
+
+def find_total_spent(
+    model: Any, terms: SealedTerms, guards: Mapping[str, Any], releases: Mapping[str, Any]
+) -> tuple[float, float] | None:
+    """(epsilon, delta) of all that is known to have left any one site: by ledgers of a folder, else the fit and these.
+
+    None without noise.
+    """
+    if terms.noise is None:
+        return None
+    privacy = terms.noise.privacy
+    if privacy.ledger is not None:
+        ledgers = [guard.noise.ledger for guard in guards.values()]
+        return max(float(ledger.spent(None, privacy.delta, privacy.neighbours)) for ledger in ledgers), privacy.delta
+    fitted = getattr(model, "releases_", {})
+    known = ([Release(**line) for line in (*fitted.get(site, ()), *lines)] for site, lines in releases.items())
+    return max(spent_on(lines, privacy.delta, privacy.neighbours) for lines in known), privacy.delta
+
+
+def add_spent(
+    model: Any,
+    terms: SealedTerms,
+    guards: Mapping[str, Any],
+    made: dict[str, Records],
+    spent: tuple[float, float] | None,
+) -> tuple[float, float] | None:
+    """Give what the fit of a model and its updates have spent; `spent` is what the last of them did."""
+    if made and model.privacy is not None and model.privacy.ledger is not None:
+        return find_total_spent(model, terms, guards, made)
+    earlier = vars(model)["privacy_spent_"]  # releases before this are not all known here: budgets add
+    return None if earlier is None or spent is None else (earlier[0] + spent[0], earlier[1] + spent[1])
+
+
+def is_sealed(model: Any) -> bool:
+    """Whether noise or masks hide what single sites say to a model."""
+    return model.privacy is not None or bool(model.secure)
+
+
+def refuse_new_views(model: Any, new: Sequence[str]) -> None:
+    """Refuse views that a model with a budget does not know; a model of one site has none."""
+    if new and getattr(model, "privacy", None) is not None:
+        raise DataError(
+            f"view {new[0]!r} is new, and privacy goes with an update of known views only: nothing bounds what a row "
+            "can say of it. Leave it out, or fit anew."
+        )

@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from fedhk.data.folds import FoldedView
 from fedhk.data.scaling import Reference
 from fedhk.data.views import is_tensor
 from fedhk.embedding.diffusion import EmbeddedModel
 from fedhk.estimators.persistence import ModelFile
+from fedhk.federation.plausible import MOST_WIDTH
 from fedhk.model.fitted import FittedModel
 from fedhk.model.parameters import Parameters
 from fedhk.tensors.low_rank import LowRankParameters
@@ -34,17 +36,25 @@ def check_stored(file: ModelFile, params: Collection[str], fitted: Collection[st
         raise ValueError("fitted attributes are no table")  # noqa: TRY004 - all that is wrong is one kind of error
     _check_known(file.fitted, fitted, "fitted attributes")
     _need(file.dtype in ("float32", "float64"), f"dtype {file.dtype!r}")
-    for name, array in _list_numbers({"model": file.model, "of sites": [file.summaries, file.calibrations]}):
+    for name, array in _list_numbers(
+        {
+            "model": file.model,
+            "of sites": [file.summaries, file.calibrations],
+            "memory": [file.memory, file.pasts or {}],
+        }
+    ):
         _check_numbers(name, array)
     _check_model(file.model)
     _check_fitted(file)
     clusters, width = file.model.parameters.n_clusters, sum(file.model.widths)
+    inner = sum(reference.width for reference in file.model.references)
     for summary in file.summaries:
         shapes = summary.counts.shape, summary.squares.shape, summary.seen.shape
-        _need(shapes == ((clusters,), (width,), (width,)), "summaries of clusters")
+        _need(shapes == ((clusters,), (inner,), (inner,)), "summaries of clusters")
     for calibration in file.calibrations:
         _need(len(calibration.factors) == len(file.model.references), "factors of a calibration")
         _need(calibration.is_possible, "a share")
+    _check_memory(file, clusters, width)
     columns = file.model.columns[0]
     if file.single_table:
         _need(len(file.model.view_names) == 1 and not is_tensor(columns), "a single table")
@@ -82,7 +92,7 @@ def _check_numbers(name: str, array: Any) -> None:
     """Refuse numbers that are not finite, or whose squares are not; references have reasons for some of them."""
     numbers = np.asarray(array)
     _need(numbers.dtype.kind in "fiu", f"{name} of type {numbers.dtype}")
-    allowed = np.abs(numbers) <= FARTHEST
+    allowed = np.abs(numbers.astype(np.float64)) <= FARTHEST  # few bytes do not hold the bound
     if name == f"{Reference.__name__}.shift":
         allowed |= np.isnan(numbers)
     if name == f"{Reference.__name__}.scale":
@@ -95,14 +105,18 @@ def _check_model(model: FittedModel) -> None:
     _need(type(parameters) in (Parameters, LowRankParameters), type(parameters).__name__)
     _need(views > 0 and len(set(model.view_names)) == views and all(model.view_names), "names of views")
     _need(len(model.references) == len(model.columns) == views, "references and columns of views")
-    for reference, columns in zip(model.references, model.columns, strict=True):
+    for name, reference, columns in zip(model.view_names, model.references, model.columns, strict=True):
         _check_reference(reference)
-        size = reference.width if columns is None else math.prod(columns) if is_tensor(columns) else len(columns)
-        _need(size == reference.width, "columns of a view")
-    widths, centers = model.widths, [part.shape for part in parameters.centers]
+        width = model.folded[name].fold.n_columns if name in model.folded else reference.width
+        size = width if columns is None else math.prod(columns) if is_tensor(columns) else len(columns)
+        _need(size == width, "columns of a view")
+        if name in model.folded:
+            _check_fold(model.folded[name], reference, parameters.n_clusters)
+    _need(set(model.folded) <= set(model.view_names), "folded views")
+    widths, centers = tuple([r.width for r in model.references]), [part.shape for part in parameters.centers]
     if isinstance(model, EmbeddedModel):
         widths = (model.diffusion.n_components,)
-        means = [(parameters.n_clusters, width) for width in model.widths]
+        means = [(parameters.n_clusters, reference.width) for reference in model.references]
         _need([part.shape for part in model.means] == means, "means of clusters")
         _need(model.sizes.shape == (parameters.n_clusters,), "sizes of clusters")
     clusters = centers[0][0] if centers and centers[0] else 0
@@ -110,6 +124,13 @@ def _check_model(model: FittedModel) -> None:
     _check_parameters(parameters, len(widths))
     if isinstance(parameters, LowRankParameters):
         _need([part.shape for part in parameters.form.centers()] == centers, "the form of centres")
+
+
+def _check_fold(view: FoldedView, reference: Reference, n_clusters: int) -> None:
+    fold, weights = view.fold, view.fold.form.weights
+    _need(0 < fold.width == reference.width < fold.n_columns <= MOST_WIDTH, "a fold")
+    _need(weights.shape in ((0,), (fold.n_columns,)) and bool(np.all(weights >= 0)), "weights of words")
+    _need(view.means.shape == (n_clusters, fold.n_columns), "means of clusters")
 
 
 def _check_reference(reference: Reference) -> None:
@@ -132,7 +153,20 @@ def _check_parameters(parameters: Parameters, views: int) -> None:
     for name, number in least.items():
         _need(getattr(parameters, name) > number, name)
     if sizes is not None:
-        _need(sizes.shape == (parameters.n_clusters,) and sizes.min() > 0, "sizes of clusters")
+        _need(sizes.shape == (parameters.n_clusters,) and sizes.min() >= 0 < sizes.max(), "sizes of clusters")
+
+
+def _check_memory(file: ModelFile, clusters: int, width: int) -> None:
+    """Refuse sums over rows that are not those of the model's clusters, or below zero."""
+    views = len(file.model.view_names)
+    if file.memory is not None:
+        spread = file.memory.spread.to_array()
+        _need(file.memory.weights.shape == (clusters, views) and len(spread) == clusters, "what a model remembers")
+        _need(min(file.memory.weights.min(), spread.min()) >= 0, "what a model remembers")
+    for past in (file.pasts or {}).values():
+        sums = [past.rows, past.rows_squared, past.squares, past.freedom, past.lengths]
+        fit = past.means.shape == (clusters, width) and all(part.shape == (clusters,) for part in sums)
+        _need(fit and min(part.min() for part in sums) >= 0, "what a site remembers")
 
 
 def _check_fitted(file: ModelFile) -> None:
@@ -164,11 +198,26 @@ def _are_deviations(value: Any) -> bool:
 
 def _are_numbers(value: Any) -> bool:
     kinds: dict[str, Any] = {"n_clusters": int, "taken": bool, "note": str}
-    kinds |= dict.fromkeys(("gap", "agreement", "information"), float | None)
-    if not _are_records(value) or any(record.keys() != kinds.keys() for record in value):
+    kinds |= dict.fromkeys(("gap", "agreement", "slowing", "evidence", "score"), float | None)
+    if not _are_records(value) or not all(_has_fields(record, kinds) for record in value):
         return False
-    fit = all(isinstance(record[name], kind) for record in value for name, kind in kinds.items())
-    return fit and sum(record["taken"] for record in value) == bool(value)
+    return bool(sum(record["taken"] for record in value) == bool(value))
+
+
+def _are_drifts(value: Any) -> bool:
+    kinds: dict[str, Any] = {"cluster": int, "site": str, "moved": bool}
+    kinds |= dict.fromkeys(("distance", "by_chance", "p", "p_adjusted"), float | int)
+    return _are_records(value) and all(_has_fields(record, kinds) for record in value)
+
+
+def _are_updates(value: Any) -> bool:
+    kinds: dict[str, Any] = {"rows": float | int | None, "rounds": int, "n_clusters": int, "keep": float | int}
+    kinds |= {"new": list, "gone": list, "moved": list, "bytes_up": int, "bytes_down": int}
+    return _are_records(value) and all(_has_fields(record, kinds) for record in value)
+
+
+def _has_fields(record: dict[str, Any], kinds: dict[str, Any]) -> bool:
+    return record.keys() == kinds.keys() and all(isinstance(record[name], kind) for name, kind in kinds.items())
 
 
 def _is_spent(value: Any) -> bool:
@@ -182,6 +231,8 @@ FITTED: dict[str, Callable[[Any], bool]] = {
     "choices_": _are_records,
     "selection_": _are_numbers,
     "deviations_": _are_deviations,
+    "drift_": _are_drifts,
+    "updates_": _are_updates,
     "n_iter_": _is_count,
     "n_features_in_": _is_count,
     "converged_": lambda value: isinstance(value, bool),

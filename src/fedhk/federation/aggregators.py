@@ -33,6 +33,8 @@ class Aggregator(Option, ABC):
 
     descends: ClassVar[bool] = False
     """Whether a step on what it gives cannot raise the objective of all rows: only of their sum is that known."""
+    adds: ClassVar[bool] = False
+    """Whether it does no more than add, so that part of the sum may be made on the way."""
 
     @abstractmethod
     def statistics(self, sites: Sequence[Statistics], parameters: Parameters) -> Statistics:
@@ -64,6 +66,7 @@ class SumAggregator(Aggregator):
     """The plain sum: exact, and what any one site says counts in full."""
 
     descends: ClassVar[bool] = True
+    adds: ClassVar[bool] = True
 
     def statistics(self, sites: Sequence[Statistics], parameters: Parameters) -> Statistics:
         return reduce(add, sites)
@@ -110,5 +113,7 @@ def make_aggregator(given: str | Aggregator) -> Aggregator:
     if isinstance(given, Aggregator):
         return given
     if given not in AGGREGATIONS:
-        raise ValueError(f"aggregator={given!r} must be one of {AGGREGATIONS}, or a fedhk.federation Aggregator.")
+        raise ValueError(
+            f"aggregator={given!r} must be one of {AGGREGATIONS}, or a fedhk.federation.aggregators.Aggregator."
+        )
     return SumAggregator() if given == "sum" else RobustAggregator(given)

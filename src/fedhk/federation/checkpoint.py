@@ -91,12 +91,12 @@ def _check_counts(stored: Checkpoint) -> None:
 
 
 @contextmanager
-def going_on(folder: Path | None, *, resume: bool) -> Iterator[None]:
+def blame_checkpoint(folder: Path) -> Iterator[None]:
     """Name the checkpoint where a run that goes on from it fails as no run of FedHK's own does."""
     try:
         yield
     except UNFIT as error:
-        if not resume or folder is None or isinstance(error, FedHKError):
+        if isinstance(error, FedHKError):
             raise
         raise CheckpointError(
             f"The run cannot go on from the checkpoint {folder / FILE}: {_reason(error)}. Remove it to start anew."

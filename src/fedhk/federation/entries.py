@@ -14,16 +14,20 @@ from scipy.linalg import block_diag
 
 from fedhk._typing import FloatArray
 from fedhk.data.deviations import Deviation
+from fedhk.data.folds import Fold
 from fedhk.data.moments import Moments
 from fedhk.data.scaling import Reference
 from fedhk.data.views import Columns, Views, is_tensor
 from fedhk.errors import MessageError, Rule
 from fedhk.federation.board import Board, Entry, RowEntry, Shared
 from fedhk.federation.plausible import are_possible
+from fedhk.federation.several import Several
 from fedhk.federation.table import Table
 from fedhk.model.cluster_summary import ClusterSummary
 from fedhk.model.descent import Progress
+from fedhk.model.drift import SitePast
 from fedhk.model.fitted import FittedModel
+from fedhk.model.memory import Memory
 from fedhk.model.parameters import Parameters
 from fedhk.model.rows import split_joint
 
@@ -81,6 +85,13 @@ class Schema(Shared):
 
 
 @dataclass(frozen=True, eq=False)
+class Folds(Shared):
+    """How sites fold the rows of very wide views, by name; all other entries are of folded rows."""
+
+    folds: dict[str, Fold]
+
+
+@dataclass(frozen=True, eq=False)
 class References(Shared):
     """How each view is brought to model units."""
 
@@ -104,6 +115,22 @@ class Population(Entry):
     columns: tuple[Columns, ...]
     moments: tuple[Moments, ...]  # of each view
     rows: float  # 0 where their number is not known
+
+
+@dataclass(frozen=True)
+class RowCounts(Entry):
+    """How many rows each site said it has, by which a sum over several of them is known to be of all their rows."""
+
+    rows: dict[str, float]
+
+
+def check_row_count(board: Board, rows: float, site: str) -> None:
+    """Refuse a sum over several sites that is not of as many rows as they have: one is left out, or there twice."""
+    if isinstance(site, Several):
+        for counts in board.find(RowCounts):
+            expected = sum([counts.rows.get(name, 0.0) for name in site.sites])
+            if rows != expected:
+                raise MessageError(f"a sum over {rows:.6g} rows of sites that have {expected:.6g}", site)
 
 
 @dataclass(frozen=True)
@@ -213,6 +240,8 @@ class Broadcast:
     heat_time: float
     fuzzifier: float
     view_exponent: float
+    # clusters that no row is placed in any more; the others keep their numbers
+    gone: tuple[int, ...] = field(default=(), kw_only=True)
 
     @classmethod
     def of(cls, parameters: Parameters, precision: str = "double") -> Broadcast:
@@ -224,6 +253,7 @@ class Broadcast:
             parameters.heat_time,
             parameters.fuzzifier,
             parameters.view_exponent,
+            gone=parameters.gone,
         )
 
     def parameters(self, widths: Sequence[int], basis: Basis | None = None) -> Parameters:
@@ -239,7 +269,7 @@ class Broadcast:
             self.fuzzifier,
             self.view_exponent,
             self.view_shares,
-        )
+        ).without(self.gone)
         return inner if basis is None else inner.from_basis(basis.columns)
 
 
@@ -263,6 +293,20 @@ class Result(Entry):
 
     objective: float
     rows: float
+
+
+@dataclass(frozen=True, eq=False)
+class Remembered(Entry):
+    """What the final model remembers of the rows, for updates."""
+
+    memory: Memory
+
+
+@dataclass(frozen=True, eq=False)
+class OwnPast(Entry):
+    """What a site remembers of its rows by cluster, also in later runs. It never leaves the site."""
+
+    past: SitePast
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,6 +19,7 @@ from fedhk.federation.codec import pack
 from fedhk.federation.messages import Message
 from fedhk.federation.phases.base import phase_named
 from fedhk.federation.phases.together import AND, Together
+from fedhk.federation.several import EACH
 from fedhk.federation.site import Site
 
 # In front of the name of a phase whose sums leave a site with noise or under masks only.
@@ -63,13 +64,15 @@ class Guard:
         """Refuse a well-formed request, or what comes with it, that the site does not agree to."""
 
 
-def write_request(kind: str, exchange: int, request: Any, request_type: Any, entries: Mapping[str, Shared]) -> Message:
-    """The message to sites that lack these entries of the board."""
+def write_request(
+    kind: str, exchange: int, request: Any, request_type: Any, entries: Mapping[str, Shared], *, to: str = EACH
+) -> Message:
+    """The message to sites that lack these entries of the board; `to` says whether they may answer as one."""
     kinds = GenericAlias(tuple, (request_type, *map(type, entries.values())))
     values, arrays = pack((request, *entries.values()), kinds)
     if entries:
         values[ENTRIES] = list(entries)
-    return Message(kind, "*", exchange, arrays, values)
+    return Message(kind, to, exchange, arrays, values)
 
 
 def answer_message(

@@ -168,7 +168,7 @@ def _read_header(body: bytes) -> tuple[str, str, int, dict[str, Any]]:
     text = metadata[METADATA]
     kind, site, round_number, values = json.loads(text)
     if len(metadata) != 1 or _header_text(kind, site, round_number, values) != text:
-        raise ValueError("its header is not in the one form that FedHK writes")
+        raise ValueError("its header is not written in the one way of FedHK")
     return kind, site, round_number, values
 
 

@@ -12,6 +12,10 @@ from fedhk._options import Option
 
 Deviating = Literal["exclude", "warn", "refuse"]
 
+# Sites that are asked for candidates of a start and for neighbours. What one site of 200 has is among them but for a
+# chance of e^-10, and if all have but two rows, these are as many as are looked at in a site (`SAMPLE_ROWS`).
+SAMPLE_SITES = 2_000
+
 
 @dataclass(frozen=True)
 class Participation(Option):
@@ -62,8 +66,15 @@ class Participation(Option):
 
     def draw(self, sites: Sequence[str], seed: Sequence[int]) -> list[str]:
         """The sites of one round, in the order of their names."""
+        return self._draw(sites, seed, round(self.fraction * len(sites)))
+
+    def draw_sample(self, sites: Sequence[str], seed: Sequence[int]) -> list[str]:
+        """The sites that are asked for what a sample of all tells well enough; all of them where they are few."""
+        return self._draw(sites, seed, SAMPLE_SITES)
+
+    def _draw(self, sites: Sequence[str], seed: Sequence[int], wanted: int) -> list[str]:
         names = sorted(sites)
-        if self.fraction >= 1.0:
+        count = max(1, self.min_sites or 1, wanted)
+        if count >= len(names):
             return names
-        count = min(len(names), max(1, self.min_sites or 1, round(self.fraction * len(names))))
         return sorted(names[i] for i in np.random.default_rng(seed).choice(len(names), count, replace=False))

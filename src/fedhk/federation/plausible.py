@@ -68,6 +68,12 @@ def check_rows(rows: float, objective: float, parameters: Parameters, site: str)
         raise MessageError(f"an objective of {objective:.3g} for {rows:.3g} rows is not possible", site)
 
 
+def can_weigh(weights: FloatArray, rows: float, limits: Sequence[FloatArray]) -> bool:
+    """Whether so many rows can give centres these weights, of shape (c, views): a cell weighs up to its distance."""
+    most = np.array([max(1.0, float(limit.max(initial=0.0))) for limit in limits])
+    return not np.any(weights > (1 + ROUNDING) * rows * most)
+
+
 def check_statistics(statistics: Statistics, parameters: Parameters, limits: Sequence[FloatArray], site: str) -> None:
     """Refuse statistics that no rows can have: more weight than rows or, in views with limits, means out of range."""
     check_rows(statistics.rows, statistics.objective, parameters, site)

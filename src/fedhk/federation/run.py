@@ -17,6 +17,7 @@ from fedhk.federation.gate import write_request
 from fedhk.federation.messages import MAX_BYTES, decode, encode, expect
 from fedhk.federation.participation import Participation
 from fedhk.federation.phases.base import Phase
+from fedhk.federation.several import AS_ONE, EACH, SUM_OF, Several, list_sites, read_sum
 
 # Reasons come from anybody; a history need not keep more of them.
 LONGEST_REASON = 300
@@ -96,25 +97,25 @@ def _exchange(
     requests = _write_requests(phase, run, asked)
     answers = engine.exchange(requests)
     replies, refused = _read_replies(phase, run, asked, answers, max_bytes)
-    reviewed = phase.review(run.board, replies)
     try:
-        replies, different = phase.select(reviewed, replies)
+        board, replies, different = phase.select(run.board, replies)
     except QuorumError as error:
         raise QuorumError(f"In phase {phase.name!r} (exchange {run.exchange}): {error} {_listed(refused)}") from error
     refused |= different
     fewest = participation.fewest_answers(len(asked))
-    if len(replies) < fewest:
+    answered = list_sites(replies)
+    if len(answered) < fewest:
         raise QuorumError(
-            f"{len(replies)} usable answers in phase {phase.name!r} (exchange {run.exchange}), "
+            f"{len(answered)} usable answers in phase {phase.name!r} (exchange {run.exchange}), "
             f"min_sites={fewest} are needed. {_listed(refused)}"
         )
     before = run.board
-    board = phase.combine(reviewed, replies)
+    board = phase.combine(board, replies)
     # a site that failed may have lost what it had
     known = {site: versions for site, versions in run.known.items() if site not in refused}
-    known |= dict.fromkeys(replies, before.versions)
+    known |= dict.fromkeys(answered, before.versions)
     cost = {
-        "bytes_up": sum(len(answer) for answer in answers.values() if isinstance(answer, bytes)),
+        "bytes_up": sum(len(answer) for answer, _ in group_answers(asked, answers) if isinstance(answer, bytes)),
         "bytes_down": sum(map(len, requests.values())),
         "seconds": time.perf_counter() - began,
         "refused": refused,
@@ -126,12 +127,13 @@ def _exchange(
 def _write_requests(phase: Phase[Any, Any], run: Run, asked: Sequence[str]) -> dict[str, bytes]:
     """The request of each site; all that are asked the same and lack the same entries get the same bytes."""
     texts: dict[tuple[int, tuple[str, ...]], bytes] = {}
+    to = AS_ONE if phase.adds(run.board) else EACH
     requests = {}
     for site, request in phase.requests(run.board, asked).items():
         lacks = run.board.missing(run.known.get(site, {}))
         key = id(request), tuple(lacks)
         if key not in texts:
-            texts[key] = encode(write_request(phase.name, run.exchange, request, phase.request_type, lacks))
+            texts[key] = encode(write_request(phase.name, run.exchange, request, phase.request_type, lacks, to=to))
         requests[site] = texts[key]
     return requests
 
@@ -140,23 +142,47 @@ def _read_replies(
     phase: Phase[Any, Any], run: Run, asked: Sequence[str], answers: Mapping[str, bytes | Exception], max_bytes: int
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Answers that can be used, and why the others cannot."""
-    replies, refused = {}, {}
-    for site in asked:
-        answer = answers.get(site, TimeoutError("no answer"))
+    replies: dict[str, Any] = {}
+    refused: dict[str, str] = {}
+    for answer, sites in group_answers(asked, answers):
         if isinstance(answer, Exception):
             reason = answer.reason if isinstance(answer, MessageError) else f"{type(answer).__name__}: {answer}"
-            refused[site] = clean_reason(reason)
+            refused |= dict.fromkeys(sites, clean_reason(reason))
             continue
-        try:
-            message = decode(answer, site=site, max_bytes=max_bytes)
-            expect(message, kind=phase.name, round=run.exchange, site=site)
-            reply = message.read(phase.reply_type)
-            phase.check(run.board, reply, site)
-        except MessageError as error:
-            refused[site] = clean_reason(error.reason)
-        else:
-            replies[site] = reply
+        # sites that answer as one give one object; of others that do, it has the name of one at most
+        names = [Several(sites)] if len(sites) > 1 and phase.adds(run.board) else sites
+        for name in names:
+            try:
+                replies[name] = _read_reply(phase, run, answer, name, max_bytes)
+            except MessageError as error:
+                refused |= dict.fromkeys(list_sites([name]), clean_reason(error.reason))
     return replies, refused
+
+
+def _read_reply(phase: Phase[Any, Any], run: Run, answer: bytes, name: str, max_bytes: int) -> Any:
+    """An answer of one site, or of several as one; MessageError if it cannot be used."""
+    message = decode(answer, site=name, max_bytes=max_bytes)
+    if isinstance(name, Several):
+        expect(message, kind=SUM_OF + phase.name, round=run.exchange)
+        reply = read_sum(message, phase.reply_type, name.sites)
+    else:
+        expect(message, kind=phase.name, round=run.exchange, site=name)
+        reply = message.read(phase.reply_type)
+    phase.check(run.board, reply, name)
+    return reply
+
+
+def group_answers(
+    asked: Sequence[str], answers: Mapping[str, bytes | Exception]
+) -> list[tuple[bytes | Exception, list[str]]]:
+    """Answers with the sites that gave each, by the first site: those that answer as one give the same object."""
+    groups: dict[int, tuple[bytes | Exception, list[str]]] = {}
+    for site in asked:
+        answer = answers.get(site)
+        if answer is None:
+            answer = TimeoutError("no answer")
+        groups.setdefault(id(answer), (answer, []))[1].append(site)
+    return list(groups.values())
 
 
 def _listed(refused: Mapping[str, str], most: int = 5) -> str:

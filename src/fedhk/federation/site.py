@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
+from fedhk.data.folds import fold_views
 from fedhk.data.views import Views
 from fedhk.federation.board import Board, Entry, RowEntry, align_views
-from fedhk.federation.entries import References, Schema
+from fedhk.federation.entries import Folds, References, Schema
 from fedhk.model.parameters import Parameters
 from fedhk.model.passes import Passes
 from fedhk.model.preparation import localise
@@ -73,9 +74,15 @@ class Site:
             self._cache[id(entry)] = known
         return known[1]
 
+    def read_views(self) -> Views:
+        """The site's views as phases see them: very wide ones are folded, once that is published."""
+        for entry in self.board.find(Folds):
+            return self.derive(entry, partial(fold_views, self.views, entry.folds))
+        return self.views
+
     def aligned_views(self) -> Views:
         """The site's views in the order of the model."""
         schema = self.board.get(Schema)
-        views = align_views(self.views, schema.names, self.board.get(References).widths, self.name)
+        views = align_views(self.read_views(), schema.names, self.board.get(References).widths, self.name)
         schema.check_columns(views, self.name)
         return views

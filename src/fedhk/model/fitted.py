@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from fedhk._typing import FloatArray
+from fedhk.data.folds import Fold, FoldedView, fold_views
 from fedhk.data.scaling import Reference
 from fedhk.data.views import Columns, Views, row_shape
 from fedhk.model.parameters import Parameters
@@ -22,11 +24,14 @@ class FittedModel:
     references: tuple[Reference, ...]  # how each view is brought to model units
     view_names: tuple[str, ...]
     columns: tuple[Columns, ...]  # names of a data frame's columns, the shape of a tensor's row, or None; per view
+    folded: dict[str, FoldedView] = field(default_factory=dict)  # very wide views, whose rows are folded first
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Features per view."""
-        return tuple(reference.width for reference in self.references)
+        """Features per view, as rows come in."""
+        widths = {name: reference.width for name, reference in zip(self.view_names, self.references, strict=True)}
+        widths |= {name: view.fold.n_columns for name, view in self.folded.items()}
+        return tuple(widths.values())
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
@@ -35,10 +40,14 @@ class FittedModel:
 
     def centers(self) -> list[FloatArray]:
         """Centres in the units and the shape of the input, one (c, d_h) array per view, (c, p, q) for a tensor."""
-        return [
-            reference.to_input(values).reshape(-1, *shape)
-            for reference, values, shape in zip(self.references, self.parameters.centers, self.shapes, strict=True)
-        ]
+        means = {name: view.means for name, view in self.folded.items()}
+        found = dict(zip(self.view_names, self._table_centers(), strict=True)) | means
+        return [values.reshape(-1, *shape) for values, shape in zip(found.values(), self.shapes, strict=True)]
+
+    def _table_centers(self) -> list[FloatArray]:
+        """Centres in the units of the input, of folded views in folded columns, all flat."""
+        parts = zip(self.references, self.parameters.centers, strict=True)
+        return [reference.to_input(values) for reference, values in parts]
 
     @property
     def view_weights(self) -> FloatArray:
@@ -50,6 +59,24 @@ class FittedModel:
 
         Where coefficients ask for a site's own ranges or means, these rows count as those of one site.
         """
+        return self._table_rows(self.fold(views), sample_weight)
+
+    def fold(self, views: Views) -> Views:
+        """Views with very wide ones folded."""
+        return fold_views(views, {name: view.fold for name, view in self.folded.items()}) if self.folded else views
+
+    def unfolded(
+        self, folds: Mapping[str, Fold], means: Mapping[str, FloatArray], columns: Mapping[str, Columns]
+    ) -> FittedModel:
+        """The model for views as they come in, of one whose very wide views were folded before."""
+        if not folds:
+            return self
+        known = {name: FoldedView(fold, means[name]) for name, fold in folds.items()}
+        named = dict(zip(self.view_names, self.columns, strict=True)) | dict(columns)
+        return replace(self, folded=known, columns=tuple(named.values()))
+
+    def _table_rows(self, views: Views, sample_weight: FloatArray | None = None) -> Rows:
+        """Rows that are folded already."""
         return Rows(views, localise(self.references, views), sample_weight)
 
     def seen(self, own: FittedModel, views: Views) -> tuple[Rows, Parameters]:
@@ -57,11 +84,10 @@ class FittedModel:
 
         The other model may lack views; `views` are in the order of this model.
         """
-        centers = dict(zip(own.view_names, own.centers(), strict=True))
+        centers = dict(zip(own.view_names, own._table_centers(), strict=True))
         inner = list(self.parameters.centers)
         for view, (name, reference) in enumerate(zip(self.view_names, self.references, strict=True)):
             if name in centers:
-                flat = centers[name].reshape(-1, reference.width)
-                inner[view] = np.where(np.isfinite(reference.scale), reference.to_model(flat), 0.0)
+                inner[view] = np.where(np.isfinite(reference.scale), reference.to_model(centers[name]), 0.0)
         parameters = replace(self.parameters.free(), centers=tuple(inner), sizes=own.parameters.sizes)
         return self.rows(views), parameters

@@ -63,6 +63,24 @@ class Parameters:
         return np.asarray(np.power(self.sizes, 1.0 - min(self.fuzzifier, CRISP), out=far, where=self.sizes > 0))
 
     @property
+    def gone(self) -> tuple[int, ...]:
+        """Clusters that no row is placed in."""
+        return () if self.sizes is None else tuple(np.flatnonzero(self.sizes == 0).tolist())
+
+    def without(self, gone: Sequence[int]) -> Self:
+        """Give the same parameters with clusters that no row is placed in; the others keep their numbers."""
+        if not gone:
+            return self
+        sizes = np.ones(self.n_clusters) if self.sizes is None else self.sizes.copy()
+        sizes[list(gone)] = 0.0
+        return replace(self, sizes=sizes)
+
+    @property
+    def has_form(self) -> bool:
+        """Whether centres have a form that they would lose if they were set to others."""
+        return False
+
+    @property
     def is_constrained(self) -> bool:
         """Whether there are centres that these cannot be moved to."""
         return False

@@ -7,18 +7,21 @@ depend on the shape of the data only, and groups in their order: the number of t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from functools import cache, reduce
 from operator import add
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
+import scipy.sparse as sp
 from threadpoolctl import ThreadpoolController
 
-from fedhk._typing import FloatArray, IntArray
+from fedhk._typing import BoolArray, FloatArray, IntArray
 from fedhk.model.parameters import Parameters
+from fedhk.model.readers import Exponents
 from fedhk.model.rows import Rows
 from fedhk.model.statistics import Statistics
 
@@ -27,6 +30,37 @@ T = TypeVar("T")
 # Below this heat time, and always in float64, 1 - exp(-phi) is taken by expm1: exp alone would lose its leading digits.
 FINE_HEAT_TIME = 0.01
 GROUPS = 16
+
+# Multiplications a row and view from which it is worth searching for rows that belong to one cluster alone: with fewer
+# the search cost more than it saved (8 to 100 clusters; views of 10 to 160 features, one to three of them). How many
+# rows are searched first, and the share of such rows from which it is worth searching on, are set by judgement: they
+# decide on time only.
+WORTH_SEARCHING, FIRST_ROWS, WORTH_SHARE = 500, 128, 0.5
+# Rows that are many beside those that are searched first.
+MANY_ROWS = 16 * FIRST_ROWS
+
+# Clusters down to this share of the mean size lose no digit by what is not added up; where one is smaller, all is.
+SMALLEST_CLUSTER = 1e-4
+
+
+class Nearest(NamedTuple):
+    """The nearest centre of each row of a block, and which rows belong to its cluster alone."""
+
+    clusters: IntArray
+    kernels: FloatArray  # of each row and that centre, per view, of shape (s, rows)
+    distances: FloatArray  # of each row and that centre, summed over views
+    alone: BoolArray
+
+
+@dataclass
+class _Sums:
+    """What is added up over rows, per view where it says so."""
+
+    lifted: tuple[FloatArray, ...]  # of rows by cluster, in the form in which each reader adds them; per view
+    totals: FloatArray  # of weights by view and cluster
+    costs: FloatArray  # by view
+    masses: FloatArray
+    objective: float = 0.0
 
 
 class Workspace:
@@ -39,8 +73,8 @@ class Workspace:
         self._kernels = np.empty((len(self._readers), n_clusters * block_rows), rows.dtype)
         self._buffers = np.empty((2, n_clusters * block_rows), rows.dtype)
 
-    def use(self, parameters: Parameters) -> None:
-        """Take the parameters of the next pass."""
+    def use(self, parameters: Parameters, *, search: bool) -> None:
+        """Take the parameters of the next pass; `search` says whether rows of one cluster alone are looked for."""
         dtype = self._rows.dtype
         self._precise = dtype == np.float64 or parameters.heat_time < FINE_HEAT_TIME
         for reader, centers in zip(self._readers, parameters.centers, strict=True):
@@ -54,6 +88,10 @@ class Workspace:
         self._finite_clusters = None if self._clusters is None else np.nan_to_num(self._clusters, posinf=0.0)
         self._fuzzifier = parameters.fuzzifier
         self._power = dtype.type(1.0 / (parameters.fuzzifier - 1.0))
+        # Distances with this ratio or less have memberships that all together change no digit of a sum. A membership
+        # has as many times the rounding error of a distance as its power says: digits beyond that are not known.
+        digits = self._power * np.finfo(dtype).eps * SMALLEST_CLUSTER / parameters.n_clusters
+        self._margin = float(digits ** (1.0 / self._power)) if search and clusters is None else 0.0
         # a power of two is raised to by squaring, any other by logarithms
         squarings = np.log2(self._power)
         self._squarings = int(squarings) if squarings in range(1, 9) else 0
@@ -63,12 +101,15 @@ class Workspace:
 
         A kernel is exp(-phi), or exp(-phi) - 1 where digits would be lost.
         """
-        count = block.stop - block.start
+        return self._distances([reader.load(block) for reader in self._readers])
+
+    def _distances(self, exponents: Sequence[Exponents]) -> tuple[FloatArray, FloatArray]:
+        count = len(exponents[0].products)
         kernels = self._kernels[:, : self._n_clusters * count]
         distances = self._buffers[0, : self._n_clusters * count]
         shape = (self._n_clusters, count)
-        for reader, kernel in zip(self._readers, kernels, strict=True):
-            reader.exponents(block, kernel.reshape(shape))
+        for view, kernel in zip(exponents, kernels, strict=True):
+            view.write(kernel.reshape(shape))
         if self._precise:
             np.minimum(kernels, 0, out=kernels)
         (np.expm1 if self._precise else np.exp)(kernels, out=kernels)
@@ -106,31 +147,93 @@ class Workspace:
     def sums(self, blocks: list[slice]) -> Statistics:
         """Add up blocks of rows; numerators and weights are in the form in which each reader adds them."""
         n_views, n_clusters = len(self._readers), self._n_clusters
-        lifted = [np.zeros((n_clusters, reader.sum_width)) for reader in self._readers]
-        totals, costs = np.zeros((n_views, n_clusters)), np.zeros(n_views)
-        masses, objective = np.zeros(n_clusters), 0.0
+        lifted = tuple(np.zeros((n_clusters, reader.sum_width)) for reader in self._readers)
+        sums = _Sums(lifted, np.zeros((n_views, n_clusters)), np.zeros(n_views), np.zeros(n_clusters))
+        search = self._margin > 0
         for block in blocks:
-            kernels, distances = self.kernel_distances(block)
-            raised, summed, ratio, nearest = self.memberships(distances)
-            # mu^m = (raised / summed)^m, and raised^m = raised * ratio because m / (m-1) = 1 / (m-1) + 1
-            power = summed**-self._fuzzifier
-            if self._rows.sample_weight is not None:
-                power *= self._rows.sample_weight[block].astype(power.dtype)
-            weights = np.multiply(raised, ratio, out=raised)
-            np.multiply(weights, power, out=weights)
-            if self._finite_clusters is not None:
-                np.multiply(weights, self._finite_clusters, out=weights)
-            masses += weights.sum(axis=1)
-            for view, (reader, kernel) in enumerate(zip(self._readers, kernels, strict=True)):
-                if self._precise:
-                    costs[view] -= np.vdot(weights, kernel)
-                    np.add(kernel, 1, out=kernel)
-                np.multiply(kernel, weights, out=kernel)
-                totals[view] += kernel.sum(axis=1)
-                lifted[view] += reader.sums(kernel)
-            # sum_k mu^m d = d_min * summed^(1-m): no further product
-            objective += float(np.dot(nearest, power * summed))
-        return Statistics(tuple(lifted), tuple(totals), costs, masses, objective, 0.0)
+            exponents = [reader.load(block) for reader in self._readers]
+            weight = None if self._rows.sample_weight is None else self._rows.sample_weight[block]
+            if search:
+                found = self._find_nearest(exponents)
+                search = found.alone.mean() > WORTH_SHARE
+                self._add_crisp(sums, found, found.alone * (1.0 if weight is None else weight))
+                rows = np.flatnonzero(~found.alone)
+                if len(rows):
+                    weight = None if weight is None else weight[rows]
+                    self._add(sums, [view.take(rows) for view in exponents], weight, rows)
+            else:
+                self._add(sums, exponents, weight, slice(None))
+        return Statistics(sums.lifted, tuple(sums.totals), sums.costs, sums.masses, sums.objective, 0.0)
+
+    def _add(
+        self, sums: _Sums, exponents: Sequence[Exponents], sample_weight: FloatArray | None, rows: IntArray | slice
+    ) -> None:
+        """Add some rows of the block that is loaded."""
+        kernels, distances = self._distances(exponents)
+        raised, summed, ratio, nearest = self.memberships(distances)
+        # mu^m = (raised / summed)^m, and raised^m = raised * ratio because m / (m-1) = 1 / (m-1) + 1
+        power = summed**-self._fuzzifier
+        if sample_weight is not None:
+            power *= sample_weight.astype(power.dtype)
+        weights = np.multiply(raised, ratio, out=raised)
+        np.multiply(weights, power, out=weights)
+        if self._finite_clusters is not None:
+            np.multiply(weights, self._finite_clusters, out=weights)
+        sums.masses += weights.sum(axis=1)
+        for view, (reader, kernel) in enumerate(zip(self._readers, kernels, strict=True)):
+            if self._precise:
+                sums.costs[view] -= np.vdot(weights, kernel)
+                np.add(kernel, 1, out=kernel)
+            np.multiply(kernel, weights, out=kernel)
+            sums.totals[view] += kernel.sum(axis=1)
+            sums.lifted[view][...] += reader.sums(kernel, rows)
+        # sum_k mu^m d = d_min * summed^(1-m): no further product
+        sums.objective += float(np.dot(nearest, power * summed))
+
+    def is_worth_searching(self, rows: slice) -> bool:
+        """Whether enough of some rows belong to one cluster alone."""
+        alone = self._find_nearest([reader.load(rows) for reader in self._readers]).alone
+        return bool(self._margin > 0 and alone.mean() > WORTH_SHARE)
+
+    def _find_nearest(self, exponents: Sequence[Exponents]) -> Nearest:
+        """Nearest centres, and rows that belong to one cluster alone as far as the precision of the rows tells.
+
+        Whatever the squared distance of a row to a centre in all views together is, its kernel distance is least if all
+        of it is in the view that counts least: 1 - exp(-phi) is concave. Where a row is nearer to its own centre than
+        that for all others, by so much that their memberships are below rounding, these need not be computed.
+        """
+        count = len(exponents[0].products)
+        total = self._buffers[1, : self._n_clusters * count].reshape(self._n_clusters, count)
+        known = [view for view, factor in zip(exponents, self._factors, strict=True) if factor > 0]
+        products = known[0].products
+        for view in known[1:]:
+            products = products + view.products
+        np.add(products.T, sum(view.constants for view in known), out=total)
+        is_nearest = total == total.max(axis=0, initial=-np.inf)
+        places, clusters = np.flatnonzero(is_nearest), np.zeros(count, np.int32)
+        clusters[places % max(count, 1)] = places // max(count, 1)
+        np.copyto(total, -np.inf, where=is_nearest)
+        others = np.minimum(total.max(axis=0, initial=-np.inf) + sum(view.offsets for view in known), 0)
+        least = (1 - np.exp(others)) * self._factors[self._factors > 0].min()
+        kernels = np.minimum([view.pick(clusters) for view in exponents], 0)
+        (np.expm1 if self._precise else np.exp)(kernels, out=kernels)
+        distances = np.maximum((0 if self._precise else self._total) - self._factors @ kernels, self._floor)
+        # where a row is between two equal centres, the search has lost one of them
+        alone = distances <= (self._margin if len(places) == count else -1.0) * least
+        return Nearest(clusters, kernels, distances, alone)
+
+    def _add_crisp(self, sums: _Sums, nearest: Nearest, sample_weight: FloatArray) -> None:
+        """Add rows of the block that belong to one cluster alone; the others have weight 0."""
+        weight = sample_weight.astype(self._rows.dtype)
+        starts, shape = np.arange(len(weight) + 1, dtype=np.int32), (self._n_clusters, len(weight))
+        sums.masses += np.bincount(nearest.clusters, weight, self._n_clusters)
+        for view, (reader, kernel) in enumerate(zip(self._readers, nearest.kernels, strict=True)):
+            if self._precise:
+                sums.costs[view] -= float(weight @ kernel)
+            weights = (kernel + 1 if self._precise else kernel) * weight
+            sums.totals[view] += np.bincount(nearest.clusters, weights, self._n_clusters)
+            sums.lifted[view][...] += reader.sums(sp.csc_array((weights, nearest.clusters, starts), shape))
+        sums.objective += float(weight @ nearest.distances)
 
     def finish(self, sums: Statistics) -> Statistics:
         """Statistics from the sums of all rows."""
@@ -162,10 +265,17 @@ class Passes(AbstractContextManager["Passes"]):
 
     def statistics(self, parameters: Parameters) -> Statistics:
         """Statistics of all rows at the given parameters, with the best memberships for them."""
-        groups = self._map(parameters, Workspace.sums)
-        if not groups:
+        if not self._groups:
             return Statistics.zero(parameters.n_clusters, self.rows.widths)
-        return self._spaces[0].finish(reduce(add, groups))
+        cells = parameters.n_clusters * sum(self.rows.widths)
+        search = cells >= WORTH_SEARCHING * len(self.rows.widths) and self.rows.n_rows >= MANY_ROWS
+        if search:
+            self._spaces[0].use(parameters, search=True)
+            search = self._spaces[0].is_worth_searching(slice(0, min(FIRST_ROWS, self._groups[0][0].stop)))
+        sums = reduce(add, self._map(parameters, Workspace.sums, search=search))
+        if search and sums.masses.min() < SMALLEST_CLUSTER * sums.masses.mean():
+            sums = reduce(add, self._map(parameters, Workspace.sums))
+        return self._spaces[0].finish(sums)
 
     def assign(self, parameters: Parameters) -> tuple[FloatArray, IntArray, float]:
         """Memberships (n, c), labels (n,) and objective of all rows at the given parameters."""
@@ -215,10 +325,12 @@ class Passes(AbstractContextManager["Passes"]):
         """Simplified silhouette of Hruschka, mean of 1 - d_1 / d_2: 1 where rows are on centres, 0 between two."""
         return self.row_mean(parameters, lambda nearest, second: 1.0 - nearest / second)
 
-    def _map(self, parameters: Parameters, function: Callable[[Workspace, list[slice]], T]) -> list[T]:
+    def _map(
+        self, parameters: Parameters, function: Callable[[Workspace, list[slice]], T], *, search: bool = False
+    ) -> list[T]:
         """Results of a function for every group of blocks, in the order of the rows."""
         for space in self._spaces:
-            space.use(parameters)
+            space.use(parameters, search=search)
 
         def run(group: list[slice]) -> T:
             space = self._spaces.pop()

@@ -94,7 +94,7 @@ def heat_energy(rows: Rows) -> FloatArray:
         reader.use(np.zeros((1, rows.widths[view])), 1.0)
         for block in blocks:
             out = np.empty((1, block.stop - block.start), rows.dtype)
-            reader.exponents(block, out)
+            reader.load(block).write(out)
             weight = 1.0 if rows.sample_weight is None else rows.sample_weight[block]
             energy[view] -= float(np.sum(weight * out, dtype=np.float64))
     return energy

@@ -7,17 +7,48 @@ The heat-weighted squared distance is one matrix product. With coefficients delt
 so a row is *lifted* to (delta x, delta, sum delta x^2) and a centre to t (2 a, -a^2, -1). Where every coefficient is 1
 the middle part is one number per row, and half of the product is not needed. The same lifted rows times the weights of
 a pass give the numerators and the weights of the centre update: the second product.
+
+Rows times centres, copied the other way round, takes two thirds of the time of centres times rows: BLAS copies the
+larger factor where it is transposed.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import scipy.sparse as sp
 
-from fedhk._typing import FloatArray
+from fedhk._typing import FloatArray, IntArray
 from fedhk.data.scaling import Reference
+
+
+class Exponents(NamedTuple):
+    """-phi of a block of rows in three parts that add up; parts that are 0 are only that."""
+
+    products: FloatArray  # of rows and centres, of shape (rows, c)
+    constants: FloatArray  # of centres, of shape (c, 1)
+    offsets: FloatArray  # of rows, of shape (rows,) or (1,)
+
+    def write(self, out: FloatArray) -> None:
+        """Write their sum, shape (c, rows)."""
+        np.add(self.products.T, self.constants, out=out)
+        if len(self.offsets) > 1 or self.offsets.any():
+            out += self.offsets
+
+    def by_row(self) -> FloatArray:
+        """Their sum, shape (rows, c)."""
+        return np.asarray(self.products + self.constants.T + self.offsets[:, None])
+
+    def take(self, rows: IntArray) -> Exponents:
+        """Some of the rows."""
+        return Exponents(self.products[rows], self.constants, np.broadcast_to(self.offsets, len(self.products))[rows])
+
+    def pick(self, clusters: IntArray) -> FloatArray:
+        """-phi of each row and one centre."""
+        count, n_clusters = self.products.shape
+        own = self.products.ravel().take(np.arange(0, count * n_clusters, n_clusters) + clusters)
+        return np.asarray(own + self.constants[clusters, 0] + self.offsets)
 
 
 class ViewReader(Protocol):
@@ -29,11 +60,14 @@ class ViewReader(Protocol):
     def use(self, centers: FloatArray, heat_time: float) -> None:
         """Take the centres of the next pass."""
 
-    def exponents(self, block: slice, out: FloatArray) -> None:
-        """Load a block of rows and write their -phi, shape (c, rows)."""
+    def load(self, block: slice) -> Exponents:
+        """Load a block of rows, and say how far they are from all centres."""
 
-    def sums(self, kernel: FloatArray) -> FloatArray:
-        """Sums of the loaded rows with weights of shape (c, rows), in whatever form they add in."""
+    def sums(self, weights: Any, rows: IntArray | slice = slice(None)) -> FloatArray:
+        """Sums of some of the loaded rows with weights of shape (c, rows), in whatever form they add in.
+
+        Weights are dense, or a CSR array where most are 0.
+        """
 
     def unlift(self, sums: FloatArray, totals: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Numerators (c, d) and weights (c, d or 1) from added sums and the added weights (c,)."""
@@ -58,23 +92,19 @@ class PlainView:
             centers = centers + self._offset
             constants = -np.square(centers).sum(axis=1)
         dtype = self._norms.dtype
-        self._slopes = (heat_time * (2 * centers * self._inverse)).astype(dtype)
+        self._slopes = np.ascontiguousarray((heat_time * (2 * centers * self._inverse)).T, dtype)
         self._constants = (heat_time * constants[:, None]).astype(dtype)
         self._heat_time = dtype.type(heat_time)
 
-    def exponents(self, block: slice, out: FloatArray) -> None:
+    def load(self, block: slice) -> Exponents:
         self._block = self._table[block]
-        if sp.issparse(self._block):
-            out[...] = (self._block @ self._slopes.T).T
-        else:
-            np.matmul(self._slopes, self._block.T, out=out)
-        out += self._constants
-        out -= self._heat_time * self._norms[block]
+        return Exponents(self._block @ self._slopes, self._constants, -self._heat_time * self._norms[block])
 
-    def sums(self, kernel: FloatArray) -> FloatArray:
-        if sp.issparse(self._block):
-            return np.asarray((self._block.T @ kernel.T).T)
-        return np.asarray(kernel @ self._block)
+    def sums(self, weights: Any, rows: IntArray | slice = slice(None)) -> FloatArray:
+        block = self._block[rows]
+        if sp.issparse(block):
+            return np.asarray((block.T @ weights.T).T) if not sp.issparse(weights) else (weights @ block).toarray()
+        return np.asarray(weights @ block)
 
     def unlift(self, sums: FloatArray, totals: FloatArray) -> tuple[FloatArray, FloatArray]:
         weights = totals[:, None]
@@ -93,17 +123,17 @@ class CompleteView:
     def use(self, centers: FloatArray, heat_time: float) -> None:
         norms = np.einsum("kd,kd->k", centers, centers)
         lifted = np.column_stack([2 * centers, np.full(len(centers), -1.0), -norms]) * heat_time
-        self._centers = lifted.astype(self._buffer.dtype)
+        self._centers = np.ascontiguousarray(lifted.T, self._buffer.dtype)
 
-    def exponents(self, block: slice, out: FloatArray) -> None:
+    def load(self, block: slice) -> Exponents:
         self._lifted = self._buffer[: block.stop - block.start]
         values = self._lifted[:, : self._width]
         self._source.read(block, values)
         np.einsum("nd,nd->n", values, values, out=self._lifted[:, self._width])
-        np.matmul(self._centers, self._lifted.T, out=out)
+        return _lifted_exponents(self._lifted @ self._centers)
 
-    def sums(self, kernel: FloatArray) -> FloatArray:
-        return np.asarray(kernel @ self._lifted)
+    def sums(self, weights: Any, rows: IntArray | slice = slice(None)) -> FloatArray:
+        return np.asarray(weights @ self._lifted[rows])
 
     def unlift(self, sums: FloatArray, totals: FloatArray) -> tuple[FloatArray, FloatArray]:
         return sums[:, : self._width], totals[:, None]
@@ -131,9 +161,9 @@ class WeightedView:
 
     def use(self, centers: FloatArray, heat_time: float) -> None:
         lifted = np.column_stack([2 * centers, -np.square(centers), np.full(len(centers), -1.0)]) * heat_time
-        self._centers = lifted.astype(self._buffer.dtype)
+        self._centers = np.ascontiguousarray(lifted.T, self._buffer.dtype)
 
-    def exponents(self, block: slice, out: FloatArray) -> None:
+    def load(self, block: slice) -> Exponents:
         count, width = block.stop - block.start, self._width
         self._lifted, (values, coef) = self._buffer[:count], self._values[:, :count]
         weighted = self._lifted[:, :width]
@@ -148,13 +178,18 @@ class WeightedView:
         np.einsum("nd,nd->n", weighted, values, out=self._lifted[:, -1])
         if self._spread is not None:
             self._lifted[:, -1] += self._spread[block]
-        np.matmul(self._centers, self._lifted.T, out=out)
+        return _lifted_exponents(self._lifted @ self._centers)
 
-    def sums(self, kernel: FloatArray) -> FloatArray:
-        return np.asarray(kernel @ self._lifted)
+    def sums(self, weights: Any, rows: IntArray | slice = slice(None)) -> FloatArray:
+        return np.asarray(weights @ self._lifted[rows])
 
     def unlift(self, sums: FloatArray, totals: FloatArray) -> tuple[FloatArray, FloatArray]:  # noqa: ARG002
         return sums[:, : self._width], sums[:, self._width : -1]
+
+
+def _lifted_exponents(products: FloatArray) -> Exponents:
+    """-phi of lifted rows: all of it is in the product."""
+    return Exponents(products, np.zeros((products.shape[1], 1), products.dtype), np.zeros(1, products.dtype))
 
 
 class AbsentView:
@@ -163,14 +198,14 @@ class AbsentView:
     def __init__(self, width: int) -> None:
         self.sum_width = width
 
-    def use(self, centers: FloatArray, heat_time: float) -> None:
-        pass
+    def use(self, centers: FloatArray, heat_time: float) -> None:  # noqa: ARG002
+        self._n_clusters = len(centers)
 
-    def exponents(self, block: slice, out: FloatArray) -> None:  # noqa: ARG002
-        out[...] = 0.0
+    def load(self, block: slice) -> Exponents:
+        return _lifted_exponents(np.zeros((block.stop - block.start, self._n_clusters)))
 
-    def sums(self, kernel: FloatArray) -> FloatArray:
-        return np.zeros((len(kernel), self.sum_width))
+    def sums(self, weights: Any, rows: IntArray | slice = slice(None)) -> FloatArray:  # noqa: ARG002
+        return np.zeros((weights.shape[0], self.sum_width))
 
     def unlift(self, sums: FloatArray, totals: FloatArray) -> tuple[FloatArray, FloatArray]:
         return sums, np.zeros((len(totals), 1))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -50,6 +51,10 @@ class Calibration:
     def before(self, references: Sequence[Reference]) -> tuple[Reference, ...]:
         """Give the references that `in_units` was given."""
         return tuple(reference.rescaled(1 / factor) for reference, factor in zip(references, self.factors, strict=True))
+
+    def describe(self) -> dict[str, Any]:
+        """What users see of it as `calibration_`."""
+        return {"shift": self.shift, "spread": self.spread, "factors": list(self.factors), "offsets": self.offsets}
 
 
 def move_rows(rows: Rows, shift: FloatArray, divide: FloatArray) -> Rows:

@@ -35,4 +35,4 @@ class Sizes(Component[Statistics]):
     def apply(self, own: OwnModel, part: Statistics, shares: Mapping[str, float]) -> OwnModel:
         share = shares[self.name]
         sizes = np.maximum(1.0 + share * self.learn(own, part).step, LEAST_SIZE) if share > 0 else own.common.sizes
-        return replace(own, parameters=replace(own.parameters, sizes=sizes))
+        return replace(own, parameters=replace(own.parameters, sizes=sizes).without(own.common.gone))

@@ -8,6 +8,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from numbers import Real
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -73,6 +74,9 @@ class DifferentialPrivacy(Option):
     ledger : path or None, default=None
         Folder in which each site writes down what it released before it sends it; that of all runs on the same rows.
         None keeps it in memory, or where there is a checkpoint in the folder beside it, "<checkpoint>.ledger".
+    plan : (float, int) or None, default=None
+        At most so much epsilon in a year, for so many years: (1.0, 5). The folder of `ledger` keeps it from the first
+        run on, and a run that would exceed it at any site is refused before it begins.
 
     Examples
     --------
@@ -89,6 +93,7 @@ class DifferentialPrivacy(Option):
     colluders: int = 0
     unit: Unit = "row"
     ledger: Any = None
+    plan: Any = None
 
     def __post_init__(self) -> None:
         self._set("bounds", _plain(self.bounds))
@@ -97,6 +102,7 @@ class DifferentialPrivacy(Option):
             raise ValueError(f"epsilon={self.epsilon!r} must be a finite number above 0.")
         if not 0 < self.delta < 1:
             raise ValueError(f"delta={self.delta!r} must be between 0 and 1, and below 1 over the rows of any site.")
+        self._set("plan", _read_plan(self.plan))
         self._check_word("neighbours", get_args(Neighbours))
         self._check_word("unit", get_args(Unit))
         self._keep_whole("rounds", 1)
@@ -123,6 +129,10 @@ class DifferentialPrivacy(Option):
     def budget(self) -> float:
         """mu^2 of the whole run: the squares of 1 over the multipliers of all releases add up to it."""
         return _whole_multiplier(self.epsilon, self.delta) ** -2
+
+    def budget_for(self, neighbours: Neighbours) -> float:
+        """The same for neighbours of either kind, as a ledger counts its releases (`Release.multiplier_for`)."""
+        return self.budget * (4.0 if (self.neighbours, neighbours) == ("add-remove", "replace") else 1.0)
 
     def multiplier(self, phase: str, rounds: int | None = None, *, finds_start: bool = True) -> float:
         """Standard deviation of the noise of one release, in units of what one row can change.
@@ -158,6 +168,17 @@ class DifferentialPrivacy(Option):
             "colluders": self.colluders,
             "unit": self.unit,
         }
+
+
+def _read_plan(plan: Any) -> tuple[float, int] | None:
+    """A plan as a pair; refuses what is none."""
+    if plan is None:
+        return None
+    parts = list(plan) if isinstance(plan, Sequence) and not isinstance(plan, str) else []
+    fits = len(parts) == 2 and all(isinstance(part, Real) and not isinstance(part, bool) for part in parts)
+    if not fits or not (math.isfinite(parts[0]) and parts[0] > 0 and parts[1] >= 1 and int(parts[1]) == parts[1]):
+        raise ValueError(f"plan={plan!r} must be epsilon a year, above 0, and a whole number of years: (1.0, 5).")
+    return float(parts[0]), int(parts[1])
 
 
 @lru_cache

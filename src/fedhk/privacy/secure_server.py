@@ -7,9 +7,9 @@ learn from all that it sees.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,6 @@ from fedhk.privacy.secure_sum import (
     Shares,
     SharesRequest,
     UnmaskRequest,
-    advert_print,
     has_form,
 )
 
@@ -178,9 +177,7 @@ def make_requests(server: SecureServer) -> dict[str, MaskRequest]:
     if server.step == "keys":
         return dict.fromkeys(server.asked, KeysRequest(server.terms))
     if server.step == "shares":
-        if server.graph.is_complete:
-            return dict.fromkeys(server.asked, SharesRequest(session, server.keys))
-        return {site: SharesRequest(session, _part_of_roster(server, i)) for i, site in enumerate(server.asked)}
+        return dict.fromkeys(server.asked, SharesRequest(session, server.keys))
     if server.step == "input":
         plain = InputRequest(session, number, server.length, word=server.word)
         marks = np.packbits(server.taking_part)
@@ -200,12 +197,6 @@ def make_requests(server: SecureServer) -> dict[str, MaskRequest]:
         signatures = np.stack(list(server.signatures.values()))
         request = replace(request, signers=tuple(server.signatures), signatures=signatures)
     return dict.fromkeys(server.asked, request)
-
-
-def _part_of_roster(server: SecureServer, site: int) -> Roster:
-    """The roster with the keys of a site and its partners only."""
-    near, roster = server.graph.near(site), server.keys
-    return replace(roster, cipher_keys=roster.cipher_keys[near], signatures=roster.signatures[near])
 
 
 def _envelopes_for(server: SecureServer, site: str) -> ByteArray:
@@ -285,14 +276,11 @@ def find_liar(server: SecureServer, replies: Mapping[str, Any]) -> dict[str, str
     """
     if server.step != "unmask":
         return {}
-    held, faults = _held_shares(server, replies), {}
-    for owner, shares in held.items():
-        try:
-            _recover(server, owner, shares)
-        except MessageError as error:
-            faults[owner] = error
+    secrets_of = _recover_all(server, tuple(replies.items()))
+    faults = {owner: found for owner, found in secrets_of.items() if isinstance(found, MessageError)}
     if not faults:
         return {}
+    held = _held_shares(server, replies)
     suspects = set.intersection(*(set(held[owner]) for owner in faults))
     for liar in sorted(suspects):
         try:
@@ -306,8 +294,23 @@ def find_liar(server: SecureServer, replies: Mapping[str, Any]) -> dict[str, str
 
 def recover_secrets(server: SecureServer, replies: Mapping[str, Shares]) -> dict[str, bytes]:
     """Each participant's seed or lock, from the shares of its neighbourhood."""
-    held = _held_shares(server, replies)
-    return {server.keys.names[owner]: _recover(server, owner, shares) for owner, shares in held.items()}
+    found = _recover_all(server, tuple(replies.items()))
+    for secret in found.values():
+        if isinstance(secret, MessageError):
+            raise secret
+    return {server.keys.names[owner]: secret for owner, secret in found.items() if not isinstance(secret, MessageError)}
+
+
+@lru_cache(maxsize=1)
+def _recover_all(server: SecureServer, replies: tuple[tuple[str, Shares], ...]) -> dict[int, bytes | MessageError]:
+    """Each participant's secret, or why it cannot be had; asked for liars first, and then for the sum."""
+    found: dict[int, bytes | MessageError] = {}
+    for owner, shares in _held_shares(server, dict(replies)).items():
+        try:
+            found[owner] = _recover(server, owner, shares)
+        except MessageError as error:
+            found[owner] = error
+    return found
 
 
 def _held_shares(server: SecureServer, replies: Mapping[str, Shares]) -> dict[int, dict[int, bytes]]:
@@ -333,7 +336,9 @@ def _recover(server: SecureServer, owner: int, shares: Mapping[int, bytes]) -> b
         raise MessageError(reason + "on what it got", names[owner]) from error
 
 
-def take_replies(server: SecureServer, replies: Mapping[str, Any]) -> SecureServer:
+def take_replies(
+    server: SecureServer, replies: Mapping[str, Any], answered: Sequence[str] | None = None
+) -> SecureServer:
     """Take the answers of one exchange, which have been checked.
 
     Parameters
@@ -342,6 +347,8 @@ def take_replies(server: SecureServer, replies: Mapping[str, Any]) -> SecureServ
         The server before.
     replies : mapping of str to MaskReply
         In the order of site names, at least as many as the threshold, without liars.
+    answered : sequence of str, optional
+        Whose numbers are in the replies to the step "input", where some are sums; by default one site's in each.
 
     Returns
     -------
@@ -356,9 +363,8 @@ def take_replies(server: SecureServer, replies: Mapping[str, Any]) -> SecureServ
         If the sum is not one of numbers within the bound.
     """
     if server.step == "keys":
-        prints = [advert_print(server.terms, site, reply.cipher_key) for site, reply in replies.items()]
         keys, signatures = zip(*((reply.cipher_key, reply.signature) for reply in replies.values()), strict=True)
-        roster = Roster(tuple(replies), np.stack(prints), np.stack(keys), np.stack(signatures))
+        roster = Roster(tuple(replies), np.stack(keys), np.stack(signatures))
         return replace(server, step="shares", roster=roster, seed=roster.context(server.terms))
     if server.step == "shares":
         envelopes = {site: reply.envelopes for site, reply in replies.items()}
@@ -368,9 +374,10 @@ def take_replies(server: SecureServer, replies: Mapping[str, Any]) -> SecureServ
         masked = np.zeros(server.length, f"u{server.word}")
         for reply in replies.values():
             add_mask(masked, reply.masked)
-        served = server.served | replies.keys()
+        survivors = tuple(replies if answered is None else answered)
+        served = server.served | set(survivors)
         step = "confirm" if server.keys.is_signed else "unmask"
-        return replace(server, step=step, survivors=tuple(replies), served=served, masked=masked)
+        return replace(server, step=step, survivors=survivors, served=served, masked=masked)
     if server.step == "confirm":
         return replace(server, step="unmask", signatures={site: reply.signature for site, reply in replies.items()})
     total = _remove_masks(server, recover_secrets(server, replies))

@@ -55,7 +55,6 @@ from fedhk.privacy.secure_sum import (
     Shares,
     SharesRequest,
     UnmaskRequest,
-    advert_print,
     advert_text,
     are_ordered,
     as_bytes,
@@ -200,7 +199,7 @@ def answer_request(
         If the site must not answer: the reason is one of the rules above, whatever the numbers are, and the site that
         is named is the one at fault where there is one.
     """
-    session, asked = site.session, digest(request)
+    session, asked = site.session, request.print
     if session is not None and session.asked == asked and session.reply is not None:
         return site, session.reply  # the last question again: the same answer may go out again
     reply: MaskReply
@@ -249,7 +248,7 @@ def _share_secrets(site: SecureSite, session: SiteSession, request: SharesReques
     graph = draw_graph(len(roster.names), terms.threshold, context)
     near = graph.near(own)
     partners = tuple(roster.names[i] for i in near)
-    publics = dict(zip(partners, map(bytes, roster.cipher_keys), strict=True))
+    publics = dict(zip(partners, map(bytes, roster.cipher_keys[near]), strict=True))
     del publics[site.name]
     agreed = agree_with(session.cipher_private, publics)
     flat = session.secrets.reshape(-1, shamir.SECRET_BYTES)
@@ -290,20 +289,15 @@ def _check_roster(site: SecureSite, session: SiteSession, roster: Roster) -> str
     Returns the digest of the list. Nobody tells the site who its partners are: it follows from the digest.
     """
     n, terms, advert = len(roster.names), session.terms, session.advert
-    ordered = are_ordered(roster.names) and has_form(roster.prints, np.uint8, (n, KEY_BYTES))
-    if not ordered or site.name not in roster.index:
+    if not roster.is_well_formed or site.name not in roster.index:
         raise MessageError(BAD_KEYS, site.name)
     if not terms.is_enough(n, HALF if site.simulated else TWO_THIRDS):
         LOG.warning("site %r: threshold is %d, the list of keys has %d sites", site.name, terms.threshold, n)
         raise MessageError(SMALL_SHARE, site.name)
     context, own = roster.context(terms), roster.index[site.name]
-    near = draw_graph(n, terms.threshold, context).near(own)
-    forms = ((roster.cipher_keys, (near.size, KEY_BYTES)), (roster.signatures, (near.size, SIGNATURE_BYTES)))
-    if not all(has_form(array, np.uint8, shape) for array, shape in forms):
+    if not np.array_equal(roster.cipher_keys[own], advert.cipher_key):
         raise MessageError(BAD_KEYS, site.name)
-    if not np.array_equal(roster.cipher_keys[near == own][0], advert.cipher_key):
-        raise MessageError(BAD_KEYS, site.name)
-    _check_keys(site, terms, roster, near)
+    _check_keys(site, terms, roster, draw_graph(n, terms.threshold, context).near(own))
     return context
 
 
@@ -313,16 +307,14 @@ def _check_keys(site: SecureSite, terms: MaskTerms, roster: Roster, near: Indice
     if strangers:
         raise MessageError(UNKNOWN_KEY, strangers[0])
     seen: set[bytes] = set()  # two masks would hang on one secret
-    for i, key, signature in zip(near.tolist(), roster.cipher_keys, roster.signatures, strict=True):
-        name = roster.names[i]
+    for i in near.tolist():
+        name, key, signature = roster.names[i], roster.cipher_keys[i], roster.signatures[i]
         if bytes(key) in seen:
             raise MessageError(SAME_KEY, name)
         seen.add(bytes(key))
         is_checked = bool(site.known) and name != site.name
         if is_checked and not primitives.signed_by(site.known[name], bytes(signature), advert_text(terms, name, key)):
             raise MessageError(UNSIGNED, name)
-        if not np.array_equal(advert_print(terms, name, key), roster.prints[i]):
-            raise MessageError(BAD_KEYS, name)
 
 
 def _mask_numbers(

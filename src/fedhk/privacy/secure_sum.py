@@ -7,8 +7,8 @@ that `fedhk.privacy.secure_graph` gives it (Bell et al. 2020, CCS):
 
 1. *keys*: each site makes a fresh X25519 key and sends the public one, signed with its long-term key where operators
    exchanged those.
-2. *shares*: each site gets the list of names, with a digest of each key, and the keys of its partners. It makes a key
-   with each of them for every sum. For every sum it also has two secrets, the seed of its own mask and the lock of its
+2. *shares*: each site gets the list of names and keys, the same for all. It makes a key with each of its partners for
+   every sum. For every sum it also has two secrets, the seed of its own mask and the lock of its
    keys with partners. It splits them so that enough of its partners can put them together again, and sends each partner
    its shares in a sealed envelope, and the server the locked keys.
 3. *input*: each site gets its envelopes and sends its numbers plus its own mask, plus a mask with each partner that
@@ -99,7 +99,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from hashlib import sha256
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -171,22 +171,22 @@ def default_threshold(n_sites: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Roster:
-    """The sites of a session in the order of their names, and public keys: of all at the server, else of partners.
+    """The sites of a session in the order of their names, and their public keys.
+
+    All sites get the same list, so that it is written once. Digests of the keys of sites that are no partners would be
+    as long as the keys.
 
     Parameters
     ----------
     names : tuple of str
         The sites; site i holds the shares of the point i + 1.
-    prints : uint8 array of shape (n, 32)
-        Digest of what each site made known.
-    cipher_keys : uint8 array of shape (m, 32)
-        The public keys of a site and its partners, in the order of names.
-    signatures : uint8 array of shape (m, 64)
+    cipher_keys : uint8 array of shape (n, 32)
+        Their public keys.
+    signatures : uint8 array of shape (n, 64)
         Zeros where a site has no long-term key.
     """
 
     names: tuple[str, ...]
-    prints: ByteArray
     cipher_keys: ByteArray
     signatures: ByteArray
 
@@ -198,8 +198,15 @@ class Roster:
     def context(self, terms: MaskTerms, participants: Iterable[str] = ()) -> str:
         """Digest of all that sites must see alike: terms, keys and, once it is known, who takes part."""
         taking_part = tuple(participants)
-        seed = digest(terms, self.names, self.prints)
+        seed = _seed_of(self, terms)
         return digest(seed, self.mark(taking_part)) if taking_part else seed
+
+    @cached_property
+    def is_well_formed(self) -> bool:
+        """Whether names are different and in their order, with a key and a signature each."""
+        n = len(self.names)
+        forms = ((self.cipher_keys, (n, KEY_BYTES)), (self.signatures, (n, SIGNATURE_BYTES)))
+        return are_ordered(self.names) and all(has_form(array, np.uint8, shape) for array, shape in forms)
 
     def mark(self, names: Iterable[str]) -> ByteArray:
         """One bit for each site: whether it is among some."""
@@ -213,14 +220,15 @@ class Roster:
         return bool(self.signatures.any())
 
 
+@lru_cache(maxsize=4)
+def _seed_of(roster: Roster, terms: MaskTerms) -> str:
+    """Digest of terms, names and keys; sites of one process have the same list and need not each make it."""
+    return digest(terms, roster.names, roster.cipher_keys)
+
+
 def advert_text(terms: MaskTerms, site: str, cipher_key: ByteArray) -> bytes:
     """What a site signs: its key for this session, and on what terms."""
     return bind("keys", terms.session, terms.threshold, terms.sums, site, cipher_key.tobytes().hex())
-
-
-def advert_print(terms: MaskTerms, site: str, cipher_key: ByteArray) -> ByteArray:
-    """Digest of what a site made known."""
-    return as_bytes(sha256(advert_text(terms, site, cipher_key)).digest())
 
 
 def survivors_text(context: str, number: int, survivors: ByteArray) -> bytes:
@@ -236,6 +244,11 @@ class MaskRequest:
     """What the server asks in one step; a subclass for each step."""
 
     step: ClassVar[str]
+
+    @cached_property
+    def print(self) -> str:
+        """Digest of the question, by which a site knows it again."""
+        return digest(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,7 +266,7 @@ class KeysRequest(MaskRequest):
 
 @dataclass(frozen=True, eq=False)
 class SharesRequest(MaskRequest):
-    """Tell who is there and the keys of partners, and ask for shares of the site's secrets in envelopes."""
+    """Tell who is there with which key, and ask for shares of the site's secrets in envelopes."""
 
     step: ClassVar[str] = "shares"
     session: str

@@ -103,12 +103,13 @@ def _paint(cluster: int) -> str:
 
 
 def _show_size(facts: Facts, cluster: int) -> list[Markup]:
-    """Show how many rows the cluster has, in words and as a bar; nothing where that is not known."""
+    """Show how many rows the cluster has, in words and as its share of a bar; nothing where that is not known."""
     sizes = facts.total_sizes
     if not sizes.any():
         return []
-    text = f"{plural(int(sizes[cluster]), 'row')}, {percent(sizes[cluster] / sizes.sum())}"
-    bar = tag("b", style=f"width:{100 * sizes[cluster] / sizes.max():.1f}%;{_paint(cluster)}")
+    share = float(sizes[cluster] / sizes.sum())
+    text = f"{plural(int(sizes[cluster]), 'row')}, {percent(share)}"
+    bar = tag("b", style=f"width:{100 * share:.1f}%;{_paint(cluster)}")
     return [tag("span", text, class_="size"), tag("span", bar, class_="meter")]
 
 

@@ -35,7 +35,7 @@ LEAST_POINTS = 5
 # Own centres are drawn up to so many of all sites, clusters and views: more make the page large.
 MOST_MOVES = 3200
 
-HEIGHT, MARGINS = 304.0, (38.0, 8.0, 8.0, 36.0)
+HEIGHT, MARGINS = 318.0, (38.0, 8.0, 22.0, 36.0)
 
 # Room for the marks of centres at the edges, in pixels.
 ROOM = 12.0
@@ -175,7 +175,7 @@ def _draw_frame(ax: Axes, found: MapPoints) -> None:
     if found.flat:
         ax.set_yticks([])
     else:
-        text = ax.text(0.015, 0.98, f"direction 2 ({up})", transform=ax.transAxes, va="top", color=INK, zorder=5)
+        text = ax.text(0.0, 1.015, f"direction 2 ({up})", transform=ax.transAxes, va="bottom", color=INK)
         describe(text, "axis")
 
 

@@ -22,12 +22,12 @@
 
   function sizes(shown) {
     const rows = cards.map((_, k) => sum(shown.map((site) => site.sizes[k])));
-    const total = sum(rows) || 1, most = Math.max(...rows) || 1;
+    const total = sum(rows) || 1;
     cards.forEach((card, k) => {
       const size = card.querySelector(".size");
       if (!size) return;
       size.textContent = rows[k].toLocaleString("en") + (rows[k] === 1 ? " row, " : " rows, ") + percent(rows[k] / total);
-      card.querySelector(".meter b").style.width = (100 * rows[k]) / most + "%";
+      card.querySelector(".meter b").style.width = (100 * rows[k]) / total + "%";
     });
   }
 

@@ -151,12 +151,11 @@ def _clusters(facts: Facts, shown: Highlights) -> Markup:
 
 def _map_words(facts: Facts) -> str:
     what = "rows" if facts.has_rows else "centres"
-    words = (
-        f"The two directions in which {what} of a view differ most, in spreads. Numbers are the centres of clusters."
-    )
+    words = f"The two directions in which {what} of a view differ most, in spreads. Numbers are centres of clusters."
     words += " Dots are rows." if facts.has_rows else ""
     if any(own_centers(facts, view) for view in facts.views):
         own = facts.own_page_of is not None
+        words += " The centres of the common model may lie beside the rows of a site that measures differently."
         words += " Rings are" if own else " Choose a site to see, as rings, where"
         words += " the centres of the site's own model." if own else " the centres of its own model are."
     if facts.n_clusters > 10:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -66,7 +67,7 @@ def make_rows(facts: Facts, tables: Mapping[str, Any], labels: IntArray) -> Rows
         table = tables.get(name)
         if table is not None:
             dense = np.asarray(table.toarray() if hasattr(table, "toarray") else table)
-            flat = dense.reshape(len(dense), -1)
+            flat = dense.reshape(len(dense), math.prod(dense.shape[1:]))
             found[name] = flat / row_lengths(flat)[:, None] if facts.unit_rows else flat
     return Rows(found, labels)
 

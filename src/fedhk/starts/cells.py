@@ -16,6 +16,7 @@ import numpy as np
 from scipy.linalg import block_diag
 from scipy.special import ndtri
 
+from fedhk._symmetric import from_upper_half, upper_half
 from fedhk._typing import FloatArray, IntArray
 from fedhk.model.rows import Rows, joint_rows, split_joint, take, view_sums
 from fedhk.starts.candidates import Candidates
@@ -103,6 +104,13 @@ def draw_landmarks(axes: FloatArray, deviations: FloatArray, count: int, seed: i
 
     uniform = qmc.Sobol(axes.shape[1], seed=seed).random(2 ** int(np.ceil(np.log2(count))))[:count]
     return Landmarks(axes, ndtri(np.clip(uniform, LEAST_TAIL, 1 - LEAST_TAIL)) * deviations)
+
+
+def draw_in_ball(rng: np.random.Generator, count: int, width: int) -> FloatArray:
+    """Points drawn evenly from all over a ball of radius 1 in so many dimensions."""
+    turned = rng.standard_normal((count, width))
+    lengths = rng.random((count, 1)) ** (1.0 / width)
+    return np.asarray(turned * lengths / np.maximum(np.linalg.norm(turned, axis=1, keepdims=True), 1e-300))
 
 
 def split_groups(landmarks: Landmarks, groups: Candidates, count: int, seed: int) -> Landmarks:
@@ -209,7 +217,7 @@ def second_moments(rows: Rows, directions: FloatArray, radius: float) -> FloatAr
         second += y.T @ y
     flat = second * np.sqrt(2)
     np.fill_diagonal(flat, np.diag(second))
-    return np.asarray(flat[np.triu_indices(p)])
+    return upper_half(flat)
 
 
 def score_products(rows: Rows, combinations: FloatArray) -> FloatArray:
@@ -220,12 +228,10 @@ def score_products(rows: Rows, combinations: FloatArray) -> FloatArray:
     return total
 
 
-def read_second_moments(vector: FloatArray, width: int) -> FloatArray:
+def read_second_moments(vector: FloatArray) -> FloatArray:
     """The matrix of which `second_moments` sent one half."""
-    square = np.zeros((width, width))
-    square[np.triu_indices(width)] = vector
-    square = square / np.sqrt(2) + np.diag(np.diag(square)) * (1 - 1 / np.sqrt(2))
-    return np.asarray(square + np.triu(square, 1).T)
+    square = from_upper_half(vector)
+    return np.asarray(square / np.sqrt(2) + np.diag(np.diag(square)) * (1 - 1 / np.sqrt(2)))
 
 
 def cut_rows(joint: FloatArray, radius: float) -> FloatArray:

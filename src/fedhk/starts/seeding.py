@@ -18,7 +18,7 @@ from fedhk.model.descent import improve, minimise
 from fedhk.model.parameters import Parameters
 from fedhk.model.passes import Passes
 from fedhk.model.rows import SAMPLE_ROWS, Rows, joint_rows, split_joint, take
-from fedhk.starts.kmeans import compress, group_means, leading_directions, lloyd, plus_plus
+from fedhk.starts.kmeans import compress, group_means, lloyd, plus_plus, project_on_leading
 
 # Starts are drawn from, and compared on, at most this many rows: enough to see the clusters, few enough to be quick.
 SEED_CELLS = 2**24
@@ -121,7 +121,7 @@ def _draw_starts(
     widths, n_clusters = scan.rows.widths, template.n_clusters
     stretch = np.repeat(np.sqrt(template.view_factors / template.view_factors.max()), widths)
     stretched = points * np.maximum(stretch, 1e-12).astype(points.dtype)
-    leading = leading_directions(stretched, weight, n_clusters)
+    leading = project_on_leading(stretched, weight, n_clusters)
     crisp = replace(template, heat_time=KMEANS_HEAT_TIME, fuzzifier=KMEANS_FUZZIFIER)
     starts = []
     for turn in range(count):

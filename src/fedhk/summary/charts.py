@@ -67,40 +67,40 @@ def convergence(rounds: Sequence[Round], ax: Axes | None = None, unit: str = "ro
 
 
 def selection(tried: Sequence[TriedNumber], ax: Axes | None = None) -> Figure:
-    """Draw what speaks for each number of clusters; numbers at which clusters run into each other are hollow."""
-    numbers = [one for one in tried if math.isfinite(one.information)]
+    """Draw what speaks for each number of clusters: the gap in the heat, and what of it views agree on."""
+    numbers = [one for one in tried if math.isfinite(one.score)]
+    places = [one.n_clusters for one in numbers]
     with page_axes(ax) as axes:
-        places = [one.n_clusters for one in numbers], [one.information for one in numbers]
-        describe(axes.plot(*places, color=KIND_COLOURS[0])[0], "line")
-        for css in ("mark", "mark missing"):
-            some = [one for one in numbers if (one.gap <= 0) == ("missing" in css)]
-            fill = PAPER if "missing" in css else KIND_COLOURS[0]
-            places = [one.n_clusters for one in some], [one.information for one in some]
-            marks = axes.scatter(*places, s=49, facecolor=fill, edgecolor=KIND_COLOURS[0], zorder=3)
-            describe(marks, css, [_tell_number(one) for one in some])
+        for kind, heights in enumerate(([one.score for one in numbers], [one.gap for one in numbers])):
+            describe(axes.plot(places, heights, color=KIND_COLOURS[0], linestyle=("-", ":")[kind])[0], "line")
+            fill = PAPER if kind else KIND_COLOURS[0]
+            marks = axes.scatter(places, heights, s=49, facecolor=fill, edgecolor=KIND_COLOURS[0], zorder=3)
+            describe(marks, "mark missing" if kind else "mark", [_tell_number(one) for one in numbers])
         for one in numbers:
             if one.taken:
                 describe(axes.axvline(one.n_clusters, color=INK, linewidth=1, linestyle=":"), "rule")
         axes.margins(x=0.03, y=0.1)
-        draw_grid(axes, "y", "information that halves share")
+        draw_grid(axes, "y", "score")
         _count_along(axes, "clusters")
     chosen = next(one for one in tried if one.taken)
-    note = "Halves of the rows are clustered apart: what both say of a row, less what only one says, in nats. "
-    note += (
-        "Hollow: between two of the clusters there are as many rows as in them. The dotted line is the number taken."
-    )
+    note = "Score: share of the heat that stays in the last cluster and leaves the next direction (hollow), times the "
+    note += "agreement of the views on where it stays. The dotted line is the number taken."
     about = f"Taken: {chosen.n_clusters}. {chosen.note}."
-    columns = ("clusters", "gap, in standard deviations", "agreement of halves", "information", "taken")
+    columns = ("clusters", "gap in the heat", "agreement of views", "score", "slowing", "evidence", "taken")
     rows = [
-        (one.n_clusters, *(number(v, 3) for v in (one.gap, one.agreement, one.information)), "yes" * one.taken)
+        (
+            one.n_clusters,
+            *(number(v, 3) for v in (one.gap, one.agreement, one.score, one.slowing, one.evidence)),
+            "yes" * one.taken,
+        )
         for one in tried
     ]
     return Figure("selection", "How many clusters", note, axes, about, columns, rows)
 
 
 def _tell_number(one: TriedNumber) -> str:
-    shown = [number(value, 3) for value in (one.information, one.gap, one.agreement)]
-    return f"{plural(one.n_clusters, 'cluster')}: information {shown[0]}, gap {shown[1]}, agreement {shown[2]}"
+    shown = [number(value, 3) for value in (one.score, one.gap, one.agreement)]
+    return f"{plural(one.n_clusters, 'cluster')}: score {shown[0]}, gap {shown[1]}, agreement {shown[2]}"
 
 
 def _tell_answers(record: Round) -> str:

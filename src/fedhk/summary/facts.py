@@ -113,7 +113,9 @@ class TriedNumber:
     n_clusters: int
     gap: float
     agreement: float
-    information: float
+    slowing: float
+    evidence: float
+    score: float
     taken: bool
     note: str
 

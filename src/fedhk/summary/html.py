@@ -57,10 +57,10 @@ def tag(name: str, *content: Any, **attributes: Any) -> Markup:
 
 def table(columns: Sequence[Any], rows: Sequence[Sequence[Any]], sites: Sequence[int | None] = ()) -> Markup:
     """Make a table with a head. The first cell of a row names it; `sites` are the sites of the rows, for selectors."""
-    head = tag("tr", *(tag("th", column, scope="col") for column in columns))
+    head = tag("tr", *(tag("th", column, scope="col") if column else tag("td") for column in columns))
     numbers = sites or [None] * len(rows)
     body = (tag("tr", *_cells(row), data_s=site) for site, row in zip(numbers, rows, strict=True))
-    return tag("div", tag("table", tag("thead", head), tag("tbody", *body)), class_="scroll")
+    return tag("div", tag("table", tag("thead", head), tag("tbody", *body)), class_="scroll", tabindex=0)
 
 
 def _cells(row: Sequence[Any]) -> list[Markup]:

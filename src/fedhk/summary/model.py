@@ -106,12 +106,16 @@ def _read_views(model: Any) -> tuple[View, ...]:
     for name, columns, centers, reference, weight in zip(
         fitted.view_names, fitted.columns, fitted.centers(), fitted.references, model.view_weights_, strict=True
     ):
+        flat = np.asarray(centers, np.float64).reshape(len(centers), -1)
+        features = _name_features(name, columns, flat.shape[1])
+        if name in fitted.folded:  # columns have no units of their own
+            mean = flat.mean(axis=0)
+            views.append(View(name, features, flat, float(weight), mean, flat.std(axis=0)))
+            continue
         # units are such that all features of a view together have mean square 1; with scaling="standard" this makes
         # the spread the standard deviation
         finite = np.isfinite(reference.scale)
         spread = np.where(finite, reference.scale, 0.0) / math.sqrt(max(int(finite.sum()), 1))
-        features = _name_features(name, columns, reference.width)
-        flat = np.asarray(centers, np.float64).reshape(len(centers), -1)
         views.append(View(name, features, flat, float(weight), reference.shift, spread))
     return tuple(views)
 

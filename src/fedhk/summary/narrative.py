@@ -53,7 +53,7 @@ def _list_numbers(facts: Facts) -> list[tuple[str, str]]:
         (f"{len(facts.rounds):,}" if facts.rounds else "", f"{facts.step_name}s"),
         (size(sum(facts.traffic)) if facts.traffic else "", "sent, both ways"),
         (_epsilon_of(facts), "privacy spent"),
-        (_epsilon_of(facts.private), "privacy, with noise"),
+        (_epsilon_of(facts.private), "in a second run, with noise"),
     ]
 
 

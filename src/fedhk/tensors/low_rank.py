@@ -144,6 +144,10 @@ class LowRankParameters(Parameters):
         return cls(**_common_fields(parameters), form=form)
 
     @property
+    def has_form(self) -> bool:
+        return True
+
+    @property
     def is_constrained(self) -> bool:
         return not self.form.free
 

@@ -22,6 +22,7 @@ from fedhk.federation.participation import Participation
 from fedhk.federation.phases.base import Phase, SumPhase, phase_named
 from fedhk.federation.phases.describe import Describe
 from fedhk.federation.run import Run, conduct
+from fedhk.federation.several import Several
 from fedhk.federation.site import Site
 from fedhk.federation.stored import pack_entries, unpack_board
 from fedhk.privacy.sensitivity import Neighbours
@@ -122,6 +123,16 @@ class PhaseChecks:
         if not self.keeps_sites_apart:
             exchanged = dict(zip(replies, reversed(replies.values()), strict=True))
             assert_same_board(_combine(phase, board, exchanged), found, rtol=1e-6)
+
+    def test_replies_that_add_give_the_same_board_when_a_relay_has_added_them_up(self) -> None:
+        phase, board, sites = self._stand()
+        if phase.adds(board):
+            replies = ask(phase, board, sites)
+            first, *others = sorted(replies)
+            together = Several(others)
+            added = {first: replies[first], together: phase.add([replies[site] for site in others])}
+            phase.check(board, added[together], together)
+            assert_same_board(_combine(phase, board, added), _combine(phase, board, replies), rtol=1e-9)
 
     def test_replies_and_the_board_before_are_not_changed(self) -> None:
         phase, board, sites = self._stand()
@@ -249,6 +260,6 @@ def _store(board: Board) -> Board:
 
 def _combine(phase: Phase[Any, Any], board: Board, replies: dict[str, Any], honest: bool = True) -> Board:
     """Combine replies as a run does; of honest ones the phase leaves out none."""
-    selected, refused = phase.select(board, replies)
+    board, selected, refused = phase.select(board, replies)
     check(not (honest and refused), f"honest replies were refused: {refused}")
     return phase.combine(board, selected)

@@ -7,13 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import fedhk
 from fedhk import EFKMVC
 from fedhk.data.folders import read_federation
 from fedhk.data.named import named_views
+from fedhk.errors import DataError
 from fedhk.federation.engines.remote import RemoteSites, SitesError
 from fedhk.federation.messages import Message, decode, encode
 from fedhk.federation.remote.policy import Policy
-from remote_sites import NAMES, QUICK, Wire, fit_remote
+from fedhk.privacy import DifferentialPrivacy
+from remote_sites import NAMES, QUICK, Wire, fit_remote, write_sites
 
 # runs are cut short here on purpose
 pytestmark = pytest.mark.filterwarnings("ignore:.*did not converge:sklearn.exceptions.ConvergenceWarning")
@@ -102,3 +105,56 @@ class TestCategories:
         assert "rome" in model.history_[0]["refused"]
         assert "w" not in model.history_[0]["refused"]["rome"].split()
         assert model.view_columns_["lab"] == ("x", "kind = u", "kind = v")
+
+
+class TestUpdates:
+    """A model goes on over a transport as it does in one process, but that sites elsewhere remember no drift."""
+
+    @pytest.fixture
+    def months(self, rows):
+        """Rows of two months."""
+        return [
+            {site: {name: view.values[start::2] for name, view in views.items()} for site, views in rows.items()}
+            for start in range(2)
+        ]
+
+    @pytest.fixture
+    def wires(self, months, tmp_path):
+        """Wires to the same sites in both months."""
+        folders = (
+            write_sites({site: list(views.values()) for site, views in month.items()}, tmp_path / f"month-{number}")
+            for number, month in enumerate(months)
+        )
+        return [Wire(sites, tmp_path / "state") for sites in folders]
+
+    @pytest.mark.parametrize("secure", [False, True])
+    def test_gives_the_update_of_one_process(self, months, wires, tmp_path, secure):
+        fit_remote(wires[0], secure=secure).save(tmp_path / "model")
+        model = fedhk.load(tmp_path / "model").set_params(engine=RemoteSites(wires[1], expected=NAMES, wait=0.0))
+        model.update(half_life=2)
+        pooled = EFKMVC(3, view_weights="uniform", secure=secure, **QUICK).fit(months[0])
+        pooled.update(months[1], half_life=2)
+        for mine, theirs in zip(model.cluster_centers_, pooled.cluster_centers_, strict=True):
+            np.testing.assert_allclose(mine, theirs, atol=1e-10)
+        assert model.updates_[0]["rows"] == pytest.approx(pooled.updates_[0]["rows"])
+        assert list(model.drift_) == []
+        assert (tmp_path / "state" / "oslo" / "run-1" / "model.safetensors").is_file()  # of the fit
+
+    def test_noise_adds_up(self, wires):
+        model = fit_remote(wires[0], privacy=DifferentialPrivacy(30.0, 1e-5, (-30, 30)))
+        epsilon, delta = model.privacy_spent_
+        model.set_params(engine=RemoteSites(wires[1], expected=NAMES, wait=0.0)).update()
+        assert epsilon < model.privacy_spent_[0] <= 2 * 30 * (1 + 1e-6)
+        assert model.privacy_spent_[1] == 2 * delta
+
+    def test_other_columns_and_no_rows_are_refused_by_name(self, wires, months, tmp_path):
+        model = fit_remote(wires[0])
+        for what, change, said in (
+            ("narrow", lambda view: view[:, :-1], r"'genoa': view 'view0' has"),
+            ("empty", lambda view: view[:0], "No site has a new row"),
+        ):
+            sites = {site: [change(view) for view in views.values()] for site, views in months[1].items()}
+            wire = Wire(write_sites(sites, tmp_path / what), tmp_path / "state")
+            with pytest.raises(DataError, match=said):
+                model.set_params(engine=RemoteSites(wire, expected=NAMES, wait=0.0)).update()
+        assert model.updates_ == []

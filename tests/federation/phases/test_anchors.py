@@ -19,6 +19,7 @@ from embedded_runs import (
 )
 from federations import published, read_reply, run_sites, with_field, with_reply
 from fedhk.data.scaling import UnitRows
+from fedhk.embedding.affinity import AnchorGraph
 from fedhk.embedding.options import Diffusion
 from fedhk.errors import DataError, MessageError
 from fedhk.federation.codec import pack, unpack
@@ -27,6 +28,7 @@ from fedhk.federation.phases.anchors import Anchors, RowMeans, StandIns, anchors
 from fedhk.federation.phases.diffuse import Embedding
 from fedhk.federation.phases.frame import Frame
 from fedhk.federation.sealed import SealedTerms
+from fedhk.federation.table import Table
 from fedhk.privacy.mechanism import SecureSummation
 from fedhk.starts.candidates import count_by_share
 
@@ -38,14 +40,15 @@ def test_server_and_sites_have_the_same_anchors_after_the_way():
     values, arrays = pack(anchors, Anchors)
     again = unpack(values, arrays, Anchors)
     assert_array_equal(np.hstack(again.graph.anchors), np.hstack(anchors.graph.anchors))
-    assert set(arrays) == {"f2", "f8"}  # the anchors, and the two numbers of how rows are tied to them
+    # the anchors, the size of their steps, and the two numbers of how rows are tied to them
+    assert set(arrays) == {"i1", "f4", "f8"}
     affinities = site_with(board, views).rows().views.tables[0]
     assert_array_equal(affinities.toarray(), again.graph.affinities(rows_of(board, views)).toarray())
 
 
 def test_anchors_that_rounding_makes_equal_are_one():
     with pytest.warns(UserWarning, match="2 anchors instead of 20"):
-        board = start_diffusion([np.repeat([[1.0], [1.0 + 1e-6], [2.0]], 20, axis=0)], 2)
+        board = start_diffusion([np.repeat([[1.0], [1.0 + 1e-6], [2.0]], (25, 20, 15), axis=0)], 2)
     assert board.get(Anchors).graph.n_anchors == 2
 
 
@@ -82,9 +85,23 @@ def test_too_few_different_rows_for_the_clusters_is_an_error_with_both_numbers()
 def test_a_site_refuses_anchors_that_are_not_of_its_views(change, reason):
     views, _ = make_views()
     board = start_diffusion(views)
-    graph = board.get(Anchors).graph
+    anchors = board.get(Anchors)
+    points = tuple([Table.of(part.T, "half") for part in change(anchors.graph.anchors)])
     with pytest.raises(MessageError, match=reason):
-        site_with(board.put(Anchors(replace(graph, anchors=change(graph.anchors)))), views).rows()
+        site_with(board.put(replace(anchors, points=points)), views).rows()
+
+
+def test_anchors_go_in_bytes_and_those_that_are_the_same_in_a_feature_stay_the_same():
+    rng = np.random.default_rng(0)
+    codes = rng.integers(3, size=(30, 2)) / 3.0
+    graph = AnchorGraph((np.hstack([codes, rng.normal(size=(30, 1))]), 50 * rng.normal(size=(30, 9))), 3, 3.0, 0.5)
+    anchors = Anchors.of(graph)
+    assert all(table.values.dtype == np.int8 for table in anchors.points)
+    for found, part in zip(anchors.graph.anchors, graph.anchors, strict=True):
+        assert np.all(np.abs(found - part).max(axis=0) <= np.abs(part).max(axis=0) / 250)
+    assert len(np.unique(anchors.graph.anchors[0][:, :2], axis=0)) == len(np.unique(codes, axis=0))
+    for again, found in zip(Anchors.of(anchors.graph).graph.anchors, anchors.graph.anchors, strict=True):
+        np.testing.assert_array_equal(again, found)
 
 
 # ------------------------------------------------------------------------------------------------------ from candidates

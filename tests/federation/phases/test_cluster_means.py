@@ -57,7 +57,7 @@ def test_the_objective_comes_in_the_same_exchange():
 def test_sums_that_no_rows_have_are_refused_and_the_run_goes_on():
     def lie(site, kind, exchange, answer):
         lies = site == "rome" and kind in ("diffuse", "finish embedded")
-        return with_field("values", lambda values: values - 1e9)(answer) if lies else answer
+        return with_field("values", lambda values: np.asarray(values, np.float64) - 1e9)(answer) if lies else answer
 
     run, _ = run_sites(make_phases(max_rounds=1), make_sites(), tamper=lie)
     assert "below zero" in run.history[0]["refused"]["rome"]

@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose
 from federations import assert_same_model, make_plan, parameters_of, read_reply, run_sites, with_field
 from fedhk import Personalization, datasets
 from fedhk.data.views import check_views
-from fedhk.federation.entries import References, Result, Summary
+from fedhk.federation.entries import FinalParameters, References, Result, Space, Summary
 from fedhk.model.cluster_summary import summarise_clusters
 from fedhk.model.passes import Passes
 from fedhk.model.rows import Rows
@@ -58,10 +58,12 @@ def test_the_summary_is_that_of_all_rows(sites):
     assert_allclose(run.board.get(Summary).summary.to_array(), expected, rtol=1e-9)
 
 
-def test_without_own_models_nothing_but_objective_and_rows_is_sent(sites):
-    run, engine = run_sites(make_plan(max_rounds=1), sites)
+def test_without_own_models_nothing_but_objective_rows_and_sums_per_cluster_is_sent(sites):
+    plan = make_plan(max_rounds=1)
+    run, engine = run_sites(plan, sites)
     assert not run.board.has(Summary)
-    assert read_reply(engine.received[-1][LIAR]).values.shape == (2,)
+    c, views = run.board.get(FinalParameters).parameters.n_clusters, len(run.board.get(Space).widths)
+    assert read_reply(engine.received[-1][LIAR]).values.shape == (2 + c * (views + 3),)
     assert read_reply(engine.received[-1][LIAR]).values[1] == len(sites[LIAR][0])
 
 

@@ -14,7 +14,7 @@ from fedhk.federation.phases import sum_start
 from fedhk.federation.phases.scales import BINS, LENGTHS, Bounds, Lengths, Means, hold_in_bounds
 from fedhk.federation.phases.sum_start import ONE_CLUSTER
 from fedhk.privacy import DifferentialPrivacy
-from fedhk.starts.cells import read_groups
+from fedhk.starts.cells import draw_in_ball, read_groups
 from sealed_runs import plain_reference, seeded_noise, spied_fit
 
 K, WIDTH = 5, 20
@@ -100,6 +100,31 @@ def test_where_noise_hides_all_one_cluster_is_returned_and_said_and_rounds_are_n
     assert np.ptp(model.cluster_centers_[0], axis=0).max() == 0
     assert not any(message.kind == "sealed.noisy round" for _, message in spy.requests)
     assert model.privacy_spent_[0] < 0.05
+
+
+@pytest.mark.filterwarnings("ignore:With epsilon")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("secure", [False, True], ids=["noise at each site", "one noise"])
+def test_where_noise_would_hide_a_start_none_is_paid_for_and_the_rounds_have_all_of_the_budget(monkeypatch, secure):
+    seeded_noise(monkeypatch)
+    rng = np.random.default_rng(0)
+    means = np.array([[0.0, 0.0], [0.0, 3.0], [4.0, 3.0]])
+    rows = means[rng.integers(3, size=900)] + 0.4 * rng.normal(size=(900, 2))
+    sites = {f"s{site}": [rows[site::3]] for site in range(3)}
+    privacy = DifferentialPrivacy(0.06 if secure else 0.1, 1e-4, (-2, 6), "add-remove")
+    model = EFKMVC(3, privacy=privacy, secure=secure, random_state=0).fit(sites)
+    released = [release["phase"] for release in model.releases_["s0"]]
+    assert released == ["means", "lengths"] + ["noisy round"] * 6
+    assert 0.999 * privacy.epsilon < model.privacy_spent_[0] <= privacy.epsilon
+    assert cost(rows, model.cluster_centers_[0]) < 0.7 * cost(rows, rows.mean(axis=0)[None])
+
+
+def test_starts_from_nowhere_are_all_over_the_unit_and_inside_the_bounds():
+    points = draw_in_ball(np.random.default_rng(0), 4000, 3)
+    lengths = np.linalg.norm(points, axis=1)
+    assert lengths.max() <= 1
+    assert np.mean(lengths**3 < 0.5) == pytest.approx(0.5, abs=0.03)  # half of the volume has half of the points
+    assert_allclose(points.mean(axis=0), 0.0, atol=0.03)
 
 
 # ---------------------------------------------------------------------------------------------------------------- units

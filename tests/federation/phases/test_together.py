@@ -67,7 +67,7 @@ class Picky(Phase[Nothing, Nothing]):
         pass
 
     def select(self, board, replies):
-        return {s: r for s, r in replies.items() if s != self.unwanted}, {self.unwanted: "not wanted"}
+        return board, {s: r for s, r in replies.items() if s != self.unwanted}, {self.unwanted: "not wanted"}
 
     def combine(self, board, replies):
         return board

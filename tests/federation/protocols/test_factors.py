@@ -28,8 +28,8 @@ from federations import (
 from fedhk import FedHKParafac2, FedHKTucker, datasets
 from fedhk.federation.engines import inprocess
 from fedhk.federation.protocols.averaging import LocalCenters
-from fedhk.federation.protocols.factors import OwnFactors, read_form
-from fedhk.federation.table import PRECISIONS
+from fedhk.federation.protocols.factors import OwnFactors
+from fedhk.federation.table import PRECISIONS, read_arrays
 from fedhk.model import rows as model_rows
 from fedhk.protocols import FactorAveraging, Statistics
 from fedhk.tensors.low_rank import LowRankForm
@@ -80,7 +80,7 @@ def other_gauge(generator):
     """A tamper that turns, permutes, flips and stretches the liar's factors without changing its centres."""
 
     def turn(reply):
-        form = read_form(reply.form)
+        form = read_arrays(reply.form)
         turned = replace(form, factors=change_gauge(form.factors, generator))
         for a, b in zip(turned.centers(), form.centers(), strict=True):
             assert_allclose(a, b, atol=1e-10)

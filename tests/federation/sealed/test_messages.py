@@ -73,6 +73,7 @@ FROM_SERVER = (
         "InputRequest.word": "constant with noise",
         "InputRequest.participants": "who answered",
         "InputRequest.envelopes": "what sites sealed for each other",
+        "DeliverRequest.keep": CHOSEN,
         "UnmaskRequest.survivors": "who answered",
         "UnmaskRequest.signers": "empty in one process",
         "UnmaskRequest.signatures": "empty in one process",
@@ -82,12 +83,15 @@ FROM_SERVER = (
         for name in ("unit_rows", "shift", "scale", "heat_coef", "low", "span", "share", "root", "weights")
     }
     | {f"Landmarks.{name}": SUMS for name in ("axes", "places")}
-    | {f"Broadcast.{name}": SUMS for name in ("view_weights", "view_shares", "heat_time", "fuzzifier", "view_exponent")}
+    | {
+        f"Broadcast.{name}": SUMS
+        for name in ("view_weights", "view_shares", "heat_time", "fuzzifier", "view_exponent", "gone")
+    }
     | {f"Table.{name}": SUMS for name in ("values", "scale")}
     | {f"LowRank.{name}": SUMS for name in ("name", "error")}
     | {f"TuckerFactors.{name}": SUMS for name in ("core", "cluster_factor", "feature_factors", "view_factor")}
     | {f"Parafac2Factors.{name}": SUMS for name in ("cluster_factor", "bases", "feature_factor", "view_factor")}
-    | {f"Roster.{name}": "what sites told of their keys" for name in ("names", "prints", "cipher_keys", "signatures")}
+    | {f"Roster.{name}": "what sites told of their keys" for name in ("names", "cipher_keys", "signatures")}
     | {f"{step}.session": "random" for step in ("SharesRequest", "InputRequest", "UnmaskRequest")}
     | {f"{step}.number": "how many sums there were" for step in ("InputRequest", "UnmaskRequest")}
 )
@@ -169,8 +173,8 @@ def test_every_field_of_every_message_is_known_and_what_protects_it(run, monkeyp
             ("view_0", 2, None),
             ("view_1", 3, None),
         ]
-    # that a site has its own model is all that it says of it
-    assert {str(message.values) for _, message in spy.replies if message.kind == "deliver"} <= {"{'tree': [[]]}"}
+    # that a site has its own model is all that it says of it: no report, and no sums of folded views
+    assert {str(message.values) for _, message in spy.replies if message.kind == "deliver"} <= {"{'tree': [[], []]}"}
 
 
 @pytest.mark.parametrize("run", ["site noise", "private bounds", "own models", "tucker"])

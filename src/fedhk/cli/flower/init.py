@@ -72,9 +72,7 @@ clientapp = "client_app:app"
 AppFolder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder to make; it must not exist or be empty.")]
 Sites = Annotated[
     str | None,
-    typer.Option(
-        "--sites", help="Names of the sites that take part, with commas between.", show_default="all that come"
-    ),
+    o.option("sites", "Names of the sites that take part, with commas between.", "all that come"),
 ]
 DictionaryFile = Annotated[
     Path | None, typer.Option("--dictionary", help="Data dictionary whose ranges are the bounds of the noise.")
@@ -116,7 +114,8 @@ def init(  # noqa: PLR0917
         wanted = make_config(config, given, settings, min_sites, algorithm=algorithm, seed=seed)
         wanted = with_public_bounds(wanted, dictionary)
         make_app(folder, wanted, sites=site_names(sites or ""), wait=wait)
-    say(f"Written to {folder}. Next, on the SuperLink's machine: `fedhk flower run {folder} --out run/`")
+    say(f"Written to {folder}. Next, on the SuperLink's machine, with the ca.crt of `fedhk flower certificates`:")
+    say(f"fedhk flower run {folder} --root-certificates tls/ca.crt --out run/")
 
 
 def make_config(

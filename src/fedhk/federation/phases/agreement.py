@@ -33,14 +33,15 @@ from fedhk.agreement.frames import (
     describe_frame,
     find_centers,
     find_means,
-    find_nearest,
     keep_complete,
+    list_mixes,
     list_pairs,
     list_witnesses,
     partition,
     read_points,
     share_information,
 )
+from fedhk.agreement.mix import MixSums, find_axes, share_of_mix
 from fedhk.agreement.opinions import Opinion
 from fedhk.errors import MessageError
 from fedhk.federation.aggregators import PLAIN_SUM, Aggregator
@@ -57,7 +58,7 @@ from fedhk.federation.table import Table, check_array
 from fedhk.model.preparation import site_moments
 from fedhk.starts.candidates import Candidates
 from fedhk.starts.cells import NEAR
-from fedhk.starts.kmeans import group_sums
+from fedhk.starts.kmeans import find_nearest, group_sums
 from fedhk.starts.settings import Settings
 
 # Means and centres travel in this precision: what is compared are partitions, which it hardly changes.
@@ -347,12 +348,20 @@ def _split_clusters(table: FloatArray, most: int, random_state: np.random.Random
     return np.vstack([means, means[split] + NEAR * np.sqrt(squares[split] / sizes[split])[:, None] * aside])
 
 
+@dataclass(frozen=True, eq=False)
+class CompareRequest(AgreementRequest):
+    """Ask too how rows lie along directions, for each pair of `list_mixes`."""
+
+    axes: tuple[Table, ...]  # of shape (q, d) each, d the features of the first of the pair
+
+
 @dataclass(frozen=True)
-class CompareClusters(SumPhase[AgreementRequest]):
+class CompareClusters(SumPhase[CompareRequest]):
     """Information that witnesses share within sites, and the choice that follows.
 
     For each pair of witnesses two numbers, what their clusters have in common beyond chance and the most it could be;
-    the same for what is compared with sites alone; and at last the rows.
+    the same for what is compared with sites alone; sums that tell how much of the sites' offsets follows from which
+    clusters they have; and at last the rows.
     """
 
     name: ClassVar[str] = "agreement"
@@ -361,22 +370,22 @@ class CompareClusters(SumPhase[AgreementRequest]):
     find: FindPartitions
 
     def begin(self, board: Board) -> Board:
-        return board if board.has(Partitions) else self._take(board, {}, {})
+        return board if board.has(Partitions) else self._take(board, {}, {}, 0.0)
 
     def is_done(self, board: Board, exchanges: int) -> bool:
         return exchanges > 0 or not board.has(Partitions)
 
-    def request(self, board: Board) -> AgreementRequest:
+    def request(self, board: Board) -> CompareRequest:
         found, asked = board.get(Partitions), self.find.request(board)
         centers = tuple([Table.of(part, PRECISION) for part in found.centers])
-        return AgreementRequest(asked.n_clusters, found.witnesses, asked.kept, found.count, centers)
+        axes = tuple([Table.of(part, PRECISION) for part in self._axes(found)])
+        return CompareRequest(asked.n_clusters, found.witnesses, asked.kept, found.count, centers, axes)
 
     def size(self, board: Board) -> int:
-        witnesses = board.get(Partitions).witnesses
-        return 2 * (len(list_pairs(witnesses)) + sum([witness.alone for witness in witnesses])) + 1
+        return self._informed(board) + sum(self._mixed(board)) + 1
 
     @staticmethod
-    def vector(site: Site, request: AgreementRequest) -> FloatArray:
+    def vector(site: Site, request: CompareRequest) -> FloatArray:
         reader, c = _Reader(site, request), request.n_clusters
         labels: list[Sequence[IntArray]] = []
         for points, partitions in _read_partitions(reader, request):
@@ -394,29 +403,67 @@ class CompareClusters(SumPhase[AgreementRequest]):
                 random_state, weight = np.random.RandomState(SEED), np.ones(len(points))
                 alone[witness.part] = partition(points, weight, c, random_state, most_starts=OWN_STARTS)[0]
             sums.append(_add_information([(part, alone[witness.part]) for part in found], c))
-        return np.array([*np.ravel(sums), float(len(reader.sample))])
+        mixes = _read_mixes(reader, request, labels)
+        return np.array([*np.ravel(sums), *np.concatenate([np.zeros(0), *mixes]), float(len(reader.sample))])
 
     def check_vector(self, board: Board, values: FloatArray, site: str) -> None:
         most = values[-1] * np.log(self.find.n_clusters) * PARTITIONS * (1 + 1e-6)
-        if not 0 <= values[-1] <= MOST_ROWS or np.any(np.abs(values[:-1]) > most):
+        if not 0 <= values[-1] <= MOST_ROWS or np.any(np.abs(values[: self._informed(board)]) > most):
             raise MessageError("more information in common than so many rows can have", site)
 
     def total(self, board: Board, vectors: Sequence[FloatArray]) -> FloatArray:
         return self.find.aggregator.sums(vectors, [np.full(len(values), values[-1]) for values in vectors])
 
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:
-        witnesses = board.get(Partitions).witnesses
+        partitions, c = board.get(Partitions), self.find.n_clusters
+        witnesses = partitions.witnesses
         pairs, alone = list_pairs(witnesses), [i for i, witness in enumerate(witnesses) if witness.alone]
-        found = [adjust(*sums) for sums in total[:-1].reshape(-1, 2)]
+        informed, mixed = np.split(total[:-1], [self._informed(board)])
+        found = [adjust(*sums) for sums in informed.reshape(-1, 2)]
         agreed = dict(zip([*pairs, *alone], found, strict=True))
-        return self._take(board, {pair: agreed[pair] for pair in pairs}, {i: agreed[i] for i in alone}).drop(Partitions)
+        mixes = np.split(mixed, np.cumsum(self._mixed(board))[:-1]) if len(mixed) else []
+        sums = [MixSums.read(part, c, len(axes)) for part, axes in zip(mixes, self._axes(partitions), strict=True)]
+        between, with_sites = {pair: agreed[pair] for pair in pairs}, {i: agreed[i] for i in alone}
+        return self._take(board, between, with_sites, share_of_mix(sums)).drop(Partitions)
 
-    def _take(self, board: Board, pairs: Mapping[tuple[int, int], float], alone: Mapping[int, float]) -> Board:
+    def _take(
+        self, board: Board, pairs: Mapping[tuple[int, int], float], alone: Mapping[int, float], mix: float
+    ) -> Board:
         witnesses = board.get(Partitions).witnesses if board.has(Partitions) else ()
         if not alone:
             return board.put(Shares(*FRAMES[0], (Opinion(-1, describe_frame(FRAMES[0]), np.nan, taken=True),)))
-        (shift, spread), opinions = choose_frame(Evidence(witnesses, pairs, alone))
+        (shift, spread), opinions = choose_frame(Evidence(witnesses, pairs, alone, mix))
         return board.put(Shares(shift, spread, tuple(opinions)))
+
+    @staticmethod
+    def _informed(board: Board) -> int:
+        """Numbers that say how much clusters have in common."""
+        witnesses = board.get(Partitions).witnesses
+        return 2 * (len(list_pairs(witnesses)) + sum([witness.alone for witness in witnesses]))
+
+    def _mixed(self, board: Board) -> list[int]:
+        """Numbers of each pair that say which clusters sites have."""
+        return [MixSums.size(self.find.n_clusters, len(axes)) for axes in self._axes(board.get(Partitions))]
+
+    @staticmethod
+    def _axes(found: Partitions) -> list[FloatArray]:
+        """Directions for each pair of `list_mixes`, from the first partition of the first of the pair."""
+        firsts = [np.array_split(found.centers[i], found.count)[0] for i, _ in list_mixes(found.witnesses)]
+        return [find_axes(centers) for centers in firsts]
+
+
+def _read_mixes(reader: _Reader, request: CompareRequest, labels: Sequence[Sequence[IntArray]]) -> list[FloatArray]:
+    """Sums of a site for each pair of `list_mixes`; zeros where it lacks one of the views."""
+    found, c = list[FloatArray](), request.n_clusters
+    for (first, second), table in zip(list_mixes(request.witnesses), request.axes, strict=True):
+        points, axes = reader.read(request.witnesses[first]), table.read()
+        if points is None or not len(labels[second]):
+            found.append(np.zeros(MixSums.size(c, len(axes))))
+            continue
+        if axes.shape[1:] != points.shape[1:]:
+            raise MessageError("directions of another width than the view has")
+        found.append(MixSums.of(points, labels[second][0], axes, c).as_vector())
+    return found
 
 
 def _read_partitions(

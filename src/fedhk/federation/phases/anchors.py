@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -30,22 +31,20 @@ from fedhk.federation.board import Board, Entry, RowEntry
 from fedhk.federation.entries import FinalParameters, Population, References, Schema
 from fedhk.federation.phases.base import Phase, ServerPhase
 from fedhk.federation.phases.candidates import AskCandidates, CandidatesRequest, ChooseStart
-from fedhk.federation.phases.mixture import (
-    PRECISION,
-    FindDirections,
-    FitMixture,
-    FittedMixture,
-    calibrated_references,
-)
+from fedhk.federation.phases.frame import calibrated_references
+from fedhk.federation.phases.mixture import PRECISION, FindDirections, FitMixture, FittedMixture
 from fedhk.federation.phases.rounds import Rounds
 from fedhk.federation.protocols.base import RoundContext
-from fedhk.federation.table import read_arrays, round_arrays, round_as_sent
+from fedhk.federation.table import Table, read_arrays, round_arrays, round_as_sent
 from fedhk.model.fitted import FittedModel
 from fedhk.model.rows import Rows, joint_rows, split_joint
 from fedhk.starts.candidates import Candidates, candidate_rows, count_by_share
 
 # Rows that stand in for those of the sites, fewer where they are wide: so many bytes at most, so many rows at least.
 STAND_INS, STAND_IN_BYTES, LEAST_STAND_INS = 2000, 2**28, 300
+
+# Precision of anchors on their way to sites: everybody uses them as they are read.
+ANCHOR_PRECISION = "byte"
 
 # With noise, clusters are put together from parts: so many, or so many for a cluster. A row is tied to the nearest few.
 # With more parts each has too few rows to tell neighbours from noise, with fewer they do not follow the shape of a
@@ -57,27 +56,44 @@ PARTS, PARTS_PER_CLUSTER, PART_NEIGHBOURS = 24, 4, 3
 class Anchors(RowEntry):
     """The graph that rows are tied to: from here on a row is its affinities, a few numbers."""
 
-    sent: AnchorGraph  # its arrays are rounded
+    points: tuple[Table, ...]  # of shape (d_h, p) per view: in each feature, those that are the same stay the same
+    neighbours: int
+    scale: float
+    joint_weight: float
 
     @classmethod
     def of(cls, graph: AnchorGraph) -> Anchors:
         """Round a graph."""
-        return cls(round_arrays(graph, PRECISION))
+        points = tuple([Table.of(part.T, ANCHOR_PRECISION) for part in graph.anchors])
+        return cls(points, graph.neighbours, graph.scale, graph.joint_weight)
 
     @cached_property
     def graph(self) -> AnchorGraph:
         """The graph as server and sites read it."""
-        return read_arrays(self.sent)
+        points = tuple([np.ascontiguousarray(table.read().T) for table in self.points])
+        return AnchorGraph(points, self.neighbours, self.scale, self.joint_weight)
 
     def apply(self, rows: Rows) -> Rows:
-        try:
-            self.graph.check(rows.widths)
-        except ValueError as error:
-            raise MessageError(str(error)) from error
-        return make_affinity_rows(self.graph.affinities(rows), rows.sample_weight)
+        return tie_rows(self.graph, rows)
 
     def wrap(self, model: FittedModel, board: Board) -> FittedModel:
         return model
+
+
+def round_points(points: Sequence[FloatArray]) -> tuple[FloatArray, ...]:
+    """Anchors per view, as they will be read: those that are the same after rounding are one."""
+    widths = [part.shape[1] for part in points]
+    rounded = [round_as_sent(part.T, ANCHOR_PRECISION).T for part in points]
+    return split_joint(np.unique(np.hstack(rounded), axis=0), widths)
+
+
+def tie_rows(graph: AnchorGraph, rows: Rows) -> Rows:
+    """Rows as their affinities; refuses anchors that are not of their views."""
+    try:
+        graph.check(rows.widths)
+    except ValueError as error:
+        raise MessageError(str(error)) from error
+    return make_affinity_rows(graph.affinities(rows), rows.sample_weight)
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +176,7 @@ class TieRows(ServerPhase):
     def _make_points(
         self, board: Board, means: list[Rows], stand_ins: Rows, asked: int, wanted: int
     ) -> tuple[FloatArray, ...]:
-        """Anchors per view, as they will be read: those that are the same after rounding are one."""
+        """Anchors per view."""
         for found in board.find(FittedMixture):
             return read_arrays(round_arrays(found.mixture, PRECISION)).take(wanted, self.seed)
         (rows,) = means
@@ -171,7 +187,7 @@ class TieRows(ServerPhase):
         is_dense = not any(reference.unit_rows for reference in board.get(References).references)
         if self.diffusion.anchors == AUTO and is_dense and lacking > 0:
             joint = np.vstack([joint, joint_rows(stand_ins)[:lacking]])
-        return split_joint(np.unique(round_as_sent(joint, PRECISION), axis=0), rows.widths)
+        return round_points(split_joint(joint, rows.widths))
 
     def sealed(self, terms: Any) -> list[Phase[Any, Any]]:
         return [self]
@@ -230,12 +246,12 @@ class ChooseAnchors(AskCandidates):
                 f"rounds={terms.noise.rounds}: a diffusion with noise needs at least 2 rounds, one to find parts of "
                 "clusters and one to count rows between them. Give rounds=2 or more, and max_rounds as many."
             )
-        if terms.noise.privacy.unit != "row":
+        if not terms.noise.unit.has_spare:
             raise ValueError("unit='site' does not go with a diffusion: its budget has no share for counts of ties.")
         settings = replace(self.settings, n_clusters=max(PARTS, PARTS_PER_CLUSTER * self.settings.n_clusters))
         start = ChooseStart(settings, self.protocol, self.aggregator, self.seed, self.workers)
-        kept = count_exchanges(terms.noise.rounds)
-        rounds = Rounds(self.protocol, RoundContext(settings, self.aggregator), 1, 0.0, kept_rounds=kept)
+        max_rounds = terms.noise.rounds - count_exchanges(terms.noise.rounds)
+        rounds = Rounds(self.protocol, RoundContext(settings, self.aggregator), max_rounds, 0.0)
         return [*start.sealed(terms), *rounds.sealed(terms)]
 
     def _share(self, board: Board) -> float:

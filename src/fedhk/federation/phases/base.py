@@ -16,6 +16,7 @@ from fedhk.errors import MessageError, Rule
 from fedhk.federation.board import Board
 from fedhk.federation.codec import subclasses
 from fedhk.federation.participation import Participation
+from fedhk.federation.several import NOT_ADDED, check_addable
 from fedhk.federation.site import Site
 from fedhk.federation.table import check_array
 from fedhk.privacy.fixed_point import WORDS
@@ -93,13 +94,21 @@ class Phase(ABC, Generic[Request, Reply]):
         common = self.request(board)
         return dict.fromkeys(sites, common)
 
-    def review(self, board: Board, replies: Mapping[str, Reply]) -> Board:
-        """Server: the board with what all answers together say about single sites, before any is left out."""
-        return board
+    def select(self, board: Board, replies: dict[str, Reply]) -> tuple[Board, dict[str, Reply], dict[str, str]]:
+        """Server: the board with what answers say of single sites; those that go together; why others do not."""
+        return board, replies, {}
 
-    def select(self, board: Board, replies: dict[str, Reply]) -> tuple[dict[str, Reply], dict[str, str]]:
-        """Server: the answers that go together, and why the others do not."""
-        return replies, {}
+    def adds(self, board: Board) -> bool:
+        """Server: whether answers are sums over rows of which only the total counts, so that sites may answer as one.
+
+        Then the answer from the rows of several sites together is the sum of theirs, which `add` makes.
+        """
+        return False
+
+    @staticmethod
+    def add(replies: Sequence[Any]) -> Any:
+        """Relay: one answer in place of several, in a phase that `adds`; MessageError for what does not add."""
+        raise MessageError(NOT_ADDED)
 
     def resume(self, board: Board) -> Board:
         """Server: the board of an interrupted run, as this phase goes on from it."""
@@ -213,15 +222,21 @@ class SumPhase(Phase[Request, Sum]):
     def answer(cls, site: Site, request: Any) -> Sum:
         return Sum(cls.vector(site, request))
 
+    @staticmethod
+    def add(replies: Sequence[Sum]) -> Sum:
+        vectors = [reply.values for reply in replies]
+        check_addable(vectors)
+        return Sum(reduce(add, vectors))
+
     def check(self, board: Board, reply: Sum, site: str) -> None:
         check_array(reply.values, (self.size(board),), site, "sums")
-        self.check_vector(board, reply.values, site)
+        self.check_vector(board, np.asarray(reply.values, np.float64), site)
 
     def sealed(self, terms: Any) -> list[Phase[Any, Any]]:
         return [terms.seal(self)] if self.with_noise or terms.noise is None else []
 
     def combine(self, board: Board, replies: Mapping[str, Sum]) -> Board:
-        total = self.total(board, [reply.values for reply in replies.values()])
+        total = self.total(board, [np.asarray(reply.values, np.float64) for reply in replies.values()])
         return self.take(self.note_sites(board, list(replies)), total, 0.0)
 
 

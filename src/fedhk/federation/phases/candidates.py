@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -17,6 +17,7 @@ from fedhk.errors import DataError, MessageError
 from fedhk.federation.aggregators import Aggregator
 from fedhk.federation.board import Board
 from fedhk.federation.entries import Population, References, Schema, Space
+from fedhk.federation.participation import Participation
 from fedhk.federation.phases.base import Phase, ServerPhase, SumPhase
 from fedhk.federation.phases.frame import Frame
 from fedhk.federation.phases.sum_basis import (
@@ -27,7 +28,16 @@ from fedhk.federation.phases.sum_basis import (
     Sketch,
     Span,
 )
-from fedhk.federation.phases.sum_start import Cells, Directions, Groups, Products, StartFromSums, ViewDistances
+from fedhk.federation.phases.sum_start import (
+    Cells,
+    Directions,
+    Groups,
+    Products,
+    PublicStart,
+    StartFromSums,
+    ViewDistances,
+    WeighStart,
+)
 from fedhk.federation.plausible import MOST_ROWS, check_points, check_spreads
 from fedhk.federation.protocols.base import Protocol
 from fedhk.federation.protocols.statistics import BasisStatistics, Statistics
@@ -111,6 +121,9 @@ class AskCandidates(Phase[CandidatesRequest, CandidatesReply]):
         check_points(points, space.reach, site)
         check_spreads(reply.spreads, space.reach, site)
 
+    def participants(self, board: Board, sites: Sequence[str], participation: Participation, seed: Any) -> list[str]:
+        return participation.draw_sample(sites, seed)
+
     def combine(self, board: Board, replies: Mapping[str, CandidatesReply]) -> Board:
         read = [Candidates(reply.points.read(), reply.sizes, reply.spreads) for reply in replies.values()]
         found = list(self.aggregator.candidates(read))
@@ -131,14 +144,19 @@ class AskCandidates(Phase[CandidatesRequest, CandidatesReply]):
 
     def sealed(self, terms: SealedTerms) -> list[Phase[Any, Any]]:
         settings, protocol = self.settings, self.protocol.as_sums(terms.reason)
+        known: list[Phase[Any, Any]] = []
         if terms.noise is None:
             sums = masked_sums(settings, protocol, self.seed, terms)
         else:
             sums = [Directions(settings, self.seed), Cells()]
+            if terms.public is not None:
+                known, sums = [PublicStart(terms.public)], []
+            elif not isinstance(protocol, BasisStatistics) and terms.noise.unit.has_spare:
+                known = [WeighStart(settings, self.seed, terms)]
             if settings.view_weights == "auto":  # points along a few directions do not show what single views say
                 settings = replace(settings, view_weights="uniform")
         if not isinstance(protocol, BasisStatistics):
-            return [*map(terms.seal, sums), StartFromSums(settings, self.seed, self.workers)]
+            return [*known, *map(terms.seal, sums), StartFromSums(settings, self.seed, self.workers)]
         # points do not show which form centres have, which waits for the first sums of a round
         settings = replace(settings, form=CenterForm())
         start = StartFromSums(settings, self.seed, self.workers)

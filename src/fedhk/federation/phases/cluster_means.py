@@ -20,7 +20,7 @@ from fedhk.federation.site import Site
 from fedhk.model.passes import Passes
 
 # The objective and the number of rows, without what own models are compared with: those of embedded rows need it not.
-OBJECTIVE = Finish(summary=False)
+OBJECTIVE = Finish(summary=False, memory=False)
 OBJECTIVE_SIZE = 2
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
+from fedhk._typing import FloatArray, IntArray
 from fedhk.errors import MessageError
 from fedhk.federation.board import Board, Entry, Passing
 from fedhk.federation.entries import (
@@ -13,19 +14,28 @@ from fedhk.federation.entries import (
     Broadcast,
     FinalModel,
     FinalParameters,
+    Folds,
     Minimisation,
+    OwnPast,
     Schema,
     Summary,
     fitted_model,
 )
 from fedhk.federation.phases.base import Phase
-from fedhk.federation.phases.finish import final_parameters
+from fedhk.federation.phases.finish import final_parameters, final_rows
+from fedhk.federation.phases.fold import WideSums, mean_of_sums
 from fedhk.federation.phases.frame import Frame
 from fedhk.federation.protocols.personalized import OwnModels
 from fedhk.federation.site import Site
+from fedhk.model.drift import SitePast
+from fedhk.model.fitted import FittedModel
+from fedhk.model.parameters import Parameters
 from fedhk.personal.options import Personal
 from fedhk.personal.outcome import SiteOutcome, SiteReport
 from fedhk.tensors.low_rank import LowRank, LowRankParameters
+
+# Numbers of means by cluster that a site remembers, at most: 8 MB. Of wider views it remembers nothing.
+MOST_REMEMBERED = 2**20
 
 
 @dataclass(frozen=True)
@@ -39,14 +49,23 @@ class DeliverRequest:
     personal: Personal  # what a site's own model may take from its rows
     learn_weights: bool
     report: bool  # never where noise or masks hide single sites
+    keep: float = 0.0  # by how much rows that the site remembers from before count beside those that it has now
     forms: tuple[LowRank, ...] = ()
 
 
 @dataclass(frozen=True)
 class DeliverReply:
-    """What a site says of its own model: nothing, or one report."""
+    """What a site says of its own model: nothing, or one report; and sums of rows of folded views, by their name."""
 
     reports: tuple[SiteReport, ...] = ()
+    sums: dict[str, WideSums] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class WideMeans(Entry):
+    """Means of the rows of each cluster in the columns of very wide views, by name, of shape (c, columns)."""
+
+    means: dict[str, FloatArray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +91,7 @@ class Deliver(Phase[DeliverRequest, DeliverReply]):
     personal: Personal
     learn_weights: bool
     report: bool = True
+    keep: float = 0.0
 
     def request(self, board: Board) -> DeliverRequest:
         forms: tuple[LowRank, ...] = ()
@@ -83,7 +103,7 @@ class Deliver(Phase[DeliverRequest, DeliverReply]):
             for basis in board.find(Basis):
                 form = final.form_in_basis(board.get(Minimisation).parameters, basis.columns)
             forms = (form,)
-        return DeliverRequest(self.personal, self.learn_weights, self.report, forms)
+        return DeliverRequest(self.personal, self.learn_weights, self.report, self.keep, forms)
 
     def sealed(self, terms: Any) -> list[Phase[Any, Any]]:
         return [replace(self, report=False)]
@@ -109,12 +129,56 @@ class Deliver(Phase[DeliverRequest, DeliverReply]):
             workers=site.workers,
             kept=next((entry.models for entry in site.memory.find(OwnModels)), ()),
         )
-        site.keep(Outcome(outcome))
-        return DeliverReply((outcome.report,) if request.report else ())
+        sums = _sum_wide(site, outcome.global_labels, parameters.n_clusters)
+        site.keep(Outcome(replace(outcome, model=_unfold(site, outcome.model, sums))))
+        remember_rows(site, parameters, request.keep)
+        return DeliverReply((outcome.report,) if request.report else (), sums)
 
     def check(self, board: Board, reply: DeliverReply, site: str) -> None:
         for report in reply.reports:
             report.check(site)
+        folds = {name: fold for entry in board.find(Folds) for name, fold in entry.folds.items()}
+        for name, sums in reply.sums.items():
+            if name not in folds:
+                raise MessageError("sums of rows in a view that is not folded", site)
+            sums.check(board.get(FinalParameters).parameters.n_clusters, folds[name].n_columns, site)
 
     def combine(self, board: Board, replies: Mapping[str, DeliverReply]) -> Board:
+        means, clusters = {}, board.get(FinalParameters).parameters.n_clusters
+        for name, fold in ((name, fold) for entry in board.find(Folds) for name, fold in entry.folds.items()):
+            told = [reply.sums[name] for reply in replies.values() if name in reply.sums]
+            means[name] = mean_of_sums(told, clusters, fold.n_columns)
+        board = board.put(WideMeans(means)) if means else board
         return board.put(Reports({site: reply.reports[0] for site, reply in replies.items() if reply.reports}))
+
+
+def _sum_wide(site: Site, labels: IntArray, n_clusters: int) -> dict[str, WideSums]:
+    """Sums of the site's rows by cluster, in the columns of views that are folded."""
+    found = {}
+    for entry in site.board.find(Folds):
+        for name, table in zip(site.views.names, site.views.tables, strict=True):
+            if name in entry.folds and table is not None:
+                found[name] = WideSums.of(entry.folds[name], table, labels, n_clusters)
+    return found
+
+
+def _unfold(site: Site, model: FittedModel, sums: Mapping[str, WideSums]) -> FittedModel:
+    """A site's own model for rows as they come in; what its clusters look like in wide views is as they do here."""
+    folds = {name: fold for entry in site.board.find(Folds) for name, fold in entry.folds.items()}
+    clusters = model.parameters.n_clusters
+    means = {
+        name: mean_of_sums([sums[name]] if name in sums else [], clusters, fold.n_columns)
+        for name, fold in folds.items()
+    }
+    columns = dict(zip(site.views.names, site.views.columns, strict=True))
+    return model.unfolded(folds, means, {name: columns.get(name) for name in folds})
+
+
+def remember_rows(site: Site, parameters: Parameters, keep: float) -> None:
+    """Keep at the site what later rows are compared with; earlier rows, of an update, count `keep` times as much."""
+    if parameters.n_clusters * sum(site.rows().widths) > MOST_REMEMBERED:
+        return
+    past = SitePast.of(final_rows(site), site.see(parameters), parameters)
+    for known in site.memory.find(OwnPast) if keep > 0 else ():
+        past = known.past.add(past, keep)
+    site.keep(OwnPast(past))

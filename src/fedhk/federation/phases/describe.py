@@ -23,7 +23,16 @@ from fedhk.data.views import LARGEST_VALUE, Columns, Views, find_difference, is_
 from fedhk.errors import DataError, MessageError
 from fedhk.federation.aggregators import PLAIN_SUM, Aggregator
 from fedhk.federation.board import Board, Entry
-from fedhk.federation.entries import Deviations, Members, Population, References, Schema, Space, columns_code
+from fedhk.federation.entries import (
+    Deviations,
+    Members,
+    Population,
+    References,
+    RowCounts,
+    Schema,
+    Space,
+    columns_code,
+)
 from fedhk.federation.participation import Deviating
 from fedhk.federation.phases.base import Nothing, Phase, Request, SumPhase
 from fedhk.federation.phases.scales import scale_phases
@@ -58,6 +67,11 @@ class SiteEffect(Entry):
     def is_sure(self) -> bool:
         """Whether sites differ by more than chance."""
         return self.chance < LEVEL
+
+
+def sites_differ(board: Board) -> bool:
+    """Whether there are several sites and their means differ by more than chance, or nobody knows."""
+    return board.get(Population).n_sites > 1 and all(found.is_sure for found in board.find(SiteEffect))
 
 
 def measure_site_effect(sites: Sequence[Sequence[Moments]]) -> SiteEffect:
@@ -273,8 +287,9 @@ class AskViews(Phase[Request, T]):
     settings: Settings
     holders: int = 1  # sites that must have a view for it to count
 
-    def select(self, board: Board, replies: dict[str, T]) -> tuple[dict[str, T], dict[str, str]]:
-        return select_alike(replies)
+    def select(self, board: Board, replies: dict[str, T]) -> tuple[Board, dict[str, T], dict[str, str]]:
+        alike, different = select_alike(replies)
+        return board, alike, different
 
     def agree(self, replies: Mapping[str, T]) -> dict[str, tuple[int, Columns]]:
         """The views of the federation; says which are left out."""
@@ -299,42 +314,33 @@ class Describe(AskViews[DescribeRequest, Description]):
 
     @staticmethod
     def answer(site: Site, request: DescribeRequest) -> Description:
-        views = site.views
+        views = site.read_views()
         moments = site_moments(views, [int(width or 0) for width in views.widths], unit_rows=request.unit_rows)
         check_spreads(moments, views.names)
-        present = []
-        for view, table in zip(moments, views.tables, strict=True):
-            unknown = np.full(view.low.shape, np.nan)
-            if table is not None:
-                present.append(view if request.ranges else replace(view, low=unknown, high=unknown))
+        present = [view for view, table in zip(moments, views.tables, strict=True) if table is not None]
+        if not request.ranges:
+            present = [view.without_range() for view in present]
         return Description(describe_views(views), tuple(present))
 
     def check(self, board: Board, reply: Description, site: str) -> None:
         check_descriptions(reply.views, site)
-        present = reply.present
-        if len(reply.moments) != len(present):
-            raise MessageError(f"moments of {len(reply.moments)} views, expected {len(present)}", site)
-        for view, moments in zip(present, reply.moments, strict=True):
-            check_moments(moments, view.width, site, ranges=self.settings.needs_ranges)
+        widths = [view.width for view in reply.present]
+        check_moments(reply.moments, widths, site, ranges=self.settings.needs_ranges)
 
-    def review(self, board: Board, replies: Mapping[str, Description]) -> Board:
-        comparable, _ = super().select(board, dict(replies))
-        columns = {name: columns for name, (_, columns) in agree_on_views(comparable.values()).items()}
-        sites = {site: reply.by_view for site, reply in comparable.items()}
-        found = find_deviations(sites, columns)
+    def select(
+        self, board: Board, replies: dict[str, Description]
+    ) -> tuple[Board, dict[str, Description], dict[str, str]]:
+        _, alike, different = super().select(board, replies)
+        columns = {name: columns for name, (_, columns) in agree_on_views(alike.values()).items()}
+        found = find_deviations({site: reply.by_view for site, reply in alike.items()}, columns)
         sure = [deviation for deviation in found if deviation.is_sure]
         if sure and self.deviating == "refuse":
             raise DataError(f"{' '.join(d.sentence for d in sure)} {MEND}, or give Participation(deviating='warn').")
         excluded: dict[str, str] = {}
         for deviation in sure if self.deviating == "exclude" else ():
             excluded.setdefault(deviation.site, deviation.reason)
-        return board.put(Deviations(found, excluded)) if found else board
-
-    def select(self, board: Board, replies: dict[str, Description]) -> tuple[dict[str, Description], dict[str, str]]:
-        good, refused = super().select(board, replies)
-        for entry in board.find(Deviations):
-            refused |= entry.excluded
-        return {site: reply for site, reply in good.items() if site not in refused}, refused
+        board = board.put(Deviations(found, excluded)) if found else board
+        return board, {site: reply for site, reply in alike.items() if site not in excluded}, different | excluded
 
     def sealed(self, terms: SealedTerms) -> list[Phase[Any, Any]]:
         return [DescribeViews(self.settings, self.holders), *scale_phases(self.settings, terms, in_basis=self.in_basis)]
@@ -347,7 +353,8 @@ class Describe(AskViews[DescribeRequest, Description]):
                 if name in told:
                     told[name].append(own)
         merged = {name: self.aggregator.moments(sites) for name, sites in told.items()}
-        rows = [np.array([max([own.total for own in reply.moments], default=0.0)]) for reply in replies.values()]
+        counts = {site: max([own.total for own in reply.moments], default=0.0) for site, reply in replies.items()}
+        rows = [np.array([count]) for count in counts.values()]
         total = max([float(self.aggregator.sums(rows, rows)[0]), *(whole.rows for whole in merged.values())])
         for name, whole in merged.items():
             if whole.rows > 0:
@@ -369,6 +376,7 @@ class Describe(AskViews[DescribeRequest, Description]):
             schema,
             References(references),
             Population(len(replies), columns, moments, total),
+            RowCounts(counts),
             Space(limits_from_moments(references, moments)),
             measure_site_effect(list(told.values())),
         )
@@ -382,7 +390,15 @@ def _make_schema(settings: Settings, agreed: dict[str, tuple[int, Columns]]) -> 
     return Schema(tuple(agreed), tuple(map(columns_code, columns))), columns
 
 
-def check_moments(view: Moments, width: int | None, site: str, *, ranges: bool) -> None:
+def check_moments(views: Sequence[Moments], widths: Sequence[int | None], site: str, *, ranges: bool) -> None:
+    """Refuse moments of more or fewer views than have these widths, or that no rows can have."""
+    if len(views) != len(widths):
+        raise MessageError(f"moments of {len(views)} views, expected {len(widths)}", site)
+    for view, width in zip(views, widths, strict=True):
+        _check_view(view, width, site, ranges=ranges)
+
+
+def _check_view(view: Moments, width: int | None, site: str, *, ranges: bool) -> None:
     """Refuse moments that no rows can have; an unobserved feature has the range from infinity to minus infinity."""
     for name in ("weight", "mean", "squares", "low", "high"):
         finite = name not in ("low", "high")
@@ -416,6 +432,9 @@ class DescribeViews(AskViews[Nothing, ViewsReply]):
     def answer(site: Site, request: Nothing) -> ViewsReply:
         return ViewsReply(describe_views(site.views))
 
+    def sealed(self, terms: Any) -> list[Phase[Any, Any]]:
+        return [self]  # it tells nothing of rows
+
     def check(self, board: Board, reply: ViewsReply, site: str) -> None:
         check_descriptions(reply.views, site)
 
@@ -428,13 +447,26 @@ class DescribeViews(AskViews[Nothing, ViewsReply]):
         return board.put(schema, Population(len(replies), columns, unknown, 0.0), Members(tuple(sorted(replies))))
 
 
+class EnergySum(SumPhase[Request]):
+    """Heat-weighted squared distance of all rows to the grand mean, per view, and the rows that have the view."""
+
+    aggregator: Aggregator
+
+    def size(self, board: Board) -> int:
+        return 2 * len(board.get(References).references)
+
+    def check_vector(self, board: Board, values: FloatArray, site: str) -> None:
+        check_array(values, (self.size(board),), site, "energies", non_negative=True)
+
+    def total(self, board: Board, vectors: Sequence[FloatArray]) -> FloatArray:
+        return self.aggregator.sums(vectors, [np.tile(np.split(values, 2)[1], 2) for values in vectors])
+
+
 @dataclass(frozen=True)
-class Energy(SumPhase[Nothing]):
-    """Heat-weighted squared distance of all rows to the grand mean, per view, and the rows that have the view.
+class Energy(EnergySum[Nothing]):
+    """The energy of rows in the units of the references, which then change so that it is 1 for each row and view.
 
     It is asked for where coefficients are not uniform.
-
-    The units of references are then changed so that the mean distance is 1 in every view.
     """
 
     name: ClassVar[str] = "energy"
@@ -442,19 +474,10 @@ class Energy(SumPhase[Nothing]):
 
     aggregator: Aggregator = PLAIN_SUM
 
-    def size(self, board: Board) -> int:
-        return 2 * len(board.get(References).references)
-
     @staticmethod
     def vector(site: Site, request: Nothing) -> FloatArray:
         rows = site.rows()
         return np.concatenate([heat_energy(rows), count_observed(rows.views)])
-
-    def check_vector(self, board: Board, values: FloatArray, site: str) -> None:
-        check_array(values, (self.size(board),), site, "energies", non_negative=True)
-
-    def total(self, board: Board, vectors: Sequence[FloatArray]) -> FloatArray:
-        return self.aggregator.sums(vectors, [np.tile(np.split(values, 2)[1], 2) for values in vectors])
 
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         energy, rows = np.split(total, 2)

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from fedhk._symmetric import from_upper_half, upper_half
 from fedhk._typing import FloatArray, IntArray
 from fedhk.embedding.affinity import AnchorGraph
 from fedhk.embedding.diffusion import DiffusionMap, EmbeddedModel, make_embedded_rows
@@ -32,19 +33,28 @@ from fedhk.embedding.spectrum import (
 from fedhk.errors import MessageError, Rule
 from fedhk.federation.board import Board, Entry, RowEntry
 from fedhk.federation.entries import Broadcast, FinalModel, FinalParameters, Space
-from fedhk.federation.phases.anchors import PART_NEIGHBOURS, Anchors, Groups, StandIns, count_exchanges
-from fedhk.federation.phases.base import Phase, SumPhase
+from fedhk.federation.phases.anchors import (
+    PART_NEIGHBOURS,
+    Anchors,
+    Groups,
+    StandIns,
+    count_exchanges,
+    round_points,
+    tie_rows,
+)
+from fedhk.federation.phases.base import Phase, Sum, SumPhase
 from fedhk.federation.phases.cluster_means import ClusterMeans
 from fedhk.federation.phases.mixture import PRECISION
 from fedhk.federation.phases.rounds import digest_names
 from fedhk.federation.plausible import MOST_ROWS, ROUNDING
 from fedhk.federation.protocols.base import Protocol
+from fedhk.federation.sealed import Noise
 from fedhk.federation.site import Site
-from fedhk.federation.table import Table, round_as_sent
+from fedhk.federation.table import Table, read_arrays, round_arrays, round_as_sent
 from fedhk.model.descent import minimise
 from fedhk.model.fitted import FittedModel
 from fedhk.model.passes import Passes
-from fedhk.model.rows import Rows, split_joint
+from fedhk.model.rows import Rows
 from fedhk.privacy.sensitivity import Neighbours, sum_sensitivity
 from fedhk.starts.settings import Settings
 
@@ -52,12 +62,17 @@ from fedhk.starts.settings import Settings
 # change is below what anchors drawn with another seed change (docs/diffusion.md).
 TOL, MOST_EXCHANGES = 0.02, 6
 
+# Directions go to sites in bytes: whatever they are, products with them are exact, and what rounding leaves out of the
+# eigenvectors is in their error, by which the next directions are chosen. Sums come back in half precision, whose error
+# of 2^-11 is far below `TOL`.
+DIRECTION_PRECISION, SUM_PRECISION = "byte", "half"
+
 # Bytes of a number that sites get and that they send, and the exchanges that eigenvectors usually take: by these the
 # Gram matrix and products with directions are compared.
-RECEIVED_BYTES, SENT_BYTES, USUAL_EXCHANGES = 2, 8, 3
+RECEIVED_BYTES, SENT_BYTES, USUAL_EXCHANGES = 1, 2, 3
 
-# What rounding may add to sums of affinities.
-SLACK = 1e-6
+# What rounding may add to sums of affinities, and to sums that come in half precision.
+SLACK, SUM_SLACK = 1e-6, 1e-3
 
 # With noise: passes over the parts to find clusters of them, and where parts may lie and how fast ties may weaken so
 # that no distance overflows, whatever the rows are.
@@ -76,6 +91,17 @@ class Embedding(RowEntry):
 
     projection: Table  # of shape (m, k): what affinities are multiplied by
     values: FloatArray  # eigenvalues, largest first
+
+    @classmethod
+    def of(cls, projection: FloatArray, values: FloatArray) -> Embedding:
+        """Round a projection; embedded rows have length 1 whatever its unit, and few digits hold numbers around 1."""
+        largest = max(float(np.abs(projection).max(initial=0.0)), 1e-300)
+        return cls(Table.of(projection / largest, PRECISION), values)
+
+    @property
+    def space(self) -> Space:
+        """Where embedded rows are: they have length 1."""
+        return Space((np.full(self.projection.values.shape[1], 1.0 + ROUNDING),))
 
     def apply(self, rows: Rows) -> Rows:
         self.projection.check((sum(rows.widths), None), "", "directions of the embedding")
@@ -118,9 +144,7 @@ class Search(Entry):
         """The numbers of an answer as a matrix."""
         if not self.asks_gram:
             return values.reshape(self.directions.shape)
-        upper = np.zeros((len(self.directions), len(self.directions)))
-        upper[np.triu_indices(len(upper))] = values
-        return upper + np.triu(upper, 1).T
+        return from_upper_half(values)
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,11 +152,11 @@ class DiffuseRequest:
     """Ask for products of affinities with directions, or for their whole Gram matrix where there are none."""
 
     ones: bool  # whether the first direction is 1, which need not be sent: its product are the column sums
-    directions: Table  # the others, of shape (m, q)
+    directions: Table  # the others, of shape (q, m)
 
     def read(self) -> FloatArray:
-        """All directions."""
-        rest = self.directions.read()
+        """All directions, of shape (m, q)."""
+        rest = self.directions.read().T
         return np.hstack([np.ones((len(rest), 1)), rest]) if self.ones else rest
 
 
@@ -157,11 +181,11 @@ class Diffuse(SumPhase[DiffuseRequest]):
 
     def begin(self, board: Board) -> Board:
         stand_ins, wanted = board.get(StandIns).affinities, self._wanted(board)
-        columns, asked = stand_ins.shape[1], wanted + EXTRA_DIRECTIONS
-        if gram_is_smaller(columns, asked):
+        columns = stand_ins.shape[1]
+        if gram_is_smaller(columns, wanted + EXTRA_DIRECTIONS):
             return board.put(Search(np.zeros((columns, 0))))
         # where rows that stand in for those of the sites say that heat stays longest
-        return board.put(Search(round_as_sent(first_directions(stand_ins, asked, _groups(board)), PRECISION)))
+        return board.put(Search(round_directions(first_directions(stand_ins, wanted, _groups(board), self.tol))))
 
     def is_done(self, board: Board, exchanges: int) -> bool:
         return board.has(Embedding)
@@ -169,7 +193,7 @@ class Diffuse(SumPhase[DiffuseRequest]):
     def request(self, board: Board) -> DiffuseRequest:
         search = board.get(Search)
         ones = not search.known and not search.asks_gram
-        return DiffuseRequest(ones, Table.of(search.directions[:, int(ones) :], PRECISION))
+        return DiffuseRequest(ones, Table.of(search.directions[:, int(ones) :].T, DIRECTION_PRECISION))
 
     def size(self, board: Board) -> int:
         search = board.get(Search)
@@ -180,16 +204,17 @@ class Diffuse(SumPhase[DiffuseRequest]):
     def vector(site: Site, request: DiffuseRequest) -> FloatArray:
         site.board.get(Anchors)  # without them, rows are no affinities
         rows = site.rows(upto=Embedding)
-        request.directions.check((sum(rows.widths), None), site.name, "directions")
+        request.directions.check((None, sum(rows.widths)), site.name, "directions")
         affinities, directions = rows.views.tables[0], request.read()
         if directions.shape[1]:
             return products(affinities, directions, rows.sample_weight).ravel()
-        whole = gram(affinities, rows.sample_weight)
-        return np.asarray(whole[np.triu_indices(len(whole))])
+        return upper_half(gram(affinities, rows.sample_weight))
+
+    @classmethod
+    def answer(cls, site: Site, request: DiffuseRequest) -> Sum:
+        return Sum(Table.of(cls.vector(site, request), SUM_PRECISION).values)
 
     def check_vector(self, board: Board, values: FloatArray, site: str) -> None:
-        if values.dtype != np.float64:
-            raise MessageError(f"sums have type {values.dtype}, expected float64", site)
         search = board.get(Search)
         total = search.as_matrix(values)
         if search.known:
@@ -197,10 +222,10 @@ class Diffuse(SumPhase[DiffuseRequest]):
         else:  # the first direction is 1: these are column sums, and the shares of a row sum to 1
             first = total.sum(axis=1) if search.asks_gram else total[:, 0]
             rows = float(first.sum())
-            if np.any(first < -SLACK * max(rows, 1.0)) or rows > MOST_ROWS:
+            if np.any(first < -SUM_SLACK * max(rows, 1.0)) or rows > MOST_ROWS:
                 raise MessageError("sums of affinities below zero, or of more rows than anybody has", site)
         longest = 1.0 if search.asks_gram else product_sensitivity(search.directions)
-        if float(np.linalg.norm(total)) > (1 + SLACK) * max(rows, 0.0) * longest:
+        if float(np.linalg.norm(total)) > (1 + SUM_SLACK) * max(rows, 0.0) * longest:
             raise MessageError(f"products larger than those of {rows:.6g} rows can be", site)
 
     def note_sites(self, board: Board, sites: Sequence[str]) -> Board:
@@ -212,7 +237,7 @@ class Diffuse(SumPhase[DiffuseRequest]):
         if search.known and search.answered != search.known_by:
             # products of other sites than before do not go together: ask again for what was found of the eigenvectors
             directions = approximate_eigenvectors(search.known, wanted, groups).as_directions()
-            return board.put(replace(search, known=(), directions=round_as_sent(directions, PRECISION)))
+            return board.put(replace(search, known=(), directions=round_directions(directions)))
         if search.asks_gram:
             return self._embed(board, solve_gram(search.as_matrix(total), wanted, groups))
         known = (*search.known, (search.directions, search.as_matrix(total)))
@@ -221,20 +246,16 @@ class Diffuse(SumPhase[DiffuseRequest]):
         directions = found.next_directions(wanted, self.tol)
         if directions.shape[1] == 0 or search.exchanges >= self.max_exchanges:
             return self._embed(board, found)
-        return board.put(replace(search, directions=round_as_sent(directions, PRECISION)))
+        return board.put(replace(search, directions=round_directions(directions)))
 
     def _embed(self, board: Board, found: Eigenvectors) -> Board:
         """Publish the embedding, and choose the start of the rounds on rows that stand in for those of the sites."""
         values = found.values
         count = min(self.settings.n_clusters, len(values))
-        projection = found.projection(count)
-        # embedded rows have length 1 whatever the unit, and few digits hold numbers around 1
-        largest = max(float(np.abs(projection).max(initial=0.0)), 1e-300)
-        embedding = Embedding(Table.of(projection / largest, PRECISION), values)
+        embedding = Embedding.of(found.projection(count), values)
         rows = make_embedded_rows(embed_affinities(board.get(StandIns).affinities, embedding.projection.read()))
         start = self.settings.start(rows, np.random.RandomState(self.seed), self.workers)
-        space = Space((np.full(count, 1.0 + ROUNDING),))  # embedded rows have length 1
-        board = board.drop(StandIns, Groups, Search).put(embedding, space)
+        board = board.drop(StandIns, Groups, Search).put(embedding, embedding.space)
         return self.protocol.begin(board, self.settings, start, rows)
 
     def _wanted(self, board: Board) -> int:
@@ -277,7 +298,7 @@ class CountTies(SumPhase[TiesRequest]):
     settings: Settings
     scale: float  # how fast ties weaken with the distance
     seed: int
-    noise: Any  # the budget, and the rounds that share it
+    noise: Noise  # the budget, and the rounds that share it
     workers: int = 1
 
     def begin(self, board: Board) -> Board:
@@ -293,7 +314,7 @@ class CountTies(SumPhase[TiesRequest]):
         return board.has(Embedding)
 
     def request(self, board: Board) -> TiesRequest:
-        return TiesRequest(self._anchors(board).sent)
+        return TiesRequest(round_arrays(self._anchors(board).graph, PRECISION))
 
     def size(self, board: Board) -> int:
         count = self._anchors(board).graph.n_anchors
@@ -301,14 +322,13 @@ class CountTies(SumPhase[TiesRequest]):
 
     @staticmethod
     def vector(site: Site, request: TiesRequest) -> FloatArray:
-        rows, anchors = site.rows(), Anchors(request.graph)
-        shares = anchors.apply(rows).views.tables[0][:, -anchors.graph.n_anchors :]
-        whole = gram(shares, rows.sample_weight)
-        return np.asarray(whole[np.triu_indices(len(whole))])
+        rows, graph = site.rows(), read_arrays(request.graph)
+        shares = tie_rows(graph, rows).views.tables[0][:, -graph.n_anchors :]
+        return upper_half(gram(shares, rows.sample_weight))
 
     @staticmethod
     def sensitivity(request: TiesRequest, size: int, neighbours: Neighbours) -> float:
-        graph = Anchors(request.graph).graph
+        graph = read_arrays(request.graph)
         reach = np.max([np.abs(part).max(initial=0.0) for part in graph.anchors], initial=0.0)
         if not (reach <= MOST_REACH and 0 < graph.scale <= MOST_SCALE and graph.joint_weight == 1):
             raise MessageError(UNBOUNDED_TIES)
@@ -323,9 +343,7 @@ class CountTies(SumPhase[TiesRequest]):
 
     def _anchors(self, board: Board) -> Anchors:
         """The centres of the parts, to the nearest of which rows are tied; where noise hides all they are the same."""
-        centers = board.get(FinalParameters).parameters.centers
-        joint = np.unique(round_as_sent(np.hstack(centers), PRECISION), axis=0)
-        return self._tie(split_joint(joint, [part.shape[1] for part in centers]))
+        return self._tie(round_points(board.get(FinalParameters).parameters.centers))
 
     def _tie(self, parts: Sequence[FloatArray]) -> Anchors:
         return Anchors.of(AnchorGraph(tuple(parts), PART_NEIGHBOURS, self.scale, joint_weight=1.0))
@@ -338,11 +356,10 @@ class CountTies(SumPhase[TiesRequest]):
         graph = anchors.graph
         sizes, n_clusters = counts.sum(axis=1), min(self.settings.n_clusters, len(counts))
         found = solve_gram(counts, n_clusters)
-        inner = found.projection(n_clusters)
-        projection = np.vstack([np.zeros((graph.n_columns - len(inner), n_clusters)), inner / np.abs(inner).max()])
-        embedding = Embedding(Table.of(projection, PRECISION), found.values)
-        shares = embedding.projection.read()[-len(inner) :]
-        rows = make_embedded_rows(embed_affinities(np.eye(len(inner)), shares), sizes)
+        no_views = np.zeros((graph.n_columns - len(counts), n_clusters))  # rows are tied in all views together alone
+        embedding = Embedding.of(np.vstack([no_views, found.projection(n_clusters)]), found.values)
+        shares = embedding.projection.read()[len(no_views) :]
+        rows = make_embedded_rows(embed_affinities(np.eye(len(counts)), shares), sizes)
         settings = replace(self.settings, n_clusters=n_clusters)
         start = settings.start(rows, np.random.RandomState(self.seed), self.workers, halves=False)
         with Passes(rows, n_clusters, self.workers) as scan:
@@ -353,9 +370,8 @@ class CountTies(SumPhase[TiesRequest]):
         weights = sizes[:, None] * memberships
         total = np.maximum(weights.sum(axis=0), 1e-300)
         means = ClusterMeans(tuple([weights.T @ part / total[:, None] for part in graph.anchors]), total)
-        space = Space((np.full(n_clusters, 1.0 + ROUNDING),))  # embedded rows have length 1
         final = FinalModel(Broadcast.of(progress.parameters)), FinalParameters(progress.parameters)
-        return board.drop(Ties).put(anchors, embedding, space, means, *final)
+        return board.drop(Ties).put(anchors, embedding, embedding.space, means, *final)
 
 
 def join_near_parts(centers: FloatArray, counts: FloatArray, noise: float) -> tuple[IntArray, FloatArray]:
@@ -365,9 +381,7 @@ def join_near_parts(centers: FloatArray, counts: FloatArray, noise: float) -> tu
     both, so that each is among the nearest of the other: twice as many as a row is tied to are looked at. A part whose
     rows are too few to be told from noise would be a cluster of its own, because nothing ties it to others.
     """
-    table = np.zeros((len(centers), len(centers)))
-    table[np.triu_indices(len(table))] = counts
-    table = table + np.triu(table, 1).T
+    table = from_upper_half(counts)
     squares = np.square(centers).sum(axis=1)
     ranks = np.argsort(np.argsort(squares[:, None] + squares - 2 * centers @ centers.T, axis=1), axis=1)
     near = (ranks <= 2 * PART_NEIGHBOURS) & (ranks.T <= 2 * PART_NEIGHBOURS)
@@ -382,6 +396,11 @@ def join_near_parts(centers: FloatArray, counts: FloatArray, noise: float) -> tu
 
 def _groups(board: Board) -> AnchorGroups:
     return board.get(Groups).groups
+
+
+def round_directions(directions: FloatArray) -> FloatArray:
+    """Directions, of shape (m, q), as sites read them."""
+    return round_as_sent(directions.T, DIRECTION_PRECISION).T
 
 
 def gram_is_smaller(columns: int, directions: int) -> bool:

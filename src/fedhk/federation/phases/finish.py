@@ -9,29 +9,46 @@ from typing import ClassVar
 import numpy as np
 
 from fedhk._typing import FloatArray
+from fedhk.errors import MessageError
 from fedhk.federation.aggregators import PLAIN_SUM, Aggregator
 from fedhk.federation.board import Board
-from fedhk.federation.entries import Basis, FinalModel, FinalParameters, Result, Space, Summary
+from fedhk.federation.entries import (
+    Basis,
+    FinalModel,
+    FinalParameters,
+    Remembered,
+    Result,
+    Space,
+    Summary,
+    check_row_count,
+)
 from fedhk.federation.phases.base import SumPhase
-from fedhk.federation.plausible import check_rows, check_summary
+from fedhk.federation.plausible import ROUNDING, can_weigh, check_rows, check_summary
 from fedhk.federation.site import Site
 from fedhk.federation.table import check_array
 from fedhk.model.cluster_summary import ClusterSummary, summarise_clusters
+from fedhk.model.memory import OVER_ROWS, ClusterSpread, Memory, PlacedRows
 from fedhk.model.parameters import Parameters
 from fedhk.model.passes import Passes
 
 
 @dataclass(frozen=True)
 class FinishRequest:
-    """Ask for the objective and, where `summary` says so, for what clusters are made of."""
+    """Ask for the objective and, where `summary` and `memory` say so, for what clusters are made of."""
 
     summary: bool
+    memory: bool = False
 
 
 def final_parameters(site: Site) -> Parameters:
     """The final parameters, as the server published them."""
     basis = next(site.board.find(Basis), None)
     return site.board.get(FinalModel).model.parameters(site.rows().widths, basis)
+
+
+def final_rows(site: Site) -> PlacedRows:
+    """The site's rows at the final parameters, as the site sees them."""
+    return site.derive(site.board.get(FinalModel), lambda: PlacedRows.of(site.rows(), site.see(final_parameters(site))))
 
 
 @dataclass(frozen=True)
@@ -43,18 +60,26 @@ class Finish(SumPhase[FinishRequest]):
 
     summary: bool  # whether sites also say how large clusters are and how far rows spread in them
     aggregator: Aggregator = PLAIN_SUM
+    memory: bool = True  # whether sites also say what the model remembers of them, for updates
 
     def request(self, board: Board) -> FinishRequest:
-        return FinishRequest(self.summary)
+        return FinishRequest(self.summary, self.memory)
+
+    def adds(self, board: Board) -> bool:
+        return self.aggregator.adds
 
     def size(self, board: Board) -> int:
-        return 2 + self.summary * (board.get(FinalParameters).parameters.n_clusters + 2 * sum(board.get(Space).widths))
+        c, widths = board.get(FinalParameters).parameters.n_clusters, board.get(Space).widths
+        return 2 + self.memory * c * (len(widths) + OVER_ROWS) + self.summary * (c + 2 * sum(widths))
 
     @staticmethod
     def vector(site: Site, request: FinishRequest) -> FloatArray:
         parameters, rows = final_parameters(site), site.rows()
         statistics = site.collect(parameters)
         sums = np.array([statistics.objective, statistics.rows])
+        if request.memory:
+            remembered = statistics.heights, final_rows(site).spread().to_array()[:, :OVER_ROWS]
+            sums = np.concatenate([sums, np.hstack(remembered).ravel()])
         if not request.summary:
             return sums
         seen = site.see(parameters)
@@ -69,9 +94,24 @@ class Finish(SumPhase[FinishRequest]):
         objective, rows = values[:2].tolist()
         parameters = board.get(FinalParameters).parameters
         check_rows(rows, objective, parameters, site)
+        check_row_count(board, rows, site)
+        if self.memory:
+            weights, table = self._read_memory(board, values)
+            possible = can_weigh(weights, rows, board.get(Space).reach)
+            if not possible or float(table[:, 0].sum()) > (1 + ROUNDING) * rows:
+                raise MessageError(f"clusters with more rows than the {rows:.6g} of the site", site)
         if self.summary:
-            found = ClusterSummary.from_array(values[2:], parameters.n_clusters)
+            found = ClusterSummary.from_array(values[self._end_of_memory(board) :], parameters.n_clusters)
             check_summary(found, rows, board.get(Space).reach, site)
+
+    def _read_memory(self, board: Board, values: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The weight of each centre in each view, and how far rows are from it, one line per cluster each."""
+        lines = values[2 : self._end_of_memory(board)].reshape(board.get(FinalParameters).parameters.n_clusters, -1)
+        return lines[:, :-OVER_ROWS], lines[:, -OVER_ROWS:]
+
+    def _end_of_memory(self, board: Board) -> int:
+        """How many numbers come before the summary."""
+        return replace(self, summary=False).size(board)
 
     def total(self, board: Board, vectors: Sequence[FloatArray]) -> FloatArray:
         rows = [np.full(len(values), values[1]) for values in vectors]
@@ -82,8 +122,12 @@ class Finish(SumPhase[FinishRequest]):
         return self.aggregator.sums(vectors, rows)
 
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:
-        board = board.put(Result(float(total[0]), float(total[1])))
+        board, c = board.put(Result(float(total[0]), float(total[1]))), board.get(FinalParameters).parameters.n_clusters
+        end = self._end_of_memory(board)
+        total = np.maximum(total, 0.0)  # rounding on a grid may leave less than nothing
+        if self.memory:
+            weights, table = self._read_memory(board, total)
+            board = board.put(Remembered(Memory(weights, ClusterSpread.from_array(table))))
         if not self.summary:
             return board
-        counts = np.maximum(total[2:], 0.0)  # rounding on a grid may leave less than nothing
-        return board.put(Summary(ClusterSummary.from_array(counts, board.get(FinalParameters).parameters.n_clusters)))
+        return board.put(Summary(ClusterSummary.from_array(total[end:], c)))

@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from fedhk._typing import FloatArray
+from fedhk.data.scaling import Reference
 from fedhk.federation.board import Board, Entry, RowEntry
+from fedhk.federation.entries import References
 from fedhk.federation.site import Site
 from fedhk.model.fitted import FittedModel
 from fedhk.model.parameters import Parameters
@@ -48,3 +50,11 @@ class Offset(Entry):
     """How far a site's rows are from the centres of their clusters, per view. It never leaves the site."""
 
     values: tuple[FloatArray, ...]
+
+
+def calibrated_references(board: Board) -> tuple[Reference, ...]:
+    """The common references in the units of the calibrated rows, where sites are calibrated."""
+    references = board.get(References).references
+    for frame in board.find(Frame):
+        references = frame.calibration.in_units(references)
+    return references

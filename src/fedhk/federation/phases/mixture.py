@@ -8,7 +8,6 @@ from typing import ClassVar
 import numpy as np
 
 from fedhk._typing import FloatArray
-from fedhk.data.scaling import Reference
 from fedhk.embedding.mixture import (
     Mixture,
     MixtureSearch,
@@ -21,14 +20,15 @@ from fedhk.errors import MessageError
 from fedhk.federation.board import Board, Entry, Shared
 from fedhk.federation.entries import References
 from fedhk.federation.phases.base import SumPhase
-from fedhk.federation.phases.frame import Frame
+from fedhk.federation.phases.describe import sites_differ
+from fedhk.federation.phases.frame import calibrated_references
 from fedhk.federation.plausible import MOST_ROWS
 from fedhk.federation.site import Site
 from fedhk.federation.table import Table
 from fedhk.starts.candidates import LEAST_ROWS
 
 # Precision of points, directions and the embedding on their way to sites: everybody uses them as they are read, so that
-# rounding them loses nothing that is exact. Sums from sites are in double precision.
+# rounding them loses nothing that is exact.
 PRECISION = "half"
 
 # What rounding may add to squares of sums.
@@ -99,6 +99,7 @@ class GroupsRequest:
 
     points: Table
     scatter: bool
+    centred: bool  # whether a site takes its own mean out of its rows
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,7 @@ class FitMixture(SumPhase[GroupsRequest]):
 
     n_clusters: int
     seed: int
+    centred: bool = False  # whether sites take their own means out of their rows where these differ
 
     def begin(self, board: Board) -> Board:
         return board.put(MixtureState(MixtureSearch.begin(_directions(board).shape[1])))
@@ -119,7 +121,8 @@ class FitMixture(SumPhase[GroupsRequest]):
 
     def request(self, board: Board) -> GroupsRequest:
         search = board.get(MixtureState).search
-        return GroupsRequest(Table.of(search.points, PRECISION), search.wants_scatter)
+        centred = self.centred and sites_differ(board)
+        return GroupsRequest(Table.of(search.points, PRECISION), search.wants_scatter, centred)
 
     def size(self, board: Board) -> int:
         return board.get(MixtureState).search.size
@@ -133,7 +136,8 @@ class FitMixture(SumPhase[GroupsRequest]):
         # sums for components are like those for clusters in rounds, which may be of one row; pairs of unlike rows would
         # blur the mixture of small sites. An operator who asks for larger groups than others has them here, too.
         least = site.least_group if site.least_group > LEAST_ROWS else 1
-        return sum_groups(rows, table.read(), request.points.read(), scatter=request.scatter, least_rows=least)
+        places = table.read(), request.points.read()
+        return sum_groups(rows, *places, scatter=request.scatter, centred=request.centred, least_rows=least)
 
     def check_vector(self, board: Board, values: FloatArray, site: str) -> None:
         check_groups(*board.get(MixtureState).search.split(values), site)
@@ -152,14 +156,6 @@ def check_groups(sizes: FloatArray, squares: FloatArray, sums: FloatArray, site:
         raise MessageError("groups with sizes or squares that no rows can have", site)
     if np.any(np.square(sums).sum(axis=1) > (1 + SLACK) * sizes * squares):
         raise MessageError("groups with larger sums than their sizes and squares allow", site)
-
-
-def calibrated_references(board: Board) -> tuple[Reference, ...]:
-    """The common references in the units of the calibrated rows, where sites are calibrated."""
-    references = board.get(References).references
-    for frame in board.find(Frame):
-        references = frame.calibration.in_units(references)
-    return references
 
 
 def _put_directions(board: Board, directions: FloatArray) -> Board:

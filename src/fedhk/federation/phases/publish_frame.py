@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -13,13 +12,12 @@ from fedhk.agreement.opinions import Opinion
 from fedhk.errors import MessageError
 from fedhk.federation.aggregators import PLAIN_SUM, Aggregator
 from fedhk.federation.board import Board, Entry
-from fedhk.federation.entries import References
-from fedhk.federation.phases.base import Phase, ServerPhase, SumPhase
+from fedhk.federation.phases.base import Phase, ServerPhase
+from fedhk.federation.phases.describe import EnergySum
 from fedhk.federation.phases.frame import Frame
 from fedhk.federation.phases.scalings import scalings_of
 from fedhk.federation.sealed import SealedTerms
 from fedhk.federation.site import Site
-from fedhk.federation.table import check_array
 from fedhk.model.preparation import count_observed, heat_energy
 from fedhk.personal.calibration import Calibration
 from fedhk.starts.settings import Settings
@@ -63,7 +61,7 @@ class FrameRequest:
 
 
 @dataclass(frozen=True)
-class PublishFrame(SumPhase[FrameRequest]):
+class PublishFrame(EnergySum[FrameRequest]):
     """The frame of all sites, in units in which calibrated rows have spread 1 again, as all rows had before.
 
     It takes one sum over calibrated rows; none where nothing is taken out.
@@ -87,21 +85,12 @@ class PublishFrame(SumPhase[FrameRequest]):
     def request(self, board: Board) -> FrameRequest:
         return FrameRequest(self._calibration(board))
 
-    def size(self, board: Board) -> int:
-        return 2 * len(board.get(References).references)
-
     @staticmethod
     def vector(site: Site, request: FrameRequest) -> FloatArray:
         rows = site.rows()
         if len(request.calibration.factors) != len(rows.widths):
             raise MessageError("a calibration of more or fewer views than there are")
         return np.concatenate([heat_energy(request.calibration.apply(rows)), count_observed(rows.views)])
-
-    def check_vector(self, board: Board, values: FloatArray, site: str) -> None:
-        check_array(values, (self.size(board),), site, "energies", non_negative=True)
-
-    def total(self, board: Board, vectors: Sequence[FloatArray]) -> FloatArray:
-        return self.aggregator.sums(vectors, [np.tile(np.split(values, 2)[1], 2) for values in vectors])
 
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         energy, rows = np.split(total, 2)

@@ -16,6 +16,7 @@ from fedhk.federation.phases.sum_rounds import MaskedMoves, MaskedRounds, NoisyM
 from fedhk.federation.protocols.base import Protocol, RoundContext, RoundReply, RoundRequest
 from fedhk.federation.protocols.statistics import BasisStatistics
 from fedhk.federation.sealed import SealedTerms
+from fedhk.federation.several import NOT_ADDED, list_sites
 from fedhk.federation.site import Site
 from fedhk.model.parameters import Parameters
 
@@ -58,7 +59,6 @@ class Rounds(Phase[RoundRequest, RoundReply]):
     context: RoundContext
     max_rounds: int
     tol: float  # relative change of the objective below which the rounds end; 0 runs all of them
-    kept_rounds: int = 0  # with noise: of the rounds that share the budget, how many are kept for other sums
 
     def request(self, board: Board) -> RoundRequest:
         return self._resolve(board).request(board, self.context)
@@ -66,6 +66,15 @@ class Rounds(Phase[RoundRequest, RoundReply]):
     @staticmethod
     def answer(site: Site, request: RoundRequest) -> RoundReply:
         return request.answer(site)
+
+    def adds(self, board: Board) -> bool:
+        return self.context.aggregator.adds and self._resolve(board).adds
+
+    @staticmethod
+    def add(replies: Sequence[RoundReply]) -> RoundReply:
+        if len(set(map(type, replies))) > 1:
+            raise MessageError(NOT_ADDED)
+        return replies[0].add(replies)
 
     def check(self, board: Board, reply: RoundReply, site: str) -> None:
         protocol = self._resolve(board)
@@ -129,10 +138,10 @@ class Rounds(Phase[RoundRequest, RoundReply]):
         learn, form = settings.learn_weights, settings.form
         if isinstance(protocol, BasisStatistics):
             if terms.noise is not None:
-                return [terms.seal(NoisyMoves(learn, form, terms.noise, protocol, kept_rounds=self.kept_rounds))]
+                return [terms.seal(NoisyMoves(learn, form, terms.noise, self.max_rounds, protocol))]
             return [terms.seal(MaskedMoves(learn, form, self.max_rounds, self.tol, protocol))]
         if terms.noise is not None:
-            return [terms.seal(NoisyRounds(learn, form, terms.noise, kept_rounds=self.kept_rounds))]
+            return [terms.seal(NoisyRounds(learn, form, terms.noise, self.max_rounds))]
         return [terms.seal(MaskedRounds(learn, form, self.max_rounds, self.tol))]
 
     def participants(self, board: Board, sites: Sequence[str], participation: Participation, seed: Any) -> list[str]:
@@ -141,4 +150,4 @@ class Rounds(Phase[RoundRequest, RoundReply]):
 
 def digest_names(sites: Iterable[str]) -> str:
     """Who answered, in few letters."""
-    return sha256("\n".join(sites).encode()).hexdigest()
+    return sha256("\n".join(list_sites(sites)).encode()).hexdigest()

@@ -26,12 +26,13 @@ from fedhk.agreement.scalings import (
 )
 from fedhk.data.moments import Moments
 from fedhk.data.row_forms import RowForm, count_documents, has_negative
-from fedhk.data.scaling import SCALINGS, Reference, Scaling
+from fedhk.data.scaling import SCALINGS, Reference, Scaling, UnitRows
 from fedhk.data.views import Views
 from fedhk.errors import DataError, MessageError
 from fedhk.federation.aggregators import PLAIN_SUM, Aggregator
 from fedhk.federation.board import Board, Entry, Shared
-from fedhk.federation.entries import Members, Population, References, Schema, Space
+from fedhk.federation.entries import Folds, Members, Population, References, Schema, Space
+from fedhk.federation.participation import Participation
 from fedhk.federation.phases.base import Nothing, Phase, ServerPhase, SumPhase
 from fedhk.federation.phases.describe import check_moments
 from fedhk.federation.plausible import MOST_ROWS, limits_from_moments
@@ -91,7 +92,8 @@ class CountDocuments(Phase[Nothing, DocumentsReply]):
     @staticmethod
     def answer(site: Site, request: Nothing) -> DocumentsReply:
         counts = {}
-        for name, table in zip(site.views.names, site.views.tables, strict=True):
+        views = site.read_views()
+        for name, table in zip(views.names, views.tables, strict=True):
             if table is not None:
                 found = np.zeros(0) if has_negative(table) else count_documents(table)
                 counts[name] = found.astype(np.float32)
@@ -182,6 +184,9 @@ class CompareNeighbours(SumPhase[NeighboursRequest]):
     def size(self, board: Board) -> int:
         return NUMBERS * len(list_pairs(self._witnesses(board)))
 
+    def participants(self, board: Board, sites: Sequence[str], participation: Participation, seed: Any) -> list[str]:
+        return participation.draw_sample(sites, seed)
+
     @staticmethod
     def vector(site: Site, request: NeighboursRequest) -> FloatArray:
         views, references, words = site.aligned_views(), site.board.get(References).references, site.board.get(Words)
@@ -238,12 +243,13 @@ class GivenScalings(ServerPhase):
 
     def begin(self, board: Board) -> Board:
         names, known = board.get(Schema).names, board.get(Documents).counts
-        if unknown := [name for name in names if self.scaling.needs_counts and name not in known]:
+        folded = {name for entry in board.find(Folds) for name in entry.folds}  # rows have had their form
+        if unknown := [name for name in names if self.scaling.needs_counts and name not in known.keys() | folded]:
             raise DataError(
                 f"{self.scaling!r} is for counts and shares, but the views {unknown} have negative cells: use "
                 "scaling='standard', 'none' or 'l2', or 'auto', which chooses for each view."
             )
-        return board.put(Scalings((self.scaling,) * len(names)))
+        return board.put(Scalings(tuple([UnitRows() if name in folded else self.scaling for name in names])))
 
     def sealed(self, terms: SealedTerms) -> list[Phase[Any, Any]]:
         raise ValueError(f"{self.scaling!r} does not go with {terms.reason}: use scaling='l2' or 'standard'.")
@@ -287,17 +293,12 @@ class DescribeForms(Phase[FormsRequest, FormsReply]):
     def answer(site: Site, request: FormsRequest) -> FormsReply:
         found = describe_forms(site, request)
         check_spreads(found, [site.board.get(Schema).names[view] for view in request.views])
-        unknown = [np.full(moments.low.shape, np.nan) for moments in found]
-        if not request.ranges:
-            found = tuple(replace(m, low=nan, high=nan) for m, nan in zip(found, unknown, strict=True))
-        return FormsReply(found)
+        return FormsReply(found if request.ranges else tuple([moments.without_range() for moments in found]))
 
     def check(self, board: Board, reply: FormsReply, site: str) -> None:
-        views, widths = self._views(board), board.get(References).widths
-        if len(reply.moments) != len(views):
-            raise MessageError(f"moments of {len(reply.moments)} views, expected {len(views)}", site)
-        for view, moments in zip(views, reply.moments, strict=True):
-            check_moments(moments, widths[view], site, ranges=self.settings.needs_ranges)
+        known = board.get(References).widths
+        widths = [known[view] for view in self._views(board)]
+        check_moments(reply.moments, widths, site, ranges=self.settings.needs_ranges)
 
     def sealed(self, terms: SealedTerms) -> list[Phase[Any, Any]]:
         return SumForms(self).sealed(terms)
@@ -338,8 +339,8 @@ def describe_forms(site: Site, request: FormsRequest) -> tuple[Moments, ...]:
     views, widths = site.aligned_views(), site.board.get(References).widths
     if any(not 0 <= view < len(widths) for view in request.views):
         raise MessageError("a view that is not known")
-    for view, form in zip(request.views, request.forms, strict=True):
-        if fault := form.find_fault(views.tables[view], widths[view]):
+    for view, row_form in zip(request.views, request.forms, strict=True):
+        if fault := row_form.find_fault(views.tables[view], widths[view]):
             raise MessageError(fault)
     return site_moments(_only(views, request.views), [widths[v] for v in request.views], forms=request.forms)
 

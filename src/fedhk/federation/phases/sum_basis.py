@@ -159,7 +159,7 @@ class Sketch(SumPhase[SketchRequest]):
         return second_moments(rows, sketch(sum(rows.widths), request.seed, request.most), math.inf)
 
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:
-        return board.put(Sketched(read_second_moments(total / board.get(Population).rows, self._width(board))))
+        return board.put(Sketched(read_second_moments(total / board.get(Population).rows)))
 
 
 def count_sketch(n_clusters: int, width: int) -> int:
@@ -275,7 +275,7 @@ class BasisMoments(SumPhase[Nothing]):
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         q, widths = self._width(board), [columns.shape[1] for columns in board.get(Basis).columns]
         rows, c = board.get(Population).rows, self.settings.n_clusters
-        covariance = read_second_moments(total / rows, q)
+        covariance = read_second_moments(total / rows)
         axes, deviations = leading_directions(covariance, min(max(c - 1, MANY_DIRECTIONS), q), 0.0)
         landmarks = draw_landmarks(axes, deviations, count_groups(c, rows, q), self.seed)
         nothing = np.zeros(len(widths))  # groups say how far their rows spread

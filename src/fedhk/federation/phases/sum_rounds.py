@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -30,6 +30,7 @@ from fedhk.federation.entries import (
     Members,
     Minimisation,
     Population,
+    Remembered,
     Result,
     Schema,
     Space,
@@ -43,6 +44,7 @@ from fedhk.federation.protocols.statistics import Statistics as StatisticsProtoc
 from fedhk.federation.sealed import Noise, grid_step
 from fedhk.federation.site import Site
 from fedhk.model.descent import Progress, improve
+from fedhk.model.memory import Memory
 from fedhk.model.parameters import CenterForm, Parameters
 from fedhk.model.rows import split_joint
 from fedhk.model.statistics import Statistics
@@ -337,13 +339,12 @@ class NoisyRounds(SumRounds[NoisyRoundRequest]):
     name: ClassVar[str] = "noisy round"
 
     noise: Noise  # the budget, and the rounds that share it
-    _: KW_ONLY
-    kept_rounds: int = 0  # of these, how many are kept for other sums
+    max_rounds: int  # fewer than share the budget where other sums take their part of it
 
     @property
     def rounds(self) -> int:
         """Rounds that are run."""
-        return self.noise.rounds - self.kept_rounds
+        return min(self.noise.rounds, self.max_rounds)
 
     def begin(self, board: Board) -> Board:
         """The board, at its end if the budget does not allow another round."""
@@ -397,7 +398,8 @@ class NoisyRounds(SumRounds[NoisyRoundRequest]):
         trail = (*next(board.find(Trail), Trail()).centers, np.hstack(better.centers))
         kept = max(1, self.rounds - self.rounds // 2)
         progress = self._advance(progress, better, statistics)
-        return self.begin(self._publish(board.put(Trail(trail[-kept:])), progress))
+        board = board.put(Trail(trail[-kept:]), Remembered(Memory.of(statistics.heights)))
+        return self.begin(self._publish(board, progress))
 
     def _read(self, board: Board, before: Parameters, total: FloatArray, noise: float) -> Statistics:
         """What a total says at the parameters that it is of, as statistics of which the means are the next centres."""
@@ -437,7 +439,7 @@ class NoisyRounds(SumRounds[NoisyRoundRequest]):
         parameters, trail = progress.parameters, next(board.find(Trail), Trail()).centers
         if not progress.stop_reason:
             return super()._publish(board, progress)
-        if trail and type(parameters).move_centers is Parameters.move_centers:  # nothing constrains the centres
+        if trail and not parameters.has_form:
             centers = split_joint(np.mean(trail, axis=0), [part.shape[1] for part in parameters.centers])
             progress = replace(progress, parameters=replace(parameters, centers=centers))
         objective = progress.objective if progress.iteration else float("nan")

@@ -60,16 +60,12 @@ class Together(Phase[Any, Any]):
         for phase, part in zip(self.phases, reply, strict=True):
             phase.check(board, part, site)
 
-    def review(self, board: Board, replies: Mapping[str, tuple[Any, ...]]) -> Board:
-        for number, phase in enumerate(self.phases):
-            board = phase.review(board, {site: reply[number] for site, reply in replies.items()})
-        return board
-
-    def select(self, board: Board, replies: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    def select(self, board: Board, replies: dict[str, Any]) -> tuple[Board, dict[str, Any], dict[str, str]]:
         refused: dict[str, str] = {}
         for number, phase in enumerate(self.phases):
-            refused |= phase.select(board, {site: reply[number] for site, reply in replies.items()})[1]
-        return {site: reply for site, reply in replies.items() if site not in refused}, refused
+            board, _, others = phase.select(board, {site: reply[number] for site, reply in replies.items()})
+            refused |= others
+        return board, {site: reply for site, reply in replies.items() if site not in refused}, refused
 
     def combine(self, board: Board, replies: Mapping[str, tuple[Any, ...]]) -> Board:
         for number, phase in enumerate(self.phases):

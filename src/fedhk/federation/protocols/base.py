@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from fedhk._options import Option
+from fedhk.errors import MessageError
 from fedhk.federation.aggregators import Aggregator
 from fedhk.federation.board import Board
 from fedhk.federation.entries import Broadcast, Minimisation
+from fedhk.federation.several import NOT_ADDED
 from fedhk.federation.site import Site
 from fedhk.model.descent import Progress
 from fedhk.model.parameters import Parameters
@@ -32,6 +34,11 @@ class RoundRequest(ABC):
 class RoundReply:
     """What a site answers in a round."""
 
+    @staticmethod
+    def add(replies: Sequence[Any]) -> RoundReply:
+        """Relay: one answer in place of several, where the protocol `adds`."""
+        raise MessageError(NOT_ADDED)
+
 
 @dataclass(frozen=True)
 class RoundContext:
@@ -51,6 +58,11 @@ class Protocol(Option, ABC):
 
     descends: ClassVar[bool] = False
     """Whether a round cannot raise the objective, but for rounding."""
+
+    @property
+    def adds(self) -> bool:
+        """Whether answers are sums over rows, of which only the total counts."""
+        return False
 
     @property
     def is_exact(self) -> bool:

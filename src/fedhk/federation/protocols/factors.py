@@ -8,9 +8,9 @@ offered after turning each site's to the global gauge.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from fedhk.federation.protocols.averaging import (
 )
 from fedhk.federation.protocols.base import RoundContext, RoundReply, RoundRequest
 from fedhk.federation.site import Site
-from fedhk.federation.table import PRECISIONS, Table, at_least_half
+from fedhk.federation.table import PRECISIONS, Table, at_least_half, read_arrays, round_arrays
 from fedhk.model.parameters import Parameters
 from fedhk.model.statistics import Statistics
 from fedhk.tensors.low_rank import LowRank, LowRankParameters
@@ -52,18 +52,7 @@ class LocalFactors(LocalCenters):
 
 def round_form(form: LowRank, precision: str) -> LowRank:
     """A form as it is sent: half precision at least, because errors of factors multiply."""
-    return _map_arrays(form, lambda array: Table.of(array, at_least_half(precision)).values)
-
-
-def read_form(form: LowRank) -> LowRank:
-    """A form that was sent, in double precision."""
-    return _map_arrays(form, lambda array: np.asarray(array, np.float64))
-
-
-def _map_arrays(form: LowRank, change: Callable[[FloatArray], Any]) -> LowRank:
-    factors = form.factors
-    basis, core = map(change, factors.basis_arrays), map(change, factors.core_arrays)
-    return replace(form, factors=factors.with_arrays(basis=list(basis), core=list(core)))
+    return replace(form, factors=round_arrays(form.factors, at_least_half(precision)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +67,7 @@ class FactorBroadcast(Broadcast):
         return cls(**vars(plain), form=round_form(form_of(parameters), precision))
 
     def parameters(self, widths: Sequence[int], basis: Basis | None = None) -> LowRankParameters:
-        form = read_form(self.form)
+        form = read_arrays(self.form)
         centers = Table(np.hstack(form.centers()), np.zeros(0))
         plain = Broadcast.parameters(replace(self, centers=centers), widths, basis)
         return LowRankParameters.of(plain, form)
@@ -174,7 +163,7 @@ class FactorAveraging(Averaging):
         if not all(array.dtype.kind == "f" and np.isfinite(array).all() for array in arrays[1]):
             raise MessageError("factors with values that are NaN or infinite", site)
         with np.errstate(over="ignore", invalid="ignore"):
-            centers = np.hstack(read_form(reply.form).centers())
+            centers = np.hstack(read_arrays(reply.form).centers())
         # a product of factors mixes the features of a view, so that one limit is for all of them; and a centre
         # without mass may be wherever the server has it
         limits = [
@@ -191,7 +180,7 @@ class FactorAveraging(Averaging):
     ) -> tuple[Board, Parameters, float]:
         before = board.get(Minimisation).parameters
         form = form_of(before)
-        forms = {site: read_form(reply.form) for site, reply in replies.items() if isinstance(reply, LocalFactors)}
+        forms = {site: read_arrays(reply.form) for site, reply in replies.items() if isinstance(reply, LocalFactors)}
         sites = [replace(reply, centers=np.hstack(forms[site].centers())) for site, reply in replies.items()]
         averaged, objective = average_centers(before.free(), sites, self.weights, self.tau)
         masses: FloatArray = np.sum([site.masses for site in sites], axis=0)

@@ -7,8 +7,11 @@ the server's step on them is the step on full statistics restricted to the span 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,9 +19,10 @@ import numpy as np
 from fedhk._typing import FloatArray
 from fedhk.errors import MessageError
 from fedhk.federation.board import Board
-from fedhk.federation.entries import Basis, Broadcast, LeadingSpans, Minimisation, Schema, Space
+from fedhk.federation.entries import Basis, Broadcast, LeadingSpans, Minimisation, Schema, Space, check_row_count
 from fedhk.federation.plausible import ROUNDING, check_statistics
 from fedhk.federation.protocols.base import Protocol, RoundContext, RoundReply, RoundRequest
+from fedhk.federation.several import NOT_ADDED, check_addable
 from fedhk.federation.site import Site
 from fedhk.federation.table import PRECISIONS, Table, at_least_half, check_array, round_as_sent
 from fedhk.model.descent import improve
@@ -56,6 +60,19 @@ class StatisticsReply(RoundReply):
     masses: FloatArray
     objective: float
     rows: float
+
+    @staticmethod
+    def add(replies: Sequence[StatisticsReply]) -> StatisticsReply:
+        for reply in replies:
+            if reply.sums.values.dtype != np.float64 or len(reply.weights) != len(replies[0].weights):
+                raise MessageError(NOT_ADDED)
+        check_addable([reply.sums.values for reply in replies])
+        check_addable([reply.costs for reply in replies])
+        check_addable([reply.masses for reply in replies])
+        sums = [((r.sums.values,), r.weights, r.costs, r.masses, r.objective, r.rows) for r in replies]
+        total = reduce(add, itertools.starmap(RowStatistics, sums))
+        table = Table(total.numerators[0], np.zeros(0))
+        return StatisticsReply(table, total.weights, total.costs, total.masses, total.objective, total.rows)
 
     def check(self, n_clusters: int, widths: Sequence[int], site: str) -> None:
         """Refuse what has another shape, is not finite, or is below zero where it cannot be."""
@@ -212,6 +229,10 @@ class Statistics(Protocol):
         return self.precision == self.center_precision == "double"
 
     @property
+    def adds(self) -> bool:
+        return self.is_exact  # what is rounded travels as means
+
+    @property
     def candidate_precision(self) -> str:
         return "double" if self.precision == "auto" else self.precision
 
@@ -247,6 +268,7 @@ class Statistics(Protocol):
         reply.check(parameters.n_clusters, widths, site)
         statistics = reply.read(widths, means=self.precision != "double")
         check_statistics(statistics, parameters, board.get(Space).reach, site)
+        check_row_count(board, statistics.rows, site)
 
     def combine(
         self, board: Board, context: RoundContext, replies: Mapping[str, StatisticsReply]
@@ -274,6 +296,10 @@ class BasisStatistics(Statistics):
     """Statistics in a basis; full statistics in every so many rounds, to make a new basis."""
 
     basis: bool | str = True
+
+    @property
+    def adds(self) -> bool:
+        return False  # pulls travel as means, in any precision
 
     def enter_basis(self, board: Board) -> Board:
         """The board of the first round, from a start in features and the leading directions of all rows."""

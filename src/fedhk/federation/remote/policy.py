@@ -20,6 +20,7 @@ from fedhk.privacy.accounting import epsilon_of
 from fedhk.privacy.identity import load_identity
 from fedhk.privacy.ledger import Ledger
 from fedhk.privacy.mechanism import FEWEST_SITES, DifferentialPrivacy
+from fedhk.privacy.plan import PrivacyPlan
 from fedhk.privacy.secure_site import SecureSite
 from fedhk.privacy.sensitivity import Neighbours
 
@@ -53,6 +54,8 @@ class Policy:
     ----------
     epsilon : float or None
         Most that all runs together may spend of privacy, from the site's ledger on. None lets runs without noise in.
+    years : int or None
+        With it, `epsilon` is what may be spent in each of so many years from the first release on; then nothing more.
     delta : float
         At which `epsilon` is meant, and the largest that a run may have. Below 1 over the number of rows.
     neighbours : {"replace", "add-remove"}
@@ -83,6 +86,7 @@ class Policy:
     """
 
     epsilon: float | None = None
+    years: int | None = None
     delta: float = 1e-6
     neighbours: Neighbours = "replace"
     bounds: Any = None
@@ -105,9 +109,21 @@ class Policy:
             raise DataError(f"policy: neighbours={self.neighbours!r} must be one of {get_args(Neighbours)}.")
         if type(self.secure) is not bool:
             raise DataError(f"policy: secure={self.secure!r} must be true or false.")
-        for name, least in (("threshold", 2), ("rounds", 1), ("colluders", 0), ("least_rows", 1), ("least_group", 2)):
+        if self.years is not None and self.epsilon is None:
+            raise DataError("policy: years goes with epsilon, which is then what may be spent in each of them.")
+        for name, least in (
+            ("threshold", 2),
+            ("years", 1),
+            ("rounds", 1),
+            ("colluders", 0),
+            ("least_rows", 1),
+            ("least_group", 2),
+        ):
             value = getattr(self, name)
-            if (type(value) is not int or value < least) and (name, value) != ("threshold", None):
+            if (type(value) is not int or value < least) and (name, value) not in (
+                ("threshold", None),
+                ("years", None),
+            ):
                 raise DataError(f"policy: {name}={value!r} must be a whole number from {least} on.")
         _check_keys(self.known)
         if not isinstance(self.phases, list | tuple) or not all(isinstance(name, str) for name in self.phases):
@@ -172,6 +188,12 @@ class Policy:
         if self.epsilon is None:
             return
         others = [release for release in ledger.releases() if release.run != run]
+        if self.years is not None:
+            plan = PrivacyPlan(self.epsilon, self.years, self.delta, self.neighbours)
+            if why := plan.refuse(others, privacy):
+                LOG.warning("site %r: %s", ledger.site, why)
+                raise MessageError(OVER_BUDGET)
+            return
         before = sum(release.multiplier_for(self.neighbours) ** -2 for release in others)
         total = epsilon_of(self.delta, math.sqrt(before + privacy.budget))
         if total > self.epsilon * (1 + 1e-6):

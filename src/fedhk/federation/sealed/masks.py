@@ -14,6 +14,7 @@ from fedhk.errors import MessageError, QuorumError, Rule
 from fedhk.federation.board import Board, Entry, Passing
 from fedhk.federation.entries import Members, Terms
 from fedhk.federation.sealed.messages import Numbers, Reply, Total
+from fedhk.federation.several import list_sites
 from fedhk.federation.site import Site
 from fedhk.federation.table import check_shape
 from fedhk.privacy.fixed_point import most_of_site
@@ -84,6 +85,10 @@ class OpenSums:
             np.sum([reply.values for reply in replies.values()], axis=0, dtype=np.int64), list(replies), 0
         )
 
+    def adds(self, board: Board) -> bool:
+        """Whether the next answers may come added up."""
+        return False
+
     def is_at_risk(self, board: Board) -> bool:
         """Whether the next answers are lost for ever where the process ends; else a site sends them again."""
         return False
@@ -109,11 +114,12 @@ class MaskedSums(OpenSums):
     def check(self, board: Board, size: int, reply: Reply, site: str) -> None:
         if not isinstance(reply, MaskReply):
             raise MessageError("sums in the open, where masked ones were asked for", site)
-        check_reply(board.get(MaskSession).server, reply, site)
+        for name in list_sites([site]):
+            check_reply(board.get(MaskSession).server, reply, name)
 
     def select(self, board: Board, replies: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
         server = board.get(MaskSession).server
-        check_enough(server, replies)
+        check_enough(server, list_sites(replies))
         try:
             liars = find_liar(server, replies)
         except MessageError as error:
@@ -121,12 +127,15 @@ class MaskedSums(OpenSums):
         return {site: reply for site, reply in replies.items() if site not in liars}, liars
 
     def add(self, board: Board, replies: Mapping[str, Any]) -> tuple[Board, Total | None]:
-        server = take_replies(board.get(MaskSession).server, replies)
+        server = take_replies(board.get(MaskSession).server, replies, list_sites(replies))
         board = board.put(MaskSession(server))
         if server.total is None:
             return board, None
         sharers = server.terms.threshold if self.masks.shared_noise else 0
         return board, Total(server.total, sorted(server.survivors), sharers)
+
+    def adds(self, board: Board) -> bool:
+        return board.get(MaskSession).server.step == "input"
 
     def is_at_risk(self, board: Board) -> bool:
         return board.get(MaskSession).server.step in OF_SUM

@@ -64,6 +64,11 @@ class Releases(Entry):
 
 
 @dataclass(frozen=True)
+class StartKnown(Entry):
+    """That no sum is needed to find a start: rounds share what that would cost."""
+
+
+@dataclass(frozen=True)
 class Exact:
     """Sums without noise, on the finest grid that has room for them."""
 
@@ -115,30 +120,37 @@ class Noise(Exact):
         return self.unit.before(phase)
 
     def describe(self, phase: SumPhase[Any], board: Board) -> NoisySum:  # type: ignore[override]
-        return NoisySum(board.get(SumCount).number, self.rounds, self.finds_start, self.unit.bound(phase, board))
+        finds_start = self._finds_start(board)
+        return NoisySum(board.get(SumCount).number, self.rounds, finds_start, self.unit.bound(phase, board))
 
     def read(self, phase: SumPhase[Any], board: Board, total: Total) -> tuple[FloatArray, float]:
         asked, bound = phase.request(board), self.unit.bound(phase, board)
         sensitivity = self.unit.sensitivity(phase, asked, total.numbers.size, bound, self.privacy.neighbours)
         step = noise_step(sensitivity)
         parts = len(total.sites) / max(total.sharers - self.privacy.colluders, 1)
-        sigma = self.multiplier(phase) * grid_sensitivity(sensitivity, step, total.numbers.size) * math.sqrt(parts)
+        sigma = (
+            self.multiplier(phase, board) * grid_sensitivity(sensitivity, step, total.numbers.size) * math.sqrt(parts)
+        )
         return from_grid(total.numbers, step), step * sigma
 
     def word(self, phase: SumPhase[Any], board: Board) -> int:
         return max(WORDS)  # noise has no bound
 
     def spend(self, phase: SumPhase[Any], board: Board) -> Board:
-        return board.put(Releases((*released(board), self.multiplier(phase))))
+        return board.put(Releases((*released(board), self.multiplier(phase, board))))
 
-    def multiplier(self, phase: SumPhase[Any]) -> float:
+    def multiplier(self, phase: SumPhase[Any], board: Board) -> float:
         """Standard deviation of the noise of one release, in units of what one row can change."""
-        return self.privacy.multiplier(phase.name, self.rounds, finds_start=self.finds_start)
+        return self.privacy.multiplier(phase.name, self.rounds, finds_start=self._finds_start(board))
+
+    def _finds_start(self, board: Board) -> bool:
+        """Whether a part of the budget is kept for a start."""
+        return self.finds_start and not board.has(StartKnown)
 
     def affords(self, phase: SumPhase[Any], board: Board) -> bool:
         """Whether the budget allows another release; answers that were lost on the way are spent too."""
         left = self.privacy.budget - sum(multiplier**-2 for multiplier in released(board))
-        return left * self.multiplier(phase) ** 2 + ROUNDING >= 1
+        return left * self.multiplier(phase, board) ** 2 + ROUNDING >= 1
 
 
 def privacy_spent(board: Board, privacy: DifferentialPrivacy) -> tuple[float, float]:

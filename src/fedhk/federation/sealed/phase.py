@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 
+import numpy as np
+
+from fedhk.data.views import Views
 from fedhk.errors import MessageError
 from fedhk.federation.board import Board
-from fedhk.federation.entries import Terms
+from fedhk.federation.entries import Members, Population, References, Terms
 from fedhk.federation.gate import SEALED
 from fedhk.federation.participation import Participation
 from fedhk.federation.phases.base import Phase, SumPhase
 from fedhk.federation.sealed.masks import MaskedSums, OpenSums
 from fedhk.federation.sealed.messages import Header, Reply, SumCount, request_type
 from fedhk.federation.sealed.noise import Exact, Noise, privacy_spent
+from fedhk.federation.several import NOT_ADDED, check_addable
 from fedhk.federation.site import Site
+from fedhk.privacy.expectation import NoisySetting
 from fedhk.privacy.mechanism import SecureSummation
-from fedhk.privacy.secure_sum import InputRequest
+from fedhk.privacy.secure_sum import InputRequest, MaskedNumbers
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,7 @@ class SealedTerms:
 
     noise: Noise | None = None
     masks: SecureSummation | None = None
+    public: Views | None = None  # rows that need no protection, to start from
 
     @property
     def reason(self) -> str:
@@ -47,6 +53,15 @@ class SealedTerms:
     def transport(self) -> OpenSums:
         """How numbers come to be a sum."""
         return OpenSums() if self.masks is None else MaskedSums(self.masks)
+
+    def measure(self, board: Board, n_clusters: int) -> NoisySetting:
+        """What is known of a run with noise once its rows are counted."""
+        if self.noise is None:
+            raise ValueError("a run without noise has no noise to measure.")
+        shared = self.masks is not None and self.masks.shared_noise
+        releases = 1.0 if shared else float(len(board.get(Members).sites))
+        rows, width = board.get(Population).rows, sum(board.get(References).widths)
+        return NoisySetting(self.noise.privacy, rows, width, n_clusters, releases)
 
     @property
     def is_open(self) -> bool:
@@ -128,11 +143,23 @@ class Sealed(Phase[Any, Any]):
     def answer(site: Site, request: Any) -> Any:
         raise MessageError("the answer of a sealed phase is its site's guard's")
 
+    def adds(self, board: Board) -> bool:
+        return self.terms.transport.adds(board)
+
+    @staticmethod
+    def add(replies: Sequence[Any]) -> MaskedNumbers:
+        """Relay: numbers under masks add as they are; the masks of two sites cancel in whichever sum both are."""
+        if set(map(type, replies)) != {MaskedNumbers} or len({(reply.session, reply.number) for reply in replies}) > 1:
+            raise MessageError(NOT_ADDED)
+        vectors = [reply.masked for reply in replies]
+        check_addable(vectors)
+        return MaskedNumbers(replies[0].session, replies[0].number, reduce(np.add, vectors))
+
     def check(self, board: Board, reply: Reply, site: str) -> None:
         self.terms.transport.check(board, self.phase.size(board), reply, site)
 
-    def select(self, board: Board, replies: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-        return self.terms.transport.select(board, replies)
+    def select(self, board: Board, replies: dict[str, Any]) -> tuple[Board, dict[str, Any], dict[str, str]]:
+        return board, *self.terms.transport.select(board, replies)
 
     def combine(self, board: Board, replies: Mapping[str, Any]) -> Board:
         board, total = self.terms.transport.add(board, replies)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -35,6 +35,9 @@ MOST_HIDDEN = 0.1
 
 class ProtectedUnit(ABC):
     """What one unit of privacy can change in a sum, and how a site keeps to it."""
+
+    has_spare: ClassVar[bool]
+    """Whether the budget has a share for further sums, beside those of the usual start and rounds."""
 
     @abstractmethod
     def before(self, phase: SumPhase[Any]) -> list[SumPhase[Any]]:
@@ -64,6 +67,8 @@ class ProtectedUnit(ABC):
 class RowUnit(ProtectedUnit):
     """One row at one site: each phase states what it can change."""
 
+    has_spare: ClassVar[bool] = True
+
     def before(self, phase: SumPhase[Any]) -> list[SumPhase[Any]]:
         return []
 
@@ -91,6 +96,8 @@ class SiteUnit(ProtectedUnit):
     more than a right angle apart (`SumPhase.acute`), u.v >= 0 and 2 B^2 is the most. To cut a vector makes it shorter
     and does not turn it, so that this holds after cutting.
     """
+
+    has_spare: ClassVar[bool] = False  # lengths of vectors have it
 
     def before(self, phase: SumPhase[Any]) -> list[SumPhase[Any]]:
         return [LengthOfSum(phase)]

@@ -1,0 +1,146 @@
+"""`fedhk update`: a finished run goes on with new rows."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import fedhk
+from fedhk._files import replacing
+from fedhk.cli import options as o
+from fedhk.cli.algorithms import ALGORITHMS, list_tables
+from fedhk.cli.config import Config, ConfigError, read_config
+from fedhk.cli.console import exit_codes, make_table, say, say_notes, say_progress, show, to_json
+from fedhk.cli.fit import show_summary
+from fedhk.cli.predict import model_file
+from fedhk.cli.runs import (
+    CONFIG,
+    absolute,
+    check_apart,
+    check_free,
+    choose_ledger,
+    folder_mode,
+    is_released,
+    list_sites,
+    write_run,
+)
+from fedhk.data.named import SITES
+
+NewRows = Annotated[Path, typer.Argument(help="Federation folder with the new rows.")]
+HalfLife = Annotated[
+    float | None,
+    typer.Option("--half-life", help="Updates after which earlier rows count half; by default they are not forgotten."),
+]
+Rounds = Annotated[int, typer.Option("--rounds", help="Most rounds.", min=1)]
+Level = Annotated[float, typer.Option("--level", help="How likely drift is reported where nothing has moved.")]
+UpdatedRun = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", help="Run folder to write; by default RUN, which stays beside it as RUN-1, RUN-2, ..."),
+]
+
+
+def update(  # noqa: PLR0917
+    run: o.RunFolder,
+    folder: NewRows,
+    out: UpdatedRun = None,
+    half_life: HalfLife = None,
+    rounds: Rounds = 3,
+    level: Level = 0.05,
+    id_column: o.IdColumn = None,
+    ignore: o.Ignore = None,
+    force: o.Force = False,
+    json: o.Json = False,
+) -> None:
+    """Go on from a finished run with the new rows in FOLDER; say which clusters moved, came and went.
+
+    Clusters keep their numbers. What the run spent of privacy adds up in the same ledgers, and a plan that they keep is
+    kept.
+
+    For example:
+
+        fedhk update run/ hospitals-2025/
+
+        fedhk update run/ hospitals-2025/ --half-life 2 --out run-2025/
+    """
+    if force and out is None:
+        raise typer.BadParameter("is for --out; RUN stays beside the new one.", param_hint="--force")
+    with exit_codes():
+        model, summary, target = update_folder(run, folder, out, force, id_column, ignore, (half_life, rounds, level))
+    if json:
+        typer.echo(to_json(summary | {"drift": list(model.drift_), "updates": list(model.updates_)}))
+        return
+    show_summary(summary, target, json=False)
+    moved = [line for line in model.drift_ if line["moved"]]
+    columns = ("cluster", "site", "distance", "by chance", "p")
+    rows = [
+        (m["cluster"], m["site"], f"{m['distance']:.2f}", f"{m['by_chance']:.2f}", f"{m['p_adjusted']:.2g}")
+        for m in moved
+    ]
+    if moved:
+        show(make_table("clusters that moved, in standard deviations", columns, rows, numbers=columns))
+    last = model.updates_[-1]
+    for word in ("new", "gone"):
+        if last[word]:
+            say(f"Clusters that are {word}: {', '.join(map(str, last[word]))}.", err=False)
+    if not moved:
+        say("No cluster has moved by more than chance explains.", err=False)
+
+
+def update_folder(  # noqa: PLR0917
+    run: Path,
+    folder: Path,
+    out: Path | None,
+    force: bool,
+    id_column: str | None,
+    ignore: list[str] | None,
+    settings: tuple[float | None, int, float],
+) -> tuple[Any, dict[str, Any], Path]:
+    """Update the model of a run with the rows of a folder, and write its run folder: model, summary and folder."""
+    from fedhk.data.folders import Reading, read_federation
+    from fedhk.federation.remote.site import keep_earlier
+    from fedhk.report.run import write_report
+    from fedhk.summary.drawing import require_matplotlib
+
+    require_matplotlib()
+    source, target = absolute(run), absolute(out or run)
+    file, before = model_file(source), read_config(source / CONFIG) if source.is_dir() else Config()
+    if not source.is_dir():
+        raise ConfigError(f"{str(run)!r} is a file: an update goes on from a run folder.")
+    if not ALGORITHMS[before.algorithm].federated:
+        raise ConfigError(f"Algorithm {before.algorithm!r} clusters one site: use partial_fit in Python.")
+    if before.data is None and is_released(before):
+        raise ConfigError(
+            f"The sites of {str(run)!r} are elsewhere, and so are the ledgers that say what was spent: update it over "
+            "an engine in Python."
+        )
+    check_apart(target, folder)
+    if target != source:
+        check_free(target, force=force)
+    ledger = choose_ledger(before, target)  # that of the run: what was spent before counts
+    config = before.updated({}, data=absolute(folder), id=id_column, ignore=ignore or None)
+    model = fedhk.load(file)
+    model._pasts = dict(model._pasts) | {
+        name: past
+        for own in sorted((source / SITES).glob("*.safetensors"))
+        for name, past in fedhk.load(own)._pasts.items()
+    }
+    model.set_params(verbose=int(sys.stderr.isatty()))
+    if ledger is not None:
+        config = config.with_options("privacy", ledger=str(ledger))
+        choose_ledger(config, target)  # nor may it lie in the new rows
+        model.set_params(privacy=fedhk.privacy.DifferentialPrivacy(**config.parameters["privacy"]))
+    say_progress(f"reading {folder}")
+    federation = read_federation(folder, Reading(config.id, tuple(config.ignore or ())))
+    say_notes(federation.doubts)
+    half_life, rounds, level = settings
+    model.update(list_tables(federation), half_life=half_life, rounds=rounds, level=level)
+    sites = {name: facts for name, facts in list_sites(federation).items() if name in model.labels_}
+    with replacing(target, folder_mode(config)) as draft:
+        summary = write_run(draft, model, sites, config)
+        write_report(draft, title=target.name, data=federation)
+        if target == source:
+            keep_earlier(target)
+    return model, summary, target

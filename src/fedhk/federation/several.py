@@ -1,0 +1,58 @@
+"""Sites that answer as one: a relay, or a process with many small sites, sends the sum of their answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from fedhk._typing import FloatArray
+from fedhk.errors import MessageError, Rule
+from fedhk.federation.messages import Message
+
+# To whom a request is: to each site, or to sites whose answers may come added up.
+EACH, AS_ONE = "*", "+"
+
+# In front of the kind of a message that has the sum of several answers.
+SUM_OF = "sum of "
+
+# What a relay says of answers that each count by themselves.
+NOT_ADDED = Rule("answers of this phase are not added up")
+
+
+class Several(str):
+    """The name under which several sites answer as one."""
+
+    __slots__ = ("sites",)
+
+    sites: tuple[str, ...]
+
+    def __new__(cls, sites: Sequence[str]) -> Several:
+        """Name sites, which are in their order, by the first of them."""
+        name = super().__new__(cls, f"{sites[0]} and {len(sites) - 1} more")
+        name.sites = tuple(sites)
+        return name
+
+
+def list_sites(names: Iterable[str]) -> list[str]:
+    """All sites of some names, in their order; of `Several` each of them."""
+    return sorted([site for name in names for site in (name.sites if isinstance(name, Several) else (name,))])
+
+
+def sum_type(reply_type: Any) -> Any:
+    """What the sum of answers is, for the codec: whose answers are in it, and the sum."""
+    return tuple[tuple[str, ...], reply_type]
+
+
+def read_sum(message: Message, reply_type: Any, sites: Sequence[str]) -> Any:
+    """The sum of the answers of just these sites, which are in their order."""
+    listed, reply = message.read(sum_type(reply_type))
+    if list(listed) != list(sites):
+        raise MessageError(f"a sum over {len(listed)} sites, which are not the {len(sites)} that it came from")
+    return reply
+
+
+def check_addable(vectors: Sequence[FloatArray]) -> None:
+    """Refuse vectors of different types or shapes."""
+    forms = {(vector.dtype, vector.shape) for vector in vectors}
+    if len(forms) > 1:
+        raise MessageError("answers of different shapes or types, which do not add")

@@ -1,0 +1,250 @@
+"""What a model remembers of rows that are gone: sums per cluster, from which an update goes on.
+
+A model remembers the weight of its centres and how far rows were from them. A site remembers the means of its own rows
+by cluster, to which it compares later rows. Sums of earlier rows are multiplied by a number below 1 where they are to
+be forgotten.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Self
+
+import numpy as np
+from scipy.stats import chi2
+
+from fedhk._typing import BoolArray, FloatArray, IntArray
+from fedhk.model.parameters import Parameters
+from fedhk.model.passes import Passes
+from fedhk.model.rows import SAMPLE_ROWS, Rows, joint_rows, take
+from fedhk.model.statistics import Statistics
+
+# Share of a cluster's rows that are farther from its centre than its limit: as in `fedhk.find_limit`.
+RARE = 0.001
+
+# Cells of the rows that a site looks at: its rows are made dense for it.
+MOST_CELLS = 2**22
+
+# Fewest rows of a site of which it remembers a mean: as few as are shown anywhere.
+LEAST_ROWS = 5
+
+
+@dataclass(frozen=True, eq=False)
+class ClusterSpread:
+    """How far rows are from the centre of their cluster; sums over rows, which add over sites, of shape (c,) each."""
+
+    rows: FloatArray
+    squares: FloatArray  # squared distances r^2 to the centre, views weighted as in the objective
+    fourths: FloatArray  # r^4
+    products: FloatArray  # squared products of two differences of rows, over 4: their mean is tr(S^2), S the covariance
+    pairs: FloatArray  # how many products
+
+    @classmethod
+    def zero(cls, n_clusters: int) -> Self:
+        """Give the spread of no rows."""
+        return cls(*(np.zeros(n_clusters) for _ in fields(cls)))
+
+    def to_array(self) -> FloatArray:
+        """Put all sums into one array of shape (c, 5)."""
+        return np.column_stack([getattr(self, field.name) for field in fields(self)])
+
+    @classmethod
+    def from_array(cls, values: FloatArray) -> Self:
+        """Read the array that `to_array` made, or its first columns; rounding may have left less than nothing."""
+        missing = len(fields(cls)) - values.shape[1]
+        return cls(*np.pad(np.maximum(values, 0.0), ((0, 0), (0, missing))).T)
+
+    def limits(self) -> FloatArray:
+        """Squared distance from its centre beyond which no row of a cluster is, but for `RARE`; shape (c,).
+
+        Squared distances are taken for a multiple of a chi-square variable of the same mean and variance, which they
+        are in a normal cloud (Satterthwaite). A cluster of few rows has the limit of all rows together.
+        """
+        known = np.where((self.rows >= LEAST_ROWS)[:, None], self.to_array(), self.to_array().sum(axis=0))
+        rows, squares, fourths = np.maximum(known[:, :3].T, 1e-300)
+        mean = squares / rows
+        variance = np.maximum(fourths / rows - np.square(mean), 1e-6 * np.square(mean))
+        freedom = 2 * np.square(mean) / variance
+        return np.asarray(mean / freedom * chi2.isf(RARE, freedom))
+
+
+# Numbers of a spread per cluster, and those of them that are sums over single rows: the same for any split over sites.
+SPREAD, OVER_ROWS = len(fields(ClusterSpread)), 3
+
+
+@dataclass(frozen=True, eq=False)
+class Memory:
+    """What a model remembers: the weight of each centre, of shape (c, s), and how far rows are from it."""
+
+    weights: FloatArray
+    spread: ClusterSpread
+
+    @classmethod
+    def of(cls, weights: FloatArray) -> Self:
+        """Remember weights alone."""
+        return cls(weights, ClusterSpread.zero(len(weights)))
+
+    def fade(self, keep: float) -> Memory:
+        """Give the memory in which everything counts `keep` times as much."""
+        return Memory(keep * self.weights, ClusterSpread.from_array(keep * self.spread.to_array()))
+
+    def add(self, weights: FloatArray, spread: ClusterSpread) -> Memory:
+        """Add later rows; clusters and views that are new come last."""
+        before = self.extend(*weights.shape)
+        known = before.spread.to_array() + spread.to_array()
+        return Memory(before.weights + weights, ClusterSpread.from_array(known))
+
+    def extend(self, n_clusters: int, n_views: int) -> Memory:
+        """Give the memory with more clusters and views, of which nothing is remembered."""
+        more = (0, n_clusters - self.n_clusters)
+        weights = np.pad(self.weights, (more, (0, n_views - self.weights.shape[1])))
+        return Memory(weights, ClusterSpread.from_array(np.pad(self.spread.to_array(), (more, (0, 0)))))
+
+    @property
+    def n_clusters(self) -> int:
+        """How many clusters are remembered."""
+        return len(self.weights)
+
+
+@dataclass(frozen=True)
+class RememberingParameters(Parameters):
+    """Parameters whose centres are also pulled to where they were, by the weight of the rows that are remembered."""
+
+    anchors: tuple[FloatArray, ...] = ()  # remembered centres, (c, d_h) per view
+    weights: tuple[FloatArray, ...] = ()  # their weights, (c, 1) per view
+
+    @classmethod
+    def of(cls, parameters: Parameters, weights: FloatArray) -> Self:
+        """Give parameters that remember their own centres with weights of shape (c, s)."""
+        plain = {field.name: getattr(parameters, field.name) for field in fields(Parameters)}
+        return cls(**plain, anchors=parameters.centers, weights=tuple(weights.T[:, :, None]))
+
+    def move_centers(self, statistics: Statistics) -> Self:
+        """Take the centre step from the statistics at these parameters and what is remembered."""
+        numerators = zip(statistics.numerators, self.weights, self.anchors, strict=True)
+        both = replace(
+            statistics,
+            numerators=tuple(n + w * a for n, w, a in numerators),
+            weights=tuple(map(np.add, statistics.weights, self.weights)),
+        )
+        return super().move_centers(both)
+
+    def free(self) -> Parameters:
+        return Parameters(**{field.name: getattr(self, field.name) for field in fields(Parameters)})
+
+
+@dataclass(frozen=True, eq=False)
+class PlacedRows:
+    """A site's rows, or a sample of many, with their clusters: what all sums of an update are made from.
+
+    Parameters
+    ----------
+    rows : Rows
+        The rows, sorted by cluster.
+    labels : array of shape (n,)
+        Their clusters.
+    away : array of shape (n, d)
+        Where they are from the centre of their cluster, in model units; a missing cell is at the centre.
+    scale : array of shape (d,)
+        What distances multiply each feature by: the root of its view's factor.
+    """
+
+    rows: Rows
+    labels: IntArray
+    away: FloatArray
+    scale: FloatArray
+    n_clusters: int
+
+    @classmethod
+    def of(cls, rows: Rows, parameters: Parameters) -> Self:
+        """Place rows at the centres of a model."""
+        most = min(SAMPLE_ROWS, max(MOST_CELLS // sum(rows.widths), 1))
+        order = np.random.default_rng(0).permutation(rows.n_rows)[:most]
+        some = take(rows, order)
+        with Passes(some, parameters.n_clusters) as scan:
+            labels = scan.assign(parameters)[1]
+        order = np.argsort(labels, kind="stable")
+        some, labels = take(some, order), labels[order]
+        away = joint_rows(some, missing=np.nan) - np.hstack(parameters.centers)[labels]
+        return cls(some, labels, np.nan_to_num(away.astype(np.float64)), find_scale(parameters), parameters.n_clusters)
+
+    def select(self, keep: BoolArray) -> PlacedRows:
+        """Some of the rows."""
+        rows, labels, away = take(self.rows, np.flatnonzero(keep)), self.labels[keep], self.away[keep]
+        return replace(self, rows=rows, labels=labels, away=away)
+
+    def count(self, weights: FloatArray | None = None) -> FloatArray:
+        """Sum of a number over the rows of each cluster, or their number."""
+        return np.bincount(self.labels, weights, self.n_clusters).astype(np.float64)
+
+    def sum(self, values: FloatArray, groups: IntArray | None = None) -> FloatArray:
+        """Sums of the rows of a table over clusters, of shape (c, d)."""
+        groups = self.labels if groups is None else groups
+        member = np.arange(self.n_clusters)[:, None] == groups
+        return np.asarray(member.astype(np.float64) @ values)
+
+    def squared_lengths(self) -> FloatArray:
+        """Squared distance of each row to its centre."""
+        return np.asarray(np.square(self.away * self.scale).sum(axis=1))
+
+    def spread(self) -> ClusterSpread:
+        """How far rows are from their centres.
+
+        The products are (x1 - x2) . (x3 - x4) for rows of one cluster, which do not depend on where the cluster is.
+        """
+        lengths = self.squared_lengths()
+        sums = [self.count(), self.count(lengths), self.count(np.square(lengths))]
+        scaled = self.away * self.scale
+        windows = max(len(scaled) - 3, 0)
+        four = [scaled[place : windows + place] for place in range(4)]
+        labels = self.labels[3:]
+        same = (self.labels[:windows] == labels).astype(np.float64)
+        products = np.zeros(windows)
+        for a, b, c, d in ((0, 1, 2, 3), (0, 2, 1, 3), (0, 3, 1, 2)):
+            products += np.square(np.einsum("nd,nd->n", four[a] - four[b], four[c] - four[d])) / 12
+        found = [
+            np.bincount(labels, weights, self.n_clusters).astype(np.float64) for weights in (same * products, same)
+        ]
+        return ClusterSpread(*[*sums, *found])
+
+    def count_between(self, parameters: Parameters) -> FloatArray:
+        """Rows at each centre and in the middle between it and the nearest other one, of shape (c, 2).
+
+        Both are slices across the line between the two centres, as thick as a third of it.
+        """
+        centers, counts = np.hstack(parameters.centers), np.zeros((self.n_clusters, 2))
+        scaled, joint = centers * self.scale, self.away + centers[self.labels]
+        apart = np.square(scaled[:, None] - scaled).sum(axis=2)
+        np.fill_diagonal(apart, np.inf)
+        apart[:, list(parameters.gone)] = np.inf
+        for cluster, other in enumerate(apart.argmin(axis=1)):
+            if np.isfinite(apart[cluster, other]) and apart[cluster, other] > 0:
+                mine = np.isin(self.labels, (cluster, other))
+                way = (centers[other] - centers[cluster]) * np.square(self.scale) / apart[cluster, other]
+                along = (joint[mine] - centers[cluster]) @ way
+                counts[cluster] = [np.sum(np.abs(along - place) < 1 / 6) for place in (0.0, 0.5)]
+        return counts
+
+    def squared_distances(self, parameters: Parameters) -> FloatArray:
+        """Squared distance of each row to each centre, of shape (n, c), over the cells that it has."""
+        cells = joint_rows(self.rows, missing=np.nan).astype(np.float64)
+        seen = (~np.isnan(cells)).astype(np.float64)
+        scaled, centers = np.nan_to_num(cells) * self.scale, np.hstack(parameters.centers) * self.scale
+        apart = np.square(scaled).sum(axis=1)[:, None] - 2 * scaled @ centers.T + seen @ np.square(centers).T
+        if parameters.sizes is not None:
+            apart[:, parameters.sizes == 0] = np.inf
+        return np.asarray(np.maximum(apart, 0.0))
+
+
+def find_scale(parameters: Parameters) -> FloatArray:
+    """What distances multiply each feature by, (d,): the root of the share of its view in the objective."""
+    factors = parameters.view_factors / parameters.view_factors.sum()
+    return np.repeat(np.sqrt(factors), [part.shape[1] for part in parameters.centers])
+
+
+def remember(rows: Rows, parameters: Parameters) -> Memory:
+    """What a model remembers of the rows that it was fitted on, from a sample of many."""
+    placed = PlacedRows.of(rows, parameters)
+    with Passes(placed.rows, parameters.n_clusters) as scan:
+        heights = scan.statistics(parameters).heights
+    return Memory(heights * rows.n_rows / max(len(placed.labels), 1), placed.spread())
