@@ -58,7 +58,7 @@ class CountEvents(PlaceCount[EventsRequest]):
         return board.put(EventCounts(counts[:, :2], counts[:, 2], noise))
 
 
-def strata_sums(counts: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _strata_sums(counts: FloatArray) -> tuple[FloatArray, FloatArray]:
     """What one site adds to odds ratios of clusters against the rest, (8, c), and to their joint test, (c, c).
 
     Of the table a, b (events and others in the cluster), c, d (in the rest), n in all: a d / n, b c / n, the three sums
@@ -85,7 +85,7 @@ def strata_sums(counts: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 @dataclass(frozen=True, eq=False)
 class StrataTotal(Entry):
-    """Sums of `strata_sums` over all sites."""
+    """What `_strata_sums` gives, added over all sites."""
 
     sums: FloatArray
     covariance: FloatArray
@@ -108,7 +108,7 @@ class CompareEvents(ColumnSum[EventsRequest]):
 
     @staticmethod
     def vector(site: PlacedSite, request: EventsRequest) -> FloatArray:  # type: ignore[override]
-        sums, covariance = strata_sums(request.count(site)[:, :2])
+        sums, covariance = _strata_sums(request.count(site)[:, :2])
         return np.concatenate([sums.ravel(), covariance.ravel()])
 
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:

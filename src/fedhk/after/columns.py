@@ -321,7 +321,7 @@ def sum_columns(site: PlacedSite, request: ProfileRequest) -> FloatArray:
         known = ~np.isnan(cells)
         values: FloatArray = (cells - units.shift) / units.scale
         if request.bounded:
-            values = hold_values(values, groups)
+            values = _hold_values(values, groups)
         member = np.eye(c)[labels].T
         rows += member.sum(axis=1)
         seen += member @ known[:, first]
@@ -335,7 +335,7 @@ def sum_columns(site: PlacedSite, request: ProfileRequest) -> FloatArray:
     return np.concatenate([part.ravel() for part in (rows, seen, sums, squares, histograms)])
 
 
-def hold_values(values: FloatArray, groups: Sequence[IntArray]) -> FloatArray:
+def _hold_values(values: FloatArray, groups: Sequence[IntArray]) -> FloatArray:
     """Values cut to [0, 1], and levels so that those of one category add up to 1 at most."""
     values = np.clip(values, 0.0, 1.0)
     for group in groups:

@@ -28,7 +28,7 @@ from fedhk.privacy.mechanism import AFTER, DifferentialPrivacy, SecureSummation
 STEPS, FARTHEST = 400, 36.0
 
 
-def find_exponents(rows: Rows, parameters: Parameters) -> tuple[FloatArray, IntArray]:
+def _find_exponents(rows: Rows, parameters: Parameters) -> tuple[FloatArray, IntArray]:
     """How far each row is from its nearest centre, and which that is.
 
     The distance is the exponent phi of a heat kernel 1 - exp(-phi) that is the mean over views of the row's own.
@@ -59,7 +59,7 @@ class CountDistances(RowCount[Nothing]):
 
     @staticmethod
     def vector(site: PlacedSite, request: Nothing) -> FloatArray:  # type: ignore[override]
-        phi, _ = find_exponents(model_rows(site), site.model.parameters)
+        phi, _ = _find_exponents(model_rows(site), site.model.parameters)
         place = np.minimum(phi / FARTHEST * STEPS, STEPS - 1).astype(np.intp)
         return np.bincount(place, minlength=STEPS).astype(np.float64)
 
@@ -208,7 +208,7 @@ def place(model: Any, rows: Any, *, site: str | None = None, limit: Limit | floa
         with Passes(ready, parameters.n_clusters) as scan:
             memberships = scan.assign(parameters)[0]
             distances = scan.distances(parameters)
-        distance, _ = find_exponents(ready, parameters)
+        distance, _ = _find_exponents(ready, parameters)
         order = np.argsort(distances, axis=1)
         labels, runner_up = memberships.argmax(axis=1), order[:, min(1, order.shape[1] - 1)]
         runner_up = np.where(runner_up == labels, order[:, 0], runner_up)

@@ -140,7 +140,7 @@ def fit(  # noqa: PLR0917
             raise typer.BadParameter("goes with --protocol centers or factors.", param_hint="--local-passes")
         wanted = wanted.with_options("protocol", passes=local_passes)
         complete = _complete(wanted)
-        summary = fit_folder(complete, target, force=force, resume=resume, evaluate=evaluate, strict=strict)
+        summary = _fit_folder(complete, target, force=force, resume=resume, evaluate=evaluate, strict=strict)
     show_summary(summary, target, json)
 
 
@@ -194,7 +194,7 @@ def _complete(config: Config) -> Config:
     return config.updated({}, data=absolute(config.data)).complete()
 
 
-def fit_folder(
+def _fit_folder(
     config: Config,
     out: Path,
     *,

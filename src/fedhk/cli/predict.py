@@ -72,7 +72,7 @@ def predict(  # noqa: PLR0917
         target = absolute(out)
         _check_free(target, force)
         check_apart(target, folder)
-        result = predict_folder(model, folder, target, id_column, ignore, ending="csv" if csv else "parquet")
+        result = _predict_folder(model, folder, target, id_column, ignore, ending="csv" if csv else "parquet")
     if json:
         typer.echo(to_json(result))
         return
@@ -104,7 +104,7 @@ def _predict_input(
         folder, labels = Path(scratch) / (site or "input"), Path(scratch) / "labels"
         columns = fedhk.load(model_file(model, site)).view_columns_
         _write_views(sys.stdin.read(), columns, folder, id_column or "id")
-        predict_folder(model, folder, labels, id_column, ending="csv")
+        _predict_folder(model, folder, labels, id_column, ending="csv")
         typer.echo((labels / f"{folder.name}.csv").read_text("utf-8"), nl=False)
 
 
@@ -157,7 +157,7 @@ def _check_free(out: Path, force: bool) -> None:
         raise OutputExistsError(f"{str(out)!r} exists already. Give another --out, or --force to replace it.")
 
 
-def predict_folder(  # noqa: PLR0917
+def _predict_folder(  # noqa: PLR0917
     model: Path,
     folder: Path,
     out: Path,

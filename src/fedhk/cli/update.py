@@ -68,7 +68,7 @@ def update(  # noqa: PLR0917
     if force and out is None:
         raise typer.BadParameter("is for --out; RUN stays beside the new one.", param_hint="--force")
     with exit_codes():
-        model, summary, target = update_folder(run, folder, out, force, id_column, ignore, (half_life, rounds, level))
+        model, summary, target = _update_folder(run, folder, out, force, id_column, ignore, (half_life, rounds, level))
     if json:
         typer.echo(to_json(summary | {"drift": list(model.drift_), "updates": list(model.updates_)}))
         return
@@ -89,7 +89,7 @@ def update(  # noqa: PLR0917
         say("No cluster has moved by more than chance explains.", err=False)
 
 
-def update_folder(  # noqa: PLR0917
+def _update_folder(  # noqa: PLR0917
     run: Path,
     folder: Path,
     out: Path | None,

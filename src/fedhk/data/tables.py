@@ -96,7 +96,7 @@ def file_ending(path: Path) -> str:
     return "".join(endings) if endings[-1:] == [".gz"] else "".join(endings[-1:])
 
 
-def view_name(path: Path) -> str:
+def _view_name(path: Path) -> str:
     """What the view of a file is called: the name of the file without its end."""
     return path.name[: len(path.name) - len(file_ending(path))]
 
@@ -107,7 +107,7 @@ def read_tables(path: Path, entries: Mapping[str, Entries] | None = None, id_nam
     `entries` are those of a data dictionary, by view; what a file holds must be what they say. `id_name` is the column
     that says whose a row is.
     """
-    known = None if entries is None else entries.get(view_name(path))
+    known = None if entries is None else entries.get(_view_name(path))
     if entries is not None and known is None and file_ending(path) != ".h5mu":
         raise file_error(path, f"is no view of the data dictionary, which has {listed(entries)}.")
     try:
@@ -281,7 +281,7 @@ def _read_npy(path: Path, entries: Entries | None, id_name: str) -> list[Table]:
     else:
         with path.open("rb") as file:
             array = np.lib.format.read_array(file, allow_pickle=False)
-    return [Table(view_name(path), check_numbers(array, path), None, None, path)]
+    return [Table(_view_name(path), _check_numbers(array, path), None, None, path)]
 
 
 def _read_npz(path: Path, entries: Entries | None, id_name: str) -> list[Table]:  # noqa: ARG001 - it has numbers only
@@ -292,7 +292,7 @@ def _read_npz(path: Path, entries: Entries | None, id_name: str) -> list[Table]:
         if "data" not in names and len(names) != 1:
             raise file_error(path, f"holds arrays {listed(names)}; one array, or one named 'data', is needed.")
         name = "data" if "data" in names else names[0]
-        values = check_numbers(np.asarray(file[name]), path)
+        values = _check_numbers(np.asarray(file[name]), path)
         ids = np.asarray(file[ID]) if ID in file.files else None
         columns = file["columns"] if "columns" in file.files else None
     if columns is not None and values.ndim > 2:
@@ -301,8 +301,8 @@ def _read_npz(path: Path, entries: Entries | None, id_name: str) -> list[Table]:
         raise file_error(path, f"its 'columns' must be {values.shape[1]} names, found {columns.shape} {columns.dtype}.")
     if ids is not None and (ids.ndim != 1 or len(ids) != len(values)):
         raise file_error(path, f"its 'id' has shape {ids.shape}, but there are {len(values)} rows.")
-    checked = None if ids is None else check_ids(pl.Series(ids), path)
-    return [Table(view_name(path), values, checked, None if columns is None else tuple(columns.tolist()), path)]
+    checked = None if ids is None else _check_ids(pl.Series(ids), path)
+    return [Table(_view_name(path), values, checked, None if columns is None else tuple(columns.tolist()), path)]
 
 
 def _read_h5mu(path: Path, entries: Entries | None, id_name: str) -> list[Table]:  # noqa: ARG001 - it has numbers only
@@ -317,10 +317,10 @@ def _read_h5mu(path: Path, entries: Entries | None, id_name: str) -> list[Table]
     return [
         Table(
             view=str(name),
-            values=check_numbers(
+            values=_check_numbers(
                 part.X.toarray() if sp.issparse(part.X) else np.asarray(part.X), path, f"view {name!r} "
             ),
-            ids=check_ids(pl.Series(part.obs_names.to_list(), dtype=pl.String), path),
+            ids=_check_ids(pl.Series(part.obs_names.to_list(), dtype=pl.String), path),
             columns=tuple(str(column) for column in part.var_names),
             source=path,
         )
@@ -342,7 +342,7 @@ READERS: dict[str, Callable[[Path, Entries | None, str], list[Table]]] = {
 """What reads a file, by the end of its name."""
 
 
-def check_numbers(array: NDArray[Any], path: Path, what: str = "") -> FloatArray:
+def _check_numbers(array: NDArray[Any], path: Path, what: str = "") -> FloatArray:
     """An array of numbers as a table or tensor, or an error: float32 where it is, else float64."""
     if array.dtype.kind not in "biuf":
         raise file_error(path, f"{what}has dtype {array.dtype}; a view holds real numbers.")
@@ -361,7 +361,7 @@ def _frame_table(lazy: pl.LazyFrame, path: Path, entries: Entries | None, separa
     """
     schema = lazy.collect_schema()
     names = _check_names(schema.names(), path, entries)
-    ids = check_ids(_column(lazy, ID), path) if ID in schema else None
+    ids = _check_ids(_column(lazy, ID), path) if ID in schema else None
     known: dict[str, ColumnEntry | None] = {name: None if entries is None else entries[name] for name in names}
     height = int(lazy.select(pl.len()).collect().item())
     size = height if 8 * height * len(names) <= LARGE_BYTES else max(1, CHUNK_BYTES // (8 * len(names)))
@@ -396,14 +396,14 @@ def _frame_table(lazy: pl.LazyFrame, path: Path, entries: Entries | None, separa
         )
     inferred = [name for name, kind in kinds.items() if kind == "category" and entries is None]
     dates = [name for name, kind in kinds.items() if kind == "date" and entries is None]
-    where = f"view {view_name(path)!r}"
+    where = f"view {_view_name(path)!r}"
     doubts = [f"{where}: dates count as days in {listed(dates)}: leave out what says nothing of a group."] * bool(dates)
     if ids is None and (numbered := _find_counts(values, columns)):
         doubts.append(
             f"{where}: {listed(numbered)} has another whole number in every row: if it says whose a row is, say so "
             f"(--id {numbered[0]}), else it is clustered as a number."
         )
-    return Table(view_name(path), values, ids, tuple(columns), path, tuple(inferred), tuple(doubts), kinds)
+    return Table(_view_name(path), values, ids, tuple(columns), path, tuple(inferred), tuple(doubts), kinds)
 
 
 def _check_names(columns: Sequence[str], path: Path, entries: Entries | None) -> list[str]:
@@ -480,7 +480,7 @@ def _find_counts(values: FloatArray, columns: Sequence[str]) -> list[str]:
     return [name for name, part in parts if (np.diff(part) > 0).all() and (part == np.round(part)).all()]
 
 
-def check_ids(column: pl.Series, path: Path) -> NDArray[Any]:
+def _check_ids(column: pl.Series, path: Path) -> NDArray[Any]:
     """Ids as int64 or str, or an error: one for every row, each once."""
     if column.null_count():
         row = int(column.is_null().arg_max() or 0)
@@ -499,8 +499,8 @@ def check_ids(column: pl.Series, path: Path) -> NDArray[Any]:
 
 def file_content(path: Path, view: ArrayLike, ids: ArrayLike | None, columns: Sequence[str] | None) -> bytes:
     """What a parquet, csv, npy or npz file of that name holds, or an error if it could not be read again."""
-    values = check_numbers(np.asarray(view), path)
-    owners = None if ids is None else check_ids(pl.Series(ID, np.asarray(ids)), path)
+    values = _check_numbers(np.asarray(view), path)
+    owners = None if ids is None else _check_ids(pl.Series(ID, np.asarray(ids)), path)
     if values.ndim > 2 and (columns is not None or path.suffix not in (".npy", ".npz")):
         raise file_error(path, f"has shape {values.shape}; a tensor is an npy or npz file, without columns.")
     names = [f"{path.stem}_{j}" for j in range(values.shape[1])] if columns is None else list(columns)

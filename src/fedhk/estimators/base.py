@@ -63,7 +63,7 @@ class ReadsViews(KnowsNames):
         self._validate_params()
         self._single_table = not is_view_collection(X)
         views = check_views(X if not self._single_table else self._as_table(X, reset=True))
-        return views, check_weights(sample_weight, views)
+        return views, _check_weights(sample_weight, views)
 
     def _read_new(self, X: Any, names: Sequence[str], widths: Sequence[int], columns: Sequence[Columns]) -> Views:
         """New rows, checked against the views of the fitted model."""
@@ -356,7 +356,7 @@ class HeatKernelModel(ReadsViews, ClusterMixin, BaseEstimator):  # type: ignore[
         """New rows, checked against the fitted model."""
         model = self._model
         views = self._read_new(X, model.view_names, model.widths, model.columns)
-        return model.rows(views, check_weights(sample_weight, views))
+        return model.rows(views, _check_weights(sample_weight, views))
 
 
 class LowRankAttributes:
@@ -455,7 +455,7 @@ def warn_of_doubts(model: Any, labels: Sequence[IntArray], memberships: Sequence
         )
 
 
-def check_weights(sample_weight: Any, views: Views) -> FloatArray | None:
+def _check_weights(sample_weight: Any, views: Views) -> FloatArray | None:
     """Row weights as float64, or None; refuses negative ones and wrong lengths."""
     if sample_weight is None:
         return None

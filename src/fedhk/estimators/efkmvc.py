@@ -519,8 +519,8 @@ class EFKMVC(ModelParameters, HeatKernelModel):
     def _plan(self, seed: int, public: Views | None) -> dict[str, Any]:
         """What a checkpoint must agree with to be gone on with, as JSON."""
         params = self.get_params(deep=False).items()
-        plan = {name: describe_value(value) for name, value in params if name not in NOT_COMPARED}
-        plan |= {} if public is None else {"public": describe_value(public.tables)}
+        plan = {name: _describe_value(value) for name, value in params if name not in NOT_COMPARED}
+        plan |= {} if public is None else {"public": _describe_value(public.tables)}
         return plan | {"estimator": type(self).__name__, "seed": seed}
 
     def _make_engine(
@@ -633,16 +633,16 @@ def are_sites(X: Any) -> bool:
     return isinstance(parts, list | tuple) and bool(parts) and all(is_view_collection(part) for part in parts)
 
 
-def describe_value(value: Any) -> Any:
+def _describe_value(value: Any) -> Any:
     """A parameter as JSON; given centres stand as a digest."""
     if isinstance(value, Option) and is_dataclass(value):
-        return {"option": type(value).__name__} | {name: describe_value(part) for name, part in vars(value).items()}
+        return {"option": type(value).__name__} | {name: _describe_value(part) for name, part in vars(value).items()}
     if isinstance(value, Mapping):
-        return {str(name): describe_value(part) for name, part in value.items()}
+        return {str(name): _describe_value(part) for name, part in value.items()}
     if isinstance(value, np.generic):
         return value.item()
     if hasattr(value, "__array__"):
         return sha256(np.asarray(value, np.float64).tobytes()).hexdigest()[:16]
     if isinstance(value, list | tuple):
-        return [describe_value(part) for part in value]
+        return [_describe_value(part) for part in value]
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)

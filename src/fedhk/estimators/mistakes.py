@@ -31,10 +31,10 @@ def keep_deviations(board: Board, clients: Mapping[str, Views], terms: SealedTer
         found = compare_sites(here, unit_rows=unit_rows)
     if found:
         warnings.warn(_describe(found, entry.excluded, is_open=terms.is_open), UserWarning, stacklevel=4)
-    return list_deviations(found if terms.is_open else (), entry.excluded)
+    return _list_deviations(found if terms.is_open else (), entry.excluded)
 
 
-def list_deviations(found: Sequence[Deviation], excluded: Mapping[str, str]) -> Records:
+def _list_deviations(found: Sequence[Deviation], excluded: Mapping[str, str]) -> Records:
     """Deviations as records, for `deviations_`."""
     return Records(
         {

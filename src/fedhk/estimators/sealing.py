@@ -61,7 +61,7 @@ def make_sealed_terms(
     noise = None if privacy is None else Noise(privacy, min(int(model.max_rounds), privacy.rounds), finds_start)
     terms = SealedTerms(noise, masks, public)
     _check_together(terms, settings, aggregator)
-    check_inferred(terms, clients)
+    _check_inferred(terms, clients)
     if model.participation is not None and model.participation.fraction < 1:
         raise ValueError(
             f"fraction={model.participation.fraction} with {terms.reason}: all sites are asked in every round; use "
@@ -124,7 +124,7 @@ def make_question_terms(
             )
         check_budget(privacy, masks, clients)
     if not terms.is_open:
-        check_inferred(terms, clients)
+        _check_inferred(terms, clients)
     return terms
 
 
@@ -169,7 +169,7 @@ def read_public(model: Any, given: Any, clients: Mapping[str, Views], settings: 
     return public
 
 
-def check_inferred(terms: SealedTerms, clients: Mapping[str, Views]) -> None:
+def _check_inferred(terms: SealedTerms, clients: Mapping[str, Views]) -> None:
     """Refuse categories whose levels were read off rows: one that a single row has would give the row away."""
     for site, views in clients.items():
         if views.inferred:

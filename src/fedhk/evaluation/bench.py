@@ -145,7 +145,7 @@ def _each_alone(task: Task) -> Found:
     return Found(found)
 
 
-def as_printed(algorithm: Callable[..., reference.Outcome]) -> Method:
+def _as_printed(algorithm: Callable[..., reference.Outcome]) -> Method:
     """An algorithm of the paper to the letter, on z-scores; it has no rule for missing cells."""
 
     def find(task: Task) -> Found | None:
@@ -170,10 +170,10 @@ METHODS: dict[str, Method] = {
     "each site alone": Method(ALONE, _each_alone),
     "k-FED": Method(FEDERATED, lambda task: k_fed(task.joint, task.n_clusters, task.seed)),
     "federated fuzzy c-means": Method(FEDERATED, lambda task: federated_fcm(task.joint, task.n_clusters, task.seed)),
-    "the paper's Algorithm 1": as_printed(reference.efkmvc),
-    "the paper's Algorithm 2": as_printed(reference.fedhk_parafac2),
-    "the paper's Algorithm 3": as_printed(reference.fedhk_tucker),
-    "the paper's Algorithm 4": as_printed(reference.fedhk_person),
+    "the paper's Algorithm 1": _as_printed(reference.efkmvc),
+    "the paper's Algorithm 2": _as_printed(reference.fedhk_parafac2),
+    "the paper's Algorithm 3": _as_printed(reference.fedhk_tucker),
+    "the paper's Algorithm 4": _as_printed(reference.fedhk_person),
     "EFKMVC": ours(EFKMVC),
     "FedHKTucker": ours(FedHKTucker),
     "FedHKParafac2": ours(FedHKParafac2),

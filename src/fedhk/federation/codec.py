@@ -107,7 +107,7 @@ class _Writer:
 
     def _dataclass(self, value: Any, kind: Any) -> Tree:
         found: Any = type(value)
-        parts = {name: self.write(getattr(value, name), its) for name, its in field_kinds(found).items()}
+        parts = {name: self.write(getattr(value, name), its) for name, its in _field_kinds(found).items()}
         if self.named:
             known = {name: part for name, part in parts.items() if part is not None}
             return known if found is kind else {SUBCLASS: found.__name__} | known
@@ -174,7 +174,7 @@ class _Reader:
             else:
                 name, parts = tree[SUBCLASS], {part: tree[part] for part in tree if part != SUBCLASS}
             found = subclass_named(kind, name)
-        kinds = field_kinds(found)
+        kinds = _field_kinds(found)
         if isinstance(parts, list):
             parts = dict(zip(_listed_fields(found), parts, strict=True))
         elif not isinstance(parts, dict):
@@ -231,7 +231,7 @@ def _kinds_of(parts: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 @cache
-def field_kinds(kind: Any) -> dict[str, Any]:
+def _field_kinds(kind: Any) -> dict[str, Any]:
     """The fields that a dataclass is made from, with their types."""
     hints = get_type_hints(kind)
     return {field.name: hints[field.name] for field in dataclasses.fields(kind) if field.init}
@@ -240,7 +240,7 @@ def field_kinds(kind: Any) -> dict[str, Any]:
 @cache
 def _listed_fields(kind: Any) -> list[str]:
     """The fields that a message lists: floats need no word, they stand in their buffer."""
-    return [name for name, its in field_kinds(kind).items() if its is not float]
+    return [name for name, its in _field_kinds(kind).items() if its is not float]
 
 
 @cache

@@ -115,13 +115,13 @@ def _exchange(
     known = {site: versions for site, versions in run.known.items() if site not in refused}
     known |= dict.fromkeys(answered, before.versions)
     cost = {
-        "bytes_up": sum(len(answer) for answer, _ in group_answers(asked, answers) if isinstance(answer, bytes)),
+        "bytes_up": sum(len(answer) for answer, _ in _group_answers(asked, answers) if isinstance(answer, bytes)),
         "bytes_down": sum(map(len, requests.values())),
         "seconds": time.perf_counter() - began,
         "refused": refused,
     }
     run = replace(run, board=board, exchanges=run.exchanges + 1, exchange=run.exchange + 1, known=known)
-    return _record(run, rounds_done(board) > rounds_done(before), len(asked) - len(refused), cost)
+    return _record(run, _rounds_done(board) > _rounds_done(before), len(asked) - len(refused), cost)
 
 
 def _write_requests(phase: Phase[Any, Any], run: Run, asked: Sequence[str]) -> dict[str, bytes]:
@@ -144,7 +144,7 @@ def _read_replies(
     """Answers that can be used, and why the others cannot."""
     replies: dict[str, Any] = {}
     refused: dict[str, str] = {}
-    for answer, sites in group_answers(asked, answers):
+    for answer, sites in _group_answers(asked, answers):
         if isinstance(answer, Exception):
             reason = answer.reason if isinstance(answer, MessageError) else f"{type(answer).__name__}: {answer}"
             refused |= dict.fromkeys(sites, clean_reason(reason))
@@ -172,7 +172,7 @@ def _read_reply(phase: Phase[Any, Any], run: Run, answer: bytes, name: str, max_
     return reply
 
 
-def group_answers(
+def _group_answers(
     asked: Sequence[str], answers: Mapping[str, bytes | Exception]
 ) -> list[tuple[bytes | Exception, list[str]]]:
     """Answers with the sites that gave each, by the first site: those that answer as one give the same object."""
@@ -191,7 +191,7 @@ def _listed(refused: Mapping[str, str], most: int = 5) -> str:
     return shown + (f"; and {len(refused) - most} more" if len(refused) > most else "")
 
 
-def rounds_done(board: Board) -> int:
+def _rounds_done(board: Board) -> int:
     """How many rounds there were."""
     return board.get(Minimisation).progress.iteration if board.has(Minimisation) else 0
 

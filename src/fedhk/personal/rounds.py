@@ -70,7 +70,7 @@ class SiteRound:
     terms: SiteTerms  # of its own model
 
 
-def components_of(common: Parameters, *, learn_weights: bool) -> tuple[str, ...]:
+def _components_of(common: Parameters, *, learn_weights: bool) -> tuple[str, ...]:
     """Name the parts of a model that have a share each."""
     parts = PARTS if isinstance(common, LowRankParameters) else (CENTERS,)
     return (*parts, VIEWS) if learn_weights else parts
@@ -109,7 +109,7 @@ def run_site_round(
     workers : int
         Threads.
     """
-    names = components_of(common, learn_weights=learn_weights)
+    names = _components_of(common, learn_weights=learn_weights)
     given = {name: options.share_at(site, name) for name in names}
     learned = tuple(name for name, share in given.items() if isinstance(share, str))
     seen, held_out = _split(rows, options.held_out if learned else 0.0)

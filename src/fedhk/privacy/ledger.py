@@ -106,7 +106,7 @@ class Ledger:
         self._entries: list[tuple[Release, str]] = []
         self._kept: dict[int, bytes] = {}
         if self._path is not None:
-            self._tip = tip_of(self._path) if tip is None else Path(tip)
+            self._tip = _tip_of(self._path) if tip is None else Path(tip)
             self._payloads = self._path.with_name(f"{self._path.name}.payloads")
             for folder in (self._path.parent, self._payloads):
                 folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -261,7 +261,7 @@ def ledger_file(folder: str | os.PathLike[str], site: str) -> Path:
     return Path(folder) / f"{quote(site, safe='')}{SUFFIX}"
 
 
-def tip_of(path: Path) -> Path:
+def _tip_of(path: Path) -> Path:
     """Where the tip of a ledger is: beside the ledger's folder."""
     folder = path.absolute().parent
     return folder.parent / f"{folder.name}.{path.stem}{TIP_SUFFIX}"
@@ -311,7 +311,7 @@ def read_ledger(path: Path) -> tuple[list[Release], bool]:
     except FileNotFoundError:
         content = b""
     entries, _ = _parse(content, path)
-    guarded = _is_guarded(entries, path, tip_of(path))
+    guarded = _is_guarded(entries, path, _tip_of(path))
     if not content and not guarded:
         raise LedgerError(f"There is no ledger {path}.")
     if entries:

@@ -35,12 +35,12 @@ def robust_moments(sites: Sequence[Moments]) -> Moments:
     factors = cap_factors(np.array([site.total for site in sites]))
     own = np.stack([site.weight for site in sites])
     weights, means = factors[:, None] * own, np.stack([site.mean for site in sites])
-    mean = middle_mean(means, weights)
+    mean = _middle_mean(means, weights)
     with np.errstate(over="ignore"):
         squares = np.stack([site.squares for site in sites])
         spreads = np.divide(squares, own, out=np.zeros_like(own), where=own > 0) + np.square(means - mean)
     spreads = np.minimum(np.where(own > 0, spreads, 0.0), LARGEST_SQUARE)
-    variance = middle_mean(spreads, weights)
+    variance = _middle_mean(spreads, weights)
     rare = (variance <= 0) & (spreads.max(axis=0) > 0)
     usual = float(variance.max(initial=0.0)) or np.inf
     variance = np.where(rare, np.minimum(spreads.max(axis=0), usual), variance)
@@ -72,7 +72,7 @@ def robust_sums(sums: Sequence[FloatArray], rows: Sequence[FloatArray]) -> Float
         return np.asarray(values.sum(axis=0))
     weights = counts * cap_factors(counts.max(axis=1))[:, None]
     per_row = np.divide(values, counts, out=np.zeros_like(values), where=counts > 0)
-    return np.asarray(middle_mean(per_row, weights) * weights.sum(axis=0))
+    return np.asarray(_middle_mean(per_row, weights) * weights.sum(axis=0))
 
 
 def cap_factors(sizes: FloatArray) -> FloatArray:
@@ -81,7 +81,7 @@ def cap_factors(sizes: FloatArray) -> FloatArray:
     return np.asarray(cap / np.maximum(sizes, cap))
 
 
-def middle_mean(values: FloatArray, weights: FloatArray) -> FloatArray:
+def _middle_mean(values: FloatArray, weights: FloatArray) -> FloatArray:
     """Mean of each column over sites, weighted, after a quarter of the sites at either end is moved to the next one.
 
     A site without weight has no say. A column without any is 0.

@@ -331,7 +331,7 @@ def _mask_numbers(
     if not has_form(numbers, np.int64, (length,)):
         raise MessageError(OTHER_LENGTH, site.name)
     if request.word == max(WORDS):
-        numbers = hold_numbers(numbers, most_of_site(session.n_sites), site.name)
+        numbers = _hold_numbers(numbers, most_of_site(session.n_sites), site.name)
     masked = numbers.astype(f"u{request.word}")  # modulo what a word holds
     seed, keys = session.secrets[number - terms.sums][0], session.pair_keys[number - terms.sums]
     own = self_mask(bytes(seed), site.name, length, context=session.context, number=number, word=request.word)
@@ -356,7 +356,7 @@ def _last(rows: ByteArray, count: int) -> ByteArray:
     return rows[len(rows) - count :].copy()
 
 
-def hold_numbers(numbers: Numbers, bound: int, site: str) -> Numbers:
+def _hold_numbers(numbers: Numbers, bound: int, site: str) -> Numbers:
     """A copy of numbers that are within a bound; those beyond it are cut, because a refusal would tell of them."""
     held = np.clip(numbers, -bound, bound)
     cut = np.count_nonzero(held != numbers)

@@ -39,7 +39,7 @@ UNSEEN = "Clustering did not see this outcome."
 
 
 @singledispatch
-def describe_answer(found: Any) -> Extra:
+def _describe_answer(found: Any) -> Extra:
     """Make a section of the page of what was found."""
     raise TypeError(
         f"found has a {type(found).__name__}; it takes what fedhk.profile, outcomes, stability and compare give."
@@ -56,7 +56,7 @@ def _fold(printed: PrintedTable, summary: str) -> Markup:
     return tag("details", tag("summary", summary), table(printed.columns, printed.rows), *notes)
 
 
-@describe_answer.register
+@_describe_answer.register
 def _(found: Stability) -> Extra:
     sentences = []
     for k, verdict in enumerate(found.verdicts):
@@ -77,7 +77,7 @@ def _(found: Stability) -> Extra:
     return _show("trust", "Can the clusters be trusted?", words, sentences, figure, _fold(found.table(), "Numbers"))
 
 
-@describe_answer.register
+@_describe_answer.register
 def _(found: Profile) -> Extra:
     sentences = []
     for k in range(found.n_clusters):
@@ -128,7 +128,7 @@ def _say_ratio(
     return f"{text} {agree} (I² {number(heterogeneity, 2)})."
 
 
-@describe_answer.register
+@_describe_answer.register
 def _(found: Survival) -> Extra:
     sentences = []
     for k in np.flatnonzero(found.rows >= found.least_rows).tolist():
@@ -144,7 +144,7 @@ def _(found: Survival) -> Extra:
     return _show("survival", "What becomes of each cluster?", words, sentences, figure, _fold(found.table(), "Numbers"))
 
 
-@describe_answer.register
+@_describe_answer.register
 def _(found: BinaryOutcome) -> Extra:
     sentences = []
     for k in np.flatnonzero(found.rows >= found.least_rows).tolist():
@@ -156,7 +156,7 @@ def _(found: BinaryOutcome) -> Extra:
     return _show("events", "How often does it happen in each cluster?", words, sentences, numbers)
 
 
-@describe_answer.register
+@_describe_answer.register
 def _(found: ContinuousOutcome) -> Extra:
     words = " ".join(["Clustering did not see this.", *found.notes[:1]])
     return _show(
@@ -164,7 +164,7 @@ def _(found: ContinuousOutcome) -> Extra:
     )
 
 
-@describe_answer.register
+@_describe_answer.register
 def _(found: Comparison) -> Extra:
     figure = tag("div", draw_comparison(found).to_html(), class_="figures wide")
     return _show("other-model", "Beside another model", " ".join(found.notes), (), figure)
@@ -172,7 +172,7 @@ def _(found: Comparison) -> Extra:
 
 def describe_answers(found: Sequence[Answered]) -> tuple[Extra, ...]:
     """Make sections of what was found, in the order in which it is given; names on the page differ."""
-    sections = [describe_answer(one) for one in found]
+    sections = [_describe_answer(one) for one in found]
     return tuple(
         replace(section, name=f"{section.name}-{i}" if i else section.name) for i, section in enumerate(sections)
     )

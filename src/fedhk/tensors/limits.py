@@ -35,7 +35,7 @@ def view_label(h: int, widths: Sequence[int], names: Sequence[str] | None) -> st
     return f"{name} with {widths[h]} feature{'' if widths[h] == 1 else 's'}"
 
 
-def tightest_limits(limits: Sequence[Limit]) -> dict[str, Limit]:
+def _tightest_limits(limits: Sequence[Limit]) -> dict[str, Limit]:
     """Give the limit of every mode; where several hold for a mode, the least of them."""
     tightest: dict[str, Limit] = {}
     for limit in limits:
@@ -46,7 +46,7 @@ def tightest_limits(limits: Sequence[Limit]) -> dict[str, Limit]:
 
 def largest_ranks(limits: Sequence[Limit]) -> dict[str, int]:
     """Give the largest rank of every mode."""
-    return {mode: limit.largest for mode, limit in tightest_limits(limits).items()}
+    return {mode: limit.largest for mode, limit in _tightest_limits(limits).items()}
 
 
 def check_rank(rank: int | Sequence[int], limits: Sequence[Limit], name: str) -> tuple[int, ...]:
@@ -62,7 +62,7 @@ def check_rank(rank: int | Sequence[int], limits: Sequence[Limit], name: str) ->
     name : str
         Name of the decomposition.
     """
-    tightest = tightest_limits(limits)
+    tightest = _tightest_limits(limits)
     single = not isinstance(rank, Sequence | np.ndarray)
     ranks: list[Any] = [rank] * len(tightest) if single else list(rank)  # type: ignore[arg-type]
     if len(ranks) != len(tightest):

@@ -58,14 +58,14 @@ def largest_difference(centers: Sequence[FloatArray], others: Sequence[FloatArra
     return max(float(np.abs(a - b).max()) for a, b in zip(centers, others, strict=True))
 
 
-def assert_same_arrays(factors: Factors, expected: Factors, atol: float = 0.0) -> None:
+def _assert_same_arrays(factors: Factors, expected: Factors, atol: float = 0.0) -> None:
     """Raise AssertionError where arrays differ by more than `atol`."""
     for part in ("basis_arrays", "core_arrays"):
         for found, wanted in zip(getattr(factors, part), getattr(expected, part), strict=True):
             assert_allclose(found, wanted, rtol=0, atol=atol, err_msg=part)
 
 
-def assert_never_rises(steps: Sequence[Factors], targets: Sequence[FloatArray], weights: Sequence[FloatArray]) -> None:
+def _assert_never_rises(steps: Sequence[Factors], targets: Sequence[FloatArray], weights: Sequence[FloatArray]) -> None:
     """Raise AssertionError where the weighted error of factors is above that of those before by more than rounding."""
     size = weighted_error([np.zeros_like(target) for target in targets], targets, weights)
     for before, after in pairwise(weighted_error(factors.centers(), targets, weights) for factors in steps):
@@ -114,8 +114,8 @@ class DecompositionChecks:
     def test_arrays_make_the_same_factors_again(self) -> None:
         factors = self._fit()
         again = factors.with_arrays(basis=factors.basis_arrays, core=factors.core_arrays)
-        assert_same_arrays(again, factors)
-        assert_same_arrays(replace(factors), factors)
+        _assert_same_arrays(again, factors)
+        _assert_same_arrays(replace(factors), factors)
         check(type(again) is type(factors), "the factors have another class")
         for spec in fields(factors):
             known = getattr(factors, spec.name)
@@ -126,7 +126,7 @@ class DecompositionChecks:
             steps = [self.decomposition.fit(start, rank=rank, sweeps=2)]
             for _ in range(4):
                 steps.append(self.decomposition.step(steps[-1], targets, weights, sweeps=1))
-            assert_never_rises(steps, targets, weights)
+            _assert_never_rises(steps, targets, weights)
 
     def test_a_core_step_never_raises_the_error_and_keeps_the_basis(self) -> None:
         for rank, start, targets, weights in self._problems():
@@ -134,7 +134,7 @@ class DecompositionChecks:
             gradients = self.decomposition.project_gradients(factors, targets, weights)
             row_weights = np.column_stack([weight.max(axis=1) for weight in weights])
             after = self.decomposition.core_step(factors, gradients, row_weights, sweeps=3)
-            assert_never_rises([factors, after], targets, weights)
+            _assert_never_rises([factors, after], targets, weights)
             assert_same(after.basis_arrays, factors.basis_arrays)
 
     def test_cells_without_weight_change_no_bit(self) -> None:
@@ -144,7 +144,7 @@ class DecompositionChecks:
         for value in (7.0, 1e300, np.nan, np.inf):
             other = [np.where(w > 0, t, value) for t, w in zip(targets, weights, strict=True)]
             again = self.decomposition.fit(other, weights, rank=self.rank, sweeps=3)
-            assert_same_arrays(self.decomposition.step(again, other, weights), end)
+            _assert_same_arrays(self.decomposition.step(again, other, weights), end)
             one, two = (self.decomposition.project_gradients(start, given, weights) for given in (targets, other))
             assert_array_equal(one, two)
 
@@ -181,7 +181,7 @@ class DecompositionChecks:
         for _ in range(self.n_cases):
             turned = self.change_gauge(factors, generator)
             check(largest_difference(turned.centers(), factors.centers()) < 1e-9, "change_gauge changes the centres")
-            assert_same_arrays(self.decomposition.align(turned, factors), factors, atol=1e-8)
+            _assert_same_arrays(self.decomposition.align(turned, factors), factors, atol=1e-8)
 
     def test_the_canonical_gauge_keeps_the_centres_and_does_not_depend_on_the_gauge(self) -> None:
         generator = np.random.default_rng(0)
@@ -191,7 +191,7 @@ class DecompositionChecks:
         if type(self.decomposition).canonical is not Decomposition.canonical:
             for _ in range(self.n_cases // 2):
                 turned = self.change_gauge(factors, generator)
-                assert_same_arrays(self.decomposition.canonical(turned), canonical, atol=1e-8)
+                _assert_same_arrays(self.decomposition.canonical(turned), canonical, atol=1e-8)
 
     def test_blends_go_from_one_to_the_other_and_the_mean_of_equals_is_the_same(self) -> None:
         generator = np.random.default_rng(0)
@@ -267,7 +267,7 @@ class DecompositionChecks:
         centers = random_centers(np.random.default_rng(0), self.n_clusters, self.widths)
         one = self.decomposition.fit(centers, rank=self.rank)
         many = [self.decomposition.fit(centers, rank=self.rank, n_starts=4, random_state=3) for _ in range(2)]
-        assert_same_arrays(many[0], many[1])
+        _assert_same_arrays(many[0], many[1])
         errors = [weighted_error(factors.centers(), centers) for factors in (many[0], one)]
         check(errors[0] <= errors[1], "more starts end with a larger error")
 

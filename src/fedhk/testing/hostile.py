@@ -114,12 +114,12 @@ def _write(payload: Any, reply: Any) -> bytes:
 # ---------------------------------------------------------------------------------------------------- about moments
 
 
-def change_moments(change: Callable[[Moments], Moments]) -> Lie:
+def _change_moments(change: Callable[[Moments], Moments]) -> Lie:
     """Other moments of every view."""
     return lambda own, _: replace(own, moments=tuple(map(change, own.moments)))
 
 
-def scale_spreads(factor: float) -> Lie:
+def _scale_spreads(factor: float) -> Lie:
     """Spreads of all columns but the first times a factor; a range, where it is told, grows with it.
 
     Had all columns the same factor, it would cancel: the mean distance of rows is brought to 1.
@@ -130,10 +130,10 @@ def scale_spreads(factor: float) -> Lie:
         low, high = (view.mean + by * (end - view.mean) for end in (view.low, view.high))
         return replace(view, squares=view.squares * by**2, low=low, high=high)
 
-    return change_moments(scaled)
+    return _change_moments(scaled)
 
 
-def move_means(spreads: float, rows: float = 1.0) -> Lie:
+def _move_means(spreads: float, rows: float = 1.0) -> Lie:
     """Means moved by so many spreads of the site, and so many times the rows."""
 
     def moved(view: Moments) -> Moments:
@@ -141,13 +141,13 @@ def move_means(spreads: float, rows: float = 1.0) -> Lie:
         counts = {name: rows * getattr(view, name) for name in ("rows", "total", "weight", "squares")}
         return replace(view, mean=view.mean + by, low=view.low + by, high=view.high + by, **counts)
 
-    return change_moments(moved)
+    return _change_moments(moved)
 
 
 # ------------------------------------------------------------------------------------------------- about candidates
 
 
-def put_candidates(place: Callable[[FloatArray], FloatArray], rows: float = 1000.0) -> Lie:
+def _put_candidates(place: Callable[[FloatArray], FloatArray], rows: float = 1000.0) -> Lie:
     """All candidates at one place, made from the honest sites' candidates, with so many times the rows."""
 
     def put(own: CandidatesReply, honest: Sequence[CandidatesReply]) -> CandidatesReply:
@@ -177,7 +177,7 @@ def move_centers(answer: Statistics, centers: Sequence[FloatArray]) -> Statistic
     return replace(answer, numerators=tuple(w * a for w, a in zip(answer.weights, centers, strict=True)))
 
 
-def flip_moves(times: float, rows: float = 1.0) -> StatisticsLie:
+def _flip_moves(times: float, rows: float = 1.0) -> StatisticsLie:
     """Moves of the centres the other way, so many times as far and with so many times the rows, at no cost."""
 
     def flipped(own: Statistics, _: Sequence[Statistics], parameters: Parameters) -> Statistics:
@@ -190,7 +190,7 @@ def flip_moves(times: float, rows: float = 1.0) -> StatisticsLie:
     return flipped
 
 
-def roll_clusters(own: Statistics, _: Sequence[Statistics], parameters: Parameters) -> Statistics:
+def _roll_clusters(own: Statistics, _: Sequence[Statistics], parameters: Parameters) -> Statistics:
     """Every cluster is said to be the next."""
     order = np.roll(np.arange(parameters.n_clusters), 1)
     return replace(
@@ -204,31 +204,31 @@ def roll_clusters(own: Statistics, _: Sequence[Statistics], parameters: Paramete
 # ------------------------------------------------------------------------------------------------------- about sums
 
 
-def scale_sums(factor: float) -> Lie:
+def _scale_sums(factor: float) -> Lie:
     """Objective, sizes and spreads of clusters, or energies, times a factor."""
     return lambda own, _: Sum(own.values * factor)
 
 
 LIES: dict[str, Lies] = {
-    "spreads x 1e30": Lies(moments=scale_spreads(1e30)),
-    "spreads / 1e6": Lies(moments=scale_spreads(1e-6)),
+    "spreads x 1e30": Lies(moments=_scale_spreads(1e30)),
+    "spreads / 1e6": Lies(moments=_scale_spreads(1e-6)),
     "far away, in every exchange": Lies(
-        moments=move_means(1e3, rows=1e3),
-        candidates=put_candidates(_far),
-        statistics=flip_moves(10.0, rows=1e3),
-        sums=scale_sums(1e3),
+        moments=_move_means(1e3, rows=1e3),
+        candidates=_put_candidates(_far),
+        statistics=_flip_moves(10.0, rows=1e3),
+        sums=_scale_sums(1e3),
     ),
     "spreads x 1e30, in every exchange": Lies(
-        moments=scale_spreads(1e30),
-        candidates=put_candidates(_far),
-        statistics=flip_moves(10.0, rows=1e3),
-        sums=scale_sums(1e3),
+        moments=_scale_spreads(1e30),
+        candidates=_put_candidates(_far),
+        statistics=_flip_moves(10.0, rows=1e3),
+        sums=_scale_sums(1e3),
     ),
     "just plausible, in every exchange": Lies(
-        moments=move_means(2.0),
-        candidates=put_candidates(_between, rows=1.0),
-        statistics=roll_clusters,
-        sums=scale_sums(0.0),
+        moments=_move_means(2.0),
+        candidates=_put_candidates(_between, rows=1.0),
+        statistics=_roll_clusters,
+        sums=_scale_sums(0.0),
     ),
 }
 """Lies that hostile sites agree on, by what they are."""

@@ -71,11 +71,11 @@ def local(  # noqa: PLR0917
         wanted = make_config(config, given, settings, min_sites, data=folder, algorithm=algorithm, seed=seed)
         wanted = with_public_bounds(with_ledger(wanted, ledger))
         target = absolute(out if out is not None else Path("run"))
-        summary = run_local(wanted, target, force=force)
+        summary = _run_local(wanted, target, force=force)
         show_summary(summary, target, json)
 
 
-def run_local(config: Config, out: Path, *, force: bool = False) -> dict[str, Any]:
+def _run_local(config: Config, out: Path, *, force: bool = False) -> dict[str, Any]:
     """Start everything, run, gather, end everything; returns the summary."""
     from fedhk.data.folders import read_federation
     from fedhk.errors import DataError

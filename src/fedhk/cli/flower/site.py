@@ -97,7 +97,7 @@ def site(  # noqa: PLR0917
         for file, option in ((root_certificates, "--root-certificates"), (key, "--key"), (policy, "--policy")):
             if file is not None and not file.is_file():
                 raise FlowerError(f"{option} {str(file)!r} is not there.")
-        say(describe_site(data, name, None if policy is None else read_policy(policy).bounds))
+        say(_describe_site(data, name, None if policy is None else read_policy(policy).bounds))
         split_address(superlink)
         try:
             check_reachable(superlink)
@@ -110,7 +110,7 @@ def site(  # noqa: PLR0917
         )
 
 
-def describe_site(data: Path, name: str, bounds: Any = None) -> str:
+def _describe_site(data: Path, name: str, bounds: Any = None) -> str:
     """What a site has, after reading it as a run would; refuses bounds of its policy that leave most outside."""
     from fedhk.data.folders import read_site
     from fedhk.data.named import named_views

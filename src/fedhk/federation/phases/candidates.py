@@ -146,7 +146,7 @@ class AskCandidates(Phase[CandidatesRequest, CandidatesReply]):
         settings, protocol = self.settings, self.protocol.as_sums(terms.reason)
         known: list[Phase[Any, Any]] = []
         if terms.noise is None:
-            sums = masked_sums(settings, protocol, self.seed, terms)
+            sums = _masked_sums(settings, protocol, self.seed, terms)
         else:
             sums = [Directions(settings, self.seed), Cells()]
             if terms.public is not None:
@@ -201,21 +201,21 @@ class GivenStart(ServerPhase):
         protocol = self.protocol.as_sums(terms.reason)
         if not isinstance(protocol, BasisStatistics):
             return [replace(self, protocol=protocol)]
-        sums = map(terms.seal, leading_sums(self.settings, protocol, self.seed, terms))
+        sums = map(terms.seal, _leading_sums(self.settings, protocol, self.seed, terms))
         return [*sums, replace(self, protocol=Statistics(basis=False)), EnterBasis(protocol)]
 
 
-def leading_sums(settings: Settings, protocol: BasisStatistics, seed: int, terms: SealedTerms) -> list[SumPhase[Any]]:
+def _leading_sums(settings: Settings, protocol: BasisStatistics, seed: int, terms: SealedTerms) -> list[SumPhase[Any]]:
     """The sums that the leading directions of a basis come from."""
     if terms.noise is not None:
         return [Directions(settings, seed)]
     return [Sketch(settings, seed), Span(settings, seed, protocol.precision)]
 
 
-def masked_sums(settings: Settings, protocol: Protocol, seed: int, terms: SealedTerms) -> list[SumPhase[Any]]:
+def _masked_sums(settings: Settings, protocol: Protocol, seed: int, terms: SealedTerms) -> list[SumPhase[Any]]:
     """The sums under masks that candidates for a start come from, in the coordinates of the rounds."""
     if isinstance(protocol, BasisStatistics):
-        leading = [*leading_sums(settings, protocol, seed, terms), BasisMoments(settings, seed)]
+        leading = [*_leading_sums(settings, protocol, seed, terms), BasisMoments(settings, seed)]
         groups: Groups = BasisGroups(settings, seed)
         views: ViewDistances = BasisViewDistances(settings, seed)
     else:

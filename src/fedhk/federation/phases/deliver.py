@@ -131,7 +131,7 @@ class Deliver(Phase[DeliverRequest, DeliverReply]):
         )
         sums = _sum_wide(site, outcome.global_labels, parameters.n_clusters)
         site.keep(Outcome(replace(outcome, model=_unfold(site, outcome.model, sums))))
-        remember_rows(site, parameters, request.keep)
+        _remember_rows(site, parameters, request.keep)
         return DeliverReply((outcome.report,) if request.report else (), sums)
 
     def check(self, board: Board, reply: DeliverReply, site: str) -> None:
@@ -174,7 +174,7 @@ def _unfold(site: Site, model: FittedModel, sums: Mapping[str, WideSums]) -> Fit
     return model.unfolded(folds, means, {name: columns.get(name) for name in folds})
 
 
-def remember_rows(site: Site, parameters: Parameters, keep: float) -> None:
+def _remember_rows(site: Site, parameters: Parameters, keep: float) -> None:
     """Keep at the site what later rows are compared with; earlier rows, of an update, count `keep` times as much."""
     if parameters.n_clusters * sum(site.rows().widths) > MOST_REMEMBERED:
         return

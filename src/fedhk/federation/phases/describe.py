@@ -74,7 +74,7 @@ def sites_differ(board: Board) -> bool:
     return board.get(Population).n_sites > 1 and all(found.is_sure for found in board.find(SiteEffect))
 
 
-def measure_site_effect(sites: Sequence[Sequence[Moments]]) -> SiteEffect:
+def _measure_site_effect(sites: Sequence[Sequence[Moments]]) -> SiteEffect:
     """Test whether sites have the same means, from the moments of each view at the sites that have it."""
     views = []
     for view in sites:
@@ -266,7 +266,7 @@ def describe_differences(reply: HasViews, agreed: Mapping[str, tuple[int, Column
     return "; ".join(found)
 
 
-def warn_of_lone_views(replies: Iterable[HasViews], agreed: Mapping[str, Any], holders: int) -> None:
+def _warn_of_lone_views(replies: Iterable[HasViews], agreed: Mapping[str, Any], holders: int) -> None:
     """Say which views are left out because too few sites have them."""
     held = Counter(view.name for reply in replies for view in reply.views if view.width is not None)
     few = sorted(name for name in held if name not in agreed)
@@ -294,7 +294,7 @@ class AskViews(Phase[Request, T]):
     def agree(self, replies: Mapping[str, T]) -> dict[str, tuple[int, Columns]]:
         """The views of the federation; says which are left out."""
         agreed = agree_on_views(replies.values(), self.holders)
-        warn_of_lone_views(replies.values(), agreed, self.holders)
+        _warn_of_lone_views(replies.values(), agreed, self.holders)
         return agreed
 
 
@@ -378,7 +378,7 @@ class Describe(AskViews[DescribeRequest, Description]):
             Population(len(replies), columns, moments, total),
             RowCounts(counts),
             Space(limits_from_moments(references, moments)),
-            measure_site_effect(list(told.values())),
+            _measure_site_effect(list(told.values())),
         )
 
 

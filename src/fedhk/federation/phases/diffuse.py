@@ -185,7 +185,7 @@ class Diffuse(SumPhase[DiffuseRequest]):
         if gram_is_smaller(columns, wanted + EXTRA_DIRECTIONS):
             return board.put(Search(np.zeros((columns, 0))))
         # where rows that stand in for those of the sites say that heat stays longest
-        return board.put(Search(round_directions(first_directions(stand_ins, wanted, _groups(board), self.tol))))
+        return board.put(Search(_round_directions(first_directions(stand_ins, wanted, _groups(board), self.tol))))
 
     def is_done(self, board: Board, exchanges: int) -> bool:
         return board.has(Embedding)
@@ -237,7 +237,7 @@ class Diffuse(SumPhase[DiffuseRequest]):
         if search.known and search.answered != search.known_by:
             # products of other sites than before do not go together: ask again for what was found of the eigenvectors
             directions = approximate_eigenvectors(search.known, wanted, groups).as_directions()
-            return board.put(replace(search, known=(), directions=round_directions(directions)))
+            return board.put(replace(search, known=(), directions=_round_directions(directions)))
         if search.asks_gram:
             return self._embed(board, solve_gram(search.as_matrix(total), wanted, groups))
         known = (*search.known, (search.directions, search.as_matrix(total)))
@@ -246,7 +246,7 @@ class Diffuse(SumPhase[DiffuseRequest]):
         directions = found.next_directions(wanted, self.tol)
         if directions.shape[1] == 0 or search.exchanges >= self.max_exchanges:
             return self._embed(board, found)
-        return board.put(replace(search, directions=round_directions(directions)))
+        return board.put(replace(search, directions=_round_directions(directions)))
 
     def _embed(self, board: Board, found: Eigenvectors) -> Board:
         """Publish the embedding, and choose the start of the rounds on rows that stand in for those of the sites."""
@@ -351,7 +351,7 @@ class CountTies(SumPhase[TiesRequest]):
     def _embed(self, board: Board, ties: Ties) -> Board:
         """Publish the embedding of the parts, and clusters of them: where a row is follows from the parts near it."""
         found_parts, noise = self._anchors(board).graph.anchors, ties.noise / math.sqrt(ties.exchanges)
-        kept, counts = join_near_parts(np.hstack(found_parts), ties.counts / ties.exchanges, noise)
+        kept, counts = _join_near_parts(np.hstack(found_parts), ties.counts / ties.exchanges, noise)
         anchors = self._tie([part[kept] for part in found_parts])
         graph = anchors.graph
         sizes, n_clusters = counts.sum(axis=1), min(self.settings.n_clusters, len(counts))
@@ -374,7 +374,7 @@ class CountTies(SumPhase[TiesRequest]):
         return board.drop(Ties).put(anchors, embedding, embedding.space, means, *final)
 
 
-def join_near_parts(centers: FloatArray, counts: FloatArray, noise: float) -> tuple[IntArray, FloatArray]:
+def _join_near_parts(centers: FloatArray, counts: FloatArray, noise: float) -> tuple[IntArray, FloatArray]:
     """Parts that have rows, and the table of rows between them without what noise says of parts that are far apart.
 
     `counts` has the upper half of the table, with noise of this standard deviation. A row between two parts is tied to
@@ -398,7 +398,7 @@ def _groups(board: Board) -> AnchorGroups:
     return board.get(Groups).groups
 
 
-def round_directions(directions: FloatArray) -> FloatArray:
+def _round_directions(directions: FloatArray) -> FloatArray:
     """Directions, of shape (m, q), as sites read them."""
     return round_as_sent(directions.T, DIRECTION_PRECISION).T
 

@@ -140,7 +140,7 @@ class FitMixture(SumPhase[GroupsRequest]):
         return sum_groups(rows, *places, scatter=request.scatter, centred=request.centred, least_rows=least)
 
     def check_vector(self, board: Board, values: FloatArray, site: str) -> None:
-        check_groups(*board.get(MixtureState).search.split(values), site)
+        _check_groups(*board.get(MixtureState).search.split(values), site)
 
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         search = board.get(MixtureState).search.advance(total, self.n_clusters, self.seed)
@@ -150,7 +150,7 @@ class FitMixture(SumPhase[GroupsRequest]):
         return board.drop(MixtureState).put(FittedMixture(found))
 
 
-def check_groups(sizes: FloatArray, squares: FloatArray, sums: FloatArray, site: str) -> None:
+def _check_groups(sizes: FloatArray, squares: FloatArray, sums: FloatArray, site: str) -> None:
     """Refuse sums of groups that no rows can have."""
     if np.any(sizes < 0) or np.any(squares < 0) or sizes.sum() > MOST_ROWS:
         raise MessageError("groups with sizes or squares that no rows can have", site)

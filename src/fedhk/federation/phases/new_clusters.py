@@ -136,7 +136,7 @@ class AddClusters(SumPhase[StraysRequest]):
         starts, counts = np.hstack(before.centers)[list(clusters)], lines[:, 2]
         places = starts + lines[:, 3:] / np.maximum(counts, 1.0)[:, None]
         if not board.has(Directions):
-            groups = join_places(board, places, counts)
+            groups = _join_places(board, places, counts)
             means = [np.average(places[groups == group], axis=0, weights=counts[groups == group]) for group in groups]
             return board.put(Directions(clusters, np.array(means) - starts, tuple(groups.tolist())))
         groups, centers = np.array(board.get(Directions).groups), []
@@ -154,7 +154,7 @@ class AddClusters(SumPhase[StraysRequest]):
         return board.put(state, board.get(Found).with_clusters(len(centers)))
 
 
-def join_places(board: Board, places: FloatArray, counts: FloatArray) -> IntArray:
+def _join_places(board: Board, places: FloatArray, counts: FloatArray) -> IntArray:
     """Number means of rows in which new clusters are seen: those that chance alone may have put apart get one number.
 
     Two means of n and m rows with the spread s^2 are s^2 (1/n + 1/m) apart by chance, on average; twice as much is
@@ -323,7 +323,7 @@ class SplitClusters(SumPhase[HalvesRequest]):
         parts = [
             Split(halves.clusters[at], *split_ends(above[at], below[at], sizes[at])) for at in np.flatnonzero(sure)
         ]
-        return split_clusters(board, parts).put(replace(halves, clusters=()))
+        return _split_clusters(board, parts).put(replace(halves, clusters=()))
 
 
 def is_flat(spread: ClusterSpread) -> BoolArray:
@@ -363,7 +363,7 @@ def split_ends(above: FloatArray, below: FloatArray, sizes: FloatArray) -> tuple
     return (above, below, pair) if pair[0] >= pair[1] else (below, above, pair[::-1])
 
 
-def split_clusters(board: Board, parts: Sequence[Split]) -> Board:
+def _split_clusters(board: Board, parts: Sequence[Split]) -> Board:
     """The board with clusters that were split: the larger part keeps the number, the others come last."""
     before = board.get(Moved).before
     centers = np.hstack(before.centers)
@@ -378,7 +378,7 @@ def split_clusters(board: Board, parts: Sequence[Split]) -> Board:
         return board
     places = np.array([centers[part.cluster] + part.new for part in parts])
     counts = np.array([part.rows[1] for part in parts])
-    groups = join_places(board, places, counts)
+    groups = _join_places(board, places, counts)
     means = [np.average(places[groups == g], axis=0, weights=counts[groups == g]) for g in range(groups.max() + 1)]
     state, widths = board.get(Minimisation), board.get(Space).widths
     parameters: Any = _add_centers(state.parameters, np.array(means))

@@ -105,7 +105,7 @@ def scale_phases(settings: Settings, terms: SealedTerms, *, in_basis: bool) -> l
     return [terms.seal(CountRows()), bounds, terms.seal(FewMoments(settings))]
 
 
-def view_widths(board: Board) -> tuple[int, ...]:
+def _view_widths(board: Board) -> tuple[int, ...]:
     """Features per view, before there are references."""
     return tuple(len(view.mean) for view in board.get(Population).moments)
 
@@ -119,7 +119,7 @@ class GivenBounds(ServerPhase):
     bounds: Any
 
     def begin(self, board: Board) -> Board:
-        pairs = read_bounds(self.bounds, view_widths(board))
+        pairs = read_bounds(self.bounds, _view_widths(board))
         low, high = (np.concatenate([pair[end] for pair in pairs]) for end in (0, 1))
         return board.put(Bounds(low, high))
 
@@ -147,7 +147,7 @@ class CountRows(SumPhase[Nothing]):
     unbounded: ClassVar[str] = "one row may lack any number of cells."
 
     def size(self, board: Board) -> int:
-        return 1 + 2 * len(view_widths(board))
+        return 1 + 2 * len(_view_widths(board))
 
     @staticmethod
     def vector(site: Site, request: Nothing) -> FloatArray:
@@ -183,10 +183,10 @@ class Ranges(SumPhase[RangesRequest]):
     counts: ClassVar[bool] = True
 
     def request(self, board: Board) -> RangesRequest:
-        return RangesRequest(view_widths(board))
+        return RangesRequest(_view_widths(board))
 
     def size(self, board: Board) -> int:
-        return 2 * POWERS * sum(view_widths(board))
+        return 2 * POWERS * sum(_view_widths(board))
 
     @staticmethod
     def vector(site: Site, request: RangesRequest) -> FloatArray:
@@ -204,7 +204,7 @@ class Ranges(SumPhase[RangesRequest]):
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         counts = total.reshape(-1, 2 * POWERS)
         # at most as many rows as the views together have; it says how fine sums without noise may be
-        by_view = split_joint(counts.sum(axis=1), view_widths(board))
+        by_view = split_joint(counts.sum(axis=1), _view_widths(board))
         rows = float(sum(view.max(initial=0.0) for view in by_view))
         return board.put(find_bounds(counts, noise), replace(board.get(Population), rows=rows))
 
@@ -255,13 +255,13 @@ class Magnitudes(SumPhase[RangesRequest]):
     unbounded: ClassVar[str] = "one row may be the only one of its size."
 
     def request(self, board: Board) -> RangesRequest:
-        return RangesRequest(view_widths(board))
+        return RangesRequest(_view_widths(board))
 
     def word(self, board: Board) -> int:
         return shortest_word(len(board.get(Members).sites))
 
     def size(self, board: Board) -> int:
-        return MAGNITUDES * sum(view_widths(board))
+        return MAGNITUDES * sum(_view_widths(board))
 
     @staticmethod
     def vector(site: Site, request: RangesRequest) -> FloatArray:
@@ -297,13 +297,13 @@ class SumMoments(SumPhase[MomentsRequest]):
 
     def request(self, board: Board) -> MomentsRequest:
         bounds = board.get(Bounds)
-        return MomentsRequest(view_widths(board), bounds.low, bounds.high, self.settings.scaling.unit_rows)
+        return MomentsRequest(_view_widths(board), bounds.low, bounds.high, self.settings.scaling.unit_rows)
 
     def grid(self, board: Board) -> float | None:
         return None if board.get(Population).rows > 0 else MOMENTS_STEP
 
     def size(self, board: Board) -> int:
-        widths = view_widths(board)
+        widths = _view_widths(board)
         return 1 + len(widths) + 3 * sum(widths)
 
     @staticmethod
@@ -365,7 +365,7 @@ class SumMoments(SumPhase[MomentsRequest]):
 
     def _moments(self, board: Board, total: FloatArray) -> list[Moments]:
         """The moments of all rows, in input units."""
-        widths, bounds = view_widths(board), board.get(Bounds)
+        widths, bounds = _view_widths(board), board.get(Bounds)
         low, high = split_joint(bounds.low, widths), split_joint(bounds.high, widths)
         parts = split_joint(total[1 + len(widths) :].reshape(3, -1), widths)
         rounding = self._rounding(board)
@@ -409,7 +409,7 @@ class FewMoments(SumMoments):
         if not self.settings.scaling.unit_rows:
             return super().word(board)
         # rounding moves the mean, of which only where it is matters, by this much; squared and summed over features
-        moved = sum(view_widths(board)) * len(board.get(Members).sites) / 12 / most_of_word(2) ** 2
+        moved = sum(_view_widths(board)) * len(board.get(Members).sites) / 12 / most_of_word(2) ** 2
         return 2 if moved < MOST_MOVED else 4
 
     def grid(self, board: Board) -> float:
@@ -426,7 +426,7 @@ class FewMoments(SumMoments):
 
     def _sizes(self, board: Board) -> list[int]:
         """How many numbers there are of each view."""
-        parts = zip(view_widths(board), board.get(Counts).incomplete, strict=True)
+        parts = zip(_view_widths(board), board.get(Counts).incomplete, strict=True)
         if self.settings.scaling.unit_rows:
             return [(1 + lacks) * width + 1 for width, lacks in parts]
         return [(2 + lacks) * width for width, lacks in parts]
@@ -441,7 +441,7 @@ class FewMoments(SumMoments):
         return np.concatenate(sent)
 
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:
-        counts, widths, parts = board.get(Counts), view_widths(board), []
+        counts, widths, parts = board.get(Counts), _view_widths(board), []
         sums = np.split(total, np.cumsum(self._sizes(board))[:-1])
         for known, width, lacks, rows in zip(sums, widths, counts.incomplete, counts.of_views, strict=True):
             cells = known[:width] if lacks else np.full(width, rows)
@@ -477,7 +477,7 @@ class ScaleByBounds(ServerPhase):
     settings: Settings
 
     def begin(self, board: Board) -> Board:
-        settings, widths, bounds = self.settings, view_widths(board), board.get(Bounds)
+        settings, widths, bounds = self.settings, _view_widths(board), board.get(Bounds)
         moments = []
         for low, high in zip(split_joint(bounds.low, widths), split_joint(bounds.high, widths), strict=True):
             one, middle = np.ones_like(low), (low + high) / 2
@@ -498,7 +498,7 @@ class ScaleByBounds(ServerPhase):
         )
 
 
-def move_references(board: Board, mean: FloatArray, divide: FloatArray) -> Board:
+def _move_references(board: Board, mean: FloatArray, divide: FloatArray) -> Board:
     """The board with model units moved by a mean and divided by scales, each of shape (d,); coefficients stay."""
     references, widths = board.get(References).references, board.get(References).widths
     parts = zip(references, split_joint(mean, widths), split_joint(divide, widths), strict=True)
@@ -573,7 +573,7 @@ class Means(SumPhase[MeansRequest]):
         known = max(0.0, 1.0 - len(sums) * noise**2 / max(float(sums @ sums), 1e-300))
         mean = cut_rows(known * sums[None] / rows, radius)[0]
         board = board.put(replace(board.get(Population), rows=rows))
-        return move_references(board, mean, np.ones_like(mean))
+        return _move_references(board, mean, np.ones_like(mean))
 
 
 @dataclass(frozen=True)
@@ -612,4 +612,4 @@ class Lengths(SumPhase[Nothing]):
             unit = 1.0 if math.isnan(unit) else unit  # where no length is sure the unit stays that of the range
             units.append(unit * (MINMAX_UNIT if reference.heat_coef == "minmax" else 1.0))
         divide = np.repeat(units, references.widths)
-        return move_references(board, np.zeros_like(divide), divide)
+        return _move_references(board, np.zeros_like(divide), divide)

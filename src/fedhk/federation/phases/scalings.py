@@ -291,7 +291,7 @@ class DescribeForms(Phase[FormsRequest, FormsReply]):
 
     @staticmethod
     def answer(site: Site, request: FormsRequest) -> FormsReply:
-        found = describe_forms(site, request)
+        found = _describe_forms(site, request)
         check_spreads(found, [site.board.get(Schema).names[view] for view in request.views])
         return FormsReply(found if request.ranges else tuple([moments.without_range() for moments in found]))
 
@@ -334,7 +334,7 @@ class DescribeForms(Phase[FormsRequest, FormsReply]):
         return board.put(References(references), replace(population, moments=moments), Space(limits))
 
 
-def describe_forms(site: Site, request: FormsRequest) -> tuple[Moments, ...]:
+def _describe_forms(site: Site, request: FormsRequest) -> tuple[Moments, ...]:
     """Moments of a site's views whose rows are in another form; of no rows, where the site lacks one."""
     views, widths = site.aligned_views(), site.board.get(References).widths
     if any(not 0 <= view < len(widths) for view in request.views):
@@ -370,7 +370,7 @@ class SumForms(SumPhase[FormsRequest]):
     @staticmethod
     def vector(site: Site, request: FormsRequest) -> FloatArray:
         parts = []
-        for own in describe_forms(site, request):
+        for own in _describe_forms(site, request):
             parts += [np.array([own.rows]), own.weight * own.mean, own.squares + own.weight * np.square(own.mean)]
         return np.concatenate(parts)
 

@@ -145,7 +145,7 @@ class MaskedRounds(SumRounds[MaskedRoundRequest]):
         progress = board.get(Minimisation).progress
         found = self._read(board, total, board.get(Space).widths, _weight_columns(board))
         better = improve(progress.parameters, found, learn_weights=self.learn_weights)
-        better = impose_form(self.form, board, better, found)
+        better = _impose_form(self.form, board, better, found)
         return self._publish(board, self._advance(progress, better, found))
 
     def _read(self, board: Board, total: FloatArray, widths: Sequence[int], columns: list[int]) -> Statistics:
@@ -254,7 +254,7 @@ class MaskedMoves(MaskedRounds):
             board = board.put(Minimisation(progress), Renewal(last=progress.iteration))
             board = self.protocol.enter_basis(board)
             return self._publish(board, board.get(Minimisation).progress)
-        progress = self._advance(progress, impose_form(self.form, board, better, found), found)
+        progress = self._advance(progress, _impose_form(self.form, board, better, found), found)
         if progress.converged and progress.iteration > renewal.last + 1:
             board = board.put(Renewal(is_due=True))
             progress = replace(progress, stop_reason="", converged=False)
@@ -275,7 +275,7 @@ def _count_numbers(parameters: Parameters) -> int:
     return int(sum(part.shape[1] for part in parameters.centers))
 
 
-def impose_form(form: CenterForm, board: Board, better: Parameters, statistics: Statistics) -> Parameters:
+def _impose_form(form: CenterForm, board: Board, better: Parameters, statistics: Statistics) -> Parameters:
     """Parameters whose centres have the form, once there are sums to fit it to; those that have it stay as they are.
 
     A start from cells lies in the few directions of their grid. The rank of its centres would be that of the grid.
@@ -394,7 +394,7 @@ class NoisyRounds(SumRounds[NoisyRoundRequest]):
         progress = board.get(Minimisation).progress
         statistics = self._read(board, progress.parameters, total, noise)
         better = improve(progress.parameters, statistics, learn_weights=self.learn_weights)
-        better = impose_form(self.form, board, better, statistics)
+        better = _impose_form(self.form, board, better, statistics)
         trail = (*next(board.find(Trail), Trail()).centers, np.hstack(better.centers))
         kept = max(1, self.rounds - self.rounds // 2)
         progress = self._advance(progress, better, statistics)

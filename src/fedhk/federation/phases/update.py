@@ -343,7 +343,7 @@ class Revise(SumPhase[ReviseRequest]):
         inside = placed.select(~strays)
         compared: FloatArray = np.zeros((placed.n_clusters, COMPARED))
         if request.compare:
-            compared = compare_rows(site, inside, seen, parameters)
+            compared = _compare_rows(site, inside, seen, parameters)
         table = np.hstack([inside.spread().to_array(), compared, inside.count_between(seen), counts])
         pulls = [n - w * a for n, w, a in zip(found.numerators, found.weights, parameters.centers, strict=True)]
         lines = np.hstack([found.heights, table])
@@ -523,7 +523,7 @@ def find_strays(placed: PlacedRows, parameters: Parameters, limits: FloatArray) 
     return apart.argmin(axis=1), apart.min(axis=1, initial=np.inf) > 1.0
 
 
-def compare_rows(site: Site, placed: PlacedRows, seen: Parameters, common: Parameters) -> FloatArray:
+def _compare_rows(site: Site, placed: PlacedRows, seen: Parameters, common: Parameters) -> FloatArray:
     """How a site's rows compare with those that it remembers; what it remembers of another model is forgotten."""
     for known in site.memory.find(OwnPast):
         if known.past.fits(common):

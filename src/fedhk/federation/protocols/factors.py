@@ -50,7 +50,7 @@ class LocalFactors(LocalCenters):
     form: LowRank
 
 
-def round_form(form: LowRank, precision: str) -> LowRank:
+def _round_form(form: LowRank, precision: str) -> LowRank:
     """A form as it is sent: half precision at least, because errors of factors multiply."""
     return replace(form, factors=round_arrays(form.factors, at_least_half(precision)))
 
@@ -64,7 +64,7 @@ class FactorBroadcast(Broadcast):
     @classmethod
     def of(cls, parameters: Parameters, precision: str = "double") -> FactorBroadcast:
         plain = Broadcast.of(replace(parameters.free(), centers=(np.zeros((0, 0)),)))
-        return cls(**vars(plain), form=round_form(form_of(parameters), precision))
+        return cls(**vars(plain), form=_round_form(form_of(parameters), precision))
 
     def parameters(self, widths: Sequence[int], basis: Basis | None = None) -> LowRankParameters:
         form = read_arrays(self.form)
@@ -102,7 +102,7 @@ class FactorsRequest(RoundRequest):
         local, first, latest = pass_locally(site, parameters, start, self.passes, learn_weights=self.learn_weights)
         form = form_of(local)
         site.keep(OwnFactors(form))
-        sent = round_form(form, self.precision)
+        sent = _round_form(form, self.precision)
         none = np.zeros((0, 0))
         return LocalFactors(none, latest.heights, local.view_weights, first.objective, first.rows, sent)
 

@@ -211,7 +211,7 @@ class Personalized(Protocol):
     def request(self, board: Board, context: RoundContext) -> PersonalRequest:
         progress = board.get(Minimisation).progress
         learn = context.settings.learn_weights
-        model = broadcast_of(progress.parameters)
+        model = _broadcast_of(progress.parameters)
         return PersonalRequest(model, self.options, learn, progress.iteration + 1, progress.lowest_at)
 
     def check(self, board: Board, context: RoundContext, reply: PersonalReply, site: str) -> None:
@@ -254,10 +254,10 @@ class Personalized(Protocol):
 
     def finish(self, board: Board) -> tuple[Broadcast, Parameters]:
         parameters = board.get(Minimisation).parameters
-        return broadcast_of(parameters), parameters
+        return _broadcast_of(parameters), parameters
 
 
-def broadcast_of(parameters: Parameters) -> Broadcast:
+def _broadcast_of(parameters: Parameters) -> Broadcast:
     """Parameters as they travel, with their factors where they have a form."""
     kind = FactorBroadcast if isinstance(parameters, LowRankParameters) else Broadcast
     return kind.of(parameters)

@@ -71,15 +71,15 @@ class PolicyGuard(Guard):
             return
         for name in self._kind.removeprefix(SEALED).split(AND):
             self._policy.check_phase(phase_named(name.removeprefix(LENGTH_OF)))
-        terms = enter_run(site, entries)
-        privacy = read_budget(terms)
+        terms = _enter_run(site, entries)
+        privacy = _read_budget(terms)
         self._policy.check(terms, privacy)
         self._chosen = self._choose_guard(site.name, terms, privacy)
         self._chosen.phase(self._kind)
         self._chosen.admit(site, request, entries)
         site.views, site.least_group = self._read_views(terms), self._policy.least_group
         if privacy is None and not terms.secure:
-            site.views = hide_small_columns(site.views, self._policy.least_rows)
+            site.views = _hide_small_columns(site.views, self._policy.least_rows)
         elif privacy is not None and site.views.n_rows * privacy.delta >= 1:  # said here only: it tells how many rows
             LOG.warning("delta=%g of the run is not below 1 over the rows of site %r", privacy.delta, site.name)
 
@@ -106,7 +106,7 @@ class AdmittedEnd:
     answer: Callable[[Site, Any], Any]
 
 
-def enter_run(site: Site, entries: Sequence[Shared]) -> Terms:
+def _enter_run(site: Site, entries: Sequence[Shared]) -> Terms:
     """Find the terms of the run that a message belongs to. A run with another name begins with an empty board.
 
     The terms of a run do not change on the way.
@@ -126,7 +126,7 @@ def enter_run(site: Site, entries: Sequence[Shared]) -> Terms:
     return new
 
 
-def read_budget(terms: Terms) -> DifferentialPrivacy | None:
+def _read_budget(terms: Terms) -> DifferentialPrivacy | None:
     """Read the privacy budget of a run; None where it adds no noise."""
     if terms.privacy is None:
         return None
@@ -139,11 +139,11 @@ def read_budget(terms: Terms) -> DifferentialPrivacy | None:
 
 def read_public_bounds(terms: Terms) -> tuple[Any, ...]:
     """Read the bounds of features that a run with noise was given; () where it adds none, or finds them itself."""
-    privacy = read_budget(terms)
+    privacy = _read_budget(terms)
     return () if privacy is None or not privacy.public else (privacy.bounds,)
 
 
-def hide_small_columns(views: Views, least: int) -> Views:
+def _hide_small_columns(views: Views, least: int) -> Views:
     """Views in which a column with fewer than `least` values has none: sums over so few rows tell the rows."""
     if 0 < views.n_rows < least:
         raise MessageError(FEW_ROWS)

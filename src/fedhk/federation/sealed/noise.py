@@ -209,7 +209,7 @@ def collect_vector(site: Site, phase: type[SumPhase[Any]], request: Any, size: i
     return np.nan_to_num(vector, nan=0.0, posinf=0.0, neginf=0.0)
 
 
-def round_to_grid(vector: FloatArray, step: float) -> NDArray[np.int64]:
+def _round_to_grid(vector: FloatArray, step: float) -> NDArray[np.int64]:
     """Whole multiples of a step; what is too large for the grid is cut, which never moves neighbours apart."""
     most = step * (LARGEST // 4)
     return to_grid(np.clip(vector, -most, most), step)
@@ -231,7 +231,7 @@ class SiteRounding:
         if not isinstance(header.noise, ExactSum) or not LEAST_UNIT < header.noise.step < MOST_UNIT:
             raise MessageError(WITH_NOISE)
         size = count_numbers(site, phase, request)
-        return round_to_grid(collect_vector(site, phase, request, size), header.noise.step)
+        return _round_to_grid(collect_vector(site, phase, request, size), header.noise.step)
 
 
 @dataclass(frozen=True)
@@ -278,7 +278,7 @@ class SiteNoise(SiteRounding):
             neighbours=self.privacy.neighbours,
         )
         site, step = replace(site, views=hold_cells(site.views)), noise_step(sensitivity)
-        numbers = round_to_grid(unit.cut(collect_vector(site, phase, request, size), asked.bound), step)
+        numbers = _round_to_grid(unit.cut(collect_vector(site, phase, request, size), asked.bound), step)
         sigma = multiplier * grid_sensitivity(sensitivity, step, size) * share
         numbers = numbers + discrete_gaussian(sigma, size)
         if masks.keeps_numbers:
