@@ -1,4 +1,4 @@
-"""How the answers of sites are brought together: their sum, or what holds against sites that lie."""
+"""Aggregators combine the replies of sites: by their sum, or by robust sums that few lying sites cannot bend."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fedhk.starts.candidates import Candidates
 
 
 class Aggregator(Option, ABC):
-    """A way to combine the answers of sites. A new one is a frozen dataclass with the first two methods.
+    """Combines the replies of sites. A new aggregator is a frozen dataclass with the first two methods.
 
     The other methods are about what is exchanged before and after the rounds. They add up, unless a subclass says
     otherwise.
@@ -32,38 +32,38 @@ class Aggregator(Option, ABC):
     """
 
     descends: ClassVar[bool] = False
-    """Whether a step on what it gives cannot raise the objective of all rows: only of their sum is that known."""
+    """Whether an update from its result never raises the objective of all rows; true for plain sums only."""
     adds: ClassVar[bool] = False
-    """Whether it does no more than add, so that part of the sum may be made on the way."""
+    """Whether it only adds, so that a relay may add up part of the replies."""
 
     @abstractmethod
     def statistics(self, sites: Sequence[Statistics], parameters: Parameters) -> Statistics:
-        """Statistics of all sites, from those of each at these parameters."""
+        """Combine the statistics of the sites at these parameters."""
 
     @abstractmethod
     def candidates(self, sites: Sequence[Candidates]) -> Sequence[Candidates]:
-        """The candidates of each site, as far as they count."""
+        """Return the candidates of each site that are used, with their weights."""
 
     def moments(self, sites: Sequence[Moments]) -> Moments:
-        """Moments of one view over all sites, from those of each site that has it."""
+        """Combine the moments of one view over the sites that have it."""
         return reduce(Moments.merge, sites)
 
     def sums(self, sites: Sequence[FloatArray], rows: Sequence[FloatArray]) -> FloatArray:
-        """The total of vectors that add over rows; `rows` says of how many rows each number is a sum."""
+        """Combine vectors that are sums over rows; `rows` has the number of rows behind each number."""
         return np.asarray(reduce(add, sites), np.float64)
 
     def objective(self, sites: Sequence[tuple[float, float]]) -> float:
-        """The objective of all rows, from the objective and the number of rows of each site."""
+        """Combine the objectives of the sites, given the number of rows of each."""
         return float(self.sums([np.array([value]) for value, _ in sites], [np.array([rows]) for _, rows in sites])[0])
 
     def fewest_holders(self, n_sites: int) -> int:
-        """How many of so many sites must have a view for it to count."""
+        """Return how many of `n_sites` sites must have a view for it to be used."""
         return 1
 
 
 @dataclass(frozen=True)
 class SumAggregator(Aggregator):
-    """The plain sum: exact, and what any one site says counts in full."""
+    """The plain sum. It is exact, but a single lying site can change it at will."""
 
     descends: ClassVar[bool] = True
     adds: ClassVar[bool] = True
@@ -76,12 +76,12 @@ class SumAggregator(Aggregator):
 
 
 PLAIN_SUM = SumAggregator()
-"""What phases use where nothing else is asked for."""
+"""Default aggregator of phases."""
 
 
 @dataclass(frozen=True)
 class RobustAggregator(Aggregator):
-    """What few sites cannot move far, in every exchange: moments, candidates, statistics of rounds, sums at the end.
+    """Robust sums, which few sites cannot move far, in every exchange: moments, candidates, statistics and final sums.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ class RobustAggregator(Aggregator):
 
 
 def make_aggregator(given: str | Aggregator) -> Aggregator:
-    """The aggregator of a name, or the one that was given."""
+    """Return the aggregator of this name, or the given object."""
     if isinstance(given, Aggregator):
         return given
     if given not in AGGREGATIONS:

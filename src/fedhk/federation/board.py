@@ -1,4 +1,4 @@
-"""The board: what phases have found, one entry of each type, at the server and, where it is shared, at every site."""
+"""The board holds what phases have found, one entry of each type. Sites have a copy of its shared entries."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Entry:
 
 
 class Passing(Entry):
-    """An entry that ends with the process: checkpoints and state files of sites leave it out."""
+    """An entry that is kept in memory only: checkpoints and the state files of sites leave it out."""
 
 
 class Shared(Entry):
@@ -30,39 +30,39 @@ class Shared(Entry):
 
 
 class RowEntry(Shared):
-    """A shared entry that changes how sites read their rows; several are applied in the order of their publication."""
+    """A shared entry that changes how sites read their rows. Several are applied in the order they were published."""
 
     keeps_cells: ClassVar[bool] = False
-    """Whether rows have the same features after it, and a cell that is missing stays missing."""
+    """Whether rows keep their features, and missing cells stay missing."""
 
     @property
     def descends(self) -> bool:
-        """Whether a round still cannot raise the objective, because sites see the parameters as they are."""
+        """Tell whether rounds still never raise the objective: true where sites use the parameters unchanged."""
         return True
 
     def apply(self, rows: Rows) -> Rows:
-        """A site's rows as all later phases see them."""
+        """Return the site's rows as all later phases read them."""
         raise NotImplementedError
 
     def see(self, site: Any, parameters: Parameters, *, follow: bool) -> Parameters:
-        """The server's parameters as a site sees them; `follow` says that they are those of a new round."""
+        """Return the server's parameters as the site uses them; `follow` is true for those of a new round."""
         return parameters
 
     def wrap(self, model: FittedModel, board: Board) -> FittedModel:
-        """The fitted model with what brings new rows to the same space; `board` has what else was published."""
+        """Return the fitted model extended by what new rows need to be read the same way."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Board:
-    """Entries by type, in the order of their first publication. A board does not change: `put` makes a new one."""
+    """Entries by type, in the order they were first published. A board is immutable: `put` returns a new one."""
 
     entries: dict[type[Entry], Entry] = field(default_factory=dict)
     # how often each type was put, by which the server knows whether a site has the latest
     versions: dict[str, int] = field(default_factory=dict)
 
     def put(self, *entries: Entry) -> Board:
-        """The board with more entries, or with others in their place."""
+        """Return a board with these entries added, or replaced where their type was there."""
         found, versions = dict(self.entries), dict(self.versions)
         for entry in entries:
             name = type(entry).__name__
@@ -70,28 +70,31 @@ class Board:
         return Board(found, versions)
 
     def drop(self, *kinds: type[Entry]) -> Board:
-        """The board without entries that no later phase needs; those that are shared stay at the sites."""
+        """Return a board without entries that no later phase needs; sites keep those they have been sent."""
         return replace(self, entries={kind: entry for kind, entry in self.entries.items() if kind not in kinds})
 
     def get(self, kind: type[E]) -> E:
-        """The entry of a type, which must be there."""
+        """Return the entry of this type; raise MessageError where there is none."""
         entry = self.entries.get(kind)
         if not isinstance(entry, kind):
             raise MessageError(f"asked before {kind.__name__!r} was published")
         return entry
 
     def has(self, kind: type[Entry]) -> bool:
-        """Whether there is an entry of this type."""
+        """Tell whether there is an entry of this type."""
         return kind in self.entries
 
     def find(self, kind: type[E]) -> Iterator[E]:
-        """All entries of a type or derived from it, in the order of their publication; often none."""
+        """Iterate over the entries of this type and of types derived from it; there may be none."""
         for entry in self.entries.values():
             if isinstance(entry, kind):
                 yield entry
 
     def missing(self, known: dict[str, int]) -> dict[str, Shared]:
-        """Shared entries of which a site does not have the latest, by name; `known` are the versions that it has."""
+        """Return, by name, the shared entries that a site lacks or has in an older version than the board.
+
+        `known` are the versions that the site has.
+        """
         missing = {}
         for entry in self.find(Shared):
             name = type(entry).__name__
@@ -101,7 +104,7 @@ class Board:
 
 
 def entry_type(name: str, base: Any = Shared) -> type[Entry]:
-    """The type of an entry that was sent under this name; types that others are derived from are not sent."""
+    """Find the type of an entry by the name it was sent under; abstract types are refused."""
     try:
         found = subclass_named(base, name)
     except ValueError as error:
@@ -112,7 +115,7 @@ def entry_type(name: str, base: Any = Shared) -> type[Entry]:
 
 
 def align_views(views: Views, names: tuple[str, ...], widths: Iterable[int], site: str) -> Views:
-    """A site's views in the order of the model, None where it lacks one; refuses a view of another width."""
+    """Put a site's views in the order of the model, None where it lacks one; refuse a view of another width."""
     own = dict(zip(views.names, zip(views.tables, views.missing, views.columns, strict=True), strict=True))
     tables, missing, columns = [], [], []
     for name, width in zip(names, widths, strict=True):

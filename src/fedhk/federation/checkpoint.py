@@ -1,4 +1,4 @@
-"""Runs on disk: one file, written whole after every exchange. A killed run loses at most the exchange it was in."""
+"""Checkpoints: the state of a run in one file, replaced after every exchange. A killed run loses at most one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedhk.federation.run import Run
 from fedhk.federation.stored import pack_entries, read_file, unpack_board, write_file
 
 Plan = dict[str, Any]
-"""What a run was asked for, as plain JSON, and its seed: only a run with the same plan can go on with a checkpoint."""
+"""The settings of a run as plain JSON, and its seed. A checkpoint can only be resumed with the same plan."""
 
 FILE = "run.fedhk"
 KIND, OWNER = "checkpoint", "server"
@@ -28,7 +28,7 @@ UNFIT = (KeyError, IndexError, TypeError, ValueError, AttributeError, Arithmetic
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """What the file holds: the plan, and where the run stands as in `Run`; the board but for `Passing` entries."""
+    """Content of the file: the plan, and the fields of `Run`; the board without `Passing` entries."""
 
     plan: Plan
     phase: int
@@ -39,12 +39,12 @@ class Checkpoint:
     pending: Record
 
     def run(self) -> Run:
-        """The run, without its board."""
+        """Return the run, without its board."""
         return Run(self.phase, self.exchanges, self.exchange, history=self.history, pending=self.pending)
 
 
 def save_run(folder: Path, run: Run, plan: Plan) -> None:
-    """Write the checkpoint of a run between two exchanges; the folder is made if it is not there."""
+    """Write the checkpoint of a run between two exchanges; create the folder if needed."""
     board = pack_entries(run.board.entries.values(), OWNER)
     content = Checkpoint(plan, run.phase, run.exchanges, run.exchange, board, run.history, run.pending)
     folder.mkdir(parents=True, exist_ok=True)
@@ -52,7 +52,7 @@ def save_run(folder: Path, run: Run, plan: Plan) -> None:
 
 
 def load_run(folder: Path, plan: Plan) -> tuple[Run, Plan] | None:
-    """Read the run in a folder, and the plan with its seed, so that a run without a fixed seed can go on.
+    """Read the run in a folder, and its plan with the seed, so that a run without a fixed seed can be resumed.
 
     None where there is no run. CheckpointError if the file is damaged, or was made by a run with another plan: the
     differences are named.
@@ -78,7 +78,7 @@ def load_run(folder: Path, plan: Plan) -> tuple[Run, Plan] | None:
 
 
 def _check_counts(stored: Checkpoint) -> None:
-    """Refuse what no run writes: whoever forged a checkpoint may have computed its digest too."""
+    """Refuse counts that no run writes: a forged checkpoint may have a valid digest."""
     for number in (stored.phase, stored.exchanges, stored.exchange, stored.plan["seed"]):
         if type(number) is not int or number < 0:
             raise ValueError(f"it counts {str(number)[:20]!r} exchanges, or has such a seed")
@@ -92,7 +92,7 @@ def _check_counts(stored: Checkpoint) -> None:
 
 @contextmanager
 def blame_checkpoint(folder: Path) -> Iterator[None]:
-    """Name the checkpoint where a run that goes on from it fails as no run of FedHK's own does."""
+    """Turn errors that a damaged or forged checkpoint causes into one that names the checkpoint."""
     try:
         yield
     except UNFIT as error:
@@ -104,7 +104,7 @@ def blame_checkpoint(folder: Path) -> Iterator[None]:
 
 
 def peek(folder: Path) -> Run | None:
-    """Read how far the run in a folder has come: its phase and its history, not its board. None without a run."""
+    """Read the phase and the history of the run in a folder, not its board; None if there is no run."""
     path = folder / FILE
     try:
         return read_file(path, KIND, OWNER, Checkpoint).run()
@@ -115,7 +115,7 @@ def peek(folder: Path) -> Run | None:
 
 
 def open_checkpoint(folder: Path | None, plan: Plan, *, resume: bool) -> tuple[Run, Plan]:
-    """Give the run that a checkpoint folder holds, or a new one: without `resume` the folder must be empty or new."""
+    """Return the run of a checkpoint folder, or a new one. Without `resume` the folder must be empty or new."""
     if folder is None:
         if resume:
             raise CheckpointError("resume=True needs checkpoint=, the folder of the run to go on with.")

@@ -1,4 +1,4 @@
-"""The one codec: dataclasses as a small JSON tree and a few flat arrays, and back.
+"""The codec writes dataclasses as a small JSON tree and a few flat arrays, and reads them back.
 
 Messages, checkpoints, site files and model files are all written and read here. Nothing is packed by hand: the type
 annotations of a dataclass say what its fields hold, for the writer and for the reader, so that whatever does not fit
@@ -209,7 +209,7 @@ class _Reader:
 
 @cache
 def _parts_of(kind: Any) -> tuple[Any, tuple[Any, ...]]:
-    """What an annotation is made of: tuple and (float, ...) of ``tuple[float, ...]``.
+    """Split an annotation into its origin and arguments: tuple and (float, ...) of ``tuple[float, ...]``.
 
     A dict is made of the tuple of its items: headers of messages have sorted names, and the order of a dict counts.
     """
@@ -221,7 +221,7 @@ def _parts_of(kind: Any) -> tuple[Any, tuple[Any, ...]]:
 
 
 def _kinds_of(parts: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The type of each part of a tuple; one type for all of them if it ends with an ellipsis."""
+    """Return the type of each part of a tuple; one type for all of them if it ends with an ellipsis."""
     if not isinstance(parts, tuple | list):
         raise TypeError(f"a {type(parts).__name__}, expected a list")
     kinds = arguments[:1] * len(parts) if arguments[1:] == (...,) else arguments
@@ -232,20 +232,20 @@ def _kinds_of(parts: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
 
 @cache
 def _field_kinds(kind: Any) -> dict[str, Any]:
-    """The fields that a dataclass is made from, with their types."""
+    """Return the fields that a dataclass is constructed from, with their types."""
     hints = get_type_hints(kind)
     return {field.name: hints[field.name] for field in dataclasses.fields(kind) if field.init}
 
 
 @cache
 def _listed_fields(kind: Any) -> list[str]:
-    """The fields that a message lists: floats need no word, they stand in their buffer."""
+    """Return the fields that a message lists: all but floats, which are in a buffer of their own."""
     return [name for name, its in _field_kinds(kind).items() if its is not float]
 
 
 @cache
 def subclass_named(kind: Any, name: Any) -> type:
-    """The class of a name among a class and its subclasses, which must have been imported."""
+    """Find a class by its name among a class and its subclasses, which must have been imported."""
     for found in subclasses(kind):
         if found.__name__ == name:
             return found
@@ -253,7 +253,7 @@ def subclass_named(kind: Any, name: Any) -> type:
 
 
 def subclasses(kind: type) -> Iterable[type]:
-    """A class and all classes derived from it."""
+    """Iterate over a class and all classes derived from it."""
     yield kind
     children: list[type] = kind.__subclasses__()
     for derived in children:
@@ -261,7 +261,7 @@ def subclasses(kind: type) -> Iterable[type]:
 
 
 def _fits(value: Any, kind: Any) -> bool:  # noqa: PLR0911 - one return per kind
-    """Whether a value is of a type: by this the member of a union is found."""
+    """Tell whether a value is of a type; used to find the matching member of a union."""
     origin, arguments = _parts_of(kind)
     if kind is Json:
         return True
@@ -279,7 +279,7 @@ def _fits(value: Any, kind: Any) -> bool:  # noqa: PLR0911 - one return per kind
 
 
 def _checked(value: Any, kind: Any) -> Any:
-    """A text, truth value or whole number, if it is of its type."""
+    """Return a text, truth value or whole number if it is of this type; raise TypeError if not."""
     if not _fits(value, kind):
         raise TypeError(f"{str(value)[:50]!r} is not a {getattr(kind, '__name__', kind)}")
     return value

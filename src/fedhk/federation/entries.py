@@ -1,4 +1,4 @@
-"""The entries that most phases use. What only one phase gives and takes stands in that phase's file."""
+"""The board entries that several phases use. An entry of one phase alone is defined in the file of that phase."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ColumnsCode = int | tuple[int, ...] | None
 
 
 def columns_code(columns: Columns) -> ColumnsCode:
-    """By what a site sees whether its columns are the model's."""
+    """Encode columns in few bytes, so that a site can compare its own with those of the model."""
     if is_tensor(columns):
         return columns
     return None if columns is None else zlib.crc32(json.dumps(columns).encode())
@@ -51,7 +51,7 @@ def columns_code(columns: Columns) -> ColumnsCode:
 
 @dataclass(frozen=True)
 class Terms(Shared):
-    """What every site must know of a run before all else; the server publishes it first."""
+    """The terms of a run: its name, its privacy budget, whether sums are masked. The server publishes them first."""
 
     run: str  # its name; no other run has it
     # The views of the federation with the names of their columns, in the order in which sites that are elsewhere must
@@ -70,12 +70,12 @@ class Schema(Shared):
     codes: tuple[ColumnsCode, ...]
 
     def columns_of(self, views: Views) -> tuple[Columns, ...]:
-        """Columns of a site's views, in this order; the shape of a tensor is known also where the site lacks it."""
+        """Return the columns of a site's views; a tensor view that the site lacks has the shape of its rows."""
         known = zip(views.columns, self.codes, strict=True)
         return tuple(code if columns is None and isinstance(code, tuple) else columns for columns, code in known)
 
     def check_columns(self, views: Views, site: str) -> None:
-        """Refuse views, in this order, whose columns or shapes are others."""
+        """Refuse views of a site, in the order of the model, whose columns or shapes differ from those of the model."""
         for name, columns, code in zip(self.names, views.columns, self.codes, strict=True):
             if columns is None or code is None or columns_code(columns) == code:
                 continue
@@ -86,14 +86,14 @@ class Schema(Shared):
 
 @dataclass(frozen=True, eq=False)
 class Folds(Shared):
-    """How sites fold the rows of very wide views, by name; all other entries are of folded rows."""
+    """How sites fold the rows of very wide views, by name. All other entries describe folded rows."""
 
     folds: dict[str, Fold]
 
 
 @dataclass(frozen=True, eq=False)
 class References(Shared):
-    """How each view is brought to model units."""
+    """How the features of each view are shifted and scaled to model units."""
 
     references: tuple[Reference, ...]
 
@@ -109,7 +109,7 @@ class References(Shared):
 
 @dataclass(frozen=True, eq=False)
 class Population(Entry):
-    """What the server knows of all rows together, at the sites that described themselves."""
+    """What the server knows of the pooled rows of the sites that described themselves."""
 
     n_sites: int
     columns: tuple[Columns, ...]
@@ -119,13 +119,13 @@ class Population(Entry):
 
 @dataclass(frozen=True)
 class RowCounts(Entry):
-    """How many rows each site said it has, by which a sum over several of them is known to be of all their rows."""
+    """The number of rows that each site has reported, to check sums over several sites against."""
 
     rows: dict[str, float]
 
 
 def check_row_count(board: Board, rows: float, site: str) -> None:
-    """Refuse a sum over several sites that is not of as many rows as they have: one is left out, or there twice."""
+    """Refuse a sum over several sites that has not the rows that they reported: a site is missing, or counted twice."""
     if isinstance(site, Several):
         for counts in board.find(RowCounts):
             expected = sum([counts.rows.get(name, 0.0) for name in site.sites])
@@ -135,7 +135,7 @@ def check_row_count(board: Board, rows: float, site: str) -> None:
 
 @dataclass(frozen=True)
 class Deviations(Entry):
-    """Sites that are off by more than what sites differ by.
+    """Sites that deviate from the others by more than sites usually differ, such as by a wrong unit.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ class Deviations(Entry):
 
 @dataclass(frozen=True)
 class Members(Entry):
-    """The sites that described themselves, in a run with noise or masks: masks are agreed on among them."""
+    """The sites that described themselves in a run with noise or masks. They are the partners for masks."""
 
     sites: tuple[str, ...]
 
@@ -173,20 +173,20 @@ class Space(Entry):
 
 @dataclass(frozen=True, eq=False)
 class Minimisation(Entry):
-    """Where the rounds stand; parameters are in the coordinates of the basis, where there is one."""
+    """The state of the rounds. Parameters are in the coordinates of the basis, if there is one."""
 
     progress: Progress
     answered: str = ""  # digest of the names of the sites that answered the last round
 
     @property
     def parameters(self) -> Parameters:
-        """The parameters of the round to come."""
+        """Parameters of the next round."""
         return self.progress.parameters
 
 
 @dataclass(frozen=True, eq=False)
 class Basis(Shared):
-    """Few directions per view, sent once, in whose coordinates centres and sums then travel."""
+    """A few directions per view, sent once. Centres and sums are then sent as coordinates along them."""
 
     directions: tuple[Table, ...]  # of shape (q_h, d_h); rows were orthonormal before they were rounded
 
@@ -213,11 +213,11 @@ class Basis(Shared):
 
     @cached_property
     def block(self) -> FloatArray:
-        """The columns of all views as one matrix, of shape (features, directions), for rows with views side by side."""
+        """The columns of all views as one block-diagonal matrix, of shape (features, directions)."""
         return np.asarray(block_diag(*self.columns))
 
     def columns_of(self, widths: Sequence[int]) -> tuple[FloatArray, ...]:
-        """The columns, for views of these widths; refuses a basis of others."""
+        """Return the columns; refuse a basis that is not of views of these widths."""
         if [table.values.shape[-1] for table in self.directions] != list(widths):
             raise MessageError(UNSOUND_BASIS)
         return self.columns
@@ -225,14 +225,14 @@ class Basis(Shared):
 
 @dataclass(frozen=True, eq=False)
 class LeadingSpans(Entry):
-    """Directions in which all rows differ most, known from sums alone: the basis of the rounds is made from them."""
+    """The directions in which the pooled rows vary most, found from sums. The basis of the rounds is made from them."""
 
     spans: tuple[FloatArray, ...]  # per view, orthonormal rows of shape (k_h, d_h)
 
 
 @dataclass(frozen=True, eq=False)
 class Broadcast:
-    """Parameters as they travel: centres of all views side by side, in features or in the coordinates of the basis."""
+    """Parameters as they are sent: centres of all views side by side, in features or in coordinates of the basis."""
 
     centers: Table
     view_weights: FloatArray
@@ -245,7 +245,7 @@ class Broadcast:
 
     @classmethod
     def of(cls, parameters: Parameters, precision: str = "double") -> Broadcast:
-        """Round parameters for the way."""
+        """Round parameters to the precision in which they are sent."""
         return cls(
             Table.of(np.hstack(parameters.centers), precision),
             parameters.view_weights,
@@ -257,7 +257,7 @@ class Broadcast:
         )
 
     def parameters(self, widths: Sequence[int], basis: Basis | None = None) -> Parameters:
-        """The parameters in features; `widths` are those of the rows."""
+        """Return the parameters in features; `widths` are the features per view."""
         inner_widths = widths if basis is None else [part.shape[1] for part in basis.columns]
         views = (len(inner_widths),)
         if self.view_weights.shape != views or self.view_shares.shape != views:
@@ -282,14 +282,14 @@ class FinalModel(Shared):
 
 @dataclass(frozen=True, eq=False)
 class FinalParameters(Entry):
-    """The same at the server, in features, with the low-rank form where centres have one."""
+    """The final parameters at the server, in features, with the low-rank form if centres have one."""
 
     parameters: Parameters
 
 
 @dataclass(frozen=True, eq=False)
 class Result(Entry):
-    """The objective at the final parameters, and the rows it is of."""
+    """The objective at the final parameters, and the number of rows."""
 
     objective: float
     rows: float
@@ -297,27 +297,27 @@ class Result(Entry):
 
 @dataclass(frozen=True, eq=False)
 class Remembered(Entry):
-    """What the final model remembers of the rows, for updates."""
+    """Sums over the rows that the final model keeps for updates."""
 
     memory: Memory
 
 
 @dataclass(frozen=True, eq=False)
 class OwnPast(Entry):
-    """What a site remembers of its rows by cluster, also in later runs. It never leaves the site."""
+    """What a site keeps of its rows, by cluster, for later runs. It never leaves the site."""
 
     past: SitePast
 
 
 @dataclass(frozen=True, eq=False)
 class Summary(Shared):
-    """How large clusters are and how far rows spread in them, over all sites: what own models are compared with."""
+    """Sizes of the clusters and spread of their rows, over all sites. Own models are compared with it."""
 
     summary: ClusterSummary
 
 
 def fitted_model(board: Board, parameters: Parameters, columns: tuple[Columns, ...]) -> FittedModel:
-    """The model that all sites have in common, from what was published."""
+    """Build the common model of all sites from the entries of the board."""
     references = board.get(References).references
     model = FittedModel(parameters, references, board.get(Schema).names, columns)
     for entry in board.find(RowEntry):

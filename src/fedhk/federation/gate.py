@@ -1,6 +1,6 @@
-"""The one gate of a site: every message of every kind passes here before any row is looked at.
+"""The gate of a site: every message passes it before any row is read.
 
-In this order: is the message well formed, does the site's guard allow it, and only then is it answered. What the guard
+First the message must be well formed, then the site's guard must allow it; only then is it answered. What the guard
 holds to (policy, limits, ledger) is the site's own and never the server's word.
 """
 
@@ -29,45 +29,45 @@ ENTRIES = "entries"
 
 
 class MalformedError(MessageError):
-    """A message that is not what its kind says; found before anything of the site is looked at."""
+    """A malformed message: it does not fit the type that its kind declares."""
 
 
 class UnansweredError(MessageError):
-    """A message that was let pass and that the site cannot answer."""
+    """A message that the guard allowed but that the site cannot answer."""
 
 
 class SiteEnd(Protocol):
-    """What a site needs of a phase."""
+    """The part of a phase that runs at a site."""
 
     @property
     def request_type(self) -> Any:
-        """What the request is, for the codec."""
+        """Type of the request, for the codec."""
 
     @property
     def reply_type(self) -> Any:
-        """What the answer is, for the codec."""
+        """Type of the reply, for the codec."""
 
     def answer(self, site: Site, request: Any, /) -> Any:
-        """The answer."""
+        """Compute the reply from the site's rows."""
 
 
 class Guard:
-    """What a site lets pass: here, every phase in the open, and nothing that needs noise or masks."""
+    """Decides which messages a site answers. This one allows every phase in the open, and none with noise or masks."""
 
     def phase(self, kind: str) -> SiteEnd:
-        """The phase that a message of this kind is of, if the site takes part in such."""
+        """Return the phase of messages of this kind; raise MessageError if the site takes no part in it."""
         if kind.startswith(SEALED):
             raise MessageError("the server asks for sums with noise or masks, this site was not set up for them")
         return Together.named(kind) if AND in kind else phase_named(kind)
 
     def admit(self, site: Site, request: Any, entries: Sequence[Shared]) -> None:
-        """Refuse a well-formed request, or what comes with it, that the site does not agree to."""
+        """Raise MessageError for a well-formed request, or an entry sent with it, that the site does not allow."""
 
 
 def write_request(
     kind: str, exchange: int, request: Any, request_type: Any, entries: Mapping[str, Shared], *, to: str = EACH
 ) -> Message:
-    """The message to sites that lack these entries of the board; `to` says whether they may answer as one."""
+    """Make the message to sites that lack these entries of the board; `to` says whether they may answer as one."""
     kinds = GenericAlias(tuple, (request_type, *map(type, entries.values())))
     values, arrays = pack((request, *entries.values()), kinds)
     if entries:
@@ -78,16 +78,16 @@ def write_request(
 def answer_message(
     site: Site, guard: Guard, message: Message, read: Callable[[Message, Any], Any] = Message.read
 ) -> tuple[Site, Message]:
-    """Answer one message of the server: the site after it, to be kept only if the answer is sent, and the answer.
+    """Answer one message of the server; return the site after it, to be kept if the answer is sent, and the answer.
 
     Parameters
     ----------
     site : Site
-        The site before.
+        The site before the message.
     guard : Guard
-        What it lets pass.
+        Decides whether the message is allowed.
     message : Message
-        What the server asks, and what it has published since.
+        The server's request and newly published entries.
     read : callable
         Reads the message; sites of one process need not each read the same one.
 

@@ -1,4 +1,4 @@
-r"""The envelope of every message between a site and the server: what is sent, what it costs, what is refused.
+r"""The format of messages between a site and the server.
 
 A message on the wire is 24 bytes of frame and a safetensors body::
 
@@ -40,11 +40,11 @@ T = TypeVar("T")
 
 VERSION = 1
 MAX_BYTES = 2**28
-"""Largest message that is read unless the caller says otherwise."""
+"""Default limit on the size of a message."""
 DTYPES = frozenset(
     ["bool", "float16", "float32", "float64"] + [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
 )
-"""What arrays may hold."""
+"""Types of numbers that arrays may hold."""
 
 MAGIC = b"FedHK\x00"
 DIGEST_BYTES = 16
@@ -57,7 +57,7 @@ WRITER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", 
 
 @dataclass(frozen=True, eq=False)
 class Message:
-    """What a site and the server say to each other in one round. Names are printable, at most 200 characters long."""
+    """A message between a site and the server. Names are printable, at most 200 characters long."""
 
     kind: str  # what the message is, such as "statistics"
     site: str  # the site at the other end of the server, whoever of the two sends
@@ -66,12 +66,12 @@ class Message:
     values: dict[str, Any] = field(default_factory=dict)  # what else JSON can hold, with finite numbers only
 
     def read(self, kind: type[T]) -> T:
-        """What is in it, if that is of this type; MessageError if it is something else."""
+        """Unpack the content as this type; raise MessageError if it is something else."""
         return unpack(self.values, self.arrays, kind)
 
 
 def encode(message: Message) -> bytes:
-    """Turn a message into the bytes that `decode` reads; equal messages give equal bytes.
+    """Encode a message as the bytes that `decode` reads; equal messages give equal bytes.
 
     MessageError if the message holds something that cannot be sent.
     """
@@ -91,7 +91,7 @@ def encode(message: Message) -> bytes:
 
 
 def decode(payload: bytes, *, site: str | None = None, max_bytes: int = MAX_BYTES) -> Message:
-    """Turn bytes from anywhere into a well-formed message, or say by MessageError why they are none.
+    """Decode bytes from any source into a well-formed message; raise MessageError if they are none.
 
     `site` is whom the transport says they came from, for the errors. Whether the message says the same, and whether it
     is what was asked for, is for `expect` and the codec. The arrays can be written to.
@@ -115,7 +115,7 @@ def decode(payload: bytes, *, site: str | None = None, max_bytes: int = MAX_BYTE
 
 
 def expect(message: Message, *, kind: str | None = None, round: int | None = None, site: str | None = None) -> None:  # noqa: A002
-    """Refuse, by MessageError, a message that is not the one that was asked for; None accepts anything."""
+    """Raise MessageError for a message that is not the expected one; None accepts anything."""
     for name, wanted in (("site", site), ("kind", kind), ("round", round)):
         found = getattr(message, name)
         if wanted is not None and found != wanted:
@@ -124,7 +124,7 @@ def expect(message: Message, *, kind: str | None = None, round: int | None = Non
 
 
 def _check_frame(payload: bytes, site: str | None) -> None:
-    """Refuse what is no message, then other versions (which may frame the rest otherwise), then damage."""
+    """Refuse bytes that are no message, then other versions (whose frame may differ), then damaged messages."""
     if payload[: len(MAGIC)] != MAGIC[: len(payload)] or len(payload) < BODY:
         raise MessageError(f"not a FedHK message, or cut short ({len(payload)} bytes)", site)
     version = int.from_bytes(payload[len(MAGIC) : len(MAGIC) + 2], "little")
@@ -144,7 +144,7 @@ def _digest(start: bytes, body: bytes | memoryview) -> bytes:
 
 
 def _header_text(kind: str, site: str, round_number: int, values: dict[str, Any]) -> str:
-    """The one text for a header, or an error that says what cannot be sent."""
+    """Write the header as text; raise MessageError for what cannot be sent."""
     for name, value in (("kind", kind), ("site", site)):
         if not _is_name(value):
             raise ValueError(f"{name} must be 1 to {MAX_NAME} printable characters, got {str(value)[:MAX_NAME]!r}")
@@ -160,7 +160,7 @@ def _is_name(value: Any) -> bool:
 
 
 def _read_header(body: bytes) -> tuple[str, str, int, dict[str, Any]]:
-    """The header of a body that safetensors has accepted: only the text that `encode` would have written."""
+    """Read the header of a body that safetensors has accepted; refuse any text that `encode` does not write."""
     length = int.from_bytes(body[:8], "little")
     metadata = json.loads(body[8 : 8 + length]).get("__metadata__")
     if not metadata or METADATA not in metadata:

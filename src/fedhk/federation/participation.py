@@ -1,4 +1,4 @@
-"""Who takes part in a run and in its rounds, and how many answers make a round count."""
+"""Which sites take part in a run and in its rounds, and how many replies a round needs."""
 
 from __future__ import annotations
 
@@ -57,19 +57,19 @@ class Participation(Option):
         self._check_word("deviating", get_args(Deviating))
 
     def resolve(self, *, in_process: bool) -> Participation:
-        """The same, with one answer as enough where all sites are in this process and nothing else was asked for."""
+        """Fill in the fewest replies of a round where it was not given: one, if all sites are in this process."""
         return replace(self, min_sites=1) if in_process and self.min_sites is None else self
 
     def fewest_answers(self, asked: int) -> int:
-        """How many of so many sites that are asked must answer."""
+        """Return how many sites must reply, of those that are asked."""
         return asked // 2 + 1 if self.min_sites is None else self.min_sites
 
     def draw(self, sites: Sequence[str], seed: Sequence[int]) -> list[str]:
-        """The sites of one round, in the order of their names."""
+        """Draw the sites of one round, sorted."""
         return self._draw(sites, seed, round(self.fraction * len(sites)))
 
     def draw_sample(self, sites: Sequence[str], seed: Sequence[int]) -> list[str]:
-        """The sites that are asked for what a sample of all tells well enough; all of them where they are few."""
+        """Draw the sites for a question that a sample of sites answers well enough; all sites where they are few."""
         return self._draw(sites, seed, SAMPLE_SITES)
 
     def _draw(self, sites: Sequence[str], seed: Sequence[int], wanted: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""What sums over rows can be, given the range of the features: a site that says more is refused.
+"""Limits of sums over rows, given the range of the features. A site whose sums are outside is refused.
 
 This keeps numbers finite and a mistake at one site from the model of all. It is no defence against a site that lies
 within these bounds.
@@ -31,13 +31,13 @@ ROUNDING, SMALL = 1e-3, 1e-20
 
 
 def are_possible(widths: Iterable[int]) -> bool:
-    """Whether a federation can have views of so many features: asked before anything of that size is made."""
+    """Tell whether views of these widths are possible; to be checked before arrays of that size are allocated."""
     known = list(widths)
     return all(0 < width <= MOST_WIDTH for width in known) and sum(known) <= MOST_FEATURES
 
 
 def limits_from_moments(references: Sequence[Reference], moments: Sequence[Moments]) -> tuple[FloatArray, ...]:
-    """How far from the grand mean a value may be in model units, per feature of each view.
+    """Compute how far a value may be from the grand mean in model units, per feature of each view.
 
     No row is further from the mean than the root of the summed squared deviations, so that no extremes are needed.
     """
@@ -45,7 +45,7 @@ def limits_from_moments(references: Sequence[Reference], moments: Sequence[Momen
 
 
 def check_points(points: FloatArray, limits: Sequence[FloatArray], site: str) -> None:
-    """Refuse centres or candidates, shape (n, features of all views), that no rows can have; NaN is not looked at."""
+    """Refuse centres or candidates, shape (n, features of all views), that no rows can have; NaN is ignored."""
     beyond = np.abs(points) > np.concatenate(limits)
     if beyond.any():
         row, column = np.argwhere(beyond)[0]
@@ -69,7 +69,7 @@ def check_rows(rows: float, objective: float, parameters: Parameters, site: str)
 
 
 def can_weigh(weights: FloatArray, rows: float, limits: Sequence[FloatArray]) -> bool:
-    """Whether so many rows can give centres these weights, of shape (c, views): a cell weighs up to its distance."""
+    """Tell whether so many rows can give centres these weights, of shape (c, views)."""
     most = np.array([max(1.0, float(limit.max(initial=0.0))) for limit in limits])
     return not np.any(weights > (1 + ROUNDING) * rows * most)
 

@@ -1,4 +1,4 @@
-"""A whole run: a list of phases, exchanged one after the other, recorded, checkpointed, and able to go on."""
+"""A run: phases are carried out one after the other, with a history, and can be resumed from a checkpoint."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ NO_COST: Record = {"bytes_up": 0, "bytes_down": 0, "seconds": 0.0, "refused": {}
 
 
 def clean_reason(text: str) -> str:
-    """A reason that a site or a transport gave, as histories, terminals and pages may have it: short and printable."""
+    """Make the reason that a site or a transport gave short and printable, so that it is safe to show."""
     return printable(text[:LONGEST_REASON])[:LONGEST_REASON]
 
 
 @dataclass(frozen=True)
 class Run:
-    """Where a run stands between two exchanges. A checkpoint holds all but `known`: a new engine has new sites."""
+    """The state of a run between two exchanges. A checkpoint has all of it but `known`: a new engine has new sites."""
 
     phase: int = 0  # which of the phases is under way
     exchanges: int = 0  # of this phase so far
@@ -54,11 +54,11 @@ def conduct(
     max_bytes: int = MAX_BYTES,
     then: Callable[[Board], Sequence[Phase[Any, Any]]] | None = None,
 ) -> Run:
-    """Go through the phases until the last is done; QuorumError if too few sites answer.
+    """Carry out the phases until the last is done; raise QuorumError if too few sites answer.
 
-    The run is new, or one that a checkpoint held. What is in `after` is called with the run after every exchange:
-    progress, checkpoints. Answers longer than `max_bytes` are not read.
-    Where later phases depend on what the first ones find, `then` gives the whole list once these are done.
+    `run` is new, or comes from a checkpoint. The functions in `after` are called with the run after every exchange, to
+    show progress and to write checkpoints. Answers longer than `max_bytes` are refused. Where later phases depend on
+    what the first ones find, `then` makes the whole list from the board once the first ones are done.
     """
     if run.phase >= len(phases) and then is not None:
         phases, then = then(run.board), None
@@ -78,7 +78,7 @@ def conduct(
 
 
 def _advance(phases: Sequence[Phase[Any, Any]], run: Run) -> Run:
-    """Skip phases that are done, so that a saved run always points to the next phase that asks sites."""
+    """Skip phases that are done, so that a saved run points to the next phase that asks sites."""
     while run.phase < len(phases) and phases[run.phase].is_done(run.board, run.exchanges):
         run = replace(run, phase=run.phase + 1, exchanges=0)
         if run.phase < len(phases):
@@ -89,7 +89,7 @@ def _advance(phases: Sequence[Phase[Any, Any]], run: Run) -> Run:
 def _exchange(
     phase: Phase[Any, Any], engine: Engine, run: Run, participation: Participation, *, seed: int, max_bytes: int
 ) -> Run:
-    """Ask the sites once, and take what they answer."""
+    """Send one request to the sites, and combine their replies."""
     began = time.perf_counter()
     left_out = {site for entry in run.board.find(Deviations) for site in entry.excluded}
     sites = [site for site in engine.sites() if site not in left_out]
@@ -100,18 +100,20 @@ def _exchange(
     try:
         board, replies, different = phase.select(run.board, replies)
     except QuorumError as error:
-        raise QuorumError(f"In phase {phase.name!r} (exchange {run.exchange}): {error} {_listed(refused)}") from error
+        raise QuorumError(
+            f"In phase {phase.name!r} (exchange {run.exchange}): {error} {_list_refusals(refused)}"
+        ) from error
     refused |= different
     fewest = participation.fewest_answers(len(asked))
     answered = list_sites(replies)
     if len(answered) < fewest:
         raise QuorumError(
             f"{len(answered)} usable answers in phase {phase.name!r} (exchange {run.exchange}), "
-            f"min_sites={fewest} are needed. {_listed(refused)}"
+            f"min_sites={fewest} are needed. {_list_refusals(refused)}"
         )
     before = run.board
     board = phase.combine(board, replies)
-    # a site that failed may have lost what it had
+    # a site that failed may have lost its state, so it is sent all entries again
     known = {site: versions for site, versions in run.known.items() if site not in refused}
     known |= dict.fromkeys(answered, before.versions)
     cost = {
@@ -125,7 +127,7 @@ def _exchange(
 
 
 def _write_requests(phase: Phase[Any, Any], run: Run, asked: Sequence[str]) -> dict[str, bytes]:
-    """The request of each site; all that are asked the same and lack the same entries get the same bytes."""
+    """Encode the request for each site, once for all sites with the same request that lack the same entries."""
     texts: dict[tuple[int, tuple[str, ...]], bytes] = {}
     to = AS_ONE if phase.adds(run.board) else EACH
     requests = {}
@@ -141,7 +143,7 @@ def _write_requests(phase: Phase[Any, Any], run: Run, asked: Sequence[str]) -> d
 def _read_replies(
     phase: Phase[Any, Any], run: Run, asked: Sequence[str], answers: Mapping[str, bytes | Exception], max_bytes: int
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Answers that can be used, and why the others cannot."""
+    """Read the replies; give those that can be used, and for the other sites the reason why not."""
     replies: dict[str, Any] = {}
     refused: dict[str, str] = {}
     for answer, sites in _group_answers(asked, answers):
@@ -149,7 +151,7 @@ def _read_replies(
             reason = answer.reason if isinstance(answer, MessageError) else f"{type(answer).__name__}: {answer}"
             refused |= dict.fromkeys(sites, clean_reason(reason))
             continue
-        # sites that answer as one give one object; of others that do, it has the name of one at most
+        # if the phase does not add, an answer that several sites share is checked against each of their names
         names = [Several(sites)] if len(sites) > 1 and phase.adds(run.board) else sites
         for name in names:
             try:
@@ -160,7 +162,7 @@ def _read_replies(
 
 
 def _read_reply(phase: Phase[Any, Any], run: Run, answer: bytes, name: str, max_bytes: int) -> Any:
-    """An answer of one site, or of several as one; MessageError if it cannot be used."""
+    """Read and check the answer of one site, or of several as one; raise MessageError if it cannot be used."""
     message = decode(answer, site=name, max_bytes=max_bytes)
     if isinstance(name, Several):
         expect(message, kind=SUM_OF + phase.name, round=run.exchange)
@@ -175,7 +177,7 @@ def _read_reply(phase: Phase[Any, Any], run: Run, answer: bytes, name: str, max_
 def _group_answers(
     asked: Sequence[str], answers: Mapping[str, bytes | Exception]
 ) -> list[tuple[bytes | Exception, list[str]]]:
-    """Answers with the sites that gave each, by the first site: those that answer as one give the same object."""
+    """Group sites by their answer: sites that answer as one have the same object."""
     groups: dict[int, tuple[bytes | Exception, list[str]]] = {}
     for site in asked:
         answer = answers.get(site)
@@ -185,31 +187,31 @@ def _group_answers(
     return list(groups.values())
 
 
-def _listed(refused: Mapping[str, str], most: int = 5) -> str:
-    """Refusals as one sentence."""
+def _list_refusals(refused: Mapping[str, str], most: int = 5) -> str:
+    """List refused sites and reasons in one line."""
     shown = "; ".join(f"{site}: {reason}" for site, reason in list(refused.items())[:most])
     return shown + (f"; and {len(refused) - most} more" if len(refused) > most else "")
 
 
 def _rounds_done(board: Board) -> int:
-    """How many rounds there were."""
+    """Count the rounds so far."""
     return board.get(Minimisation).progress.iteration if board.has(Minimisation) else 0
 
 
 def _record(run: Run, is_round: bool, clients: int, cost: Record) -> Run:
-    """Add what an exchange cost to the history: set-up to the first round, the end to the last."""
+    """Add the cost of an exchange to the history: that of set-up to the first round, that of the end to the last."""
     if is_round:
         objective = run.board.get(Minimisation).progress.objective
         record = {"round": len(run.history) + 1, "objective": objective, "clients": clients}
-        return replace(run, history=(*run.history, record | _merged(run.pending, cost)), pending=NO_COST)
+        return replace(run, history=(*run.history, record | _add_costs(run.pending, cost)), pending=NO_COST)
     if run.history and run.board.get(Minimisation).progress.stop_reason:  # the rounds are over
         *rounds, last = run.history
-        return replace(run, history=(*rounds, last | _merged(last, cost)))
-    return replace(run, pending=_merged(run.pending, cost))
+        return replace(run, history=(*rounds, last | _add_costs(last, cost)))
+    return replace(run, pending=_add_costs(run.pending, cost))
 
 
-def _merged(earlier: Record, cost: Record) -> Record:
-    """What two exchanges cost; of two reasons to refuse a site the first is kept, it is the cause."""
+def _add_costs(earlier: Record, cost: Record) -> Record:
+    """Add the costs of two exchanges; of two reasons to refuse a site the earlier is kept, as the cause."""
     return {
         "bytes_up": earlier["bytes_up"] + cost["bytes_up"],
         "bytes_down": earlier["bytes_down"] + cost["bytes_down"],

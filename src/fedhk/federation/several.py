@@ -20,31 +20,31 @@ NOT_ADDED = Rule("answers of this phase are not added up")
 
 
 class Several(str):
-    """The name under which several sites answer as one."""
+    """The name of several sites that answer as one."""
 
     __slots__ = ("sites",)
 
     sites: tuple[str, ...]
 
     def __new__(cls, sites: Sequence[str]) -> Several:
-        """Name sites, which are in their order, by the first of them."""
+        """Name sorted sites by the first of them."""
         name = super().__new__(cls, f"{sites[0]} and {len(sites) - 1} more")
         name.sites = tuple(sites)
         return name
 
 
 def list_sites(names: Iterable[str]) -> list[str]:
-    """All sites of some names, in their order; of `Several` each of them."""
+    """Return the sites of these names, sorted; `Several` stands for each of its sites."""
     return sorted([site for name in names for site in (name.sites if isinstance(name, Several) else (name,))])
 
 
 def sum_type(reply_type: Any) -> Any:
-    """What the sum of answers is, for the codec: whose answers are in it, and the sum."""
+    """Return the type of a sum of replies, for the codec: the sites in it, and the sum."""
     return tuple[tuple[str, ...], reply_type]
 
 
 def read_sum(message: Message, reply_type: Any, sites: Sequence[str]) -> Any:
-    """The sum of the answers of just these sites, which are in their order."""
+    """Read the sum of the replies of these sites, sorted; refuse a sum over other sites."""
     listed, reply = message.read(sum_type(reply_type))
     if list(listed) != list(sites):
         raise MessageError(f"a sum over {len(listed)} sites, which are not the {len(sites)} that it came from")

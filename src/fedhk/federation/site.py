@@ -1,4 +1,4 @@
-"""A site: its rows, its copy of the board, and what it keeps for itself between messages."""
+"""A site: its rows, its copy of the board, and the memory that it keeps between messages."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ T = TypeVar("T")
 
 @dataclass
 class Site:
-    """One site. Phases read its rows and its board, and keep what they need in its memory; only answers leave it."""
+    """One site. Phases read its rows and its board, and keep what they need in its memory. Only replies leave it."""
 
     name: str
-    views: Views  # its rows, as they came
+    views: Views  # its rows, in input units
     board: Board = field(default_factory=Board)  # what the server has published
     memory: Board = field(default_factory=Board)  # what the site keeps for itself; it never leaves
     workers: int = 1  # threads for one pass over the rows
@@ -33,11 +33,11 @@ class Site:
     _cache: dict[int, tuple[object, Any]] = field(default_factory=dict, repr=False)
 
     def keep(self, entry: Entry) -> None:
-        """Keep something for later messages."""
+        """Keep an entry in the site's memory for later messages."""
         self.memory = self.memory.put(entry)
 
     def rows(self, upto: type[RowEntry] | None = None) -> Rows:
-        """The rows in model units, and then as the published row entries say; those before `upto` where it is given."""
+        """Return the rows in model units, after all published row entries, or only those before `upto`."""
         references = self.board.get(References)
         rows = self.derive(references, self._read_rows)
         for entry in self.board.find(RowEntry):
@@ -51,13 +51,13 @@ class Site:
         return Rows(views, localise(references, views))
 
     def see(self, parameters: Parameters, *, follow: bool = False) -> Parameters:
-        """The server's parameters as this site sees them; `follow` says that they are those of a new round."""
+        """Return the server's parameters as this site uses them; `follow` is true for those of a new round."""
         for entry in self.board.find(RowEntry):
             parameters = entry.see(self, parameters, follow=follow)
         return parameters
 
     def collect(self, parameters: Parameters, *, follow: bool = False) -> Statistics:
-        """Statistics of the site's rows at the server's parameters, as if the site saw what the server sees."""
+        """Compute the statistics of the site's rows, expressed at the server's parameters."""
         seen = self.see(parameters, follow=follow)
         with Passes(self.rows(), seen.n_clusters, self.workers) as scan:
             statistics = scan.statistics(seen)
@@ -67,7 +67,7 @@ class Site:
         return replace(statistics, numerators=tuple(n - w * (own - common) for n, w, own, common in parts))
 
     def derive(self, entry: object, compute: Callable[[], T]) -> T:
-        """What follows from an entry and the site's rows, computed once for as long as the entry stays."""
+        """Return what `compute` gives for an entry, computed once and cached while the entry stays on the board."""
         known = self._cache.get(id(entry))
         if known is None or known[0] is not entry:
             known = entry, compute()
@@ -75,13 +75,13 @@ class Site:
         return known[1]
 
     def read_views(self) -> Views:
-        """The site's views as phases see them: very wide ones are folded, once that is published."""
+        """Return the site's views, with very wide ones folded once the folds are published."""
         for entry in self.board.find(Folds):
             return self.derive(entry, partial(fold_views, self.views, entry.folds))
         return self.views
 
     def aligned_views(self) -> Views:
-        """The site's views in the order of the model."""
+        """Return the site's views in the order of the model."""
         schema = self.board.get(Schema)
         views = align_views(self.read_views(), schema.names, self.board.get(References).widths, self.name)
         schema.check_columns(views, self.name)

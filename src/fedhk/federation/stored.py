@@ -23,13 +23,13 @@ MAX_FILE_BYTES = 2**32
 
 @dataclass(frozen=True, eq=False)
 class Entries:
-    """Entries of a board, in the order of their publication."""
+    """Entries of a board, in the order they were published."""
 
     entries: tuple[Entry, ...]
 
 
 def pack_bytes(value: object, kind: str, owner: str) -> bytes:
-    """Write a dataclass as bytes: what it is, such as "checkpoint", and whose, for which `unpack_bytes` asks."""
+    """Write a dataclass as bytes, with its kind, such as "checkpoint", and its owner, which `unpack_bytes` checks."""
     values, arrays = pack(value, type(value), named=True)
     return encode(Message(kind, owner, 0, arrays, values))
 

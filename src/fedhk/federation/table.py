@@ -1,4 +1,4 @@
-"""Tables of numbers as they travel: as they are, or rounded to fewer bytes where that changes nothing that matters."""
+"""Tables of numbers as they are sent: in double precision, or rounded to fewer bytes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Table:
         return cls(steps.astype(np.int8), scale)
 
     def read(self) -> FloatArray:
-        """The table in double precision, as its receiver has it."""
+        """Return the table in double precision, as the receiver reads it."""
         table = np.asarray(self.values, np.float64)
         if not len(self.scale):
             return table
@@ -71,18 +71,18 @@ class Table:
 
 
 def round_as_sent(table: FloatArray, precision: str) -> FloatArray:
-    """A table as its receiver will read it."""
+    """Round a table as sending it does, and read it back."""
     return Table.of(table, precision).read()
 
 
 def round_arrays(value: T, precision: str) -> T:
-    """A dataclass whose floating-point arrays, also in dataclasses and tuples in it, are rounded for their way."""
+    """Round all floating-point arrays of a dataclass, and of dataclasses and tuples in it, for sending."""
     rounded: T = _map_arrays(value, lambda array: Table.of(array, precision).values)
     return rounded
 
 
 def read_arrays(value: T) -> T:
-    """The same as its receiver has it: all floating-point arrays in double precision."""
+    """Convert all floating-point arrays of a received dataclass to double precision."""
     read: T = _map_arrays(value, lambda array: np.asarray(array, np.float64))
     return read
 
@@ -98,7 +98,7 @@ def _map_arrays(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def at_least_half(precision: str) -> str:
-    """The precision, but not bytes: for numbers whose error does not shrink from round to round."""
+    """Return the precision, or half precision instead of bytes, for numbers whose error does not shrink with rounds."""
     return "half" if precision == "byte" else precision
 
 

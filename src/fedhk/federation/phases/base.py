@@ -1,4 +1,4 @@
-"""The interface of all phases: one exchange between the server and its sites, both ends in one file."""
+"""The interface of all phases. A phase is one exchange between the server and its sites, with both ends in one file."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ UNSTATED = Rule("this sum has no stated sensitivity, so it never leaves a site w
 
 
 class Phase(ABC, Generic[Request, Reply]):
-    """One exchange: what every site is asked, what it answers from its rows, and what the server makes of the answers.
+    """One exchange: the server's request, the site's reply from its rows, and how the server combines the replies.
 
-    A subclass names itself (`name`), says in its base class what travels (`Phase[Request, Reply]`, dataclasses that the
-    codec reads and writes), and has the four methods below. Its own fields are settings of the server; the site's end,
-    `answer`, is a static method, because a site has nothing but its rows, its board and the request. Many phases are
-    one exchange; one that takes several overrides `is_done`.
+    A subclass has a `name`, states the types of request and reply in its base class (`Phase[Request, Reply]`, both
+    dataclasses that the codec reads and writes), and implements the four methods below. Its fields are settings of the
+    server. `answer` runs at the site and is a static method, because a site does not know these settings: it has its
+    rows, its board and the request. A phase of several exchanges overrides `is_done`.
     """
 
     name: ClassVar[str]
@@ -43,7 +43,7 @@ class Phase(ABC, Generic[Request, Reply]):
     reply_type: ClassVar[Any] = Reply  # type: ignore[misc]
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Read from the base class what travels."""
+        """Read the types of request and reply from the base class."""
         super().__init_subclass__(**options)
         for base in cls.__dict__.get("__orig_bases__", ()):
             given = dict(zip(getattr(get_origin(base), "__parameters__", ()), get_args(base), strict=False))
@@ -58,64 +58,68 @@ class Phase(ABC, Generic[Request, Reply]):
     # ------------------------------------------------------------------------------------------------- the four methods
 
     def request(self, board: Board) -> Request:
-        """Server: what every site is asked; that it is asked says all, unless a phase overrides it."""
+        """Server: make the request; an empty one, unless a phase overrides this."""
         asked: Request = self.request_type()
         return asked
 
     @staticmethod
     @abstractmethod
     def answer(site: Site, request: Any) -> Any:
-        """Site: the answer, from its rows and its copy of the board."""
+        """Site: compute the reply from its rows and its copy of the board."""
 
     @abstractmethod
     def check(self, board: Board, reply: Reply, site: str) -> None:
-        """Server: refuse, by MessageError, an answer that no rows can give."""
+        """Server: raise MessageError for a reply that no rows can give."""
 
     @abstractmethod
     def combine(self, board: Board, replies: Mapping[str, Reply]) -> Board:
-        """Server: publish what the answers come to; they are in the order of site names."""
+        """Server: return the board with the result of the replies, which are sorted by site."""
 
-    # ------------------------------------------------------------------------------------------ what most do not change
+    # --------------------------------------------------------------------------------- methods that have a good default
 
     def begin(self, board: Board) -> Board:
-        """Server: the board before the first request of this phase."""
+        """Server: return the board before the first request of this phase."""
         return board
 
     def is_done(self, board: Board, exchanges: int) -> bool:
-        """Server: whether this phase is over, after so many exchanges of it."""
+        """Server: tell whether this phase is over after so many of its exchanges."""
         return exchanges > 0
 
     def participants(self, board: Board, sites: Sequence[str], participation: Participation, seed: Any) -> list[str]:
-        """Server: the sites that are asked, in the order of their names."""
+        """Server: choose the sites to ask, sorted."""
         return sorted(sites)
 
     def requests(self, board: Board, sites: Sequence[str]) -> dict[str, Request]:
-        """Server: what each site is asked: the same, but where every site has a secret of its own."""
+        """Server: make the request of each site: the same for all, except under masks."""
         common = self.request(board)
         return dict.fromkeys(sites, common)
 
     def select(self, board: Board, replies: dict[str, Reply]) -> tuple[Board, dict[str, Reply], dict[str, str]]:
-        """Server: the board with what answers say of single sites; those that go together; why others do not."""
+        """Server: look at all replies before they are combined, and leave some out.
+
+        Returns the board with what replies say of single sites, the replies to combine, and for the others the reason
+        why they are left out.
+        """
         return board, replies, {}
 
     def adds(self, board: Board) -> bool:
-        """Server: whether answers are sums over rows of which only the total counts, so that sites may answer as one.
+        """Server: tell whether replies are sums of which only the total matters, so that sites may answer as one.
 
-        Then the answer from the rows of several sites together is the sum of theirs, which `add` makes.
+        Then the reply from the pooled rows of several sites must equal the sum of their replies, as made by `add`.
         """
         return False
 
     @staticmethod
     def add(replies: Sequence[Any]) -> Any:
-        """Relay: one answer in place of several, in a phase that `adds`; MessageError for what does not add."""
+        """Relay: add up replies, in a phase that `adds`; raise MessageError where they do not add."""
         raise MessageError(NOT_ADDED)
 
     def resume(self, board: Board) -> Board:
-        """Server: the board of an interrupted run, as this phase goes on from it."""
+        """Server: return the board of an interrupted run as this phase continues from it."""
         return board
 
     def sealed(self, terms: Any) -> list[Phase[Any, Any]]:
-        """Server: the phases that do this with sums alone, for runs with noise or masks; refuses where there are none.
+        """Server: return the phases that do the same with sums alone, for runs with noise or masks; raise if none do.
 
         Parameters
         ----------
@@ -130,15 +134,15 @@ class Phase(ABC, Generic[Request, Reply]):
 
 @dataclass(frozen=True)
 class Nothing:
-    """A request that needs no words, or a reply without any."""
+    """An empty request or reply."""
 
 
 class ServerPhase(Phase[Nothing, Nothing]):
-    """A phase without any exchange: the server goes on with what it has. A subclass says how, in `begin`."""
+    """A phase without any exchange: a subclass computes something from the board, in `begin`."""
 
     @abstractmethod
     def begin(self, board: Board) -> Board:
-        """Server: the board with what follows from it."""
+        """Server: return the board with the result."""
 
     def is_done(self, board: Board, exchanges: int) -> bool:
         return True
@@ -148,7 +152,7 @@ class ServerPhase(Phase[Nothing, Nothing]):
         return Nothing()
 
     def check(self, board: Board, reply: Nothing, site: str) -> None:
-        """Nothing comes."""
+        """Do nothing: there are no replies."""
 
     def combine(self, board: Board, replies: Mapping[str, Nothing]) -> Board:
         return board
@@ -162,60 +166,60 @@ class Sum:
 
 
 class SumPhase(Phase[Request, Sum]):
-    """A phase whose answer is a vector that is a sum over rows: such phases can be sealed.
+    """A phase whose reply is one vector, a sum over rows. Such phases can be sealed.
 
-    A subclass says what a site adds (`vector`), how long that is (`size`), and what the server makes of the total
-    (`take`). Where it also states the `sensitivity`, the sum may leave a site with noise.
+    A subclass computes a site's `vector`, states its length (`size`), and makes use of the total (`take`). If it also
+    states the `sensitivity`, the vector may be sent with noise.
     """
 
     unbounded: ClassVar[str] = "nobody has stated what one row can change in its sum."
-    """Why there is no sensitivity, in a phase without one."""
+    """Reason why a phase states no sensitivity."""
     with_noise: ClassVar[bool] = True
-    """Whether runs with noise have this phase; those that do not go on without what it finds."""
+    """Whether runs with noise include this phase; if not, they do without its result."""
     acute: ClassVar[bool] = False
     """Whether the vectors of two sites are never more than a right angle apart, whatever their rows."""
     counts: ClassVar[bool] = False
-    """Whether all numbers are counts, which are whole."""
+    """Whether all numbers are counts, that is whole numbers."""
 
     @abstractmethod
     def size(self, board: Board) -> int:
-        """Server: how many numbers are sent."""
+        """Server: return the length of the vector."""
 
     @staticmethod
     @abstractmethod
     def vector(site: Site, request: Any) -> FloatArray:
-        """Site: what it adds to the sum."""
+        """Site: compute its vector, one term of the sum."""
 
     @staticmethod
     def sensitivity(request: Any, size: int, neighbours: Neighbours) -> float:
-        """Both ends: how far, at most, the vector moves when one row is another or is not there, whatever the rows.
+        """Both ends: bound how far the vector moves when one row is replaced or left out, whatever the rows.
 
-        `size` is how many numbers the site is about to send, which it knows from its own tables and not from the
-        server. It refuses, by MessageError, a request to which a row could add more than is stated.
+        `size` is the length of the vector that the site is about to send, known from its own tables and not from the
+        server. Raises MessageError for a request with which a row could add more than is stated.
         """
         raise MessageError(UNSTATED)
 
     @abstractmethod
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:
-        """Server: publish what the total comes to; `noise` is the standard deviation of the noise in its numbers."""
+        """Server: return the board with the result of the total; `noise` is the standard deviation in each number."""
 
     def check_vector(self, board: Board, values: FloatArray, site: str) -> None:
-        """Server: refuse a vector in the open that no rows can have."""
+        """Server: raise MessageError for a vector, sent in the open, that no rows can give."""
 
     def total(self, board: Board, vectors: Sequence[FloatArray]) -> FloatArray:
-        """Server: what the vectors of the sites, in the open, come to; their sum, where no aggregator is asked."""
+        """Server: combine vectors sent in the open; by default their sum."""
         return np.asarray(reduce(add, vectors), np.float64)
 
     def note_sites(self, board: Board, sites: Sequence[str]) -> Board:
-        """Server: the board before the total of these sites is taken, for phases to which it matters whose it is."""
+        """Server: return the board before `take`, for phases that need to know whose vectors are in the total."""
         return board
 
     def grid(self, board: Board) -> float | None:
-        """Server: of what the numbers are whole multiples under masks without noise; None is as fine as rows allow."""
+        """Server: return the step of the grid under masks without noise; None makes it as fine as rows allow."""
         return 1.0 if self.counts else None
 
     def word(self, board: Board) -> int:
-        """Server: bytes of a number under masks without noise; below 8 the `grid` must leave any total room in them."""
+        """Server: return the bytes of a number under masks without noise; below 8, the `grid` must fit any total."""
         return max(WORDS)
 
     @classmethod
@@ -242,7 +246,7 @@ class SumPhase(Phase[Request, Sum]):
 
 @cache
 def phase_named(name: str) -> type[Phase[Any, Any]]:
-    """The phase that a message is of."""
+    """Find a phase by the kind of its messages."""
     for phase in subclasses(Phase):
         if phase.__dict__.get("name") == name:
             return phase

@@ -1,4 +1,4 @@
-"""Several phases in one exchange, where none of them needs what another finds: fewer exchanges, the same answers."""
+"""Several phases in one exchange, where none of them needs what another finds."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ AND = "+"
 
 @dataclass(frozen=True)
 class Together(Phase[Any, Any]):
-    """Several phases of one exchange each, of which none needs what another publishes.
+    """Sends the requests of several phases in one exchange. None of them may need what another publishes.
 
-    A site, which has no settings of the server, has the classes of the phases instead of objects.
+    At a site, `phases` are classes and not objects, because a site does not know the server's settings.
     """
 
     phases: Sequence[Any]
 
     @classmethod
     def named(cls, kind: str) -> Together:
-        """A site's end of the phases that a message of this kind is of."""
+        """Make the site's end of the phases that a kind of message names."""
         return cls(tuple(map(phase_named, kind.split(AND))))
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """The kind of its messages."""
+        """Kind of its messages."""
         return AND.join(map(attrgetter("name"), self.phases))
 
     @property
     def request_type(self) -> Any:
-        """What is asked, for the codec."""
+        """Type of the request, for the codec."""
         return GenericAlias(tuple, tuple(map(attrgetter("request_type"), self.phases)))
 
     @property
     def reply_type(self) -> Any:
-        """What is answered, for the codec."""
+        """Type of the reply, for the codec."""
         return GenericAlias(tuple, tuple(map(attrgetter("reply_type"), self.phases)))
 
     def begin(self, board: Board) -> Board:
