@@ -68,9 +68,14 @@ def check_rows(rows: float, objective: float, parameters: Parameters, site: str)
         raise MessageError(f"an objective of {objective:.3g} for {rows:.3g} rows is not possible", site)
 
 
-def can_weigh(weights: FloatArray, rows: float, limits: Sequence[FloatArray]) -> bool:
-    """Tell whether so many rows can give centres these weights, of shape (c, views)."""
-    most = np.array([max(1.0, float(limit.max(initial=0.0))) for limit in limits])
+def can_weigh(weights: FloatArray, rows: float, references: Sequence[Reference], limits: Sequence[FloatArray]) -> bool:
+    """Tell whether so many rows can give centres these weights, of shape (c, views).
+
+    A cell weighs at most 1, or with coefficients that depend on the cell, at most how far away it may be.
+    """
+    reach = [float(limit.max(initial=0.0)) for limit in limits]
+    uniform = [reference.heat_coef == "uniform" for reference in references]
+    most = np.where(uniform, 1.0, np.maximum(reach, 1.0))
     return not np.any(weights > (1 + ROUNDING) * rows * most)
 
 

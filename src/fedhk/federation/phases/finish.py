@@ -16,6 +16,7 @@ from fedhk.federation.entries import (
     Basis,
     FinalModel,
     FinalParameters,
+    References,
     Remembered,
     Result,
     Space,
@@ -97,7 +98,8 @@ class Finish(SumPhase[FinishRequest]):
         check_row_count(board, rows, site)
         if self.memory:
             weights, table = self._read_memory(board, values)
-            possible = can_weigh(weights, rows, board.get(Space).reach)
+            references = board.get(References).references
+            possible = can_weigh(weights, rows, references, board.get(Space).reach)
             if not possible or float(table[:, 0].sum()) > (1 + ROUNDING) * rows:
                 raise MessageError(f"clusters with more rows than the {rows:.6g} of the site", site)
         if self.summary:

@@ -374,7 +374,8 @@ class Revise(SumPhase[ReviseRequest]):
         reach = board.get(Space).reach
         possible = 0 <= rows <= MOST_ROWS and np.all(rest >= 0) and np.all(table >= 0) and np.all(weights >= 0)
         most = (1 + ROUNDING) * rows + 1e-6
-        if not possible or not can_weigh(weights, rows, reach) or table[:, [0, -1]].sum() > most:
+        heavy = not can_weigh(weights, rows, board.get(References).references, reach)
+        if not possible or heavy or table[:, [0, -1]].sum() > most:
             raise MessageError("sums that no rows can have: below zero, or more rows than the site has", site)
         if np.any(np.abs(pulls) > rows * np.concatenate(reach)):
             raise MessageError("pulls on centres that are further than any row is", site)
