@@ -1,1 +1,1 @@
-"""Engines: the way from the server to the sites, in this process or behind a transport."""
+"""Engines carry messages from the server to the sites, in this process or over a network."""

@@ -1,4 +1,4 @@
-"""Engines carry messages between the server and the sites; they know nothing of what is in them."""
+"""Engines carry messages between the server and the sites. They do not read their content."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from fedhk.federation.board import Shared
 
 
 class Engine(Protocol):
-    """The way to the sites."""
+    """Carries messages to the sites."""
 
     def sites(self) -> Sequence[str]:
-        """Names of the sites that can be asked now; it may change between exchanges."""
+        """Return the names of the sites that can be asked now; they may change between exchanges."""
 
     def exchange(self, requests: Mapping[str, bytes]) -> dict[str, bytes | Exception]:
-        """Send each site its request; what came back, or why nothing did. A site that is left out did not answer."""
+        """Send each site its request; return the reply of each site, or an exception that says why there is none."""
 
     def close(self) -> None:
         """Free threads or connections."""
 
 
 class RemoteEngine(Engine, Protocol):
-    """The way to sites that have their own rows: what `engine` of an estimator takes."""
+    """Carries messages to sites that have their own rows. An estimator takes it as `engine`."""
 
     def describe(self) -> dict[str, Views]:
-        """Wait for the sites; their views, without rows."""
+        """Wait for the sites, and return their views, without rows."""
 
     def begin(self, timeout: float | None) -> Sequence[Shared]:
-        """Prepare a run: what every site must be told of it first."""
+        """Prepare a run, and return the entries that sites must have first."""

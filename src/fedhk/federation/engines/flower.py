@@ -59,7 +59,7 @@ class GridTransport:
         return answers
 
     def _push(self, payloads: Mapping[int, bytes]) -> dict[str, int]:
-        """Send; the node of each message's number."""
+        """Send messages; return the node of each message's number."""
         messages = [
             Message(
                 RecordDict({RECORD: ConfigRecord({KEY: content})}), dst_node_id=node, message_type=f"query.{ACTION}"
@@ -71,7 +71,7 @@ class GridTransport:
 
 
 def _content(reply: Message) -> bytes | Exception:
-    """The bytes of a reply; of an error its number alone, because Flower puts the text of exceptions in it."""
+    """Return the bytes of a reply; of an error only its number, because Flower puts the text of exceptions in it."""
     if reply.has_error():
         return ConnectionError(f"Flower says error {reply.error.code}; the SuperNode's log says more")
     try:
@@ -82,5 +82,5 @@ def _content(reply: Message) -> bytes | Exception:
 
 
 def reply_with(message: Message, content: bytes) -> Message:
-    """A site's answer as Flower carries it."""
+    """Wrap a site's answer as a Flower message."""
     return Message(RecordDict({RECORD: ConfigRecord({KEY: content})}), reply_to=message)

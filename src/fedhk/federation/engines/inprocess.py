@@ -1,4 +1,4 @@
-"""All sites in this process: for one laptop, for tests, and the reference for every other engine."""
+"""The engine for sites in this process. It is the reference that every other engine must agree with."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OPEN = Guard()
 
 
 class InProcessEngine:
-    """Answers every site's messages in this process; the messages are real, encoded ones.
+    """Answers the messages to all sites in this process. The messages are encoded as they are over a network.
 
     With several `workers`, sites run side by side where they are large, and one large site uses them all. After
     `timeout` seconds an exchange goes on without the sites that have not answered.
@@ -82,7 +82,7 @@ class InProcessEngine:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _answer_as_one(self, requests: Mapping[str, bytes]) -> dict[str, bytes]:
-        """Answers of many small sites that are asked the same, which are one answer; none where one of them fails."""
+        """Answer for many small sites with the same request as one; give no answer where one of them fails."""
         answers: dict[str, bytes] = {}
         if len(requests) < MANY_SITES or self._timeout is not None:
             return answers
@@ -104,7 +104,7 @@ class InProcessEngine:
         return answers
 
     def _answer(self, site: str, payload: bytes) -> tuple[str, tuple[Site, bytes] | Exception]:
-        """A site's name, and its state and answer; whatever goes wrong at a site stays its own trouble."""
+        """Return the site's name, with its new state and answer, or with the error: the other sites go on."""
         try:
             message = self._decode(payload)
             after, reply = answer_message(self.states[site], self.guards[site], message, self._read)

@@ -1,4 +1,4 @@
-"""Many small sites of one process as one: a single pass over the rows of all, and a single message, where answers add.
+"""Many small sites of one process answer as one: one pass over all their rows and one message, where replies add.
 
 What a site answers by itself remains the definition. A phase that `adds` asks for sums over rows, so that the answer
 from the rows of many sites together is the sum of their answers, but for rounding.
@@ -31,13 +31,13 @@ MOST_CELLS = 10_000
 
 
 class Pools:
-    """Pools of small sites, kept from round to round while the same sites are asked."""
+    """Pools of small sites, reused from round to round while the same sites are asked."""
 
     def __init__(self) -> None:
         self._pools: dict[tuple[str, ...], Site] = {}
 
     def gather(self, sites: Mapping[str, Site], workers: int) -> list[tuple[tuple[str, ...], Site]]:
-        """Names of sites that can answer as one, with a site that has the rows of all of them."""
+        """Return the names of sites that can answer as one, each group with a site that has the rows of all of them."""
         groups: dict[Any, list[str]] = {}
         for name, site in sites.items():
             views = site.views
@@ -53,12 +53,12 @@ class Pools:
         return list(self._pools.items())
 
     def keep(self, names: tuple[str, ...], pool: Site) -> None:
-        """Keep a pool after an answer, with what it has derived from its rows."""
+        """Keep a pool after an answer, with its cache."""
         self._pools[names] = pool
 
 
 def answer_as_one(pool: Site, names: tuple[str, ...], guard: Guard, message: Message, read: Any) -> Any:
-    """The pool after a message, and the sum of the answers of its sites; None where sites read rows their own way."""
+    """Return the pool after a message, and the sum of its sites' replies; None where sites read rows their own way."""
     phase = guard.phase(message.kind)
     after, answer = answer_message(pool, guard, message, read)
     if not _is_common(after.board):
@@ -73,13 +73,13 @@ def _list_entries(board: Board) -> tuple[int, ...]:
 
 
 def _is_common(board: Board) -> bool:
-    """Whether rows are read alike at all sites: nothing is taken from a site's own rows."""
+    """Tell whether all sites read rows the same way, so that nothing depends on a site's own rows."""
     own = any(r.heat_coef in POOLED_COEFS for entry in board.find(References) for r in entry.references)
     return not own and not any(board.find(RowEntry))
 
 
 def _join(sites: list[Site], workers: int) -> Site:
-    """A site with the rows of all; their views are of one form."""
+    """Make one site with the rows of all, whose views have the same form."""
     views = [site.views for site in sites]
     tables = tuple(_stack(parts) for parts in zip(*(own.tables for own in views), strict=True))
     joined = replace(views[0], tables=tables, n_rows=sum([own.n_rows for own in views]), index=None)

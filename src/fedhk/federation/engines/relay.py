@@ -37,7 +37,7 @@ OWN_SHARE = 0.9
 
 @dataclass(frozen=True, eq=False)
 class Bundle:
-    """Messages to several nodes, or from them, in one.
+    """Messages to several nodes, or from them, as one message.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class Bundle:
     timeout: float = TIMEOUT
 
     def by_node(self) -> dict[int, bytes]:
-        """The message of each node; refuses a node that is there twice."""
+        """Return the message of each node; refuse a bundle that lists a node twice."""
         if len(self.payloads) != len(self.nodes):
             raise MessageError("a bundle with more or fewer messages than it says")
         listed = [node for nodes in self.nodes for node in nodes] + [node for node, _ in self.faults]
@@ -77,7 +77,7 @@ class Relay:
     transport: Transport
 
     def answer(self, payload: bytes) -> bytes:
-        """Answer a bundle with a bundle; what is none is answered with a refusal."""
+        """Answer a bundle with a bundle; answer anything else with a refusal."""
         try:
             message = decode(payload)
             expect(message, kind=RELAY)
@@ -96,7 +96,7 @@ class Relay:
     def _add(
         self, requests: Mapping[int, bytes], answers: Mapping[tuple[int, ...], bytes]
     ) -> dict[tuple[int, ...], bytes]:
-        """Answers with those that may be added up in one; what does not add goes on as it is."""
+        """Add up the replies that may be added, and return them with all others."""
         kinds: dict[tuple[str, int], dict[tuple[int, ...], bytes]] = {}
         rest = dict(answers)
         asked = {payload: decode(payload) for payload in set(requests.values())}
@@ -164,7 +164,7 @@ class RelayTransport:
     def _exchange(
         self, bundles: Mapping[int, Bundle], timeout: float = TIMEOUT
     ) -> dict[int, dict[int, bytes | Exception] | Exception]:
-        """Send relays their bundles; what each node answered, or why the relay gave no answer."""
+        """Send relays their bundles; return the reply of each node, or why its relay gave none."""
         self._count += 1
         payloads = {relay: _write(bundle, "server", self._count) for relay, bundle in bundles.items()}
         answers = self._transport.send(payloads, timeout)
@@ -224,7 +224,7 @@ class LocalSites:
 
 
 def _group(payloads: Mapping[int, bytes]) -> dict[tuple[int, ...], bytes]:
-    """Messages by the nodes that have the same one."""
+    """Group nodes by their message."""
     nodes: dict[bytes, list[int]] = {}
     for node, payload in sorted(payloads.items()):
         nodes.setdefault(payload, []).append(node)
@@ -237,12 +237,12 @@ def _write(bundle: Bundle, sender: str, number: int) -> bytes:
 
 
 def _end_of(kind: str) -> Any:
-    """What a relay needs of a phase: the type of its answers, and how they add."""
+    """Return what a relay needs of a phase: the type of its replies, and how they add."""
     return Sealed if kind.startswith(SEALED) else Guard().phase(kind)
 
 
 def _read(answer: bytes, kind: str, exchange: int) -> tuple[Iterable[str], Any] | None:
-    """Whose answer it is, and the answer; None where it is not one to this request, such as a refusal."""
+    """Return the sites of a reply and the reply; None if it does not answer this request, such as a refusal."""
     try:
         message = decode(answer)
         expect(message, round=exchange)

@@ -1,4 +1,4 @@
-"""Sites behind a transport: who they are, where they are, and what came back.
+"""An engine for sites behind a transport: it knows which node is which site, and reads their answers.
 
 A transport knows nodes by number; a site says its own name. Whatever the transport is, one class here keeps the two
 together, so that a new transport is `nodes` and `send`.
@@ -40,29 +40,29 @@ LONGEST_REFUSAL = 10_000
 
 
 class Transport(Protocol):
-    """What carries bytes to nodes and back."""
+    """Carries bytes to nodes and back."""
 
     def nodes(self) -> Collection[int]:
-        """Nodes that are connected now."""
+        """Return the nodes that are connected now."""
 
     def send(self, payloads: Mapping[int, bytes], timeout: float) -> dict[int, bytes | Exception]:
-        """Send each node its bytes; what came back within so many seconds, or why nothing did."""
+        """Send each node its bytes; return what came back within so many seconds, or why nothing did."""
 
 
 class SitesError(QuorumError):
-    """Sites that are needed did not come."""
+    """Too few sites are connected, or a site that is needed is not."""
 
 
 @dataclass(frozen=True)
 class Known:
-    """A site that has said who it is."""
+    """A site that has introduced itself."""
 
     node: int  # where it is
     introduction: Introduction
 
     @property
     def views(self) -> dict[str, tuple[int | None, Columns]]:
-        """Its views, with widths and columns."""
+        """Views of the site, with widths and columns."""
         return {view.name: (view.width, view.columns) for view in self.introduction.views}
 
 
@@ -96,7 +96,7 @@ class RemoteSites:
     # ------------------------------------------------------------------------------------------------- before the run
 
     def describe(self) -> dict[str, Views]:
-        """Wait for the sites and ask who they are; their views without rows, as most sites have them."""
+        """Wait for the sites and greet them; return their views, without rows, as the majority of sites has them."""
         deadline = time.monotonic() + self._wait
         while not self._is_complete():
             strangers = self._find_strangers(self._transport.nodes())
@@ -117,12 +117,12 @@ class RemoteSites:
         return {site: _without_rows(known, columns) for site, known in sorted(self.known.items())}
 
     def begin(self, timeout: float | None) -> Sequence[Shared]:
-        """Prepare a run, and give what every site must know of it first; a run that goes on has it on its board."""
+        """Prepare a run, and return its terms, which sites must have first; a resumed run has them on its board."""
         self._timeout = TIMEOUT if timeout is None else timeout
         return (Terms(secrets.token_hex(8), self._columns()),)
 
     def _vote(self) -> None:
-        """Agree on views by majority; a site whose views are others is not let in, and is told what differs."""
+        """Agree on views by majority; a site whose views differ is excluded, and told what differs."""
         good, refused = select_alike({s: _without_order(known.introduction) for s, known in sorted(self.known.items())})
         self._agreed = agree_on_views(good.values())
         for site, difference in refused.items():
@@ -131,7 +131,7 @@ class RemoteSites:
             self._faults[site] = MessageError(clean_reason(difference), site)
 
     def _columns(self) -> dict[str, tuple[str, ...] | None]:
-        """All views, sorted, with the columns that most sites with names have, and all their levels."""
+        """Return all views, sorted, with the columns of the majority of sites that name them, and all their levels."""
         introductions = [known.introduction for _, known in sorted(self.known.items())]
         views = [view for introduction in introductions for view in introduction.views]
         agreed = agree_on_views(introductions)
@@ -147,11 +147,11 @@ class RemoteSites:
     # -------------------------------------------------------------------------------------------------- in the run
 
     def sites(self) -> Sequence[str]:
-        """Names of all sites that may be asked; one that is not there is refused as not connected."""
+        """Return the names of all sites of the run; `exchange` refuses those that are not connected."""
         return sorted({*self._expected, *self.known, *self._faults})
 
     def exchange(self, requests: Mapping[str, bytes]) -> dict[str, bytes | Exception]:
-        """Send each site its request. Nodes that are new, or came back under another number, are greeted on the way."""
+        """Send each site its request. Nodes that are new, or came back under another number, are greeted first."""
         present = set(self._transport.nodes())
         reached = {s: self.known[s].node for s in requests if s in self.known and self.known[s].node in present}
         payloads = {node: requests[site] for site, node in reached.items()}
@@ -167,7 +167,7 @@ class RemoteSites:
         """Do nothing: the transport belongs to the caller."""
 
     def _read_answer(self, site: str, answer: bytes | Exception | None) -> bytes | Exception:
-        """An answer, or why there is none; damage is found where the answer is read."""
+        """Return an answer, or why there is none; whether it is damaged is checked later, when it is read."""
         if answer is None:
             return TimeoutError(f"no answer within {self._timeout:g} s")
         if isinstance(answer, Exception) or len(answer) > LONGEST_REFUSAL:
@@ -193,7 +193,7 @@ class RemoteSites:
         return dict.fromkeys(nodes, encode(request))
 
     def _read_introductions(self, answers: Mapping[int, bytes | Exception]) -> None:
-        """Take down who answered a greeting, and why others are not let in."""
+        """Note which sites have introduced themselves, and why others are excluded."""
         for node, answer in sorted(answers.items()):
             site = None
             try:
@@ -230,7 +230,7 @@ class RemoteSites:
 
 
 def _without_order(introduction: Introduction) -> Introduction:
-    """What a site said, with its columns sorted by name and without levels: sites bring both to those of the run."""
+    """Return an introduction with sorted columns and without levels: sites bring both to those of the run."""
     ordered = []
     for view in introduction.views:
         if _are_names(view.columns):
@@ -245,14 +245,14 @@ def _are_names(columns: Columns) -> TypeGuard[tuple[str, ...]]:
 
 
 def _refusal_of(message: Message) -> MessageError | None:
-    """Why a site gives no answer, or None where it does."""
+    """Return the reason if an answer is a refusal, else None."""
     if message.kind != REFUSAL:
         return None
     return MessageError(clean_reason(str(message.values.get("reason"))), message.site)
 
 
 def _without_rows(known: Known, columns: Mapping[str, Columns]) -> Views:
-    """A site's views as an estimator takes them, with no rows."""
+    """Make the views of a site, without rows, for an estimator."""
     names = tuple(columns)
     described = [known.views.get(name, (None, None)) for name in names]
     dtype = np.dtype(known.introduction.dtype)

@@ -1,4 +1,4 @@
-"""Ways to do a round: what goes to the sites, what they answer, what the server makes of it. One file each."""
+"""Protocols, one file each: what a round sends, what sites reply, and how the server updates the parameters."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ PROTOCOLS: dict[str, Protocol] = {
 
 
 def make_protocol(given: str | Protocol) -> Protocol:
-    """The protocol of a name, or the one that was given."""
+    """Return the protocol of this name, or the given object."""
     return PROTOCOLS[given] if isinstance(given, str) else given

@@ -1,4 +1,4 @@
-"""The averaging protocol: sites pass over their rows a few times, the server averages their centres."""
+"""The averaging protocol: each site makes a few passes over its rows, and the server averages the sites' centres."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class LocalCenters(RoundReply):
     rows: float
 
     def check(self, parameters: Parameters, reach: Sequence[FloatArray], site: str) -> None:
-        """Refuse all but the centres where it is malformed, or more than so many rows can give."""
+        """Refuse malformed arrays, except the centres, and sums that so many rows cannot give."""
         check_array(self.masses, (parameters.n_clusters, len(reach)), site, "masses", non_negative=True)
         check_array(self.view_weights, (len(reach),), site, "view weights", non_negative=True)
         check_array(np.array([self.objective, self.rows]), (2,), site, "objective and rows", non_negative=True)
@@ -51,7 +51,7 @@ class LocalCenters(RoundReply):
 def average_centers(
     parameters: Parameters, sites: Sequence[LocalCenters], rule: str, temperature: float
 ) -> tuple[Parameters, float]:
-    """Average of the sites' centres and view weights (`eqn:global_A_EFKMVFC`, `eqn:global_V_EFKMVFC`), and J before.
+    """Average centres and view weights of the sites (`eqn:global_A_EFKMVFC`, `eqn:global_V_EFKMVFC`); J before it.
 
     The rule weighs by the rows that each centre stands for ("mass"), by the rows of the site ("rows"), or by
     softmax(-tau J) of its mean objective ("quality", `eqn:client_weights`). A centre that no site holds stays.
@@ -79,7 +79,7 @@ def average_centers(
 
 
 def client_shares(sites: Sequence[LocalCenters], rule: str, temperature: float) -> FloatArray:
-    """Share of each site: of the rows, or by the quality of its model (`eqn:client_weights`); sums to 1."""
+    """Compute the share of each site: of the rows, or by the quality of its model (`eqn:client_weights`); sums to 1."""
     rows = np.array([site.rows for site in sites])
     if rule != "quality":
         return np.asarray(rows / rows.sum())
@@ -87,7 +87,7 @@ def client_shares(sites: Sequence[LocalCenters], rule: str, temperature: float) 
 
 
 def quality_shares(objectives: Sequence[float], rows: FloatArray, temperature: float) -> FloatArray:
-    """softmax(-tau J) of the mean objective of a row at each site (`eqn:client_weights`); a site without rows has 0."""
+    """Compute softmax(-tau J) of the mean objective of a row per site (`eqn:client_weights`); 0 without rows."""
     means = np.divide(objectives, rows, out=np.full(len(rows), np.inf), where=rows > 0)
     filled = np.isfinite(means)
     scores = filled * np.exp(-temperature * np.where(filled, means - means.min(), 0.0))
@@ -97,7 +97,7 @@ def quality_shares(objectives: Sequence[float], rows: FloatArray, temperature: f
 def pass_locally(
     site: Site, parameters: Parameters, start: Parameters, passes: int, *, learn_weights: bool
 ) -> tuple[Parameters, Statistics, Statistics]:
-    """A site's own parameters after some passes, the statistics at the server's parameters, and those of the last."""
+    """Make some passes; return the site's own parameters, and the statistics of the first and of the last pass."""
     with Passes(site.rows(), parameters.n_clusters, site.workers) as scan:
         first = scan.statistics(parameters)
         latest = first if start is parameters else scan.statistics(start)
@@ -124,7 +124,7 @@ class CentersRequest(RoundRequest):
 
 @dataclass(frozen=True)
 class Averaging(Protocol):
-    """Each site's own centres after some passes, averaged.
+    """Average the centres that each site reaches after some passes over its own rows.
 
     An average is no descent: the objective of all rows may rise. The rounds then keep the model with the lowest one.
 
@@ -165,7 +165,7 @@ class Averaging(Protocol):
 
     @property
     def tau(self) -> float:
-        """The temperature that is used."""
+        """Temperature, or its default."""
         return 10.0 if self.temperature is None else float(self.temperature)
 
     def request(self, board: Board, context: RoundContext) -> RoundRequest:

@@ -1,4 +1,4 @@
-"""The interface of all protocols: values that say what a round sends, with both ends of a round in one file."""
+"""The interface of all protocols. A protocol says what a round sends, and has both ends of a round in one file."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ from fedhk.starts.settings import Settings
 
 @dataclass(frozen=True, eq=False)
 class RoundRequest(ABC):
-    """What a site is asked in a round; a subclass has the parameters of the round, and the site's end."""
+    """The request of a round. A subclass has the parameters of the round, and computes the site's reply."""
 
     @abstractmethod
     def answer(self, site: Site) -> RoundReply:
-        """Site: the answer."""
+        """Site: compute the reply."""
 
 
 @dataclass(frozen=True, eq=False)
 class RoundReply:
-    """What a site answers in a round."""
+    """The reply of a site in a round."""
 
     @staticmethod
     def add(replies: Sequence[Any]) -> RoundReply:
-        """Relay: one answer in place of several, where the protocol `adds`."""
+        """Relay: add up replies, where the protocol `adds`."""
         raise MessageError(NOT_ADDED)
 
 
 @dataclass(frozen=True)
 class RoundContext:
-    """What holds for all rounds of a run: the model that was chosen, and how answers are brought together."""
+    """What is the same in all rounds of a run: the settings of the model, and the aggregator."""
 
     settings: Settings
     aggregator: Aggregator
 
 
 class Protocol(Option, ABC):
-    """How a round is done. It keeps no state of its own: the boards hold everything.
+    """How a round is carried out. A protocol has no state: everything is on the boards.
 
     A subclass says what its sites answer (`reply_type`); any other answer is refused.
     """
@@ -57,38 +57,38 @@ class Protocol(Option, ABC):
     reply_type: ClassVar[type[RoundReply]]
 
     descends: ClassVar[bool] = False
-    """Whether a round cannot raise the objective, but for rounding."""
+    """Whether a round never raises the objective, apart from rounding."""
 
     @property
     def adds(self) -> bool:
-        """Whether answers are sums over rows, of which only the total counts."""
+        """Tell whether replies are sums over rows of which only the total matters."""
         return False
 
     @property
     def is_exact(self) -> bool:
-        """Whether numbers travel as they are, without rounding."""
+        """Tell whether numbers are sent in double precision."""
         return True
 
     @property
     def in_basis(self) -> bool:
-        """Whether sums are surely sent in a basis of few directions."""
+        """Tell whether sums are certainly sent in a basis of few directions."""
         return False
 
     @property
     def candidate_precision(self) -> str:
-        """What candidates for the start are rounded to on their way."""
+        """Precision in which candidates for the start are sent."""
         return "double"
 
     def resolve(self, board: Board, settings: Settings) -> Protocol:
-        """Server: the protocol with whatever is left to the views decided."""
+        """Server: return the protocol with the options decided that depend on the views."""
         return self
 
     def decide(self, settings: Settings, widths: Sequence[int], names: Sequence[str]) -> Protocol:
-        """Server: the protocol with what is left to the views decided, from their widths alone."""
+        """Server: return the protocol with the options decided that depend on the widths of the views."""
         return self
 
     def as_sums(self, reason: str) -> Protocol:
-        """The protocol that sends sums alone, for runs with noise or masks; refuses where there is none.
+        """Return the protocol that sends sums alone, for runs with noise or masks; raise ValueError if there is none.
 
         Parameters
         ----------
@@ -107,28 +107,28 @@ class Protocol(Option, ABC):
         """Refuse options for sites that are not among `names`."""
 
     def choose_personal(self, given: Personal) -> Personal:
-        """How sites make their own models: as the estimator was given, unless the rounds make them."""
+        """Return how sites make their own models: as given to the estimator, unless the rounds already make them."""
         return given
 
     def begin(self, board: Board, settings: Settings, start: Parameters, rows: Rows | None) -> Board:
-        """Server: the board of the first round; `rows` are the candidates that the start was chosen on, if any."""
+        """Server: return the board of the first round; `rows` are the candidates that the start came from, if any."""
         return board.put(Minimisation(Progress(start)))
 
     @abstractmethod
     def request(self, board: Board, context: RoundContext) -> RoundRequest:
-        """Server: what sites are asked."""
+        """Server: make the request of a round."""
 
     @abstractmethod
     def check(self, board: Board, context: RoundContext, reply: Any, site: str) -> None:
-        """Server: refuse an answer that no rows can give."""
+        """Server: raise MessageError for a reply that no rows can give."""
 
     @abstractmethod
     def combine(
         self, board: Board, context: RoundContext, replies: Mapping[str, Any]
     ) -> tuple[Board, Parameters, float]:
-        """Server: better parameters, and the objective at the old ones; the board may get another basis."""
+        """Server: return the board, perhaps with a new basis, better parameters, and the objective at the old ones."""
 
     def finish(self, board: Board) -> tuple[Broadcast, Parameters]:
-        """Server: the final parameters as sites are sent them, and in features; both are the same model."""
+        """Server: return the final parameters as they are sent to sites, and the same in features."""
         parameters = board.get(Minimisation).parameters
         return Broadcast.of(parameters), parameters

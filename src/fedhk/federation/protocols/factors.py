@@ -51,13 +51,13 @@ class LocalFactors(LocalCenters):
 
 
 def _round_form(form: LowRank, precision: str) -> LowRank:
-    """A form as it is sent: half precision at least, because errors of factors multiply."""
+    """Round a form as it is sent: to half precision at least, because errors of factors multiply."""
     return replace(form, factors=round_arrays(form.factors, at_least_half(precision)))
 
 
 @dataclass(frozen=True, eq=False)
 class FactorBroadcast(Broadcast):
-    """Parameters as they travel, with factors instead of centres."""
+    """Parameters as they are sent, with factors instead of centres."""
 
     form: LowRank
 
@@ -74,7 +74,7 @@ class FactorBroadcast(Broadcast):
 
 
 def form_of(parameters: Parameters) -> LowRank:
-    """The form of the parameters; this protocol is for parameters that have one."""
+    """Return the low-rank form of the parameters; this protocol needs one."""
     if not isinstance(parameters, LowRankParameters):
         raise MessageError("factors were asked for, but the centres have no low-rank form")
     return parameters.form
@@ -109,7 +109,7 @@ class FactorsRequest(RoundRequest):
 
 @dataclass(frozen=True)
 class FactorAveraging(Averaging):
-    """Each site's own factors after some passes, brought together.
+    """Average the factors that each site reaches after some passes over its own rows.
 
     Parameters
     ----------

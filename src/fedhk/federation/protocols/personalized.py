@@ -1,4 +1,4 @@
-"""The personalised protocol: Algorithm 4, in which sites keep a model of their own from round to round.
+"""The personalised protocol (Algorithm 4): sites keep a model of their own from round to round.
 
 A round has five steps. The server broadcasts the global model. A site blends it with its local model of the round
 before, by a share for each component; passes over its rows from there; and sends the sums of its rows at the model that
@@ -47,7 +47,7 @@ class OwnModels(Entry):
 
 @dataclass(frozen=True, eq=False)
 class PersonalReply(StatisticsReply):
-    """Sums of a site's rows at its local model, its view weights there, and how its own model fares."""
+    """Sums over a site's rows at its local model, its view weights, and the terms of its objective."""
 
     view_weights: FloatArray
     terms: SiteTerms
@@ -92,7 +92,7 @@ class PersonalRequest(RoundRequest):
 
 @dataclass(frozen=True)
 class Personalized(Protocol):
-    """A model of its own at every site that lives through the rounds (FedHK-MVC-Person, Algorithm 4).
+    """Keep a model of its own at every site through the rounds (FedHK-MVC-Person, Algorithm 4).
 
     In every round a site blends the global model with its local one of the round before, and passes over its rows from
     there. It keeps both; what it sends is sums of its rows. The server adds the sums, weighing sites by the quality of
@@ -165,12 +165,12 @@ class Personalized(Protocol):
 
     @property
     def tau(self) -> float:
-        """The temperature of the quality of sites."""
+        """Temperature of the softmax over the quality of sites."""
         return self.temperature
 
     @property
     def options(self) -> OwnRounds:
-        """What sites need of these options."""
+        """Options that are sent to the sites."""
         shares = {name: getattr(self, name) for name in COMPONENTS}
         return OwnRounds(
             self.passes,
@@ -258,6 +258,6 @@ class Personalized(Protocol):
 
 
 def _broadcast_of(parameters: Parameters) -> Broadcast:
-    """Parameters as they travel, with their factors where they have a form."""
+    """Make the broadcast of parameters, with factors if they have a low-rank form."""
     kind = FactorBroadcast if isinstance(parameters, LowRankParameters) else Broadcast
     return kind.of(parameters)

@@ -1,4 +1,6 @@
-"""The statistics protocol: sites send sums over their rows, the server adds them. Any split gives the pooled model.
+"""The statistics protocol: sites send sums over their rows, and the server adds them.
+
+Any split of the rows over sites gives the model of the pooled rows.
 
 In a basis, orthonormal columns E_h of shape (d_h, q_h) that the server sends once, a site needs to say only
 E_h^T (N_kh - W_kh * a_kh) and max_j W_kjh: q_h numbers per cluster and view instead of d_h. They add over sites, and
@@ -75,7 +77,7 @@ class StatisticsReply(RoundReply):
         return StatisticsReply(table, total.weights, total.costs, total.masses, total.objective, total.rows)
 
     def check(self, n_clusters: int, widths: Sequence[int], site: str) -> None:
-        """Refuse what has another shape, is not finite, or is below zero where it cannot be."""
+        """Refuse arrays of another shape, values that are not finite, and negative values where there can be none."""
         self.sums.check((n_clusters, sum(widths)), site, "sums")
         if len(self.weights) != len(widths):
             raise MessageError(f"weights of {len(self.weights)} views, expected {len(widths)}", site)
@@ -89,7 +91,7 @@ class StatisticsReply(RoundReply):
         check_array(np.array([self.objective, self.rows]), (2,), site, "objective and rows", non_negative=True)
 
     def read(self, widths: Sequence[int], *, means: bool) -> RowStatistics:
-        """The statistics; `means` says that they came as means or moves, per weight."""
+        """Return the statistics; `means` says that sums were sent divided by their weights."""
         parts = split_joint(self.sums.read(), widths)
         if means:
             parts = tuple(map(np.multiply, parts, self.weights))
@@ -124,7 +126,7 @@ class StatisticsRequest(RoundRequest):
 
 @dataclass(frozen=True, eq=False)
 class MovesRequest(StatisticsRequest):
-    """Ask for statistics in the basis: how far rows pull each centre, along the directions of the basis."""
+    """Ask for statistics in the basis: the pull of rows on each centre, along the directions of the basis."""
 
     def answer(self, site: Site) -> StatisticsReply:
         statistics, pulls = collect_pulls(site, self.model)
@@ -137,7 +139,7 @@ class MovesRequest(StatisticsRequest):
 
 
 def collect_pulls(site: Site, model: Broadcast, *, in_features: bool = False) -> tuple[RowStatistics, list[FloatArray]]:
-    """Statistics of a site's rows at centres in the basis, and E_h^T (N - W a): how rows pull each centre, per view.
+    """Compute the statistics of a site's rows at centres in the basis, and the pulls E_h^T (N - W a), per view.
 
     The pulls are N - W a where they are asked for in all features.
     """
@@ -151,7 +153,7 @@ def collect_pulls(site: Site, model: Broadcast, *, in_features: bool = False) ->
 
 @dataclass(frozen=True)
 class Statistics(Protocol):
-    """Sums over rows: exact, and the same for any split of the rows over sites.
+    """Send sums over rows: exact, and the same for any split of the rows over sites.
 
     Parameters
     ----------
@@ -238,7 +240,7 @@ class Statistics(Protocol):
 
     @property
     def center_precision(self) -> str:
-        """Precision of centres on their way to the sites; moves from them have more digits than they need."""
+        """Precision in which centres are sent to the sites."""
         return at_least_half(self.precision)
 
     def resolve(self, board: Board, settings: Settings) -> Statistics:
@@ -287,13 +289,13 @@ class Statistics(Protocol):
         return model, self._in_features(board, parameters)
 
     def _in_features(self, board: Board, parameters: Parameters) -> Parameters:
-        """The parameters in features, from the coordinates in which the rounds have them."""
+        """Convert the parameters from the coordinates of the rounds to features."""
         return parameters
 
 
 @dataclass(frozen=True)
 class BasisStatistics(Statistics):
-    """Statistics in a basis; full statistics in every so many rounds, to make a new basis."""
+    """Send statistics in a basis, and every few rounds full statistics, to make a new basis."""
 
     basis: bool | str = True
 
@@ -302,7 +304,7 @@ class BasisStatistics(Statistics):
         return False  # pulls travel as means, in any precision
 
     def enter_basis(self, board: Board) -> Board:
-        """The board of the first round, from a start in features and the leading directions of all rows."""
+        """Return the board of the first round, from a start in features and the leading directions of all rows."""
         start, spans = board.get(Minimisation).parameters, board.get(LeadingSpans).spans
         joined = list(map(_join_spans, spans, start.spans()))
         same = [columns.shape[1] for columns in joined] == [len(span) for span in spans]
@@ -311,7 +313,7 @@ class BasisStatistics(Statistics):
         return self._put_basis(board, start, joined)
 
     def widen_basis(self, board: Board, spans: Sequence[FloatArray]) -> Board:
-        """The board with parameters in features in a wider basis: the one it has, and the rows of `spans`."""
+        """Return the board with parameters in a wider basis: that of the board, extended by the rows of `spans`."""
         held = [columns.T for columns in board.get(Basis).columns]
         return self._put_basis(board, board.get(Minimisation).parameters, list(map(_join_spans, held, spans)))
 
@@ -363,13 +365,13 @@ class BasisStatistics(Statistics):
         return board, *_descend(inner, sites, context)
 
     def _refreshes(self, board: Board, context: RoundContext) -> bool:
-        """Whether this round asks for full statistics: already the first one where centres were given."""
+        """Tell whether this round asks for full statistics; where centres were given, the first round does."""
         done, every = board.get(Minimisation).progress.iteration, self.refresh_every or 0
         given = not isinstance(context.settings.init, str)
         return every > 0 and done % every == 0 and (done > 0 or given)
 
     def rebase(self, board: Board, parameters: Parameters, clouds: Sequence[FloatArray]) -> Board:
-        """The board with these parameters in a new basis: the span of the centres, and where else `clouds` are."""
+        """Return the board with these parameters in a new basis: the span of the centres and of `clouds`."""
         axes = []
         for span, cloud in zip(parameters.spans(), clouds, strict=True):
             held = leading_axes(span, 1.0)
@@ -380,33 +382,33 @@ class BasisStatistics(Statistics):
         return self._put_basis(board, parameters, axes)
 
     def _put_basis(self, board: Board, parameters: Parameters, axes: Sequence[FloatArray]) -> Board:
-        """The board with these parameters in the basis of orthonormal columns, as sites will read it."""
+        """Return the board with these parameters in the basis of orthonormal columns, rounded as it is sent."""
         basis = Basis(tuple(Table.of(columns.T, self.precision) for columns in axes))
         return self._move_start(board.put(basis), parameters)
 
     def _move_start(self, board: Board, parameters: Parameters) -> Board:
-        """The board with these parameters in the coordinates of its basis."""
+        """Return the board with these parameters in the coordinates of its basis."""
         stand = board.get(Minimisation)
         progress = replace(stand.progress, parameters=parameters.in_basis(board.get(Basis).columns))
         return board.put(replace(stand, progress=progress))
 
 
 def _join_spans(leading: FloatArray, span: FloatArray) -> FloatArray:
-    """Orthonormal columns that span the orthonormal rows of `leading`, which come first, and all rows of `span`."""
+    """Return orthonormal columns that span the orthonormal rows of `leading`, which come first, and those of `span`."""
     held = leading_axes(span, 1.0).T
     _, sines, rest = np.linalg.svd(held - (held @ leading.T) @ leading, full_matrices=False)
     return np.hstack([leading.T, rest[sines > LEAST_SINE].T])
 
 
 def _descend(parameters: Parameters, sites: Sequence[RowStatistics], context: RoundContext) -> tuple[Parameters, float]:
-    """Better parameters from the statistics of sites at `parameters`, and the objective there."""
+    """Update the parameters from the statistics of sites at `parameters`; return them and the objective before."""
     total = context.aggregator.statistics(sites, parameters)
     better = improve(parameters, total, learn_weights=context.settings.learn_weights)
     return better, context.aggregator.objective([(site.objective, site.rows) for site in sites])
 
 
 def _saves_numbers(board: Board, settings: Settings) -> bool:
-    """Whether a basis has fewer numbers than all features, as far as the board tells: a rank may need a start first."""
+    """Tell whether a basis has fewer numbers than all features, as far as the board shows before there is a start."""
     widths = board.get(Space).widths
     binds = settings.form.binds(settings.n_clusters, widths, board.get(Schema).names)
     if binds is None and any(stand.parameters.is_constrained for stand in board.find(Minimisation)):
@@ -415,13 +417,13 @@ def _saves_numbers(board: Board, settings: Settings) -> bool:
 
 
 def _has_fewer_numbers(settings: Settings, widths: Sequence[int], binds: bool | None) -> bool:
-    """Whether a basis has half of the numbers at most; where it is known whether a rank binds, whether it does."""
+    """Tell whether a basis has at most half of the numbers; if it is known whether the rank binds, whether it does."""
     few = sum(min(width, 2 * settings.n_clusters) for width in widths)
     return 2 * few <= sum(widths) if binds is None else binds
 
 
 def _residuals(rows: Rows, parameters: Parameters) -> list[FloatArray]:
-    """Candidates as seen from the centre of their cluster, times the root of their weight."""
+    """Compute how far candidates are from the centre of their cluster, times the root of their weight."""
     with Passes(rows, parameters.n_clusters, 1) as scan:
         labels = scan.assign(parameters)[1]
     weight: FloatArray = np.ones(rows.n_rows) if rows.sample_weight is None else rows.sample_weight

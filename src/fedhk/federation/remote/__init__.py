@@ -1,1 +1,1 @@
-"""Sites that are elsewhere: what they let pass, what they answer, and what they keep in files."""
+"""Sites on other machines: what they allow, what they reply, and what they keep in files."""

@@ -1,4 +1,4 @@
-"""The end of a run at a site: its own model and the clusters of its rows, as files that stay there."""
+"""Writes the results of a run at a site: its own model and the clusters of its rows. The files stay there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Greet: a site says which FedHK it runs and which views it has, before it takes part in any run."""
+"""Greeting: a site names its FedHK version and its views before it takes part in any run."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from fedhk.federation.site import Site
 
 @dataclass(frozen=True)
 class Greeting:
-    """Ask a node who it is; `version` is the FedHK of the server."""
+    """Ask a node which site it is; `version` is that of the server's FedHK."""
 
     version: str
 
 
 @dataclass(frozen=True)
 class Introduction:
-    """What a site says of itself: no number of its rows."""
+    """How a site introduces itself, without any number from its rows."""
 
     version: str  # of its FedHK
     dtype: Literal["float32", "float64"]
@@ -54,6 +54,6 @@ class Greet(Phase[Greeting, Introduction]):
 
 
 def check_version(found: str, whose: str, site: str | None) -> None:
-    """Refuse another version of FedHK: rounds of different versions need not fit."""
+    """Refuse another version of FedHK: messages of different versions need not be compatible."""
     if found != __version__:
         raise MessageError(f"{whose} runs FedHK {found[:50]!r}, this side {__version__!r}: use one version", site)

@@ -1,4 +1,4 @@
-"""What a site's operator should know of its rows in a run: it goes to the site's log, and nothing of it leaves.
+"""Warnings about a site's rows for its operator. They go to the site's log and never leave the site.
 
 No answer depends on it. Where a run hides single sites, nobody else can see such a mistake.
 """
@@ -20,7 +20,7 @@ LOG = logging.getLogger("fedhk.site")
 
 
 def log_mistakes(site: Site, before: Board) -> None:
-    """Log what a new run, or its first references, say of the rows of a site; whatever goes wrong is logged too."""
+    """Log warnings about the rows of a site when a run or its first references are new; errors are logged too."""
     try:
         if not before.has(Terms) or before.get(Terms).run != site.board.get(Terms).run:
             _log_bounds(site)
@@ -46,7 +46,7 @@ def _log_deviations(site: Site) -> None:
 
 
 def check_policy_bounds(name: str, views: Views, bounds: object) -> list[str]:
-    """Refuse bounds of a site's own policy that leave most of a view outside; give what else is worth knowing."""
+    """Refuse bounds of a site's policy that exclude most values of a view; return further warnings."""
     notes = [code.sentence for code in find_codes(name, views)]
     if bounds is None:
         return notes

@@ -1,4 +1,4 @@
-"""What a site's operator demands of any run, whatever the coordinator asks for."""
+"""The policy of a site's operator: what any run must fulfil, whatever the coordinator asks for."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ UNANSWERED = Rule("the site cannot answer this; its log says more")
 
 @dataclass(frozen=True)
 class Policy:
-    """What a site demands.
+    """What a site demands of any run.
 
     Parameters
     ----------
@@ -132,18 +132,18 @@ class Policy:
 
     @property
     def is_sealed(self) -> bool:
-        """Whether nothing leaves in the open."""
+        """Whether the site sends sums with noise or masks only."""
         return self.secure or self.epsilon is not None
 
     def give_reason(self, error: MessageError) -> str:
-        """What the coordinator gets to know of a refusal: all where sums leave in the open anyway, else a rule."""
+        """Return the reason of a refusal for the coordinator: in full for sums in the open, else the fixed text of a rule."""
         if not self.is_sealed or isinstance(error.reason, Rule):
             return error.reason
         return MALFORMED if isinstance(error, MalformedError) else UNANSWERED
 
     @contextmanager
     def hide_failures(self, text: str) -> Iterator[None]:
-        """Log what goes wrong. Where nothing leaves in the open, nobody else hears of it: rows may cause it."""
+        """Log errors. Where the site sends no sums in the open, the coordinator is not told: rows may be the cause."""
         try:
             yield
         except Exception:
@@ -152,7 +152,7 @@ class Policy:
             LOG.exception(text)
 
     def check_levels(self, data: SiteData) -> None:
-        """Refuse categories without a dictionary, where nothing leaves in the open."""
+        """Refuse categories without a dictionary, where the site sends no sums in the open."""
         for columns in data.inferred.values() if self.is_sealed else ():
             raise DataError(
                 f"the levels of column {columns[0]!r} were read off rows, and the policy lets nothing leave in the "
@@ -230,7 +230,7 @@ def read_policy(path: Path) -> Policy:
 
 
 def _read_bounds(bounds: Any) -> Any:
-    """Bounds as a run has them, so that the two can be compared; None stays."""
+    """Convert bounds to the form that a run has them in, to compare the two; None stays None."""
     try:
         return None if bounds is None else DifferentialPrivacy(1.0, 0.5, bounds).bounds
     except (TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""The guard of a site that is elsewhere: the one place that says what such a site lets pass, and under which policy."""
+"""The guard of a site on another machine: it checks every message against the policy of the site's operator."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FEW_ROWS = Rule("this site has too few rows for a run in the open; it takes part
 
 
 class PolicyGuard(Guard):
-    """What a site with a policy lets pass; one guard is made for each message.
+    """Allows what the site's policy allows; one guard is made for each message.
 
     The terms of the run come with its first message. They say whether sums are sealed, the policy says whether that is
     enough. Rows are read once a message is admitted, and not before.
@@ -59,13 +59,13 @@ class PolicyGuard(Guard):
         self._chosen = Guard()
 
     def phase(self, kind: str) -> SiteEnd:
-        """The phase that a message of this kind is of; whether the site takes part is decided in `admit`."""
+        """Return the phase of messages of this kind; `admit` decides whether the site takes part."""
         self._kind = kind
         phase = SealedGuard().phase(kind) if kind.startswith(SEALED) else Guard().phase(kind)
         return AdmittedEnd(phase.request_type, phase.reply_type, self._answer)
 
     def admit(self, site: Site, request: Any, entries: Sequence[Shared]) -> None:
-        """Refuse what the terms of the run or the policy do not allow; then give the site its rows."""
+        """Refuse what the terms of the run or the policy do not allow; then load the site's rows."""
         if isinstance(request, Greeting):
             site.views = self._read_views(None)
             return
@@ -84,7 +84,7 @@ class PolicyGuard(Guard):
             LOG.warning("delta=%g of the run is not below 1 over the rows of site %r", privacy.delta, site.name)
 
     def _choose_guard(self, site: str, terms: Terms, privacy: DifferentialPrivacy | None) -> Guard:
-        """The guard for runs on these terms."""
+        """Return the guard for runs on these terms."""
         if privacy is None and not terms.secure:
             return Guard()
         noise = None
@@ -99,7 +99,7 @@ class PolicyGuard(Guard):
 
 @dataclass(frozen=True)
 class AdmittedEnd:
-    """The site's end of a phase, whose answer is known once the message is admitted."""
+    """The site's end of a phase, bound to the guard that admitted the message."""
 
     request_type: Any
     reply_type: Any
@@ -144,7 +144,7 @@ def read_public_bounds(terms: Terms) -> tuple[Any, ...]:
 
 
 def _hide_small_columns(views: Views, least: int) -> Views:
-    """Views in which a column with fewer than `least` values has none: sums over so few rows tell the rows."""
+    """Remove the values of columns that have fewer than `least`: sums over so few rows would reveal them."""
     if 0 < views.n_rows < least:
         raise MessageError(FEW_ROWS)
     tables = list(views.tables)

@@ -49,7 +49,7 @@ NO_DATA = Rule("it has no data folder, or it is not where its node-config says")
 
 @dataclass(frozen=True, eq=False)
 class SiteFile:
-    """What a site keeps between messages: no rows, no memberships.
+    """State of a site between messages, without rows or memberships.
 
     Parameters
     ----------
@@ -104,11 +104,11 @@ class RemoteSite:
 
     @property
     def folder(self) -> Path:
-        """Where this site keeps its state, its ledger and its results."""
+        """Folder of the state, the ledger and the results of this site."""
         return self.state / quote(self.name, safe="")
 
     def answer(self, payload: bytes) -> bytes:
-        """Answer any message; what goes wrong is answered with a refusal."""
+        """Answer any message; on an error the answer is a refusal."""
         exchange = 0
         load_phases()
         try:
@@ -128,7 +128,7 @@ class RemoteSite:
             return refusal(self.name, exchange, UNANSWERED)
 
     def _answer_in_run(self, request: Message, asked: str) -> bytes:
-        """Answer a message of a run, and keep what follows before the answer leaves."""
+        """Answer a message of a run, and save the new state before the answer leaves."""
         stored, board, memory = self._read_state()
         if stored.asked == asked:
             return stored.reply
@@ -141,7 +141,7 @@ class RemoteSite:
         return reply
 
     def _write_results(self, site: Site, made: Outcome) -> None:
-        """Write what a run came to."""
+        """Write the results of a run."""
         terms = site.board.get(Terms)
         with self.policy.hide_failures(f"site {self.name!r} cannot write the results of run {terms.run!r}"):
             results = keep_earlier(self.folder / RESULTS)
@@ -149,7 +149,7 @@ class RemoteSite:
             (results / RUN_NAME).write_text(terms.run, "utf-8")
 
     def _read_state(self) -> tuple[SiteFile, Board, Board]:
-        """Read what the site has kept. Where that cannot be used it has kept nothing, and is sent everything again."""
+        """Read the state of the site; where it cannot be used, start with an empty one, and be sent everything again."""
         nothing = SiteFile("", b"", b"", b""), Board(), Board()
         path = self.folder / STATE
         if not path.exists():
@@ -190,11 +190,11 @@ class RemoteSite:
 
 
 NO_VIEWS = Views((), (), 0, np.dtype(np.float64), (), ())
-"""The rows of a site before the gate has let a message pass."""
+"""Rows of a site before the gate has allowed a message: none."""
 
 
 def keep_earlier(results: Path) -> Path:
-    """Move earlier results to the first free name (run-1, run-2, ...): no run takes them away, whatever its name."""
+    """Move earlier results to the first free name (run-1, run-2, ...), so that no run overwrites them."""
     if results.exists():
         free = next(path for n in count(1) if not (path := results.with_name(f"{results.name}-{n}")).exists())
         results.rename(free)
@@ -202,7 +202,7 @@ def keep_earlier(results: Path) -> Path:
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that no folder can have, or that nobody can read."""
+    """Refuse a site name that no folder can have, or that is not printable."""
     if not 0 < len(name) <= MAX_NAME or not name.isprintable() or name[0] == "." or "/" in name:
         raise DataError(
             f"The name of a site must be 1 to {MAX_NAME} printable characters, without '/' and not begin with '.'; "
@@ -211,5 +211,5 @@ def check_name(name: str) -> None:
 
 
 def refusal(site: str, exchange: int, reason: str) -> bytes:
-    """Write an answer that says why there is none."""
+    """Make a refusal: an answer that says why there is none."""
     return encode(Message(REFUSAL, site, exchange, {}, {"reason": reason[:300]}))

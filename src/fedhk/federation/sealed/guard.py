@@ -1,4 +1,4 @@
-"""What a site lets pass in a run with noise or masks."""
+"""The guard of a site in a run with noise or masks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ OTHER_RUN = Rule("the server speaks of another run than the one that this site t
 
 
 def sum_named(name: str) -> Any:
-    """A site's end of the sum that a sealed message is of: the class of a phase, or the length of its vector."""
+    """Find the site's end of a sealed sum by its kind: the class of a phase, or the length of its vector."""
     phase = phase_named(name.removeprefix(LENGTH_OF))
     if not issubclass(phase, SumPhase):
         raise MessageError(SUMS_ONLY)
@@ -56,11 +56,11 @@ class SealedEnd:
 
     @property
     def request_type(self) -> Any:
-        """What is asked, for the codec."""
+        """Type of the request, for the codec."""
         return request_type(self.phase)
 
     def answer(self, site: Site, request: tuple[Header, Any]) -> Reply:
-        """A site's part of one sum, or of the agreement on masks for it."""
+        """Compute the site's term of one sum, or its part of the agreement on masks."""
         header, inner = request
 
         def release() -> NDArray[np.int64]:
@@ -73,7 +73,7 @@ class SealedEnd:
 
 @dataclass(frozen=True)
 class QuietDelivery:
-    """The delivery of a model whose answer is the same whatever becomes of it at the site.
+    """Delivers the model with a reply that is the same whether or not the site could use it.
 
     The server chooses the model, the scales and how the site's own model is made. Numbers that fail on one row only
     would tell by a refusal whether that row is there.
@@ -83,7 +83,7 @@ class QuietDelivery:
     reply_type: Any = Deliver.reply_type
 
     def answer(self, site: Site, request: DeliverRequest) -> DeliverReply:
-        """Refuse what fails without rows; what fails with them is logged here."""
+        """Refuse what is wrong whatever the rows are; log what goes wrong because of the rows."""
         Deliver.answer(without_rows(site), request)
         try:
             Deliver.answer(site, request)
@@ -94,7 +94,7 @@ class QuietDelivery:
 
 @dataclass(frozen=True)
 class SealedGuard(Guard):
-    """What a site lets pass in a run with noise or masks: sealed sums, which views it has, and that it has its model.
+    """Allows sealed sums only, and two phases that tell nothing of rows: which views there are, and the delivery.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ class SealedGuard(Guard):
             raise MessageError(SEALED_ONLY)
 
     def _check_terms(self, terms: Terms, first: Terms) -> None:
-        """Refuse another run, whose budget would be its own, and terms that are not those of the site."""
+        """Refuse a second run, which would have a budget of its own, and terms other than those of the site."""
         if not terms.run or terms.run != first.run:
             raise MessageError(OTHER_RUN)
         own: Any = None if self.noise is None else self.noise.privacy.describe()

@@ -1,4 +1,4 @@
-"""How numbers come to be a sum, in the open or under masks: the server's end and the site's."""
+"""How numbers of sites are added up, in the open or under masks: the server's end and the site's end."""
 
 from __future__ import annotations
 
@@ -47,25 +47,25 @@ Release = Callable[[], NDArray[np.int64]]
 
 @dataclass(frozen=True, eq=False)
 class MaskSession(Passing):
-    """The server's part of the agreement on masks that is under way."""
+    """The server's state of the current agreement on masks."""
 
     server: SecureServer
 
 
 @dataclass(frozen=True)
 class OpenSums:
-    """Sums of numbers that the server sees, because they have noise: one exchange each."""
+    """Sums of numbers that the server may see, because they have noise. Each takes one exchange."""
 
     def prepare(self, board: Board, size: int, word: int) -> Board:
-        """The board before the next exchange; a sum has `size` numbers of `word` bytes under masks."""
+        """Return the board before the next exchange; a sum has `size` numbers of `word` bytes under masks."""
         return board
 
     def requests(self, board: Board) -> dict[str, MaskRequest] | None:
-        """What sites are asked about masks; None asks all of them for numbers in the open."""
+        """Return the requests about masks; None asks all sites for numbers in the open."""
         return None
 
     def check(self, board: Board, size: int, reply: Reply, site: str) -> None:
-        """Refuse an answer that cannot be used."""
+        """Refuse a reply that cannot be used."""
         if not isinstance(reply, Numbers):
             raise MessageError("masked sums, where open ones were asked for", site)
         if reply.values.dtype not in (np.int32, np.int64):
@@ -76,27 +76,27 @@ class OpenSums:
             raise MessageError("numbers that are too large to be added", site)
 
     def select(self, board: Board, replies: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-        """The answers that go together, and why the others do not."""
+        """Return the replies that can be combined, and why the others cannot."""
         return replies, {}
 
     def add(self, board: Board, replies: Mapping[str, Any]) -> tuple[Board, Total | None]:
-        """The board after an exchange, and the sum, where it is known by now."""
+        """Return the board after an exchange, and the sum if it is known by then."""
         return board, Total(
             np.sum([reply.values for reply in replies.values()], axis=0, dtype=np.int64), list(replies), 0
         )
 
     def adds(self, board: Board) -> bool:
-        """Whether the next answers may come added up."""
+        """Tell whether the next replies may come added up."""
         return False
 
     def is_at_risk(self, board: Board) -> bool:
-        """Whether the next answers are lost for ever where the process ends; else a site sends them again."""
+        """Tell whether the next replies are lost if the process ends; else a site sends them again."""
         return False
 
 
 @dataclass(frozen=True)
 class MaskedSums(OpenSums):
-    """Sums of which the server sees only the total: two or three exchanges each, and two to agree on masks."""
+    """Sums of which the server sees only the total. Each takes two or three exchanges, and two to agree on masks."""
 
     masks: SecureSummation
 
@@ -150,25 +150,25 @@ class MaskMemory(Entry):
 
 @dataclass(frozen=True)
 class SiteMasks:
-    """A site's way to send numbers: here in the open."""
+    """How a site sends numbers: here in the open."""
 
     keeps_numbers: ClassVar[bool] = True
-    """Whether numbers are kept, to be sent again: in the open they have all their noise."""
+    """Whether numbers are kept, to be sent again; in the open they can be, since they have all their noise."""
 
     def answer(self, site: Site, asked: MaskRequest | None, release: Release) -> Reply:
-        """What leaves the site."""
+        """Make the reply that leaves the site."""
         if asked is not None:
             raise MessageError(NO_MASKS)
         return Numbers.of(release())
 
     def noise_share(self, site: Site, privacy: DifferentialPrivacy) -> float:
-        """The part of the noise that this site adds."""
+        """Return the share of the noise that this site adds."""
         return 1.0
 
 
 @dataclass(frozen=True)
 class MaskedSite(SiteMasks):
-    """Numbers leave the site under masks only. They have a part of the noise, so no file keeps them without masks.
+    """Sends numbers under masks only. They have a share of the noise, so no file keeps them without masks.
 
     Parameters
     ----------
@@ -189,7 +189,7 @@ class MaskedSite(SiteMasks):
         return reply
 
     def noise_share(self, site: Site, privacy: DifferentialPrivacy) -> float:
-        """A share such that as many sites as a sum needs, without those that collude, add the whole noise."""
+        """Return a share such that the fewest sites of a sum, without those that collude, add the whole noise."""
         if not site.board.get(Terms).shared_noise:
             return 1.0
         session = self._restore(site).session

@@ -1,4 +1,4 @@
-"""What travels in sealed phases."""
+"""The requests and replies of sealed phases."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class NoisySum:
 
 @dataclass(frozen=True, eq=False)
 class Header:
-    """How a sum is asked for: under which masks, None in the open, and with which noise."""
+    """Header of the request of a sum: its masks, None in the open, and its noise."""
 
     masks: MaskRequest | None
     noise: ExactSum | NoisySum
@@ -44,13 +44,13 @@ class Header:
 
 @dataclass(frozen=True, eq=False)
 class Numbers:
-    """A site's part of a sum, in the open: whole numbers of four bytes where these hold them, else of eight."""
+    """A site's term of a sum in the open: whole numbers of four bytes where they fit, else of eight."""
 
     values: NDArray[Any]
 
     @classmethod
     def of(cls, numbers: NDArray[np.int64]) -> Numbers:
-        """Numbers in few bytes; they have noise already, so that how many bytes they need says no more than they do."""
+        """Store numbers in few bytes. They have noise already, so their size tells no more than they do."""
         narrow = numbers.astype(np.int32)
         return cls(narrow if np.array_equal(narrow, numbers) else numbers)
 
@@ -59,13 +59,13 @@ Reply = Numbers | MaskReply
 
 
 def request_type(phase: Any) -> Any:
-    """What the request of a sealed phase is: while masks are agreed on, the phase itself asks nothing."""
+    """Return the type of the request of a sealed phase; while masks are agreed on, it has no request of the phase."""
     return tuple[Header, phase.request_type | None]
 
 
 @dataclass(frozen=True)
 class SumCount(Entry):
-    """How many sums a run has asked for."""
+    """The number of sums that a run has asked for."""
 
     number: int = 0  # the sum that is asked for now, counted over the whole run; ledgers of sites name it
     done: int = 0  # sums of this phase that are known
@@ -74,7 +74,7 @@ class SumCount(Entry):
 
 @dataclass(frozen=True, eq=False)
 class Total:
-    """A sum over sites, whose numbers are in it, and how many sites make up one noise; 0 where each adds all of it."""
+    """A sum over sites, the sites in it, and how many of them add up to the whole noise; 0 where each adds all of it."""
 
     numbers: NDArray[np.int64]
     sites: Sequence[str]

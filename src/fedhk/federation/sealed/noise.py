@@ -1,4 +1,4 @@
-"""Whole numbers with noise or without: what the server asks for and reads, and what a site releases."""
+"""Sums are rounded to whole numbers, with noise or without: the server's end and the site's end."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ OTHER_ROUNDS = Rule("the server speaks of more rounds than the budget of the run
 
 @dataclass(frozen=True)
 class Releases(Entry):
-    """Noise multipliers of what sites have released so far, answers that did not arrive included."""
+    """Noise multipliers of all releases so far, including replies that did not arrive."""
 
     multipliers: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
 class StartKnown(Entry):
-    """That no sum is needed to find a start: rounds share what that would cost."""
+    """Marks a run that needs no sums to find a start: the rounds share their part of the budget."""
 
 
 @dataclass(frozen=True)
@@ -73,23 +73,23 @@ class Exact:
     """Sums without noise, on the finest grid that has room for them."""
 
     def describe(self, phase: SumPhase[Any], board: Board) -> ExactSum:
-        """How numbers are asked for."""
+        """Return how numbers are to be rounded, for the request."""
         return ExactSum(grid_step(phase, board))
 
     def read(self, phase: SumPhase[Any], board: Board, total: Total) -> tuple[FloatArray, float]:
-        """What the numbers stand for, and the standard deviation of their noise."""
+        """Convert whole numbers back to values; also return the standard deviation of their noise."""
         return from_grid(total.numbers, grid_step(phase, board)), 0.0
 
     def word(self, phase: SumPhase[Any], board: Board) -> int:
-        """Bytes of a number under masks."""
+        """Return the bytes of a number under masks."""
         return phase.word(board)
 
     def spend(self, phase: SumPhase[Any], board: Board) -> Board:
-        """The board once sites have released their numbers."""
+        """Return the board after sites have released their numbers."""
         return board
 
     def before(self, phase: SumPhase[Any]) -> list[SumPhase[Any]]:
-        """The sums that must be known before that of a phase."""
+        """Return the sums that must be known before that of a phase."""
         return []
 
 
@@ -113,7 +113,7 @@ class Noise(Exact):
 
     @property
     def unit(self) -> ProtectedUnit:
-        """What is protected."""
+        """Unit of privacy: one row, or one site."""
         return UNITS[self.privacy.unit]
 
     def before(self, phase: SumPhase[Any]) -> list[SumPhase[Any]]:
@@ -140,31 +140,31 @@ class Noise(Exact):
         return board.put(Releases((*released(board), self.multiplier(phase, board))))
 
     def multiplier(self, phase: SumPhase[Any], board: Board) -> float:
-        """Standard deviation of the noise of one release, in units of what one row can change."""
+        """Return the standard deviation of the noise of one release, in units of its sensitivity."""
         return self.privacy.multiplier(phase.name, self.rounds, finds_start=self._finds_start(board))
 
     def _finds_start(self, board: Board) -> bool:
-        """Whether a part of the budget is kept for a start."""
+        """Tell whether a part of the budget is reserved for a start."""
         return self.finds_start and not board.has(StartKnown)
 
     def affords(self, phase: SumPhase[Any], board: Board) -> bool:
-        """Whether the budget allows another release; answers that were lost on the way are spent too."""
+        """Tell whether the budget allows another release; replies that were lost count as spent."""
         left = self.privacy.budget - sum(multiplier**-2 for multiplier in released(board))
         return left * self.multiplier(phase, board) ** 2 + ROUNDING >= 1
 
 
 def privacy_spent(board: Board, privacy: DifferentialPrivacy) -> tuple[float, float]:
-    """(epsilon, delta) of all that sites have released in a run."""
+    """Compute (epsilon, delta) of all that sites have released in a run."""
     return spent(released(board), privacy.delta), privacy.delta
 
 
 def released(board: Board) -> tuple[float, ...]:
-    """Noise multipliers of what sites have released so far."""
+    """Return the noise multipliers of all releases so far."""
     return next(board.find(Releases), Releases()).multipliers
 
 
 def grid_step(phase: SumPhase[Any], board: Board) -> float:
-    """Of what the numbers of a sum without noise are whole multiples.
+    """Return the step of the grid of a sum without noise.
 
     Unless the phase says it, it is the finest power of two on which the sums of so many rows certainly have room.
     """
@@ -177,12 +177,12 @@ def grid_step(phase: SumPhase[Any], board: Board) -> float:
 
 
 def noise_step(sensitivity: float) -> float:
-    """Of what the numbers of a sum with noise are whole multiples: a power of two far below what a row can change."""
+    """Return the step of the grid of a sum with noise: a power of two far below the sensitivity."""
     return float(2.0 ** math.floor(math.log2(sensitivity / STEPS)))
 
 
 def count_numbers(site: Site, phase: type[SumPhase[Any]], request: Any) -> int:
-    """How many numbers a site is about to send. What is wrong with a request is found here, without any row."""
+    """Count the numbers that a site is about to send. A wrong request is refused here, before any row is read."""
     try:
         with np.errstate(all="ignore"):
             return int(phase.vector(without_rows(site), request).size)
@@ -193,7 +193,7 @@ def count_numbers(site: Site, phase: type[SumPhase[Any]], request: Any) -> int:
 
 
 def collect_vector(site: Site, phase: type[SumPhase[Any]], request: Any, size: int) -> FloatArray:
-    """The site's part of a sum: always finite, and always so many numbers.
+    """Compute the site's term of a sum: always finite, and always of this length.
 
     What its rows make impossible is left out and logged here, so that whether a site answers tells nothing of them.
     """
@@ -210,14 +210,14 @@ def collect_vector(site: Site, phase: type[SumPhase[Any]], request: Any, size: i
 
 
 def _round_to_grid(vector: FloatArray, step: float) -> NDArray[np.int64]:
-    """Whole multiples of a step; what is too large for the grid is cut, which never moves neighbours apart."""
+    """Round to whole multiples of a step, and clip what is too large, which never moves neighbours apart."""
     most = step * (LARGEST // 4)
     return to_grid(np.clip(vector, -most, most), step)
 
 
 @dataclass(frozen=True)
 class SiteRounding:
-    """A site's way to make whole numbers of a vector: here without noise."""
+    """How a site rounds a vector to whole numbers: here without noise."""
 
     def release(
         self,
@@ -227,7 +227,7 @@ class SiteRounding:
         request: Any,
         masks: SiteMasks,
     ) -> NDArray[np.int64]:
-        """The numbers that leave the site, before masks."""
+        """Return the numbers that leave the site, before masks are added."""
         if not isinstance(header.noise, ExactSum) or not LEAST_UNIT < header.noise.step < MOST_UNIT:
             raise MessageError(WITH_NOISE)
         size = count_numbers(site, phase, request)
@@ -236,7 +236,7 @@ class SiteRounding:
 
 @dataclass(frozen=True)
 class SiteNoise(SiteRounding):
-    """Numbers leave the site with noise only, and after they are written down.
+    """Releases numbers with noise only, and after an entry in the ledger.
 
     Parameters
     ----------
@@ -286,7 +286,7 @@ class SiteNoise(SiteRounding):
         return numbers
 
     def _sent_before(self, run: str, number: int) -> NDArray[np.int64] | None:
-        """The numbers of a release that was made already, to be sent again; None where there was none."""
+        """Return the numbers of an earlier release, to be sent again; None if there was none."""
         try:
             known = self.ledger.payload(run, number)
         except LedgerError as error:
@@ -295,7 +295,7 @@ class SiteNoise(SiteRounding):
         return None if known is None else np.frombuffer(known, np.int64)
 
     def _multiplier(self, phase: str, asked: NoisySum, run: str) -> float:
-        """The noise of a release, if the budget allows it."""
+        """Draw the noise of a release, if the budget allows it."""
         privacy = self.privacy
         if not 1 <= asked.rounds <= privacy.rounds:
             raise MessageError(OTHER_ROUNDS)
@@ -307,7 +307,7 @@ class SiteNoise(SiteRounding):
 
 
 def hold_cells(views: Views) -> Views:
-    """Rows in double precision, with no cell beyond `MOST_UNIT`: the bound on a row holds to rounding."""
+    """Return rows in double precision, clipped to `MOST_UNIT`, so that the bound on a row holds to rounding."""
 
     def held(table: Any) -> Any:
         cells = table.data if sp.issparse(table) else table
@@ -325,7 +325,7 @@ def _clip_sparse(table: Any) -> Any:
 
 
 def is_bounded(reference: Reference, views: Views) -> bool:
-    """Whether no cell of a row counts for more than 1, and no row makes a sum infinite or undefined."""
+    """Tell whether no cell of a row weighs more than 1, and no row makes a sum infinite or undefined."""
     finite = np.concatenate([reference.shift, reference.low])
     divisors = np.concatenate([reference.scale[~np.isposinf(reference.scale)], reference.span])
     if not np.all(np.abs(finite) <= MOST_UNIT) or not np.all((divisors >= LEAST_UNIT) & (divisors <= MOST_UNIT)):
@@ -336,7 +336,7 @@ def is_bounded(reference: Reference, views: Views) -> bool:
 
 
 def without_rows(site: Site) -> Site:
-    """The site as it would be with no row at all: what it says then tells nothing of its rows."""
+    """Return the site without any row: what it replies then tells nothing of its rows."""
     views = site.views
     tables = tuple(None if table is None else table[:0] for table in views.tables)
     return replace(site, views=replace(views, tables=tables, n_rows=0), _cache={})

@@ -1,4 +1,4 @@
-"""The wrapper: a phase whose answers are added up before the server sees them."""
+"""Seals a phase: its replies are added up, with noise or under masks, before the server reads them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from fedhk.privacy.secure_sum import InputRequest, MaskedNumbers
 
 @dataclass(frozen=True)
 class SealedTerms:
-    """How the sums of a run are sealed: with noise, under masks, or both; with neither, the run is in the open."""
+    """How the sums of a run are sealed: with noise, under masks, or both. With neither, the run is in the open."""
 
     noise: Noise | None = None
     masks: SecureSummation | None = None
@@ -36,26 +36,26 @@ class SealedTerms:
 
     @property
     def reason(self) -> str:
-        """The parameter that asks for it, for errors."""
+        """Name of the parameter that asks for sealing, for error messages."""
         return "secure=True" if self.noise is None else "privacy"
 
     @property
     def public_bounds(self) -> Any:
-        """The range of the features, where it was given and noise is sized by it; else None."""
+        """Range of the features if it was given and noise is scaled by it; else None."""
         return self.noise.privacy.bounds if self.noise is not None and self.noise.privacy.public else None
 
     @cached_property
     def rounding(self) -> Exact:
-        """How numbers are rounded, and their noise."""
+        """How numbers are rounded, and the noise that is added."""
         return self.noise or Exact()
 
     @cached_property
     def transport(self) -> OpenSums:
-        """How numbers come to be a sum."""
+        """How numbers of sites are added up."""
         return OpenSums() if self.masks is None else MaskedSums(self.masks)
 
     def measure(self, board: Board, n_clusters: int) -> NoisySetting:
-        """What is known of a run with noise once its rows are counted."""
+        """Return the board of a run with noise once its rows are counted."""
         if self.noise is None:
             raise ValueError("a run without noise has no noise to measure.")
         shared = self.masks is not None and self.masks.shared_noise
@@ -65,32 +65,32 @@ class SealedTerms:
 
     @property
     def is_open(self) -> bool:
-        """Whether nothing is sealed."""
+        """Whether the run is in the open."""
         return self.noise is None and self.masks is None
 
     def seal(self, phase: SumPhase[Any]) -> Phase[Any, Any]:
-        """The phase, sealed; refuses noise on a sum of which nobody has said what one row can change."""
+        """Seal a phase; refuse noise for a sum that states no sensitivity."""
         if self.noise is not None and type(phase).sensitivity is SumPhase.sensitivity:
             raise ValueError(f"privacy does not go with phase {phase.name!r}: {phase.unbounded}")
         return Sealed(phase, self)
 
     def compose(self, phases: Sequence[Phase[Any, Any]]) -> list[Phase[Any, Any]]:
-        """The phases of a run in which nothing but sealed sums over sites reaches the server."""
+        """Return the phases of a run, with each replaced by its sealed phases unless the run is in the open."""
         if self.is_open:
             return list(phases)
         return [each for phase in phases for sealed in phase.sealed(self) for each in self._with_bounds(sealed)]
 
     def _with_bounds(self, phase: Phase[Any, Any]) -> list[Phase[Any, Any]]:
-        """A phase, after the sums that must be known before it."""
+        """Return a phase, after the sums that must be known before it."""
         before = self.rounding.before(phase.phase) if isinstance(phase, Sealed) else []
         return [*(Sealed(each, self) for each in before), phase]
 
     def spent(self, board: Board) -> tuple[float, float] | None:
-        """(epsilon, delta) of all that sites have released; None without noise."""
+        """Return (epsilon, delta) of all that sites have released; None without noise."""
         return None if self.noise is None else privacy_spent(board, self.noise.privacy)
 
     def protect(self, terms: Terms) -> Terms:
-        """The terms of a run with what protects the answers of sites; they are published before all else."""
+        """Return the terms of a run with its privacy budget and whether sums are masked."""
         privacy: Any = None if self.noise is None else self.noise.privacy.describe()
         shared = self.masks is None or self.masks.shared_noise
         return replace(terms, privacy=privacy, secure=self.masks is not None, shared_noise=shared)
@@ -98,7 +98,7 @@ class SealedTerms:
 
 @dataclass(frozen=True)
 class Sealed(Phase[Any, Any]):
-    """A phase whose answers are added up before the server sees them."""
+    """A phase whose replies are added up, with noise or under masks, before the server reads them."""
 
     phase: SumPhase[Any]
     terms: SealedTerms
@@ -107,12 +107,12 @@ class Sealed(Phase[Any, Any]):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """The kind of its messages."""
+        """Kind of its messages."""
         return SEALED + self.phase.name
 
     @property
     def request_type(self) -> Any:
-        """What is asked, for the codec."""
+        """Type of the request, for the codec."""
         return request_type(self.phase)
 
     def begin(self, board: Board) -> Board:
@@ -148,7 +148,7 @@ class Sealed(Phase[Any, Any]):
 
     @staticmethod
     def add(replies: Sequence[Any]) -> MaskedNumbers:
-        """Relay: numbers under masks add as they are; the masks of two sites cancel in whichever sum both are."""
+        """Relay: add up numbers under masks as they are; the masks of two sites cancel in any sum that has both."""
         if set(map(type, replies)) != {MaskedNumbers} or len({(reply.session, reply.number) for reply in replies}) > 1:
             raise MessageError(NOT_ADDED)
         vectors = [reply.masked for reply in replies]
@@ -180,7 +180,7 @@ class Sealed(Phase[Any, Any]):
         return self._prepare(self.phase.resume(board))
 
     def _prepare(self, board: Board) -> Board:
-        """The board before the next exchange."""
+        """Return the board before the next exchange."""
         if not self.is_done(board, 0):
             word = self.terms.rounding.word(self.phase, board)
             board = self.terms.transport.prepare(board, self.phase.size(board), word)

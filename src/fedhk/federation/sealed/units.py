@@ -1,4 +1,4 @@
-"""What noise protects: one row at a site, or all that a site has.
+"""The unit of privacy that noise protects: one row at a site, or all rows of a site.
 
 For rows, each phase states what one of them can change. For sites no phase needs to: a site cuts the vector that it is
 about to send to a length, and what it can change is that length. Each sum then has another one before it, which finds
@@ -34,38 +34,38 @@ MOST_HIDDEN = 0.1
 
 
 class ProtectedUnit(ABC):
-    """What one unit of privacy can change in a sum, and how a site keeps to it."""
+    """Bounds what one unit of privacy can change in a sum."""
 
     has_spare: ClassVar[bool]
-    """Whether the budget has a share for further sums, beside those of the usual start and rounds."""
+    """Whether a share of the budget is needed for further sums, besides those of start and rounds."""
 
     @abstractmethod
     def before(self, phase: SumPhase[Any]) -> list[SumPhase[Any]]:
-        """Server: the sums that must be known before that of a phase."""
+        """Server: return the sums that must be known before that of a phase."""
 
     @abstractmethod
     def bound(self, phase: SumPhase[Any], board: Board) -> float:
-        """Server: the length to which sites cut their vectors; 0 where they do not."""
+        """Server: return the length to which sites clip their vectors; 0 where they do not."""
 
     @abstractmethod
     def sensitivity(self, phase: Any, request: Any, size: int, bound: float, neighbours: Neighbours) -> float:
-        """Both ends: how far, at most, a site's vector moves between neighbours."""
+        """Both ends: return the sensitivity, the most that a site's vector moves between neighbours."""
 
     @abstractmethod
     def cut(self, vector: FloatArray, bound: float) -> FloatArray:
-        """Site: the vector that is rounded and sent."""
+        """Site: return the vector that is rounded and sent."""
 
     @abstractmethod
     def check_sites(self, privacy: DifferentialPrivacy, n_sites: int, *, shares_noise: bool) -> None:
-        """Refuse a budget that so many sites cannot have."""
+        """Refuse a budget that does not fit so many sites."""
 
     @abstractmethod
     def weigh(self, rows_per_site: float) -> float:
-        """How far one unit of privacy moves a sum over rows, in multiples of what one row can, before a run."""
+        """Estimate before a run how far one unit of privacy moves a sum, in multiples of what one row does."""
 
 
 class RowUnit(ProtectedUnit):
-    """One row at one site: each phase states what it can change."""
+    """One row at one site. Each phase states the sensitivity to it."""
 
     has_spare: ClassVar[bool] = True
 
@@ -82,14 +82,14 @@ class RowUnit(ProtectedUnit):
         return vector
 
     def check_sites(self, privacy: DifferentialPrivacy, n_sites: int, *, shares_noise: bool) -> None:
-        """Any number of sites will do."""
+        """Accept any number of sites."""
 
     def weigh(self, rows_per_site: float) -> float:
         return 1.0
 
 
 class SiteUnit(ProtectedUnit):
-    """All rows of a site: its vector is cut to a length B, whatever its rows are.
+    """All rows of a site. Its vector is clipped to a length B, whatever its rows are.
 
     Without the site, or with it, the sum differs by its vector, which is B long at most. With other rows in the place
     of all of its rows it differs by u - v, and |u - v|^2 = |u|^2 + |v|^2 - 2 u.v <= 4 B^2; where vectors are never
@@ -142,14 +142,14 @@ UNITS: dict[Unit, ProtectedUnit] = {"row": RowUnit(), "site": SiteUnit()}
 
 @dataclass(frozen=True, eq=False)
 class SumLengths(Entry):
-    """The length to which sites cut the vector of each phase, by its name."""
+    """The length to which sites clip the vector of each phase, by the phase's name."""
 
     lengths: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class LengthOfSum(SumPhase[Any]):
-    """How many sites have a vector of about which length, which gives the length that vectors of a phase are cut to.
+    """Count sites by the length of their vector, to find the length that vectors of a phase are clipped to.
 
     A site, which has no settings of the server, has the class of the phase instead of an object. Whatever its rows are,
     it adds 1 to one number, or nothing where its vector is zero.
@@ -161,12 +161,12 @@ class LengthOfSum(SumPhase[Any]):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """The kind of its messages."""
+        """Kind of its messages."""
         return LENGTH_OF + str(self.inner.name)
 
     @property
     def request_type(self) -> Any:
-        """What is asked, for the codec."""
+        """Type of the request, for the codec."""
         return self.inner.request_type
 
     def is_done(self, board: Board, exchanges: int) -> bool:
