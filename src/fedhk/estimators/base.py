@@ -1,4 +1,4 @@
-"""What every fitted FedHK model can do, however it was fitted: predict, measure distances, be saved."""
+"""Base classes of estimators: reading input, and predicting, scoring and saving with a fitted model."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ MOST_LOST = 0.5
 
 
 class ReadsViews(KnowsNames):
-    """How an estimator reads `X`, and how it says that it is not fitted; once fitted, it has `_model`.
+    """Reads the input `X` of an estimator. Once fitted, an estimator has `_model`.
 
     It stands before scikit-learn's mixins among the bases, so that its tags are the last word.
     """
@@ -59,20 +59,20 @@ class ReadsViews(KnowsNames):
     _least_rows: ClassVar[int] = 1
 
     def _read_training(self, X: Any, sample_weight: Any) -> tuple[Views, FloatArray | None]:
-        """Views and row weights to fit, checked after the parameters."""
+        """Check the parameters, then read the views and row weights to fit."""
         self._validate_params()
         self._single_table = not is_view_collection(X)
         views = check_views(X if not self._single_table else self._as_table(X, reset=True))
         return views, _check_weights(sample_weight, views)
 
     def _read_new(self, X: Any, names: Sequence[str], widths: Sequence[int], columns: Sequence[Columns]) -> Views:
-        """New rows, checked against the views of the fitted model."""
+        """Read new rows, and check them against the views of the fitted model."""
         check_is_fitted(self)
         found = self._as_table(X, reset=False) if self._single_table and not is_view_collection(X) else X
         return check_views(found, names=names, widths=widths, columns=columns, missing_views=True)
 
     def _as_table(self, X: Any, *, reset: bool) -> Any:
-        """One table, with all that scikit-learn checks of it; infinities are found by `check_views`."""
+        """Check one table as scikit-learn does; infinities are refused by `check_views`."""
         if getattr(X, "ndim", 2) > 2:
             raise ValueError(
                 f"Found array with dim {X.ndim}, shape {X.shape}; {type(self).__name__} expected <= 2 for a table. "
@@ -112,7 +112,7 @@ class ReadsViews(KnowsNames):
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __sklearn_tags__(self) -> Tags:
-        """Missing cells, sparse matrices and float32 are welcome."""
+        """Declare that missing cells, sparse matrices and float32 are supported."""
         tags = super().__sklearn_tags__()  # type: ignore[misc]
         tags.input_tags.allow_nan = True
         tags.input_tags.sparse = True
@@ -122,7 +122,7 @@ class ReadsViews(KnowsNames):
 
 
 class HeatKernelModel(ReadsViews, ClusterMixin, BaseEstimator):  # type: ignore[misc]
-    """The use of a fitted model. A subclass fits: it sets `_model`, `_dtype`, `_single_table` and what it reports."""
+    """Methods of a fitted model. A subclass fits it: it sets `_model`, `_dtype`, `_single_table` and attributes."""
 
     _model: FittedModel
     _dtype: np.dtype[Any]
@@ -196,7 +196,7 @@ class HeatKernelModel(ReadsViews, ClusterMixin, BaseEstimator):  # type: ignore[
         return list(self._model.parameters.gone)
 
     def predict(self, X: Any) -> IntArray:
-        """Nearest cluster of each row.
+        """Return the nearest cluster of each row.
 
         Parameters
         ----------
@@ -213,17 +213,17 @@ class HeatKernelModel(ReadsViews, ClusterMixin, BaseEstimator):  # type: ignore[
         return self._assign(X)[1]
 
     def predict_proba(self, X: Any) -> FloatArray:
-        """Membership of each row in each cluster, shape (n, c); rows sum to 1. `X` is as in `predict`."""
+        """Return the membership of each row in each cluster, shape (n, c); rows sum to 1. `X` is as in `predict`."""
         return self._assign(X)[0]
 
     def transform(self, X: Any) -> FloatArray:
-        """Kernel distance of each row to each centre, summed over views with their weights, shape (n, c)."""
+        """Return the kernel distance of each row to each centre, a weighted sum over views, shape (n, c)."""
         rows = self._rows(X)
         with own_threads() as workers, Passes(rows, self.n_clusters_, workers) as scan:
             return scan.distances(self._model.parameters)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:  # noqa: ARG002
-        """How well apart the clusters of these rows are: the mean simplified silhouette, from -1 to 1.
+        """Return how well the clusters of these rows are separated: the mean simplified silhouette, from -1 to 1.
 
         For every row, (b - a) / max(a, b) with the kernel distances a to its own centre and b to the nearest other one.
         It has no unit, so that models of another scaling, heat time or number of clusters can be compared by it; with
@@ -236,7 +236,7 @@ class HeatKernelModel(ReadsViews, ClusterMixin, BaseEstimator):  # type: ignore[
             return float(scan.silhouette(self._model.parameters))
 
     def labels_frame(self) -> Any:
-        """Clusters of the fitted rows as a pandas data frame: site, row, cluster, certainty.
+        """Return the clusters of the fitted rows as a pandas data frame: site, row, cluster, certainty.
 
         A row is named by the index of its data frame, where that has names, else by its number at its site. After a fit
         of one site there is no column for the site. Certainty is the largest membership.
@@ -248,7 +248,7 @@ class HeatKernelModel(ReadsViews, ClusterMixin, BaseEstimator):  # type: ignore[
         return make_labels_frame({"": labels}, {"": memberships}, self._row_names).drop(columns="site")
 
     def centers_frame(self) -> Any:
-        """Centres as a pandas data frame in input units: cluster, view, column, level, center.
+        """Return the centres as a pandas data frame in input units: cluster, view, column, level, center.
 
         A line is one column of one cluster. The centre of a level is the share of the cluster's rows that have it.
         """
@@ -256,7 +256,7 @@ class HeatKernelModel(ReadsViews, ClusterMixin, BaseEstimator):  # type: ignore[
         return make_centers_frame(self._model.centers(), self.view_names_, self._model.columns)
 
     def history_frame(self) -> Any:
-        """`history_` as a pandas data frame, a line per round or iteration."""
+        """Return `history_` as a pandas data frame, one line per round or iteration."""
         check_is_fitted(self)
         return pandas().DataFrame(list(self.history_))
 
@@ -270,7 +270,7 @@ class HeatKernelModel(ReadsViews, ClusterMixin, BaseEstimator):  # type: ignore[
         write_model_file(path, self.to_file())
 
     def to_file(self) -> ModelFile:
-        """What a model file holds of this model; fitted attributes that are empty are left out."""
+        """Return the content of this model's file; fitted attributes that are empty are left out."""
         known = {name: getattr(self, name) for name in self._stored if hasattr(self, name)}
         return ModelFile(
             name=type(self).__name__,
@@ -287,12 +287,12 @@ class HeatKernelModel(ReadsViews, ClusterMixin, BaseEstimator):  # type: ignore[
         )
 
     def _storable_pasts(self) -> dict[str, SitePast]:
-        """What a file may have of what sites remember."""
+        """Return the memory of sites that may be in the file."""
         return dict(self._pasts)
 
     @classmethod
     def from_file(cls, file: ModelFile) -> Self:
-        """The model that a file holds."""
+        """Make the estimator that a file holds."""
         model = cls(**readable_params(file.params, cls._get_param_names()))
         model._model, model._dtype, model._single_table = file.model, np.dtype(file.dtype), file.single_table
         for name in cls._stored:
@@ -320,21 +320,21 @@ class HeatKernelModel(ReadsViews, ClusterMixin, BaseEstimator):  # type: ignore[
             raise ValueError("a row has no memberships in it")
 
     def _repr_html_inner(self) -> str:
-        """What a notebook shows: once fitted what was found, and the parameters."""
+        """Show the parameters in a notebook, and once fitted the results."""
         parameters = str(super()._repr_html_inner())
         if not self.__sklearn_is_fitted__():
             return parameters
         return model_html(self) + parameters
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
-        """The same for notebooks that ask for a bundle."""
+        """Show the same in notebooks that ask for a bundle."""
         bundle: dict[str, Any] = super()._repr_mimebundle_(**kwargs)
         if "text/html" in bundle:
             bundle["text/html"] = self._repr_html_inner()
         return bundle
 
     def _keep_progress(self, model: FittedModel, progress: Progress, history: Iterable[Record]) -> None:
-        """Fitted attributes that say what was found and how the fit went."""
+        """Set the fitted attributes of the model and of the course of the fit."""
         self._model = model
         self.n_features_in_ = sum(model.widths)
         self.history_ = Records(history)
@@ -343,7 +343,7 @@ class HeatKernelModel(ReadsViews, ClusterMixin, BaseEstimator):  # type: ignore[
         self.stop_reason_ = progress.stop_reason
 
     def drift_frame(self) -> Any:
-        """`drift_` as a pandas data frame, a line per cluster and site."""
+        """Return `drift_` as a pandas data frame, one line per cluster and site."""
         check_is_fitted(self)
         return pandas().DataFrame(list(self.drift_))
 
@@ -360,7 +360,7 @@ class HeatKernelModel(ReadsViews, ClusterMixin, BaseEstimator):  # type: ignore[
 
 
 class LowRankAttributes:
-    """What estimators whose centres may have a low-rank form say of it."""
+    """Attributes of estimators whose centres may have a low-rank form."""
 
     _model: FittedModel
 
@@ -414,7 +414,7 @@ class LowRankAttributes:
 
 
 def warn_of_doubts(model: Any, labels: Sequence[IntArray], memberships: Sequence[FloatArray]) -> None:
-    """Warn, as scikit-learn does, of a fit that is not what was asked for.
+    """Warn, as scikit-learn does, of a fit that did not converge or found fewer clusters.
 
     Labels and memberships are those of the rows that it was fitted on; there are none where rows are elsewhere.
     """
@@ -456,7 +456,7 @@ def warn_of_doubts(model: Any, labels: Sequence[IntArray], memberships: Sequence
 
 
 def _check_weights(sample_weight: Any, views: Views) -> FloatArray | None:
-    """Row weights as float64, or None; refuses negative ones and wrong lengths."""
+    """Convert row weights to float64, or None; refuse negative ones and wrong lengths."""
     if sample_weight is None:
         return None
     stand_in = np.empty((views.n_rows, 1), np.float64)
@@ -465,7 +465,7 @@ def _check_weights(sample_weight: Any, views: Views) -> FloatArray | None:
 
 
 def _read_fitted(name: str, value: Any) -> Any:
-    """A fitted attribute from a file, which has no tuples, no records and no word for NaN."""
+    """Convert a fitted attribute from a file, where JSON has no tuples, records or NaN."""
     if name == "objective_" and value is None:
         return math.nan
     if name == "privacy_spent_" and value is not None:

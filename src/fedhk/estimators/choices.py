@@ -1,4 +1,4 @@
-"""The parameters that all estimators share: one table of what is allowed, and the settings they make."""
+"""The parameters that all estimators share: their allowed values, and the settings made from them."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class ModelParameters:
 def make_settings(
     estimator: Any, names: Sequence[str], shapes: Sequence[tuple[int, ...]], *, single_table: bool
 ) -> Settings:
-    """Settings from an estimator's parameters, once the views are known, with the shape of a row of each."""
+    """Make settings from an estimator's parameters, given the names of the views and the shape of a row of each."""
     init = estimator.init
     if not isinstance(init, str):
         if estimator.n_init not in (1, ModelParameters.n_init):
@@ -102,7 +102,7 @@ def make_settings(
 
 
 def make_form(decomposition: str | None, rank: Any) -> CenterForm:
-    """What centres are constrained to: nothing, or a decomposition of some rank."""
+    """Make the constraint on centres: none, or a decomposition of some rank."""
     if decomposition is not None:
         return LowRankForm(decomposition, check_rank_like(rank))
     if not isinstance(rank, str) or rank != "auto":
@@ -114,7 +114,7 @@ def make_form(decomposition: str | None, rank: Any) -> CenterForm:
 
 
 def check_rank_like(rank: Any) -> int | float | str | tuple[int, ...]:
-    """A rank as it was given, or an error; whether views can have it is seen when they are known."""
+    """Check the type and sign of a rank; whether views can have it is checked once they are known."""
     if isinstance(rank, str):
         if rank != "auto":
             raise ValueError(f"rank={rank!r} must be 'auto', a number between 0 and 1, or whole numbers.")
@@ -132,7 +132,7 @@ def check_rank_like(rank: Any) -> int | float | str | tuple[int, ...]:
 
 
 def check_together(protocol: Protocol, aggregator: Aggregator, settings: Settings) -> None:
-    """Refuse parts that do not go together, by name."""
+    """Refuse a protocol, an aggregator and settings that do not work together, by name."""
     protocol.check_settings(settings)
     if isinstance(protocol, Personalized) and not isinstance(aggregator, SumAggregator):
         raise ValueError(  # noqa: TRY004
@@ -156,7 +156,7 @@ def check_together(protocol: Protocol, aggregator: Aggregator, settings: Setting
 
 
 def read_numbers(n_clusters: Any) -> range:
-    """The numbers of clusters to choose among; one where a number was given."""
+    """Return the numbers of clusters to choose among; just one if a number was given."""
     if isinstance(n_clusters, Integral):
         return range(int(n_clusters), int(n_clusters) + 1)
     if isinstance(n_clusters, str) and n_clusters == "auto":
@@ -176,7 +176,7 @@ def read_numbers(n_clusters: Any) -> range:
 
 
 def limit_numbers(n_clusters: Any, n_rows: int) -> range:
-    """The numbers of clusters to choose among, of so many rows; "auto" tries fewer where rows are few."""
+    """Return the numbers of clusters to choose among for so many rows; "auto" tries fewer where rows are few."""
     numbers = read_numbers(n_clusters)
     if isinstance(n_clusters, str) and n_clusters == "auto":
         return range(2, max(min(numbers[-1], n_rows // AUTO_ROWS), 2) + 1)
@@ -189,14 +189,14 @@ def limit_numbers(n_clusters: Any, n_rows: int) -> range:
 
 
 def is_chosen(n_clusters: Any) -> bool:
-    """Whether the number of clusters is to be found."""
+    """Tell whether the number of clusters is to be found."""
     return not isinstance(n_clusters, Integral)
 
 
 def describe_choices(
     scaling: str | Scaling, names: Sequence[str], opinions: Sequence[Opinion], *, sealed: bool = False
 ) -> Records:
-    """What was chosen and why, as records; empty where a scaling and a calibration were given.
+    """List what was chosen and why, as records; empty where a scaling and a calibration were given.
 
     Their keys: choice ("scaling" or "frame"), view (None for a frame), option, between_views (agreement), with_sites
     (agreement with what sites find alone), taken, note.
@@ -221,7 +221,7 @@ def describe_choices(
 
 
 def check_view_weights(view_weights: Any, n_views: int) -> str | tuple[float, ...]:
-    """The name of a rule, or one non-negative number per view."""
+    """Check view weights: the name of a rule, or one non-negative number per view."""
     if isinstance(view_weights, str):
         return view_weights
     weights = np.asarray(view_weights, dtype=np.float64)
@@ -236,7 +236,7 @@ def check_view_weights(view_weights: Any, n_views: int) -> str | tuple[float, ..
 def check_centers(
     given: Any, names: Sequence[str], shapes: Sequence[tuple[int, ...]], n_clusters: Any, *, single_table: bool
 ) -> tuple[FloatArray, ...]:
-    """Centres given as `init`, in input units: one finite array per view, as rows come or flattened to (c, d_h)."""
+    """Check centres given as `init`, in input units: one finite array per view, flattened to (c, d_h)."""
     if not isinstance(n_clusters, Integral):
         message = f"init gives centres, so n_clusters must be their number, got {n_clusters!r}."
         raise ValueError(message)  # noqa: TRY004
@@ -260,7 +260,7 @@ def check_centers(
 
 
 def check_calibration(given: Any) -> str | tuple[float, float] | None:
-    """Shares of mean and spread, "auto", or None."""
+    """Check a calibration: shares of mean and spread, "auto", or None."""
     if given is None or isinstance(given, str):
         return given
     shares = (given, given) if isinstance(given, Real) else tuple(np.asarray(given, dtype=np.float64).ravel().tolist())

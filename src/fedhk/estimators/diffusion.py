@@ -1,4 +1,4 @@
-"""FedHK-Diffusion: rows of all sites are embedded by heat diffusion over common anchors, and clustered there."""
+"""FedHK-Diffusion: embed the rows of all sites by heat diffusion over common anchors, and cluster them there."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class FedHKDiffusion(EFKMVC):
         ]
 
     def _keep_memory(self, run: Run, sites: Mapping[str, Site], recalled: Recollection | None) -> None:
-        """Remember nothing: rows are mapped by anchors that an update could not make anew."""
+        """Keep no memory for updates: an update could not make the anchors anew."""
         super()._keep_memory(replace(run, board=run.board.drop(Remembered)), sites, recalled)
 
     def find_calibration(self, run: RunChoices) -> str | tuple[float, float] | None:  # noqa: ARG002
@@ -149,7 +149,7 @@ class FedHKDiffusion(EFKMVC):
 
     @staticmethod
     def _anchor_phases(run: RunChoices, diffusion: Diffusion) -> list[Phase[Any, Any]]:
-        """How anchors are made: of candidates of the sites, or of a mixture that they fit together."""
+        """Return the phases that make anchors: from candidates of the sites, or from a mixture of their rows."""
         n_clusters = run.settings.n_clusters
         tie = TieRows(diffusion, n_clusters, run.seed)
         if diffusion.anchors == SYNTHETIC:
@@ -158,7 +158,7 @@ class FedHKDiffusion(EFKMVC):
         return [ChooseAnchors(*given, diffusion=diffusion, n_clusters=n_clusters), tie]
 
     def _choose(self, clients: dict[str, Views], workers: int) -> RunChoices:
-        """What is chosen before any site is asked; refuses what would protect the rounds, and not the anchors."""
+        """Make the choices before any site is asked; refuse what would protect the rounds but not the anchors."""
         run = super()._choose(clients, workers)
         if self.view_exponent != EFKMVC.view_exponent:
             raise ValueError(
@@ -173,7 +173,7 @@ class FedHKDiffusion(EFKMVC):
         return replace(run, settings=replace(run.settings, view_weights="uniform"))
 
     def decide_protocol(self, protocol: Protocol, settings: Settings, clients: dict[str, Views]) -> Protocol:  # noqa: ARG002
-        """The protocol for embedded rows under masks: they have few features, and no basis is made for them."""
+        """Return the protocol for embedded rows under masks: they have few features, so they need no basis."""
         if protocol.in_basis:
             raise ValueError(
                 f"protocol={protocol!r} has no effect with FedHKDiffusion and secure=True: embedded rows have few "

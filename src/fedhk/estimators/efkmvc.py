@@ -106,7 +106,7 @@ NOT_COMPARED = ("engine", "checkpoint", "participation", "verbose", "random_stat
 
 @dataclass(frozen=True)
 class RunChoices:
-    """What an estimator has chosen for one run, before any site is asked."""
+    """The choices of an estimator for one run, made before any site is asked."""
 
     settings: Settings
     protocol: Protocol
@@ -254,11 +254,11 @@ class EFKMVC(ModelParameters, HeatKernelModel):
     """Whether calibrated sites keep an offset from the centres in the rounds."""
 
     def describe_phases(self, run: RunChoices) -> list[Phase[Any, Any]]:
-        """How all sites come to the same units and one frame; coefficients that are not uniform need one more sum."""
+        """Return the phases that bring the rows of all sites to the same units, and calibrate them."""
         return [*self._first_phases(run), *self._frame_phases(run)]
 
     def _first_phases(self, run: RunChoices) -> list[Phase[Any, Any]]:
-        """What needs no number of clusters, and how that is found where it is not given."""
+        """Return the phases that need no number of clusters and, if it is not given, the phase that finds it."""
         energy = [] if run.settings.heat_coef == "uniform" else [Energy(run.aggregator)]
         fold = [FoldViews(run.wide, None if self.scaling == AUTO else run.settings.scaling)] if run.wide else []
         first = [*fold, *self._scaling_phases(run), *energy]
@@ -268,7 +268,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         return [*first, FindNumber(*given, smallest=run.numbers[0], largest=run.numbers[-1])]
 
     def update_phases(self, run: RunChoices) -> list[Phase[Any, Any]]:
-        """The phases of an update: what the model knows is recalled, and not found anew."""
+        """Return the phases of an update, which start from the fitted model."""
         recalled, settings = run.recalled, run.settings
         assert recalled is not None  # noqa: S101 - for type checkers
         describe: list[Phase[Any, Any]] = [DescribeViews(settings, run.holders)] if is_sealed(self) else []
@@ -283,15 +283,15 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         ]
 
     def _storable_pasts(self) -> dict[str, SitePast]:
-        """With noise or masks, what a site remembers is in the file of its own model alone."""
+        """Return no memory of sites with noise or masks: it is in the files of their own models only."""
         return {} if is_sealed(self) else super()._storable_pasts()
 
     def find_calibration(self, run: RunChoices) -> str | tuple[float, float] | None:  # noqa: ARG002
-        """Shares of sites' own means and spreads that are taken out of their rows, "auto", or None."""
+        """Return the shares of its own mean and spread that a site removes from its rows, "auto", or None."""
         return None
 
     def _frame_phases(self, run: RunChoices) -> list[Phase[Any, Any]]:
-        """The frame of all sites, chosen or given; none where sites are not calibrated."""
+        """Return the phases that calibrate the sites; none where sites are not calibrated."""
         shares = self.find_calibration(run)
         if shares is None:
             return []
@@ -302,7 +302,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         return [find, CompareClusters(find), publish]
 
     def _scaling_phases(self, run: RunChoices) -> list[Phase[Any, Any]]:
-        """The moments of all rows, and the scaling of each view where it is chosen or rows are counts."""
+        """Return the phases that collect moments and, if needed, choose the scaling of each view."""
         settings, given = run.settings, run.settings.scaling
         plain = make_scaling(AUTO) if given.needs_counts else given  # counts are described as they come first
         settings = replace(settings, scaling=plain)
@@ -322,7 +322,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         return [Together((described, CountDocuments())), choose, DescribeForms(settings)]
 
     def start_phase(self, run: RunChoices) -> Phase[Any, Any]:
-        """How the start of the rounds is found: from candidates of the sites, or from centres that were given."""
+        """Return the phase that finds a start: from candidates of the sites, or from given centres."""
         if not isinstance(run.settings.init, str):
             return GivenStart(run.settings, run.protocol, run.seed)
         return ChooseStart(run.settings, run.protocol, run.aggregator, run.seed, run.workers)
@@ -362,7 +362,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         rounds: int = 3,
         level: float = 0.05,
     ) -> Self:
-        """Go on from a fitted model with new rows, in few rounds; the rows that it was fitted on are not needed.
+        """Continue a fitted model with new rows, in few rounds; the rows that it was fitted on are not needed.
 
         Clusters keep their numbers. New ones come behind them where rows fit nowhere. Those of which nothing is left,
         after forgetting, are gone: their numbers are not used again (`gone_clusters_`). `drift_` says which clusters
@@ -402,7 +402,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         return self._run(clients, recalled=self._recollect(clients, half_life, rounds, level))
 
     def _read_sites(self, X: Any) -> dict[str, Views]:
-        """Views of the sites, without rows where they are elsewhere."""
+        """Read the views of the sites; sites on other machines have views without rows."""
         if self.engine is not None and X is not None:
             raise DataError(
                 "engine leads to sites that have their own rows: call fit() without X, or leave engine out."
@@ -410,7 +410,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         return check_clients(X) if self.engine is None else self.engine.describe()
 
     def _recollect(self, clients: dict[str, Views], half_life: float | None, rounds: int, level: float) -> Recollection:
-        """What an update goes on from; what cannot be updated is refused."""
+        """Collect what an update starts from; refuse a model that cannot be updated."""
         return recollect(self, clients, half_life=half_life, rounds=rounds, level=level)
 
     def _run(
@@ -421,7 +421,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         public: Any = None,
         recalled: Recollection | None = None,
     ) -> Self:
-        """Carry out the phases of a fit, or of an update, and keep what they came to."""
+        """Carry out the phases of a fit, or of an update, and set the fitted attributes."""
         participation = (self.participation or Participation()).resolve(in_process=self.engine is None)
         # an update begins anew where it ends early: it is short, and the model is still what it was
         folder = None if self.checkpoint is None or recalled is not None else Path(self.checkpoint)
@@ -468,7 +468,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
     # ------------------------------------------------------------------------------------------------- before the run
 
     def _choose(self, clients: dict[str, Views], workers: int) -> RunChoices:
-        """What is chosen before any site is asked; what is given per view is in the order in which sites name views."""
+        """Make the choices before any site is asked. Parameters per view are in the order in which sites name views."""
         shapes = shapes_by_view(clients.values())
         settings = make_settings(self, list(shapes), list(shapes.values()), single_table=False)
         for site, views in clients.items():
@@ -486,7 +486,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         personal = protocol.choose_personal(personal)
         seed = int(check_generator(self.random_state).integers(2**31))
         deviating = (self.participation or Participation()).deviating
-        # what one site alone says of a view, nobody can hold against anything
+        # a view that one site alone has cannot be compared with that of any other site
         holders = max(aggregator.fewest_holders(len(clients)), 1 if self.engine is None else min(2, len(clients)))
         rows = sum(views.n_rows for views in clients.values())  # 0 where sites elsewhere do not say
         numbers = limit_numbers(self.n_clusters, rows) if rows else read_numbers(self.n_clusters)
@@ -499,7 +499,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
     def _compose(
         self, choices: RunChoices, clients: dict[str, Views], terms: SealedTerms, board: Board
     ) -> list[Phase[Any, Any]]:
-        """The phases of a run, sealed where that is asked for, with the number of clusters that is on the board."""
+        """Return the phases of a run, sealed if needed, with the number of clusters that is on the board."""
         for found in board.find(ChosenNumber):
             choices = replace(choices, settings=replace(choices.settings, n_clusters=found.n_clusters))
         if not terms.is_open:
@@ -507,17 +507,17 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         return terms.compose(self.phases(choices) if choices.recalled is None else self.update_phases(choices))
 
     def decide_protocol(self, protocol: Protocol, settings: Settings, clients: dict[str, Views]) -> Protocol:
-        """What rounds under noise or masks send, by the widths of views: their sums are listed before a run begins."""
+        """Return the protocol of rounds with noise or masks, decided by the widths of views before the run begins."""
         shapes = shapes_by_view(clients.values())
         return protocol.decide(settings, [math.prod(shape) for shape in shapes.values()], list(shapes))
 
     def _personal(self) -> Personal:
-        """What a site's own model may take from its rows."""
+        """Return how a site makes its own model."""
         given = self.personalization
         return given if isinstance(given, Personal) else GradientStep(float(given))
 
     def _plan(self, seed: int, public: Views | None) -> dict[str, Any]:
-        """What a checkpoint must agree with to be gone on with, as JSON."""
+        """Return the settings that a checkpoint must agree with to be resumed, as JSON."""
         params = self.get_params(deep=False).items()
         plan = {name: _describe_value(value) for name, value in params if name not in NOT_COMPARED}
         plan |= {} if public is None else {"public": _describe_value(public.tables)}
@@ -526,7 +526,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
     def _make_engine(
         self, clients: dict[str, Views], workers: int, terms: SealedTerms, timeout: float | None, run: str
     ) -> tuple[Engine, list[Shared]]:
-        """The way to the sites, and the entries that they must have first."""
+        """Return the engine, and the entries that sites must have first."""
         if self.engine is not None:
             entries = self.engine.begin(timeout)
             return self.engine, [terms.protect(entry) if isinstance(entry, Terms) else entry for entry in entries]
@@ -538,7 +538,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
     def _hooks(
         self, phases: list[Phase[Any, Any]], folder: Path | None, plan: dict[str, Any]
     ) -> list[Callable[[Run], None]]:
-        """What is done after every exchange."""
+        """Return the functions to call after every exchange: save a checkpoint, show progress."""
         hooks: list[Callable[[Run], None]] = []
         if folder is not None:
 
@@ -554,7 +554,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
     # -------------------------------------------------------------------------------------------------- after the run
 
     def _keep_model(self, run: Run, dtype: np.dtype[Any]) -> None:
-        """Fitted attributes from the finished run."""
+        """Set the fitted attributes of the global model."""
         board = run.board
         self._dtype, self._single_table = dtype, False
         model = fitted_model(board, board.get(FinalParameters).parameters, board.get(Population).columns)
@@ -568,14 +568,14 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         self.selection_ = next((describe_selection(found.tried) for found in board.find(ChosenNumber)), Records())
 
     def _keep_spent(self, board: Board, terms: SealedTerms, guards: Mapping[str, Any], *, adds: bool) -> None:
-        """What left the sites with noise; that of an update adds to what left them before."""
+        """Set what was released with noise; an update adds to earlier releases."""
         made, before = list_releases(guards, board), getattr(self, "releases_", {}) if adds else {}
         spent = terms.spent(board)
         self.privacy_spent_ = add_spent(self, terms, guards, made, spent) if adds else spent
         self.releases_ = {site: Records([*before.get(site, ()), *lines]) for site, lines in made.items()}
 
     def _keep_memory(self, run: Run, sites: Mapping[str, Site], recalled: Recollection | None) -> None:
-        """What later updates go on from, and what this one found."""
+        """Set what later updates start from, and the results of this update."""
         board, parameters = run.board, run.board.get(FinalParameters).parameters
         # centres of views that were folded are not in their columns
         self._memory = None if self._model.folded else next((one.memory for one in board.find(Remembered)), None)
@@ -590,7 +590,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         self.updates_ = Records([*before, *done])
 
     def _keep_outcomes(self, board: Board, sites: Mapping[str, Site]) -> None:
-        """Fitted attributes of sites whose rows are here, and what the others report of their own models."""
+        """Set the fitted attributes of sites in this process, and the reports of the others on their own models."""
         self.labels_, self.global_labels_, self.memberships_ = {}, {}, {}
         self.client_models_: dict[str, HeatKernelMVC] = {}
         for name, site in sites.items():
@@ -602,12 +602,12 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         self.site_reports_ = dict(board.get(Reports).reports)
 
     def _site_model(self, outcome: SiteOutcome) -> HeatKernelMVC:
-        """A site's own model as an estimator."""
+        """Make an estimator of a site's own model."""
         params = {name: getattr(self, name) for name in SHARED} | {"n_clusters": self.n_clusters_}
         return HeatKernelMVC.from_model(outcome.model, self._dtype, params, outcome.objective)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """How well apart the clusters are: the mean simplified silhouette of the rows of one site, or of all sites.
+        """Return how well clusters are separated: the mean simplified silhouette of the rows of one or all sites.
 
         Parameters
         ----------
@@ -628,13 +628,13 @@ class EFKMVC(ModelParameters, HeatKernelModel):
 
 
 def are_sites(X: Any) -> bool:
-    """Whether `X` is several sites rather than the views of one."""
+    """Tell whether `X` is several sites rather than the views of one."""
     parts = list(X.values()) if isinstance(X, Mapping) else X
     return isinstance(parts, list | tuple) and bool(parts) and all(is_view_collection(part) for part in parts)
 
 
 def _describe_value(value: Any) -> Any:
-    """A parameter as JSON; given centres stand as a digest."""
+    """Convert a parameter to JSON; arrays are replaced by a digest."""
     if isinstance(value, Option) and is_dataclass(value):
         return {"option": type(value).__name__} | {name: _describe_value(part) for name, part in vars(value).items()}
     if isinstance(value, Mapping):

@@ -13,7 +13,7 @@ from fedhk.data.views import Columns, is_tensor
 
 
 def make_labels_frame(labels: Mapping[str, Any], memberships: Mapping[str, Any], rows: Mapping[str, Any]) -> Any:
-    """One line for each row of each site: site, row (its index where it has one), cluster, certainty."""
+    """Make a frame with one line for each row of each site: site, row (or its index), cluster, certainty."""
     pd = pandas()
     parts = []
     for site, clusters in labels.items():
@@ -27,7 +27,7 @@ def make_labels_frame(labels: Mapping[str, Any], memberships: Mapping[str, Any],
 
 
 def make_centers_frame(centers: Any, views: list[str], columns: tuple[Columns, ...]) -> Any:
-    """One line for each cluster and column: cluster, view, column, level, center.
+    """Make a frame with one line for each cluster and column: cluster, view, column, level, center.
 
     Centres are in input units. A level's centre is the share of the cluster's rows that have it; other columns have no
     level.

@@ -34,7 +34,7 @@ class Preset:
     open: dict[str, Any]  # what is left to its user: a value to begin with
 
     def settings(self) -> dict[str, Any]:
-        """All settings, as they are where the user gives none."""
+        """Return all settings, with the defaults for those that the user does not give."""
         return self.open | {name: values[0] for name, values in self.fixed.items()}
 
 
@@ -129,17 +129,17 @@ def from_paper(algorithm: int, n_clusters: int = 8, **settings: Any) -> EFKMVC:
 
 
 def _agrees(given: Any, wanted: Any) -> bool:
-    """Whether a setting is what an algorithm has; centres that are given were drawn by whoever gives them."""
+    """Tell whether a setting agrees with that of an algorithm; given centres always do."""
     if isinstance(wanted, Protocol):
         protocol = make_protocol(given) if isinstance(given, str) and given in PROTOCOLS else given
-        return type(protocol) is type(wanted) and _decided(protocol) == _decided(wanted)
+        return type(protocol) is type(wanted) and _fixed_options(protocol) == _fixed_options(wanted)
     if wanted == "random" and not isinstance(given, str):
         return True
     return type(given) in (type(wanted), int, float) and bool(given == wanted)
 
 
-def _decided(protocol: Protocol) -> dict[str, Any]:
-    """Options of a protocol that an algorithm decides, and a step where there is none: lambda is learned by steps."""
+def _fixed_options(protocol: Protocol) -> dict[str, Any]:
+    """Return the protocol options that an algorithm fixes, with a default step: lambda is learned by steps."""
     found = {name: getattr(protocol, name) for name in FIXED_OPTIONS if hasattr(protocol, name)}
     return found | {name: None for name in ("step",) if getattr(protocol, name, 0.0) is None}
 
@@ -147,4 +147,6 @@ def _decided(protocol: Protocol) -> dict[str, Any]:
 def _describe(wanted: Any) -> str:
     if not isinstance(wanted, Protocol):
         return repr(wanted)
-    return f"{type(wanted).__name__}({', '.join(f'{name}={value!r}' for name, value in _decided(wanted).items())})"
+    return (
+        f"{type(wanted).__name__}({', '.join(f'{name}={value!r}' for name, value in _fixed_options(wanted).items())})"
+    )

@@ -281,12 +281,12 @@ class HeatKernelMVC(
         return self
 
     def _say(self, text: str) -> None:
-        """Say what is done, for `verbose`."""
+        """Print the current step, for `verbose`."""
         if self.verbose:
             print(text, file=sys.stderr)  # noqa: T201 - this is its purpose
 
     def _wide_means(self, views: Views, weights: FloatArray | None, folds: Mapping[str, Fold]) -> dict[str, FloatArray]:
-        """Means of the rows of each cluster in the columns of very wide views, by name."""
+        """Compute the mean of the rows of each cluster in the columns of very wide views, by name."""
         tables, found = dict(zip(views.names, views.tables, strict=True)), {}
         sizes = np.bincount(self.labels_, weights, minlength=self.memberships_.shape[1])
         for name, fold in folds.items():
@@ -295,7 +295,7 @@ class HeatKernelMVC(
         return found
 
     def _prepare(self, views: Views, weights: FloatArray | None, folds: Collection[str]) -> Rows:
-        """Rows in model units, and what was chosen on the way; rows of some views had their form before."""
+        """Return rows in model units, and set `choices_`; views in `folds` have their final form already."""
         scaling: Any = self.scaling
         self.choices_ = describe_choices(self.scaling, views.names, ())
         if isinstance(scaling, str) and scaling == AUTO:
@@ -316,7 +316,7 @@ class HeatKernelMVC(
 
     @classmethod
     def from_model(cls, model: FittedModel, dtype: np.dtype[Any], params: dict[str, Any], objective: float) -> Self:
-        """An estimator around a model that was fitted elsewhere: it predicts, is saved and compared like any other."""
+        """Make an estimator of a model that was fitted elsewhere."""
         estimator = cls(**params)
         estimator._model, estimator._dtype, estimator._single_table = model, dtype, False
         estimator.n_features_in_ = sum(model.widths)
@@ -330,7 +330,7 @@ class HeatKernelMVC(
     def _fit_rows(
         self, rows: Rows, settings: Settings, generator: np.random.Generator, workers: int
     ) -> tuple[Progress, list[dict[str, Any]]]:
-        """Fit with one number of clusters; how it ended, and the history."""
+        """Fit with one number of clusters; return the result and the history."""
         start = settings.start(rows, np.random.RandomState(generator.integers(2**31)), workers)
         with Passes(rows, settings.n_clusters, workers) as scan:
             return minimise(
@@ -344,7 +344,7 @@ class HeatKernelMVC(
 
 
 def _report(record: dict[str, Any]) -> None:
-    """Say how an iteration went, for `verbose`."""
+    """Print the objective of an iteration, for `verbose`."""
     text = f"iteration {record['iteration']:3d}  objective {record['objective']:.6g}  {record['seconds']:.3f} s"
     print(text, file=sys.stderr)  # noqa: T201 - this is its purpose
 

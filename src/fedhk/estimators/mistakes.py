@@ -1,4 +1,4 @@
-"""What a fit says of sites that are off by more than what sites differ by."""
+"""Warnings of a fit about sites that deviate from the others, such as by a wrong unit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_LISTED = 10
 
 
 def keep_deviations(board: Board, clients: Mapping[str, Views], terms: SealedTerms, *, unit_rows: bool) -> Records:
-    """Warn of sites that are off, and give what may be kept of it.
+    """Warn of sites that deviate, and return the records that may be kept.
 
     In a run in the open that is what the moments of the sites say, and codes for missing values in rows that are here.
     With noise or masks, nothing but sums may be kept: sites in this process are compared, and a warning is all.
@@ -35,7 +35,7 @@ def keep_deviations(board: Board, clients: Mapping[str, Views], terms: SealedTer
 
 
 def _list_deviations(found: Sequence[Deviation], excluded: Mapping[str, str]) -> Records:
-    """Deviations as records, for `deviations_`."""
+    """List deviations as records, for `deviations_`."""
     return Records(
         {
             "site": one.site,
@@ -51,7 +51,7 @@ def _list_deviations(found: Sequence[Deviation], excluded: Mapping[str, str]) ->
 
 
 def _describe(found: Sequence[Deviation], excluded: Mapping[str, str], *, is_open: bool) -> str:
-    """The text of the warning."""
+    """Write the text of the warning."""
     said = describe_deviations(found)
     parts = said[:MOST_LISTED]
     if len(said) > MOST_LISTED:

@@ -1,4 +1,4 @@
-"""Models on disk: safetensors, that is arrays with a JSON header. Nothing is ever unpickled."""
+"""Model files in the safetensors format: arrays with a JSON header. Nothing is ever unpickled."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Param = (
 
 @dataclass(frozen=True)
 class ModelFile:
-    """What a model file holds: what places new rows, and what tells of the fit."""
+    """Content of a model file: the model for new rows, and the fitted attributes."""
 
     name: str  # of the estimator's class
     params: dict[str, Param]
@@ -57,14 +57,14 @@ class ModelFile:
 
 
 def storable_params(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters as a file can hold them; a source of randomness that is no number is left out."""
+    """Convert parameters for a file; a random state that is no number is left out."""
     generators = (np.random.Generator, np.random.RandomState)
     kept = {name: value for name, value in params.items() if name not in NOT_STORED}
     return {name: _storable(value) for name, value in kept.items() if not isinstance(value, generators)}
 
 
 def readable_params(params: Mapping[str, Any], known: Iterable[str]) -> dict[str, Any]:
-    """Parameters of a file as the constructor takes them: arrays are in a list."""
+    """Convert parameters of a file for the constructor."""
     read = {name: value for name, value in params.items() if name in known}
     for name, value in read.items():
         if isinstance(value, tuple) and value and all(isinstance(part, np.ndarray) for part in value):
@@ -96,7 +96,7 @@ def write_model_file(path: str | os.PathLike[str], file: ModelFile, mode: int = 
 
 
 def read_model_file(path: str | os.PathLike[str]) -> ModelFile:
-    """Read a model file; a ModelFileError says if it is none, is damaged, or was written by another version.
+    """Read a model file; raise ModelFileError if it is none, is damaged, or is of another version.
 
     The digest finds damage. It has no key, so that what was forged is found by the codec and by `check_stored`.
     """
@@ -125,12 +125,12 @@ def read_model_file(path: str | os.PathLike[str]) -> ModelFile:
 
 
 def _digest(header: Mapping[str, Any], buffers: Mapping[str, Any]) -> str:
-    """The SHA-256 digest of all that a file says, however its parts are arranged."""
+    """Compute the SHA-256 digest of a file's content, whatever the order of its parts."""
     return sha256(json.dumps(header, sort_keys=True).encode() + to_bytes(dict(buffers))).hexdigest()
 
 
 def _without_nan(value: Any) -> Any:
-    """A value without numbers that JSON has no words for: None stands for NaN and infinity."""
+    """Replace NaN and infinity, which JSON does not have, by None."""
     if isinstance(value, Mapping):
         return {str(name): _without_nan(part) for name, part in value.items()}
     if isinstance(value, list | tuple):

@@ -155,7 +155,7 @@ class FedHKPerson(LowRankAttributes, EFKMVC):
         self.calibration_ = next((found.describe() for found in self._calibrations), None)
 
     def _keep_outcomes(self, board: Board, sites: Mapping[str, Site]) -> None:
-        """What sites learned, and what all of them come to together; noise or masks keep it at the sites."""
+        """Set what sites have learned, and their joint objective; with noise or masks it stays at the sites."""
         super()._keep_outcomes(board, sites)
         self.personalization_ = Records(
             {"site": site, "component": name, "value": value}
@@ -178,7 +178,7 @@ class FedHKPerson(LowRankAttributes, EFKMVC):
             )
 
     def personalize(self, X: Any, name: str = "site") -> HeatKernelMVC:
-        """A model for a new site, from this model and the site's own rows alone.
+        """Make a model for a new site, from this model and the site's own rows.
 
         Parameters
         ----------

@@ -10,7 +10,7 @@ from fedhk.federation.run import Run
 
 
 def show_progress(phases: list[str], max_rounds: int, stream: TextIO | None = None) -> Callable[[Run], None]:
-    """What to call after every exchange to say how far the run is: one line a round, and one for each phase before.
+    """Return a function to call after every exchange that prints one line a round, and one for each phase before.
 
     `phases` are the names of the phases; the stream is standard error by default.
     """

@@ -1,4 +1,4 @@
-"""Privacy and secure sums of an estimator: what they ask of its other parameters, and what they give its sites."""
+"""Privacy and secure sums of an estimator: checks with its other parameters, and the guards of its sites."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ def _check_bounds(privacy: DifferentialPrivacy, clients: Mapping[str, Views], *,
 
 
 def _widths(clients: Mapping[str, Views]) -> list[int]:
-    """Features of each view, in the order in which sites name views: so are bounds given."""
+    """Return the features of each view, in the order of the bounds: that in which sites name views."""
     return [math.prod(shape) for shape in shapes_by_view(clients.values()).values()]
 
 
@@ -266,7 +266,7 @@ def _say_expectation(
 def make_guards(
     terms: SealedTerms, sites: Mapping[str, Any], checkpoint: Path | None, run: str = ""
 ) -> dict[str, SealedGuard]:
-    """What each site in this process lets pass, with a ledger of its own where there is noise; in the open, all.
+    """Make the guard of each site in this process, with a ledger of its own if there is noise.
 
     A run that a privacy plan does not allow is refused; what the run itself has released before, if it is resumed, is
     part of its budget.
@@ -295,12 +295,12 @@ def make_guards(
 
 
 def announce(terms: SealedTerms) -> list[Shared]:
-    """What sites in this process are told before a run with noise or masks; nothing in the open."""
+    """Return the terms for sites in this process before a run with noise or masks; nothing in the open."""
     return [] if terms.is_open else [terms.protect(Terms(secrets.token_hex(8)))]
 
 
 def list_releases(guards: Mapping[str, Any], board: Board) -> dict[str, Records]:
-    """What each site in this process released in the run of a board, by its ledger; empty where no noise was added."""
+    """List what each site in this process released in a run, by its ledger; empty without noise."""
     ledgers = {site: guard.noise.ledger for site, guard in guards.items() if getattr(guard, "noise", None) is not None}
     return {site: Records(map(asdict, ledger.releases(board.get(Terms).run))) for site, ledger in ledgers.items()}
 
@@ -308,7 +308,7 @@ def list_releases(guards: Mapping[str, Any], board: Board) -> dict[str, Records]
 def find_total_spent(
     model: Any, terms: SealedTerms, guards: Mapping[str, Any], releases: Mapping[str, Any]
 ) -> tuple[float, float] | None:
-    """(epsilon, delta) of all that is known to have left any one site: by ledgers of a folder, else the fit and these.
+    """Compute (epsilon, delta) of all known releases of any one site: by the ledgers of a folder, else the fit's.
 
     None without noise.
     """
@@ -330,7 +330,7 @@ def add_spent(
     made: dict[str, Records],
     spent: tuple[float, float] | None,
 ) -> tuple[float, float] | None:
-    """Give what the fit of a model and its updates have spent; `spent` is what the last of them did."""
+    """Return the budget that a fit and its updates have spent together; `spent` is that of the last one."""
     if made and model.privacy is not None and model.privacy.ledger is not None:
         return find_total_spent(model, terms, guards, made)
     earlier = vars(model)["privacy_spent_"]  # releases before this are not all known here: budgets add
@@ -338,7 +338,7 @@ def add_spent(
 
 
 def is_sealed(model: Any) -> bool:
-    """Whether noise or masks hide what single sites say to a model."""
+    """Tell whether a model was fitted with noise or masks."""
     return model.privacy is not None or bool(model.secure)
 
 

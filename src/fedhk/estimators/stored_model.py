@@ -1,4 +1,4 @@
-"""What a model file may hold: parts that fit together, and numbers that a fit can give. Anybody may have written it."""
+"""Checks of model files: parts must fit together, and numbers must be possible. Anybody may have written a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an update goes on from, and what it says of itself."""
+"""Updates of fitted models: what they start from, and what they report."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ class Recollection:
     new_views: list[str]
 
     def adapt(self, settings: Settings) -> Settings:
-        """Give settings with the clusters that there are: none are looked for."""
+        """Return settings with the clusters of the fitted model."""
         known = self.recall.model.parameters
         return replace(settings, n_clusters=known.n_clusters, init=known.centers, fuzzifier=None)
 
 
 def check_update(half_life: float | None, rounds: int, level: float) -> float:
-    """Check the settings of an update; by how much what was learned before counts after it."""
+    """Check the settings of an update; return the weight of earlier rows."""
     check_count(rounds, "rounds")
     if check_number(level, "level", open_below=True) >= 1:
         raise ValueError(f"level={level!r} must be above 0 and below 1.")
@@ -76,7 +76,7 @@ def check_update(half_life: float | None, rounds: int, level: float) -> float:
 def recollect(
     model: Any, clients: Mapping[str, Views], *, half_life: float | None, rounds: int, level: float
 ) -> Recollection:
-    """Check that a fitted model can be updated with these sites, and give what the update goes on from.
+    """Check that a fitted model can be updated with these sites, and return what the update starts from.
 
     Tables of the sites get the columns of the model, in its order.
     """
@@ -117,7 +117,7 @@ def recollect(
 def revise_phases(
     recalled: Recollection, settings: Settings, aggregator: Aggregator = PLAIN_SUM, *, leaves_out: bool
 ) -> list[Phase[Any, Any]]:
-    """The phases of every update, from the model that is recalled to the final one."""
+    """Return the phases of every update, from the fitted model to the final one."""
     known = len(recalled.recall.model.view_names)
     revise = Revise(settings.learn_weights, settings.form, recalled.rounds, aggregator, leaves_out)
     return [
@@ -131,7 +131,7 @@ def revise_phases(
 
 
 def remember_site(rows: Rows, parameters: Parameters) -> tuple[Memory, dict[str, SitePast]]:
-    """What a model of one site remembers of its rows."""
+    """Compute the memory of a model of one site."""
     past = SitePast.of(PlacedRows.of(rows, parameters), parameters, parameters)
     return remember(rows, parameters), {ONLY_SITE: past}
 
@@ -139,7 +139,7 @@ def remember_site(rows: Rows, parameters: Parameters) -> tuple[Memory, dict[str,
 def update_site(
     views: Views, pasts: Mapping[str, SitePast], recalled: Recollection, settings: Settings, workers: int
 ) -> tuple[Run, SitePast]:
-    """Carry out an update at one site: what the phases found, and what the site remembers after it."""
+    """Carry out an update at one site; return the run, and the site's memory after it."""
     memory = Board().put(*(OwnPast(past) for past in pasts.values()))
     engine = InProcessEngine({ONLY_SITE: Site(ONLY_SITE, views, memory=memory)}, workers=workers)
     phases = revise_phases(recalled, settings, leaves_out=False)  # there is no other site to be compared with
@@ -152,7 +152,7 @@ def update_site(
 
 
 def describe_update(run: Run, recalled: Recollection | None) -> tuple[Records, list[Record]]:
-    """Which clusters have moved, and what an update did, in a line; nothing of a fit."""
+    """Report which clusters have moved, and an update in one record; empty after a fit."""
     if recalled is None:
         return Records(), []
     board, before = run.board, recalled.recall.model.parameters

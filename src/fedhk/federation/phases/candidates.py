@@ -1,4 +1,4 @@
-"""Candidates: means of groups of rows of every site, from which the server chooses where to start (k-FED)."""
+"""Candidates: sites send means of groups of their rows, and the server chooses a start among them (k-FED)."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class CandidatesReply:
 
 @dataclass(frozen=True)
 class AskCandidates(Phase[CandidatesRequest, CandidatesReply]):
-    """Candidates of all sites; a subclass says what the server makes of them."""
+    """Collect candidates from all sites; a subclass makes use of them in `start`."""
 
     name: ClassVar[str] = "candidates"
 
@@ -135,12 +135,12 @@ class AskCandidates(Phase[CandidatesRequest, CandidatesReply]):
         return self.start(board, found)
 
     def most_candidates(self, board: Board) -> int:
-        """The most that one site may send."""
+        """Return the most candidates that one site may send."""
         return self.request(board).count
 
     @abstractmethod
     def start(self, board: Board, found: list[Candidates]) -> Board:
-        """Server: what follows from the candidates of the sites."""
+        """Server: return the board with what the candidates of the sites give."""
 
     def sealed(self, terms: SealedTerms) -> list[Phase[Any, Any]]:
         settings, protocol = self.settings, self.protocol.as_sums(terms.reason)
@@ -165,7 +165,7 @@ class AskCandidates(Phase[CandidatesRequest, CandidatesReply]):
 
 @dataclass(frozen=True)
 class ChooseStart(AskCandidates):
-    """Candidates of all sites, and the best of many starts on them.
+    """Collect candidates from all sites, and choose the best of many starts on them.
 
     Where sites keep offsets, starts are judged by how well sites can make them their own: clusters that are the same
     thing at every site win over clusters that merely are tight.
@@ -185,7 +185,7 @@ class ChooseStart(AskCandidates):
 
 @dataclass(frozen=True)
 class GivenStart(ServerPhase):
-    """Centres that were given: no exchange is needed."""
+    """Start from centres that were given, without any exchange."""
 
     name: ClassVar[str] = "given start"
 
@@ -206,14 +206,14 @@ class GivenStart(ServerPhase):
 
 
 def _leading_sums(settings: Settings, protocol: BasisStatistics, seed: int, terms: SealedTerms) -> list[SumPhase[Any]]:
-    """The sums that the leading directions of a basis come from."""
+    """Return the sums from which the leading directions of a basis are found."""
     if terms.noise is not None:
         return [Directions(settings, seed)]
     return [Sketch(settings, seed), Span(settings, seed, protocol.precision)]
 
 
 def _masked_sums(settings: Settings, protocol: Protocol, seed: int, terms: SealedTerms) -> list[SumPhase[Any]]:
-    """The sums under masks that candidates for a start come from, in the coordinates of the rounds."""
+    """Return the sums under masks from which candidates for a start are found, in the coordinates of the rounds."""
     if isinstance(protocol, BasisStatistics):
         leading = [*_leading_sums(settings, protocol, seed, terms), BasisMoments(settings, seed)]
         groups: Groups = BasisGroups(settings, seed)

@@ -1,4 +1,4 @@
-"""Cluster means: the objective at the end, and where the clusters of embedded rows are in the views that came in."""
+"""Cluster means: the final objective, and the means of the clusters of embedded rows in the original views."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OBJECTIVE_SIZE = 2
 
 @dataclass(frozen=True, eq=False)
 class ClusterMeans(Shared):
-    """What clusters look like."""
+    """Means of the clusters in the original views."""
 
     means: tuple[
         FloatArray, ...
@@ -34,7 +34,7 @@ class ClusterMeans(Shared):
     sizes: FloatArray  # rows of each cluster, by membership
 
     def in_units(self, board: Board) -> tuple[FloatArray, ...]:
-        """The means in the units of the calibrated rows, where sites are calibrated."""
+        """Return the means in units of the calibrated rows, if sites are calibrated."""
         means = self.means
         for frame in board.find(Frame):
             means = tuple(part / factor for part, factor in zip(means, frame.calibration.factors, strict=True))
@@ -50,7 +50,7 @@ class FinishEmbeddedRequest:
 
 @dataclass(frozen=True)
 class FinishEmbedded(SumPhase[FinishEmbeddedRequest]):
-    """The objective at the final parameters and, in the same exchange, sums of rows by membership."""
+    """Compute the final objective and, in the same exchange, sums of rows by membership."""
 
     name: ClassVar[str] = "finish embedded"
     with_noise: ClassVar[bool] = False  # what clusters look like follows from their parts
@@ -89,7 +89,7 @@ class FinishEmbedded(SumPhase[FinishEmbeddedRequest]):
 
 
 def incomplete_views(board: Board) -> tuple[int, ...]:
-    """Numbers of the views of which some site lacks cells, so that what rows have is counted per feature."""
+    """Return the views in which some site has missing cells, so that observed cells are counted per feature."""
     moments = board.get(Population).moments
     return tuple(view for view, found in enumerate(moments) if np.any(found.weight != found.rows))
 

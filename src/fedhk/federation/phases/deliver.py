@@ -1,4 +1,4 @@
-"""Deliver: every site makes its own model from the final one and its rows; labels and own models stay at the site."""
+"""Deliver: every site makes its own model from the final one and its rows. Labels and own models stay at the site."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class DeliverRequest:
 
 @dataclass(frozen=True)
 class DeliverReply:
-    """What a site says of its own model: nothing, or one report; and sums of rows of folded views, by their name."""
+    """A site's report on its own model, if asked for, and sums of rows of folded views, by name."""
 
     reports: tuple[SiteReport, ...] = ()
     sums: dict[str, WideSums] = field(default_factory=dict)
@@ -70,21 +70,21 @@ class WideMeans(Entry):
 
 @dataclass(frozen=True, eq=False)
 class Outcome(Passing):
-    """A site's own model and labels. They stay at the site, and its state file has none of them."""
+    """A site's own model and labels. They stay at the site, and are not in its state file."""
 
     outcome: SiteOutcome
 
 
 @dataclass(frozen=True, eq=False)
 class Reports(Entry):
-    """What sites say of their own models, by site."""
+    """Reports of the sites on their own models."""
 
     reports: dict[str, SiteReport] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Deliver(Phase[DeliverRequest, DeliverReply]):
-    """Own models at the sites."""
+    """Make own models at the sites."""
 
     name: ClassVar[str] = "deliver"
 
@@ -153,7 +153,7 @@ class Deliver(Phase[DeliverRequest, DeliverReply]):
 
 
 def _sum_wide(site: Site, labels: IntArray, n_clusters: int) -> dict[str, WideSums]:
-    """Sums of the site's rows by cluster, in the columns of views that are folded."""
+    """Sum the site's rows by cluster, in all columns of folded views."""
     found = {}
     for entry in site.board.find(Folds):
         for name, table in zip(site.views.names, site.views.tables, strict=True):
@@ -163,7 +163,7 @@ def _sum_wide(site: Site, labels: IntArray, n_clusters: int) -> dict[str, WideSu
 
 
 def _unfold(site: Site, model: FittedModel, sums: Mapping[str, WideSums]) -> FittedModel:
-    """A site's own model for rows as they come in; what its clusters look like in wide views is as they do here."""
+    """Convert a site's own model to unfolded rows, with the means of its own rows in very wide views."""
     folds = {name: fold for entry in site.board.find(Folds) for name, fold in entry.folds.items()}
     clusters = model.parameters.n_clusters
     means = {
@@ -175,7 +175,7 @@ def _unfold(site: Site, model: FittedModel, sums: Mapping[str, WideSums]) -> Fit
 
 
 def _remember_rows(site: Site, parameters: Parameters, keep: float) -> None:
-    """Keep at the site what later rows are compared with; earlier rows, of an update, count `keep` times as much."""
+    """Keep at the site what later updates compare rows with; in an update, earlier rows are weighted by `keep`."""
     if parameters.n_clusters * sum(site.rows().widths) > MOST_REMEMBERED:
         return
     past = SitePast.of(final_rows(site), site.see(parameters), parameters)

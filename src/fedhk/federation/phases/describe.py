@@ -1,6 +1,6 @@
-"""Describe: which views the sites have, agreed by majority, and the moments of their features.
+"""Describe: sites name their views, agreed on by majority, and send the moments of their features.
 
-From the moments follow the references, which bring the rows of all sites to the same units.
+The references computed from these moments bring the rows of all sites to the same units.
 """
 
 from __future__ import annotations
@@ -59,18 +59,18 @@ LEVEL = 1e-3
 
 @dataclass(frozen=True)
 class SiteEffect(Entry):
-    """How likely chance alone makes the means of sites differ as they do: small where sites differ by anything."""
+    """Test result: the probability that chance alone makes the means of sites differ as they do."""
 
     chance: float
 
     @property
     def is_sure(self) -> bool:
-        """Whether sites differ by more than chance."""
+        """Whether sites differ by more than chance explains."""
         return self.chance < LEVEL
 
 
 def sites_differ(board: Board) -> bool:
-    """Whether there are several sites and their means differ by more than chance, or nobody knows."""
+    """Tell whether the means of several sites differ by more than chance explains, or this is not known."""
     return board.get(Population).n_sites > 1 and all(found.is_sure for found in board.find(SiteEffect))
 
 
@@ -90,7 +90,7 @@ def _measure_site_effect(sites: Sequence[Sequence[Moments]]) -> SiteEffect:
 
 @dataclass(frozen=True, eq=False)
 class Variation:
-    """How rows of a view vary around means: the squares between sites and within them, per feature."""
+    """Sums of squares of a view between sites and within them, per feature."""
 
     sites: float  # those that have the view
     rows: float
@@ -128,14 +128,14 @@ class ViewDescription:
 
 @dataclass(frozen=True)
 class ViewsReply:
-    """What a site says of its views, without any number of its rows."""
+    """Description of a site's views, without any number from its rows."""
 
     views: tuple[ViewDescription, ...]
 
 
 @dataclass(frozen=True)
 class DescribeRequest:
-    """What moments are asked for: of rows of length 1 or as they are, with the range of each feature or without."""
+    """Ask for moments: of rows scaled to length 1 or not, with the range of each feature or without."""
 
     unit_rows: bool
     ranges: bool
@@ -143,19 +143,19 @@ class DescribeRequest:
 
 @dataclass(frozen=True, eq=False)
 class Description:
-    """What a site says of its views: their names and columns, and the moments of those that it has."""
+    """Description of a site's views: their names and columns, and the moments of those that it has."""
 
     views: tuple[ViewDescription, ...]
     moments: tuple[Moments, ...]
 
     @property
     def present(self) -> list[ViewDescription]:
-        """The views that the site has, in the order of their moments."""
+        """Views that the site has, in the order of their moments."""
         return [view for view in self.views if view.width is not None]
 
     @property
     def by_view(self) -> dict[str, Moments]:
-        """The moments of the views that the site has."""
+        """Moments of the views that the site has, by name."""
         return {view.name: moments for view, moments in zip(self.present, self.moments, strict=True)}
 
 
@@ -164,7 +164,7 @@ R = TypeVar("R", bound="HasViews")
 
 
 def describe_views(views: Views) -> tuple[ViewDescription, ...]:
-    """What a site's views are called, how wide they are and what their columns are: no number of the rows."""
+    """Describe a site's views by names, widths and columns, without any number from its rows."""
     return tuple(map(ViewDescription, views.names, views.widths, views.columns))
 
 
@@ -196,7 +196,7 @@ def check_descriptions(views: tuple[ViewDescription, ...], site: str) -> None:
 
 
 def _check_names(views: tuple[ViewDescription, ...], site: str) -> None:
-    """Refuse names that are not what they look like: they come to the terminals and pages of others."""
+    """Refuse names with unprintable characters: they are shown on terminals and pages of others."""
     for view in views:
         columns = () if view.columns is None or is_tensor(view.columns) else view.columns
         for name in (view.name, *map(str, columns)):
@@ -205,15 +205,15 @@ def _check_names(views: tuple[ViewDescription, ...], site: str) -> None:
 
 
 class HasViews(Protocol):
-    """An answer in which a site describes its views."""
+    """A reply that describes a site's views."""
 
     @property
     def views(self) -> tuple[ViewDescription, ...]:
-        """The views."""
+        """Descriptions of the views."""
 
 
 def agree_on_views(replies: Iterable[HasViews], holders: int = 1) -> dict[str, tuple[int, Columns]]:
-    """Width and columns (names, or shape of a row) that most sites give each view; among equals, of the first site.
+    """Return the width and columns that most sites give each view; in a tie, those of the first site.
 
     Views are in the order in which they are first named, whether or not that site has them. A view that fewer than
     `holders` sites have is left out, and so is one for which there is no room beside those that more sites have.
@@ -240,7 +240,7 @@ def agree_on_views(replies: Iterable[HasViews], holders: int = 1) -> dict[str, t
 
 
 def select_alike(replies: Mapping[str, R]) -> tuple[dict[str, R], dict[str, str]]:
-    """The sites whose views are those that most sites have, and how the others differ.
+    """Return the sites whose views agree with the majority, and how the others differ.
 
     A site may lack views, and may leave its columns unnamed or its tensors flat.
     """
@@ -255,7 +255,7 @@ def select_alike(replies: Mapping[str, R]) -> tuple[dict[str, R], dict[str, str]
 
 
 def describe_differences(reply: HasViews, agreed: Mapping[str, tuple[int, Columns]]) -> str:
-    """How a site's views differ from what was agreed on; empty where they do not. Other views do not matter."""
+    """Describe how a site's views differ from those agreed on; empty if they do not. Further views are ignored."""
     found = []
     for view in reply.views:
         if view.width is not None and view.name in agreed:
@@ -267,7 +267,7 @@ def describe_differences(reply: HasViews, agreed: Mapping[str, tuple[int, Column
 
 
 def _warn_of_lone_views(replies: Iterable[HasViews], agreed: Mapping[str, Any], holders: int) -> None:
-    """Say which views are left out because too few sites have them."""
+    """Warn of views that are left out because too few sites have them."""
     held = Counter(view.name for reply in replies for view in reply.views if view.width is not None)
     few = sorted(name for name in held if name not in agreed)
     if few:
@@ -282,7 +282,7 @@ def _warn_of_lone_views(replies: Iterable[HasViews], agreed: Mapping[str, Any], 
 
 @dataclass(frozen=True)
 class AskViews(Phase[Request, T]):
-    """A phase in which sites describe their views; those whose views differ from what most sites have are left out."""
+    """A phase in which sites describe their views. Sites whose views differ from the majority are left out."""
 
     settings: Settings
     holders: int = 1  # sites that must have a view for it to count
@@ -292,7 +292,7 @@ class AskViews(Phase[Request, T]):
         return board, alike, different
 
     def agree(self, replies: Mapping[str, T]) -> dict[str, tuple[int, Columns]]:
-        """The views of the federation; says which are left out."""
+        """Return the views of the federation; warn of those left out."""
         agreed = agree_on_views(replies.values(), self.holders)
         _warn_of_lone_views(replies.values(), agreed, self.holders)
         return agreed
@@ -300,7 +300,7 @@ class AskViews(Phase[Request, T]):
 
 @dataclass(frozen=True)
 class Describe(AskViews[DescribeRequest, Description]):
-    """Moments of the features of all sites, who is off by them, and the references that follow from the others."""
+    """Collect moments of the features, find sites that deviate, and compute references from the others."""
 
     deviating: Deviating = "exclude"
 
@@ -383,7 +383,7 @@ class Describe(AskViews[DescribeRequest, Description]):
 
 
 def _make_schema(settings: Settings, agreed: dict[str, tuple[int, Columns]]) -> tuple[Schema, tuple[Columns, ...]]:
-    """The schema and the columns of the views; refuses view weights that are not one per view."""
+    """Make the schema and the columns of the views; refuse view weights that are not one per view."""
     weights, columns = settings.view_weights, tuple([columns for _, columns in agreed.values()])
     if not isinstance(weights, str) and len(weights) != len(agreed):
         raise DataError(f"view_weights has {len(weights)} numbers, the sites have the views {list(agreed)}.")
@@ -424,7 +424,7 @@ def _check_view(view: Moments, width: int | None, site: str, *, ranges: bool) ->
 
 @dataclass(frozen=True)
 class DescribeViews(AskViews[Nothing, ViewsReply]):
-    """Which views the sites have, and nothing of their rows: where runs with noise or masks begin."""
+    """Collect the views of the sites, and nothing of their rows: the first phase with noise or masks."""
 
     name: ClassVar[str] = "schema"
 
@@ -448,7 +448,7 @@ class DescribeViews(AskViews[Nothing, ViewsReply]):
 
 
 class EnergySum(SumPhase[Request]):
-    """Heat-weighted squared distance of all rows to the grand mean, per view, and the rows that have the view."""
+    """Heat-weighted squared distance of rows to the grand mean, per view, and the number of rows with the view."""
 
     aggregator: Aggregator
 
@@ -464,7 +464,7 @@ class EnergySum(SumPhase[Request]):
 
 @dataclass(frozen=True)
 class Energy(EnergySum[Nothing]):
-    """The energy of rows in the units of the references, which then change so that it is 1 for each row and view.
+    """Measure the energy of rows, and rescale the references so that it is 1 for each row and view.
 
     It is asked for where coefficients are not uniform.
     """

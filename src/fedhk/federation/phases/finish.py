@@ -1,4 +1,4 @@
-"""Finish: the objective at the final parameters and, for own models, how large clusters are and how far rows spread."""
+"""Finish: the objective at the final parameters and, for own models, the sizes and spreads of clusters."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ from fedhk.model.passes import Passes
 
 @dataclass(frozen=True)
 class FinishRequest:
-    """Ask for the objective and, where `summary` and `memory` say so, for what clusters are made of."""
+    """Ask for the objective and, with `summary` or `memory`, for sizes and spreads of clusters."""
 
     summary: bool
     memory: bool = False
 
 
 def final_parameters(site: Site) -> Parameters:
-    """The final parameters, as the server published them."""
+    """Return the final parameters, as the server published them."""
     basis = next(site.board.find(Basis), None)
     return site.board.get(FinalModel).model.parameters(site.rows().widths, basis)
 
 
 def final_rows(site: Site) -> PlacedRows:
-    """The site's rows at the final parameters, as the site sees them."""
+    """Return the site's rows, placed at the final parameters as the site uses them."""
     return site.derive(site.board.get(FinalModel), lambda: PlacedRows.of(site.rows(), site.see(final_parameters(site))))
 
 
 @dataclass(frozen=True)
 class Finish(SumPhase[FinishRequest]):
-    """The objective at the final parameters."""
+    """Compute the objective at the final parameters."""
 
     name: ClassVar[str] = "finish"
     with_noise: ClassVar[bool] = False  # the last noisy round says the objective, and nothing tells of single clusters
@@ -107,12 +107,12 @@ class Finish(SumPhase[FinishRequest]):
             check_summary(found, rows, board.get(Space).reach, site)
 
     def _read_memory(self, board: Board, values: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """The weight of each centre in each view, and how far rows are from it, one line per cluster each."""
+        """Read the weight of each centre in each view, and the spread of rows around it, one line per cluster."""
         lines = values[2 : self._end_of_memory(board)].reshape(board.get(FinalParameters).parameters.n_clusters, -1)
         return lines[:, :-OVER_ROWS], lines[:, -OVER_ROWS:]
 
     def _end_of_memory(self, board: Board) -> int:
-        """How many numbers come before the summary."""
+        """Return how many numbers come before the summary."""
         return replace(self, summary=False).size(board)
 
     def total(self, board: Board, vectors: Sequence[FloatArray]) -> FloatArray:

@@ -1,4 +1,4 @@
-"""Fold: sparse views with very many columns become views of few, before anything else is asked.
+"""Fold: the first phase hashes the very many columns of sparse views to few.
 
 Sites say in how many of their rows each word is, for the words that they have. From then on they fold their rows, and
 no message is as wide as the view.
@@ -35,7 +35,7 @@ class FoldRequest:
 
 @dataclass(frozen=True, eq=False)
 class WordCounts:
-    """In how many rows of a site each word is, for the words that it has; no words where a cell is negative."""
+    """The number of rows that have each word, for the words of a site; empty where a cell is negative."""
 
     rows: int
     negative: bool
@@ -59,7 +59,7 @@ class WideColumns(Entry):
 
 @dataclass(frozen=True)
 class FoldViews(Phase[FoldRequest, FoldReply]):
-    """How rows of very wide views are folded: in the form that a scaling asks for, or weighed like words."""
+    """Choose how rows of very wide views are folded: in the form that the scaling asks for, or weighted like words."""
 
     name: ClassVar[str] = "fold"
 
@@ -113,7 +113,7 @@ class FoldViews(Phase[FoldRequest, FoldReply]):
 
 @dataclass(frozen=True, eq=False)
 class WideSums:
-    """Sums of a site's rows by cluster, in all columns of a very wide view: what is not 0, and its place."""
+    """Sums of a site's rows by cluster, in all columns of a very wide view: nonzero values and their places."""
 
     places: NDArray[Any]  # number of the cluster times columns, plus number of the column; in order
     values: FloatArray  # in single precision
@@ -145,7 +145,7 @@ class WideSums:
 
 
 def mean_of_sums(told: Sequence[WideSums], n_clusters: int, n_columns: int) -> FloatArray:
-    """Means of the rows of each cluster, of shape (c, n_columns); 0 for a cluster without rows."""
+    """Compute the mean of the rows of each cluster, of shape (c, n_columns); 0 for a cluster without rows."""
     total, rows = np.zeros(n_clusters * n_columns), np.zeros(n_clusters)
     for own in told:
         total[own.places] += own.values

@@ -1,4 +1,4 @@
-"""The frame of a site: how its rows are calibrated, and the offset from the common centres that it keeps in rounds."""
+"""The calibration of sites, and the offset from the common centres that a site keeps through the rounds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedhk.personal.offset import follow_centers, shift_centers
 
 @dataclass(frozen=True)
 class Frame(RowEntry):
-    """How sites bring their rows to one frame: a share of their own mean and spread is taken out."""
+    """The calibration: the shares of its own mean and spread that each site removes from its rows."""
 
     keeps_cells: ClassVar[bool] = True
 
@@ -47,13 +47,13 @@ class Frame(RowEntry):
 
 @dataclass(frozen=True, eq=False)
 class Offset(Entry):
-    """How far a site's rows are from the centres of their clusters, per view. It never leaves the site."""
+    """Mean distance of a site's rows from the centres of their clusters, per view. It never leaves the site."""
 
     values: tuple[FloatArray, ...]
 
 
 def calibrated_references(board: Board) -> tuple[Reference, ...]:
-    """The common references in the units of the calibrated rows, where sites are calibrated."""
+    """Return the common references, in units of the calibrated rows if sites are calibrated."""
     references = board.get(References).references
     for frame in board.find(Frame):
         references = frame.calibration.in_units(references)

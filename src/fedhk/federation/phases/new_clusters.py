@@ -1,4 +1,4 @@
-"""New clusters in an update: where rows fit nowhere, and where one cluster has become two."""
+"""New clusters in an update: where rows fit no cluster, and where one cluster has become two."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CUTS = 5
 
 @dataclass(frozen=True, eq=False)
 class StraysRequest:
-    """Ask where rows are that fit nowhere and are nearest to some clusters.
+    """Ask for the rows that fit no cluster and are nearest to some clusters.
 
     Where there are directions, of shape (g, d), they are from the centres of these clusters to where such rows are on
     average; it is asked how many rows there are on the way.
@@ -53,7 +53,7 @@ class StraysRequest:
 
 @dataclass(frozen=True, eq=False)
 class Directions(Entry):
-    """From some centres to the mean of the rows that fit nowhere and are nearest to them."""
+    """Directions from some centres to the mean of the rows nearest to them that fit no cluster."""
 
     clusters: tuple[int, ...]
     values: FloatArray  # (g, d)
@@ -62,7 +62,7 @@ class Directions(Entry):
 
 @dataclass(frozen=True)
 class AddClusters(SumPhase[StraysRequest]):
-    """New clusters where rows fit nowhere: more than chance explains, and fewer rows on the way to them than there.
+    """Add clusters where more rows fit no cluster than chance explains, and fewer rows lie between than there.
 
     The first sum is of the rows that fit nowhere, by the cluster that they are nearest to; means that are no farther
     apart than chance explains are one. Such a mean may be the tail of a cluster that has moved: so the second sum
@@ -79,7 +79,7 @@ class AddClusters(SumPhase[StraysRequest]):
         return exchanges > 1 or not self._clusters(board)
 
     def _clusters(self, board: Board) -> tuple[int, ...]:
-        """Clusters near which rows fit nowhere, where these are more in all than chance explains."""
+        """Return the clusters near which rows fit no cluster, if there are more such rows than chance explains."""
         for directions in board.find(Directions):
             return directions.clusters
         found = board.get(Found)
@@ -155,7 +155,7 @@ class AddClusters(SumPhase[StraysRequest]):
 
 
 def _join_places(board: Board, places: FloatArray, counts: FloatArray) -> IntArray:
-    """Number means of rows in which new clusters are seen: those that chance alone may have put apart get one number.
+    """Group the places of new clusters: places whose distance chance alone explains are in one group.
 
     Two means of n and m rows with the spread s^2 are s^2 (1/n + 1/m) apart by chance, on average; twice as much is
     four standard deviations more in 40 dimensions.
@@ -172,7 +172,7 @@ def _join_places(board: Board, places: FloatArray, counts: FloatArray) -> IntArr
 
 
 def drop_doubles(parameters: Parameters, known: FloatArray, places: Sequence[FloatArray]) -> list[FloatArray]:
-    """Places of new centres without those that are nearer to an earlier one than half of the way to a known centre."""
+    """Drop new centres that are nearer to an earlier one than half the distance to a known centre."""
     scale = find_scale(parameters)
     kept: list[FloatArray] = []
     for place in places:
@@ -183,7 +183,7 @@ def drop_doubles(parameters: Parameters, known: FloatArray, places: Sequence[Flo
 
 
 def _add_centers(parameters: Parameters, centers: FloatArray) -> Parameters:
-    """Parameters with more centres, of shape (g, d), of which nothing is remembered."""
+    """Return the parameters with more centres, of shape (g, d), which have no memory yet."""
     more = split_joint(centers, [part.shape[1] for part in parameters.centers])
     new: dict[str, Any] = {"centers": tuple(map(np.vstack, zip(parameters.centers, more, strict=True)))}
     if isinstance(parameters, RememberingParameters):
@@ -222,7 +222,7 @@ class HalvesRequest:
 
 @dataclass(frozen=True, eq=False)
 class Halves(Entry):
-    """Two halves of some clusters, as far as they are known: directions from one mean to the other, and the middles."""
+    """Two halves of some clusters, as far as they are known: directions between their means, and the midpoints."""
 
     clusters: tuple[int, ...]
     directions: FloatArray
@@ -232,7 +232,7 @@ class Halves(Entry):
 
 @dataclass(frozen=True)
 class SplitClusters(SumPhase[HalvesRequest]):
-    """Two clusters where one has come apart: rows are fewer between the means of its halves than at either of them.
+    """Split a cluster in two where fewer rows lie between the means of its halves than at either mean.
 
     Clusters that may be in two parts are found by sums that are there already (`is_flat`, `is_wider`). They are cut in
     two by a few steps of 2-means on half of the rows. The other rows are counted. Where rows of one new cluster were
@@ -327,7 +327,7 @@ class SplitClusters(SumPhase[HalvesRequest]):
 
 
 def is_flat(spread: ClusterSpread) -> BoolArray:
-    """Whether squared distances to a centre vary less than products of rows say, beyond chance.
+    """Tell whether squared distances to a centre vary less than products of rows say, beyond chance.
 
     Along a line, the square of a normal variable varies by twice the square of its variance, that of two points that
     are equally far from their middle not at all.
@@ -338,7 +338,7 @@ def is_flat(spread: ClusterSpread) -> BoolArray:
 
 
 def is_wider(now: ClusterSpread, before: ClusterSpread) -> BoolArray:
-    """Whether the covariance of a cluster's rows, tr(S^2), is larger than it was; such clusters are then looked at.
+    """Tell whether tr(S^2) of a cluster's rows has grown; such clusters are checked for a split.
 
     By chance alone, .11 of normal clouds of 200 rows are so in 2 features, .04 in 5, and .01 in 20.
     """
@@ -358,13 +358,13 @@ class Split:
 
 
 def split_ends(above: FloatArray, below: FloatArray, sizes: FloatArray) -> tuple[FloatArray, FloatArray, Any]:
-    """Both parts of a cluster, the larger one first, and their rows."""
+    """Return both parts of a cluster, the larger one first, and their numbers of rows."""
     pair = (float(sizes[0]), float(sizes[1]))
     return (above, below, pair) if pair[0] >= pair[1] else (below, above, pair[::-1])
 
 
 def _split_clusters(board: Board, parts: Sequence[Split]) -> Board:
-    """The board with clusters that were split: the larger part keeps the number, the others come last."""
+    """Return the board with clusters split: the larger part keeps the number, the others come last."""
     before = board.get(Moved).before
     centers = np.hstack(before.centers)
     added = list(np.hstack(board.get(Minimisation).parameters.centers)[len(centers) :])
@@ -399,7 +399,7 @@ def _split_clusters(board: Board, parts: Sequence[Split]) -> Board:
 
 
 def count_behind(vectors: Sequence[FloatArray], groups: int, where: slice) -> list[FloatArray]:
-    """Of how many rows each number of a site's vector is a sum, from the counts at some places of each group's line."""
+    """Return the number of rows behind each number of a site's vector, from the counts in each group's line."""
     found = []
     for values in vectors:
         lines = values.reshape(groups, -1)

@@ -1,4 +1,4 @@
-"""Number: how many clusters the rows of all sites have, from means of their rows or from a mixture of all of them."""
+"""Number: find the number of clusters, from means of rows of the sites or from a mixture of all rows."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class ChosenNumber(Entry):
 
     @property
     def n_clusters(self) -> int:
-        """The number that was chosen."""
+        """Number of clusters that was chosen."""
         return choose_number(self.tried)[0]
 
 
 @dataclass(frozen=True, kw_only=True)
 class FindNumber(AskCandidates):
-    """How many clusters there are, from the candidates of all sites."""
+    """Find the number of clusters from the candidates of all sites."""
 
     smallest: int
     largest: int
@@ -47,7 +47,7 @@ class FindNumber(AskCandidates):
         return self.choose(board, found, sites, shifted=sites_differ(board))
 
     def choose(self, board: Board, found: list[Candidates], sites: IntArray, *, shifted: bool) -> Board:
-        """Server: the board with the numbers that were tried on candidates."""
+        """Server: return the board with the numbers of clusters that were tried on candidates."""
         rows = candidate_rows(found, board.get(References).references, board.get(Schema).names)
         points = Points.of(rows, sites, board.get(Population).columns, self.largest, self.seed)
         return board.put(ChosenNumber(find_number(points, self.smallest, self.largest, self.seed, shifted=shifted)))
@@ -61,7 +61,7 @@ class FindNumber(AskCandidates):
 
 @dataclass(frozen=True)
 class NumberFromMixture(ServerPhase):
-    """How many clusters there are, from points that are drawn from the mixture of all rows."""
+    """Find the number of clusters from points that are drawn from the mixture of all rows."""
 
     name: ClassVar[str] = "number from mixture"
 

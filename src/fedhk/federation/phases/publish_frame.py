@@ -1,4 +1,4 @@
-"""How the frame of all sites is published: the shares that are taken out, and the units that follow."""
+"""Publishes the calibration: the shares that sites remove, and the units of the calibrated rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fedhk.starts.settings import Settings
 
 @dataclass(frozen=True, eq=False)
 class Shares(Entry):
-    """Shares of a site's own mean and spread that are to be taken out, and what was said for them and for others."""
+    """Shares of a site's own mean and spread to remove, and the options that were compared."""
 
     shift: float
     spread: float
@@ -34,7 +34,7 @@ class Shares(Entry):
 
 @dataclass(frozen=True)
 class GivenShares(ServerPhase):
-    """Shares of mean and spread that were given."""
+    """Use shares of mean and spread that were given."""
 
     name: ClassVar[str] = "given shares"
 
@@ -55,14 +55,14 @@ class GivenShares(ServerPhase):
 
 @dataclass(frozen=True)
 class FrameRequest:
-    """Ask how far rows lie from the grand mean once they are calibrated."""
+    """Ask for the distances of calibrated rows from the grand mean."""
 
     calibration: Calibration
 
 
 @dataclass(frozen=True)
 class PublishFrame(EnergySum[FrameRequest]):
-    """The frame of all sites, in units in which calibrated rows have spread 1 again, as all rows had before.
+    """Publish the calibration, in units in which calibrated rows have spread 1.
 
     It takes one sum over calibrated rows; none where nothing is taken out.
     """

@@ -1,4 +1,4 @@
-"""Rounds: the server sends parameters, sites answer with what their protocol says, the server makes better ones."""
+"""Rounds: the server sends parameters, sites reply as the protocol says, and the server improves the parameters."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ SETTLE_ROUNDS = 3
 
 @dataclass(frozen=True, eq=False)
 class Best(Entry):
-    """The parameters with the lowest objective so far, and the basis of their coordinates, where there is one."""
+    """The parameters with the lowest objective so far, and the basis of their coordinates, if any."""
 
     parameters: Parameters
     bases: tuple[Basis, ...]
 
     @classmethod
     def of(cls, board: Board) -> Best:
-        """The parameters of the round that is under way."""
+        """Take the parameters of the current round."""
         return cls(board.get(Minimisation).parameters, tuple(board.find(Basis)))
 
     def put_back(self, board: Board) -> Board:
-        """The board with these parameters as those of the round to come."""
+        """Return the board with these parameters as those of the next round."""
         state = board.get(Minimisation)
         board = board.put(replace(state, progress=replace(state.progress, parameters=self.parameters)))
         current = tuple(board.find(Basis))
@@ -47,7 +47,7 @@ class Best(Entry):
 
 @dataclass(frozen=True)
 class Rounds(Phase[RoundRequest, RoundReply]):
-    """Rounds until the objective settles.
+    """Repeat rounds until the objective converges.
 
     Where a round may raise the objective, the rounds end with the best parameters that they had. If they end before the
     objective settled, one more exchange tells how good the parameters are that the last round made.
@@ -113,7 +113,7 @@ class Rounds(Phase[RoundRequest, RoundReply]):
         return board if same_rows or progress.iteration == 1 else self._finish(board)
 
     def _take_best(self, board: Board) -> Board:
-        """The board with the best parameters so far, and with a reason that says which they are."""
+        """Return the board with the best parameters so far, and a stop reason that says so."""
         board = board.get(Best).put_back(board)
         state = board.get(Minimisation)
         progress = state.progress
@@ -149,5 +149,5 @@ class Rounds(Phase[RoundRequest, RoundReply]):
 
 
 def digest_names(sites: Iterable[str]) -> str:
-    """Who answered, in few letters."""
+    """Return a short digest of the sites that replied."""
     return sha256("\n".join(list_sites(sites)).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Scales from sums alone: ranges of the features, then their moments or, with noise, nothing more than the ranges.
+"""Scales from sums alone: ranges of the features and then, without noise, their moments.
 
 In the open, sites describe themselves with their moments. Where the server may see nothing but sums over all sites, a
 range of each feature comes first: it is the unit in which whole numbers have room for all values.
@@ -91,7 +91,7 @@ class FullWeights(Entry):
 
 
 def scale_phases(settings: Settings, terms: SealedTerms, *, in_basis: bool) -> list[Phase[Any, Any]]:
-    """How all sites come to the same units, from sums alone; in few bytes where the rounds are in a basis."""
+    """Return the phases that bring all sites to the same units from sums alone; few bytes for rounds in a basis."""
     in_few = in_basis and terms.noise is None
     bounds = terms.seal(Magnitudes() if in_few and not settings.needs_ranges else Ranges())
     if terms.public_bounds is not None:
@@ -106,13 +106,13 @@ def scale_phases(settings: Settings, terms: SealedTerms, *, in_basis: bool) -> l
 
 
 def _view_widths(board: Board) -> tuple[int, ...]:
-    """Features per view, before there are references."""
+    """Return the features per view, before there are references."""
     return tuple(len(view.mean) for view in board.get(Population).moments)
 
 
 @dataclass(frozen=True)
 class GivenBounds(ServerPhase):
-    """Ranges of the features that are known without looking at rows."""
+    """Use ranges of the features that were given."""
 
     name: ClassVar[str] = "given bounds"
 
@@ -126,7 +126,7 @@ class GivenBounds(ServerPhase):
 
 @dataclass(frozen=True, eq=False)
 class Counts(Entry):
-    """Rows of all sites, and per view the rows that have it and the cells that are missing in these."""
+    """The number of rows of all sites and, per view, of rows with the view and of missing cells."""
 
     rows: float
     of_views: FloatArray  # (s,)
@@ -134,13 +134,13 @@ class Counts(Entry):
 
     @property
     def incomplete(self) -> tuple[bool, ...]:
-        """Which views lack cells."""
+        """Views with missing cells."""
         return tuple((self.missing > 0).tolist())
 
 
 @dataclass(frozen=True)
 class CountRows(SumPhase[Nothing]):
-    """How many rows there are, and how many cells they lack: how fine the grids of later sums can be."""
+    """Count rows and missing cells. The grids of later sums are made as fine as these counts allow."""
 
     name: ClassVar[str] = "count rows"
     counts: ClassVar[bool] = True
@@ -176,7 +176,7 @@ class RangesRequest:
 
 @dataclass(frozen=True)
 class Ranges(SumPhase[RangesRequest]):
-    """Per feature, how many rows have an absolute value at each power of two, below zero and above."""
+    """Count rows per feature by the power of two of their value, below zero and above."""
 
     name: ClassVar[str] = "ranges"
     acute: ClassVar[bool] = True
@@ -210,7 +210,7 @@ class Ranges(SumPhase[RangesRequest]):
 
 
 def find_bounds(counts: FloatArray, noise: float) -> Bounds:
-    """Ranges of the features, from rows in bins of shape (features, 2 * POWERS) and the noise in them."""
+    """Find the ranges of the features, from counts of shape (features, 2 * POWERS) and the noise in them."""
     # a bin counts where it surely is not noise: one that is, far out, would make all values of its feature alike
     surely = counts > (noise * np.sqrt(2 * np.log(counts.size / FALSE_RANGE)) if noise > 0 else 0.5)
     powers = 2.0 ** np.arange(LEAST_POWER, MOST_POWER + 1.0)
@@ -224,7 +224,7 @@ def find_bounds(counts: FloatArray, noise: float) -> Bounds:
 
 
 def _histogram(table: Any, width: int) -> FloatArray:
-    """Rows per feature and bin: below zero from the largest power down, above zero from the smallest up."""
+    """Count rows per feature and bin: below zero from the largest power down, above zero from the smallest up."""
     if table is not None and table.shape[1] != width:
         raise MessageError(OTHER_WIDTH)
     counts = np.zeros((width, 2 * POWERS))
@@ -244,7 +244,7 @@ def _histogram(table: Any, width: int) -> FloatArray:
 
 @dataclass(frozen=True)
 class Magnitudes(SumPhase[RangesRequest]):
-    """Per feature, how many sites have an absolute value between two powers of 16: coarse ranges in few bytes.
+    """Count sites per feature by the power of 16 of their largest value: coarse ranges in few bytes.
 
     A site says 1 or 0, so that a word must hold no more than the number of sites. The ranges are only the units in
     which moments are added: sums of squares keep 2^-8 of their digits at least.
@@ -289,7 +289,7 @@ class MomentsRequest:
 
 @dataclass(frozen=True)
 class SumMoments(SumPhase[MomentsRequest]):
-    """Rows, observed cells, sums and sums of squares per feature, in units of the range; only without noise."""
+    """Collect rows, observed cells, sums and sums of squares per feature, in units of the range; without noise only."""
 
     name: ClassVar[str] = "moments"
 
@@ -313,7 +313,7 @@ class SumMoments(SumPhase[MomentsRequest]):
 
     @staticmethod
     def collect(site: Site, request: MomentsRequest) -> tuple[FloatArray, list[FloatArray]]:
-        """Rows of the site and of each view, and per view cells, sums and sums of squares, of shape (3, d_h)."""
+        """Compute the rows of the site and of each view, and per view cells, sums and squares, of shape (3, d_h)."""
         views, widths = site.views, request.widths
         if not are_possible(widths):
             raise MessageError(OTHER_WIDTH)
@@ -360,11 +360,11 @@ class SumMoments(SumPhase[MomentsRequest]):
         )
 
     def _rounding(self, board: Board) -> float:
-        """Sum of squares that rounding makes of none, in units of the range."""
+        """Return the sum of squares that rounding alone can make, in units of the range."""
         return 4 * len(board.get(Members).sites) * grid_step(self, board)
 
     def _moments(self, board: Board, total: FloatArray) -> list[Moments]:
-        """The moments of all rows, in input units."""
+        """Compute the moments of all rows, in input units."""
         widths, bounds = _view_widths(board), board.get(Bounds)
         low, high = split_joint(bounds.low, widths), split_joint(bounds.high, widths)
         parts = split_joint(total[1 + len(widths) :].reshape(3, -1), widths)
@@ -383,14 +383,14 @@ class SumMoments(SumPhase[MomentsRequest]):
 
 @dataclass(frozen=True, eq=False)
 class FewMomentsRequest(MomentsRequest):
-    """The same; how many cells are there is asked of incomplete views only."""
+    """Ask for moments; observed cells are counted in incomplete views only."""
 
     incomplete: tuple[bool, ...]
 
 
 @dataclass(frozen=True)
 class FewMoments(SumMoments):
-    """The same moments in fewer bytes, for rounds in a basis: nothing that is known is asked again.
+    """Collect the same moments in fewer bytes, for rounds in a basis: nothing known is asked again.
 
     Of a view without missing cells the number of cells is that of its rows. Rows of length 1 have bounded sums, which
     have room in two bytes, and features that are not divided by their spreads: only the sum of these is asked for. All
@@ -425,7 +425,7 @@ class FewMoments(SumMoments):
         )  # then no feature is told from others
 
     def _sizes(self, board: Board) -> list[int]:
-        """How many numbers there are of each view."""
+        """Return how many numbers are sent of each view."""
         parts = zip(_view_widths(board), board.get(Counts).incomplete, strict=True)
         if self.settings.scaling.unit_rows:
             return [(1 + lacks) * width + 1 for width, lacks in parts]
@@ -460,7 +460,7 @@ class FewMoments(SumMoments):
 
 
 def largest_values(views: Views) -> FloatArray:
-    """The largest absolute value of each view; 0 for a view that is not there."""
+    """Return the largest absolute value of each view; 0 for a missing view."""
     cells: Sequence[Any] = [
         np.zeros(0) if table is None else np.asarray(table.data if sp.issparse(table) else table)
         for table in views.tables
@@ -470,7 +470,7 @@ def largest_values(views: Views) -> FloatArray:
 
 @dataclass(frozen=True)
 class ScaleByBounds(ServerPhase):
-    """References from the ranges alone, as if values were all over them alike: with noise, no moments are asked for."""
+    """Compute references from the ranges, as if values were uniform over them: with noise there are no moments."""
 
     name: ClassVar[str] = "scale by bounds"
 
@@ -499,7 +499,7 @@ class ScaleByBounds(ServerPhase):
 
 
 def _move_references(board: Board, mean: FloatArray, divide: FloatArray) -> Board:
-    """The board with model units moved by a mean and divided by scales, each of shape (d,); coefficients stay."""
+    """Return the board with model units shifted by a mean and divided by scales, each of shape (d,)."""
     references, widths = board.get(References).references, board.get(References).widths
     parts = zip(references, split_joint(mean, widths), split_joint(divide, widths), strict=True)
     return board.put(References(tuple(_move_reference(*part) for part in parts)))
@@ -513,7 +513,7 @@ def _move_reference(reference: Reference, mean: FloatArray, divide: FloatArray) 
 
 
 def hold_in_bounds(board: Board, points: FloatArray) -> FloatArray:
-    """Points in model units, of shape (n, d), brought back to the range of the features."""
+    """Clip points in model units, of shape (n, d), to the range of the features."""
     bounds, references = board.get(Bounds), board.get(References)
     parts = (split_joint(end, references.widths) for end in (bounds.low, bounds.high))
     low, high = (
@@ -523,7 +523,7 @@ def hold_in_bounds(board: Board, points: FloatArray) -> FloatArray:
 
 
 def check_radius(radius: float) -> float:
-    """The length to which a server asks rows to be cut; refuses one that no run needs, and rows that are not cut."""
+    """Return the length to which the server asks rows to be clipped; refuse one that no run needs."""
     if not LEAST_RADIUS <= radius <= MOST_RADIUS:
         raise MessageError(UNCUT)
     return radius
@@ -531,14 +531,14 @@ def check_radius(radius: float) -> float:
 
 @dataclass(frozen=True)
 class MeansRequest:
-    """Ask for the sum of rows that are cut to the length `radius`."""
+    """Ask for the sum of rows, each clipped to the length `radius`."""
 
     radius: float
 
 
 @dataclass(frozen=True)
 class Means(SumPhase[MeansRequest]):
-    """Number and sum of all rows, which give the middle of model units; only with noise."""
+    """Collect number and sum of all rows, for the origin of model units; with noise only."""
 
     name: ClassVar[str] = "means"
     acute: ClassVar[bool] = True  # with n rows cut to r, |sum| <= n r, the first number; so u.v >= n m r^2 - n m r^2
@@ -578,7 +578,7 @@ class Means(SumPhase[MeansRequest]):
 
 @dataclass(frozen=True)
 class Lengths(SumPhase[Nothing]):
-    """How many rows have about which length in each view, which gives the unit of each view; only with noise.
+    """Count rows by their length in each view, which gives the unit of each view; with noise only.
 
     Whatever the range of the features: where rows fill a small part of it, noise is sized by that part.
     """

@@ -46,14 +46,14 @@ from fedhk.starts.settings import Settings
 
 @dataclass(frozen=True, eq=False)
 class Documents(Entry):
-    """In how many rows of all sites each feature is above 0, by view; no view in which a cell is negative is there."""
+    """The number of rows of all sites in which each feature is above 0, by view; not of views with negative cells."""
 
     counts: dict[str, FloatArray]
 
 
 @dataclass(frozen=True, eq=False)
 class Words(Shared):
-    """The same for the views that may be text, published; empty for the others."""
+    """The same counts, shared with sites, of the views that may be text; empty for the others."""
 
     rows: float  # of all sites
     documents: tuple[FloatArray, ...]
@@ -61,14 +61,14 @@ class Words(Shared):
 
 @dataclass(frozen=True, eq=False)
 class Scalings(Entry):
-    """The scaling of each view, and what was said for it and for the others."""
+    """The scaling of each view, and the options that were compared."""
 
     scalings: tuple[Scaling, ...]
     opinions: tuple[Opinion, ...] = ()
 
 
 def scalings_of(board: Board, settings: Settings) -> tuple[Scaling, ...]:
-    """The scaling of each view: what was chosen, or the one that was given for all."""
+    """Return the scaling of each view: the chosen ones, or the one given for all."""
     chosen = next(board.find(Scalings), Scalings((settings.scaling,) * len(board.get(Schema).names)))
     return chosen.scalings
 
@@ -78,14 +78,14 @@ def scalings_of(board: Board, settings: Settings) -> tuple[Scaling, ...]:
 
 @dataclass(frozen=True, eq=False)
 class DocumentsReply:
-    """In how many rows of a site each feature is above 0, by view; empty for a view that has a negative cell."""
+    """The number of rows of a site in which each feature is above 0, by view; empty for a view with negative cells."""
 
     counts: dict[str, FloatArray]
 
 
 @dataclass(frozen=True)
 class CountDocuments(Phase[Nothing, DocumentsReply]):
-    """In how many rows of all sites each feature is above 0."""
+    """Count the rows of all sites in which each feature is above 0."""
 
     name: ClassVar[str] = "documents"
 
@@ -119,7 +119,7 @@ class CountDocuments(Phase[Nothing, DocumentsReply]):
 
 @dataclass(frozen=True)
 class SumDocuments(SumPhase[Nothing]):
-    """The same under masks: of each view the counts, and how many sites have a negative cell in it."""
+    """Count the same under masks, and per view the sites that have a negative cell."""
 
     name: ClassVar[str] = "sum documents"
     counts: ClassVar[bool] = True
@@ -218,7 +218,7 @@ class CompareNeighbours(SumPhase[NeighboursRequest]):
 
 
 def _check_witness(witness: Witness, views: Views, references: Sequence[Reference], words: Words) -> None:
-    """Refuse a witness that a site's rows cannot be seen by."""
+    """Refuse a witness that does not fit a site's rows."""
     if not (0 <= witness.view < len(references) == len(words.documents) and witness.half in (-1, 0, 1)):
         raise MessageError("neighbours in a view that is not known")
     if witness.option not in SCALINGS:
@@ -235,7 +235,7 @@ def _check_witness(witness: Witness, views: Views, references: Sequence[Referenc
 
 @dataclass(frozen=True)
 class GivenScalings(ServerPhase):
-    """A scaling that was given for all views, and for which rows are described once more."""
+    """Use a scaling that was given for all views and needs the rows described once more."""
 
     name: ClassVar[str] = "given scaling"
 
@@ -266,14 +266,14 @@ class FormsRequest:
 
 @dataclass(frozen=True, eq=False)
 class FormsReply:
-    """Moments of these views; of no rows, where the site lacks one."""
+    """Moments of these views; of no rows for a view that the site lacks."""
 
     moments: tuple[Moments, ...]
 
 
 @dataclass(frozen=True)
 class DescribeForms(Phase[FormsRequest, FormsReply]):
-    """References of the chosen scalings, after one more description where rows are in another form."""
+    """Compute the references of the chosen scalings, after new moments where rows change their form."""
 
     name: ClassVar[str] = "forms"
 
@@ -321,7 +321,7 @@ class DescribeForms(Phase[FormsRequest, FormsReply]):
         return [own.form(known.get(name, np.zeros(0)), rows) for name, own in zip(names, scalings, strict=True)]
 
     def publish(self, board: Board, merged: Mapping[int, Moments]) -> Board:
-        """Publish the references that follow, with the moments of the views whose rows are in another form."""
+        """Return the board with the references, given the moments of the views whose rows change their form."""
         population, scalings = board.get(Population), board.get(Scalings).scalings
         if all(own == self.settings.scaling for own in scalings):  # the references stand
             return board
@@ -335,7 +335,7 @@ class DescribeForms(Phase[FormsRequest, FormsReply]):
 
 
 def _describe_forms(site: Site, request: FormsRequest) -> tuple[Moments, ...]:
-    """Moments of a site's views whose rows are in another form; of no rows, where the site lacks one."""
+    """Compute the moments of a site's views whose rows change their form; of no rows for a view it lacks."""
     views, widths = site.aligned_views(), site.board.get(References).widths
     if any(not 0 <= view < len(widths) for view in request.views):
         raise MessageError("a view that is not known")
@@ -347,7 +347,7 @@ def _describe_forms(site: Site, request: FormsRequest) -> tuple[Moments, ...]:
 
 @dataclass(frozen=True)
 class SumForms(SumPhase[FormsRequest]):
-    """The same under masks: of each view the rows, the sums and the sums of squares of cells that are at most 1."""
+    """Compute the same under masks, from rows, sums and sums of squares of each view."""
 
     name: ClassVar[str] = "sum forms"
     with_noise: ClassVar[bool] = False  # views have z-scores
@@ -386,7 +386,7 @@ class SumForms(SumPhase[FormsRequest]):
 
 
 def _only(views: Any, kept: Sequence[int]) -> Any:
-    """A site's views without the others."""
+    """Return the chosen ones of a site's views."""
     parts = {
         name: tuple([getattr(views, name)[view] for view in kept]) for name in ("tables", "names", "missing", "columns")
     }

@@ -1,4 +1,4 @@
-"""Update: a fitted model goes on with new rows, in few exchanges.
+"""Update: continue a fitted model with new rows, in few exchanges.
 
 The server recalls the model and what it remembers. In the first exchange sites place their rows by it, and say how
 these pull its centres, how far they are from them, and how far their means are from those that the site remembers.
@@ -88,7 +88,7 @@ SETTLED = 3.0
 
 @dataclass(frozen=True, eq=False)
 class Found(Entry):
-    """What the first exchange of an update found, and the rows of the last one.
+    """Results of the first exchange of an update, and the rows of the last one.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ class Found(Entry):
     sites: dict[str, FloatArray] = field(default_factory=dict)
 
     def with_clusters(self, more: int) -> Found:
-        """Give the same with more clusters, which come last and have no rows yet."""
+        """Return the same with more clusters, which come last and have no rows yet."""
         n_clusters, n_views = len(self.weights) + more, self.weights.shape[1]
         last = Memory(self.weights, self.spread).extend(n_clusters, n_views)
         strays, between = np.pad(self.strays, (0, more)), np.pad(self.between, ((0, more), (0, 0)))
@@ -125,7 +125,7 @@ class Found(Entry):
         return replace(self, memory=memory, weights=last.weights, spread=last.spread, strays=strays, between=between)
 
     def find_gone(self) -> list[int]:
-        """Clusters that are gone: next to nothing is left of them, or what is left are rows between others.
+        """Find clusters that are gone: almost no rows are left of them, or only rows between other clusters.
 
         Of the second kind is a cluster that has surely lost rows, and whose centre has surely fewer rows around it than
         there are in the middle between it and the next centre: they are the tail of that cluster.
@@ -140,13 +140,13 @@ class Found(Entry):
 
     @property
     def after(self) -> Memory:
-        """What the model remembers after the update."""
+        """Memory of the model after the update."""
         return self.memory.add(self.weights, self.spread)
 
 
 @dataclass(frozen=True)
 class Recall(ServerPhase):
-    """The model that is updated, as if its rounds had just ended; views that it does not know were described before."""
+    """Put the model that is updated on the board, as after its rounds; views new to it were described before."""
 
     name: ClassVar[str] = "recall"
 
@@ -197,7 +197,7 @@ class Recall(ServerPhase):
         )
 
     def _hold_bounds(self, references: Sequence[Any]) -> list[Bounds]:
-        """The range of the features, where centres with noise are held in it."""
+        """Range of the features, if centres with noise are clipped to it."""
         if self.bounds is None:
             return []
         pairs = read_bounds(self.bounds, [reference.width for reference in references])
@@ -211,7 +211,7 @@ class Recall(ServerPhase):
 
 
 def _add_views(parameters: Parameters, widths: Sequence[int]) -> Parameters:
-    """Parameters with more views, which have no weight yet and centres in the middle."""
+    """Return the parameters with more views, which have no weight yet and their centres at the mean."""
     new = widths[len(parameters.centers) :]
     if not new:
         return parameters
@@ -226,7 +226,7 @@ def _add_views(parameters: Parameters, widths: Sequence[int]) -> Parameters:
 
 @dataclass(frozen=True, eq=False)
 class NewViewRequest:
-    """Ask for sums of new views by clusters that the other views make."""
+    """Ask for sums of new views, by the clusters of the known views."""
 
     model: Broadcast
     known: int  # views that the model knows; the others come behind them
@@ -234,7 +234,7 @@ class NewViewRequest:
 
 @dataclass(frozen=True)
 class EnterViews(SumPhase[NewViewRequest]):
-    """Centres in views that the model did not know: means of the rows of each cluster, which the other views make."""
+    """Find centres in views that are new to the model: means of the rows of each cluster of the known views."""
 
     name: ClassVar[str] = "enter views"
     with_noise: ClassVar[bool] = False
@@ -285,7 +285,7 @@ class EnterViews(SumPhase[NewViewRequest]):
 
 @dataclass(frozen=True, eq=False)
 class ReviseRequest:
-    """Ask how rows pull the centres of this model, how far they are from them, and from those that sites remember."""
+    """Ask for the pulls of rows on the centres, and for distances from these centres and from remembered means."""
 
     model: Broadcast
     limits: FloatArray  # squared distances beyond which a row is in no cluster, (c,)
@@ -294,7 +294,7 @@ class ReviseRequest:
 
 @dataclass(frozen=True, eq=False)
 class FewDigits:
-    """A vector that adds over sites, in few bytes: where rows pull each centre to, of shape (c, d), and the rest."""
+    """A vector that adds over sites, in few bytes: the pulls on each centre, of shape (c, d), and the rest."""
 
     moves: Table  # pulls over weights, in half precision
     rest: Table  # all other numbers in a row, in single precision
@@ -302,7 +302,7 @@ class FewDigits:
 
 @dataclass(frozen=True)
 class Revise(SumPhase[ReviseRequest]):
-    """Rounds of an update: what is remembered and the new rows together pull the centres."""
+    """Carry out the rounds of an update: memory and new rows together pull the centres."""
 
     name: ClassVar[str] = "revise"
     reply_type: ClassVar[Any] = FewDigits
@@ -359,7 +359,7 @@ class Revise(SumPhase[ReviseRequest]):
         return FewDigits(Table.of(moves, "half"), Table.of(values[None, pulls.size :], "single"))
 
     def _read(self, board: Board, reply: Any) -> FloatArray:
-        """The vector of a site."""
+        """Compute the vector of a site."""
         widths, rest = _widths(board), reply.rest.read()[0]
         moves = reply.moves.read()
         _, weights, *_ = split_sums(np.concatenate([moves.ravel(), rest]), len(moves), widths)
@@ -435,7 +435,7 @@ class Revise(SumPhase[ReviseRequest]):
         return self._publish(board) if self.last and self._is_settled(board) else board
 
     def _is_settled(self, board: Board) -> bool:
-        """Whether another round is not worth its bytes: centres have moved by less than their error, or it is enough.
+        """Tell whether to stop: centres moved by less than their error, or the most rounds are done.
 
         The error of a mean is the spread of rows over the root of their number.
         """
@@ -451,7 +451,7 @@ class Revise(SumPhase[ReviseRequest]):
         return bool(np.all(np.square(step * scale).sum(axis=1) <= SETTLED**2 * error))
 
     def _publish(self, board: Board) -> Board:
-        """The board with the final model; clusters that stand for next to no row are gone."""
+        """Return the board with the final model; clusters with almost no rows are marked as gone."""
         state, found = board.get(Minimisation), board.get(Found)
         after = found.after
         gone = found.find_gone()
@@ -477,7 +477,7 @@ class Revise(SumPhase[ReviseRequest]):
 
 @dataclass(frozen=True)
 class KeepMemory(ServerPhase):
-    """What the model remembers after rounds with noise: the weights of the last one, and what it remembered before."""
+    """Keep the memory after rounds with noise: the weights of the last round, added to the earlier memory."""
 
     name: ClassVar[str] = "keep memory"
 
@@ -490,7 +490,7 @@ class KeepMemory(ServerPhase):
 def split_sums(
     values: FloatArray, n_clusters: int, widths: Sequence[int]
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Pulls, weights and the table of clusters, one line per cluster each, and what is about all of them."""
+    """Split a vector into pulls, weights and the table of clusters, one line per cluster each, and the rest."""
     pulls, lines, rest = np.split(values, [n_clusters * sum(widths), len(values) - len(widths) - 2])
     weights, table = np.split(lines.reshape(n_clusters, -1), [len(widths)], axis=1)
     return pulls.reshape(n_clusters, -1), weights, table, rest
@@ -502,30 +502,30 @@ def _widths(board: Board) -> tuple[int, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Moved(Entry):
-    """The parameters before the last step."""
+    """Return the parameters before the last step."""
 
     before: Parameters
 
 
 def check_sums(counts: FloatArray, sums: FloatArray, limits: FloatArray, site: str) -> None:
-    """Refuse sums over so many rows, none of which is beyond the limits, that no rows can have."""
+    """Refuse sums that so many rows within the limits cannot have."""
     if np.any(counts < 0) or np.any(counts > MOST_ROWS) or np.any(np.abs(sums) > counts * limits):
         raise MessageError("sums of rows that no rows can have", site)
 
 
 def are_fewer(some: FloatArray, others: FloatArray) -> BoolArray:
-    """Whether counts of rows are surely below others."""
+    """Tell whether counts of rows are significantly below others."""
     return np.asarray((others - some) / np.sqrt(np.maximum(others + some, 1.0)) > SURE)
 
 
 def find_strays(placed: PlacedRows, parameters: Parameters, limits: FloatArray) -> tuple[IntArray, Any]:
-    """The cluster that each row is nearest to, in units of its limit, and whether the row is beyond all limits."""
+    """Return the nearest cluster of each row, in units of its limit, and whether the row is beyond all limits."""
     apart = placed.squared_distances(parameters) / np.maximum(limits, 1e-300)
     return apart.argmin(axis=1), apart.min(axis=1, initial=np.inf) > 1.0
 
 
 def _compare_rows(site: Site, placed: PlacedRows, seen: Parameters, common: Parameters) -> FloatArray:
-    """How a site's rows compare with those that it remembers; what it remembers of another model is forgotten."""
+    """Compare a site's rows with its memory of earlier rows; memory of another model is ignored."""
     for known in site.memory.find(OwnPast):
         if known.past.fits(common):
             return known.past.compare(SitePast.of(placed, seen, common), placed.scale)

@@ -136,7 +136,7 @@ class Policy:
         return self.secure or self.epsilon is not None
 
     def give_reason(self, error: MessageError) -> str:
-        """Return the reason of a refusal for the coordinator: in full for sums in the open, else the fixed text of a rule."""
+        """Return the reason that the coordinator is told: in full for runs in the open, else the text of a rule."""
         if not self.is_sealed or isinstance(error.reason, Rule):
             return error.reason
         return MALFORMED if isinstance(error, MalformedError) else UNANSWERED

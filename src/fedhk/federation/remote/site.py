@@ -149,7 +149,7 @@ class RemoteSite:
             (results / RUN_NAME).write_text(terms.run, "utf-8")
 
     def _read_state(self) -> tuple[SiteFile, Board, Board]:
-        """Read the state of the site; where it cannot be used, start with an empty one, and be sent everything again."""
+        """Read the state of the site. Where it cannot be used, the site starts anew and is sent everything again."""
         nothing = SiteFile("", b"", b"", b""), Board(), Board()
         path = self.folder / STATE
         if not path.exists():

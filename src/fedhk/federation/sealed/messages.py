@@ -74,7 +74,7 @@ class SumCount(Entry):
 
 @dataclass(frozen=True, eq=False)
 class Total:
-    """A sum over sites, the sites in it, and how many of them add up to the whole noise; 0 where each adds all of it."""
+    """A sum over sites, the sites in it, and how many of them share one noise; 0 where each adds all of it."""
 
     numbers: NDArray[np.int64]
     sites: Sequence[str]

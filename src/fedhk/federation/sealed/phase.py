@@ -55,7 +55,7 @@ class SealedTerms:
         return OpenSums() if self.masks is None else MaskedSums(self.masks)
 
     def measure(self, board: Board, n_clusters: int) -> NoisySetting:
-        """Return the board of a run with noise once its rows are counted."""
+        """Describe a run with noise once its rows are counted, to estimate how well clusters can be found."""
         if self.noise is None:
             raise ValueError("a run without noise has no noise to measure.")
         shared = self.masks is not None and self.masks.shared_noise
