@@ -54,7 +54,7 @@ class TestRounds:
     def test_statistics_are_those_of_rows_without_the_offset(self, model):
         rows, offset = rows_of(model), self.offset(0.3)
         pairs = zip(rows.references, offset, strict=True)
-        without = replace(rows, references=tuple(r.moved(part, np.ones_like(part)) for r, part in pairs))
+        without = replace(rows, references=tuple(r.move(part, np.ones_like(part)) for r, part in pairs))
         expected, found = scan(without, model.parameters), collect_statistics(rows, model.parameters, offset, 1)
         assert found.objective == pytest.approx(expected.objective)
         for one, other in zip(found.numerators, expected.numerators, strict=True):

@@ -1,1 +1,1 @@
-"""What comes in: views and sites, scaling, splits and generators."""
+"""Input data: views and sites, scaling, splits and generators."""

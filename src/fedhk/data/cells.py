@@ -105,7 +105,7 @@ def _modalities(data: Any) -> dict[str, Any]:
 
 
 def _site_rows(data: Any, site: str) -> dict[str, IntArray]:
-    """The cells of each site, sites sorted by name."""
+    """Find the cells of each site, sites sorted by name."""
     if site not in data.obs:
         raise DataError(f"site={site!r} is no column of obs; its columns are {list(data.obs.columns)[:10]}.")
     column = data.obs[site]
@@ -117,7 +117,7 @@ def _site_rows(data: Any, site: str) -> dict[str, IntArray]:
 
 
 def _read_part(part: Any, view: str, use: str | None) -> tuple[Any, list[str]]:
-    """The matrix of a modality and the names of its columns."""
+    """Return the matrix of a modality and the names of its columns."""
     if use is None:
         return part.X, list(map(str, part.var_names))
     if use in part.obsm:
@@ -130,7 +130,7 @@ def _read_part(part: Any, view: str, use: str | None) -> tuple[Any, list[str]]:
 
 
 def _take(table: tuple[Any, list[str]], places: IntArray, names: Any) -> Any:
-    """Some cells of a matrix; those that it lacks (place -1) are missing. Sparse matrices stay so where they can."""
+    """Take some cells of a matrix; absent ones (place -1) are missing. Sparse matrices stay sparse if possible."""
     values, columns = table
     if sp.issparse(values):
         if (places >= 0).all():

@@ -34,7 +34,7 @@ def check_number(
 
 
 def check_labels(labels: Any, name: str) -> tuple[NDArray[np.intp], list[Hashable]]:
-    """Encode a sequence of any hashable values as whole numbers: the place of each label among the distinct ones.
+    """Encode a sequence of hashable values as whole numbers: the place of each label among the distinct ones.
 
     Returns the places, and the distinct labels: sorted where they can be compared, else in the order they came in.
     """

@@ -1,4 +1,4 @@
-"""What comes in when there are several sites: a name and views for each."""
+"""Reads the input of federated estimators: a name and views for each site."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LONGEST_NAME = 200
 
 
 def check_clients(clients: Any) -> dict[str, Views]:
-    """Check every site's views, and give them in the order of the sites' names.
+    """Check the views of every site, and return them in the order of the sites' names.
 
     A site is a list or dict of views (see `check_views`); None is a view that it does not have. Sites in a sequence are
     called "site-00", "site-01", and so on. A DataError names the site, the view, what was found and what is allowed.
@@ -50,7 +50,7 @@ def check_clients(clients: Any) -> dict[str, Views]:
 
 
 def check_public(given: Any, clients: Mapping[str, Views]) -> Views:
-    """Check rows that are public, and give them with the views and columns of the sites, in the order of these.
+    """Check public rows, and return them with the views and columns of the sites, in their order.
 
     A DataError says which view or column is another than at the sites.
     """
@@ -77,7 +77,7 @@ def check_public(given: Any, clients: Mapping[str, Views]) -> Views:
 
 
 def name_sites(sites: Any) -> dict[str, Any]:
-    """What is given for each site, by its name; sites in a sequence get names by their place."""
+    """Return the sites by name; sites in a sequence are named by their place."""
     if isinstance(sites, Mapping):
         return {str(name): site for name, site in sites.items()}
     digits = max(2, len(str(len(sites) - 1)))
@@ -103,7 +103,7 @@ def _check_site(site: Any, name: str) -> Views:
 
 
 def _check_same_number(clients: Mapping[Any, Any]) -> None:
-    """Views in lists are told apart by their place, so that every site must list them all."""
+    """Refuse lists of views of different lengths: views in lists are identified by their place."""
     counts: dict[int, str] = {}
     for name, site in clients.items():
         if not isinstance(site, Mapping):
@@ -137,7 +137,7 @@ def _fit_columns(checked: Mapping[str, Views]) -> dict[str, Views]:
 
 
 def fit_site(views: Views, known: Mapping[str, tuple[int, Columns]], site: str) -> Views:
-    """A site's views with the columns of the model, where it knows them."""
+    """Bring the columns of a site's views to those of the model, for the views that the model knows."""
     tables, columns, found = list(views.tables), list(views.columns), False
     for place, (name, table) in enumerate(zip(views.names, views.tables, strict=True)):
         if table is None or name not in known:
@@ -159,7 +159,7 @@ def fit_site(views: Views, known: Mapping[str, tuple[int, Columns]], site: str) 
 
 
 def _check_same_views(checked: Mapping[str, Views]) -> None:
-    """Refuse a view that is not the same table everywhere, or that nobody has a value of."""
+    """Refuse a view whose columns differ between sites, or that has no value at any site."""
     known: dict[str, tuple[str, int, Columns]] = {}  # the first site with the view that knows its columns, if one does
     observed: dict[str, bool] = {}
     for site, views in checked.items():

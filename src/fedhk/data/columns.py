@@ -1,4 +1,4 @@
-"""What the columns of a federation hold at each site: median, range, missing cells and levels, side by side."""
+"""Summaries of the columns of a federation at each site: median, range, missing cells and levels."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def summarise_columns(federation: Federation) -> list[ColumnAtSite]:
 
 
 def _places(federation: Federation, view: str, columns: tuple[str, ...] | None) -> Iterator[tuple[str, dict[str, int]]]:
-    """Each column of the files with its places in the table, by level; a column that is no category has one place."""
+    """Return the places of each file column in the table, one per level; other columns have one place."""
     if columns is None:
         widths = (table[:1].size for site in federation.sites.values() if (table := site.views[view]) is not None)
         columns = tuple(f"column {place}" for place in range(next((width for width in widths if width), 0)))
@@ -102,7 +102,7 @@ def _numbers(known: FloatArray) -> tuple[float, float, float]:
 
 
 def _mark_levels(parts: list[ColumnAtSite]) -> list[ColumnAtSite]:
-    """Say where a site has levels that no other site has, or lacks all values."""
+    """Mark where a site has levels that no other site has, or has no values."""
     marked = []
     for part in parts:
         others = {level for other in parts if other is not part for level, share in other.levels.items() if share}

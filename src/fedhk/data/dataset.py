@@ -15,7 +15,7 @@ __all__ = ["MultiViewData", "SiteTruth"]
 
 @dataclass(frozen=True, eq=False)
 class SiteTruth:
-    """How generated sites differ: what a personalised model ought to find.
+    """How generated sites differ, which a personalised model should find.
 
     A clean row z of a cluster is its centre plus standard normal noise; a site sees ``scale * z + shift``.
 

@@ -105,15 +105,15 @@ class Deviation:
 
     @property
     def is_sure(self) -> bool:
-        """Whether the site is off: enough other sites say so, and nothing usual in the view explains it."""
+        """Whether the site certainly deviates: enough other sites agree, and nothing usual in the view explains it."""
         return self.others >= FEWEST_OTHERS and not self.is_usual
 
     @property
     def reason(self) -> str:
-        """What is off and why that may be, without the name of the site."""
+        """What deviates and a likely cause, without the name of the site."""
         more = len(self.columns) - 1
         where = f"{self.view}/{self.columns[0]}" + (f" (and {more} more column{'s' * (more > 1)})" if more else "")
-        number = f"{self.factor:g}" if self.kind == "code" else _rounded(self.factor)
+        number = f"{self.factor:g}" if self.kind == "code" else _round_factor(self.factor)
         return f"{where} {REASONS[self.kind].format(number)}"
 
     @property
@@ -123,7 +123,7 @@ class Deviation:
 
 
 def describe_deviations(found: Iterable[Deviation], unit_of: Callable[[str, str], str] | None = None) -> list[str]:
-    """Say what is off, a sentence for all sites of which the same is true.
+    """Describe deviations, in one sentence for all sites with the same one.
 
     `unit_of` gives the unit that a column of a view should have, where that is known, else nothing.
     """
@@ -138,7 +138,7 @@ def describe_deviations(found: Iterable[Deviation], unit_of: Callable[[str, str]
 def find_deviations(
     sites: Mapping[str, Mapping[str, Moments]], columns: Mapping[str, Columns]
 ) -> tuple[Deviation, ...]:
-    """Find sites that are off by more than what sites differ by.
+    """Find sites that deviate from the others by more than sites usually differ.
 
     Parameters
     ----------
@@ -228,14 +228,14 @@ def compare_with_all(views: Views, names: Sequence[str], references: Sequence[Re
                 (unit * size[column], "further out") if is_far else (1 / (unit * width[column]), "closer together")
             )
             found.append(
-                f"{name}/{_name(views.columns[number], column)}: rows lie about {_rounded(float(factor))} times {how} "
-                "here than over all sites: another unit here, or at another site?"
+                f"{name}/{_name(views.columns[number], column)}: rows lie about {_round_factor(float(factor))} times "
+                f"{how} here than over all sites: another unit here, or at another site?"
             )
     return found
 
 
 def _codes(table: FloatArray) -> list[tuple[float, int]]:
-    """Pairs of a value and its column."""
+    """Return pairs of a code and its column."""
     found = []
     for sign in (1.0, -1.0):
         most, next_most = np.full((2, table.shape[1]), -np.inf)
@@ -285,7 +285,7 @@ class _Compared:
         self.width = _median(self.spread, self.typical, upper=False)
 
     def find(self) -> list[Deviation]:
-        """What is off in this view."""
+        """Find the deviations in this view."""
         found = []
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             far, small = self._far(), self._small()
@@ -303,17 +303,17 @@ class _Compared:
         return found
 
     def _far(self) -> FloatArray:
-        """Log of how far the rows of a site lie from the typical location, in typical spreads; large is off."""
+        """Compute the log distance of a site's rows from the typical location, in typical spreads; large deviates."""
         distance = np.hypot(self.mean - self.middle, self.spread)
         return np.where(self.values > 0, np.log(distance / self.width), -np.inf)
 
     def _small(self) -> FloatArray:
-        """Log of how many times closer to zero than elsewhere the rows of a site are; large is off."""
+        """Compute the log of how many times closer to zero a site's rows are than elsewhere; large deviates."""
         size = np.hypot(self.mean, self.spread)
         return np.where(self.typical, np.log(_median(size, self.typical) / size), -np.inf)
 
     def _most(self, scores: FloatArray, *, small: bool) -> BoolArray:
-        """Sites that are off in most columns: the median over columns is much steadier than any of them."""
+        """Find sites that deviate in most columns: the median over columns varies less than any single one."""
         known = np.isfinite(scores) & (self.count > 1)
         enough: BoolArray = known.sum(axis=1) >= LEAST_COLUMNS
         if not enough.any():
@@ -325,7 +325,7 @@ class _Compared:
         return find_off(score, enough[:, None] & (values >= LEAST_VALUES), rows, allowance, LEAST_VIEW_FACTOR)[:, 0]
 
     def _kind(self, site: int, column: int, *, is_far: bool) -> tuple[str, float]:
-        """In which way a site is off in a column, and by how much."""
+        """Return the kind of a site's deviation in a column, and its factor."""
         mean, spread = float(self.mean[site, column]), float(self.spread[site, column])
         middle, width = float(self.middle[column]), float(self.width[column])
         if not is_far:
@@ -340,7 +340,7 @@ class _Compared:
         return "wider", ratio
 
     def _deviation(self, site: int, columns: Sequence[int], kinds: Sequence[tuple[str, float]]) -> Deviation:
-        """All columns in which a site is off, by what is said of the first; where most are, it is their unit."""
+        """Describe all columns in which a site deviates by the kind of the first; if most do, it is their unit."""
         kind, factor = kinds[0]
         is_usual = all(kind == "wider" for kind, _ in kinds) and self._are_usual(self.spread[site, columns])
         ratio = float(np.median(self.spread[site, columns] / self.width[columns]))
@@ -351,7 +351,7 @@ class _Compared:
         return Deviation(self.names[site], self.view, names, kind, factor, others, is_usual)
 
     def _are_usual(self, spreads: FloatArray) -> bool:
-        """Whether columns share a unit in which some vary as much as these do, at most sites."""
+        """Tell whether columns share a unit in which others vary as much as these do, at most sites."""
         usual = self.width[self.width > 0]
         return not have_own_units(np.square(usual)) and bool(spreads.max() <= usual.max(initial=0.0))
 
@@ -359,7 +359,7 @@ class _Compared:
 def find_off(
     scores: FloatArray, typical: BoolArray, rows: FloatArray, allowance: FloatArray, least: float
 ) -> BoolArray:
-    """Which sites are off in which columns, where a large score is off.
+    """Find which sites deviate in which columns, given scores that are large for a deviation.
 
     Up to a third of the sites, those with the largest scores, are set against the rest. They are off if all of them
     are beyond `TIMES` the largest score, in either direction, of the rest.
@@ -400,7 +400,7 @@ def _from_the_end(accumulate: Callable[..., Any], values: NDArray[Any]) -> NDArr
 
 
 def _quantile(values: FloatArray, known: BoolArray) -> FloatArray:
-    """The quantile `USUAL` of each row, over what is known, or what is larger in few columns; 0 where nothing is."""
+    """Compute the quantile `USUAL` of the known values of each row, or the largest of few; 0 if none is known."""
     ordered = np.sort(np.where(known, values, np.inf), axis=1)
     last = np.maximum(known.sum(axis=1) - 1, 0)
     place: IntArray = np.maximum(np.floor(USUAL * last), last - UNUSUAL_COLUMNS).astype(np.intp)
@@ -408,7 +408,7 @@ def _quantile(values: FloatArray, known: BoolArray) -> FloatArray:
 
 
 def _median(values: FloatArray, known: BoolArray, *, upper: bool = True) -> FloatArray:
-    """The upper or lower median of each column, over what is known; NaN where nothing is."""
+    """Compute the upper or lower median of the known values of each column; NaN if none is known."""
     count = known.sum(axis=0)
     place = np.maximum(count // 2 if upper else (count - 1) // 2, 0)
     ordered = np.sort(np.where(known, values, np.inf), axis=0)
@@ -417,12 +417,12 @@ def _median(values: FloatArray, known: BoolArray, *, upper: bool = True) -> Floa
 
 
 def _half_log(ratio: FloatArray) -> FloatArray:
-    """What a mean of squares over few rows may differ by: one row may weigh as much as all rows of another site."""
+    """Return how far a mean of squares over few rows may differ, since one row may weigh as much as all others."""
     return np.where(ratio > 1, 0.5 * np.log(ratio), 0.0)
 
 
-def _rounded(factor: float) -> str:
-    """A factor in one digit: 1,000 for 973."""
+def _round_factor(factor: float) -> str:
+    """Round a factor to one digit, such as 973 to 1,000."""
     if not 1 <= factor < 1e6:
         return f"{factor:.0e}"
     return f"{float(f'{factor:.0e}'):,.0f}"

@@ -1,4 +1,4 @@
-"""A data dictionary: what every column of a federation is, written once and enforced at every site.
+"""Data dictionaries describe every column of a federation. They are written once and enforced at every site.
 
 It is the file `dictionary.toml` beside the folders of the sites, or in the folder of a site. Its ranges and levels are
 known without looking at rows, so that a run with noise may use them. Each column has a table; `id` says which column
@@ -62,7 +62,7 @@ FARTHEST_DAY = 700_000  # what a calendar has on either side of it
 
 @dataclass(frozen=True)
 class ColumnEntry:
-    """What one column holds.
+    """Description of one column.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class ColumnEntry:
 
     @property
     def bounds(self) -> tuple[float, float] | None:
-        """The least and the largest number that the model sees; None where the dictionary does not say."""
+        """Smallest and largest number of the column in the model; None if the dictionary does not say."""
         if self.kind == "ordered":  # its rank
             return 0.0, len(self.levels) - 1.0
         if self.kind in ("category", "truth"):
@@ -98,13 +98,13 @@ class ColumnEntry:
         return (self.range[0], self.range[1]) if self.range else None
 
     def show(self, value: float) -> str:
-        """A number of the model as people write it, where it is no plain number: a date; else nothing."""
+        """Write a number of the model as a date, if the column has dates; else return an empty text."""
         is_day = self.kind == "date" and abs(value) < FARTHEST_DAY
         return str(FIRST_DAY + datetime.timedelta(value)) if is_day else ""
 
     @property
     def width(self) -> int:
-        """Columns that the model sees: one for each level of a category."""
+        """Number of columns in the model: one for each level of a category."""
         return len(self.levels) if self.kind == "category" else 1
 
 
@@ -119,7 +119,7 @@ class Dictionary(dict[str, dict[str, ColumnEntry]]):
         return read_columns(self[view])
 
     def bounds(self, views: Iterable[str] | None = None) -> list[tuple[list[float], list[float]]]:
-        """The range of every column, by view: public bounds for `fedhk.privacy.DifferentialPrivacy`.
+        """Return the range of every column, by view: public bounds for `fedhk.privacy.DifferentialPrivacy`.
 
         Parameters
         ----------
@@ -151,7 +151,7 @@ class Dictionary(dict[str, dict[str, ColumnEntry]]):
         return found
 
     def unit(self, view: str, column: str) -> str:
-        """What a column is counted in; empty where the dictionary does not say."""
+        """Return the unit of a column; empty if the dictionary does not say."""
         entry = self.get(view, {}).get(base_name(column))
         return "" if entry is None else entry.unit
 
@@ -162,7 +162,7 @@ def read_columns(entries: Mapping[str, ColumnEntry]) -> dict[str, ColumnEntry]:
 
 
 def find_dictionary(*folders: Path) -> Dictionary | None:
-    """The data dictionary in the first of these folders that has one."""
+    """Read the data dictionary of the first of these folders that has one."""
     paths = (folder / DICTIONARY for folder in folders)
     return next((read_dictionary(path) for path in paths if path.is_file()), None)
 
@@ -235,7 +235,7 @@ def _read_entry(path: Path, view: str, column: str, entry: Any) -> ColumnEntry:
 
 
 def _read_range(entry: dict[str, Any], kind: Kind, where: str) -> tuple[float, ...]:
-    """The range of a number, or of a date in days."""
+    """Read the range of a number, or of a date in days."""
     limits = entry.get("range", [])
     if limits and kind not in ("number", "date"):
         raise DataError(f"{where}: range={limits!r} is for numbers and dates; a {kind} has none.")
@@ -257,7 +257,7 @@ def _listed(entry: dict[str, Any], name: str, where: str) -> list[Any]:
 def infer_entries(
     columns: Sequence[str], kinds: dict[str, Kind] | None = None, codes: dict[str, float] | None = None
 ) -> dict[str, ColumnEntry]:
-    """Entries of columns as `fedhk.data.levels` names them: categories with the levels that are there, else numbers.
+    """Make entries for columns named by `fedhk.data.levels`: categories with the levels that occur, else numbers.
 
     `kinds` are those of columns that are neither, and `codes` numbers that look like codes for missing values.
     """
@@ -275,7 +275,7 @@ def infer_entries(
 
 
 def write_dictionary(dictionary: Mapping[str, Mapping[str, ColumnEntry]], id_name: str | None = None) -> str:
-    """The text of a data dictionary; `id_name` is the column that says whose a row is, if it is not the usual one."""
+    """Write the text of a data dictionary; `id_name` is the column of ids, if it is not the usual one."""
     lines = [] if id_name is None else [*toml_lines({"id": id_name}), ""]
     for view, columns in dictionary.items():
         for column, entry in columns.items():

@@ -1,4 +1,4 @@
-"""What in the files of a federation may be read otherwise than it was meant: a sentence for each doubt."""
+"""Doubts: what in the files of a federation may have been misread, one sentence each."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ Columns = Mapping[str, tuple[str, ...] | None]
 
 
 class ReadSite(Protocol):
-    """What is known of a site once its files are read."""
+    """A site whose files have been read."""
 
     @property
     def views(self) -> Mapping[str, FloatArray | None]:
-        """Its views by name; None is one that it lacks."""
+        """Views by name; None for one that the site lacks."""
 
     @property
     def ids(self) -> Any:
-        """Whose the rows are; None where no file says it."""
+        """Ids of the rows; None if no file has ids."""
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """What its files left in doubt."""
+        """Doubts found while its files were read."""
 
 
 def find_doubts(sites: Mapping[str, ReadSite], columns: Columns) -> list[str]:
-    """All doubts about sites that have been read."""
+    """List all doubts about sites that have been read."""
     found = [*_of_sites(sites), *_of_names(sites, columns)]
     for view, names in columns.items():
         tables = {
@@ -51,7 +51,7 @@ def find_doubts(sites: Mapping[str, ReadSite], columns: Columns) -> list[str]:
 
 
 def _of_sites(sites: Mapping[str, ReadSite]) -> Iterator[str]:
-    """What was found when the files were read, and views that are paired by order."""
+    """List doubts found while files were read, and views that are paired by the order of rows."""
     having: dict[str, list[str]] = {}
     for name, site in sites.items():
         for doubt in site.doubts:
@@ -68,7 +68,7 @@ def _of_sites(sites: Mapping[str, ReadSite]) -> Iterator[str]:
 
 
 def _of_names(sites: Mapping[str, ReadSite], columns: Columns) -> Iterator[str]:
-    """Views that may be one view."""
+    """List views that may be the same view under two names."""
     for view in columns:
         holders = [name for name, site in sites.items() if site.views[view] is not None]
         lacked = [other for other in columns if all(sites[name].views[other] is None for name in holders)]
@@ -86,7 +86,7 @@ def _first(table: FloatArray) -> FloatArray:
 
 
 def _of_copies(view: str, tables: Mapping[str, FloatArray]) -> Iterator[str]:
-    """Sites with the very same rows."""
+    """List sites with identical rows."""
     for (first, ours), (second, theirs) in combinations(tables.items(), 2):
         alike = len(ours) > 1 and np.array_equal(_first(ours), _first(theirs), equal_nan=True)
         if alike and np.array_equal(ours, theirs, equal_nan=True):
@@ -94,7 +94,7 @@ def _of_copies(view: str, tables: Mapping[str, FloatArray]) -> Iterator[str]:
 
 
 def _of_levels(view: str, names: tuple[str, ...], tables: Mapping[str, FloatArray]) -> Iterator[str]:
-    """Levels that may be one level, and sites that write all of them in another way."""
+    """List levels that may be the same, and sites that spell all of them differently."""
     groups: dict[str, dict[str, int]] = {}
     for place, name in enumerate(names):
         if is_level(name):
@@ -124,7 +124,7 @@ def _of_levels(view: str, names: tuple[str, ...], tables: Mapping[str, FloatArra
 
 
 def _of_constants(view: str, names: tuple[str, ...], tables: Mapping[str, FloatArray]) -> Iterator[str]:
-    """Columns that say nothing, because they have one value or none."""
+    """List columns without information: they have one value or none."""
     groups: dict[str, list[int]] = {}
     for place, name in enumerate(names):
         groups.setdefault(base_name(name), []).append(place)

@@ -1,4 +1,4 @@
-"""One column of a file as numbers: text, categories and dates too, as a data dictionary says or as they look."""
+"""Reads a column of a file as numbers: also text, categories and dates, by a data dictionary or by their look."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def read_column(column: pl.Series, separator: str, entry: ColumnEntry | None) ->
 
 
 def _drop_codes(column: pl.Series, separator: str, codes: Sequence[str]) -> pl.Series:
-    """The column with null for the codes of missing values, also where -999 is written as -999.0."""
+    """Replace codes of missing values by null, also where -999 is written as -999.0."""
     wrong = column.cast(pl.String).is_in(list(codes))
     if column.dtype.is_numeric() or column.dtype == pl.String:
         numbers, _ = _parse_numbers(column, separator)
@@ -82,7 +82,7 @@ def _drop_codes(column: pl.Series, separator: str, codes: Sequence[str]) -> pl.S
 
 
 def _parse_numbers(column: pl.Series, separator: str) -> tuple[pl.Series, pl.Series]:
-    """The numbers of a column, and which cells are none."""
+    """Parse the numbers of a column; also return which cells are none."""
     if column.dtype.is_numeric():
         return column, column.is_null() & False
     if column.dtype == pl.Boolean or column.null_count() == len(column):
@@ -104,7 +104,7 @@ def _are_truths(column: pl.Series) -> bool:
 
 
 def _read_truth(column: pl.Series, numbers: pl.Series) -> pl.Series:
-    """Yes and no as 1 and 0."""
+    """Read yes and no as 1 and 0."""
     numbers = numbers.cast(pl.Float64)
     if column.dtype == pl.String:
         words = column.str.to_lowercase().replace_strict(TRUTH_WORDS, default=None, return_dtype=pl.Float64)
@@ -115,7 +115,7 @@ def _read_truth(column: pl.Series, numbers: pl.Series) -> pl.Series:
 
 
 def _read_levels(column: pl.Series, entry: ColumnEntry) -> pl.Series | pl.DataFrame:
-    """A category as the data dictionary has it; one with an order is its rank."""
+    """Read a category by the data dictionary; an ordered one becomes its rank."""
     whole = column.dtype.is_float() and bool((column == column.round()).fill_null(True).all())  # 1.0 is the code 1
     text = (column.cast(pl.Int64) if whole else column).cast(pl.String)
     levels = ", ".join(map(repr, entry.levels[:8])) + (" or others" if len(entry.levels) > 8 else "")
@@ -128,7 +128,7 @@ def _read_levels(column: pl.Series, entry: ColumnEntry) -> pl.Series | pl.DataFr
 
 
 def _read_text(column: pl.Series, known: int) -> pl.DataFrame:
-    """Text as a category with the levels that are there; refuses text that is no category."""
+    """Read text as a category with the levels that occur; refuse text that is no category."""
     written = column.str.contains(WRITTEN_NUMBER).fill_null(False)
     if 2 * int(written.sum()) > known:
         _refuse(column, written, "a number such as 1234.5 (or levels that a data dictionary lists)")
@@ -138,13 +138,13 @@ def _read_text(column: pl.Series, known: int) -> pl.DataFrame:
 
 
 def _level_columns(text: pl.Series, levels: Sequence[str]) -> pl.DataFrame:
-    """A column of zeros and ones for each level."""
+    """Make a column of zeros and ones for each level."""
     values, names = encode_levels(text.to_list(), levels, text.name)
     return pl.DataFrame(values, schema=names, orient="row").fill_nan(None)
 
 
 def _parse_dates(column: pl.Series) -> pl.Series:
-    """Dates of a column of text, null where a cell is none."""
+    """Parse the dates of a column of text; null where a cell is none."""
     found = pl.Series(column.name, [None], dtype=pl.Date).new_from_index(0, len(column))
     for pattern, form in DATES:
         found = found.fill_null(column.str.extract(pattern).str.strptime(pl.Date, form, strict=False))
@@ -152,7 +152,7 @@ def _parse_dates(column: pl.Series) -> pl.Series:
 
 
 def _are_dates(column: pl.Series) -> bool:
-    """Whether every cell that is there is a date."""
+    """Tell whether every nonempty cell is a date."""
     if column.dtype != pl.String:
         return column.dtype.is_temporal()
     known = column.drop_nulls()
@@ -160,7 +160,7 @@ def _are_dates(column: pl.Series) -> bool:
 
 
 def _read_dates(column: pl.Series, entry: ColumnEntry) -> pl.Series:
-    """Dates as the data dictionary has them, in days."""
+    """Read dates by the data dictionary, in days."""
     dates = _parse_dates(column) if column.dtype == pl.String else column
     wrong = dates.is_null() if dates.dtype.is_temporal() or column.null_count() == len(column) else ~column.is_null()
     _refuse(column, column.is_not_null() & wrong, "a date, such as 2026-01-31 or 31.1.2026,")
@@ -173,7 +173,7 @@ def _read_dates(column: pl.Series, entry: ColumnEntry) -> pl.Series:
 
 
 def _count_days(column: pl.Series) -> pl.Series:
-    """Dates as days since 1970, and durations as days."""
+    """Convert dates to days since 1970, and durations to days."""
     if column.dtype == pl.String or not column.dtype.is_temporal():
         column = _parse_dates(column.cast(pl.String))
     if column.dtype != pl.Duration:

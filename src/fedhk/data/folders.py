@@ -1,4 +1,4 @@
-"""A federation on disk: a folder with one sub-folder per site, and in it one file per view."""
+"""Federation folders: one sub-folder per site, with one file per view."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ Columns = Mapping[str, Sequence[str] | None]
 
 @dataclass(frozen=True)
 class Reading:
-    """How folders are read.
+    """Options for reading folders.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ class SiteData:
 
     @property
     def n_rows(self) -> int:
-        """Rows in every view that is there."""
+        """Number of rows."""
         return next(len(view) for view in self.views.values() if view is not None)
 
 
@@ -127,12 +127,12 @@ class Federation:
 
     @property
     def view_names(self) -> tuple[str, ...]:
-        """What the views are called, sorted."""
+        """Names of the views, sorted."""
         return tuple(self.columns)
 
     @cached_property
     def doubts(self) -> list[str]:
-        """What may be read otherwise than it was meant, a sentence each."""
+        """What may have been misread, one sentence each."""
         return find_doubts(self.sites, self.columns)
 
 
@@ -248,7 +248,7 @@ def write_site(
 
 
 def _no_folder(folder: Path) -> DataError:
-    """Say that there is no such folder, and which one may be meant."""
+    """Make the error for a folder that does not exist, with the name that may be meant."""
     if folder.exists():
         return DataError(f"Folder {str(folder)!r} is a file; give the folder that holds it.")
     beside = [entry.name for entry in folder.parent.iterdir() if entry.is_dir()] if folder.parent.is_dir() else []
@@ -256,7 +256,7 @@ def _no_folder(folder: Path) -> DataError:
 
 
 def _entries(folder: Path) -> list[Path]:
-    """What a folder holds, sorted by name, without hidden files."""
+    """List the content of a folder, sorted by name, without hidden files."""
     if not folder.is_dir():
         raise _no_folder(folder)
     try:
@@ -266,13 +266,13 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def list_folders(folder: Path, ignore: Sequence[str] = ()) -> list[Path]:
-    """The sites of a federation folder: its sub-folders but those that are passed over, sorted by name."""
-    patterns = [*_ignored(folder), *ignore]
+    """List the sites of a federation folder: its sub-folders, without ignored ones, sorted by name."""
+    patterns = [*_read_ignored(folder), *ignore]
     return [entry for entry in _entries(folder) if entry.is_dir() and not _matches(entry, patterns)]
 
 
-def _ignored(folder: Path) -> list[str]:
-    """Patterns of names that are passed over in a folder."""
+def _read_ignored(folder: Path) -> list[str]:
+    """Read the patterns of names that are ignored in a folder."""
     path = folder / IGNORED
     lines = path.read_text("utf-8").splitlines() if path.is_file() else []
     return [*LEFTOVERS, *(line.strip() for line in lines if line.strip() and not line.startswith("#"))]
@@ -283,12 +283,12 @@ def _matches(path: Path, patterns: Sequence[str]) -> bool:
 
 
 def _site_tables(folder: Path, reading: Reading) -> tuple[dict[str, Table], list[str]]:
-    """The tables of one site by view, sorted, and what is doubtful about its folder."""
+    """Read the tables of one site by view, sorted, and list the doubts about its folder."""
     if not folder.name.isprintable():
         raise DataError(f"site {folder.name!r}: the name of its folder must be printable.")
     dictionary, patterns = (
         find_dictionary(folder, folder.parent),
-        [*_ignored(folder.parent), *_ignored(folder), *reading.ignore],
+        [*_read_ignored(folder.parent), *_read_ignored(folder), *reading.ignore],
     )
     id_name = reading.id or (dictionary.id if dictionary is not None else None) or ID
     entries = _entries(folder)
@@ -328,7 +328,7 @@ def _add_table(tables: dict[str, Table], table: Table) -> None:
 
 
 def _common_columns(tables: Mapping[str, Mapping[str, Table]]) -> dict[str, tuple[str, ...] | None]:
-    """The views of all sites, sorted, with their columns as the first site with names has them."""
+    """Return the views of all sites, sorted, with the columns of the first site that names them."""
     columns: dict[str, tuple[str, ...] | None] = {}
     for view in sorted({view for parts in tables.values() for view in parts}):
         holders = {site: parts[view] for site, parts in tables.items() if view in parts}
@@ -381,7 +381,7 @@ def _check_kinds(view: str, holders: Mapping[str, Table]) -> None:
 
 
 def _has_numbers(table: Table, column: str) -> bool:
-    """Whether a table has a column of this name with any number in it."""
+    """Tell whether a table has a column of this name with any number in it."""
     named = column in (table.columns or ())
     return named and not bool(np.isnan(table.values[:, (table.columns or ()).index(column)]).all())
 
@@ -389,7 +389,7 @@ def _has_numbers(table: Table, column: str) -> bool:
 def _assemble(
     name: str, tables: Mapping[str, Table], columns: dict[str, tuple[str, ...] | None], doubts: Sequence[str]
 ) -> SiteData:
-    """One site with all views of the federation, columns and rows in common order."""
+    """Make one site with all views of the federation, columns and rows in common order."""
     values = {}
     for view, table in tables.items():
         try:
@@ -399,13 +399,13 @@ def _assemble(
         values[view] = np.ascontiguousarray(fitted)
     ids, aligned = _align(name, tables, values)
     inferred = {view: table.inferred for view, table in tables.items() if table.inferred}
-    doubts = (*doubts, *_unmatched(tables, ids))
+    doubts = (*doubts, *_find_unmatched(tables, ids))
     kinds = {view: dict(table.kinds) for view, table in tables.items()}
     return SiteData(name, {view: aligned.get(view) for view in columns}, ids, columns, inferred, doubts, kinds)
 
 
-def _unmatched(tables: Mapping[str, Table], ids: NDArray[Any] | None) -> list[str]:
-    """Views of which most rows have an id that no other view has: their ids may be written in another way."""
+def _find_unmatched(tables: Mapping[str, Table], ids: NDArray[Any] | None) -> list[str]:
+    """Find views whose ids mostly occur in no other view: their ids may be written differently."""
     if ids is None or len(tables) < 2:
         return []
     known = {view: set(map(str, table.ids.tolist())) for view, table in tables.items() if table.ids is not None}
@@ -424,7 +424,7 @@ def _unmatched(tables: Mapping[str, Table], ids: NDArray[Any] | None) -> list[st
 def _align(
     name: str, tables: Mapping[str, Table], values: dict[str, FloatArray]
 ) -> tuple[NDArray[Any] | None, dict[str, FloatArray]]:
-    """Rows of all views in the order of their first appearance; NaN where a view lacks a row."""
+    """Align the rows of all views, in the order of first appearance; NaN where a view lacks a row."""
     known = [table.ids for table in tables.values() if table.ids is not None]
     if not known:
         lengths = {view: len(table) for view, table in values.items()}

@@ -40,25 +40,25 @@ class Fold:
     form: RowForm  # what is done to each row before
 
     def apply(self, table: Any) -> Any:
-        """Rows folded, as a CSR array."""
+        """Fold rows; return a CSR array."""
         formed = sp.csr_array(self.form.sparse(sp.csr_array(table)))
         return sp.csr_array(formed @ _scatter(self.n_columns, self.width), dtype=table.dtype)
 
     def find_fault(self, table: Any) -> str:
-        """Say why a table cannot be folded; empty where it can."""
+        """Return why a table cannot be folded; empty if it can."""
         if table.shape[1] != self.n_columns or not 0 < self.width < self.n_columns:
             return "a view is folded that has other columns"
         return self.form.find_fault(table, self.n_columns)
 
     def sums(self, table: Any, labels: IntArray, n_clusters: int, weight: FloatArray | None = None) -> Any:
-        """Sums of the rows of each cluster before they are folded, a CSR array of shape (c, n_columns)."""
+        """Sum the unfolded rows of each cluster; return a CSR array of shape (c, n_columns)."""
         counts = np.ones(len(labels)) if weight is None else weight
         member = sp.csr_array((counts, (labels, np.arange(len(labels)))), (n_clusters, len(labels)))
         return sp.csr_array(member @ self.form.sparse(sp.csr_array(table)))
 
 
 def make_fold(n_columns: int, scaling: Scaling | None, documents: FloatArray, rows: float, *, negative: bool) -> Fold:
-    """How a very wide view is folded: in the form that a scaling asks for; without one, weighed like words.
+    """Make the fold of a very wide view: in the form that a scaling asks for; without one, weighted like words.
 
     `documents` says in how many of the `rows` each column is above 0. Where a cell is negative, columns are no words.
     """
@@ -69,7 +69,7 @@ def make_fold(n_columns: int, scaling: Scaling | None, documents: FloatArray, ro
 
 
 def can_fold(scaling: Any, heat_coef: str) -> bool:
-    """Whether a view may be folded: not where each column has a unit, a range or a coefficient of its own."""
+    """Tell whether a view may be folded: not if each column has a unit, a range or a coefficient of its own."""
     plain = scaling == AUTO or isinstance(make_scaling(scaling), NoScaling)
     return plain and heat_coef == "uniform"
 
@@ -84,7 +84,7 @@ class FoldedView:
 
 @lru_cache(maxsize=4)
 def _scatter(n_columns: int, width: int) -> Any:
-    """What rows are multiplied by: a CSR array of shape (n_columns, width) whose rows have length 1 or nearly so."""
+    """Make the matrix of a fold: a CSR array of shape (n_columns, width) whose rows have about length 1."""
     keys = np.arange(1, n_columns * PLACES + 1, dtype=np.uint64)
     # the finaliser of SplitMix64, which is the same everywhere and for ever
     keys *= np.uint64(0x9E3779B97F4A7C15)
@@ -98,7 +98,7 @@ def _scatter(n_columns: int, width: int) -> Any:
 
 
 def fold_views(views: Views, folds: Mapping[str, Fold]) -> Views:
-    """A site's views with some of them folded, by name; their new columns have no names."""
+    """Fold some of a site's views, by name; their new columns have no names."""
     tables, columns = list(views.tables), list(views.columns)
     for view, (name, table) in enumerate(zip(views.names, views.tables, strict=True)):
         if name in folds and table is not None:
@@ -113,7 +113,7 @@ def fold_views(views: Views, folds: Mapping[str, Fold]) -> Views:
 
 
 def find_wide(sites: Iterable[Views]) -> dict[str, tuple[int, Columns]]:
-    """Width and columns of the views to fold: sparse, complete and very wide at every site that has them.
+    """Find the views to fold, with width and columns: sparse, complete and very wide at every site with them.
 
     A view that sites describe differently is left as it is: who is wrong is found where sites describe their views.
     """
@@ -130,7 +130,7 @@ def find_wide(sites: Iterable[Views]) -> dict[str, tuple[int, Columns]]:
 
 
 def fold_alone(views: Views, scaling: Any, heat_coef: str, weight: FloatArray | None) -> dict[str, Fold]:
-    """How the very wide views of one site alone are folded, by name."""
+    """Make the folds of the very wide views of one site alone, by name."""
     folds: dict[str, Fold] = {}
     for name in find_wide([views]) if can_fold(scaling, heat_coef) else ():
         table = views.tables[views.names.index(name)]

@@ -20,7 +20,7 @@ ONLY_VIEW = "table"
 
 
 def pandas() -> Any:
-    """The package, or one sentence that says how to install it."""
+    """Import pandas, or raise an error that says how to install it."""
     try:
         return import_module("pandas")
     except ImportError as error:
@@ -126,7 +126,7 @@ def _check_views(views: Any, names: Sequence[str], site: str) -> dict[str, list[
 
 
 def _enforce(frame: Any, view: str, entries: Mapping[str, Any]) -> Any:
-    """The columns as numbers, as a data dictionary has them."""
+    """Convert columns to numbers by a data dictionary."""
     try:
         polars, read = import_module("polars"), import_module("fedhk.data.file_columns").read_column
     except ImportError as error:
@@ -143,7 +143,7 @@ def _enforce(frame: Any, view: str, entries: Mapping[str, Any]) -> Any:
 
 
 def _declare(frame: Any, categories: Any, used: set[str]) -> Any:
-    """The frame with columns made categories, of the levels that were given."""
+    """Make columns of a frame categories with the given levels."""
     given = categories if isinstance(categories, Mapping) else dict.fromkeys(categories)
     for column, levels in given.items():
         if column not in used:

@@ -16,7 +16,7 @@ CHUNK_BYTES = 2**26
 
 
 def empty_table(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
-    """An array to be filled: in memory, or if it is large in a temporary file without a name, which goes when it goes.
+    """Allocate an array: in memory or, if it is large, in an unnamed temporary file that is deleted with it.
 
     The file is in the folder for temporary files (``TMPDIR``), readable for nobody else.
     """

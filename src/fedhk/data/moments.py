@@ -17,7 +17,7 @@ ROUNDING = 1e-12
 
 @dataclass(frozen=True)
 class Moments:
-    """What one view's rows say about its features, missing cells left out; arrays have one number per feature.
+    """Moments of the features of one view, over observed cells; arrays have one number per feature.
 
     The range (`low`, `high`) is NaN where it is not known: a site does not tell its extremes unless they are needed.
     """
@@ -32,12 +32,12 @@ class Moments:
 
     @classmethod
     def none(cls, width: int) -> Moments:
-        """No observed cell: the neutral element of `merge`."""
+        """Make the moments of no rows: the neutral element of `merge`."""
         zero = np.zeros(width)
         return cls(0.0, 0.0, zero, zero, zero, np.full(width, np.inf), np.full(width, -np.inf))
 
     def merge(self, other: Moments) -> Moments:
-        """Moments of the union of rows (Chan, Golub and LeVeque: no cancellation)."""
+        """Merge with the moments of other rows (Chan, Golub and LeVeque: no cancellation)."""
         weight = self.weight + other.weight
         share = np.divide(other.weight, weight, out=np.zeros_like(weight), where=weight > 0)
         gap = other.mean - self.mean
@@ -52,7 +52,7 @@ class Moments:
         )
 
     def without_range(self) -> Moments:
-        """The same without the range, which tells values of single rows."""
+        """Return the moments without the range, which shows values of single rows."""
         unknown = np.full(self.low.shape, np.nan)
         return replace(self, low=unknown, high=unknown)
 
@@ -70,7 +70,7 @@ class Moments:
 
 
 def have_own_units(variance: FloatArray) -> bool:
-    """Whether columns with these variances share no unit: one outweighs all others together."""
+    """Tell whether columns with these variances share no unit: one outweighs all others together."""
     return bool(2 * variance.max(initial=0.0) > variance.sum())
 
 
@@ -83,7 +83,7 @@ def view_moments(
     sample_weight: FloatArray | None,
     width: int,
 ) -> Moments:
-    """Moments of one view of a site, read once in blocks of rows.
+    """Compute the moments of one view of a site, read once in blocks of rows.
 
     With `unit_rows` every row is divided by its Euclidean length first (text); a `form` says what else is done to it.
     `width` is the number of features, for a site that lacks the view.

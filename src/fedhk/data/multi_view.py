@@ -42,7 +42,7 @@ class MultiView(Mapping[str, Any]):
         self.shape = check_views(self._views, missing_views=True).n_rows, len(self._views)
 
     def __getitem__(self, rows: Any) -> Any:
-        """The table of a name, or the same rows of all views."""
+        """Return the table of a name, or the same rows of all views."""
         if isinstance(rows, str):
             return self._views[rows]
         rows = rows[0] if isinstance(rows, tuple) else rows  # scikit-learn asks for X[rows, ...]

@@ -38,7 +38,7 @@ class NamedTable:
 
 
 def named_views(site: SiteData) -> dict[str, NamedTable | None]:
-    """A site's views as `fit` and `predict` take them, with the names of their columns."""
+    """Return a site's views as `fit` and `predict` take them, with the names of their columns."""
     return {
         view: None if values is None else NamedTable(values, site.columns[view], site.inferred.get(view, ()))
         for view, values in site.views.items()
@@ -61,7 +61,7 @@ def write_labels(
 
 
 def to_parquet(table: Any) -> bytes:
-    """A data frame as the content of a file."""
+    """Convert a data frame to the content of a parquet file."""
     buffer = io.BytesIO()
     table.write_parquet(buffer)
     return buffer.getvalue()

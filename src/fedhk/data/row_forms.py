@@ -1,4 +1,4 @@
-"""What is done to each row by itself, before features are shifted and divided: roots, feature weights, length 1."""
+"""Row forms: changes of each row by itself, before features are shifted and scaled: roots, weights, length 1."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROWS_AT_ONCE = 4096
 
 @dataclass(frozen=True, eq=False)
 class RowForm:
-    """Changes that a row needs nothing but itself for.
+    """Changes of each row by itself.
 
     In this order: the square root of every cell, a weight for every feature, division of the row by its Euclidean
     length. The roots of the shares of a row are the same as its roots, divided by their length. A missing cell stays
@@ -29,21 +29,21 @@ class RowForm:
 
     @property
     def is_plain(self) -> bool:
-        """Whether rows stay as they come."""
+        """Whether rows stay unchanged."""
         return not (self.unit or self.root or len(self.weights))
 
     def apply(self, table: Any) -> Any:
-        """A table in this form, dense in double precision or sparse as it comes."""
+        """Bring a table to this form; dense tables in double precision, sparse ones stay sparse."""
         return self.sparse(table) if sp.issparse(table) else self.dense(np.asarray(table, np.float64))
 
     def find_fault(self, table: Any, width: int) -> str:
-        """Say why a table with so many features cannot have this form; empty where it can. None is no table."""
+        """Return why a table with so many features cannot have this form; empty if it can. None is no table."""
         if self.root and table is not None and has_negative(table):
             return "roots are asked for where cells are negative"
         return "" if len(self.weights) in (0, width) else "weights of words are not those of the features"
 
     def dense(self, block: FloatArray) -> FloatArray:
-        """Dense rows in this form; rows that stay as they come are not copied."""
+        """Bring dense rows to this form; rows that stay unchanged are not copied."""
         if self.root:
             block = np.sqrt(block)
         if len(self.weights):
@@ -51,7 +51,7 @@ class RowForm:
         return block / row_lengths(block)[:, None] if self.unit else block
 
     def sparse(self, table: Any) -> Any:
-        """A sparse table in this form, never made dense."""
+        """Bring a sparse table to this form; it stays sparse."""
         if self.root:
             table = table.sqrt()
         if len(self.weights):
@@ -68,19 +68,19 @@ UNIT_ROWS = RowForm(unit=True, root=False, weights=np.zeros(0))
 
 
 def row_lengths(block: FloatArray) -> FloatArray:
-    """Euclidean length of each row over its observed cells; 1 for a row of zeros."""
+    """Compute the Euclidean length of each row over its observed cells; 1 for a row of zeros."""
     squares = np.nansum(np.square(block, dtype=np.float64), axis=1)
     return np.where(squares > 0, np.sqrt(squares), 1.0)
 
 
 def has_negative(table: Any) -> bool:
-    """Whether any cell of a table is below 0."""
+    """Tell whether any cell of a table is below 0."""
     cells = table.data if sp.issparse(table) else np.asarray(table)
     return bool(cells.size) and bool(np.nanmin(cells, initial=0.0) < 0)
 
 
 def count_documents(table: Any, weight: FloatArray | None = None) -> FloatArray:
-    """Number (or weight) of the rows in which each feature is above 0: of words, the documents that have them."""
+    """Count the rows (or their weight) in which each feature is above 0: for words, the documents with them."""
     counts = np.ones(table.shape[0]) if weight is None else weight
     found = np.zeros(table.shape[1])
     for start in range(0, table.shape[0], ROWS_AT_ONCE):
@@ -91,5 +91,5 @@ def count_documents(table: Any, weight: FloatArray | None = None) -> FloatArray:
 
 
 def inverse_document_frequencies(documents: FloatArray, rows: float) -> FloatArray:
-    """Weight of each word: 1 + log((1 + n) / (1 + documents that have it)), as in scikit-learn's TfidfTransformer."""
+    """Compute the weight of each word, 1 + log((1 + n) / (1 + documents with it)), as TfidfTransformer does."""
     return np.asarray(1.0 + np.log((1.0 + rows) / (1.0 + documents)))

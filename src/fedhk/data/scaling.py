@@ -53,7 +53,7 @@ class Scaling(Option, ABC):
 
     @abstractmethod
     def divisors(self, moments: Moments) -> FloatArray:
-        """Give what each feature is divided by, from the moments of all rows; a feature with divisor 0 drops out.
+        """Return what each feature is divided by, from the moments of all rows; 0 drops a feature.
 
         What it says of a constant feature is not read: such a feature always drops out.
         """
@@ -75,11 +75,11 @@ class Scaling(Option, ABC):
 
     @property
     def needs_counts(self) -> bool:
-        """Whether it is for cells that count something: none may be negative."""
+        """Whether it is for counts, which are never negative."""
         return self.root_cells or self.weighs_words
 
     def form(self, documents: FloatArray, rows: float) -> RowForm:
-        """Give what is done to each row first; `documents` says in how many of the `rows` each word is."""
+        """Return the form of rows; `documents` is the number of the `rows` that have each word."""
         if not self.unit_rows:
             return PLAIN_ROWS
         weights = inverse_document_frequencies(documents, rows) if self.weighs_words else UNIT_ROWS.weights
@@ -155,7 +155,7 @@ AUTO = "auto"
 
 
 def make_scaling(given: str | Scaling) -> Scaling:
-    """The scaling of a name, or the one that was given; z-scores, with which "auto" begins, for "auto"."""
+    """Return the scaling of this name, or the given object; for "auto" z-scores, with which it begins."""
     if isinstance(given, str):
         return SCALINGS["standard" if given == AUTO else given]
     return given
@@ -173,7 +173,7 @@ def check_cells(scaling: Scaling, table: Any, view: str) -> None:
 
 @dataclass(frozen=True)
 class Reference:
-    """How one view is brought to model units, and what its heat-kernel coefficients refer to.
+    """Shift and scale of one view to model units, and the reference points of its heat-kernel coefficients.
 
     Everything here comes from the rows that the model was fitted on (all sites together), so that a new row and every
     site are treated alike. A value x becomes (x - shift) / scale. The scale of a constant feature is infinite: it drops
@@ -195,7 +195,7 @@ class Reference:
 
     @property
     def form(self) -> RowForm:
-        """What is done to each row by itself, first of all."""
+        """Form of the rows, before shift and scale."""
         return RowForm(unit=True, root=self.root, weights=self.weights) if self.unit_rows else PLAIN_ROWS
 
     @property
@@ -205,21 +205,21 @@ class Reference:
 
     @property
     def known_shift(self) -> FloatArray:
-        """The shift, with 0 for features that drop out: subtracting it changes nothing else."""
+        """Shift, with 0 for features that are dropped."""
         return np.where(np.isfinite(self.scale), self.shift, 0.0)
 
     def to_model(self, values: FloatArray) -> FloatArray:
-        """Centres or rows from input units to model units (row lengths are the caller's business)."""
+        """Convert centres or rows from input units to model units; rows must have their form already."""
         return (np.asarray(values, dtype=np.float64) - self.known_shift) / self.scale
 
     def to_input(self, values: FloatArray) -> FloatArray:
-        """Centres from model units to input units; a constant feature gives its constant, one without values NaN."""
+        """Convert centres from model units to input units; constant features give their constant, unknown ones NaN."""
         with np.errstate(invalid="ignore"):
             moved = np.where(np.isfinite(self.scale), values * self.scale, 0.0)
         return self.shift + moved
 
     def coefficients(self, rows: FloatArray, out: FloatArray | None = None) -> FloatArray:
-        """Heat-kernel coefficients delta_ij of rows in model units (`eqn:fed_delta`, `eqn:fed_delta_v2`).
+        """Compute heat-kernel coefficients delta_ij of rows in model units (`eqn:fed_delta`, `eqn:fed_delta_v2`).
 
         A missing cell (NaN) gives NaN, or 1 with "uniform": the caller knows which cells are missing. A rule that asks
         for a site's own ranges or means gives 1 as long as these are not known (`localised`).
@@ -240,19 +240,19 @@ class Reference:
             out[...] = 1.0
         return out
 
-    def moved(self, shift: FloatArray, divide: FloatArray) -> Reference:
-        """The reference with (x - shift) / divide for what was x in model units, per feature."""
+    def move(self, shift: FloatArray, divide: FloatArray) -> Reference:
+        """Return a reference in whose model units x becomes (x - shift) / divide, per feature."""
         finite = np.isfinite(self.scale)
         offset = np.where(finite, np.where(finite, self.scale, 0.0) * shift, 0.0)
         return replace(self, shift=self.shift + offset, scale=self.scale * divide)
 
-    def rescaled(self, factor: float) -> Reference:
-        """The reference with all model units divided by `factor`."""
+    def rescale(self, factor: float) -> Reference:
+        """Return a reference whose model units are divided by `factor`."""
         span = self.span / factor if self.heat_coef == "minmax" else self.span
         return replace(self, scale=self.scale * factor, low=self.low / factor, span=span)
 
-    def localised(self, moments: Moments) -> Reference:
-        """The reference for the rows of one site, whose own ranges or means its rule asks for (`eqn:fed_delta`)."""
+    def localise(self, moments: Moments) -> Reference:
+        """Return the reference for the rows of one site, with the site's own ranges or means (`eqn:fed_delta`)."""
         if self.heat_coef not in POOLED_COEFS:
             return self
         rule = POOLED_COEFS[self.heat_coef]
@@ -265,14 +265,14 @@ class Reference:
             return replace(self, heat_coef=rule, low=mean)
         return replace(self, heat_coef=rule, low=low, span=np.where(high > low, high - low, 1.0))
 
-    def balanced(self, mean_distance: float) -> Reference:
-        """The reference in units in which a mean heat-weighted squared distance that was `mean_distance` is 1.
+    def balance(self, mean_distance: float) -> Reference:
+        """Return a reference in which a mean heat-weighted squared distance of `mean_distance` becomes 1.
 
         Notes
         -----
         The distance is quadratic in the units, and cubic with "absdev", whose coefficients are in these units too.
         """
-        return self.rescaled(mean_distance ** (1.0 / (3.0 if self.heat_coef.startswith("absdev") else 2.0)))
+        return self.rescale(mean_distance ** (1.0 / (3.0 if self.heat_coef.startswith("absdev") else 2.0)))
 
 
 def make_reference(
@@ -282,7 +282,7 @@ def make_reference(
     form: RowForm | None = None,
     columns: Columns = None,
 ) -> Reference:
-    """Reference of a view from the moments of all its rows, which are in this form; None is that of `unit_rows`.
+    """Make the reference of a view from the moments of its rows in this form; None is that of `unit_rows`.
 
     `columns` are the names of its features, where they have names: levels of a category are divided by one number.
 
@@ -323,4 +323,4 @@ def make_reference(
     )
     squares = float(np.sum(variance * moments.weight / scale**2))
     mean_square = squares / moments.rows if moments.rows > 0 else 0.0
-    return reference.rescaled(np.sqrt(mean_square)) if mean_square > 0 else reference
+    return reference.rescale(np.sqrt(mean_square)) if mean_square > 0 else reference

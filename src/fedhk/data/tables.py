@@ -1,4 +1,4 @@
-"""One file on disk to tables of numbers, one for each view in it.
+"""Reads a file as tables of numbers, one for each view in it.
 
 Text, categories and dates become numbers as in data frames (`fedhk.data.levels`), or as a data dictionary says.
 """
@@ -69,7 +69,7 @@ class Table:
     kinds: Mapping[str, Kind] = field(default_factory=dict)  # of the columns of a file that has names
 
     def difference(self, columns: Sequence[str] | None, shape: tuple[int, ...] | None) -> str:
-        """How the columns differ from those wanted, whatever their order; empty if they do not.
+        """Describe how the columns differ from those wanted, whatever their order; empty if they do not.
 
         A tensor must have the `shape` of a row that is wanted, unless one of the two is flat.
         """
@@ -91,13 +91,13 @@ class Table:
 
 
 def file_ending(path: Path) -> str:
-    """By what a file is read: the end of its name, ".csv.gz" too."""
+    """Return the ending of a file's name, by which it is read; ".csv.gz" too."""
     endings = [suffix.lower() for suffix in path.suffixes[-2:]]
     return "".join(endings) if endings[-1:] == [".gz"] else "".join(endings[-1:])
 
 
 def _view_name(path: Path) -> str:
-    """What the view of a file is called: the name of the file without its end."""
+    """Return the name of a file's view: the name of the file without its ending."""
     return path.name[: len(path.name) - len(file_ending(path))]
 
 
@@ -122,17 +122,17 @@ def read_tables(path: Path, entries: Mapping[str, Entries] | None = None, id_nam
 
 
 def file_error(path: Path, fault: str) -> DataError:
-    """The error for a site's file."""
+    """Make the error for a site's file."""
     return DataError(f"site {path.parent.name!r}, file {path.name!r}: {fault}")
 
 
 def shape_text(shape: tuple[int, ...]) -> str:
-    """The shape of rows, for messages."""
+    """Write the shape of rows, for messages."""
     return f"{shape[0]} columns" if len(shape) == 1 else f"shape (n, {', '.join(map(str, shape))})"
 
 
 def listed(names: Iterable[Any]) -> str:
-    """The first few names and how many more there are."""
+    """List the first few names, and how many more there are."""
     every = list(names)
     shown = ", ".join(repr(name) for name in every[:5])
     return shown if len(every) <= 5 else f"{shown} and {len(every) - 5} more"
@@ -161,7 +161,7 @@ def _typed_table(
     read: Callable[[Any], pl.DataFrame],
     scan: Callable[[Path], pl.LazyFrame] | None = None,
 ) -> Table:
-    """The table of a file that says what its columns are: read whole, or by `scan` in pieces where it is large."""
+    """Read the table of a file with typed columns: whole, or by `scan` in pieces if it is large."""
     if scan is not None:
         lazy = _named_ids(scan(path.resolve()), id_name, path)
         if lazy.select(pl.len()).collect().item() * len(lazy.collect_schema()) * 8 > LARGE_BYTES:
@@ -172,7 +172,7 @@ def _typed_table(
 
 
 def _named_ids(lazy: pl.LazyFrame, id_name: str, path: Path) -> pl.LazyFrame:
-    """The data frame with the usual name for the column that says whose a row is."""
+    """Give the column of ids its usual name."""
     names = lazy.collect_schema().names()
     if id_name == ID:
         return lazy
@@ -207,7 +207,7 @@ def _read_csv(path: Path, entries: Entries | None, id_name: str) -> list[Table]:
 
 
 def _read_large_csv(path: Path, entries: Entries | None, id_name: str) -> Table:
-    """The table of a text file that is not read at once: it becomes a temporary file of columns first."""
+    """Read the table of a large text file, by way of a temporary columnar file."""
     with path.open("rb") as file:
         separator, width = _read_header(file.readline(), path)
         file.seek(0)
@@ -221,7 +221,7 @@ def _read_large_csv(path: Path, entries: Entries | None, id_name: str) -> Table:
 
 
 def _read_header(line: bytes, path: Path) -> tuple[str, int]:
-    """What separates the cells of a text file, and how many columns it has, from its first line."""
+    """Read the separator and the number of columns of a text file from its first line."""
     first = line.decode("utf-8-sig").rstrip("\r\n")
     separator = max(SEPARATORS, key=first.count)
     header = next(csv.reader([first], delimiter=separator), [])
@@ -232,7 +232,7 @@ def _read_header(line: bytes, path: Path) -> tuple[str, int]:
 
 
 def _number_ids(lazy: pl.LazyFrame) -> pl.LazyFrame:
-    """The data frame with ids as numbers where all of them are; "007" stays text."""
+    """Convert ids to numbers if all of them are; "007" stays text."""
     if ID not in lazy.collect_schema():
         return lazy
     ids = _column(lazy, ID)
@@ -242,7 +242,7 @@ def _number_ids(lazy: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _pieces_of_lines(file: BinaryIO) -> Iterator[bytes]:
-    """Whole lines of a file, some at a time, without the end of the last; cells in quotes may have ends of lines."""
+    """Iterate over blocks of whole lines of a file; cells in quotes may contain line breaks."""
     left = b""
     while more := file.read(CHUNK_BYTES):
         left += more
@@ -265,7 +265,7 @@ def _refuse_short_lines(pieces: Iterable[bytes], width: int, separator: str, pat
 
 
 def _short_line(content: bytes, n_columns: int, separator: str) -> int | None:
-    """The first line with too few cells, which polars would take for missing ones."""
+    """Find the first line with too few cells, which polars would read as missing ones."""
     if b'"' in content:
         rows = csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""), delimiter=separator)
         return next((rows.line_num for row in rows if len(row) < n_columns), None)
@@ -343,7 +343,7 @@ READERS: dict[str, Callable[[Path, Entries | None, str], list[Table]]] = {
 
 
 def _check_numbers(array: NDArray[Any], path: Path, what: str = "") -> FloatArray:
-    """An array of numbers as a table or tensor, or an error: float32 where it is, else float64."""
+    """Check an array of numbers as a table or tensor; float32 stays, else float64."""
     if array.dtype.kind not in "biuf":
         raise file_error(path, f"{what}has dtype {array.dtype}; a view holds real numbers.")
     if array.ndim < 2:
@@ -355,7 +355,7 @@ def _check_numbers(array: NDArray[Any], path: Path, what: str = "") -> FloatArra
 
 
 def _frame_table(lazy: pl.LazyFrame, path: Path, entries: Entries | None, separator: str) -> Table:
-    """The table of a data frame; with another `separator` than a comma, text may have decimal commas.
+    """Make the table of a data frame; with another `separator` than a comma, text may have decimal commas.
 
     A large one is read in pieces: first each column of text alone, which says what it is, then some rows at a time.
     """
@@ -407,7 +407,7 @@ def _frame_table(lazy: pl.LazyFrame, path: Path, entries: Entries | None, separa
 
 
 def _check_names(columns: Sequence[str], path: Path, entries: Entries | None) -> list[str]:
-    """The names of the features, in the order of the data dictionary where there is one."""
+    """Check the names of the features, and return them in the order of the data dictionary, if any."""
     names = [name for name in columns if name != ID]
     for name in names:
         if name.strip().lower() in ("", ID) or name.startswith("__index_level_"):  # as pandas and R write row names
@@ -446,7 +446,7 @@ def _read_column(
 
 
 def _plain_numbers(piece: pl.DataFrame, known: Mapping[str, ColumnEntry | None]) -> dict[str, ReadColumn]:
-    """Columns in which every cell is a number or empty, and of which nothing else was said: all read at once.
+    """Read all columns at once in which every cell is a number or empty, and that no dictionary describes.
 
     Most columns are such; a table may have tens of thousands of them.
     """
@@ -459,7 +459,7 @@ def _plain_numbers(piece: pl.DataFrame, known: Mapping[str, ColumnEntry | None])
 
 
 def _says_whose(lazy: pl.LazyFrame, name: str) -> bool:
-    """Whether a column is named like a number of people or things, and has a different one in every row."""
+    """Tell whether a column looks like ids: by its name, and with a different value in every row."""
     if not NAMED_LIKE_IDS.search(name):
         return False
     column = _column(lazy, name)
@@ -471,7 +471,7 @@ def _says_whose(lazy: pl.LazyFrame, name: str) -> bool:
 
 
 def _find_counts(values: FloatArray, columns: Sequence[str]) -> list[str]:
-    """Columns that look as if they numbered the rows: whole numbers that grow from row to row."""
+    """Find columns that seem to number the rows: whole numbers that grow from row to row."""
     first = values[:LEAST_NUMBERED]
     if len(first) < LEAST_NUMBERED:
         return []
@@ -481,7 +481,7 @@ def _find_counts(values: FloatArray, columns: Sequence[str]) -> list[str]:
 
 
 def _check_ids(column: pl.Series, path: Path) -> NDArray[Any]:
-    """Ids as int64 or str, or an error: one for every row, each once."""
+    """Check ids: int64 or str, one for every row, each once."""
     if column.null_count():
         row = int(column.is_null().arg_max() or 0)
         raise file_error(path, f"row {row + 1} has no {ID}; every row needs one ({column.null_count()} have none).")
@@ -498,7 +498,7 @@ def _check_ids(column: pl.Series, path: Path) -> NDArray[Any]:
 
 
 def file_content(path: Path, view: ArrayLike, ids: ArrayLike | None, columns: Sequence[str] | None) -> bytes:
-    """What a parquet, csv, npy or npz file of that name holds, or an error if it could not be read again."""
+    """Write the content of a parquet, csv, npy or npz file, by its name; refuse what could not be read again."""
     values = _check_numbers(np.asarray(view), path)
     owners = None if ids is None else _check_ids(pl.Series(ID, np.asarray(ids)), path)
     if values.ndim > 2 and (columns is not None or path.suffix not in (".npy", ".npz")):

@@ -1,4 +1,4 @@
-"""What comes in: one table of numbers per view, whatever it is stored in; a tensor is a table of flattened rows."""
+"""Views: one table of numbers per view, however it is stored; a tensor is a table of flattened rows."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class Views:
 
     @property
     def widths(self) -> tuple[int | None, ...]:
-        """Number of features per view; None where the view is absent."""
+        """Number of features per view; None for an absent view."""
         return tuple(None if table is None else int(table.shape[1]) for table in self.tables)
 
     @property
     def shapes(self) -> tuple[tuple[int, ...] | None, ...]:
-        """Shape of a row per view, (d,) in a table; None where the view is absent."""
+        """Shape of a row per view, (d,) in a table; None for an absent view."""
         return tuple(
             None if width is None else row_shape(columns, width)
             for columns, width in zip(self.columns, self.widths, strict=True)
@@ -53,24 +53,24 @@ class Views:
 
 
 def row_blocks(n_rows: int, row_bytes: int) -> Iterator[slice]:
-    """Consecutive row ranges of about `BLOCK_BYTES` each; they depend on the shape of the data only."""
+    """Iterate over consecutive ranges of rows of about `BLOCK_BYTES` each; they depend on the shape only."""
     size = int(np.clip(BLOCK_BYTES // max(row_bytes, 1), 64, 4096))
     for start in range(0, n_rows, size):
         yield slice(start, min(start + size, n_rows))
 
 
 def is_tensor(columns: Columns) -> TypeGuard[tuple[int, ...]]:
-    """Whether what is known of a view's features is the shape of a row."""
+    """Tell whether the columns of a view are the shape of a tensor's rows."""
     return columns is not None and len(columns) > 0 and isinstance(columns[0], int)
 
 
 def row_shape(columns: Columns, width: int) -> tuple[int, ...]:
-    """Shape of a row, which is (d,) in a table."""
+    """Return the shape of a row, which is (d,) in a table."""
     return columns if is_tensor(columns) else (width,)
 
 
 def shapes_by_view(sites: Iterable[Views]) -> dict[str, tuple[int, ...]]:
-    """Shape of a row of each view, in the order in which sites first name the views; a tensor's if any site has one."""
+    """Return the shape of a row of each view, in the order in which sites first name them; a tensor's if any."""
     shapes: dict[str, tuple[int, ...]] = {}
     for views in sites:
         for name, shape in zip(views.names, views.shapes, strict=True):
@@ -79,7 +79,7 @@ def shapes_by_view(sites: Iterable[Views]) -> dict[str, tuple[int, ...]]:
 
 
 def size_text(columns: Columns, width: int) -> str:
-    """How large a view is, for messages: "24 features", "24 named columns", or "shape (n, 6, 4)" of a tensor."""
+    """Write the size of a view, for messages: "24 features", "24 named columns", or "shape (n, 6, 4)"."""
     if is_tensor(columns):
         return f"shape (n, {', '.join(map(str, columns))})"
     return f"{width} features" if columns is None else f"{width} named columns"
@@ -88,7 +88,7 @@ def size_text(columns: Columns, width: int) -> str:
 def find_difference(  # noqa: PLR0917
     own: Columns, own_width: int, known: Columns, width: int, whose: str, expects: str
 ) -> str:
-    """How a view's features differ from what others know, for messages; empty if they do not.
+    """Describe how a view's features differ from those known, for messages; empty if they do not.
 
     `whose` names the others ("the model"), and `expects` goes before the size that they know ("but the model expects").
     """
@@ -109,7 +109,7 @@ def _few(names: list[str]) -> str:
 
 
 def is_view_collection(X: Any) -> bool:
-    """Whether `X` is several views (a list, tuple or dict of tables) rather than one table."""
+    """Tell whether `X` is several views (a list, tuple or dict of tables) rather than one table."""
     if sp.issparse(X):  # one of SciPy's formats is a mapping
         return False
     if isinstance(X, Mapping):
@@ -131,7 +131,7 @@ def check_views(
     missing_views: bool = False,
     min_rows: int = 1,
 ) -> Views:
-    """Check one site's views and describe them without copying what need not be copied.
+    """Check one site's views; tables are copied only where they must be.
 
     `X` is a list, tuple or dict of tables, or one table: a 2-D NumPy array (also memory-mapped), a pandas or polars
     data frame or a SciPy sparse matrix. NaN is a missing cell. In a data frame, text and categories become a column
@@ -188,7 +188,7 @@ def check_views(
 
 
 def fit_table(table: Any, own: Columns, known: Columns, where: str) -> tuple[Any, Columns]:
-    """A table with the columns that others know, in their order and with their levels; as it is where names differ."""
+    """Bring a table to the known columns, in their order and with all levels; unchanged if other names differ."""
     if own is None or known is None or own == known or is_tensor(own) or is_tensor(known):
         return table, own
     names, wanted = [str(name) for name in own], [str(name) for name in known]
@@ -198,7 +198,7 @@ def fit_table(table: Any, own: Columns, known: Columns, where: str) -> tuple[Any
 
 
 def _named_tables(X: Any, names: Sequence[str] | None) -> tuple[list[Any], list[str]]:
-    """Tables and their names, in the model's order where the model has one."""
+    """Return tables and their names, in the order of the model, if there is one."""
     if isinstance(X, Mapping) and not sp.issparse(X):
         given = list(map(str, X))
         if names is None:
@@ -216,7 +216,7 @@ def _named_tables(X: Any, names: Sequence[str] | None) -> tuple[list[Any], list[
 
 
 def _read_table(table: Any, name: str) -> tuple[Any, Columns]:
-    """A table of real numbers, copied only where it must be, with the names of its columns or the shape of a tensor."""
+    """Read a table of real numbers, copied only if needed, with the names of its columns or the shape of a tensor."""
     columns = getattr(table, "columns", None)
     array = sp.csr_array(table) if sp.issparse(table) else _as_numbers(table, name)
     if array.ndim < 2:
@@ -259,7 +259,7 @@ def _as_numbers(table: Any, name: str) -> Any:
 
 
 def _row_names(tables: Sequence[Any], names: Sequence[str]) -> Any:
-    """The index of data frames; refuses those whose rows have other names or orders: they would be paired by order."""
+    """Return the index of data frames; refuse views with different indexes, which would be paired by order."""
     known = []
     for table, name in zip(tables, names, strict=True):
         index: Any = getattr(table, "index", None)  # of a pandas data frame; one that only counts says nothing
@@ -278,7 +278,7 @@ def _row_names(tables: Sequence[Any], names: Sequence[str]) -> Any:
 
 
 def _has_missing(table: Any, name: str, columns: Columns = None) -> bool:
-    """Whether a table has missing cells; refuses infinities and numbers whose squares would overflow."""
+    """Tell whether a table has missing cells; refuse infinities and numbers whose squares would overflow."""
     if table.dtype.kind != "f":
         return False
     values = table.data[:, None] if sp.issparse(table) else table

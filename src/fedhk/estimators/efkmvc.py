@@ -559,7 +559,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         self._dtype, self._single_table = dtype, False
         model = fitted_model(board, board.get(FinalParameters).parameters, board.get(Population).columns)
         for entry, wide, columns in zip(board.find(Folds), board.find(WideMeans), board.find(WideColumns), strict=True):
-            model = model.unfolded(entry.folds, wide.means, columns.columns)
+            model = model.unfold(entry.folds, wide.means, columns.columns)
         self._keep_progress(model, board.get(Minimisation).progress, run.history)
         self.objective_ = board.get(Result).objective
         chosen, frame = next(board.find(Scalings), Scalings(())), next(board.find(Shares), Shares(0.0, 0.0))

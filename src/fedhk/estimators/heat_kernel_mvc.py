@@ -221,7 +221,7 @@ class HeatKernelMVC(
         model = FittedModel(progress.parameters, rows.references, views.names, views.columns)
         if folds:
             columns = dict(zip(came.names, came.columns, strict=True))
-            model = model.unfolded(folds, self._wide_means(came, weights, folds), columns)
+            model = model.unfold(folds, self._wide_means(came, weights, folds), columns)
         self._keep_progress(model, progress, history)
         self.drift_, self.updates_ = Records(), Records()
         warn_of_doubts(self, [self.labels_], [self.memberships_])

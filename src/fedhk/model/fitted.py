@@ -65,7 +65,7 @@ class FittedModel:
         """Views with very wide ones folded."""
         return fold_views(views, {name: view.fold for name, view in self.folded.items()}) if self.folded else views
 
-    def unfolded(
+    def unfold(
         self, folds: Mapping[str, Fold], means: Mapping[str, FloatArray], columns: Mapping[str, Columns]
     ) -> FittedModel:
         """The model for views as they come in, of one whose very wide views were folded before."""

@@ -83,7 +83,7 @@ def localise(references: tuple[Reference, ...], views: Views) -> tuple[Reference
         return references
     forms = [reference.form for reference in references]
     moments = site_moments(views, [reference.width for reference in references], forms=forms)
-    return tuple(reference.localised(view) for reference, view in zip(references, moments, strict=True))
+    return tuple(reference.localise(view) for reference, view in zip(references, moments, strict=True))
 
 
 def heat_energy(rows: Rows) -> FloatArray:
@@ -114,7 +114,7 @@ def balance(
 ) -> tuple[Reference, ...]:
     """References whose units make the mean heat-weighted squared distance to the grand mean 1 in every view."""
     return tuple(
-        reference.balanced(total / count) if total > 0 and count > 0 else reference
+        reference.balance(total / count) if total > 0 and count > 0 else reference
         for reference, total, count in zip(references, energy, observed_rows, strict=True)
     )
 

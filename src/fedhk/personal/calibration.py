@@ -46,11 +46,11 @@ class Calibration:
 
     def in_units(self, references: Sequence[Reference]) -> tuple[Reference, ...]:
         """Give common references in the units of the calibrated rows, in which the centres are."""
-        return tuple(reference.rescaled(factor) for reference, factor in zip(references, self.factors, strict=True))
+        return tuple(reference.rescale(factor) for reference, factor in zip(references, self.factors, strict=True))
 
     def before(self, references: Sequence[Reference]) -> tuple[Reference, ...]:
         """Give the references that `in_units` was given."""
-        return tuple(reference.rescaled(1 / factor) for reference, factor in zip(references, self.factors, strict=True))
+        return tuple(reference.rescale(1 / factor) for reference, factor in zip(references, self.factors, strict=True))
 
     def describe(self) -> dict[str, Any]:
         """What users see of it as `calibration_`."""
@@ -60,7 +60,7 @@ class Calibration:
 def move_rows(rows: Rows, shift: FloatArray, divide: FloatArray) -> Rows:
     """Give rows whose values x are read as (x - shift) / divide, in model units, all views side by side."""
     parts = zip(rows.references, split_joint(shift, rows.widths), split_joint(divide, rows.widths), strict=True)
-    return replace(rows, references=tuple(reference.moved(*change) for reference, *change in parts))
+    return replace(rows, references=tuple(reference.move(*change) for reference, *change in parts))
 
 
 def measure_frame(views: Views, references: Sequence[Reference], kept: Sequence[int] = ()) -> FloatArray:

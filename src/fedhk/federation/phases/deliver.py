@@ -171,7 +171,7 @@ def _unfold(site: Site, model: FittedModel, sums: Mapping[str, WideSums]) -> Fit
         for name, fold in folds.items()
     }
     columns = dict(zip(site.views.names, site.views.columns, strict=True))
-    return model.unfolded(folds, means, {name: columns.get(name) for name in folds})
+    return model.unfold(folds, means, {name: columns.get(name) for name in folds})
 
 
 def _remember_rows(site: Site, parameters: Parameters, keep: float) -> None:

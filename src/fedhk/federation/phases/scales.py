@@ -490,7 +490,7 @@ class ScaleByBounds(ServerPhase):
             columns=board.get(Population).columns,
         )
         if settings.heat_coef == "minmax":
-            references = tuple(reference.rescaled(MINMAX_UNIT) for reference in references)
+            references = tuple(reference.rescale(MINMAX_UNIT) for reference in references)
         return board.put(
             References(references),
             Space(limits_from_moments(references, moments)),
@@ -506,7 +506,7 @@ def _move_references(board: Board, mean: FloatArray, divide: FloatArray) -> Boar
 
 
 def _move_reference(reference: Reference, mean: FloatArray, divide: FloatArray) -> Reference:
-    moved = reference.moved(mean, divide)
+    moved = reference.move(mean, divide)
     if reference.heat_coef != "minmax":
         return moved
     return replace(moved, low=(reference.low - mean) / divide, span=reference.span / divide)
