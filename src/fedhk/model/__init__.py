@@ -1,1 +1,1 @@
-"""The mathematics: pure functions on arrays, and one read of the rows that gives everything they need."""
+"""The mathematics of the model: pure functions on arrays, and passes over the rows."""

@@ -1,4 +1,4 @@
-"""What clusters are made of, over all sites: how large they are and how far rows spread in them.
+"""Sizes of clusters and spreads of their rows, over all sites.
 
 A site that knows this can tell what is its own: clusters that are rarer or more frequent there, features that are
 measured on another scale.

@@ -1,4 +1,4 @@
-"""The one loop: statistics in, better parameters out, until nothing is gained."""
+"""The minimisation loop: better parameters from statistics, until the objective converges."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PATIENCE = 5
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a minimisation stands; at one site and over many."""
+    """State of a minimisation, at one site or over many."""
 
     parameters: Parameters  # of the iteration to come; at the end, those that are returned
     iteration: int = 0  # how many are done
@@ -33,7 +33,7 @@ class Progress:
     settled: int = 0  # iterations in a row in which the objective hardly changed
 
     def forget(self) -> Progress:
-        """Give the same state, in which no objective so far is compared with what comes: it is of other rows."""
+        """Return a state that compares no earlier objective with later ones, because they are of other rows."""
         return replace(self, objective=float("inf"), lowest=float("inf"), settled=0)
 
     def advance(
@@ -46,7 +46,7 @@ class Progress:
         may_rise: bool = False,
         settle: int = 1,
     ) -> Progress:
-        """Give the state after one more iteration that found `objective` at the old parameters and made new ones.
+        """Return the state after one more iteration, with `objective` at the old parameters.
 
         An iteration that cannot raise the objective, but for the last digits, has converged once the objective falls by
         no more than `tol` of itself. Where it may rise, by rounding or because the iteration is no descent, a rise is

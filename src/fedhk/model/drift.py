@@ -1,4 +1,4 @@
-"""Whether clusters have moved: a site's rows by cluster against those that it remembers, and what chance explains."""
+"""Tests whether clusters have moved: new rows of a site are compared, by cluster, with its memory of earlier ones."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ROUNDING = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class SitePast:
-    """What a site remembers of its rows by cluster; arrays have shape (c,) unless said.
+    """A site's memory of its rows by cluster; arrays have shape (c,) unless said.
 
     A cluster of which the site had fewer than `LEAST_ROWS` rows has none here.
     """
@@ -45,7 +45,7 @@ class SitePast:
 
     @classmethod
     def of(cls, placed: PlacedRows, seen: Parameters, common: Parameters) -> Self:
-        """Sum up a site's rows, which were placed by parameters as the site sees them."""
+        """Sum up a site's rows, placed by the parameters as the site uses them."""
         centers, rows = np.hstack(seen.centers), placed.count()
         known = rows >= LEAST_ROWS
         moved = placed.sum(placed.away) / np.maximum(rows, 1.0)[:, None]
@@ -56,7 +56,7 @@ class SitePast:
         return cls(rows, rows, means, squares, freedom, np.linalg.norm(np.hstack(common.centers), axis=1))
 
     def fits(self, parameters: Parameters) -> bool:
-        """Whether this is about the clusters of a model, as far as their centres tell."""
+        """Tell whether this memory belongs to the clusters of a model, by their centres."""
         centers = np.hstack(parameters.centers)
         if self.means.shape != centers.shape:
             return False
@@ -64,11 +64,11 @@ class SitePast:
 
     @property
     def count(self) -> FloatArray:
-        """As many rows that count alike have means that are as sure."""
+        """Effective number of rows: as many rows of equal weight have means with the same error."""
         return np.square(self.rows) / np.maximum(self.rows_squared, 1e-300)
 
     def add(self, later: SitePast, keep: float) -> SitePast:
-        """Add later rows; those before count `keep` times as much as they did. Clusters that are new come last."""
+        """Add later rows; earlier ones are weighted by `keep`. New clusters come last."""
         more = len(later.rows) - len(self.rows)
         sums = ("rows", "rows_squared", "squares", "freedom")
         before = {name: np.pad(getattr(self, name), (0, more)) for name in sums}
@@ -85,7 +85,7 @@ class SitePast:
         )
 
     def carry(self, parameters: Parameters, keep: float) -> SitePast:
-        """Give what a site remembers after an update that it had no part in, for the clusters after it."""
+        """Return the memory after an update that the site took no part in, for the clusters after it."""
         c, centers = parameters.n_clusters, np.hstack(parameters.centers)
         none = np.zeros(c)
         if self.means.shape[1] != centers.shape[1]:  # there are new views: nothing can be compared
@@ -155,7 +155,7 @@ def report_drift(
 
 
 def _describe(site: str, cluster: int, found: FloatArray, freedom: float) -> dict[str, Any]:
-    """One line of a report; distances are in standard deviations of the rows of the cluster."""
+    """Make one record of the report; distances are in standard deviations of the rows of the cluster."""
     apart, trace, rest, chance, sites = found
     ratio = apart / trace
     return {
@@ -168,7 +168,7 @@ def _describe(site: str, cluster: int, found: FloatArray, freedom: float) -> dic
 
 
 def adjust_holm(p: FloatArray) -> FloatArray:
-    """Adjust p-values so that the chance of any false alarm is the level, whatever depends on what (Holm 1979)."""
+    """Adjust p-values so that the chance of any false alarm is at most the level (Holm 1979)."""
     order = np.argsort(p, kind="stable")
     raised = np.maximum.accumulate(p[order] * (len(p) - np.arange(len(p))))
     adjusted = np.empty(len(p))

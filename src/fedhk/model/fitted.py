@@ -1,4 +1,4 @@
-"""A model as a thing of its own: parameters, and how rows are brought to them. Estimators hold one; files store one."""
+"""A fitted model: parameters, and how rows are brought to model units. Estimators hold it, and files store it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class FittedModel:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Features per view, as rows come in."""
+        """Features per view, before folding."""
         widths = {name: reference.width for name, reference in zip(self.view_names, self.references, strict=True)}
         widths |= {name: view.fold.n_columns for name, view in self.folded.items()}
         return tuple(widths.values())
@@ -55,20 +55,20 @@ class FittedModel:
         return self.parameters.view_weights
 
     def rows(self, views: Views, sample_weight: FloatArray | None = None) -> Rows:
-        """Rows as the parameters see them; the views are in the order of the model.
+        """Return rows in model units; the views must be in the order of the model.
 
         Where coefficients ask for a site's own ranges or means, these rows count as those of one site.
         """
         return self._table_rows(self.fold(views), sample_weight)
 
     def fold(self, views: Views) -> Views:
-        """Views with very wide ones folded."""
+        """Fold very wide views."""
         return fold_views(views, {name: view.fold for name, view in self.folded.items()}) if self.folded else views
 
     def unfold(
         self, folds: Mapping[str, Fold], means: Mapping[str, FloatArray], columns: Mapping[str, Columns]
     ) -> FittedModel:
-        """The model for views as they come in, of one whose very wide views were folded before."""
+        """Return the model for unfolded views, of one that was fitted on folded views."""
         if not folds:
             return self
         known = {name: FoldedView(fold, means[name]) for name, fold in folds.items()}
@@ -76,11 +76,11 @@ class FittedModel:
         return replace(self, folded=known, columns=tuple(named.values()))
 
     def _table_rows(self, views: Views, sample_weight: FloatArray | None = None) -> Rows:
-        """Rows that are folded already."""
+        """Return folded rows in model units."""
         return Rows(views, localise(self.references, views), sample_weight)
 
     def seen(self, own: FittedModel, views: Views) -> tuple[Rows, Parameters]:
-        """Rows, and the parameters of another model in the units of this one: objectives of several then compare.
+        """Return rows, and the parameters of another model in the units of this one, so that objectives compare.
 
         The other model may lack views; `views` are in the order of this model.
         """

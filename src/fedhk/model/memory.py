@@ -1,4 +1,4 @@
-"""What a model remembers of rows that are gone: sums per cluster, from which an update goes on.
+"""The memory of a model: sums over earlier rows per cluster, from which an update continues.
 
 A model remembers the weight of its centres and how far rows were from them. A site remembers the means of its own rows
 by cluster, to which it compares later rows. Sums of earlier rows are multiplied by a number below 1 where they are to
@@ -31,7 +31,7 @@ LEAST_ROWS = 5
 
 @dataclass(frozen=True, eq=False)
 class ClusterSpread:
-    """How far rows are from the centre of their cluster; sums over rows, which add over sites, of shape (c,) each."""
+    """Spread of rows around the centre of their cluster: sums over rows, of shape (c,) each."""
 
     rows: FloatArray
     squares: FloatArray  # squared distances r^2 to the centre, views weighted as in the objective
@@ -41,7 +41,7 @@ class ClusterSpread:
 
     @classmethod
     def zero(cls, n_clusters: int) -> Self:
-        """Give the spread of no rows."""
+        """Make the spread of no rows."""
         return cls(*(np.zeros(n_clusters) for _ in fields(cls)))
 
     def to_array(self) -> FloatArray:
@@ -55,7 +55,7 @@ class ClusterSpread:
         return cls(*np.pad(np.maximum(values, 0.0), ((0, 0), (0, missing))).T)
 
     def limits(self) -> FloatArray:
-        """Squared distance from its centre beyond which no row of a cluster is, but for `RARE`; shape (c,).
+        """Compute the squared distance from its centre within which all rows of a cluster are, except for `RARE`.
 
         Squared distances are taken for a multiple of a chi-square variable of the same mean and variance, which they
         are in a normal cloud (Satterthwaite). A cluster of few rows has the limit of all rows together.
@@ -74,41 +74,41 @@ SPREAD, OVER_ROWS = len(fields(ClusterSpread)), 3
 
 @dataclass(frozen=True, eq=False)
 class Memory:
-    """What a model remembers: the weight of each centre, of shape (c, s), and how far rows are from it."""
+    """Memory of a model: the weight of each centre, of shape (c, s), and the spread of rows around it."""
 
     weights: FloatArray
     spread: ClusterSpread
 
     @classmethod
     def of(cls, weights: FloatArray) -> Self:
-        """Remember weights alone."""
+        """Make a memory of weights alone."""
         return cls(weights, ClusterSpread.zero(len(weights)))
 
     def fade(self, keep: float) -> Memory:
-        """Give the memory in which everything counts `keep` times as much."""
+        """Return the memory with all sums multiplied by `keep`."""
         return Memory(keep * self.weights, ClusterSpread.from_array(keep * self.spread.to_array()))
 
     def add(self, weights: FloatArray, spread: ClusterSpread) -> Memory:
-        """Add later rows; clusters and views that are new come last."""
+        """Add later rows; new clusters and views come last."""
         before = self.extend(*weights.shape)
         known = before.spread.to_array() + spread.to_array()
         return Memory(before.weights + weights, ClusterSpread.from_array(known))
 
     def extend(self, n_clusters: int, n_views: int) -> Memory:
-        """Give the memory with more clusters and views, of which nothing is remembered."""
+        """Return the memory with more clusters and views, which have no weight."""
         more = (0, n_clusters - self.n_clusters)
         weights = np.pad(self.weights, (more, (0, n_views - self.weights.shape[1])))
         return Memory(weights, ClusterSpread.from_array(np.pad(self.spread.to_array(), (more, (0, 0)))))
 
     @property
     def n_clusters(self) -> int:
-        """How many clusters are remembered."""
+        """Number of clusters."""
         return len(self.weights)
 
 
 @dataclass(frozen=True)
 class RememberingParameters(Parameters):
-    """Parameters whose centres are also pulled to where they were, by the weight of the rows that are remembered."""
+    """Parameters whose centres are also pulled to where they were, by the weight of remembered rows."""
 
     anchors: tuple[FloatArray, ...] = ()  # remembered centres, (c, d_h) per view
     weights: tuple[FloatArray, ...] = ()  # their weights, (c, 1) per view
@@ -169,26 +169,26 @@ class PlacedRows:
         return cls(some, labels, np.nan_to_num(away.astype(np.float64)), find_scale(parameters), parameters.n_clusters)
 
     def select(self, keep: BoolArray) -> PlacedRows:
-        """Some of the rows."""
+        """Take some of the rows."""
         rows, labels, away = take(self.rows, np.flatnonzero(keep)), self.labels[keep], self.away[keep]
         return replace(self, rows=rows, labels=labels, away=away)
 
     def count(self, weights: FloatArray | None = None) -> FloatArray:
-        """Sum of a number over the rows of each cluster, or their number."""
+        """Count the rows of each cluster, or sum a number over them."""
         return np.bincount(self.labels, weights, self.n_clusters).astype(np.float64)
 
     def sum(self, values: FloatArray, groups: IntArray | None = None) -> FloatArray:
-        """Sums of the rows of a table over clusters, of shape (c, d)."""
+        """Sum the rows of a table by cluster, of shape (c, d)."""
         groups = self.labels if groups is None else groups
         member = np.arange(self.n_clusters)[:, None] == groups
         return np.asarray(member.astype(np.float64) @ values)
 
     def squared_lengths(self) -> FloatArray:
-        """Squared distance of each row to its centre."""
+        """Compute the squared distance of each row to its centre."""
         return np.asarray(np.square(self.away * self.scale).sum(axis=1))
 
     def spread(self) -> ClusterSpread:
-        """How far rows are from their centres.
+        """Compute the spread of rows around their centres.
 
         The products are (x1 - x2) . (x3 - x4) for rows of one cluster, which do not depend on where the cluster is.
         """
@@ -208,7 +208,7 @@ class PlacedRows:
         return ClusterSpread(*[*sums, *found])
 
     def count_between(self, parameters: Parameters) -> FloatArray:
-        """Rows at each centre and in the middle between it and the nearest other one, of shape (c, 2).
+        """Count rows at each centre, and midway between it and the nearest other one, of shape (c, 2).
 
         Both are slices across the line between the two centres, as thick as a third of it.
         """
@@ -226,7 +226,7 @@ class PlacedRows:
         return counts
 
     def squared_distances(self, parameters: Parameters) -> FloatArray:
-        """Squared distance of each row to each centre, of shape (n, c), over the cells that it has."""
+        """Compute the squared distance of each row to each centre, of shape (n, c), over observed cells."""
         cells = joint_rows(self.rows, missing=np.nan).astype(np.float64)
         seen = (~np.isnan(cells)).astype(np.float64)
         scaled, centers = np.nan_to_num(cells) * self.scale, np.hstack(parameters.centers) * self.scale
@@ -237,13 +237,13 @@ class PlacedRows:
 
 
 def find_scale(parameters: Parameters) -> FloatArray:
-    """What distances multiply each feature by, (d,): the root of the share of its view in the objective."""
+    """Compute the weight of each feature in distances, (d,): the root of the share of its view in the objective."""
     factors = parameters.view_factors / parameters.view_factors.sum()
     return np.repeat(np.sqrt(factors), [part.shape[1] for part in parameters.centers])
 
 
 def remember(rows: Rows, parameters: Parameters) -> Memory:
-    """What a model remembers of the rows that it was fitted on, from a sample of many."""
+    """Compute the memory of the rows that a model was fitted on, from a sample if they are many."""
     placed = PlacedRows.of(rows, parameters)
     with Passes(placed.rows, parameters.n_clusters) as scan:
         heights = scan.statistics(parameters).heights

@@ -1,4 +1,4 @@
-"""The parameters of the model: what a server broadcasts, what a fitted model keeps, and how centres are updated."""
+"""The parameters of the model, which a server broadcasts and a fitted model keeps, and the update of centres."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ class Parameters:
 
     @property
     def view_factors(self) -> FloatArray:
-        """What multiplies each view's kernel distance in the objective: v_h^alpha over the view's share of the rows."""
+        """Factor of each view's kernel distance in the objective: v_h^alpha over the view's share of the rows."""
         factors: FloatArray = self.view_weights**self.view_exponent / np.maximum(self.view_shares, 1e-12)
         return factors
 
     @property
     def cluster_factors(self) -> FloatArray | None:
-        """What multiplies each cluster's distance: sizes^(1-m), of which memberships in proportion to sizes follow.
+        """Factor of each cluster's distance: sizes^(1-m), so that memberships are in proportion to sizes.
 
         A larger fuzzifier than `CRISP` blurs memberships, and does not make distances say less: which cluster a row is
         in then depends on sizes as with `CRISP`. With sizes^(1-m) the largest cluster would take all rows. A cluster of
@@ -64,11 +64,11 @@ class Parameters:
 
     @property
     def gone(self) -> tuple[int, ...]:
-        """Clusters that no row is placed in."""
+        """Clusters without rows."""
         return () if self.sizes is None else tuple(np.flatnonzero(self.sizes == 0).tolist())
 
     def without(self, gone: Sequence[int]) -> Self:
-        """Give the same parameters with clusters that no row is placed in; the others keep their numbers."""
+        """Return the parameters with some clusters marked as gone; the others keep their numbers."""
         if not gone:
             return self
         sizes = np.ones(self.n_clusters) if self.sizes is None else self.sizes.copy()
@@ -77,12 +77,12 @@ class Parameters:
 
     @property
     def has_form(self) -> bool:
-        """Whether centres have a form that they would lose if they were set to others."""
+        """Whether centres have a form that they would lose if they were replaced."""
         return False
 
     @property
     def is_constrained(self) -> bool:
-        """Whether there are centres that these cannot be moved to."""
+        """Whether the form keeps centres from moving freely."""
         return False
 
     def move_centers(self, statistics: Statistics) -> Self:
@@ -90,25 +90,25 @@ class Parameters:
         return replace(self, centers=update_centers(statistics, self.centers))
 
     def free(self) -> Parameters:
-        """Give the same parameters without any constraint on the centres."""
+        """Return the parameters without any constraint on the centres."""
         return self
 
     def in_basis(self, basis: Sequence[FloatArray]) -> Parameters:
-        """Give the parameters with centres in the coordinates of orthonormal columns E_h, of shape (d_h, q_h)."""
+        """Return the parameters with centres in the coordinates of orthonormal columns E_h, of shape (d_h, q_h)."""
         return replace(self, centers=tuple(values @ e for values, e in zip(self.centers, basis, strict=True)))
 
     def from_basis(self, basis: Sequence[FloatArray]) -> Parameters:
-        """Give the parameters with centres in features, from centres in the coordinates of `basis`."""
+        """Return the parameters with centres in features, from centres in the coordinates of `basis`."""
         return replace(self, centers=tuple(values @ e.T for values, e in zip(self.centers, basis, strict=True)))
 
     def spans(self) -> tuple[FloatArray, ...]:
-        """Give, per view, rows that span all places where the centres are: here the centres themselves."""
+        """Return, per view, rows that span the centres: here the centres themselves."""
         return self.centers
 
 
 @dataclass(frozen=True)
 class CenterForm:
-    """The form that centres are constrained to: none here, any centres will do.
+    """The form that centres are constrained to: here none.
 
     A subclass constrains them; `fedhk.tensors.low_rank.LowRankForm` does.
     """
@@ -119,7 +119,7 @@ class CenterForm:
         view_names: Sequence[str],  # noqa: ARG002
         statistics: Callable[[], Sequence[Statistics]] | None = None,  # noqa: ARG002
     ) -> Parameters:
-        """Give parameters whose centres have this form, as near to a start with free centres as possible.
+        """Return parameters whose centres have this form, as near to a start with free centres as possible.
 
         `statistics` makes a pass over the rows at `start` and says how much each centre matters: in one part, or in two
         halves of which one may be held out. It is called only if the form needs it; without it all centres matter
@@ -128,12 +128,12 @@ class CenterForm:
         return start
 
     def binds(self, n_clusters: int, widths: Sequence[int], view_names: Sequence[str]) -> bool | None:  # noqa: ARG002
-        """Whether the rank that the user gave constrains centres; None where no rank was given."""
+        """Tell whether the given rank constrains centres; None if no rank was given."""
         return None
 
 
 def update_centers(statistics: Statistics, previous: Sequence[FloatArray]) -> tuple[FloatArray, ...]:
-    """Centres a_kj = N_kj / W_kj; a centre without weight, or with no more than rounding, stays where it was.
+    """Compute centres a_kj = N_kj / W_kj; a centre without weight, apart from rounding, stays where it was.
 
     `eqn:diff_A_EFKMVFC` with delta_ij inside the weight: the exact minimiser of a majoriser of J, because 1 - exp(-phi)
     is concave in phi. The update as printed divides by a quantity that depends on the summation index and raises J.

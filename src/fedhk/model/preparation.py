@@ -1,4 +1,4 @@
-"""From tables to rows in model units: moments, references, and the one measurement that moments cannot give."""
+"""Brings tables to model units: moments, references, and the heat energy, which moments cannot give."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def site_moments(
     forms: Sequence[RowForm] | None = None,
     sample_weight: FloatArray | None = None,
 ) -> tuple[Moments, ...]:
-    """Moments of every view of one site; with `unit_rows`, of rows divided by their length; or in a form per view."""
+    """Compute the moments of every view of one site, of rows of length 1 (`unit_rows`) or in a form per view."""
     return tuple(
         view_moments(
             views,
@@ -41,7 +41,7 @@ def site_moments(
 
 
 def check_spreads(moments: Sequence[Moments], names: Sequence[str]) -> None:
-    """Refuse features that vary by so little that their squares vanish; without ranges, the sites have looked."""
+    """Refuse features that vary by so little that their squares vanish; without ranges, the sites check it."""
     for name, view in zip(names, moments, strict=True):
         spread = np.where(view.weight > 0, view.high - view.low, 0.0)
         small = (spread > 0) & (spread < SMALLEST_SPREAD)
@@ -62,7 +62,7 @@ def references_from_moments(
     *,
     columns: Sequence[Columns] | None = None,
 ) -> tuple[Reference, ...]:
-    """References of all views from the moments of all rows; refuses what cannot be scaled.
+    """Compute the references of all views from the moments of all rows; refuse what cannot be scaled.
 
     One scaling is for all views, several are one per view; so are the forms in which the rows were, and the columns.
     """
@@ -78,7 +78,7 @@ def references_from_moments(
 
 
 def localise(references: tuple[Reference, ...], views: Views) -> tuple[Reference, ...]:
-    """References for the rows of one site, with its own ranges or means where the coefficients ask for them."""
+    """Return the references for the rows of one site, with its own ranges or means if the coefficients need them."""
     if not any(reference.heat_coef in POOLED_COEFS for reference in references):
         return references
     forms = [reference.form for reference in references]
@@ -87,7 +87,7 @@ def localise(references: tuple[Reference, ...], views: Views) -> tuple[Reference
 
 
 def heat_energy(rows: Rows) -> FloatArray:
-    """Per view, the sum over rows of their heat-weighted squared distance to the grand mean, shape (s,)."""
+    """Sum, per view, the heat-weighted squared distances of rows to the grand mean, shape (s,)."""
     blocks = rows.blocks(1)
     energy = np.zeros(len(rows.references))
     for view, reader in enumerate(rows.readers(blocks[0].stop if blocks else 0)):
@@ -101,7 +101,7 @@ def heat_energy(rows: Rows) -> FloatArray:
 
 
 def count_observed(views: Views) -> FloatArray:
-    """Per view, how many rows have at least one observed cell, shape (s,)."""
+    """Count, per view, the rows with at least one observed cell, shape (s,)."""
     counts = [0 if table is None else views.n_rows for table in views.tables]
     for view, table in enumerate(views.tables):
         if table is not None and views.missing[view] and not sp.issparse(table):
@@ -112,7 +112,7 @@ def count_observed(views: Views) -> FloatArray:
 def balance(
     references: Sequence[Reference], energy: FloatArray, observed_rows: Sequence[float]
 ) -> tuple[Reference, ...]:
-    """References whose units make the mean heat-weighted squared distance to the grand mean 1 in every view."""
+    """Rescale references so that the mean heat-weighted squared distance to the grand mean is 1 in every view."""
     return tuple(
         reference.balance(total / count) if total > 0 and count > 0 else reference
         for reference, total, count in zip(references, energy, observed_rows, strict=True)
@@ -122,7 +122,7 @@ def balance(
 def prepare(
     views: Views, scaling: str | Scaling | Sequence[Scaling], heat_coef: HeatCoef, sample_weight: FloatArray | None
 ) -> tuple[Reference, ...]:
-    """References for the rows of one site alone; `scaling` may be one of the short forms, or one scaling per view.
+    """Compute references for one site alone; `scaling` may be one of the short forms, or one scaling per view.
 
     Its own ranges and means are then those of all rows.
     """

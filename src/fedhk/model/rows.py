@@ -1,4 +1,4 @@
-"""Rows made ready for passes: one site's tables with the references that bring them to model units.
+"""Rows for passes: one site's tables with the references that bring them to model units.
 
 Here is also the joint space: all views side by side in one table, and the way back.
 """
@@ -63,7 +63,7 @@ class Rows:
         return self.views.dtype
 
     def blocks(self, n_clusters: int) -> list[slice]:
-        """Blocks of rows, the first one largest: by shapes only, so that results do not depend on the machine."""
+        """Return blocks of rows, the first one largest; they depend on shapes only, not on the machine."""
         row = (len(self.widths) + 2) * n_clusters
         for view, (table, width) in enumerate(zip(self.views.tables, self.widths, strict=True)):
             if table is not None and view not in self._plain:  # copied into a buffer
@@ -74,7 +74,7 @@ class Rows:
         return [slice(start, min(start + size, self.n_rows)) for start in range(0, self.n_rows, size)]
 
     def readers(self, block_rows: int) -> list[ViewReader]:
-        """Fresh readers, one per view."""
+        """Make a new reader for each view."""
         readers: list[ViewReader] = []
         for view, (table, reference) in enumerate(zip(self.views.tables, self.references, strict=True)):
             if table is None:
@@ -90,7 +90,7 @@ class Rows:
         return readers
 
     def is_uniform(self, view: int) -> bool:
-        """Whether the site has the view and all its coefficients are 1: no cell is missing."""
+        """Tell whether the site has the view and all its coefficients are 1, without a missing cell."""
         uniform = self.references[view].heat_coef == "uniform" and not self.views.missing[view]
         return uniform and self.views.tables[view] is not None
 
@@ -118,7 +118,7 @@ class Rows:
 
 
 def take(rows: Rows, indices: IntArray | slice) -> Rows:
-    """A subset of the rows; a slice copies no dense table."""
+    """Take a subset of the rows; a slice copies no dense table."""
     tables = tuple(None if table is None else table[indices] for table in rows.views.tables)
     weight = None if rows.sample_weight is None else rows.sample_weight[indices]
     spread = None if rows.spread is None else rows.spread[indices]
@@ -127,7 +127,7 @@ def take(rows: Rows, indices: IntArray | slice) -> Rows:
 
 
 def joint_rows(rows: Rows, missing: float = 0.0) -> FloatArray:
-    """All views side by side in model units, where every view weighs alike; a missing cell is at the grand mean, 0."""
+    """Put all views side by side in model units, with equal weight; a missing cell is at the grand mean, 0."""
     joint = np.full((rows.n_rows, sum(rows.widths)), missing, rows.dtype)
     parts = np.split(joint, np.cumsum(rows.widths)[:-1], axis=1)
     for table, reference, part in zip(rows.views.tables, rows.references, parts, strict=True):
@@ -138,23 +138,23 @@ def joint_rows(rows: Rows, missing: float = 0.0) -> FloatArray:
 
 
 def split_joint(joint: FloatArray, widths: Sequence[int]) -> tuple[FloatArray, ...]:
-    """Features of each view, of shape (n, d_h) or (d_h,), in double precision."""
+    """Split joint rows into the features of each view, of shape (n, d_h) or (d_h,), in double precision."""
     return tuple(np.split(np.asarray(joint, dtype=np.float64), np.cumsum(widths)[:-1], axis=-1))
 
 
 def view_sums(joint: FloatArray, widths: Sequence[int]) -> FloatArray:
-    """Sums over the features of each view, of shape (n, s)."""
+    """Sum over the features of each view, of shape (n, s)."""
     return np.asarray(np.add.reduceat(joint, np.concatenate([[0], np.cumsum(widths)[:-1]]), axis=-1))
 
 
 def is_near_zero(reference: Reference, dtype: np.dtype[Any]) -> bool:
-    """Whether features are near enough to zero, in spreads, that moving rows by matrix algebra loses no digits."""
+    """Tell whether features are near enough to zero, in spreads, that shifting rows by matrix algebra is accurate."""
     digits = 1e-6 if dtype == np.float32 else 1e-13
     return bool(np.square(reference.known_shift / reference.scale).sum() * np.finfo(dtype).eps < digits)
 
 
 def _row_norms(table: Any, reference: Reference, dtype: np.dtype[Any]) -> FloatArray:
-    """Squared length of each row in model units; of sparse rows, before they are moved to the mean."""
+    """Compute the squared length of each row in model units; of sparse rows, before the shift."""
     if sp.issparse(table):
         scaled = table @ sp.diags_array(1.0 / reference.scale)
         return np.asarray(scaled.multiply(scaled).sum(axis=1)).ravel().astype(dtype)

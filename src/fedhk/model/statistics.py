@@ -1,4 +1,4 @@
-"""The statistics of one pass over rows: what a site says in a round, and all it says."""
+"""The statistics of one pass over rows: all that a site sends in a round."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Statistics:
 
     @property
     def heights(self) -> FloatArray:
-        """max_j W_kj, of shape (c, s): how much of a view's rows each centre stands for."""
+        """Compute max_j W_kj, of shape (c, s): the weight of rows behind each centre."""
         return np.stack([weights.max(axis=1) for weights in self.weights], axis=1)
 
     def __add__(self, other: Statistics) -> Statistics:
@@ -55,7 +55,7 @@ class Statistics:
         )
 
     def scaled(self, factor: float) -> Statistics:
-        """What so many times the same rows would say."""
+        """Return the statistics of the same rows with their weights multiplied by `factor`."""
         return Statistics(
             tuple(values * factor for values in self.numerators),
             tuple(values * factor for values in self.weights),
@@ -67,7 +67,7 @@ class Statistics:
 
     @classmethod
     def zero(cls, n_clusters: int, widths: tuple[int, ...]) -> Statistics:
-        """Statistics of no rows: the neutral element of the sum."""
+        """Make the statistics of no rows: the neutral element of the sum."""
         return cls(
             tuple(np.zeros((n_clusters, width)) for width in widths),
             tuple(np.zeros((n_clusters, 1)) for _ in widths),

@@ -1,1 +1,1 @@
-"""What a site may have of its own: one file per component, the model that they make, and its calibration."""
+"""Personal models: one file per component, the own model that they make up, and calibration."""

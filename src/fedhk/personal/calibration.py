@@ -1,4 +1,4 @@
-"""Calibration: a share of each site's own mean and spread is taken out of its rows before they are clustered.
+"""Calibration removes a share of each site's own mean and spread from its rows before they are clustered.
 
 It helps greatly where sites differ by sensor or person, and hurts where they differ by which clusters they have.
 `fedhk.agreement.choose_frame` chooses between the two.
@@ -25,7 +25,7 @@ LEAST_RATIO, MOST_RATIO = 0.2, 5.0
 
 @dataclass(frozen=True)
 class Calibration:
-    """How rows of all sites are brought to one space: shares of a site's own mean and spread, 0 to 1, are taken out."""
+    """The shares of its own mean and spread, 0 to 1, that each site removes from its rows."""
 
     shift: float
     spread: float
@@ -35,25 +35,25 @@ class Calibration:
 
     @property
     def is_possible(self) -> bool:
-        """Whether shares are from 0 to 1, and factors above 0."""
+        """Tell whether shares are from 0 to 1, and factors above 0."""
         return min(self.factors) > 0 and 0 <= self.shift <= 1 and 0 <= self.spread <= 1
 
     def apply(self, rows: Rows) -> Rows:
-        """Give all rows of a site, which have the common references, with references of the site's own."""
+        """Calibrate the rows of a site: replace the common references by the site's own."""
         frame = measure_frame(rows.views, rows.references, self.kept)
         moved = move_rows(rows, *scale_frame(frame, float(rows.n_rows), self.shift, self.spread))
         return replace(moved, references=self.in_units(moved.references))
 
     def in_units(self, references: Sequence[Reference]) -> tuple[Reference, ...]:
-        """Give common references in the units of the calibrated rows, in which the centres are."""
+        """Convert common references to the units of the calibrated rows, in which the centres are."""
         return tuple(reference.rescale(factor) for reference, factor in zip(references, self.factors, strict=True))
 
     def before(self, references: Sequence[Reference]) -> tuple[Reference, ...]:
-        """Give the references that `in_units` was given."""
+        """Undo `in_units`."""
         return tuple(reference.rescale(1 / factor) for reference, factor in zip(references, self.factors, strict=True))
 
     def describe(self) -> dict[str, Any]:
-        """What users see of it as `calibration_`."""
+        """Return the content of the fitted attribute `calibration_`."""
         return {"shift": self.shift, "spread": self.spread, "factors": list(self.factors), "offsets": self.offsets}
 
 
@@ -81,7 +81,7 @@ def measure_frame(views: Views, references: Sequence[Reference], kept: Sequence[
 
 
 def trust_spread(ratio: FloatArray) -> FloatArray:
-    """A site's spread as a multiple of the common one, as far as it is believed; 1 where there is none."""
+    """Clip a site's spread, as a multiple of the common one, to what is plausible; 1 where there is none."""
     return np.where(ratio > 0, np.clip(ratio, LEAST_RATIO, MOST_RATIO), 1.0)
 
 

@@ -1,4 +1,4 @@
-"""Centres of a site's own: what is left for each cluster once the site's offset is taken out."""
+"""A site's own centres: what is left for each cluster once the site's offset is removed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEAST_WEIGHT = 1e-3
 
 @dataclass(frozen=True, kw_only=True)
 class Centers(Component[Statistics]):
-    """Centres that go towards the site's own rows, those of clusters with few rows less far.
+    """Moves centres towards the site's own rows, those of clusters with few rows less far.
 
     The share is lambda of `eqn:adaptive_lambda`.
     """
@@ -28,7 +28,7 @@ class Centers(Component[Statistics]):
     pull: float = 0.0  # gamma of R_person: rows by which the global centre pulls each own one
 
     def learn(self, own: OwnModel, part: Statistics) -> Move:
-        """Find where each cluster asks to go from the common centre with the site's offset."""
+        """Find where the rows of each cluster pull its centre, from the common centre with the site's offset."""
         numerators, weights = join_sums(part, own.common)
         centers: FloatArray = np.hstack(own.common.centers) + own.offset
         used = weights > LEAST_WEIGHT * weights.max(initial=0.0)

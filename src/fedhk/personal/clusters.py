@@ -1,4 +1,4 @@
-"""Clusters of a site: fewer than there are everywhere, where its owner says so."""
+"""A site may use fewer clusters than there are over all sites, if its owner asks for it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Clusters(Component[Statistics]):
         return ()
 
     def learn(self, own: OwnModel, part: Statistics) -> Move:  # noqa: ARG002
-        """Find how much of the rows each cluster holds."""
+        """Find the share of the rows in each cluster."""
         return Move(part.masses, np.ones_like(part.masses))
 
     def apply(self, own: OwnModel, part: Statistics, shares: Mapping[str, float]) -> OwnModel:  # noqa: ARG002

@@ -1,4 +1,4 @@
-"""A site's own model: the global one, to which components add what the site's own rows justify.
+"""A site's own model: the global one, changed by components as far as the site's own rows justify.
 
 The site's centres are s (A_k + b + d_k): the global ones on the site's own scale s, with an offset b that all clusters
 of the site share, and what is left per cluster, d_k. Besides, its clusters are as frequent as they are there.
@@ -75,13 +75,13 @@ class OwnModel:
 
     @classmethod
     def start(cls, rows: Rows, common: Parameters) -> OwnModel:
-        """Give the model before anything is the site's own: the global one."""
+        """Return the model before any component is fitted: the global one."""
         step = np.zeros((common.n_clusters, sum(rows.widths)))
         return cls(common, rows, common, step[0], step, dict.fromkeys(REPORTED, 0.0))
 
     @property
     def current(self) -> Parameters:
-        """The parameters with centres A_k + b + d_k, of no form: what rows are compared with in a pass."""
+        """Parameters with centres A_k + b + d_k, without a form, as used in a pass over the rows."""
         centers = np.hstack(self.common.centers) + self.offset + self.step
         return replace(self.parameters.free(), centers=split_joint(centers, self.rows.widths))
 
@@ -93,7 +93,7 @@ class OwnModel:
 
 @dataclass(frozen=True, kw_only=True)
 class Component(ABC, Generic[Part]):
-    """One thing that a site may have of its own: learned on one half of its rows, confirmed on the other, applied.
+    """One part of a site's own model: learned on one half of its rows, confirmed on the other, then applied.
 
     A new component is one file with a subclass that has a `name`, `learn` and `apply`, and its place in
     `Personalization.list_components`. `fedhk.testing.components.ComponentChecks` has tests for it.
@@ -112,12 +112,12 @@ class Component(ABC, Generic[Part]):
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Names of the shares: one, unless the component has parts with shares of their own."""
+        """Names of the shares: one, unless parts of the component have shares of their own."""
         return (self.name,)
 
     @abstractmethod
     def learn(self, own: OwnModel, part: Part) -> Move:
-        """Find where some of the rows ask this component to go.
+        """Find the move of this component that some of the rows support.
 
         Parameters
         ----------
@@ -133,14 +133,14 @@ class Component(ABC, Generic[Part]):
 
     @abstractmethod
     def apply(self, own: OwnModel, part: Part, shares: Mapping[str, float]) -> OwnModel:
-        """Give the model with these shares of what all rows (`part`) ask for; shares of 0 give the global model."""
+        """Return the model with these shares of the move of all rows (`part`); shares of 0 give the global model."""
 
     def finish(self, own: OwnModel) -> OwnModel:
-        """Give the model as it is kept; called once, after the last pass."""
+        """Return the final model; called once, after the last pass."""
         return own
 
     def fit(self, own: OwnModel, halves: Sequence[Part], whole: Part) -> OwnModel:
-        """Learn on each of two halves of the rows, confirm on the other, and apply what all rows ask for.
+        """Learn on each of two halves of the rows, confirm on the other, and apply the share that was confirmed.
 
         A site with too few rows to hold out any has no halves; then nothing is learned.
         """

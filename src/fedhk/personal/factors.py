@@ -149,7 +149,7 @@ def learn_part_shares(common: LowRank, first: Move, second: Move) -> FloatArray:
 
 
 def _fit_factors(common: LowRank, onto: Factors, asked: Move, pull: float) -> Factors:
-    """Fit factors to what rows ask for, in a few sweeps from the common ones, in the gauge of `onto`."""
+    """Fit factors to the rows, in a few sweeps from the common ones, in the gauge of `onto`."""
     step, weight = asked
     widths = [len(basis) for basis in common.bases]
     target = np.hstack(common.centers()) + np.divide(

@@ -58,7 +58,7 @@ def personal_objective(sites: Sequence[Rows], common: Parameters) -> float:
 
 
 def _fit_site(rows: Rows, common: Parameters) -> float:
-    """One site's part, by proximal steps; all products are of matrices, because this is done for many starts."""
+    """Compute the term of one site by proximal steps, for many starts at once."""
     tables = [np.asarray(table) for table in rows.views.tables]
     seen = [(~np.isnan(table)).astype(np.float64) for table in tables]
     values = [np.nan_to_num(table, nan=0.0) for table in tables]

@@ -35,7 +35,7 @@ def shift_centers(parameters: Parameters, offset: Sequence[FloatArray]) -> Param
 def collect_statistics(
     rows: Rows, parameters: Parameters, offset: Sequence[FloatArray] = (), workers: int = 1
 ) -> Statistics:
-    """Collect the statistics of a site's rows at the common parameters, as if rows were without the site's offset."""
+    """Compute the statistics of a site's rows, without the site's offset, at the common parameters."""
     shifted = shift_centers(parameters, offset)
     with Passes(rows, shifted.n_clusters, workers) as scan:
         statistics = scan.statistics(shifted)
@@ -83,7 +83,7 @@ class Shift(Component[Statistics]):
     name: ClassVar[str] = "shift"
 
     def learn(self, own: OwnModel, part: Statistics) -> Move:
-        """Find where all clusters together ask to go, per feature."""
+        """Find where the rows of all clusters together pull the centres, per feature."""
         numerators, weights = join_sums(part, own.common)
         total = weights.sum(axis=0)
         pulls = (numerators - weights * np.hstack(own.common.centers)).sum(axis=0)

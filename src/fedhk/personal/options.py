@@ -1,4 +1,4 @@
-"""How a site makes the global model its own: the options of estimators, with one interface."""
+"""Options of estimators that say how a site makes its own model from the global one."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class SiteInputs:
 
 
 class Personal(Option, ABC):
-    """A way in which a site makes the global model its own."""
+    """How a site makes its own model from the global one."""
 
     uses_summary: ClassVar[bool]
     """Whether sites must be told how large clusters are and how far rows spread in them, over all sites."""
@@ -330,7 +330,7 @@ def _check_clusters(given: Any) -> dict[str, int]:
 
 
 def is_default(personal: Personal) -> bool:
-    """Whether this is what an estimator does where nobody asked for anything else."""
+    """Tell whether these are the default options of an estimator."""
     return personal in (GradientStep(), Personalization())
 
 
@@ -345,7 +345,7 @@ def check_site_names(given: Mapping[str, Any], names: Sequence[str]) -> None:
 
 
 def _share_at(site: str, given: Share | Mapping[str, Share], pull: float | None) -> tuple[Share, float]:
-    """The share and the pull of a component: all of what is pulled, or a share of what is not."""
+    """Return the share and the pull of a component: with a pull the share is 1, without it as given."""
     if pull is not None:
         return 1.0, pull
     return given.get(site, "auto") if isinstance(given, Mapping) else given, 0.0

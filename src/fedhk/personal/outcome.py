@@ -1,4 +1,4 @@
-"""What a site has at the end of a run, and what it reports of it."""
+"""The result of a run at a site, and the site's report on it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedhk.model.fitted import FittedModel
 
 @dataclass(frozen=True)
 class SiteTerms:
-    """What one site adds to the global objective: J of its rows in its own model, R_person, R_view and R_tensor."""
+    """The terms of the global objective of one site: J of its rows in its own model, R_person, R_view and R_tensor."""
 
     objective: float
     rows: int
@@ -31,7 +31,7 @@ class SiteTerms:
 
 @dataclass(frozen=True)
 class SiteReport:
-    """What a site says of its own model, where neither noise nor masks forbid it."""
+    """A site's report on its own model; there is none in runs with noise or masks."""
 
     terms: SiteTerms
     clusters: int  # how many clusters its rows are in
@@ -48,7 +48,7 @@ class SiteReport:
 
 @dataclass(frozen=True)
 class SiteOutcome:
-    """A site's own model, what that says of its rows, and the terms and shares that `SiteReport` has."""
+    """A site's own model, the labels and memberships of its rows, and the terms and shares of its `SiteReport`."""
 
     model: FittedModel
     labels: IntArray
@@ -62,7 +62,7 @@ class SiteOutcome:
 
     @property
     def report(self) -> SiteReport:
-        """The numbers that the site may tell."""
+        """Return the numbers that the site may report."""
         distances = self.center_distance, self.view_distance, self.tensor_distance
         terms = SiteTerms(self.objective, len(self.labels), *distances)
         return SiteReport(terms, len(np.unique(self.labels)), self.shares)

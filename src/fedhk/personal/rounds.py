@@ -1,4 +1,4 @@
-"""Own models in the rounds: what a site blends, learns and passes over in every round of Algorithm 4."""
+"""Own models in the rounds of Algorithm 4: each round, a site blends models, makes passes and learns shares."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NUDGE = 1e-5
 
 @dataclass(frozen=True)
 class OwnRounds:
-    """How sites make the model their own in every round; `fedhk.protocols.Personalized` explains the fields."""
+    """Options for own models in the rounds; `fedhk.protocols.Personalized` explains the fields."""
 
     passes: int
     shares: dict[str, Share | dict[str, Share]]  # by component, or by component and site
@@ -45,14 +45,14 @@ class OwnRounds:
     view_pull: float
 
     def share_at(self, site: str, component: str) -> Share:
-        """Give the share of a component at a site; "auto" where it is learned."""
+        """Return the share of a component at a site; "auto" if it is learned."""
         given = self.shares.get(component, "auto")
         return given.get(site, "auto") if isinstance(given, Mapping) else given
 
 
 @dataclass(frozen=True, eq=False)
 class KeptModel:
-    """What a site keeps of one round, and nobody else sees."""
+    """What a site keeps of one round; it never leaves the site."""
 
     round: int
     common: Parameters  # the global model of the round
@@ -63,7 +63,7 @@ class KeptModel:
 
 @dataclass(frozen=True, eq=False)
 class SiteRound:
-    """One round at a site: what it keeps, and what it may tell."""
+    """The result of one round at a site: what it keeps, and what it may send."""
 
     kept: KeptModel
     statistics: Statistics  # of all its rows at the local model
@@ -71,7 +71,7 @@ class SiteRound:
 
 
 def _components_of(common: Parameters, *, learn_weights: bool) -> tuple[str, ...]:
-    """Name the parts of a model that have a share each."""
+    """List the parts of a model that have a share of their own."""
     parts = PARTS if isinstance(common, LowRankParameters) else (CENTERS,)
     return (*parts, VIEWS) if learn_weights else parts
 
@@ -181,7 +181,7 @@ def _in_one_gauge(common: LowRankParameters, local: LowRankParameters) -> tuple[
 
 
 def _split(rows: Rows, held_out: float) -> tuple[Rows, Rows]:
-    """Rows for the passes and rows for the shares: the same ones where none are held out, or too few to hold out."""
+    """Split rows into those for passes and those for shares; both are all rows if none, or too few, are held out."""
     count = round(held_out * rows.n_rows)
     if count == 0 or rows.n_rows < LEAST_ROWS:
         return rows, rows
@@ -263,6 +263,6 @@ def _pull_form(local: LowRankParameters, statistics: Statistics, common: Paramet
 
 
 def same_model(first: Parameters, second: Parameters) -> bool:
-    """Whether two models have the same centres and view weights, to the last digit."""
+    """Tell whether two models have exactly the same centres and view weights."""
     arrays: list[tuple[FloatArray, ...]] = [(*m.centers, m.view_weights) for m in (first, second)]
     return all(a.shape == b.shape and bool(np.array_equal(a, b)) for a, b in zip(*arrays, strict=True))

@@ -1,4 +1,4 @@
-"""Shares: how much of what a site's own rows ask for the other half of its rows confirms."""
+"""Shares: how much of a move that one half of a site's rows supports the other half confirms."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STANDARD_ERRORS = 2.0
 
 
 class Move(NamedTuple):
-    """Where rows ask numbers of the model to go, and with how much weight; two arrays of one shape."""
+    """A move of numbers of the model that rows support, and its weight; two arrays of the same shape."""
 
     step: FloatArray
     weight: FloatArray
@@ -62,7 +62,7 @@ def confirm_share(pairs: Sequence[tuple[FloatArray, FloatArray, FloatArray]], st
 
 
 def share_of_all_rows(share: float) -> float:
-    """Turn a share of what half of the rows asks for into one of what all rows ask for.
+    """Convert a share of the move of half of the rows to a share of the move of all rows.
 
     All rows are half as uncertain: lambda becomes 2 lambda / (1 + lambda).
     """
@@ -70,7 +70,7 @@ def share_of_all_rows(share: float) -> float:
 
 
 def measure_share(asked: Move, step: FloatArray) -> float:
-    """Measure how much of what rows ask for a step is, from 0 to 1."""
+    """Measure the size of a step as a share of the move that rows support, from 0 to 1."""
     wanted, weight = asked
     size = float(np.sum(weight * wanted**2))
     return min(max(float(np.sum(weight * wanted * step)) / size, 0.0), 1.0) if size > 0 else 0.0

@@ -1,4 +1,4 @@
-"""How frequent clusters are at a site, against everywhere."""
+"""How frequent clusters are at a site, compared with all sites."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ LEAST_SIZE = 1e-2
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes(Component[Statistics]):
-    """Clusters as frequent as they are at the site: a row between two of them goes to the frequent one."""
+    """Gives clusters the sizes that they have at the site: a row between two clusters goes to the larger one."""
 
     name: ClassVar[str] = "sizes"
     summary: ClusterSummary  # how large clusters are over all sites
 
     def learn(self, own: OwnModel, part: Statistics) -> Move:
-        """Find how much more frequent each cluster is than everywhere: 0 is alike."""
+        """Find how much more frequent each cluster is at the site than over all sites; 0 is equal."""
         everywhere, factors = self.summary.shares, own.parameters.cluster_factors
         counts = part.masses if factors is None else part.masses / factors
         here = counts / max(float(counts.sum()), 1e-300)
