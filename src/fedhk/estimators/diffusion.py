@@ -181,8 +181,8 @@ class FedHKDiffusion(EFKMVC):
             )
         return protocol.as_sums("secure=True")
 
-    def _keep_model(self, run: Run, dtype: Any) -> None:
-        super()._keep_model(run, dtype)
+    def _keep_model(self, run: Run, clients: Mapping[str, Views]) -> None:
+        super()._keep_model(run, clients)
         self.calibration_ = next((frame.calibration.describe() for frame in run.board.find(Frame)), None)
 
     @property

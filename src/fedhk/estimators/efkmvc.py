@@ -55,7 +55,7 @@ from fedhk.estimators.sealing import (
 )
 from fedhk.estimators.updating import Recollection, describe_update, recollect, revise_phases
 from fedhk.federation.aggregators import Aggregator, SumAggregator, make_aggregator
-from fedhk.federation.board import Board, Shared
+from fedhk.federation.board import Board
 from fedhk.federation.checkpoint import blame_checkpoint, open_checkpoint, save_run
 from fedhk.federation.engines.base import Engine, RemoteEngine
 from fedhk.federation.engines.inprocess import InProcessEngine
@@ -399,7 +399,8 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         check_is_fitted(self)
         self._validate_params()
         clients = self._read_sites(X)
-        return self._run(clients, recalled=self._recollect(clients, half_life, rounds, level))
+        recalled = recollect(self, clients, half_life=half_life, rounds=rounds, level=level)
+        return self._run(clients, recalled=recalled)
 
     def _read_sites(self, X: Any) -> dict[str, Views]:
         """Read the views of the sites; sites on other machines have views without rows."""
@@ -408,10 +409,6 @@ class EFKMVC(ModelParameters, HeatKernelModel):
                 "engine leads to sites that have their own rows: call fit() without X, or leave engine out."
             )
         return check_clients(X) if self.engine is None else self.engine.describe()
-
-    def _recollect(self, clients: dict[str, Views], half_life: float | None, rounds: int, level: float) -> Recollection:
-        """Collect what an update starts from; refuse a model that cannot be updated."""
-        return recollect(self, clients, half_life=half_life, rounds=rounds, level=level)
 
     def _run(
         self,
@@ -423,7 +420,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
     ) -> Self:
         """Carry out the phases of a fit, or of an update, and set the fitted attributes."""
         participation = (self.participation or Participation()).resolve(in_process=self.engine is None)
-        # an update begins anew where it ends early: it is short, and the model is still what it was
+        # an update has no checkpoint: it is short, and until it ends the model stays as it is
         folder = None if self.checkpoint is None or recalled is not None else Path(self.checkpoint)
         with ExitStack() as stack:
             workers = stack.enter_context(own_threads())
@@ -441,25 +438,21 @@ class EFKMVC(ModelParameters, HeatKernelModel):
                 choices = replace(choices, seed=int(plan["seed"]))
             if folder is not None and resume:
                 stack.enter_context(blame_checkpoint(folder))
+            # settings that do not work together are refused here, before any site is asked
             compose = partial(self._compose, choices, clients, terms)
-            phases = compose(run.board)  # refuses what does not go together before any site is asked
-            first = phases if recalled else phases[: len(terms.compose(self._first_phases(choices)))]
-            name = next((entry.run for entry in run.board.find(Terms)), "")
-            engine, first_entries = self._make_engine(clients, workers, terms, participation.timeout, name)
-            stack.callback(engine.close)
-            for entry in first_entries:
-                if not run.board.has(type(entry)):
-                    run = replace(run, board=run.board.put(entry))
+            phases, then = compose(run.board), None
             after = self._hooks(phases, folder, plan)
+            if recalled is None and is_chosen(self.n_clusters):  # later phases are made once the number is known
+                phases, then = phases[: len(terms.compose(self._first_phases(choices)))], compose
+            engine, run = self._make_engine(clients, workers, terms, participation.timeout, run)
+            stack.callback(engine.close)
             if self.verbose:
-                after[-1](run)  # says what comes first
-            then = None if recalled else compose
-            run = conduct(first, engine, run, seed=choices.seed, participation=participation, after=after, then=then)
-            self._keep_model(run, np.result_type(*(views.dtype for views in clients.values())))
+                after[-1](run)  # shows the first phase
+            run = conduct(phases, engine, run, seed=choices.seed, participation=participation, after=after, then=then)
+            self._keep_model(run, clients)
             here = engine if isinstance(engine, InProcessEngine) else InProcessEngine({})
             self._keep_spent(run.board, terms, here.guards, adds=recalled is not None)
             self._keep_outcomes(run.board, here.states)
-            self._row_names = {site: views.index for site, views in clients.items()}
             self._keep_memory(run, here.states, recalled)
         unit_rows = choices.settings.scaling.unit_rows
         self.deviations_ = keep_deviations(run.board, clients, terms, unit_rows=unit_rows)
@@ -524,16 +517,18 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         return plan | {"estimator": type(self).__name__, "seed": seed}
 
     def _make_engine(
-        self, clients: dict[str, Views], workers: int, terms: SealedTerms, timeout: float | None, run: str
-    ) -> tuple[Engine, list[Shared]]:
-        """Return the engine, and the entries that sites must have first."""
+        self, clients: dict[str, Views], workers: int, terms: SealedTerms, timeout: float | None, run: Run
+    ) -> tuple[Engine, Run]:
+        """Return the engine, and the run with the entries that sites must have first."""
         if self.engine is not None:
             entries = self.engine.begin(timeout)
-            return self.engine, [terms.protect(entry) if isinstance(entry, Terms) else entry for entry in entries]
+            protected = [terms.protect(entry) if isinstance(entry, Terms) else entry for entry in entries]
+            return self.engine, run.with_first(protected)
         pasts = {name: Board().put(OwnPast(past)) for name, past in self._pasts.items()}
         sites = {name: Site(name, views, memory=pasts.get(name, Board())) for name, views in clients.items()}
-        guards = make_guards(terms, sites, None if self.checkpoint is None else Path(self.checkpoint), run)
-        return InProcessEngine(sites, guards, workers=workers, timeout=timeout), announce(terms)
+        resumed = next((entry.run for entry in run.board.find(Terms)), "")
+        guards = make_guards(terms, sites, None if self.checkpoint is None else Path(self.checkpoint), resumed)
+        return InProcessEngine(sites, guards, workers=workers, timeout=timeout), run.with_first(announce(terms))
 
     def _hooks(
         self, phases: list[Phase[Any, Any]], folder: Path | None, plan: dict[str, Any]
@@ -553,10 +548,11 @@ class EFKMVC(ModelParameters, HeatKernelModel):
 
     # -------------------------------------------------------------------------------------------------- after the run
 
-    def _keep_model(self, run: Run, dtype: np.dtype[Any]) -> None:
+    def _keep_model(self, run: Run, clients: Mapping[str, Views]) -> None:
         """Set the fitted attributes of the global model."""
         board = run.board
-        self._dtype, self._single_table = dtype, False
+        self._dtype, self._single_table = np.result_type(*(views.dtype for views in clients.values())), False
+        self._row_names = {site: views.index for site, views in clients.items()}
         model = fitted_model(board, board.get(FinalParameters).parameters, board.get(Population).columns)
         for entry, wide, columns in zip(board.find(Folds), board.find(WideMeans), board.find(WideColumns), strict=True):
             model = model.unfold(entry.folds, wide.means, columns.columns)

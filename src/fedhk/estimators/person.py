@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from sklearn.utils._param_validation import StrOptions
 
 from fedhk._records import Records
+from fedhk.data.views import Views
 from fedhk.estimators.base import LowRankAttributes
 from fedhk.estimators.choices import RANK_CONSTRAINT, SHARE, check_calibration
 from fedhk.estimators.efkmvc import EFKMVC, RunChoices
@@ -148,8 +149,8 @@ class FedHKPerson(LowRankAttributes, EFKMVC):
         except ValueError as error:
             raise ValueError(f"personalization={given!r}: {error}") from error
 
-    def _keep_model(self, run: Run, dtype: Any) -> None:
-        super()._keep_model(run, dtype)
+    def _keep_model(self, run: Run, clients: Mapping[str, Views]) -> None:
+        super()._keep_model(run, clients)
         self._calibrations = tuple(frame.calibration for frame in run.board.find(Frame))
         self._summaries = tuple(entry.summary for entry in run.board.find(Summary))
         self.calibration_ = next((found.describe() for found in self._calibrations), None)

@@ -10,7 +10,7 @@ from typing import Any
 from fedhk._records import Record
 from fedhk._text import printable
 from fedhk.errors import MessageError, QuorumError
-from fedhk.federation.board import Board
+from fedhk.federation.board import Board, Entry
 from fedhk.federation.engines.base import Engine
 from fedhk.federation.entries import Deviations, Minimisation
 from fedhk.federation.gate import write_request
@@ -41,6 +41,11 @@ class Run:
     history: tuple[Record, ...] = ()  # one record a round
     pending: Record = field(default_factory=NO_COST.copy)  # of exchanges since the last round, for the next record
     known: dict[str, dict[str, int]] = field(default_factory=dict)  # per site, the version of each entry that it has
+
+    def with_first(self, entries: Sequence[Entry]) -> Run:
+        """Return the run with the entries that sites must have first; a resumed run keeps those it has."""
+        new = [entry for entry in entries if not self.board.has(type(entry))]
+        return replace(self, board=self.board.put(*new))
 
 
 def conduct(
