@@ -61,7 +61,7 @@ class Records(list[Record]):
 
 
 def _shown(value: Any) -> str:
-    """A value in a cell; what a mapping says is in its keys, and an empty one says nothing."""
+    """Write a value in a cell; a mapping is shown by its keys, an empty one by nothing."""
     if value is None:
         return ""
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""`fedhk audit`: what the releases of a site, and a fitted model, really tell of one row."""
+"""`fedhk audit`: measure what the releases of a site, or a fitted model, reveal of one row."""
 
 from __future__ import annotations
 

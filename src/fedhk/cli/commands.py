@@ -1,4 +1,4 @@
-"""The program: its commands, and what its exit codes mean. Whatever is slow to load is loaded inside commands."""
+"""The program: its commands and exit codes. Slow imports are inside commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The configuration of a run, as a TOML file that gives the same run again."""
+"""The configuration of a run: a TOML file with which the run can be repeated."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ConfigError(FedHKError, ValueError):
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that decides what a run gives."""
+    """All settings that decide the result of a run."""
 
     data: Path | None = None  # the federation folder; a coordinator has none
     algorithm: str = "e-fkmvc"  # a key of `ALGORITHMS`
@@ -42,7 +42,7 @@ class Config:
     ignore: list[str] | None = None  # patterns of names that are passed over
 
     def updated(self, given: dict[str, Any], **others: Any) -> Config:
-        """Replace what the user gave; None means that nothing was given."""
+        """Replace the settings that the user gave; None is not given."""
         parameters = self.parameters | {name: value for name, value in given.items() if value is not None}
         return replace(self, parameters=parameters, **{k: v for k, v in others.items() if v is not None})
 

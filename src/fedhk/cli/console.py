@@ -1,4 +1,4 @@
-"""What the commands say and where: results on standard output, all else on standard error, errors as exit codes."""
+"""Output of the commands: results on standard output, messages on standard error, errors as exit codes."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def to_json(document: Any) -> str:
 
 
 def _as_text(value: Any) -> str:
-    """Anything as text that a table shows as it is: neither a command to the terminal nor one to rich."""
+    """Convert anything to text without control characters for the terminal or markup for rich."""
     return escape(printable(str(value)))
 
 
@@ -107,7 +107,7 @@ def counted(number: int, what: str) -> str:
 
 
 def format_count(number: int | None) -> str:
-    """Format a number that sites may keep to themselves."""
+    """Format a number that sites need not report."""
     return "not told" if number is None else f"{number:,}"
 
 

@@ -55,7 +55,7 @@ def dictionary(  # noqa: PLR0917
 
 
 def _infer(federation: Federation) -> tuple[dict[str, Any], dict[str, str]]:
-    """Entries of all columns that have names, and what looks like a code for a missing value, by view and column."""
+    """Make entries for all named columns, and list likely codes of missing values, by view and column."""
     from fedhk.data.clients import check_clients
     from fedhk.data.deviations import find_codes
     from fedhk.data.dictionary import infer_entries

@@ -82,7 +82,7 @@ def _read_releases(paths: list[Path]) -> tuple[dict[str, list[Release]], list[st
 
 
 def _add_up(releases: list[Release], delta: float, policy: Policy | None) -> dict[str, Any]:
-    """What one site has spent: in each run, in all, and what a policy leaves."""
+    """Add up what one site has spent: in each run, in total, and what its policy leaves."""
     runs: dict[str, list[Release]] = {}
     for release in releases:
         runs.setdefault(release.run, []).append(release)
@@ -105,7 +105,7 @@ def _summarise(releases: list[Release], delta: float) -> dict[str, Any]:
 
 
 def _find_rest(releases: list[Release], policy: Policy) -> float:
-    """The largest epsilon, at the policy's delta, that one more run may have."""
+    """Find the largest epsilon, at the policy's delta, that one more run may have."""
     from fedhk.privacy.accounting import epsilon_of, mu_of
     from fedhk.privacy.plan import PrivacyPlan
 

@@ -1,4 +1,4 @@
-"""The options of `fedhk fit`, and others that several commands have: what they are called, and what they take."""
+"""The options of `fedhk fit`, and options that several commands share."""
 
 from __future__ import annotations
 

@@ -216,7 +216,7 @@ def model_file(path: Path, site: str | None = None) -> Path:
 
 
 def site_folders(folder: Path, ignore: Sequence[str] = ()) -> list[Path]:
-    """The sites of a federation folder, or the folder itself where it is a single site."""
+    """Return the sites of a federation folder, or the folder itself if it is a single site."""
     from fedhk.data.folders import list_folders
 
     return list_folders(folder, ignore) or [folder]

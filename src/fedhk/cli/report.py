@@ -72,7 +72,7 @@ def report(  # noqa: PLR0917
 
 
 def _ask(opened: FinishedRun, time: str | None, event: str | None, value: str | None) -> list[Any]:
-    """What the page shows beside the run: how sure clusters are, what they are, what becomes of them."""
+    """Ask for what the page shows besides the run: stability, profile and outcomes."""
     from fedhk.after.profile import profile
     from fedhk.after.stability import stability
 

@@ -1,4 +1,4 @@
-"""Run folders: written whole or not at all, and never over something else."""
+"""Run folders: written completely or not at all, and never over something else."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ COSTS = ("seconds", "bytes_up", "bytes_down", "refused")
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a folder holds a finished run."""
+    """Tell whether a folder holds a finished run."""
     return (folder / SUMMARY).is_file() and (folder / CONFIG).is_file()
 
 
 def is_under_way(folder: Path) -> bool:
-    """Whether a folder holds a run that was begun and not finished."""
+    """Tell whether a folder holds an unfinished run."""
     return (folder / UNDER_WAY).is_file()
 
 
 def is_vacant(path: Path) -> bool:
-    """Whether there is nothing at a path, or an empty folder."""
+    """Tell whether there is nothing at a path, or an empty folder."""
     return not path.exists() or (path.is_dir() and not any(path.iterdir()))
 
 
@@ -90,7 +90,7 @@ def choose_ledger(config: Config, out: Path) -> Path | None:
 
 
 def check_same(out: Path, config: Config) -> None:
-    """Refuse to go on with a run in another way than it was begun, but for how many sites must answer, and when."""
+    """Refuse to resume a run with other settings, apart from how many sites must reply, and when."""
     if not is_under_way(out):
         return
     before, after = (_list_settings(part) for part in (read_config(out / UNDER_WAY), config))
@@ -113,7 +113,7 @@ def _list_settings(config: Config) -> dict[str, Any]:
 
 @contextmanager
 def under_way(out: Path, config: Config, *, resume: bool) -> Iterator[Path]:
-    """Mark a folder as holding a run that is not finished, and give the folder for its checkpoints.
+    """Mark a folder as an unfinished run, and return the folder for its checkpoints.
 
     If nothing was reached that could be resumed, nothing is left behind.
     """
@@ -141,7 +141,7 @@ def absolute(path: Path) -> Path:
 
 @dataclass(frozen=True)
 class SiteFacts:
-    """What is known of a site at the end of a run; None is what the site does not say."""
+    """What is known of a site at the end of a run; None is what the site does not report."""
 
     views: list[str]
     rows: int | None = None
@@ -209,7 +209,7 @@ def write_run(
 
 
 def is_released(config: Config) -> bool:
-    """Whether noise was added to all that a run tells, so that others may read it."""
+    """Tell whether a run has noise in all that it shows, so that others may read it."""
     return config.parameters.get("privacy") is not None
 
 

@@ -1,4 +1,4 @@
-"""`fedhk update`: a finished run goes on with new rows."""
+"""`fedhk update`: continue a finished run with new rows."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _update_folder(  # noqa: PLR0917
     ignore: list[str] | None,
     settings: tuple[float | None, int, float],
 ) -> tuple[Any, dict[str, Any], Path]:
-    """Update the model of a run with the rows of a folder, and write its run folder: model, summary and folder."""
+    """Update the model of a run with the rows of a folder, and write a run folder; return model, summary and folder."""
     from fedhk.data.folders import Reading, read_federation
     from fedhk.federation.remote.site import keep_earlier
     from fedhk.report.run import write_report

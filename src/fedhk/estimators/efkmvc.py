@@ -118,7 +118,7 @@ class RunChoices:
     deviating: Deviating  # what is done with a site that is off by more than what sites differ by
     holders: int = 1  # sites that must have a view for it to count
     wide: dict[str, tuple[int, Columns]] = field(default_factory=dict)  # views that are folded
-    recalled: Recollection | None = None  # of an update: what goes on from an earlier run
+    recalled: Recollection | None = None  # what an update starts from
 
 
 @dataclass(eq=False, repr=False)

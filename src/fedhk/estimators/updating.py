@@ -35,7 +35,7 @@ from fedhk.summary.model import ONLY_SITE
 
 @dataclass(frozen=True)
 class Recollection:
-    """What an update goes on from.
+    """What an update starts from.
 
     Parameters
     ----------

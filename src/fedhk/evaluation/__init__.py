@@ -1,4 +1,4 @@
-"""What a fitted model is worth and what it gives away: scores of sites, and audits of what leaves them."""
+"""Scores of fitted models, comparisons with other methods, and privacy audits."""
 
 from fedhk.evaluation.scores import evaluate, measure_rows, site_means
 

@@ -36,7 +36,7 @@ THRESHOLDS = np.concatenate([np.geomspace(1e-3, 0.1, 12), np.linspace(0.15, 0.85
 
 @dataclass(frozen=True)
 class ReleaseAudit:
-    """What an audit of releases showed."""
+    """Result of an audit of releases."""
 
     # what was released each time
     phases: tuple[str, ...]
@@ -58,7 +58,7 @@ class ReleaseAudit:
 
     @property
     def holds(self) -> bool:
-        """Whether nothing speaks against the stated epsilon."""
+        """Whether the result is consistent with the stated epsilon."""
         return max(self.epsilon, self.epsilon_any_noise) <= self.stated and self.distance <= 1 + ROUNDING
 
     @property
@@ -158,7 +158,7 @@ def audit_release(
 
 
 def spending(privacy: DifferentialPrivacy, phases: Sequence[str] = ("round",)) -> DifferentialPrivacy:
-    """The budget of a run of one round in which the given phases alone spend what another budget says for all."""
+    """Make the budget of a run of one round in which the given phases alone spend the whole budget."""
     share = sum(privacy.multiplier(phase, 1) ** -2 for phase in _check_phases(privacy, phases)) / privacy.budget
     return replace(privacy, epsilon=epsilon_of(privacy.delta, math.sqrt(privacy.budget / share)), rounds=1)
 
@@ -172,7 +172,7 @@ def _check_phases(privacy: DifferentialPrivacy, phases: Sequence[str]) -> tuple[
 
 
 def separation(first: FloatArray, second: FloatArray, delta: float, confidence: float) -> tuple[float, float]:
-    """Lower bounds on mu and on epsilon from scores of two data sets, of which the first has the larger ones.
+    """Compute lower bounds on mu and epsilon from scores of two data sets, of which the first has the larger ones.
 
     Half of the scores choose the thresholds, the other half measure; so the bounds hold at their confidence. For mu the
     threshold is midway between the medians: of two Gaussians that differ by a shift, error rates near one half tell the
@@ -190,7 +190,7 @@ def separation(first: FloatArray, second: FloatArray, delta: float, confidence: 
 def _bounds(
     first: FloatArray, second: FloatArray, thresholds: FloatArray, delta: float, confidence: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Lower bounds on mu and epsilon at each threshold."""
+    """Compute lower bounds on mu and epsilon at each threshold."""
     hits, alarms = ((scores[:, None] > thresholds).sum(axis=0) for scores in (first, second))
     # each of the two rates is beyond the end of its interval with half of the risk
     least_hits = clopper_pearson(hits, len(first), confidence)[0]

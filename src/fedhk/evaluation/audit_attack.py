@@ -47,7 +47,7 @@ class AttackStrength:
 
 @dataclass(frozen=True)
 class MembershipAttack:
-    """What attacks on a model showed."""
+    """Result of attacks on a model."""
 
     # how many rows the model was fitted on, and how many it was not
     members: int
@@ -165,7 +165,7 @@ def membership_attack(
 
 
 def _checked(model: Any, X: Any, name: str) -> Views:
-    """Views, checked against the model and in its order."""
+    """Check views against the model, and return them in its order."""
     fitted = model._model
     try:
         return check_views(
@@ -176,7 +176,7 @@ def _checked(model: Any, X: Any, name: str) -> Views:
 
 
 def _stack(first: Views, second: Views) -> dict[str, Any]:
-    """The rows of both, by view; a view that one of them lacks is missing there."""
+    """Stack the rows of both, by view; a view that one of them lacks is missing there."""
     tables: dict[str, Any] = {}
     for name, *parts in zip(first.names, first.tables, second.tables, strict=True):
         known = next((part for part in parts if part is not None), None)
@@ -192,7 +192,7 @@ def _stack(first: Views, second: Views) -> dict[str, Any]:
 
 
 def measure_closeness(model: Any, tables: Mapping[str, Any]) -> FloatArray:
-    """Minus the logarithm of each row's kernel distance to the nearest centre."""
+    """Compute minus the logarithm of each row's kernel distance to the nearest centre."""
     views = next(iter(tables.values())) if model._single_table else tables
     nearest = model.transform(views).min(axis=1).astype(np.float64)
     return np.asarray(-np.log(np.maximum(nearest, SMALLEST)))
@@ -215,7 +215,7 @@ def _ratios(
     *,
     progress: Callable[[int], None] | None,
 ) -> FloatArray:
-    """Log-likelihood ratio of each row's score, with against without the row."""
+    """Compute the log-likelihood ratio of each row's score, with against without the row."""
     n = len(scores)
     seen, held = np.zeros((shadows, n)), np.zeros((shadows, n), bool)
     for number in range(shadows):
@@ -233,7 +233,7 @@ def _ratios(
 
 
 def strength(scores: FloatArray, member: BoolArray, halves: BoolArray, confidence: float) -> AttackStrength:
-    """How well scores, higher for likely members, tell members from others.
+    """Measure how well scores, higher for likely members, tell members from others.
 
     The threshold of the advantage is chosen on the rows in `halves` and measured on the others.
     """
@@ -256,7 +256,7 @@ def strength(scores: FloatArray, member: BoolArray, halves: BoolArray, confidenc
 
 
 def _auc(positive: FloatArray, negative: FloatArray) -> tuple[float, float]:
-    """Area under the ROC curve and its standard deviation (DeLong, DeLong and Clarke-Pearson 1988)."""
+    """Compute the area under the ROC curve and its standard deviation (DeLong, DeLong and Clarke-Pearson 1988)."""
     m, n = len(positive), len(negative)
     ranks = rankdata(np.concatenate([positive, negative]))
     # shares of the other kind that each score is above, ties counting half
@@ -268,7 +268,7 @@ def _auc(positive: FloatArray, negative: FloatArray) -> tuple[float, float]:
 
 
 def clopper_pearson(successes: Any, trials: int, confidence: float = 0.95) -> tuple[FloatArray, FloatArray]:
-    """Ends of the exact confidence interval of a probability; each is missed with half of the risk.
+    """Compute the exact confidence interval of a probability; each end is missed with half of the risk.
 
     `successes` is one count or an array of them; the ends have its shape.
     """

@@ -29,7 +29,7 @@ MOST_EPSILON = 30.0
 
 @dataclass(frozen=True)
 class CanaryAudit:
-    """What an audit of a run showed."""
+    """Result of an audit of a run."""
 
     canaries: int
     """Rows that were left out or not, by chance."""
@@ -45,12 +45,12 @@ class CanaryAudit:
 
     @property
     def holds(self) -> bool:
-        """Whether what was shown is no more than what is stated."""
+        """Whether the lower bound is at most the stated epsilon."""
         return self.stated is None or self.shown <= self.stated
 
     @property
     def verdict(self) -> str:
-        """What it means, in a sentence."""
+        """Meaning of the result, in a sentence."""
         guessed = f"{self.right} of {self.guesses} guesses were right"
         if self.stated is None:
             return f"{guessed}: without noise nothing is promised, and epsilon >= {self.shown:.2f} is shown."
@@ -58,7 +58,7 @@ class CanaryAudit:
         return f"{guessed}: epsilon >= {self.shown:.2f} is shown of the stated {self.stated:.2f}: {end}."
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the result for JSON."""
         return asdict(self) | {"holds": self.holds, "verdict": self.verdict}
 
 
@@ -120,7 +120,7 @@ def audit_run(
 
 
 def bound_epsilon(canaries: int, guesses: int, right: int, delta: float, confidence: float) -> float:
-    """The largest epsilon that so many right guesses exclude.
+    """Find the largest epsilon that so many right guesses exclude.
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ def bound_epsilon(canaries: int, guesses: int, right: int, delta: float, confide
 
 
 def _chance(canaries: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
-    """The most that so many right guesses, or more, are likely if a run keeps to (epsilon, delta).
+    """Bound the probability of so many right guesses, or more, in a run with (epsilon, delta).
 
     Theorem 5.2 of Steinke, Nasr and Jagielski 2023: guesses are right no more often than coins with e^epsilon to 1,
     but for what delta adds, 2 delta per canary times the largest mean chance of a few right guesses less.

@@ -64,7 +64,7 @@ PHASES: dict[str, type[SumPhase[Any]]] = {
 
 @dataclass(frozen=True)
 class Worlds:
-    """What is released of two data sets, before noise, and how to ask for it."""
+    """Two data sets that differ in one row: what is released of each before noise, and the requests for it."""
 
     privacy: DifferentialPrivacy
     # with the one row, and with another in its place or none; both know the server's scales
@@ -78,7 +78,7 @@ class Worlds:
     distance: float
 
     def release(self, world: int) -> float:
-        """Release once, with new noise and a new ledger; how much the result looks like the first data set."""
+        """Release once, with new noise and a new ledger; score how much the result looks like the first data set."""
         site, guard = self.sites[world], _guard(self.privacy)
         score = 0.0
         for message, direction in zip(self.messages, self.directions, strict=True):
@@ -89,13 +89,13 @@ class Worlds:
 
 
 def worst_worlds(privacy: DifferentialPrivacy, phases: Sequence[str]) -> Worlds:
-    """Of a number of pairs of data sets, the one that the phases' releases tell apart best."""
+    """Find the pair of data sets that the phases' releases tell apart best."""
     pairs = _pairs(privacy.neighbours == "replace")
     return max((_worlds(privacy, phases, *pair) for pair in pairs), key=lambda worlds: worlds.distance)
 
 
 def _pairs(replaced: bool) -> Iterator[tuple[FloatArray, FloatArray | None]]:
-    """The one row, and what is in its place."""
+    """Return pairs of the one row and what takes its place."""
     there = np.array([0.0, APART, APART])
     for times in TRIED:
         r = times * BEST_DISTANCE
@@ -136,7 +136,7 @@ def _guard(privacy: DifferentialPrivacy) -> SealedGuard:
 
 
 def _site(privacy: DifferentialPrivacy, row: FloatArray | None) -> Site:
-    """A site with the common rows and, at the end, one row more; it knows the run and the server's scales."""
+    """Make a site with the common rows and one more row at the end; it knows the run and the server's scales."""
     torn = np.tile([0.0, 0.0, APART], (TORN_ROWS, 1))
     far = np.tile([-FAR, 0.0, -FAR], (FAR_ROWS, 1))
     rows = np.vstack([torn, far, *([] if row is None else [row])])
@@ -154,14 +154,14 @@ def _site(privacy: DifferentialPrivacy, row: FloatArray | None) -> Site:
 
 
 def _message(phase: type[SumPhase[Any]], number: int, request: Any, *entries: Shared) -> Message:
-    """What the server says: as in a run, but with numbers of its own choice."""
+    """Make the server's message: as in a run, but with numbers of its own choice."""
     asked = Header(None, NoisySum(number, 1)), request
     published = {type(entry).__name__: entry for entry in entries}
     return write_request(SEALED + phase.name, number, asked, request_type(phase), published)
 
 
 def _request(phase: str, neighbours: Neighbours) -> Any:
-    """What the server asks for in a phase, chosen against the site."""
+    """Make the server's request in a phase, chosen against the site."""
     if phase == "ranges":
         return RangesRequest(WIDTHS)
     if phase == "means":

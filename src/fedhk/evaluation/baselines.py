@@ -1,4 +1,4 @@
-"""What one would use instead of FedHK, on the same sites: methods on pooled rows, and simple federated ones."""
+"""Other methods on the same sites: on pooled rows, and simple federated ones."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def balance(views: Sequence[FloatArray]) -> FloatArray:
 
 
 def balanced_kmeans(rows: FloatArray, n_clusters: int, seed: int) -> IntArray:
-    """k-means on pooled rows, which is what anybody who can pool them would run."""
+    """Run k-means on pooled rows, as anybody would who can pool them."""
     return np.asarray(KMeans(n_clusters, n_init=10, random_state=seed).fit_predict(rows))
 
 
 def spectral(rows: FloatArray, n_clusters: int, seed: int) -> IntArray:
-    """Spectral clustering of the graph of ten nearest neighbours of pooled rows."""
+    """Cluster the graph of ten nearest neighbours of pooled rows spectrally."""
     neighbours = min(10, len(rows) - 1)
     model = SpectralClustering(
         n_clusters, affinity="nearest_neighbors", n_neighbors=neighbours, assign_labels="kmeans", random_state=seed
@@ -59,7 +59,7 @@ def spectral(rows: FloatArray, n_clusters: int, seed: int) -> IntArray:
 
 
 def k_fed(sites: Mapping[str, FloatArray], n_clusters: int, seed: int) -> Found:
-    """k-FED (Dennis et al. 2021): k-means at every site, one more on all the centres; rows follow their centre."""
+    """Run k-FED (Dennis et al. 2021): k-means at every site, and once more on all centres; rows follow their centre."""
     centers, own, n_told = [], {}, 0
     for site, rows in sites.items():
         k = min(n_clusters, len(rows))
@@ -69,14 +69,14 @@ def k_fed(sites: Mapping[str, FloatArray], n_clusters: int, seed: int) -> Found:
         n_told += k
     stacked = np.vstack(centers)
     server = KMeans(min(n_clusters, n_told), n_init=10, random_state=seed).fit(stacked)
-    told = n_clusters * (stacked.shape[1] + 1)  # centres up, the cluster of each of them down
-    return Found({site: server.labels_[labels] for site, labels in own.items()}, 1, NUMBER * told)
+    sent = n_clusters * (stacked.shape[1] + 1)  # centres up, the cluster of each of them down
+    return Found({site: server.labels_[labels] for site, labels in own.items()}, 1, NUMBER * sent)
 
 
 def federated_fcm(
     sites: Mapping[str, FloatArray], n_clusters: int, seed: int, fuzzifier: float = 2.0, max_rounds: int = 100
 ) -> Found:
-    """Federated fuzzy c-means: sums of memberships and of weighted rows, m = 2 as the literature has it.
+    """Run federated fuzzy c-means: sums of memberships and of weighted rows, with the usual m = 2.
 
     It starts from rows drawn of all sites, which no federation could do: a better start than it would have.
     """
@@ -93,8 +93,8 @@ def federated_fcm(
         change, rounds = float(np.abs(moved - centers).max()), rounds + 1
         centers = moved
     labels = {site: _memberships(rows, centers, fuzzifier).argmax(axis=1) for site, rows in sites.items()}
-    told = n_clusters * (2 * centers.shape[1] + 1)  # centres down, sums of rows and of memberships up
-    return Found(labels, rounds, NUMBER * told * rounds)
+    sent = n_clusters * (2 * centers.shape[1] + 1)  # centres down, sums of rows and of memberships up
+    return Found(labels, rounds, NUMBER * sent * rounds)
 
 
 def _memberships(rows: FloatArray, centers: FloatArray, fuzzifier: float) -> FloatArray:

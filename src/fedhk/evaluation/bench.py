@@ -76,7 +76,7 @@ class Task:
 
     @cached_property
     def views(self) -> list[NDArray[Any]]:
-        """The views of all sites, one after the other; a view that a site lacks is missing in its rows."""
+        """Views of all sites, stacked; a view that a site lacks is missing in its rows."""
         every = list(self.tables.values())
         widths = [max(filter(None, known), default=0) for known in zip(*(own.widths for own in every), strict=True)]
         return [np.concatenate([_dense(own, h, width) for own in every]) for h, width in enumerate(widths)]
@@ -87,13 +87,13 @@ class Task:
         return self.split(balance(self.views))
 
     def split(self, rows: NDArray[Any]) -> dict[str, NDArray[Any]]:
-        """What all rows have, by site."""
+        """Split an array over all rows by site."""
         ends = np.cumsum([own.n_rows for own in self.tables.values()])[:-1]
         return dict(zip(self.tables, np.split(rows, ends), strict=True))
 
 
 def _dense(own: Views, h: int, width: int) -> NDArray[Any]:
-    """A view of a site as an array of two dimensions; NaN where the site lacks it."""
+    """Convert a view of a site to a two-dimensional array; NaN if the site lacks it."""
     table = own.tables[h]
     if table is None:
         return np.full((own.n_rows, width), np.nan)
@@ -110,7 +110,7 @@ class Method:
 
 
 def ours(estimator: type, **settings: Any) -> Method:
-    """One of our federated estimators."""
+    """Make the method of one of FedHK's federated estimators."""
 
     def find(task: Task) -> Found:
         model = estimator(task.n_clusters, random_state=task.seed, **settings).fit(task.sites)
@@ -146,7 +146,7 @@ def _each_alone(task: Task) -> Found:
 
 
 def _as_printed(algorithm: Callable[..., reference.Outcome]) -> Method:
-    """An algorithm of the paper to the letter, on z-scores; it has no rule for missing cells."""
+    """Make the method of an algorithm of the paper to the letter, on z-scores; it has no rule for missing cells."""
 
     def find(task: Task) -> Found | None:
         views = [standardise(view) for view in task.views]
@@ -157,8 +157,8 @@ def _as_printed(algorithm: Callable[..., reference.Outcome]) -> Method:
             [[part[site] for part in parts] for site in task.tables], task.n_clusters, random_state=task.seed
         )
         last, rounds = found.history[-1], len(found.history)
-        told = 2 * sum(array.size for array in (*getattr(last, "parts", last.centers), last.view_weights))
-        return Found(dict(zip(task.tables, found.labels, strict=True)), rounds, NUMBER * told * rounds)
+        sent = 2 * sum(array.size for array in (*getattr(last, "parts", last.centers), last.view_weights))
+        return Found(dict(zip(task.tables, found.labels, strict=True)), rounds, NUMBER * sent * rounds)
 
     return Method(FEDERATED, find)
 
@@ -200,7 +200,7 @@ class Bench:
     n_sites: int
 
     def summary(self) -> Records:
-        """Mean and standard deviation over seeds, by method."""
+        """Compute mean and standard deviation over seeds, by method."""
         found = Records()
         for method in dict.fromkeys(record["method"] for record in self.records):
             own = [record for record in self.records if record["method"] == method]
@@ -212,7 +212,7 @@ class Bench:
         return found
 
     def table(self) -> PrintedTable:
-        """The table of a paper: quality with its spread, and costs; `save` writes CSV, LaTeX or HTML."""
+        """Make the table of a paper: quality with its spread, and costs; `save` writes CSV, LaTeX or HTML."""
         rows = [
             (
                 str(record["method"]),
@@ -331,7 +331,7 @@ def _read_classes(site: str, labels: Mapping[str, Any], n_rows: int) -> NDArray[
 
 
 def _number(truth: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Classes as numbers from 0 on; -1 is unknown."""
+    """Number classes from 0 on; -1 is unknown."""
     names = sorted({str(c) for classes in truth.values() for c in classes if not _is_unknown(c)})
     numbers = {name: i for i, name in enumerate(names)}
     return {

@@ -50,7 +50,7 @@ class Measured:
         return {"ari_per_site": float(np.mean(list(self.score_sites(truth).values()))), **together, **costs}
 
     def score_sites(self, truth: Labels) -> dict[str, float]:
-        """The adjusted Rand index at each site."""
+        """Compute the adjusted Rand index at each site."""
         return {site: float(adjusted_rand_score(truth[site], self.labels[site])) for site in truth}
 
 
@@ -133,12 +133,12 @@ def compare_methods(
 
 
 def _present(tables: Mapping[str, Any]) -> dict[str, Any]:
-    """The views that a site has."""
+    """Return the views that a site has."""
     return {view: table for view, table in tables.items() if table is not None}
 
 
 def _run_pooled_kmeans(train: SiteTables, test: SiteTables, n_clusters: int, random_state: int) -> Measured:
-    """Balanced k-means of all rows: on standardised views, each divided by the square root of its width."""
+    """Run balanced k-means on all rows: on standardised views, each divided by the square root of its width."""
     began = time.perf_counter()
     pooled, held = ([table.values for table in pool_rows(sites).values() if table] for sites in (train, test))
     scalers = [StandardScaler().fit(table) for table in pooled]
@@ -155,5 +155,5 @@ def _run_pooled_kmeans(train: SiteTables, test: SiteTables, n_clusters: int, ran
 
 
 def _count_bytes(model: Any) -> int:
-    """Bytes of a run, in both directions."""
+    """Count the bytes of a run, in both directions."""
     return sum(record["bytes_up"] + record["bytes_down"] for record in model.history_)

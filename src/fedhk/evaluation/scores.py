@@ -1,4 +1,4 @@
-"""What personalization gained: the global, the personal and the alone model of every site, on rows none of them saw."""
+"""Scores of personalization: global, personal and alone model of every site, on rows that none of them saw."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def evaluate(
 
 
 def site_means(records: Sequence[Record]) -> list[Record]:
-    """Means over sites of what `evaluate` measured, one record per kind of model; sites without a value are left out.
+    """Average over sites what `evaluate` measured, one record per kind of model; sites without a value are left out.
 
     "pooled_ari" and "pooled_nmi" are of all rows together, where there are labels.
     """
@@ -112,7 +112,7 @@ def site_means(records: Sequence[Record]) -> list[Record]:
 
 
 def _models(model: Any, train: dict[str, Any]) -> tuple[Any, dict[str, dict[str, Any]]]:
-    """A model whose units all are measured in, and the models of each site by kind."""
+    """Return a model whose units all are measured in, and the models of each site by kind."""
     fresh = clone(model)
     if "checkpoint" in fresh.get_params():
         fresh.set_params(checkpoint=None)
@@ -138,7 +138,7 @@ def _models(model: Any, train: dict[str, Any]) -> tuple[Any, dict[str, dict[str,
 
 
 def _check_labels(labels: Mapping[str, Any], clients: dict[str, Views]) -> dict[str, IntArray]:
-    """Classes of the rows of the sites that have some."""
+    """Return the classes of the rows of the sites that have some."""
     unknown = sorted(str(site) for site in labels if site not in clients)
     if unknown:
         raise ValueError(
@@ -156,7 +156,7 @@ def _check_labels(labels: Mapping[str, Any], clients: dict[str, Views]) -> dict[
 def _split(
     clients: dict[str, Views], holdout: float, random_state: int
 ) -> tuple[dict[str, IntArray], dict[str, IntArray]]:
-    """Rows to fit and rows to measure, per site."""
+    """Split rows into those to fit and those to measure, per site."""
     kept: dict[str, IntArray] = {}
     held: dict[str, IntArray] = {}
     for number, (site, views) in enumerate(clients.items()):
@@ -171,7 +171,7 @@ def _tables(views: Views, rows: IntArray) -> dict[str, Any]:
 
 
 def _present(tables: dict[str, Any]) -> dict[str, Any]:
-    """The views that a site has values of."""
+    """Return the views that a site has values of."""
     return {
         name: table
         for name, table in tables.items()
@@ -194,7 +194,7 @@ def measure_models(
 
 
 def measure_rows(common: Any, own: Any, views: Views, held: IntArray) -> tuple[Record, IntArray]:
-    """Objective and silhouette of held-out rows, and their clusters in the own model."""
+    """Compute objective and silhouette of held-out rows, and their clusters in the own model."""
     if len(held) == 0:
         return {"objective": float("nan"), "silhouette": float("nan")}, np.zeros(0, np.int64)
     tables = _tables(views, held)

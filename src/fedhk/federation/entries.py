@@ -31,10 +31,10 @@ from fedhk.model.memory import Memory
 from fedhk.model.parameters import Parameters
 from fedhk.model.rows import split_joint
 
-# What is said of references to more features than a federation can have.
+# Refusal of references with more features than a federation can have.
 WIDE = Rule("references of wider views than a federation can have")
 
-# What is said of a basis that is none. Rounding to bytes leaves directions a length near 1, far within these limits.
+# Refusal of a malformed basis. Rounding to bytes leaves directions a length near 1, far within these limits.
 UNSOUND_BASIS = Rule("a basis whose directions are not those of the views, not finite, too long or not independent")
 MOST_LENGTH = 1e3
 
@@ -194,7 +194,7 @@ class Basis(Shared):
     def columns(self) -> tuple[FloatArray, ...]:
         """Orthonormal columns E_h, of shape (d_h, q_h); each points the way of its row.
 
-        Whoever reads a basis makes it orthonormal by himself, so that nobody has to believe that it is. Directions that
+        The reader of a basis makes it orthonormal itself, so that it need not trust the sender. Directions that
         are not numbers, of no length or much too long, or that depend on each other are refused.
         """
         found = []

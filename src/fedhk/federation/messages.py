@@ -60,7 +60,7 @@ class Message:
     """A message between a site and the server. Names are printable, at most 200 characters long."""
 
     kind: str  # what the message is, such as "statistics"
-    site: str  # the site at the other end of the server, whoever of the two sends
+    site: str  # the site that sends the message or gets it
     round: int  # the exchange it belongs to, from 0 on
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)  # in the precision in which they travel; see `DTYPES`
     values: dict[str, Any] = field(default_factory=dict)  # what else JSON can hold, with finite numbers only

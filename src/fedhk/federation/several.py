@@ -9,13 +9,13 @@ from fedhk._typing import FloatArray
 from fedhk.errors import MessageError, Rule
 from fedhk.federation.messages import Message
 
-# To whom a request is: to each site, or to sites whose answers may come added up.
+# Addressee of a request: each site, or sites whose replies may come added up.
 EACH, AS_ONE = "*", "+"
 
-# In front of the kind of a message that has the sum of several answers.
+# Prefix of the kind of a message that has the sum of several replies.
 SUM_OF = "sum of "
 
-# What a relay says of answers that each count by themselves.
+# Refusal of a relay that is asked to add replies of a phase that does not add.
 NOT_ADDED = Rule("answers of this phase are not added up")
 
 

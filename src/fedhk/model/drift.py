@@ -25,7 +25,7 @@ PRODUCTS_ERROR = 2.0
 # Name of the line of a report that is about all sites together.
 ALL_SITES = "all sites"
 
-# How far lengths of centres may be apart in two copies of one model: rounding for the way.
+# How far lengths of centres may differ in two copies of one model, because they are rounded when sent.
 ROUNDING = 1e-3
 
 

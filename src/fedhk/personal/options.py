@@ -49,10 +49,10 @@ class Personal(Option, ABC):
     """How a site makes its own model from the global one."""
 
     uses_summary: ClassVar[bool]
-    """Whether sites must be told how large clusters are and how far rows spread in them, over all sites."""
+    """Whether sites need the sizes and spreads of clusters over all sites."""
 
     uses_form: ClassVar[bool] = False
-    """Whether sites must be told the low-rank form of the centres, where they have one."""
+    """Whether sites need the low-rank form of the centres, if they have one."""
 
     def check(self, *, learn_weights: bool, n_clusters: int) -> None:
         """Refuse settings that have no effect or no meaning in a run with so many clusters."""

@@ -275,12 +275,12 @@ def _read_evaluation(path: Path, names: list[str]) -> tuple[Gain, ...]:
 
 
 def _read_releases(folder: Path, names: list[str]) -> dict[str, list[tuple[str, float]]]:
-    """Read phase and noise over sensitivity of each release that sites made in the run; nothing where none are told."""
+    """Read phase and noise multiplier of each release in the run; empty if none are listed."""
     file = folder / "releases.json"
     if not file.is_file():
         return {name: [] for name in names}
     try:
-        told = json.loads(read_regular(file))
-        return {name: [(str(r["phase"]), float(r["multiplier"])) for r in told.get(name, ())] for name in names}
+        listed = json.loads(read_regular(file))
+        return {name: [(str(r["phase"]), float(r["multiplier"])) for r in listed.get(name, ())] for name in names}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"The run {str(folder)!r} is damaged: {file.name}: {error}") from error

@@ -178,7 +178,7 @@ def _merge_dots(marks: list[ET.Element]) -> list[ET.Element]:
 
 
 def _unwrap(element: ET.Element) -> None:
-    """Replace groups that say nothing by what they hold."""
+    """Replace groups without attributes by their content."""
     for child in element:
         _unwrap(child)
     element[:] = [

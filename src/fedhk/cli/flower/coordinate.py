@@ -1,4 +1,4 @@
-"""The coordinator's end of a Flower app: fit over the sites, and leave a run folder. Sites do not load this file."""
+"""The coordinator's end of a Flower app: it fits over the sites and writes a run folder. Sites do not load this."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fedhk.summary.drawing import require_matplotlib
 
 
 def make_server_app(config: Path) -> ServerApp:
-    """The coordinator's end: fits what a configuration says, and writes a run folder.
+    """Make the coordinator's app: it fits what a configuration says, and writes a run folder.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def make_server_app(config: Path) -> ServerApp:
 
 
 def coordinate(config: Path, transport: Transport, settings: dict[str, Any]) -> None:
-    """Fit what a configuration says; whoever follows the run finds what went wrong in a file.
+    """Fit what a configuration says; write errors to a file for the process that follows the run.
 
     `settings` is Flower's run configuration, with the keys of `RUN_CONFIG`.
     """
@@ -53,7 +53,7 @@ def coordinate(config: Path, transport: Transport, settings: dict[str, Any]) -> 
 
 
 def _fit_remote(config: Config, transport: Transport, out: Path, chosen: dict[str, Any]) -> None:
-    """Run a configuration over sites that are elsewhere and write its run folder."""
+    """Run a configuration over remote sites and write its run folder."""
     require_matplotlib()
     resume = bool(chosen["resume"])
     check_free(out, force=bool(chosen["force"]), resume=resume)
@@ -71,7 +71,7 @@ def _fit_remote(config: Config, transport: Transport, out: Path, chosen: dict[st
 
 
 def _list_sites(engine: RemoteSites, model: Any) -> dict[str, SiteFacts]:
-    """List what sites said of themselves."""
+    """List what sites have reported about themselves."""
     found = {}
     for site, known in sorted(engine.known.items()):
         views = [view for view, (width, _) in known.views.items() if width is not None]

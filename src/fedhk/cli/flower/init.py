@@ -121,14 +121,14 @@ def init(  # noqa: PLR0917
 def make_config(
     config: Path | None, given: dict[str, Any], settings: list[str] | None, min_sites: int | None, **others: Any
 ) -> Config:
-    """A configuration file, if there is one, with what options and --set ask for."""
+    """Make the configuration: a file, if given, changed by options and --set."""
     base = Config() if config is None else read_config(config)
     wanted = base.updated(given | o.parse_settings(settings), **others)
     return wanted.with_options("participation", min_sites=min_sites)
 
 
 def site_names(text: str) -> list[str]:
-    """Names with commas between."""
+    """Split names at commas."""
     return [name.strip() for name in text.split(",") if name.strip()]
 
 

@@ -1,4 +1,4 @@
-"""`fedhk flower certificates`, `key`, `mask-key` and `register`: by what sites and coordinator know each other."""
+"""`fedhk flower certificates`, `key`, `mask-key` and `register`: keys of sites and coordinator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Flower's own programs: how they are started, quietly, how they end, and how a SuperLink is told what to do."""
+"""Starts and stops Flower's own programs, and sends commands to a SuperLink."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def require_flower() -> None:
 
 
 def program(name: str) -> str:
-    """The path of one of Flower's programs: beside this Python, or on the path."""
+    """Find one of Flower's programs: beside this Python, or on the path."""
     beside = Path(sys.executable).with_name(name)
     found = str(beside) if beside.exists() else shutil.which(name)
     if found is None:
@@ -54,7 +54,7 @@ def program(name: str) -> str:
 
 
 def environment(home: Path | None = None) -> dict[str, str]:
-    """The environment of a program: quiet, with Flower's folder where it is given, and with this Python's programs."""
+    """Make the environment of a program: no telemetry, Flower's folder if given, and this Python's programs."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     own = {"FLWR_HOME": str(home)} if home is not None else {}
     return os.environ | QUIET | own | {"PATH": path}
@@ -83,7 +83,7 @@ def stop(process: subprocess.Popen[Any], patience: float = 10.0) -> None:
 
 
 def free_port() -> int:
-    """A port of this machine that nobody uses now."""
+    """Find a free port of this machine."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         return int(probe.getsockname()[1])
@@ -102,7 +102,7 @@ def check_port(host: str, port: int, what: str) -> None:
 
 
 def check_reachable(address: str, timeout: float = 5.0) -> None:
-    """Refuse an address behind which nobody listens."""
+    """Refuse an address on which no program listens."""
     host, port = split_address(address)
     try:
         with socket.create_connection((host, port), timeout):
@@ -114,7 +114,7 @@ def check_reachable(address: str, timeout: float = 5.0) -> None:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Host and port of an address."""
+    """Split an address into host and port."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
         raise FlowerError(f"the address {address!r} must be HOST:PORT, such as {LOOPBACK}:8000.")
@@ -136,7 +136,7 @@ def wait_for_port(port: int, process: subprocess.Popen[Any], log: Path, patience
 
 
 def last_lines(log: Path, count: int = 5) -> str:
-    """The end of a log, as one line."""
+    """Return the last lines of a log as one line."""
     lines = log.read_text("utf-8", "replace").splitlines() if log.exists() else []
     return " / ".join(line.strip() for line in lines[-count:] if line.strip())
 
@@ -164,7 +164,7 @@ class Control:
 
 @contextmanager
 def connect(address: str, root_certificates: Path | None, insecure: bool) -> Iterator[Control]:
-    """The control port of a SuperLink; nothing of the user's own Flower settings is touched."""
+    """Connect to the control port of a SuperLink, without touching the user's own Flower settings."""
     require_flower()
     if not insecure and root_certificates is None:
         raise typer.BadParameter("is needed, or --insecure on loopback.", param_hint="--root-certificates")

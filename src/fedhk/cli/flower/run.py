@@ -104,7 +104,7 @@ def run_app(
 
 
 class CoordinatorError(FlowerError):
-    """What the coordinator's process said when it failed."""
+    """The coordinator's process failed; the message is its own."""
 
     def __init__(self, text: str, code: int) -> None:
         super().__init__(text)
@@ -121,7 +121,7 @@ def _follow(control: Control, number: str, out: Path, most_rounds: int, watch: C
     while True:
         time.sleep(LOOK_EVERY)
         watch()
-        with suppress(CheckpointError):  # whoever goes on with the run is told
+        with suppress(CheckpointError):  # reported when the run is resumed
             if sys.stderr.isatty() and (reached := peek(out / CHECKPOINT)) is not None:
                 show(reached)
         if time.monotonic() - asked > ASK_EVERY or is_run(out):

@@ -51,7 +51,7 @@ def link(
 
 
 def link_command(tls: Path, database: Path, host: str, port: int) -> list[str]:
-    """How a SuperLink is started."""
+    """Return the command that starts a SuperLink."""
     return [
         "flower-superlink",
         *("--host", host, "--port", str(port), "--database", str(database.absolute())),
@@ -111,7 +111,7 @@ def site(  # noqa: PLR0917
 
 
 def _describe_site(data: Path, name: str, bounds: Any = None) -> str:
-    """What a site has, after reading it as a run would; refuses bounds of its policy that leave most outside."""
+    """Read a site as a run would, and describe it; refuse bounds of its policy that exclude most values."""
     from fedhk.data.folders import read_site
     from fedhk.data.named import named_views
     from fedhk.data.views import check_views
@@ -138,7 +138,7 @@ def site_command(  # noqa: PLR0917
     ledger: Path | None = None,
     port: int,
 ) -> list[str]:
-    """How a SuperNode is started."""
+    """Return the command that starts a SuperNode."""
     config = {"site": name, "data": str(data.absolute()), "state": str(state.absolute())}
     for entry, path in (("policy", policy), ("ledger", ledger)):
         if path is not None:
@@ -157,5 +157,5 @@ def site_command(  # noqa: PLR0917
 
 
 def _become(command: list[str]) -> None:
-    """Go on as another program: what stops this one stops that."""
+    """Replace this process by another program, so that signals reach it."""
     os.execve(program(command[0]), command, environment())  # noqa: S606 - a program of Flower, with arguments of ours

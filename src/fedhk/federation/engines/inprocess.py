@@ -24,7 +24,7 @@ MOST_THREADS = 64
 # Different messages of one exchange that are kept: sites differ in what they have been sent before, in few ways.
 FEW_MESSAGES = 8
 
-# The guard of sites in the open: it holds nothing, so that all have the same one.
+# The guard of sites in the open: it has no state, so all sites share one.
 OPEN = Guard()
 
 

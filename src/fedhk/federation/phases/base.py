@@ -25,7 +25,7 @@ from fedhk.privacy.sensitivity import Neighbours
 Request = TypeVar("Request")
 Reply = TypeVar("Reply")
 
-# What a site says to a sum of which nobody has said what one row can change.
+# Refusal of a sum with noise that states no sensitivity.
 UNSTATED = Rule("this sum has no stated sensitivity, so it never leaves a site with noise")
 
 

@@ -68,7 +68,7 @@ class CandidatesRequest:
     count: int  # how many each site is asked for
     share: float  # how many for each of its rows; where this is more than `count`, it counts
     seed: int
-    precision: str  # what candidates are rounded to on their way
+    precision: str  # precision in which candidates are sent
 
 
 @dataclass(frozen=True, eq=False)

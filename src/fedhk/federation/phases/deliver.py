@@ -146,8 +146,8 @@ class Deliver(Phase[DeliverRequest, DeliverReply]):
     def combine(self, board: Board, replies: Mapping[str, DeliverReply]) -> Board:
         means, clusters = {}, board.get(FinalParameters).parameters.n_clusters
         for name, fold in ((name, fold) for entry in board.find(Folds) for name, fold in entry.folds.items()):
-            told = [reply.sums[name] for reply in replies.values() if name in reply.sums]
-            means[name] = mean_of_sums(told, clusters, fold.n_columns)
+            sent = [reply.sums[name] for reply in replies.values() if name in reply.sums]
+            means[name] = mean_of_sums(sent, clusters, fold.n_columns)
         board = board.put(WideMeans(means)) if means else board
         return board.put(Reports({site: reply.reports[0] for site, reply in replies.items() if reply.reports}))
 

@@ -347,12 +347,12 @@ class Describe(AskViews[DescribeRequest, Description]):
 
     def combine(self, board: Board, replies: Mapping[str, Description]) -> Board:
         settings, agreed = self.settings, self.agree(replies)
-        told: dict[str, list[Moments]] = {name: [] for name in agreed}
+        sent: dict[str, list[Moments]] = {name: [] for name in agreed}
         for reply in replies.values():
             for name, own in reply.by_view.items():
-                if name in told:
-                    told[name].append(own)
-        merged = {name: self.aggregator.moments(sites) for name, sites in told.items()}
+                if name in sent:
+                    sent[name].append(own)
+        merged = {name: self.aggregator.moments(sites) for name, sites in sent.items()}
         counts = {site: max([own.total for own in reply.moments], default=0.0) for site, reply in replies.items()}
         rows = [np.array([count]) for count in counts.values()]
         total = max([float(self.aggregator.sums(rows, rows)[0]), *(whole.rows for whole in merged.values())])
@@ -378,7 +378,7 @@ class Describe(AskViews[DescribeRequest, Description]):
             Population(len(replies), columns, moments, total),
             RowCounts(counts),
             Space(limits_from_moments(references, moments)),
-            _measure_site_effect(list(told.values())),
+            _measure_site_effect(list(sent.values())),
         )
 
 

@@ -99,11 +99,11 @@ class FoldViews(Phase[FoldRequest, FoldReply]):
     def combine(self, board: Board, replies: Mapping[str, FoldReply]) -> Board:
         folds = {}
         for name, (n_columns, _) in self.wide.items():
-            told = [reply.counts[name] for reply in replies.values() if name in reply.counts]
+            sent = [reply.counts[name] for reply in replies.values() if name in reply.counts]
             documents = np.zeros(n_columns)
-            for own in told:
+            for own in sent:
                 documents[own.words] += own.counts
-            rows, negative = float(sum(own.rows for own in told)), any(own.negative for own in told)
+            rows, negative = float(sum(own.rows for own in sent)), any(own.negative for own in sent)
             folds[name] = make_fold(n_columns, self.scaling, documents, rows, negative=negative)
         return board.put(Folds(folds), WideColumns({name: columns for name, (_, columns) in self.wide.items()}))
 
@@ -144,10 +144,10 @@ class WideSums:
             raise MessageError("sums of rows by cluster that no rows can have", site)
 
 
-def mean_of_sums(told: Sequence[WideSums], n_clusters: int, n_columns: int) -> FloatArray:
+def mean_of_sums(sent: Sequence[WideSums], n_clusters: int, n_columns: int) -> FloatArray:
     """Compute the mean of the rows of each cluster, of shape (c, n_columns); 0 for a cluster without rows."""
     total, rows = np.zeros(n_clusters * n_columns), np.zeros(n_clusters)
-    for own in told:
+    for own in sent:
         total[own.places] += own.values
         rows += own.rows
     return np.asarray(total.reshape(n_clusters, n_columns) / np.maximum(rows, 1.0)[:, None], np.float32)

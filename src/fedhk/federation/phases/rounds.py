@@ -109,7 +109,7 @@ class Rounds(Phase[RoundRequest, RoundReply]):
             return board
         if progress.converged or progress.iteration < self.max_rounds:
             return self._finish(self._take_best(board))
-        # not settled: the last parameters may be better than all before, or worse
+        # not converged: the last parameters may be better than all before, or worse
         return board if same_rows or progress.iteration == 1 else self._finish(board)
 
     def _take_best(self, board: Board) -> Board:
