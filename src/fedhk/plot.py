@@ -9,10 +9,10 @@ ones. They need matplotlib: `pip install "fedhk[plot]"`.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sklearn.utils.validation import check_is_fitted
 
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
     from matplotlib.figure import SubFigure
+
+T = TypeVar("T")
 
 __all__ = [
     "Plot",
@@ -225,8 +227,7 @@ def profile(
     It is `found`, which `fedhk.profile` gives, or that of `sites`.
     """
     if found is None:
-        _need(sites is not None, "profile", "it is of rows: give sites=, or found=fedhk.profile(...)")
-        found = find_profile(model, _choose(sites, site), **_as_fitted(model, site))
+        found = _ask_sites(find_profile, model, sites, site)
     return _draw(drawings.draw_profile(found, ax))
 
 
@@ -257,8 +258,7 @@ def stability(
     It is `found`, which `fedhk.stability` gives, or that of `sites`.
     """
     if found is None:
-        _need(sites is not None, "stability", "it is of rows: give sites=, or found=fedhk.stability(...)")
-        found = find_stability(model, _choose(sites, site), **_as_fitted(model, site))
+        found = _ask_sites(find_stability, model, sites, site)
     return _draw(drawings.draw_stability(found, ax))
 
 
@@ -286,12 +286,18 @@ def survival(
     return _draw(drawings.draw_survival(found, ax))
 
 
+def _ask_sites(find: Callable[..., T], model: Any, sites: Any, site: str | None) -> T:
+    """Ask all sites, or one of them, a question about a fitted model."""
+    _need(sites is not None, find.__name__, f"it is of rows: give sites=, or found=fedhk.{find.__name__}(...)")
+    return find(model, _choose(sites, site), **_as_fitted(model, site))
+
+
 def _choose_values(values: Any, site: str | None) -> Any:
     return values if site is None or isinstance(values, str) else {site: values[site]}
 
 
 def _choose(sites: Any, site: str | None) -> Any:
-    """All sites, or one of them."""
+    """Return all sites, or one of them."""
     if site is None:
         return sites
     if site not in sites:
@@ -300,7 +306,7 @@ def _choose(sites: Any, site: str | None) -> Any:
 
 
 def _as_fitted(model: Any, site: str | None) -> dict[str, Any]:
-    """Masks, where the model was fitted under masks; refuses to spend a budget by drawing."""
+    """Return the masks with which the model was fitted; refuse to spend a budget by drawing."""
     if site is not None:
         return {}
     refuse_budget(model, "The model was fitted with privacy: ask with a budget, and give the answer as found=.")

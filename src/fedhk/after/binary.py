@@ -44,7 +44,7 @@ class EventsRequest(PlacesRequest):
 
 @dataclass(frozen=True)
 class CountEvents(PlaceCount[EventsRequest]):
-    """Events by cluster."""
+    """Count events by cluster."""
 
     name: ClassVar[str] = AFTER + "events"
 
@@ -59,7 +59,7 @@ class CountEvents(PlaceCount[EventsRequest]):
 
 
 def _strata_sums(counts: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """What one site adds to odds ratios of clusters against the rest, (8, c), and to their joint test, (c, c).
+    """Compute a site's terms of the odds ratios of clusters against the rest, (8, c), and of their test, (c, c).
 
     Of the table a, b (events and others in the cluster), c, d (in the rest), n in all: a d / n, b c / n, the three sums
     of the variance of Robins, Breslow and Greenland, events less those expected, (O - E)^2 / V, and whether V is known.
@@ -93,7 +93,7 @@ class StrataTotal(Entry):
 
 @dataclass(frozen=True)
 class CompareEvents(ColumnSum[EventsRequest]):
-    """Odds ratios of clusters against the rest, within sites."""
+    """Compare clusters with the rest by odds ratios within sites."""
 
     name: ClassVar[str] = AFTER + "odds"
     with_noise: ClassVar[bool] = False  # products of counts have no bound that one row keeps
@@ -161,7 +161,7 @@ class BinaryOutcome(Answered):
     answer: Answer = field(repr=False)
 
     def table(self) -> PrintedTable:
-        """One line for each cluster."""
+        """Make a table with one line for each cluster."""
         rows = []
         for k in range(len(self.rows)):
             shown = self.rows[k] >= self.least_rows
@@ -181,7 +181,7 @@ class BinaryOutcome(Answered):
 
     @property
     def notes(self) -> list[str]:
-        """What a reader must know."""
+        """Notes below the table."""
         of = "within sites (Cochran-Mantel-Haenszel)" if self.stratified else "over all sites together"
         notes = [
             f"All clusters, {of}: chi-square {number(self.statistic)}, df {self.df}, p {show_p(self.p)}.",
@@ -191,7 +191,7 @@ class BinaryOutcome(Answered):
 
 
 def read_binary(answer: Answer, least_rows: int) -> BinaryOutcome:
-    """Odds ratios and tests from sums over all sites."""
+    """Compute odds ratios and tests from sums over all sites."""
     found = answer.board.get(EventCounts)
     known = {"rows": found.counts.sum(axis=1), "events": found.counts[:, 1], "missing": found.missing}
     tests = next((_within_sites(total) for total in answer.board.find(StrataTotal)), None)
@@ -222,7 +222,7 @@ def _within_sites(total: StrataTotal) -> dict[str, Any]:
 
 
 def _ratios(ratio: FloatArray, var: FloatArray) -> dict[str, FloatArray]:
-    """Ratios with intervals by their logarithms; without any event in a cluster or in the rest there is no interval."""
+    """Compute ratios with intervals of their logarithms; no interval if a cluster or the rest has no event."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         moved = np.exp(Z * np.sqrt(var))
         lower, upper = ratio / moved, ratio * moved
@@ -235,7 +235,7 @@ def _ratios(ratio: FloatArray, var: FloatArray) -> dict[str, FloatArray]:
 
 
 def _over_sites(found: EventCounts) -> dict[str, Any]:
-    """Ratios of counts with noise, over all sites together."""
+    """Compute ratios of counts with noise, over all sites together."""
     counts, noise = np.maximum(found.counts, 0.5), found.noise**2
     rest = counts.sum(axis=0) - counts
     c = len(counts)

@@ -44,7 +44,7 @@ MOST_EFFECT, ROOM_FOR_ROWS = 30.0, 1e7
 
 @dataclass(frozen=True, eq=False)
 class ColumnsRequest:
-    """The columns that are asked about: views side by side."""
+    """The columns in question, with views side by side."""
 
     names: tuple[str, ...]
     widths: tuple[int, ...]
@@ -52,7 +52,7 @@ class ColumnsRequest:
 
     @property
     def numbers(self) -> IntArray:
-        """Places of columns that are numbers."""
+        """Places of the columns with numbers."""
         return np.flatnonzero(self.kinds < 0)
 
     @property
@@ -62,16 +62,16 @@ class ColumnsRequest:
 
     @property
     def width(self) -> int:
-        """How many columns there are."""
+        """Number of columns."""
         return len(self.kinds)
 
     def blocks(self, site: PlacedSite) -> Iterator[tuple[IntArray, FloatArray]]:
-        """Labels and cells of a site."""
+        """Iterate over labels and cells of a site, some rows at a time."""
         return site.blocks(self.names, self.widths)
 
 
 def describe_columns(views: Sequence[AskedView]) -> ColumnsRequest:
-    """The columns of views, and which of them are levels of which category."""
+    """Return the columns of views, and which of them are levels of which category."""
     kinds, n_groups = [], 0
     for view in views:
         kind = np.full(view.width, -1)
@@ -112,14 +112,14 @@ class PlacesRequest(ABC):
     @property
     @abstractmethod
     def n_places(self) -> int:
-        """Places that a row of a cluster may have."""
+        """Number of places that a row of a cluster may have."""
 
     @abstractmethod
     def find_places(self, values: FloatArray) -> IntArray:
-        """The place of each row, by its values."""
+        """Find the place of each row by its values."""
 
     def count(self, site: PlacedSite) -> FloatArray:
-        """Rows of a site by cluster and place."""
+        """Count the rows of a site by cluster and place."""
         counts = np.zeros((self.n_clusters, self.n_places))
         for labels, values in site.blocks(self.views, (1,) * len(self.views)):
             place = labels * self.n_places + self.find_places(values)
@@ -128,7 +128,7 @@ class PlacesRequest(ABC):
 
 
 class PlaceCount(RowCount[Request]):
-    """Rows by cluster and place."""
+    """Count rows by cluster and place."""
 
     def size(self, board: Board) -> int:
         asked: Any = self.request(board)
@@ -149,7 +149,7 @@ class Ranges(Entry):
 
 @dataclass(frozen=True)
 class CountMagnitudes(ColumnSum[ColumnsRequest]):
-    """How large values are: counts by sign and power of two, which tell no value."""
+    """Count values by sign and power of two, which reveals no single value."""
 
     name: ClassVar[str] = AFTER + "magnitudes"
     with_noise: ClassVar[bool] = False  # bounds are given then
@@ -198,7 +198,7 @@ class CountMagnitudes(ColumnSum[ColumnsRequest]):
 
 @dataclass(frozen=True, eq=False)
 class UnitsRequest:
-    """Columns, and what is taken off their values and what they are then divided by."""
+    """Columns with the shift and the scale of their values."""
 
     columns: ColumnsRequest
     shift: FloatArray
@@ -216,7 +216,7 @@ class Units(Entry):
 
 @dataclass(frozen=True)
 class GivenRanges(ServerPhase):
-    """The bounds of a budget, in the place of ranges and moments that rows would tell."""
+    """Use the bounds of a budget in place of ranges and moments of rows."""
 
     name: ClassVar[str] = AFTER + "bounds"
 
@@ -241,7 +241,7 @@ class GivenRanges(ServerPhase):
 
 @dataclass(frozen=True)
 class SumMoments(ColumnSum[UnitsRequest]):
-    """Mean and spread of every number, over all rows."""
+    """Compute mean and spread of every number, over all rows."""
 
     name: ClassVar[str] = AFTER + "moments"
     with_noise: ClassVar[bool] = False  # bounds are given then
@@ -302,14 +302,14 @@ class ClusterColumns(Entry):
     noise: float
 
     def merge_clusters(self) -> ClusterColumns:
-        """The same of all rows, as one cluster."""
+        """Return the same sums over all rows, as one cluster."""
         parts = (self.rows, self.seen, self.sums, self.squares, self.histograms)
         rows, seen, sums, squares, histograms = (part.sum(axis=0, keepdims=True) for part in parts)
         return ClusterColumns(rows, seen, sums, squares, histograms, self.noise)
 
 
 def sum_columns(site: PlacedSite, request: ProfileRequest) -> FloatArray:
-    """What a site adds to the sums of columns by cluster."""
+    """Compute a site's sums of columns by cluster."""
     units, c = request.units, request.n_clusters
     columns = units.columns
     numbers, groups, bins = columns.numbers, columns.groups, request.bins
@@ -336,7 +336,7 @@ def sum_columns(site: PlacedSite, request: ProfileRequest) -> FloatArray:
 
 
 def _hold_values(values: FloatArray, groups: Sequence[IntArray]) -> FloatArray:
-    """Values cut to [0, 1], and levels so that those of one category add up to 1 at most."""
+    """Clip values to [0, 1], and levels so that those of one category add up to at most 1."""
     values = np.clip(values, 0.0, 1.0)
     for group in groups:
         values[:, group] /= np.maximum(values[:, group].sum(axis=1, keepdims=True), 1.0)
@@ -344,20 +344,20 @@ def _hold_values(values: FloatArray, groups: Sequence[IntArray]) -> FloatArray:
 
 
 def _find_bins(values: FloatArray, bins: int, *, bounded: bool) -> IntArray:
-    """The bin of each value; a missing one has any."""
+    """Find the bin of each value; a missing one has any."""
     share = values if bounded else (np.arcsinh(values) / math.asinh(REACH) + 1) / 2
     return np.asarray(np.clip(np.nan_to_num(share) * bins, 0, bins - 1), np.intp)
 
 
 def bin_edges(bins: int, *, bounded: bool) -> FloatArray:
-    """Where bins begin and end, in units."""
+    """Return the edges of the bins, in units."""
     share = np.linspace(0.0, 1.0, bins + 1)
     return share if bounded else np.sinh((2 * share - 1) * math.asinh(REACH))
 
 
 @dataclass(frozen=True)
 class SumColumns(ColumnSum[ProfileRequest]):
-    """Counts, sums, squares and histograms of all columns by cluster."""
+    """Compute counts, sums, squares and histograms of all columns by cluster."""
 
     name: ClassVar[str] = AFTER + "columns"
 
@@ -426,14 +426,14 @@ class SiteDifferences(Entry):
 
     @staticmethod
     def read(board: Board, found: ClusterColumns) -> FloatArray:
-        """Heterogeneity of differences between sites, (c, d); NaN where sites were not compared."""
+        """Compute the heterogeneity of differences between sites, (c, d); NaN if sites were not compared."""
         known = (i_squared(*entry.sums) for entry in board.find(SiteDifferences))
         return next(known, np.full(found.sums.shape, np.nan))
 
 
 @dataclass(frozen=True)
 class CompareSites(ColumnSum[ProfileRequest]):
-    """How far what is special about clusters differs between sites; each site weighs in by how well it knows it."""
+    """Compare the differences of clusters between sites, each weighted by its precision."""
 
     name: ClassVar[str] = AFTER + "differences"
     with_noise: ClassVar[bool] = False  # one row can change the variances by which sites weigh in without bound
@@ -474,7 +474,7 @@ def check_counts(values: FloatArray, site: str) -> None:
 
 
 def compare_with_rest(found: ClusterColumns, least: float = 0.0) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """For each cluster and column: its mean less that of all other rows, the variance of that, and its standard form.
+    """Compute, per cluster and column, the mean less that of all other rows, its variance and its standardised form.
 
     NaN where a cluster or the rest has fewer than two values. Variances of rows are at least `least`.
     """
@@ -492,7 +492,7 @@ def compare_with_rest(found: ClusterColumns, least: float = 0.0) -> tuple[FloatA
 
 
 def read_quartiles(histograms: FloatArray, edges: FloatArray) -> FloatArray:
-    """First quartile, median and third quartile of histograms of shape (..., bins), as (3, ...); NaN where empty.
+    """Compute the quartiles of histograms of shape (..., bins), as (3, ...); NaN where empty.
 
     Values are taken to be spread evenly over a bin, so that a quartile is off by less than a bin.
     """

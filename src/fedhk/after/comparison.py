@@ -52,7 +52,7 @@ class PairCounts(Entry):
 
 @dataclass(frozen=True)
 class CountPairs(PlaceCount[PairsRequest]):
-    """Rows by their clusters in two models."""
+    """Count rows by their clusters in two models."""
 
     name: ClassVar[str] = AFTER + "pairs"
 
@@ -102,7 +102,7 @@ class Comparison(Answered):
     answer: Answer = field(repr=False)
 
     def frame(self) -> Any:
-        """One line for each pair of clusters with rows, as a pandas data frame; small counts are NaN."""
+        """Return a pandas data frame with one line for each pair of clusters with rows; small counts are NaN."""
         small = (np.round(self.counts) > 0) & (np.round(self.counts) < self.least_rows)
         lines = [
             {
@@ -116,7 +116,7 @@ class Comparison(Answered):
         return pandas().DataFrame(lines)
 
     def table(self) -> PrintedTable:
-        """One line for each cluster of the first model, one column for each of the other."""
+        """Make a table with one line for each cluster of the first model, one column for each of the other."""
         head = ["", *(f"other {b}" for b in range(self.counts.shape[1])), "partner", "Jaccard"]
         rows = []
         for a, counts in enumerate(self.counts):
@@ -127,7 +127,7 @@ class Comparison(Answered):
 
     @property
     def notes(self) -> list[str]:
-        """What a reader must know."""
+        """Notes below the table."""
         rand, shared = number(self.adjusted_rand, 2), number(self.adjusted_information, 2)
         return [
             f"{100 * self.stayed:.0f} % of the rows are in matched clusters.",
@@ -138,7 +138,7 @@ class Comparison(Answered):
 
 
 def adjusted_rand_index(table: FloatArray) -> float:
-    """Adjusted Rand index from a table of counts; 1 where both partitions have one cluster, or all rows apart."""
+    """Compute the adjusted Rand index of a table of counts; 1 for two trivial partitions that are equal."""
     pairs = float(np.sum(table * (table - 1)) / 2)
     rows, columns = (float(np.sum(part * (part - 1)) / 2) for part in (table.sum(axis=1), table.sum(axis=0)))
     total = float(table.sum() * (table.sum() - 1) / 2)

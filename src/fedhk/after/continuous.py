@@ -55,7 +55,7 @@ class WithinSites(Entry):
 
 @dataclass(frozen=True)
 class SumWithin(ColumnSum[WithinRequest]):
-    """An analysis of variance of clusters, within sites."""
+    """Compute the sums of an analysis of variance of clusters, within sites."""
 
     name: ClassVar[str] = AFTER + "within"
     with_noise: ClassVar[bool] = False  # products of counts have no bound that one row keeps
@@ -92,7 +92,7 @@ class SumWithin(ColumnSum[WithinRequest]):
 
 
 def continuous_phases(n_clusters: int) -> list[Phase[Any, Any]]:
-    """The sums for one outcome."""
+    """Return the phases for one outcome."""
     first: list[Phase[Any, Any]] = [CountMagnitudes(COLUMN), SumMoments(COLUMN)]
     return [*first, SumColumns(COLUMN, n_clusters, 0), CompareSites(COLUMN, n_clusters), SumWithin(n_clusters)]
 
@@ -146,7 +146,7 @@ class ContinuousOutcome(Answered):
     answer: Answer = field(repr=False)
 
     def table(self) -> PrintedTable:
-        """One line for each cluster."""
+        """Make a table with one line for each cluster."""
         rows = []
         for k in range(len(self.rows)):
             low, high = self.mean[k] - Z * self.error[k], self.mean[k] + Z * self.error[k]
@@ -160,7 +160,7 @@ class ContinuousOutcome(Answered):
 
     @property
     def notes(self) -> list[str]:
-        """What a reader must know."""
+        """Notes below the table."""
         of = "Analysis of variance within sites" if self.stratified else "Welch's test over all sites together"
         sizes = f"df {number(self.df)} and {number(self.df_rest, 4)}, p {show_p(self.p)}"
         notes = [
@@ -171,7 +171,7 @@ class ContinuousOutcome(Answered):
 
 
 def read_continuous(answer: Answer, least_rows: int) -> ContinuousOutcome:
-    """Means and tests from sums over all sites."""
+    """Compute means and tests from sums over all sites."""
     board = answer.board
     found, units = board.get(ClusterColumns), board.get(Units)
     shift, scale = float(units.shift[0]), float(units.scale[0])
@@ -207,7 +207,7 @@ def read_continuous(answer: Answer, least_rows: int) -> ContinuousOutcome:
 
 
 def _analyse_within(found: WithinSites) -> tuple[dict[str, float], FloatArray]:
-    """F test of clusters with sites as a factor, and the effect of each cluster, in units."""
+    """Compute the F test of clusters with sites as a factor, and the effect of each cluster, in units."""
     values, vectors = np.linalg.eigh(found.design)
     known = values > 1e-9 * max(float(values.max(initial=0.0)), 1e-300)
     inverse = (vectors[:, known] / values[known]) @ vectors[:, known].T

@@ -118,7 +118,7 @@ def draw_survival(found: Survival, ax: Axes | None = None) -> Figure:
 
 
 def _find_steps(curve: FloatArray) -> IntArray:
-    """Places at which a curve is another than before, and its last one; none of a curve that is not known."""
+    """Return the places where a curve changes, and its last place; none for an unknown curve."""
     known = np.flatnonzero(~np.isnan(curve))
     changes = np.flatnonzero(np.diff(curve[known], prepend=np.nan) != 0)
     return np.unique(known[np.append(changes, len(known) - 1)]) if len(known) else known
@@ -186,11 +186,11 @@ def draw_comparison(found: Comparison, ax: Axes | None = None) -> Figure:
 
 
 def _stack(shares: FloatArray, gap: float) -> FloatArray:
-    """Where each of several shares begins, one above the other with gaps."""
+    """Compute where each of several shares begins, stacked with gaps."""
     return np.concatenate([[0.0], np.cumsum(shares + gap)[:-1]])
 
 
 def _ribbon(start: float, end: float) -> tuple[FloatArray, FloatArray]:
-    """A smooth line from one height to another, from 0 to 1."""
+    """Compute a smooth line from one height to another, from 0 to 1."""
     x = np.linspace(0.0, 1.0, 24)
     return x, start + (end - start) * (3 * x**2 - 2 * x**3)

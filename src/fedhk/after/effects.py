@@ -30,7 +30,7 @@ NO_TEST = Tested(np.nan, np.nan, np.nan, np.nan)
 
 
 def variance(count: FloatArray, total: FloatArray, squares: FloatArray) -> FloatArray:
-    """Sample variance from counts, sums and sums of squares; NaN below two rows."""
+    """Compute the sample variance from counts, sums and sums of squares; NaN below two rows."""
     with np.errstate(divide="ignore", invalid="ignore"):
         apart = np.maximum(squares - np.square(total) / count, 0.0)
         return np.where(count >= FEWEST, apart / (count - 1), np.nan)
@@ -74,7 +74,7 @@ def chi_square_test(table: FloatArray, noise: float = 0.0) -> Tested:
 
 
 def eta_squared(count: FloatArray, mean: FloatArray, var: FloatArray) -> float:
-    """Share of the variance of a column that lies between groups, from 0 to 1."""
+    """Compute the share of the variance of a column that lies between groups, from 0 to 1."""
     known = count > 0
     count, mean, var = count[known], mean[known], np.nan_to_num(var[known])
     if not known.any():
@@ -85,7 +85,7 @@ def eta_squared(count: FloatArray, mean: FloatArray, var: FloatArray) -> float:
 
 
 def cramers_v(table: FloatArray) -> float:
-    """How strongly rows and columns of a table of counts go together, from 0 to 1."""
+    """Measure the association of rows and columns of a table of counts, from 0 to 1."""
     table = np.maximum(table, 0.0)
     table = table[table.sum(axis=1) > 0][:, table.sum(axis=0) > 0]
     fewest = min(table.shape) - 1
@@ -93,14 +93,14 @@ def cramers_v(table: FloatArray) -> float:
 
 
 def standardised_difference(mean: FloatArray, var: FloatArray, other: FloatArray, other_var: FloatArray) -> FloatArray:
-    """Difference of means over the root of the mean of both variances; NaN where there is no variance."""
+    """Compute the difference of means over the root of the mean of both variances; NaN without variance."""
     spread = np.sqrt((var + other_var) / 2)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(spread > 0, (mean - other) / spread, np.nan)
 
 
 def i_squared(weight: FloatArray, total: FloatArray, squares: FloatArray, sites: FloatArray) -> FloatArray:
-    """Share of the variation of an effect between sites that is no chance (Higgins), from 0 to 1.
+    """Compute the share of the variation of an effect between sites that is not chance (Higgins), from 0 to 1.
 
     From sums over sites of w, w d and w d^2, where d is the effect at a site and w is one over its variance, and from
     the number of sites that have one; NaN below two sites.
@@ -112,7 +112,7 @@ def i_squared(weight: FloatArray, total: FloatArray, squares: FloatArray, sites:
 
 
 def adjust_p_values(p: FloatArray) -> FloatArray:
-    """p-values adjusted for their number (Benjamini-Hochberg); NaN stays NaN and does not count."""
+    """Adjust p-values for their number (Benjamini-Hochberg); NaN stays NaN and is not counted."""
     adjusted = np.full(p.shape, np.nan)
     known = ~np.isnan(p)
     if known.any():

@@ -117,7 +117,7 @@ def _check_choice(time: Any, event: Any, value: Any) -> None:
 
 
 def _read_outcomes(model: Any, sites: Any, given: Mapping[str, Any]) -> AskedSites:
-    """The sites with a view of each outcome, which are checked."""
+    """Check the outcomes, and return the sites with each as a view."""
     if is_one_site(model, sites):
         given = {name: values if isinstance(values, str) else {ONLY_SITE: values} for name, values in given.items()}
     by_name, asked = take_sites(model, sites), read_sites(model, sites, used=True)
@@ -135,7 +135,7 @@ def _read_outcomes(model: Any, sites: Any, given: Mapping[str, Any]) -> AskedSit
 
 
 def _by_site(name: str, given: Any, sites: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
-    """The values of each site: those that were given, or the column of that name in a view that the model lacks."""
+    """Return the values of each site: as given, or the column of that name in a view that the model lacks."""
     if not isinstance(given, str):
         values = name_sites(given)
         if missing := sorted(set(sites) - set(values)):
@@ -160,7 +160,7 @@ def _by_site(name: str, given: Any, sites: Mapping[str, Any], known: set[str]) -
 
 
 def _check_column(name: str, values: Any, site: str) -> FloatArray:
-    """An outcome of one site as numbers; refuses negative times, and events that are not 0 or 1."""
+    """Convert an outcome of one site to numbers; refuse negative times, and events that are not 0 or 1."""
     try:
         column = np.asarray(
             values.to_numpy(na_value=np.nan) if hasattr(values, "convert_dtypes") else values, np.float64

@@ -29,7 +29,7 @@ STEPS, FARTHEST = 400, 36.0
 
 
 def _find_exponents(rows: Rows, parameters: Parameters) -> tuple[FloatArray, IntArray]:
-    """How far each row is from its nearest centre, and which that is.
+    """Compute the distance of each row from its nearest centre, and which that is.
 
     The distance is the exponent phi of a heat kernel 1 - exp(-phi) that is the mean over views of the row's own.
     """
@@ -50,7 +50,7 @@ class DistanceCounts(Entry):
 
 @dataclass(frozen=True)
 class CountDistances(RowCount[Nothing]):
-    """How far rows are from their centres: a histogram over all sites."""
+    """Count rows of all sites by the distance to their centre."""
 
     name: ClassVar[str] = AFTER + "distances"
 
@@ -69,7 +69,7 @@ class CountDistances(RowCount[Nothing]):
 
 @dataclass(frozen=True)
 class Limit:
-    """How far from any centre a row may be to belong to a cluster.
+    """Limits on the distance from a centre within which a row belongs to a cluster.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ class Placement:
     columns: list[list[str]]
 
     def reasons(self, row: int, count: int = 3) -> list[tuple[str, str, float]]:
-        """The columns that speak most for a row's cluster rather than the second nearest: view, column, how much."""
+        """Return the columns that favour a row's cluster most over the second nearest: view, column, amount."""
         pulls = [
             (view, name, float(pull))
             for view, names, part in zip(self.views, self.columns, self.column_pull, strict=True)
@@ -164,7 +164,7 @@ class Placement:
         return sorted(pulls, key=lambda one: -one[2])[: check_count(count, "count")]
 
     def frame(self) -> Any:
-        """One line for each row, as a pandas data frame."""
+        """Return a pandas data frame with one line for each row."""
         lines: dict[str, Any] = {"cluster": self.labels, "certainty": self.certainty, "runner_up": self.runner_up}
         lines |= {"outlier": self.outlier, "distance": self.distance}
         lines |= {f"pull of {view}": self.view_pull[:, h] for h, view in enumerate(self.views)}
@@ -230,7 +230,7 @@ def place(model: Any, rows: Any, *, site: str | None = None, limit: Limit | floa
 def _find_pulls(
     model: FittedModel, views: Views, labels: IntArray, others: IntArray
 ) -> tuple[FloatArray, list[FloatArray]]:
-    """How much nearer rows are to one centre than to another, by view (kernel distances) and by column (squares)."""
+    """Compute how much nearer rows are to one centre than to another, by view (kernel) and by column (squares)."""
     # an embedding has no views: clusters are compared as the views that came in show them
     shown = model._of_means if isinstance(model, EmbeddedModel) else model
     ready, parameters, each = shown.rows(views), shown.parameters, np.arange(len(labels))
@@ -252,7 +252,7 @@ def _find_pulls(
 
 
 def _name_columns(model: FittedModel) -> list[list[str]]:
-    """Names of the columns of each view; those of a very wide view are told apart as far as they are after folding."""
+    """Return the names of the columns of each view; folded columns of a very wide view are numbered."""
     found = []
     for view, names, reference in zip(model.view_names, model.columns, model.references, strict=True):
         if view in model.folded:

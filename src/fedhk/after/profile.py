@@ -57,7 +57,7 @@ class Column:
 
     @property
     def label(self) -> str:
-        """How it is called in pictures: features without names are numbers of their view."""
+        """Name in pictures: a feature without a name is shown by its view and number."""
         if self.level:
             return f"{self.name} = {self.level}"
         return f"{self.view} {self.name}" if self.name[:1].isdigit() else self.name
@@ -119,7 +119,7 @@ class Profile(Answered):
 
     @property
     def notes(self) -> list[str]:
-        """What a reader must know."""
+        """Notes below the table."""
         notes = [
             "Numbers are mean (standard deviation) and median [quartiles]; levels are rows (share of known).",
             "Effect: eta squared of numbers (Welch's test), Cramer's V of categories (chi-square test).",
@@ -131,7 +131,7 @@ class Profile(Answered):
         return notes + self._noise_notes()
 
     def frame(self) -> Any:
-        """One line for each cluster and column, as a pandas data frame; small cells are NaN."""
+        """Return a pandas data frame with one line for each cluster and column; small cells are NaN."""
         lines = []
         for place, column in enumerate(self.columns):
             for k in range(self.n_clusters):
@@ -153,7 +153,7 @@ class Profile(Answered):
         return count if count == 0 or count >= self.least_rows else np.nan
 
     def table(self) -> PrintedTable:
-        """The "Table 1" of a paper."""
+        """Make the "Table 1" of a paper."""
         clusters = range(self.n_clusters)
         head = ["", "all", *(f"cluster {k}" for k in clusters), "effect", "p adjusted"]
         total = float(self.rows.sum())
@@ -264,7 +264,7 @@ def profile(
 
 
 def _read_profile(answer: Answer, phase: SumColumns, views: Sequence[AskedView], least_rows: int) -> Profile:
-    """The profile from sums over all sites."""
+    """Compute the profile from sums over all sites."""
     board, columns = answer.board, phase.columns
     found, units = board.get(ClusterColumns), board.get(Units)
     shift, scale = units.shift, units.scale
@@ -304,14 +304,14 @@ def _name_column(view: AskedView, name: str) -> Column:
 
 
 def _moments(found: ClusterColumns) -> tuple[FloatArray, FloatArray]:
-    """Means and standard deviations, in units; NaN without any value."""
+    """Compute means and standard deviations, in units; NaN without any value."""
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = np.where(found.seen > 0, found.sums / found.seen, np.nan)
     return mean, np.sqrt(variance(found.seen, found.sums, found.squares))
 
 
 def _test_columns(found: ClusterColumns, columns: ColumnsRequest, views: Sequence[AskedView]) -> Records:
-    """Tests and effect sizes of all numbers and categories, in the order of the columns."""
+    """Compute tests and effect sizes of all numbers and categories, in the order of the columns."""
     named = [(view, _name_column(view, name)) for view in views for name in view.feature_names()]
     mean, spread = _moments(found)
     lines: list[Record] = []

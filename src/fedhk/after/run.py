@@ -59,7 +59,7 @@ class PlacedSite(Site):
             return scan.assign(model.parameters)[1]
 
     def blocks(self, names: Sequence[str], widths: Sequence[int]) -> Iterator[tuple[IntArray, FloatArray]]:
-        """Labels and cells of some rows at a time, views side by side; NaN in views that the site lacks."""
+        """Iterate over labels and cells, some rows at a time, views side by side; NaN in views that the site lacks."""
         views, labels = align_views(self.views, tuple(names), widths, self.name), self.labels()
         for rows in row_blocks(views.n_rows, 8 * sum(widths)):
             count = rows.stop - rows.start
@@ -89,7 +89,7 @@ class AskedView:
         return self.columns is not None and not is_tensor(self.columns)
 
     def feature_names(self) -> list[str]:
-        """A name of each feature: that of its column, else its number."""
+        """Name of each feature: that of its column, else its number."""
         if self.columns is None:
             return [str(place) for place in range(self.width)]
         if is_tensor(self.columns):
@@ -105,7 +105,7 @@ class AskedSites:
     views: tuple[AskedView, ...]
 
     def with_view(self, name: str, columns: tuple[str, ...], tables: Mapping[str, FloatArray]) -> AskedSites:
-        """The same sites with one more view, which did not make the clusters."""
+        """Return the sites with one more view, which was not used for clustering."""
         sites = {
             site: replace(
                 views,
@@ -120,7 +120,7 @@ class AskedSites:
 
 
 def take_sites(model: Any, sites: Any, *, used: bool = False) -> dict[str, Any]:
-    """What is given for each site of a fitted model, by its name; with `used` the views that the model knows alone.
+    """Read the sites of a fitted model, by name; with `used` only the views that the model knows.
 
     `sites` are as in `fit`, or the views of the only site of an estimator for one site.
     """
@@ -142,7 +142,7 @@ def take_sites(model: Any, sites: Any, *, used: bool = False) -> dict[str, Any]:
 
 
 def is_one_site(model: Any, sites: Any) -> bool:
-    """Whether `sites` are the views of the only site of an estimator for one site."""
+    """Tell whether `sites` are the views of the only site of an estimator for one site."""
     return not are_sites(sites) and not hasattr(model, "client_models_")
 
 
@@ -181,7 +181,7 @@ def _check_held_out(views: Iterable[AskedView]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What the sites' answers came to, and what they cost.
+    """The result of the sites' replies, and what they cost.
 
     Parameters
     ----------
@@ -207,18 +207,18 @@ class Answer:
 
 
 class Answered(ABC):
-    """What a question to sites came to: it has a table, and says what it spent."""
+    """The answer to a question after a run: it has a table, and says what it spent."""
 
     answer: Answer
     noise: float
 
     @abstractmethod
     def table(self) -> PrintedTable:
-        """What was found, as text."""
+        """Show the table as text."""
 
     @property
     def privacy_spent(self) -> tuple[float, float] | None:
-        """(epsilon, delta) of this answer; None without noise."""
+        """Return (epsilon, delta) of this answer; None without noise."""
         return self.answer.privacy_spent
 
     @property
@@ -285,12 +285,12 @@ def ask_sites(
 
 
 def count_sums(phases: Iterable[Phase[Any, Any]]) -> int:
-    """How many of the phases ask for a sum where there is noise."""
+    """Count the phases that ask for a sum with noise."""
     return sum(getattr(phase, "with_noise", True) for phase in phases)
 
 
 def make_placed(model: Any, asked: AskedSites, *, own: bool, common_centers: bool = False) -> dict[str, PlacedSite]:
-    """Sites with the model that places their rows: their own where they have one, or the global one."""
+    """Make the sites with the model that places their rows: their own if they have one, else the global one."""
     models = getattr(model, "client_models_", {}) if own else {}
     fitted = {name: models.get(name, model)._model for name in asked.sites}
     if common_centers:
@@ -299,7 +299,7 @@ def make_placed(model: Any, asked: AskedSites, *, own: bool, common_centers: boo
 
 
 def _with_references(model: FittedModel, own: FittedModel) -> FittedModel:
-    """The global model for rows in the frame of a site, as far as the site has one of its own."""
+    """Return the global model with the references of a site's own model."""
     known = dict(zip(own.view_names, own.references, strict=True))
     pairs = zip(model.view_names, model.references, strict=True)
     return replace(model, references=tuple(known.get(name, reference) for name, reference in pairs))

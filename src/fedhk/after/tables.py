@@ -36,13 +36,13 @@ class PrintedTable:
     notes: Sequence[str] = ()
 
     def to_csv(self) -> str:
-        """Comma-separated values; notes are left out."""
+        """Write comma-separated values; notes are left out."""
         file = io.StringIO()
         csv.writer(file, lineterminator="\n").writerows([self.columns, *self.rows])
         return file.getvalue()
 
     def to_latex(self) -> str:
-        """A LaTeX table with rules of the package booktabs."""
+        """Write a LaTeX table with rules of the package booktabs."""
         lines = [" & ".join(map(_escape, row)) + r" \\" for row in (self.columns, *self.rows)]
         head, body = lines[0], "\n".join(lines[1:])
         notes = "\n".join(f"\\par\\footnotesize {_escape(note)}" for note in self.notes)
@@ -53,7 +53,7 @@ class PrintedTable:
         )
 
     def to_html(self) -> Markup:
-        """A table in the style of reports."""
+        """Write an HTML table in the style of reports."""
         notes = (tag("p", note, class_="note") for note in self.notes)
         return join(tag("h3", self.title), html_table(self.columns, self.rows), *notes)
 
@@ -91,7 +91,7 @@ def _escape(text: str) -> str:
 
 
 def show_count(count: float, least_rows: int, whole: float | None = None) -> str:
-    """A count of rows, with its share where `whole` is given; one that is too small is not shown."""
+    """Write a count of rows, with its share if `whole` is given; one that is too small is not shown."""
     if not math.isfinite(count) or (whole is not None and not whole > 0):
         return "–"
     if 0 < round(count) < least_rows:
@@ -101,10 +101,10 @@ def show_count(count: float, least_rows: int, whole: float | None = None) -> str
 
 
 def show_interval(value: float, lower: float, upper: float, digits: int = 3) -> str:
-    """A number with its interval."""
+    """Write a number with its interval."""
     return f"{number(value, digits)} ({number(lower, digits)}, {number(upper, digits)})"
 
 
 def show_p(p: float) -> str:
-    """A p-value."""
+    """Write a p-value."""
     return "–" if math.isnan(p) else "< 0.001" if p < 0.001 else f"{p:.3f}"
