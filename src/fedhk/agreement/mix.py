@@ -41,12 +41,12 @@ class MixSums:
 
     @staticmethod
     def size(n_clusters: int, n_directions: int) -> int:
-        """How many numbers they are."""
+        """Return how many numbers there are."""
         return n_clusters * (n_clusters + 3) // 2 + (2 * n_clusters + 1) * n_directions + 4
 
     @classmethod
     def of(cls, points: FloatArray, labels: IntArray, axes: FloatArray, n_clusters: int) -> MixSums:
-        """Those of one site, from points of one view, labels of another, and directions (q, d)."""
+        """Compute the sums of one site, from points of one view, labels of another, and directions (q, d)."""
         along, mean, n_rows = points @ axes.T, points.mean(axis=0), float(len(points))
         of_clusters, counts = group_sums(along, np.ones(len(points)), labels, n_clusters)
         of_rows, squares = along.sum(axis=0), n_rows * float(mean @ mean)
@@ -55,13 +55,13 @@ class MixSums:
         return cls(shares, counts, between, of_clusters, of_rows, scalars)
 
     def as_vector(self) -> FloatArray:
-        """All numbers, which add over sites."""
+        """Put all sums into one vector, which adds over sites."""
         parts = self.counts, self.between.ravel(), self.of_clusters.ravel(), self.of_rows, self.scalars
         return np.concatenate([upper_half(self.shares), *parts])
 
     @classmethod
     def read(cls, values: FloatArray, n_clusters: int, n_directions: int) -> MixSums:
-        """The sums of a vector."""
+        """Read the vector that `to_array` made."""
         c, q = n_clusters, n_directions
         sizes = (c * (c + 1) // 2, c, c * q, c * q, q)
         shares, counts, between, of_clusters, of_rows, scalars = np.split(values, np.cumsum(sizes))
@@ -81,12 +81,12 @@ class MixSums:
 
 
 def find_axes(centers: FloatArray) -> FloatArray:
-    """Directions in which centres differ most, of shape (q, d)."""
+    """Find the directions in which centres differ most, of shape (q, d)."""
     return leading_axes(centers - centers.mean(axis=0), 1.0).T[:DIRECTIONS]
 
 
 def share_of_mix(sums: Iterable[MixSums]) -> float:
-    """Of the squared offsets of sites, the part that follows from which clusters they have; 0 if nothing is known."""
+    """Compute the share of the squared offsets of sites that their mix of clusters explains; 0 if unknown."""
     found: Sequence[tuple[float, float]] = [part.explain() for part in sums]
     explained, offsets = (sum(values) for values in zip(*found, strict=True)) if found else (0.0, 0.0)
     return float(np.clip(explained / offsets, -1.0, 1.0)) if offsets > 0 else 0.0

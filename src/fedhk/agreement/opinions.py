@@ -1,4 +1,4 @@
-"""What is said for each option of a choice."""
+"""Scores of the options of a choice."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Opinion:
-    """What is said for one scaling of one view, or for one frame."""
+    """Scores of one scaling of one view, or of one calibration."""
 
     view: int  # -1 for a frame
     option: str

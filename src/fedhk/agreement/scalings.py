@@ -56,7 +56,7 @@ JITTER = 1e-9
 
 @dataclass(frozen=True)
 class Witness:
-    """Who says which rows are neighbours: a view under a scaling, or half of its features."""
+    """Decides which rows are neighbours: a view under a scaling, or half of its features."""
 
     view: int
     option: str  # short form of the scaling
@@ -64,7 +64,7 @@ class Witness:
 
     @property
     def part(self) -> tuple[int, int]:
-        """What is looked at: witnesses of the same part do not speak for each other."""
+        """Part of the data that is used: witnesses of the same part are not compared."""
         return self.view, self.half
 
 
@@ -161,7 +161,7 @@ def find_neighbours(points: Any, seed: int) -> npt.NDArray[np.bool_]:
 
 
 def count_neighbours(n_rows: int) -> int:
-    """Neighbours that each of so many rows has: enough to compare, and far fewer than there are rows."""
+    """Choose the number of neighbours of each row: enough to compare, and far fewer than rows."""
     return round(math.sqrt(n_rows))
 
 
@@ -219,7 +219,7 @@ def compare_witnesses(
 
 
 def read_agreement(sums: FloatArray) -> tuple[float, float]:
-    """The agreement of two witnesses and its standard error: 1 for the same neighbours, about 0 by chance."""
+    """Compute the agreement of two witnesses and its standard error: 1 for the same neighbours, about 0 by chance."""
     shared, squares, by_chance, rows = sums
     room = rows - by_chance
     if not rows > 0 or room <= 1e-9 * rows:
@@ -249,7 +249,7 @@ def choose_options(witnesses: Sequence[Witness], sums: FloatArray) -> list[Opini
 
 
 class _Agreements:
-    """What witnesses say, by view and scaling."""
+    """Agreements of witnesses, by view and scaling."""
 
     def __init__(self, witnesses: Sequence[Witness], sums: FloatArray) -> None:
         self.options: dict[int, list[str]] = {}
@@ -295,14 +295,14 @@ class _Agreements:
 
 
 def read_choice(n_views: int, witnesses: Sequence[Witness], sums: FloatArray) -> tuple[list[Scaling], list[Opinion]]:
-    """The scalings that follow from what witnesses say, and what was said for each; z-scores where nobody has rows."""
+    """Choose scalings by the agreement of witnesses, and return the scores of each; z-scores without any rows."""
     opinions = choose_options(witnesses, sums) if sums.any() else keep_standard(n_views)
     taken = {opinion.view: SCALINGS[opinion.option] for opinion in opinions if opinion.taken}
     return [taken[view] for view in range(n_views)], opinions
 
 
 def keep_standard(n_views: int) -> list[Opinion]:
-    """What is said where nothing was compared: all views have z-scores."""
+    """Return the scores where nothing was compared: all views have z-scores."""
     return [Opinion(view, STANDARD, math.nan, taken=True) for view in range(n_views)]
 
 

@@ -1,1 +1,1 @@
-"""Heat diffusion: affinities to anchors, their spectrum, and rows embedded in it."""
+"""Heat diffusion: affinities of rows to anchors, their spectrum, and the embedding of rows."""

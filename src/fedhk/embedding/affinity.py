@@ -1,4 +1,4 @@
-"""How near rows are to anchors: sparse affinities, per view and in the joint space of all views, side by side.
+"""Sparse affinities of rows to anchors, per view and in the joint space of all views, side by side.
 
 A row gives each of its few nearest anchors a share, exp(-scale d / d') with d the squared distance and d' that of the
 first anchor that gets none, so that dense and thin regions are treated alike. The shares of a row in all blocks sum to
@@ -24,7 +24,7 @@ CHUNK_BYTES = 2**21
 
 @dataclass(frozen=True)
 class AnchorGraph:
-    """Anchors, and how rows are tied to them."""
+    """Anchors, and how affinities of rows to them are computed."""
 
     anchors: tuple[FloatArray, ...]  # of shape (p, d_h) per view, in model units
     neighbours: int  # anchors that a row is tied to in each block; fewer where there are fewer
@@ -82,7 +82,7 @@ class AnchorGraph:
             yield part, self._affinities(distances, observed)
 
     def affinities(self, rows: Rows) -> Any:
-        """Affinities of all rows, CSR of shape (n, columns): the shares of a row sum to 1, or to 0 without a value."""
+        """Compute the affinities of all rows, CSR of shape (n, columns); a row sums to 1, or 0 without a value."""
         parts = [part for _, part in self.chunks(rows)]
         return sp.vstack(parts, format="csr") if parts else sp.csr_array((0, self.n_columns))
 
@@ -106,7 +106,7 @@ class AnchorGraph:
 
 
 def nearest_shares(distances: FloatArray, neighbours: int, scale: float) -> tuple[IntArray, FloatArray]:
-    """The nearest anchors of each row, nearest first, and the shares that they get, which sum to 1.
+    """Find the nearest anchors of each row, nearest first, and their affinities, which sum to 1.
 
     `neighbours` get a share, at most all but one, unless there is only one: the nearest that gets none would get
     exp(-scale) of what an anchor on the row gets. A row on which all anchors lie that could get a share says nothing
@@ -129,7 +129,7 @@ def nearest_shares(distances: FloatArray, neighbours: int, scale: float) -> tupl
 
 
 def _observed(rows: Rows, view: int, part: slice) -> BoolArray:
-    """Which rows have a view."""
+    """Tell which rows have a view."""
     table = rows.views.tables[view]
     if table is None or not rows.views.missing[view]:
         return np.full(part.stop - part.start, table is not None)

@@ -36,18 +36,18 @@ DONORS = 3
 
 
 def good_count(n_clusters: int, n_rows: float, wanted: int) -> int:
-    """How many anchors are good, of so many wanted: more where clusters are many, at most two for a row."""
+    """Choose the number of anchors: more for many clusters, at most two for each row."""
     return max(min(max(wanted, GOOD_PER_CLUSTER * n_clusters), int(MOST_PER_ROW * n_rows)), 2)
 
 
 def anchor_count(n_clusters: int, n_rows: float, wanted: int) -> int:
-    """How many means of rows there are to be, of so many anchors wanted: fewer where rows are few."""
+    """Choose the number of means of rows, given the number of anchors: fewer if rows are few."""
     few = min(good_count(n_clusters, n_rows, wanted), int(n_rows) // ROWS_PER_ANCHOR)
     return max(LEAST_PER_CLUSTER * n_clusters, few, 2)
 
 
 def candidate_share(n_anchors: int, n_rows: float) -> float:
-    """Candidates that a site sends for each of its rows."""
+    """Return the number of candidates that a site sends per row."""
     return CANDIDATES_PER_ANCHOR * n_anchors / max(n_rows, 1.0)
 
 
@@ -133,7 +133,7 @@ def draw_stand_ins(
 
 
 def scale_moves(directions: FloatArray, spread: FloatArray, widths: Sequence[int]) -> FloatArray:
-    """Moves in given directions, per view as long as the root of its spread."""
+    """Scale moves in given directions, per view, to the root of its spread."""
     parts = []
     for move, squared in zip(split_joint(directions, widths), spread.T, strict=True):
         length = np.linalg.norm(move, axis=1)
@@ -142,7 +142,7 @@ def scale_moves(directions: FloatArray, spread: FloatArray, widths: Sequence[int
 
 
 def _find_neighbours(joint: FloatArray) -> FloatArray:
-    """Numbers of the nearest other points of each, shape (n, at most DIRECTIONS)."""
+    """Find the nearest other points of each, shape (n, at most DIRECTIONS)."""
     norms = np.einsum("nd,nd->n", joint, joint)
     apart = norms[:, None] + norms - 2 * joint @ joint.T
     np.fill_diagonal(apart, -np.inf)
@@ -150,7 +150,7 @@ def _find_neighbours(joint: FloatArray) -> FloatArray:
 
 
 def replace_tables(rows: Rows, joint: FloatArray) -> Rows:
-    """The rows with other values, in model units already, and without a missing cell."""
+    """Replace the values of rows by complete ones in model units."""
     tables = tuple(np.ascontiguousarray(part) for part in split_joint(joint, rows.widths))
     views = Views(
         tables, rows.views.names, len(joint), np.dtype(np.float64), (False,) * len(tables), rows.views.columns

@@ -1,4 +1,4 @@
-"""Where clusters are in the views that came in, when rows were clustered elsewhere: means of rows by membership."""
+"""Means of rows by membership: where clusters of embedded rows are in the original views."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ class ClusterSums:
         return split_joint(self.seen, _seen_columns(widths, incomplete))
 
     def to_array(self) -> FloatArray:
-        """All numbers as one vector that adds."""
+        """Put all sums into one vector, which adds over sites."""
         return np.concatenate([self.sizes, self.sums.ravel(), self.seen.ravel()])
 
     @classmethod
     def from_array(cls, values: FloatArray, n_clusters: int, widths: Sequence[int]) -> ClusterSums:
-        """What `to_array` made."""
+        """Read the vector that `to_array` made."""
         sizes, sums, seen = np.split(values, np.cumsum([n_clusters, n_clusters * sum(widths)]))
         return cls(sizes, sums.reshape(n_clusters, -1), seen.reshape(n_clusters, -1))
 
 
 def sums_size(n_clusters: int, widths: Sequence[int], incomplete: Sequence[int]) -> int:
-    """Numbers of `ClusterSums.to_array`."""
+    """Return the length of `ClusterSums.to_array`."""
     return n_clusters * (1 + sum(widths) + sum(_seen_columns(widths, incomplete)))
 
 

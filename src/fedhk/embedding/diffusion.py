@@ -33,7 +33,7 @@ TOL, MOST_PRODUCTS = 1e-6, 20
 
 @dataclass(frozen=True)
 class DiffusionMap:
-    """All that is needed to embed a row: nothing of other rows."""
+    """A map that embeds a row, given the anchors and the row alone."""
 
     graph: AnchorGraph
     projection: FloatArray  # what affinities are multiplied by, of shape (m, k)
@@ -45,7 +45,7 @@ class DiffusionMap:
         return int(self.projection.shape[1])
 
     def embed(self, rows: Rows) -> FloatArray:
-        """Rows in the directions that heat distinguishes, of length 1, shape (n, k); a row without any value is 0."""
+        """Embed rows: of length 1, shape (n, k); a row without any value is 0."""
         result = np.empty((rows.n_rows, self.n_components))
         for part, affinities in self.graph.chunks(rows):
             result[part] = embed_affinities(affinities, self.projection)
@@ -53,26 +53,26 @@ class DiffusionMap:
 
 
 def make_embedded_rows(embedding: FloatArray, sample_weight: FloatArray | None = None) -> Rows:
-    """An embedding as rows of one view; a row of zeros had no value, and has none here."""
+    """Make rows of one view from an embedding; a row of zeros becomes a row without any value."""
     nothing = np.asarray(~embedding.any(axis=1))
     table = np.where(nothing[:, None], np.nan, embedding)
     return _one_view(EMBEDDED, table, sample_weight, missing=bool(nothing.any()))
 
 
 def make_affinity_rows(affinities: Any, sample_weight: FloatArray | None = None) -> Rows:
-    """Affinities, CSR of shape (n, m), as rows of one sparse view."""
+    """Make rows of one sparse view from affinities, CSR of shape (n, m)."""
     return _one_view(AFFINITIES, affinities, sample_weight, missing=False)
 
 
 def _one_view(name: str, table: Any, sample_weight: FloatArray | None, *, missing: bool) -> Rows:
-    """A table as rows that are in model units already: embedded rows have length 1, so that no moments are needed."""
+    """Make rows from a table in model units; embedded rows have length 1, so no moments are needed."""
     views = Views((table,), (name,), table.shape[0], np.dtype(np.float64), (missing,), (None,))
     zero, one = np.zeros(table.shape[1]), np.ones(table.shape[1])
     return Rows(views, (Reference(False, zero, one, "uniform", zero, one, 1.0),), sample_weight)
 
 
 def fit_diffusion(rows: Rows, n_components: int, options: Diffusion, seed: int) -> tuple[DiffusionMap, Any]:
-    """The diffusion of the rows of one site alone, and their affinities."""
+    """Compute the diffusion of the rows of one site alone, and their affinities."""
     weight = rows.sample_weight
     total = float(rows.n_rows if weight is None else weight.sum())
     if options.anchors == SYNTHETIC:
@@ -90,7 +90,7 @@ def fit_diffusion(rows: Rows, n_components: int, options: Diffusion, seed: int) 
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddedModel(FittedModel):
-    """A model of embedded rows: its centres are in the embedding, all else is of the views that came in."""
+    """A model of embedded rows: its centres are in the embedding, all else refers to the original views."""
 
     diffusion: DiffusionMap
     means: tuple[FloatArray, ...]  # of the rows of each cluster, of shape (c, d_h) per view, in model units
@@ -102,11 +102,11 @@ class EmbeddedModel(FittedModel):
         return np.full(len(self.references), 1.0 / len(self.references))
 
     def rows(self, views: Views, sample_weight: FloatArray | None = None) -> Rows:
-        """New rows, embedded."""
+        """Embed new rows."""
         return make_embedded_rows(self.diffusion.embed(super().rows(views, sample_weight)), sample_weight)
 
     def _table_centers(self) -> list[FloatArray]:
-        """Means of the rows of each cluster."""
+        """Return the means of the rows of each cluster."""
         return self._of_means._table_centers()
 
     def seen(self, own: FittedModel, views: Views) -> tuple[Rows, Parameters]:

@@ -46,7 +46,7 @@ RIDGE = 1e-9
 
 
 def sketch_size(width: int) -> int:
-    """Random combinations of so many features in which products are asked for; 0 where features are few."""
+    """Return how many random combinations of features products are computed in; 0 if features are few."""
     return 0 if width <= N_DIRECTIONS else min(N_DIRECTIONS + EXTRA_SKETCH, width)
 
 
@@ -61,7 +61,7 @@ def sum_products(rows: Rows, seed: int) -> FloatArray:
 
 
 def leading_directions(products: FloatArray) -> FloatArray:
-    """Orthonormal directions in which rows vary most, of shape (features, q), from the products of all rows."""
+    """Find orthonormal directions in which rows vary most, of shape (features, q), from products of all rows."""
     left, sizes, _ = np.linalg.svd(products, full_matrices=False)
     kept = sizes > 1e-9 * sizes.max(initial=0.0)
     return _fix_signs(left[:, kept][:, :N_DIRECTIONS])
@@ -91,7 +91,7 @@ class Mixture:
 
 @dataclass(frozen=True, eq=False)
 class MixtureSearch:
-    """Where the search for a mixture stands.
+    """State of the search for a mixture.
 
     The first sums are of all rows as one group, with their second moments. Then groups are split until they are enough.
     """
@@ -110,12 +110,12 @@ class MixtureSearch:
 
     @property
     def wants_scatter(self) -> bool:
-        """Whether second moments are asked for."""
+        """Whether second moments are computed next."""
         return self.scatter.size == 0
 
     @property
     def is_done(self) -> bool:
-        """Whether the points are the means of the groups that were looked for."""
+        """Whether the groups have been found, and the points are their means."""
         return len(self.sizes) > 0
 
     @property
@@ -125,7 +125,7 @@ class MixtureSearch:
         return int(count * (q + 2) + self.wants_scatter * (q * (q + 1) // 2))
 
     def split(self, total: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Sizes, sums of squares and sums of the groups, from the vector of `sum_groups`."""
+        """Split the vector of `sum_groups` into sizes, sums of squares and sums of the groups."""
         count, q = self.points.shape
         sizes, squares, sums = np.split(total[: count * (q + 2)], [count, 2 * count])
         return sizes, squares, sums.reshape(count, q)
@@ -147,7 +147,7 @@ class MixtureSearch:
         return replace(self, points=means, sizes=sizes)
 
     def mixture(self, directions: FloatArray, references: tuple[Reference, ...]) -> Mixture:
-        """The mixture of groups of at least two rows; what the means do not explain is in the covariance."""
+        """Make the mixture of groups of at least two rows; the covariance has what the means do not explain."""
         kept = self.sizes > min(LEAST_ROWS - 0.5, float(self.sizes.max()) / 2)
         means, sizes = self.points[kept], self.sizes[kept]
         within = (self.scatter - (means.T * sizes) @ means) / self.rows
@@ -156,7 +156,7 @@ class MixtureSearch:
         return Mixture(directions, means, sizes / sizes.sum(), (vectors * lengths) @ vectors.T, references)
 
     def _read_groups(self, total: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Sizes, means, and mean squared distances to these, of the groups that have rows."""
+        """Compute sizes, means and mean squared distances to the means, of the groups that have rows."""
         sizes, squares, sums = self.split(total)
         filled = sizes > 0.5  # a grid of masked sums may leave a trace of rounding in an empty group
         sizes, sums = sizes[filled], sums[filled]
@@ -165,7 +165,7 @@ class MixtureSearch:
 
 
 def component_count(n_clusters: int, n_rows: float) -> int:
-    """How many components there are to be."""
+    """Choose the number of components."""
     many = max(PER_CLUSTER * n_clusters, min(int(n_rows) // ROWS_PER_COMPONENT, MOST_COMPONENTS))
     return max(1, min(many, int(n_rows) // LEAST_ROWS))
 
@@ -222,7 +222,7 @@ def group_by_points(inner: FloatArray, points: FloatArray, least_rows: int) -> I
 
 
 def fit_mixture(rows: Rows, n_clusters: int, seed: int) -> Mixture:
-    """The mixture of the rows of one site alone: what sites fit together, with one site."""
+    """Fit the mixture of the rows of one site alone, as sites do together."""
     width = sum(rows.widths)
     directions = leading_directions(sum_products(rows, seed)) if sketch_size(width) else np.eye(width)
     search = MixtureSearch.begin(directions.shape[1])

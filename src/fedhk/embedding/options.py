@@ -14,7 +14,7 @@ AUTO = "auto"
 
 @dataclass(frozen=True)
 class Diffusion(Option):
-    """How rows are tied to anchors, over which heat then spreads.
+    """Options of heat diffusion: how anchors are made, and how rows are linked to them.
 
     Parameters
     ----------

@@ -74,7 +74,7 @@ class Eigenvectors:
 
 
 def products(affinities: Any, directions: FloatArray, sample_weight: FloatArray | None = None) -> FloatArray:
-    """Z^T Z V of some rows, a sum over them, shape (m, q)."""
+    """Compute Z^T Z V of some rows, a sum over them, shape (m, q)."""
     spread = affinities @ directions
     if sample_weight is not None:
         spread = spread * sample_weight[:, None]
@@ -82,13 +82,13 @@ def products(affinities: Any, directions: FloatArray, sample_weight: FloatArray 
 
 
 def gram(affinities: Any, sample_weight: FloatArray | None = None) -> FloatArray:
-    """Z^T Z of some rows, a sum over them, shape (m, m)."""
+    """Compute Z^T Z of some rows, a sum over them, shape (m, m)."""
     weighted = affinities if sample_weight is None else sp.diags_array(sample_weight) @ affinities
     return np.asarray((affinities.T @ weighted).toarray(), dtype=np.float64)
 
 
 def product_sensitivity(directions: FloatArray) -> float:
-    """How far, at most, one row more or less moves the products.
+    """Bound how far one row more or less moves the products.
 
     A row adds z (z^T V). Its shares z are not negative and sum to 1 (or 0), so that |z| <= 1 and z^T V is a mean of
     rows of V, no longer than the longest of them. With V = I this is |z z^T| <= 1, the bound for the Gram matrix.
@@ -167,7 +167,7 @@ def approximate_eigenvectors(
 
 
 def solve_gram(total: FloatArray, n_wanted: int, groups: AnchorGroups = NO_GROUPS) -> Eigenvectors:
-    """Eigenvectors from the Gram matrix of all rows: nothing is approximate."""
+    """Compute eigenvectors from the Gram matrix of all rows, exactly."""
     root = Root.of(total.sum(axis=1), groups)
     normal = root.apply(root.apply(total).T)
     size = len(normal)
@@ -185,7 +185,7 @@ def find_eigenvectors(
     tol: float,
     most_products: int,
 ) -> Eigenvectors:
-    """Eigenvectors of rows that are all here: from the whole Gram matrix where it is small, else as sites do it."""
+    """Compute eigenvectors of the rows of one site: from the whole Gram matrix if it is small, else as sites do."""
     if affinities.shape[1] <= GRAM_COLUMNS:
         return solve_gram(gram(affinities, sample_weight), n_wanted, groups)
     known: list[tuple[FloatArray, FloatArray]] = []
@@ -200,7 +200,7 @@ def find_eigenvectors(
 
 
 def embed_affinities(affinities: Any, projection: FloatArray) -> FloatArray:
-    """Rows of length 1 from their affinities, shape (n, k)."""
+    """Embed rows of length 1 from their affinities, shape (n, k)."""
     values = np.asarray(affinities @ projection)
     lengths = np.linalg.norm(values, axis=1, keepdims=True)
     return np.asarray(np.divide(values, lengths, out=np.zeros(values.shape), where=lengths > 0))
@@ -251,7 +251,7 @@ def _apply_to_rows(affinities: Any, root: Root) -> Any:
 
 
 def _leading_vectors(scaled: Any, count: int) -> FloatArray:
-    """Leading eigenvectors of Z^T Z, largest eigenvalue first."""
+    """Compute the leading eigenvectors of Z^T Z, largest eigenvalue first."""
     size = scaled.shape[1]
     if size > max(DENSE_COLUMNS, 2 * count):
         # all vectors at once: one after the other, copies of equal eigenvalues are missed, and groups that heat does

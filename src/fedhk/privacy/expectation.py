@@ -1,4 +1,4 @@
-"""What a run with noise can be expected to find, before any of its budget is spent."""
+"""Estimates before a run with noise how much of the clusters it can find."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RANGES = 58
 
 @dataclass(frozen=True)
 class NoisySetting:
-    """What is known of a run with noise before it begins.
+    """Sizes of a run with noise that are known before it begins.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ class NoisySetting:
 
 
 def expect_share(setting: NoisySetting) -> float:
-    """The share of what a run without noise finds that a run with noise can be expected to find, between 0 and 1."""
+    """Estimate the share of what a run without noise finds that a run with noise finds, between 0 and 1."""
     directions, counts, lengths = setting.measure_noise()
     noise = max(math.sqrt(directions * counts) / NOISE_SCALE, lengths)
     return math.exp(-(noise**STEEPNESS))

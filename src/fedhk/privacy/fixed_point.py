@@ -91,7 +91,7 @@ def to_grid(values: ArrayLike, step: float, bound: int = LARGEST) -> NDArray[np.
 
 
 def from_grid(integers: IntArray | ArrayLike, step: float) -> NDArray[np.float64]:
-    """Numbers that grid points stand for.
+    """Convert grid points back to numbers.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ def from_grid(integers: IntArray | ArrayLike, step: float) -> NDArray[np.float64
 
 
 def most_of_site(n_sites: int) -> int:
-    """Largest whole number that one of so many sites may put into a sum.
+    """Return the largest whole number that one of so many sites may put into a sum.
 
     A sum is at most 2^61 in size, a quarter of what int64 holds: so most sums that went wrong under masks show.
     """
@@ -121,7 +121,7 @@ def most_of_site(n_sites: int) -> int:
 
 
 def most_of_word(word: int) -> int:
-    """Largest size that a sum may have in words of so many bytes.
+    """Return the largest absolute value of a sum in words of so many bytes.
 
     It is half of what a word holds, so that each number of a sum that went wrong under masks shows it half of the time.
     """
@@ -129,12 +129,12 @@ def most_of_word(word: int) -> int:
 
 
 def shortest_word(bound: float) -> int:
-    """Bytes of the shortest word in which sums of counts up to a bound have room."""
+    """Return the bytes of the shortest word in which sums of counts up to a bound fit."""
     return next((word for word in WORDS if bound <= most_of_word(word)), max(WORDS))
 
 
 def fit_step(bound: float, n_sites: int, word: int) -> float:
-    """Finest power of two on whose grid sums up to a bound have room in words of so many bytes.
+    """Return the finest power of two on whose grid sums up to a bound fit in words of so many bytes.
 
     Sums are modulo 2^(8 word), so that only the total needs room: that of one site may be anything. Each of so many
     sites rounds by half a step at most.

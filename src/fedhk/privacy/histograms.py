@@ -1,4 +1,4 @@
-"""What counts with noise, of how many have about which length, tell about lengths."""
+"""Lengths estimated from noisy counts by length."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ FALSE_LENGTH = 0.01
 
 
 def believed_above(tested: int) -> float:
-    """Standard deviations of noise above which a count is believed, where so many are tested."""
+    """Return the standard deviations of noise above which a count is significant, if so many are tested."""
     return math.sqrt(2 * math.log(tested / FALSE_LENGTH))
 
 
 def find_quantile(counts: FloatArray, noise: float, lengths: FloatArray, share: float, tested: int) -> float:
-    """The length that a share of what was counted does not exceed.
+    """Estimate the length that a given share of the counted does not exceed.
 
     Within a range, what was counted is taken to be spread evenly over the logarithm of the length.
 

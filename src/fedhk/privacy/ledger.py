@@ -1,4 +1,4 @@
-"""What a site has released: a file to which a line is added before rows are read for a release.
+"""The ledger of a site: a file to which a line is added before rows are read for a release.
 
 A line that is written counts as spent, whatever happens afterwards. What was sent may be kept beside it: a retry then
 sends the same numbers again and spends nothing, where new noise on the same rows would spend again.
@@ -191,19 +191,19 @@ class Ledger:
         return content
 
     def releases(self, run: str | None = None) -> list[Release]:
-        """Releases of one run, or of all."""
+        """Return the releases of one run, or of all."""
         with self._locked():
             return [release for release, _ in self._entries if run is None or release.run == run]
 
     def spent(self, run: str | None, delta: float, neighbours: Neighbours = "replace") -> float:
-        """Epsilon that the releases of one run, or of all, have spent together at a given delta."""
+        """Compute the epsilon that the releases of one run, or of all, have spent together at a given delta."""
         return spent_on(self.releases(run), delta, neighbours)
 
     # ------------------------------------------------------------------------------------------------------- the files
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Have the ledger alone, with `_entries` as they are on disk now."""
+        """Lock the ledger, and read `_entries` as they are on disk now."""
         if self._path is None:
             with self._lock:
                 yield
@@ -257,23 +257,23 @@ class Ledger:
 
 
 def ledger_file(folder: str | os.PathLike[str], site: str) -> Path:
-    """The ledger of a site in a folder with one ledger per site."""
+    """Return the ledger of a site in a folder with one ledger per site."""
     return Path(folder) / f"{quote(site, safe='')}{SUFFIX}"
 
 
 def _tip_of(path: Path) -> Path:
-    """Where the tip of a ledger is: beside the ledger's folder."""
+    """Return the path of the tip of a ledger: beside the ledger's folder."""
     folder = path.absolute().parent
     return folder.parent / f"{folder.name}.{path.stem}{TIP_SUFFIX}"
 
 
 def holds_ledgers(folder: Path) -> bool:
-    """Whether there is a ledger in a folder, or in one below it: such a folder must not be deleted."""
+    """Tell whether there is a ledger in a folder, or in one below it: such a folder must not be deleted."""
     return folder.is_dir() and any(True for _ in folder.rglob(f"*{SUFFIX}"))
 
 
 def find_ledgers(path: Path) -> list[Path]:
-    """The ledgers at a path: a file, a folder with a ledger per site, or the state folder of one or several sites.
+    """Find the ledgers at a path: a file, a folder with a ledger per site, or the state folder of one or more sites.
 
     Those of which only the tip is left are among them: to read them says so.
     """
@@ -320,7 +320,7 @@ def read_ledger(path: Path) -> tuple[list[Release], bool]:
 
 
 def spent_on(releases: list[Release], delta: float, neighbours: Neighbours = "replace") -> float:
-    """Epsilon that releases have spent together, for neighbours of one kind, whatever kind each was made for."""
+    """Compute the epsilon that releases have spent together, for neighbours of one kind."""
     return spent([release.multiplier_for(neighbours) for release in releases], delta)
 
 
@@ -373,7 +373,7 @@ def _is_guarded(entries: list[tuple[Release, str]], path: Path, tip: Path) -> bo
 
 
 def _chain(values: dict[str, Any], previous: str) -> str:
-    """A digest of a line and, through that of the line before, of all lines before it."""
+    """Compute a digest of a line and, through that of the line before, of all lines before it."""
     return sha256(f"{previous}\n{json.dumps(values, sort_keys=True)}".encode()).hexdigest()
 
 

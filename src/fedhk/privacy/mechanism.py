@@ -1,4 +1,4 @@
-"""What a user asks for: a privacy budget for the whole run, and sums that nobody can see into."""
+"""Privacy options of estimators: a privacy budget for the whole run, and secure sums."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ FEWEST_SITES = 3
 
 
 class ChoiceError(FedHKError, ValueError):
-    """What was asked for does not fit the sites."""
+    """A privacy budget or a threshold does not fit the sites."""
 
 
 @dataclass(frozen=True)
 class DifferentialPrivacy(Option):
-    """Noise that keeps any one row at any one site from being told by all that leaves the sites in a run.
+    """Differential privacy: noise hides any one row at any one site in all that leaves the sites in a run.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ class DifferentialPrivacy(Option):
         return _whole_multiplier(self.epsilon, self.delta) / math.sqrt(share)
 
     def describe(self) -> dict[str, Any]:
-        """As JSON, for checkpoints and messages."""
+        """Return the budget as JSON, for checkpoints and messages."""
         return {
             "epsilon": self.epsilon,
             "delta": self.delta,
@@ -171,7 +171,7 @@ class DifferentialPrivacy(Option):
 
 
 def _read_plan(plan: Any) -> tuple[float, int] | None:
-    """A plan as a pair; refuses what is none."""
+    """Check a plan, and return it as a pair."""
     if plan is None:
         return None
     parts = list(plan) if isinstance(plan, Sequence) and not isinstance(plan, str) else []
@@ -183,19 +183,19 @@ def _read_plan(plan: Any) -> tuple[float, int] | None:
 
 @lru_cache
 def _whole_multiplier(epsilon: float, delta: float) -> float:
-    """Noise multiplier of one release that spends the whole budget."""
+    """Compute the noise multiplier of one release that spends the whole budget."""
     return noise_multiplier(epsilon, delta)
 
 
 def _plain(bounds: Any) -> Any:
-    """Bounds without arrays, as files hold them."""
+    """Convert bounds to lists, as files hold them."""
     if hasattr(bounds, "tolist"):
         return _plain(bounds.tolist())
     return tuple(map(_plain, bounds)) if isinstance(bounds, list | tuple) else bounds
 
 
 def read_bounds(bounds: Any, widths: Sequence[int] | None = None) -> tuple[tuple[FloatArray, FloatArray], ...]:
-    """Lowest and highest value of each feature, per view.
+    """Return the lowest and highest value of each feature, per view.
 
     Parameters
     ----------
@@ -255,7 +255,7 @@ class SecureSummation(Option):
         self._keep_whole("threshold", 2, or_none=True)
 
     def threshold_of(self, n_sites: int) -> int:
-        """How many of so many sites must answer; refuses sites that are too few, and a threshold that does not fit."""
+        """Return how many of so many sites must reply; refuse too few sites, and a threshold that does not fit."""
         if n_sites < FEWEST_SITES:
             raise ChoiceError(
                 f"secure=True needs at least {FEWEST_SITES} sites, got {n_sites}: with two, each can tell the other's "

@@ -1,4 +1,4 @@
-"""How much of a site's rows lies outside the bounds that features are scaled by: such rows count for nothing."""
+"""Measures how much of a site's rows lies outside the bounds that features are scaled by."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def own_bounds(views: Views, bounds: Any) -> list[tuple[FloatArray, FloatArray]]
 def shares_outside(
     views: Views, bounds: Sequence[tuple[FloatArray, FloatArray]], *, unit_rows: bool = False
 ) -> dict[str, float]:
-    """Share of the observed cells outside the bounds, by view that the site has.
+    """Compute the share of the observed cells outside the bounds, by view that the site has.
 
     Parameters
     ----------

@@ -36,7 +36,7 @@ class PrivacyPlan:
     neighbours: Neighbours
 
     def find_year(self, releases: Sequence[Release], now: float | None = None) -> tuple[datetime, list[Release]] | None:
-        """When this year of the plan ends, and what was released in it; None where the plan has ended."""
+        """Return when this year of the plan ends, and the releases in it; None if the plan has ended."""
         today = datetime.fromtimestamp(time.time() if now is None else now, UTC)
         times = [datetime.fromisoformat(release.time) for release in releases]
         first = min(times, default=today)
@@ -47,7 +47,7 @@ class PrivacyPlan:
         return begins + YEAR, [release for release, then in zip(releases, times, strict=True) if then >= begins]
 
     def refuse(self, releases: Sequence[Release], privacy: DifferentialPrivacy, now: float | None = None) -> str:
-        """Why a run with this budget may not begin after these releases; empty where it may."""
+        """Return why a run with this budget may not begin after these releases; empty if it may."""
         year = self.find_year(releases, now)
         if year is None:
             return f"its {self.years} years are over"
@@ -63,7 +63,7 @@ class PrivacyPlan:
 
 
 def keep_plan(privacy: DifferentialPrivacy) -> PrivacyPlan | None:
-    """The plan of a folder of ledgers, kept there from its first run on; None where there is none."""
+    """Return the plan of a folder of ledgers, kept there from its first run on; None if there is none."""
     if privacy.ledger is None:
         return None
     file = Path(privacy.ledger) / PLAN

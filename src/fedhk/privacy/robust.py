@@ -1,4 +1,4 @@
-"""Totals of sites' answers that a few sites cannot bend: what takes the place of a sum where sites may lie.
+"""Robust totals of the statistics of sites, which a few lying sites cannot bend.
 
 No site counts for more than the median site, no quarter of the sites pulls a cluster more than the others do together,
 and a cluster's centre is the geometric median of what sites say of it instead of their mean.
@@ -39,7 +39,7 @@ TINY = float(np.finfo(np.float64).tiny)
 
 
 def robust_total(answers: Sequence[Statistics], parameters: Parameters, how: str = "robust") -> Statistics:
-    """Statistics that stand for those of all sites.
+    """Compute robust statistics of all sites.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def robust_total(answers: Sequence[Statistics], parameters: Parameters, how: str
 
 
 def _possible(answer: Statistics, parameters: Parameters) -> Statistics:
-    """The answer with costs and an objective that its number of rows can have."""
+    """Clip costs and objective of a reply to what its number of rows can have."""
     most = answer.rows * float(parameters.view_factors.sum())
     return replace(
         answer,
@@ -115,7 +115,7 @@ def cap_masses(answers: Sequence[Statistics]) -> list[Statistics]:
 
 
 def match_clusters(answer: Statistics, parameters: Parameters) -> Statistics:
-    """The answer with its clusters in the order in which they fit the broadcast centres best.
+    """Reorder the clusters of a reply as they fit the broadcast centres best.
 
     The fit is weighted by mass: the little that a site has of a cluster, often rows at the border of another one, must
     not turn round the clusters that it has.

@@ -1,4 +1,4 @@
-"""Moments and other sums of sites that a few sites cannot bend: what takes the place of adding them up.
+"""Robust moments and other sums of sites, which a few lying sites cannot bend.
 
 A number is brought to what it is per row first. Then a quarter of the sites at either end says no more than the next
 one does, and no site has more rows than the median site.
@@ -20,7 +20,7 @@ LARGEST_SQUARE = 1e300
 
 
 def robust_moments(sites: Sequence[Moments]) -> Moments:
-    """Moments of one view that stand for those of all sites that have it.
+    """Compute robust moments of one view over the sites that have it.
 
     Notes
     -----
@@ -76,7 +76,7 @@ def robust_sums(sums: Sequence[FloatArray], rows: Sequence[FloatArray]) -> Float
 
 
 def cap_factors(sizes: FloatArray) -> FloatArray:
-    """By what sites are scaled down, such that none is larger than the median site that has any rows."""
+    """Compute the factors that scale sites down to at most the size of the median site with rows."""
     cap = float(np.median(sizes[sizes > 0])) if np.any(sizes > 0) else 1.0
     return np.asarray(cap / np.maximum(sizes, cap))
 

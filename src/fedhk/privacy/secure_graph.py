@@ -136,11 +136,11 @@ class PartnerGraph:
 
     @property
     def n_sites(self) -> int:
-        """How many sites."""
+        """Number of sites."""
         return self.starts.size - 1
 
     def near(self, site: int) -> Indices:
-        """The neighbourhood of a site: itself and its partners, in their order."""
+        """Return the neighbourhood of a site: itself and its partners, sorted."""
         return self.members[self.places(site)]
 
     def places(self, site: int) -> slice:
@@ -165,7 +165,7 @@ class PartnerGraph:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all sites are partners."""
+        """Whether every site is a partner of every other."""
         return self.members.size == self.n_sites**2
 
     def present(self, there: NDArray[np.bool_]) -> Indices:
@@ -173,7 +173,7 @@ class PartnerGraph:
         return np.add.reduceat(there[self.members].astype(np.intp), self.starts[:-1])
 
     def parts(self, there: NDArray[np.bool_]) -> int:
-        """Into how many parts the graph falls among the sites that are there."""
+        """Count the connected parts of the graph among the sites that are there."""
         links = csr_array((there[self.members], self.members, self.starts), shape=(self.n_sites,) * 2)
         links = links[there][:, there]
         return int(connected_components(links, directed=False, return_labels=False))
@@ -181,7 +181,7 @@ class PartnerGraph:
 
 @lru_cache(maxsize=8)
 def draw_graph(n_sites: int, threshold: int, seed: str) -> PartnerGraph:
-    """The graph that follows from a digest; the same at the server and at every site.
+    """Draw the graph from a digest: the same at the server and at every site.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What the server does in a secure sum: it carries keys and envelopes, adds masked numbers, and takes the masks away.
+"""The server's part of a secure sum: it passes on keys and envelopes, adds masked numbers, and removes the masks.
 
 Pure steps from state to state, save for the session's random name. `fedhk.privacy.secure_sum` says what the server can
 learn from all that it sees.
@@ -70,7 +70,7 @@ class OutOfRangeError(FedHKError, OverflowError):
 
 @dataclass(frozen=True, eq=False)
 class SecureServer:
-    """What the server keeps of a session."""
+    """The server's state of a session."""
 
     terms: MaskTerms
     sites: tuple[str, ...]  # who is asked for keys
@@ -107,7 +107,7 @@ class SecureServer:
 
     @property
     def graph(self) -> PartnerGraph:
-        """Who masks with whom."""
+        """Graph of the partners of each site."""
         return draw_graph(len(self.keys.names), self.terms.threshold, self.seed)
 
     @cached_property
@@ -172,7 +172,7 @@ def begin_sum(server: SecureServer, length: int, word: int = 8) -> SecureServer:
 
 
 def make_requests(server: SecureServer) -> dict[str, MaskRequest]:
-    """What each site is asked next; sites that are asked the same get the same object."""
+    """Return the next request to each site; sites with the same request get the same object."""
     session, number = server.terms.session, server.number
     if server.step == "keys":
         return dict.fromkeys(server.asked, KeysRequest(server.terms))
@@ -326,7 +326,7 @@ def _held_shares(server: SecureServer, replies: Mapping[str, Shares]) -> dict[in
 
 
 def _recover(server: SecureServer, owner: int, shares: Mapping[int, bytes]) -> bytes:
-    """The secret of one site."""
+    """Recover the secret of one site."""
     try:
         return shamir.recover({site + 1: share for site, share in shares.items()}, int(server.graph.needed[owner]))
     except shamir.ShareError as error:
@@ -339,7 +339,7 @@ def _recover(server: SecureServer, owner: int, shares: Mapping[int, bytes]) -> b
 def take_replies(
     server: SecureServer, replies: Mapping[str, Any], answered: Sequence[str] | None = None
 ) -> SecureServer:
-    """Take the answers of one exchange, which have been checked.
+    """Process the checked replies of one exchange.
 
     Parameters
     ----------
@@ -387,7 +387,7 @@ def take_replies(
 
 
 def _remove_masks(server: SecureServer, secret_of: Mapping[str, bytes]) -> Numbers:
-    """The sum of the survivors: without their own masks, and without their masks with sites that dropped out."""
+    """Compute the sum of the survivors, without their own masks and their masks with sites that dropped out."""
     names, number, survivors = server.keys.names, server.number, set(server.survivors)
     context = server.keys.context(server.terms, server.participants)
     total = server.masked.copy()

@@ -1,4 +1,4 @@
-"""What a site does in a secure sum: five steps, each a pure function of what the site keeps and what it is asked.
+"""The site's part of a secure sum: five steps, each a pure function of the site's state and the request.
 
 Only fresh secrets are not a function of these: they come from the operating system. A step is answered once. The same
 question again gets the same answer; another question at the same place is refused. For this to hold, the state that a
@@ -95,7 +95,7 @@ UNCONFIRMED = Rule("too few sites have signed the list of who answered, or this 
 
 @dataclass(frozen=True, eq=False)
 class SiteSession:
-    """What a site keeps of one session. Secrets of a sum are forgotten as soon as it needs them no more.
+    """A site's state of one session. Secrets of a sum are deleted as soon as they are not needed.
 
     Arrays of secrets and shares have a row for each sum to come; the last row is of the last sum.
     """
@@ -225,7 +225,7 @@ def answer_request(
 
 
 def _make_keys(site: SecureSite, request: KeysRequest) -> SiteSession:
-    """A new session with fresh keys; whatever was under way is given up."""
+    """Begin a new session with fresh keys; an unfinished one is dropped."""
     terms = request.terms
     if site.session is not None and site.session.terms.session == terms.session:
         raise MessageError(SAME_SESSION, site.name)
@@ -320,7 +320,7 @@ def _check_keys(site: SecureSite, terms: MaskTerms, roster: Roster, near: Indice
 def _mask_numbers(
     site: SecureSite, session: SiteSession, request: InputRequest, make: Callable[[], Numbers] | None
 ) -> tuple[SiteSession, MaskReply]:
-    """The site's numbers, under its own mask and one with each other site."""
+    """Mask the site's numbers with its own mask and one for each partner."""
     terms, number, length = session.terms, request.number, request.length
     if not session.number < number < terms.sums:  # other numbers under the same masks would give both away
         raise MessageError(SPENT_SUM, site.name)
@@ -357,7 +357,7 @@ def _last(rows: ByteArray, count: int) -> ByteArray:
 
 
 def _hold_numbers(numbers: Numbers, bound: int, site: str) -> Numbers:
-    """A copy of numbers that are within a bound; those beyond it are cut, because a refusal would tell of them."""
+    """Return a copy of numbers clipped to a bound; refusing larger ones would reveal them."""
     held = np.clip(numbers, -bound, bound)
     cut = np.count_nonzero(held != numbers)
     if cut:
@@ -366,7 +366,7 @@ def _hold_numbers(numbers: Numbers, bound: int, site: str) -> Numbers:
 
 
 def _open_envelopes(site: SecureSite, session: SiteSession, request: InputRequest) -> SiteSession:
-    """The session with the shares of the others, which come with the first sum that the site is asked for."""
+    """Add the shares of the others to the session; they come with the first sum."""
     terms, participants = session.terms, request.participants
     if session.participants.size:
         if participants.size and not np.array_equal(participants, session.participants):
@@ -410,7 +410,7 @@ def _is_list_of(marks: ByteArray, allowed: ByteArray, session: SiteSession) -> b
 
 @lru_cache(maxsize=4)
 def _are_linked(graph: PartnerGraph, marks: bytes) -> bool:
-    """Whether the graph holds together among the sites that are marked."""
+    """Tell whether the graph is connected among the marked sites."""
     return graph.is_complete or graph.parts(_read_marks(as_bytes(marks), graph.n_sites)) == 1
 
 

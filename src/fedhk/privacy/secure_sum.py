@@ -127,7 +127,7 @@ HALF, TWO_THIRDS = Fraction(1, 2), Fraction(2, 3)
 
 @dataclass(frozen=True)
 class MaskTerms:
-    """What holds for all sums of a session.
+    """Terms of all sums of a session.
 
     Parameters
     ----------
@@ -241,7 +241,7 @@ def survivors_text(context: str, number: int, survivors: ByteArray) -> bytes:
 
 @dataclass(frozen=True, eq=False)
 class MaskRequest:
-    """What the server asks in one step; a subclass for each step."""
+    """The server's request in one step; a subclass for each step."""
 
     step: ClassVar[str]
 
@@ -326,7 +326,7 @@ class UnmaskRequest(MaskRequest):
 
 @dataclass(frozen=True, eq=False)
 class MaskReply:
-    """What a site answers in one step; a subclass for each step."""
+    """A site's reply in one step; a subclass for each step."""
 
     session: str
 
@@ -396,15 +396,15 @@ def _digest(part: Any) -> str:
 
 
 def as_bytes(content: bytes) -> ByteArray:
-    """Bytes as an array, as they travel."""
+    """Convert bytes to an array, for a message."""
     return np.frombuffer(content, np.uint8)
 
 
 def has_form(array: NDArray[Any], dtype: Any, shape: tuple[int, ...]) -> bool:
-    """Whether an array from anybody is what was expected."""
+    """Tell whether an untrusted array has the expected type and shape."""
     return bool(array.dtype == dtype and array.shape == shape)
 
 
 def are_ordered(names: Sequence[str]) -> bool:
-    """Whether names are different and in their order."""
+    """Tell whether names are distinct and sorted."""
     return all(first < second for first, second in pairwise(names))

@@ -17,7 +17,7 @@ FAR = 2.0
 
 
 def trusted_candidates(found: Sequence[Candidates]) -> list[Candidates]:
-    """Candidates for a start without those that only few sites vouch for; no site weighs more than the median site.
+    """Drop candidates for a start that only few sites support; no site weighs more than the median site.
 
     A candidate is vouched for by the other sites that have rows near it. It counts for no more than the site does that
     has most rows there but for a quarter of the sites, so that a quarter cannot vouch for each other. Where the nearest
@@ -55,7 +55,7 @@ def trusted_candidates(found: Sequence[Candidates]) -> list[Candidates]:
 
 @dataclass(frozen=True)
 class _Neighbours:
-    """The candidates of all sites, one below the other."""
+    """The candidates of all sites, stacked."""
 
     points: FloatArray
     sizes: FloatArray

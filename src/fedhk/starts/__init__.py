@@ -1,1 +1,1 @@
-"""Where a fit starts: seeding, candidates of sites, compression and cells."""
+"""Starts of a fit: seeding, candidates of sites, compression and cells."""

@@ -32,14 +32,14 @@ FEW_CELLS = 5_000
 def plus_plus(
     points: FloatArray, weight: FloatArray, n_clusters: int, random_state: np.random.RandomState
 ) -> FloatArray:
-    """Greedy k-means++ seeds."""
+    """Draw greedy k-means++ seeds."""
     from sklearn.cluster import kmeans_plusplus  # noqa: PLC0415 - a site's process starts anew for every message
 
     return np.asarray(kmeans_plusplus(points, n_clusters, sample_weight=weight, random_state=random_state)[0])
 
 
 def find_nearest(points: FloatArray, centers: FloatArray) -> IntArray:
-    """The nearest centre of each point."""
+    """Find the nearest centre of each point."""
     return np.asarray(np.argmin(np.einsum("kq,kq->k", centers, centers) - 2 * points @ centers.T, axis=1))
 
 
@@ -91,7 +91,7 @@ def heat_lloyd(
 def group_sums(
     points: FloatArray, weight: FloatArray, labels: IntArray, n_groups: int
 ) -> tuple[FloatArray, FloatArray]:
-    """Weighted sum of the points of each group, and the weight of each group."""
+    """Compute the weighted sum of the points of each group, and its weight."""
     if points.size <= FEW_CELLS:  # the same sums without the time that a sparse matrix takes
         cells = (labels[:, None] * points.shape[1] + np.arange(points.shape[1])).ravel()
         sums = np.bincount(cells, (weight[:, None] * points).ravel(), n_groups * points.shape[1])
@@ -101,14 +101,14 @@ def group_sums(
 
 
 def group_means(points: FloatArray, weight: FloatArray, labels: IntArray, n_groups: int) -> FloatArray:
-    """Weighted mean of each group; that of all points for a group without any."""
+    """Compute the weighted mean of each group; an empty group has the mean of all points."""
     sums, sizes = group_sums(points, weight, labels, n_groups)
     everywhere = np.broadcast_to(sums.sum(axis=0) / sizes.sum(), sums.shape)
     return np.asarray(np.divide(sums, sizes[:, None], out=everywhere.copy(), where=sizes[:, None] > 0))
 
 
 def project_on_leading(points: FloatArray, weight: FloatArray, count: int) -> FloatArray:
-    """Coordinates of points along the directions in which they vary most, at most `count` of them.
+    """Project points on the directions in which they vary most, at most `count` of them.
 
     The best centres of k-means lie nearly in the first `n_clusters - 1` (Zha and others, 2001).
     """
@@ -127,7 +127,7 @@ def project_on_leading(points: FloatArray, weight: FloatArray, count: int) -> Fl
 
 
 def leading_axes(points: FloatArray, share: float) -> FloatArray:
-    """Orthonormal columns along which points around 0 reach furthest.
+    """Find orthonormal columns along which points around 0 vary most.
 
     A direction is left out if it holds less than `share` of the summed squares; 1 keeps all that the points span.
     """

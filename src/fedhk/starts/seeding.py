@@ -1,4 +1,4 @@
-"""Where to start: k-means++ in the joint space of all views, many times, judged by the model's own objective.
+"""Seeding: k-means++ in the joint space of all views, many times, judged by the model's own objective.
 
 The rows may be a site's own, or weighted candidates that sites have sent: both are rows with weights. Where the user
 leaves them open, view weights and fuzzifier are chosen here too, from the same rows.
@@ -136,7 +136,7 @@ def _draw_starts(
 
 
 def _compare(scan: Passes, template: Parameters, starts: list[Trial], rank: Callable[[Trial], int]) -> Parameters:
-    """The best of the starts: all get some passes, the best few run to the end."""
+    """Find the best of the starts: all get some passes, the best few run to the end."""
     trials = [_run(scan, replace(template, centers=start.centers), TRIAL_PASSES) for start, _ in starts]
     most = max(FINALISTS, len(trials) // STARTS_PER_FINALIST)
     finals = []
@@ -147,14 +147,14 @@ def _compare(scan: Passes, template: Parameters, starts: list[Trial], rank: Call
 
 
 def _run(scan: Passes, parameters: Parameters, passes: int) -> Trial:
-    """Parameters after some passes, and the objective there."""
+    """Make some passes; return the parameters and the objective there."""
     for _ in range(passes):
         parameters = improve(parameters, scan.statistics(parameters), learn_weights=False)
     return parameters, scan.statistics(parameters).objective
 
 
 def _rank(trial: Trial, judge: Judge | None = None) -> int:
-    """By what starts are compared: equal for the same solution with clusters in another order.
+    """Return the key by which starts are compared: equal for the same solution with clusters in another order.
 
     Objectives of such starts differ by rounding only. With equal ranks the earlier start wins, so that rounding decides
     nothing.
@@ -164,7 +164,7 @@ def _rank(trial: Trial, judge: Judge | None = None) -> int:
 
 
 def _fuzzifier(scan: Passes, parameters: Parameters) -> float:
-    """A fuzzifier that suits how far apart the clusters are; text needs a crisper one than images."""
+    """Choose a fuzzifier by how far apart the clusters are; text needs a crisper one than images."""
     if parameters.n_clusters == 1:
         return 1.0 + 1.0 / LEAST_POWER
     separation = scan.row_mean(parameters, lambda nearest, second: np.log(second / nearest))
@@ -172,7 +172,7 @@ def _fuzzifier(scan: Passes, parameters: Parameters) -> float:
 
 
 def sample_rows(rows: Rows, n_clusters: int, random_state: np.random.RandomState) -> Rows:
-    """All rows, or a random subset of them where they are many."""
+    """Return all rows, or a random subset if they are many."""
     most = max(min(SAMPLE_ROWS, SEED_CELLS // sum(rows.widths)), ROWS_PER_CLUSTER * n_clusters)
     if rows.n_rows <= most:
         return rows
@@ -180,7 +180,7 @@ def sample_rows(rows: Rows, n_clusters: int, random_state: np.random.RandomState
 
 
 def distinct_rows(joint: FloatArray, weight: FloatArray | None) -> tuple[IntArray, FloatArray]:
-    """Where different rows stand first, and their total weights, in an order that does not depend on how they came.
+    """Find the first place and the total weight of each distinct row, in an order that does not depend on the input.
 
     Draws from these depend on what the rows are, not on how often or where they are listed: a row of weight 2 is the
     same as two rows, and a row of weight 0 is none.
@@ -196,7 +196,7 @@ def distinct_rows(joint: FloatArray, weight: FloatArray | None) -> tuple[IntArra
 def view_factors(
     views: Sequence[FloatArray], weight: FloatArray, n_clusters: int, random_state: np.random.RandomState
 ) -> FloatArray:
-    """Factor of each view in the objective, from `LEAST_FACTOR` to 1: less for a view that has little to say.
+    """Compute the factor of each view in the objective, from `LEAST_FACTOR` to 1: less for an uninformative view.
 
     k-means explains part of the variance of any cloud. A view has clusters as far as it explains more than of a
     Gaussian cloud with the same covariance and as many points. The views are rows in model units, or candidates.
@@ -211,7 +211,7 @@ def view_factors(
 
 
 def compare_views(excess: Sequence[float]) -> FloatArray:
-    """Factor of each view, from what clusters explain of it beyond what they explain of a cloud without any."""
+    """Compute the factor of each view from the variance that clusters explain beyond that of a Gaussian cloud."""
     found, most = np.asarray(excess), max(excess)
     if most < LEAST_EXCESS:
         return np.ones(len(found))
@@ -221,7 +221,7 @@ def compare_views(excess: Sequence[float]) -> FloatArray:
 def _excess_variance(
     view: FloatArray, weight: FloatArray, n_clusters: int, random_state: np.random.RandomState
 ) -> float:
-    """Share of the variance that k-means explains beyond what it explains of a Gaussian cloud; 0 if none."""
+    """Compute the share of variance that k-means explains beyond that of a Gaussian cloud; 0 if none."""
     scores, spreads = _principal(view, weight)
     if len(spreads) == 0 or len(scores) <= n_clusters:
         return 0.0
@@ -232,14 +232,14 @@ def _excess_variance(
 def exceed_cloud(
     own: float, spreads: FloatArray, weight: FloatArray, n_clusters: int, random_state: np.random.RandomState
 ) -> float:
-    """How far a share of explained variance is above that of a Gaussian cloud with these spreads; 0 if it is not."""
+    """Compute how far a share of explained variance exceeds that of a Gaussian cloud with these spreads; 0 if not."""
     clouds = random_state.standard_normal((NULL_CLOUDS, len(weight), len(spreads))) * spreads
     null = sum(cluster_points(cloud, weight, n_clusters, NULL_STARTS, random_state)[0] for cloud in clouds)
     return max(0.0, 1.0 - null / NULL_CLOUDS / own) if own > 0 else 0.0
 
 
 def _principal(view: FloatArray, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Rows in their principal axes, where distances are the same and axes are few, and the spread along each."""
+    """Rotate rows to their principal axes, which keeps distances; also return the spread along each axis."""
     share = weight / weight.sum()
     centred = np.asarray(view - share @ view, dtype=np.float64)
     root = np.sqrt(share)[:, None]
@@ -255,7 +255,7 @@ def _principal(view: FloatArray, weight: FloatArray) -> tuple[FloatArray, FloatA
 def cluster_points(
     points: FloatArray, weight: FloatArray, n_clusters: int, n_init: int, random_state: np.random.RandomState
 ) -> tuple[float, FloatArray]:
-    """Share of the weighted variance that k-means explains, and its centres."""
+    """Run k-means; return the share of the weighted variance that it explains, and its centres."""
     inertia, best = math.inf, points[:0]
     for _ in range(n_init):
         seeds = plus_plus(points, weight, n_clusters, random_state)
@@ -270,7 +270,7 @@ def cluster_points(
 def at_random(
     points: FloatArray, weight: FloatArray, n_clusters: int, random_state: np.random.RandomState
 ) -> FloatArray:
-    """Rows drawn at random."""
+    """Draw rows at random."""
     return points[random_state.choice(len(points), n_clusters, replace=False, p=weight / weight.sum())]
 
 

@@ -1,4 +1,4 @@
-"""What a user chooses about the model, and the parameters that follow before any row is looked at."""
+"""The settings of a model, and the parameters made from them before any row is read."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class Settings:
 
     @property
     def needs_ranges(self) -> bool:
-        """Whether the least and largest value of each feature are needed: they are values of single rows."""
+        """Whether the smallest and largest value of each feature are needed, which are values of single rows."""
         return self.scaling.needs_ranges or self.heat_coef == "minmax"
 
     def template(self, references: Sequence[Reference]) -> Parameters:
-        """The parameters before a start is chosen; centres are zero, or those that were given.
+        """Return the parameters before a start is chosen; centres are zero, or those that were given.
 
         With given centres nothing is drawn, so that what "auto" would choose from a start is the plain value: equal
         view weights, and the fuzzifier of well separated clusters.
@@ -68,7 +68,7 @@ class Settings:
         )
 
     def given_start(self, references: Sequence[Reference], names: Sequence[str]) -> Parameters:
-        """The start where centres were given; refuses ones that are not of these views."""
+        """Return the start from given centres; refuse centres that do not fit the views."""
         widths = [centers.shape[1] for centers in self.init if not isinstance(centers, str)]
         if widths != [reference.width for reference in references]:
             raise DataError(
@@ -87,7 +87,7 @@ class Settings:
         judge: Judge | None = None,
         halves: bool = True,
     ) -> Parameters:
-        """The parameters of the first iteration, chosen on a site's rows or on the candidates that sites sent.
+        """Choose the parameters of the first iteration, on a site's rows or on the candidates that sites sent.
 
         `halves` says that one half of the rows can be held out from the other, to see what form of the centres helps.
         """
@@ -110,7 +110,7 @@ class Settings:
 
 
 def collect_parts(rows: Rows, parameters: Parameters, n_parts: int, workers: int) -> list[Statistics]:
-    """Statistics of rows in so many parts, of which each has every so many-th row."""
+    """Compute the statistics of rows in `n_parts` interleaved parts."""
     found = []
     for first in range(n_parts):
         with Passes(take(rows, slice(first, None, n_parts)), parameters.n_clusters, workers) as scan:
