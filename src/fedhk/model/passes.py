@@ -209,10 +209,10 @@ class Workspace:
         for view in known[1:]:
             products = products + view.products
         np.add(products.T, sum(view.constants for view in known), out=total)
-        is_nearest = total == total.max(axis=0, initial=-np.inf)
-        places, clusters = np.flatnonzero(is_nearest), np.zeros(count, np.int32)
-        clusters[places % max(count, 1)] = places // max(count, 1)
-        np.copyto(total, -np.inf, where=is_nearest)
+        places, clusters = np.flatnonzero(total == total.max(axis=0, initial=-np.inf)), np.zeros(count, np.int32)
+        found = places // max(count, 1)
+        clusters[places - count * found] = found
+        total.reshape(-1)[places] = -np.inf
         others = np.minimum(total.max(axis=0, initial=-np.inf) + sum(view.offsets for view in known), 0)
         least = (1 - np.exp(others)) * self._factors[self._factors > 0].min()
         kernels = np.minimum([view.pick(clusters) for view in exponents], 0)
@@ -226,13 +226,14 @@ class Workspace:
         """Add rows of the block that belong to one cluster alone; the others have weight 0."""
         weight = sample_weight.astype(self._rows.dtype)
         starts, shape = np.arange(len(weight) + 1, dtype=np.int32), (self._n_clusters, len(weight))
+        chosen = sp.csc_array((np.empty_like(weight), nearest.clusters, starts), shape)
         sums.masses += np.bincount(nearest.clusters, weight, self._n_clusters)
         for view, (reader, kernel) in enumerate(zip(self._readers, nearest.kernels, strict=True)):
             if self._precise:
                 sums.costs[view] -= float(weight @ kernel)
-            weights = (kernel + 1 if self._precise else kernel) * weight
-            sums.totals[view] += np.bincount(nearest.clusters, weights, self._n_clusters)
-            sums.lifted[view][...] += reader.sums(sp.csc_array((weights, nearest.clusters, starts), shape))
+            np.multiply(kernel + 1 if self._precise else kernel, weight, out=chosen.data)
+            sums.totals[view] += np.bincount(nearest.clusters, chosen.data, self._n_clusters)
+            sums.lifted[view][...] += reader.sums(chosen)
         sums.objective += float(weight @ nearest.distances)
 
     def finish(self, sums: Statistics) -> Statistics:
