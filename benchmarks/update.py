@@ -103,7 +103,7 @@ def show_drift(given: argparse.Namespace) -> None:
     for kind in given.kinds:
         found = [
             follow(Year(kind, seed, separation=apart), given.rows, given.half_life or None, given.rounds)
-            for seed in range(given.seeds)
+            for seed in range(given.first_seed, given.first_seed + given.seeds)
         ]
         scores = np.stack([scores for scores, _, _ in found])
         if given.verbose:
@@ -140,6 +140,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["drift", "alarms"])
     parser.add_argument("--seeds", type=int, default=3, help="years of each kind of drift")
+    parser.add_argument("--first-seed", type=int, default=0, help="seed of the first year; the others follow")
     parser.add_argument("--runs", type=int, default=200, help="runs without drift")
     parser.add_argument("--separation", type=float, nargs="+", help="of centres, per feature, in standard deviations")
     parser.add_argument("--rows", type=int, default=100, help="rows of a site in a month")

@@ -179,13 +179,14 @@ class Workspace:
         np.multiply(weights, power, out=weights)
         if self._finite_clusters is not None:
             np.multiply(weights, self._finite_clusters, out=weights)
-        sums.masses += weights.sum(axis=1)
+        ones = np.ones(len(nearest), nearest.dtype)
+        sums.masses += weights @ ones
         for view, (reader, kernel) in enumerate(zip(self._readers, kernels, strict=True)):
             if self._precise:
                 sums.costs[view] -= np.vdot(weights, kernel)
                 np.add(kernel, 1, out=kernel)
             np.multiply(kernel, weights, out=kernel)
-            sums.totals[view] += kernel.sum(axis=1)
+            sums.totals[view] += kernel @ ones
             sums.lifted[view][...] += reader.sums(kernel, rows)
         # sum_k mu^m d = d_min * summed^(1-m): no further product
         sums.objective += float(np.dot(nearest, power * summed))

@@ -19,7 +19,7 @@ from fedhk.data.views import Views, row_blocks
 from fedhk.model.readers import AbsentView, CompleteView, PlainView, ScaledRows, ViewReader, WeightedView
 
 # What a thread of a pass works on at a time: larger than a cache, because every call costs a hand-over between threads.
-PASS_BYTES = 5 * 2**19
+PASS_BYTES = 5 * 2**20
 
 # Multiplications in a pass from which a few threads are worth their hand-overs, so that there should be a few blocks.
 WORTH_SPLITTING = 10**7
