@@ -25,7 +25,7 @@ def test_products_in_pieces_are_the_products(n_rows, layout, monkeypatch) -> Non
 
 def test_pieces_that_would_be_too_small_are_not_made(monkeypatch) -> None:
     called = []
-    monkeypatch.setattr(np, "matmul", lambda *args, **kwargs: called.append(args))
+    monkeypatch.setattr(np, "matmul", lambda *args, **_: called.append(args))
     monkeypatch.setattr(readers, "SMALL_PRODUCT", (readers.FEWEST_ROWS - 1) * 6 * 3)
     multiply_rows(np.ones((100, 6)), np.ones((6, 3)))
     assert not called

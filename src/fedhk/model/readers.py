@@ -22,7 +22,6 @@ import scipy.sparse as sp
 from fedhk._typing import FloatArray, IntArray
 from fedhk.data.scaling import Reference
 
-
 # OpenBLAS multiplies small factors where they are, and copies larger ones first; this many multiplications are small.
 # It is the limit in its code for processors with AVX-512, and a product in such pieces takes half to two thirds of the
 # time there. Other processors and libraries take the same time either way.
@@ -138,7 +137,9 @@ class PlainView:
 
     def load(self, block: slice) -> Exponents:
         self._block = self._table[block]
-        return Exponents(multiply_rows(self._block, self._slopes), self._constants, -self._heat_time * self._norms[block])
+        return Exponents(
+            multiply_rows(self._block, self._slopes), self._constants, -self._heat_time * self._norms[block]
+        )
 
     def sums(self, weights: Any, rows: IntArray | slice = slice(None)) -> FloatArray:
         block = self._block[rows]
