@@ -210,7 +210,7 @@ def federation(views: list[np.ndarray], labels: np.ndarray, mix: float, seed: in
     choices = model._choose(clients, 1)
     choice = model.start_phase(choices)
     engine = InProcessEngine({name: Site(name, tables) for name, tables in clients.items()})
-    phases = [*model.describe_phases(choices), choice]
+    phases = [*model.describe_phases(choices), *model.calibrate_phases(choices), choice]
     board = conduct(phases, engine, Run(), seed=choices.seed, participation=Participation()).board
     passes = {name: Passes(site.rows(), n_clusters) for name, site in engine.states.items()}
     hostile = np.random.default_rng(1000 + seed).choice(sorted(clients), N_HOSTILE, replace=False)

@@ -133,6 +133,7 @@ class FedHKDiffusion(EFKMVC):
         diffusion = self.diffusion or Diffusion()
         return [
             *self.describe_phases(run),
+            *self.calibrate_phases(run),
             *self._anchor_phases(run, diffusion),
             Diffuse(run.settings, run.protocol, run.seed, run.workers, diffusion.scale),
             Rounds(run.protocol, RoundContext(run.settings, run.aggregator), int(self.max_rounds), float(self.tol)),

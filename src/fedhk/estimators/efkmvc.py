@@ -239,69 +239,30 @@ class EFKMVC(ModelParameters, HeatKernelModel):
     aggregator: str | Aggregator = "sum"
     engine: RemoteEngine | None = None
 
-    def phases(self, run: RunChoices) -> list[Phase[Any, Any]]:
-        finish = Finish(run.personal.uses_summary, run.aggregator)
-        deliver = Deliver(run.personal, run.settings.learn_weights)
-        return [
-            *self.describe_phases(run),
-            self.start_phase(run),
-            Rounds(run.protocol, RoundContext(run.settings, run.aggregator), int(self.max_rounds), float(self.tol)),
-            # in one exchange, but where own models need the summary of all sites
-            *([finish, deliver] if run.personal.uses_summary else [Together((finish, deliver))]),
-        ]
-
     keeps_offsets: ClassVar[bool] = False
     """Whether calibrated sites keep an offset from the centres in the rounds."""
 
-    def describe_phases(self, run: RunChoices) -> list[Phase[Any, Any]]:
-        """Return the phases that bring the rows of all sites to the same units, and calibrate them."""
-        return [*self._first_phases(run), *self._frame_phases(run)]
-
-    def _first_phases(self, run: RunChoices) -> list[Phase[Any, Any]]:
-        """Return the phases that need no number of clusters and, if it is not given, the phase that finds it."""
-        energy = [] if run.settings.heat_coef == "uniform" else [Energy(run.aggregator)]
-        fold = [FoldViews(run.wide, None if self.scaling == AUTO else run.settings.scaling)] if run.wide else []
-        first = [*fold, *self._scaling_phases(run), *energy]
-        if not is_chosen(self.n_clusters):
-            return first
-        given = (run.settings, run.protocol, run.aggregator, run.seed, run.workers)
-        return [*first, FindNumber(*given, smallest=run.numbers[0], largest=run.numbers[-1])]
-
-    def update_phases(self, run: RunChoices) -> list[Phase[Any, Any]]:
-        """Return the phases of an update, which start from the fitted model."""
-        recalled, settings = run.recalled, run.settings
-        assert recalled is not None  # noqa: S101 - for type checkers
-        describe: list[Phase[Any, Any]] = [DescribeViews(settings, run.holders)] if is_sealed(self) else []
-        if recalled.new_views:
-            describe = self._scaling_phases(run)
-        finish = Finish(run.personal.uses_summary, run.aggregator, memory=False)
-        deliver = Deliver(run.personal, settings.learn_weights, keep=recalled.keep)
+    def phases(self, run: RunChoices) -> list[Phase[Any, Any]]:
+        """Return the phases of a fit, in the order in which they are carried out."""
         return [
-            *describe,
-            *revise_phases(recalled, settings, run.aggregator, leaves_out=run.deviating != "warn"),
-            *([finish, deliver] if run.personal.uses_summary else [Together((finish, deliver))]),
+            *self.describe_phases(run),
+            *self.calibrate_phases(run),
+            self.start_phase(run),
+            Rounds(run.protocol, RoundContext(run.settings, run.aggregator), int(self.max_rounds), float(self.tol)),
+            *self.end_phases(run),
         ]
 
-    def _storable_pasts(self) -> dict[str, SitePast]:
-        """Return no memory of sites with noise or masks: it is in the files of their own models only."""
-        return {} if is_sealed(self) else super()._storable_pasts()
+    def describe_phases(self, run: RunChoices) -> list[Phase[Any, Any]]:
+        """Return the phases that bring all sites to the same units and find the number of clusters, if not given."""
+        fold = [FoldViews(run.wide, None if self.scaling == AUTO else run.settings.scaling)] if run.wide else []
+        energy = [] if run.settings.heat_coef == "uniform" else [Energy(run.aggregator)]
+        phases = [*fold, *self.scaling_phases(run), *energy]
+        if is_chosen(self.n_clusters):
+            given = (run.settings, run.protocol, run.aggregator, run.seed, run.workers)
+            phases.append(FindNumber(*given, smallest=run.numbers[0], largest=run.numbers[-1]))
+        return phases
 
-    def find_calibration(self, run: RunChoices) -> str | tuple[float, float] | None:  # noqa: ARG002
-        """Return the shares of its own mean and spread that a site removes from its rows, "auto", or None."""
-        return None
-
-    def _frame_phases(self, run: RunChoices) -> list[Phase[Any, Any]]:
-        """Return the phases that calibrate the sites; none where sites are not calibrated."""
-        shares = self.find_calibration(run)
-        if shares is None:
-            return []
-        publish = PublishFrame(run.settings, self.keeps_offsets, run.aggregator)
-        if not isinstance(shares, str):
-            return [GivenShares(*shares), publish]
-        find = FindPartitions(run.settings.n_clusters, run.settings, run.aggregator)
-        return [find, CompareClusters(find), publish]
-
-    def _scaling_phases(self, run: RunChoices) -> list[Phase[Any, Any]]:
+    def scaling_phases(self, run: RunChoices) -> list[Phase[Any, Any]]:
         """Return the phases that collect moments and, if needed, choose the scaling of each view."""
         settings, given = run.settings, run.settings.scaling
         plain = make_scaling(AUTO) if given.needs_counts else given  # counts are described as they come first
@@ -321,11 +282,47 @@ class EFKMVC(ModelParameters, HeatKernelModel):
             return [described]
         return [Together((described, CountDocuments())), choose, DescribeForms(settings)]
 
+    def calibrate_phases(self, run: RunChoices) -> list[Phase[Any, Any]]:
+        """Return the phases that calibrate the sites; none where sites are not calibrated."""
+        shares = self.find_calibration(run)
+        if shares is None:
+            return []
+        publish = PublishFrame(run.settings, self.keeps_offsets, run.aggregator)
+        if not isinstance(shares, str):
+            return [GivenShares(*shares), publish]
+        find = FindPartitions(run.settings.n_clusters, run.settings, run.aggregator)
+        return [find, CompareClusters(find), publish]
+
+    def find_calibration(self, run: RunChoices) -> str | tuple[float, float] | None:  # noqa: ARG002
+        """Return the shares of its own mean and spread that a site removes from its rows, "auto", or None."""
+        return None
+
     def start_phase(self, run: RunChoices) -> Phase[Any, Any]:
         """Return the phase that finds a start: from candidates of the sites, or from given centres."""
         if not isinstance(run.settings.init, str):
             return GivenStart(run.settings, run.protocol, run.seed)
         return ChooseStart(run.settings, run.protocol, run.aggregator, run.seed, run.workers)
+
+    def end_phases(self, run: RunChoices) -> list[Phase[Any, Any]]:
+        """Return the phases that compute the final objective and make own models."""
+        recalled = run.recalled
+        finish = Finish(run.personal.uses_summary, run.aggregator, memory=recalled is None)
+        deliver = Deliver(run.personal, run.settings.learn_weights, keep=0.0 if recalled is None else recalled.keep)
+        # both in one exchange, unless own models need the summary of all sites
+        return [finish, deliver] if run.personal.uses_summary else [Together((finish, deliver))]
+
+    def update_phases(self, run: RunChoices) -> list[Phase[Any, Any]]:
+        """Return the phases of an update, which start from the fitted model."""
+        recalled, settings = run.recalled, run.settings
+        assert recalled is not None  # noqa: S101 - for type checkers
+        describe: list[Phase[Any, Any]] = [DescribeViews(settings, run.holders)] if is_sealed(self) else []
+        if recalled.new_views:
+            describe = self.scaling_phases(run)
+        return [
+            *describe,
+            *revise_phases(recalled, settings, run.aggregator, leaves_out=run.deviating != "warn"),
+            *self.end_phases(run),
+        ]
 
     def fit(self, X: Any = None, y: Any = None, *, resume: bool = False, public: Any = None) -> Self:  # noqa: ARG002
         """Find clusters that mean the same at every site.
@@ -443,7 +440,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
             phases, then = compose(run.board), None
             after = self._hooks(phases, folder, plan)
             if recalled is None and is_chosen(self.n_clusters):  # later phases are made once the number is known
-                phases, then = phases[: len(terms.compose(self._first_phases(choices)))], compose
+                phases, then = phases[: len(terms.compose(self.describe_phases(choices)))], compose
             engine, run = self._make_engine(clients, workers, terms, participation.timeout, run)
             stack.callback(engine.close)
             if self.verbose:
@@ -584,6 +581,10 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         before = () if recalled is None else vars(self)["updates_"]
         self.drift_, done = describe_update(run, recalled)
         self.updates_ = Records([*before, *done])
+
+    def _storable_pasts(self) -> dict[str, SitePast]:
+        """Return no memory of sites with noise or masks: it is in the files of their own models only."""
+        return {} if is_sealed(self) else super()._storable_pasts()
 
     def _keep_outcomes(self, board: Board, sites: Mapping[str, Site]) -> None:
         """Set the fitted attributes of sites in this process, and the reports of the others on their own models."""
