@@ -59,12 +59,22 @@ def make_client_app() -> ClientApp:
 
     @app.query(ACTION)
     def answer(message: Message, context: Context) -> Message:
-        logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+        log_own_words()
         payload: Any = message.content[RECORD][KEY]
         content = payload if isinstance(payload, bytes) else b""
         return reply_with(message, answer_as_site(dict(context.node_config), content))
 
     return app
+
+
+def log_own_words() -> None:
+    """Write what FedHK says into the SuperNode's log, with the time; of what it calls, only Flower speaks there."""
+    log = logging.getLogger("fedhk")
+    if not log.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%Y-%m-%d %H:%M:%S"))
+        log.addHandler(handler)
+        log.setLevel(logging.INFO)
 
 
 def answer_as_site(node_config: dict[str, Any], payload: bytes) -> bytes:

@@ -30,6 +30,22 @@ def test_single_site_and_model_file(hospitals, run, tmp_path):
     assert [path.name for path in (tmp_path / "labels").iterdir()] == ["oslo.parquet"]
 
 
+def test_what_a_site_got_of_a_run(hospitals, run, tmp_path):
+    got = tmp_path / "state"
+    got.mkdir()
+    for part in ("sites", "labels"):
+        (got / part).mkdir()
+    for file in ("model.safetensors", "sites/oslo.safetensors", "labels/oslo.parquet"):
+        (got / file).write_bytes((run / file).read_bytes())
+    new = (hospitals / "oslo").rename(tmp_path / "new-patients")
+    words = ("predict", got, new, "--site", "oslo", "--out", tmp_path / "labels", "--json")
+    assert json.loads(call(*words).stdout)["sites"]["oslo"]["model"] == "its own"
+    assert pl.read_parquet(tmp_path / "labels" / "oslo.parquet").equals(pl.read_parquet(got / "labels/oslo.parquet"))
+    assert "of several" in refusal("predict", got, hospitals, "--site", "oslo", "--out", tmp_path / "b", code=3)
+    assert "sites are oslo" in refusal("predict", got, new, "--site", "rome", "--out", tmp_path / "b", code=3)
+    assert json.loads(call("info", got, "--json").stdout)["estimator"] == "EFKMVC"
+
+
 def test_views_and_columns_are_checked(hospitals, run, tmp_path):
     (hospitals / "oslo" / "ecg.parquet").rename(hospitals / "oslo" / "eeg.parquet")
     assert "'eeg'" in refusal("predict", run, hospitals, "-o", tmp_path / "labels", code=3)
@@ -92,7 +108,6 @@ def test_standard_input_is_checked(hospitals, run, tmp_path):
     assert "'nowhere'" in refusal("predict", run, "-", "--site", "nowhere", code=3, stdin=table.write_csv())
     assert "--json" in usage("predict", run, "-", "--json")
     assert "--out" in usage("predict", run, hospitals)
-    assert "--site" in usage("predict", run, hospitals, "--out", tmp_path / "labels", "--site", "oslo")
 
 
 def test_columns_of_several_views_are_told_apart(tmp_path):

@@ -57,3 +57,23 @@ def test_rows_may_be_elsewhere(run, tmp_path):
 def test_what_is_no_run_or_no_site_is_refused(run, tmp_path):
     assert "holds no finished run" in call("report", tmp_path, code=3).stderr
     assert "no site 'rome'" in call("report", run, "--site", "rome", code=3).stderr
+
+
+def test_the_page_of_a_site_of_a_network_needs_what_the_site_got(run, tmp_path):
+    got = tmp_path / "state"
+    for part, file in (("sites", "site-01.safetensors"), ("labels", "site-01.parquet")):
+        (got / part).mkdir(parents=True)
+        (got / part / file).write_bytes((run / part / file).read_bytes())
+    without = tmp_path / "run"
+    without.mkdir()
+    for file in ("summary.json", "history.json", "model.safetensors"):
+        (without / file).write_bytes((run / file).read_bytes())
+    config = [line for line in (run / "config.toml").read_text("utf-8").splitlines() if not line.startswith("data")]
+    (without / "config.toml").write_text("\n".join(config), "utf-8")
+    data = run.parent / "data" / "site-01"
+    call("report", without, "--site", "site-01", "--own", got, "--data", data, "--out", tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text("utf-8")
+    assert "The rows could not be read" not in text
+    assert "stayed at the sites" not in text
+    assert "fedhk flower init" in text
+    assert "without --site" in call("report", without, "--own", got, code=2).stderr

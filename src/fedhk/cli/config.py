@@ -84,7 +84,11 @@ class Config:
         folder = data or (None if self.data is None else str(self.data))
         values: dict[str, Any] = {"fedhk": __version__, "data": folder, "id": self.id, "ignore": self.ignore or None}
         values |= {"algorithm": self.algorithm, "seed": self.seed}
-        top = "# `fedhk fit --config THIS-FILE --out OTHER` runs this again and gives the same bits."
+        command = "fedhk fit --out OTHER" if folder is not None else "fedhk flower init APP"
+        alike = "with other noise" if self.parameters.get("privacy") else "to the same bits"
+        top = f"# `{command} --config THIS-FILE` runs this again, {alike}."
+        if folder is None:
+            top = f"# What is run. `{command} --config THIS-FILE` makes another app of it."
         try:
             return "\n".join([top, *toml_lines(values), "", "[parameters]", *toml_lines(self.parameters), ""])
         except ValueError as error:

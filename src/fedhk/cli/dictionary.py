@@ -52,6 +52,7 @@ def dictionary(  # noqa: PLR0917
         typer.echo(to_json({"out": str(target), "columns": {view: len(entries) for view, entries in found.items()}}))
     else:
         say(f"Written to {target}: {counted(sum(map(len, found.values())), 'column')}.", err=False)
+        say("Add units and ranges of numbers by hand; runs with noise take the ranges for bounds.", err=False)
 
 
 def _infer(federation: Federation) -> tuple[dict[str, Any], dict[str, str]]:

@@ -28,7 +28,7 @@ from fedhk.cli.console import (
 )
 from fedhk.cli.fit import list_rank_facts, list_run_facts
 from fedhk.cli.predict import site_folders
-from fedhk.cli.runs import CHECKPOINT, SUMMARY, UNDER_WAY, describe_model, is_run, is_under_way
+from fedhk.cli.runs import CHECKPOINT, MODEL, SUMMARY, UNDER_WAY, describe_model, is_run, is_under_way
 from fedhk.errors import DataError
 
 if TYPE_CHECKING:
@@ -71,6 +71,8 @@ def info(  # noqa: PLR0917
     with exit_codes():
         if not path.exists():
             raise DataError(f"{str(path)!r} does not exist.")
+        if not is_run(path) and not is_under_way(path) and (path / MODEL).is_file():
+            path /= MODEL  # what a site got of a run
         kind = "model" if path.is_file() else "run" if is_run(path) else "federation"
         if is_under_way(path):
             kind = "unfinished run"
@@ -115,7 +117,7 @@ def _show_model(found: dict[str, Any]) -> None:
         ("estimator", found["estimator"]),
         ("clusters", found["n_clusters"]),
         *list_rank_facts(found),
-        ("objective", f"{found['objective']:.6g}"),
+        ("objective", None if math.isnan(found["objective"]) else f"{found['objective']:.6g}"),
         ("rounds", found["rounds"]),
         ("stop reason", found["stop_reason"]),
         ("format version", found["format_version"]),
@@ -156,7 +158,7 @@ def _describe_unfinished(path: Path) -> dict[str, Any]:
     history = [] if run is None else run.history
     return {
         "algorithm": config.algorithm,
-        "data": str(config.data),
+        "data": None if config.data is None else str(config.data),
         "seed": config.seed,
         "parameters": config.parameters,
         "rounds": len(history),
@@ -168,7 +170,8 @@ def _show_unfinished(found: dict[str, Any]) -> None:
     objective = None if found["objective"] is None else f"{found['objective']:.6g}"
     facts = [(name, found[name]) for name in ("algorithm", "data", "seed", "rounds")]
     show(make_facts_table(f"unfinished run {found['path']}", [*facts, ("objective", objective)]))
-    say(f"`fedhk fit --resume --out {found['path']}` goes on.", err=False)
+    command = "fedhk fit" if found["data"] is not None else "fedhk flower run APP"
+    say(f"`{command} --resume --out {found['path']}` goes on.", err=False)
 
 
 def _describe_columns(path: Path, federation: Federation, doubts: list[str], html: Path | None) -> list[dict[str, Any]]:

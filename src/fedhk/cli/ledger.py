@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedhk.cli import options as o
-from fedhk.cli.console import exit_codes, make_table, say_notes, show, to_json
+from fedhk.cli.console import exit_codes, make_table, say, say_notes, show, to_json
 from fedhk.errors import DataError
 
 if TYPE_CHECKING:
@@ -129,3 +129,5 @@ def _show_sites(sites: dict[str, Any], delta: float) -> None:
     columns = ("site", "runs", "releases", "last", *KINDS, *(["left"] if left else []))
     title = f"epsilon spent over all runs, at delta {delta:g}, by kind of neighbours"
     show(make_table(title, columns, rows, numbers=("runs", "releases", *KINDS, "left")))
+    if left:
+        say("Left is the largest epsilon that one more run may have; two runs come to less than their sum.", err=False)

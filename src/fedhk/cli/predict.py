@@ -30,7 +30,8 @@ RowsPath = Annotated[
 LabelsOut = Annotated[Path | None, typer.Option("--out", "-o", help="Folder to write, with one file per site.")]
 Csv = Annotated[bool, typer.Option("--csv", help="Write CSV instead of parquet.")]
 SiteName = Annotated[
-    str | None, typer.Option("--site", help="Site whose rows standard input has, to use its own model.")
+    str | None,
+    typer.Option("--site", help="Site whose rows they are, to use its own model; a folder's name otherwise."),
 ]
 
 
@@ -47,8 +48,8 @@ def predict(  # noqa: PLR0917
 ) -> None:
     """Give the rows of one or several sites their clusters.
 
-    MODEL is a run folder or a model file, FOLDER a federation folder or the folder of one site. From a run folder, a
-    site's own model is used where there is one of that name, else the global model.
+    MODEL is a run folder, what a site got of a run (state/oslo/run) or a model file, FOLDER a federation folder or the
+    folder of one site. From a folder, a site's own model is used where one has that name, else the global model.
 
     A table on standard input is CSV with a header, with the columns of one or several views. A column whose name is
     in several views is written as VIEW/COLUMN. Without --out the clusters are written on standard output, as CSV.
@@ -59,6 +60,8 @@ def predict(  # noqa: PLR0917
 
         fedhk predict run/model.safetensors hospitals/oslo --out labels/ --json
 
+        fedhk predict state/oslo/run new-patients/ --site oslo --out labels/
+
         tail -n 1 new.csv | cat header.csv - | fedhk predict run/ - --site oslo
     """
     if folder == INPUT:
@@ -66,13 +69,11 @@ def predict(  # noqa: PLR0917
         return
     if out is None:
         raise typer.BadParameter("is needed, unless rows come from standard input.", param_hint="--out")
-    if site is not None:
-        raise typer.BadParameter("is for standard input; a folder has the name of its site.", param_hint="--site")
     with exit_codes():
         target = absolute(out)
         _check_free(target, force)
         check_apart(target, folder)
-        result = _predict_folder(model, folder, target, id_column, ignore, ending="csv" if csv else "parquet")
+        result = _predict_folder(model, folder, target, id_column, ignore, site, ending="csv" if csv else "parquet")
     if json:
         typer.echo(to_json(result))
         return
@@ -163,20 +164,29 @@ def _predict_folder(  # noqa: PLR0917
     out: Path,
     id_column: str | None = None,
     ignore: Sequence[str] | None = None,
+    site_name: str | None = None,
     ending: str = "parquet",
 ) -> dict[str, Any]:
-    """Write the clusters of all sites of a folder, as parquet or csv; what was done, by site."""
+    """Write the clusters of all sites of a folder, as parquet or csv; what was done, by site.
+
+    `site_name` says whose the rows of a single site's folder are; it must have a model of its own.
+    """
     from fedhk.data.folders import Reading, read_site
 
     reading = Reading(id_column, tuple(ignore or ()))
     general = fedhk.load(model_file(model))
+    folders = site_folders(folder, reading.ignore)
+    if site_name is not None and folders != [folder]:
+        raise DataError(f"--site is for the rows of one site; {str(folder)!r} has folders of several.")
+    named = None if site_name is None else model_file(model, site_name)
     done = {}
     with replacing(out) as draft:
-        for path in site_folders(folder, reading.ignore):
+        for path in folders:
             site = read_site(path, general.view_columns_, reading)
-            own = model / SITES / f"{site.name}.safetensors"
+            name = site_name or site.name
+            own = model / SITES / f"{name}.safetensors" if named is None else named
             used = fedhk.load(own) if own.is_file() else general
-            done[site.name] = _predict_site(site, used, general, draft / f"{site.name}.{ending}")
+            done[name] = _predict_site(site, used, general, draft / f"{name}.{ending}")
     return {"model": str(model), "out": str(out), "sites": done}
 
 
@@ -203,8 +213,8 @@ def _predict_site(site: Any, used: Any, general: Any, file: Path) -> dict[str, A
 
 
 def model_file(path: Path, site: str | None = None) -> Path:
-    """Find the global model of a run folder, or that of a site; a file is itself."""
-    if path.is_dir() and not is_run(path):
+    """Find the global model of a run folder, or of what a site got of a run, or that of a site; a file is itself."""
+    if path.is_dir() and not is_run(path) and not (path / MODEL).is_file():
         raise DataError(f"{str(path)!r} holds no finished run: it has no summary.json and config.toml.")
     name = MODEL if site is None else f"{SITES}/{site}.safetensors"
     file = path / name if path.is_dir() else path

@@ -26,12 +26,18 @@ SiteName = Annotated[
 ]
 After = Annotated[bool, typer.Option("--after", help="Ask the sites how sure clusters are, and what they are.")]
 
+OwnResults = Annotated[
+    Path | None,
+    typer.Option("--own", help="With --site: where the site has its model and labels of a run over a network."),
+]
+
 
 def report(  # noqa: PLR0917
     run: o.RunFolder,
     out: PageOut = None,
     site: SiteName = None,
     data: o.RowsFolder = None,
+    own: OwnResults = None,
     after: After = False,
     also: AlsoFolder = None,
     time: Time = None,
@@ -53,6 +59,8 @@ def report(  # noqa: PLR0917
 
         fedhk report run/ --site oslo --out oslo.html
 
+        fedhk report run/ --site oslo --own state/oslo/run --data data/oslo --out oslo.html
+
         fedhk report run/ --after --also follow-up/ --time days --event died
     """
     with exit_codes():
@@ -62,10 +70,12 @@ def report(  # noqa: PLR0917
         named = {"--also": also, "--time": time, "--event": event, "--value": value}
         if useless := [name for name, given in named.items() if given is not None and not after]:
             raise typer.BadParameter(f"{useless[0]} has no effect without --after.")
+        if own is not None and site is None:
+            raise typer.BadParameter("has no effect without --site.", param_hint="--own")
         if after and site is not None:
             raise typer.BadParameter("--after asks all sites: it does not go with --site.")
         found = _ask(open_finished(run, data, also), time, event, value) if after else []
-        target = write_report(run, out, site=site, data=data, found=found)
+        target = write_report(run, out, site=site, data=data, own=own, found=found)
         length = target.stat().st_size
     written = {"run": str(run), "site": site, "out": str(target), "bytes": length}
     typer.echo(to_json(written) if json else f"Written to {target} ({format_bytes(length)})")

@@ -188,7 +188,9 @@ def read_dictionary(path: str | os.PathLike[str]) -> Dictionary:
     path = Path(path)
     try:
         content = tomllib.loads(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except OSError as error:
+        raise DataError(f"The data dictionary {str(path)!r} cannot be read: {error.strerror}.") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise DataError(f"{path.name}: cannot be read: {error}") from error
     found: dict[str, dict[str, ColumnEntry]] = {}
     id_name = content.pop("id", None)

@@ -40,6 +40,9 @@ def show_noise(facts: Facts, private: Facts) -> Markup:
     )
 
 
+NO_RELEASES = "What each site released is in its own ledger, not here: `fedhk ledger` adds it up at the site."
+
+
 def show_releases(facts: Facts) -> Markup:
     """Show what one site released, how often and with how much noise, and what the ledger of each says it spent."""
     releases = [(phase, count, number(multiplier)) for phase, count, multiplier in facts.releases]
@@ -47,7 +50,7 @@ def show_releases(facts: Facts) -> Markup:
     spent = [(site, brief(epsilon), delta) for site, epsilon in facts.spent.items()]
     return tag(
         "div",
-        table(("release", "times", "noise"), releases) if releases else tag("p", "The run kept no ledger."),
+        table(("release", "times", "noise"), releases) if releases else tag("p", NO_RELEASES),
         table(("spent at", "epsilon", "delta"), spent) if spent else "",
         class_="figures",
     )

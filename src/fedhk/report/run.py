@@ -38,6 +38,9 @@ REPORT = "report.html"
 # What the page shows beside the run: other ways to cluster the same rows, and a run with noise in a folder below.
 COMPARISON = "page.json"
 
+AGAIN_AT_HOME = "fedhk fit --config config.toml --out again/"
+AGAIN_ELSEWHERE = "fedhk flower init app/ --config config.toml --sites NAMES, then fedhk flower run app/ --out again/"
+
 ELSEWHERE = (
     "Labels and models of single sites are not in this run: they stayed at the sites. What is computed from them is "
     "left out here."
@@ -51,6 +54,7 @@ def write_report(
     site: str | None = None,
     title: str | None = None,
     data: str | os.PathLike[str] | Federation | None = None,
+    own: str | os.PathLike[str] | None = None,
     found: Sequence[Answered] = (),
 ) -> Path:
     """Write the page of a finished run, as `read_facts` reads it, and return the file.
@@ -62,7 +66,9 @@ def write_report(
     target = Path(out) if out is not None else folder / (REPORT if site is None else f"report-{site}.html")
     where = Path(data) if isinstance(data, str | os.PathLike) else data
     require_matplotlib()
-    facts = replace(read_facts(folder, site, title=title, data=where), after=describe_answers(found))
+    results = None if own is None else Path(own)
+    facts = read_facts(folder, site, title=title, data=where, own=results)
+    facts = replace(facts, after=describe_answers(found))
     # a page of sums with noise shows what was released; all others are for their owner alone
     released = facts.released_only and facts.privacy is not None and not found
     write_atomically(target, render(facts).encode(), READABLE if released else OWNER_ONLY)
@@ -125,12 +131,18 @@ def _read_run(folder: Path) -> _Run:
 
 
 def read_facts(
-    folder: Path, site: str | None = None, *, title: str | None = None, data: Path | Federation | None = None
+    folder: Path,
+    site: str | None = None,
+    *,
+    title: str | None = None,
+    data: Path | Federation | None = None,
+    own: Path | None = None,
 ) -> Facts:
     """Read the facts of a run folder; `data` are its rows or their folder, by default the folder that the run names.
 
     With `site` the page is that site's: its rows and its own model, nothing of single rows of other sites. Without, it
-    is the coordinator's; if noise or secure sums were used, it keeps to what was released.
+    is the coordinator's; if noise or secure sums were used, it keeps to what was released. `own` is the folder in which
+    a site has its model and labels, where the run folder lacks them: after a run over a network.
     """
     run = _read_run(folder)
     if site is not None and site not in run.views:
@@ -159,19 +171,19 @@ def read_facts(
         released_only=(private or secure) and site is None,
         own_page_of=site,
         config=run.text,
-        command="fedhk fit --config config.toml --out again/",
+        command=AGAIN_AT_HOME if "data" in run.config else AGAIN_ELSEWHERE,
         version=str(run.summary.get("fedhk", "")),
         dictionary=find_dictionary(folder) or Dictionary(),
     )
     if facts.released_only:
         sites = tuple(Site(name, run.views[name]) for name in names)
         return replace(facts, sites=sites, n_rows=None if private else run.summary.get("rows"))
-    facts = _add_sites(facts, run, model, names, data)
+    facts = _add_sites(facts, run, model, names, data, own or folder)
     if site is None:
         return _add_comparison(facts, folder, title)
     # what others were refused for is not this site's business
-    own = [replace(r, refused={name: why for name, why in r.refused.items() if name == site}) for r in facts.rounds]
-    return replace(facts, rounds=tuple(own))
+    rounds = [replace(r, refused={name: why for name, why in r.refused.items() if name == site}) for r in facts.rounds]
+    return replace(facts, rounds=tuple(rounds))
 
 
 def _add_comparison(facts: Facts, folder: Path, title: str | None) -> Facts:
@@ -188,13 +200,15 @@ def _add_comparison(facts: Facts, folder: Path, title: str | None) -> Facts:
     return replace(facts, title=title, notes=(about, *facts.notes), scores=scores, private=read_facts(private))
 
 
-def _add_sites(facts: Facts, run: _Run, model: Any, names: list[str], data: Path | Federation | None) -> Facts:
-    """Add sites, their own models, their rows and what personalization gained."""
+def _add_sites(  # noqa: PLR0917
+    facts: Facts, run: _Run, model: Any, names: list[str], data: Path | Federation | None, results: Path
+) -> Facts:
+    """Add sites, their own models and labels in the folder `results`, their rows and what personalization gained."""
     own_models, sites, ids, shares = {}, [], {}, read_shares(model)
     for name in names:
-        assignment, ids[name] = _read_labels(run.folder / LABELS / f"{name}.parquet", facts.n_clusters)
+        assignment, ids[name] = _read_labels(results / LABELS / f"{name}.parquet", facts.n_clusters)
         sites.append(Site(name, run.views[name], assignment))
-        file = run.folder / SITES / f"{name}.safetensors"
+        file = results / SITES / f"{name}.safetensors"
         if file.is_file():
             own_models[name] = load(file)
             sites[-1] = add_own_model(sites[-1], own_models[name], shares)
@@ -233,7 +247,7 @@ def _read_labels(path: Path, n_clusters: int) -> tuple[Assignment | None, Any]:
 
 
 def _read_rows(run: _Run, model: Any, names: list[str], data: Path | Federation | None) -> Mapping[str, SiteData]:
-    """The rows of sites from the data folder; of one site that site's folder alone is opened."""
+    """The rows of sites from the data folder; of one site, whose own folder `data` may be, that folder alone."""
     if isinstance(data, Federation):
         return data.sites
     if data is None:
@@ -242,7 +256,8 @@ def _read_rows(run: _Run, model: Any, names: list[str], data: Path | Federation 
         raise DataError("the data folder is not there")
     reading = _how_read(run)
     if len(names) == 1:
-        return {names[0]: read_site(data / names[0], model.view_columns_, reading)}
+        folder = data / names[0] if (data / names[0]).is_dir() else data
+        return {names[0]: read_site(folder, model.view_columns_, reading)}
     found = read_federation(data, reading).sites
     missing = [name for name in names if name not in found]
     if missing:

@@ -44,7 +44,11 @@ def test_a_mask_key_is_secret_and_its_public_part_is_what_a_policy_lists(tmp_pat
     public = load_identity(tmp_path / "mask.pem")[1]
     assert f'NAME = "{public.hex()}"' in output
     assert fingerprint(public) in output
-    assert call_flower("mask-key", tmp_path / "mask.pem")[0] == 3
+    before = (tmp_path / "mask.pem").read_bytes()
+    code, again = call_flower("mask-key", tmp_path / "mask.pem")
+    assert code == 0
+    assert f'NAME = "{public.hex()}"' in again
+    assert (tmp_path / "mask.pem").read_bytes() == before
 
 
 def test_sites_of_one_machine_know_each_other(tmp_path):

@@ -10,10 +10,11 @@ pytest.importorskip("flwr", reason="Flower is not installed")
 
 from flwr.common.config import parse_config_args
 
-from fedhk.cli.flower.keys import make_certificates
+from fedhk.cli.flower.keys import make_certificates, make_mask_key
 from fedhk.cli.flower.processes import FlowerError
 from fedhk.cli.flower.site import site_command
 from fedhk.datasets import make_sites
+from fedhk.privacy.identity import fingerprint
 from flower_cli import call_flower
 from remote_sites import write_sites
 
@@ -49,6 +50,15 @@ def test_a_site_that_cannot_start(words, code, text, tmp_path):
     found, output = call_flower("site", data, "--name", "rome", "--state", tmp_path / "state", *words)
     assert found == code
     assert text in output
+
+
+def test_a_site_says_whose_keys_its_policy_knows(tmp_path):
+    folders = write_sites(make_sites(2, 10, n_clusters=2, random_state=0).sites, tmp_path / "data")
+    public = make_mask_key(tmp_path / "mask.pem")
+    (tmp_path / "policy.toml").write_text(f'identity = "mask.pem"\n[known]\noslo = "{public.hex()}"\n', "utf-8")
+    words = ("--name", "rome", "--state", tmp_path / "state", "--insecure", "--policy", tmp_path / "policy.toml")
+    _, output = call_flower("site", next(iter(folders.values())), *words, "--superlink", "nonsense")
+    assert f"'oslo' by the key with the fingerprint {fingerprint(public)}" in output
 
 
 def test_a_site_whose_data_are_not_there(tmp_path):

@@ -93,6 +93,31 @@ def test_a_request_is_sent_again_to_a_node_that_was_killed(monkeypatch):
     assert GridTransport(grid).send({1: b"a"}, 5.0) == {1: b"one"}
 
 
+def test_a_node_that_went_away_is_asked_again_when_it_is_back(monkeypatch):
+    grid = Grid({1: [ErrorCode.NODE_UNAVAILABLE, b"one"], 2: [b"two"]})
+    connected = [[2], [2], [1, 2]]
+    monkeypatch.setattr(grid, "get_node_ids", lambda: connected.pop(0))
+    assert GridTransport(grid).send({1: b"a", 2: b"b"}, 5.0) == {1: b"one", 2: b"two"}
+    assert grid.pushed == [1, 2, 1]
+
+
+@pytest.mark.parametrize("takes", [True, False], ids=["reported", "not taken"])
+def test_a_node_that_stays_away_is_given_up_long_before_the_time(takes, monkeypatch):
+    monkeypatch.setattr(flower, "RETURN_WITHIN", 0.02)
+    grid = Grid({1: [ErrorCode.NODE_UNAVAILABLE], 2: [b"two"]})
+    monkeypatch.setattr(grid, "get_node_ids", lambda: [2])
+    if not takes:
+        push = grid.push_messages
+        monkeypatch.setattr(
+            grid,
+            "push_messages",
+            lambda messages: [n if m.node == 2 else None for m, n in zip(messages, push(messages), strict=True)],
+        )
+    answers = GridTransport(grid).send({1: b"a", 2: b"b"}, 60.0)
+    assert answers[2] == b"two"
+    assert "went away" in str(answers[1])
+
+
 @pytest.mark.parametrize("content", [{}, {RECORD: {}}, {RECORD: {KEY: "text"}}])
 def test_an_answer_without_the_record_is_an_error(content):
     reply = SimpleNamespace(has_error=lambda: False, content=content)

@@ -52,6 +52,20 @@ class TestFaults:
         assert refused[1] == "ConnectionError: not connected"
         assert refused[2:] == [None, None, None]
 
+    @pytest.mark.parametrize("returns", [True, False])
+    def test_a_site_that_left_between_two_exchanges_is_asked_once_as_if_it_were_there(self, wire, returns):
+        def leave(payload, answer):  # once it has answered a round
+            was_gone = 4 in wire.gone
+            if decode(payload).kind == "round":
+                wire.gone.add(4)
+            return ConnectionError("went away") if was_gone and not returns else answer
+
+        wire.changed[4] = leave
+        model = fit_remote(wire, tol=0.0, max_rounds=4)
+        refused = [record["refused"].get("rome") for record in model.history_]
+        away = [None, "ConnectionError: went away", *["ConnectionError: not connected"] * 2]
+        assert refused == ([None] * 4 if returns else away)
+
     @pytest.mark.parametrize("rubbish", [b"", b"FedHK\x00rubbish", b"x" * 5000, encode(Message("round", "oslo", 0))])
     def test_rubbish_is_refused_with_the_name_of_the_site(self, wire, rubbish):
         wire.changed[4] = lambda payload, answer: rubbish if decode(payload).kind == "round" else answer

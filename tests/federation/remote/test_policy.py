@@ -77,6 +77,8 @@ class TestPolicy:
             ("colour = 3", "unknown"),
             ("epsilon =", "no TOML"),
             ('known = { rome = "zz" }', "hexadecimal"),
+            ('identity = "mask.pem"', "names .*mask.pem', from its own folder: it is not there"),
+            ('bounds = "dictionary.toml"', "names .*dictionary.toml', from its own folder: it is not there"),
         ],
     )
     def test_a_policy_that_cannot_be_used_says_why(self, text, message, tmp_path):

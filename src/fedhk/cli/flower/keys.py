@@ -68,23 +68,27 @@ def key(
 
 
 def mask_key(
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="Private key to make.")],
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="Private key to make or show.")],
 ) -> None:
-    """Make the key by which the other sites know a site in masked sums.
+    """Make the key by which the other sites know a site in masked sums, or show it again.
 
     FILE stays at the site and is `identity` in its policy. The line that is printed goes to the operators of all other
-    sites, who put it under [known] in theirs. Compare the fingerprint on the phone: whoever can swap the line on the
-    way is the site.
+    sites, who put it under `known` in theirs, with the name of this site. Compare the fingerprint on the phone (`fedhk
+    flower site` says that of every key in its policy): whoever can swap the line on the way is the site.
+
+    A key that is there already is never replaced; its line is printed again.
 
     For example:
 
         fedhk flower mask-key mask.pem
     """
     with exit_codes():
-        from fedhk.privacy.identity import fingerprint
+        from fedhk.privacy.identity import fingerprint, load_identity
 
-        public = make_mask_key(path)
-        say(f"Written to {path}, readable by you alone. For [known] in the policies of the other sites:")
+        is_there = path.exists()
+        public = load_identity(path)[1] if is_there else make_mask_key(path)
+        where = f"{path} was there already" if is_there else f"Written to {path}, readable by you alone"
+        say(f"{where}. For [known] in the policies of the other sites, with the name of this one:")
         say(f'NAME = "{public.hex()}"')
         say(f"Fingerprint: {fingerprint(public)}")
 

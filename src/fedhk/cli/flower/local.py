@@ -27,6 +27,7 @@ from fedhk.cli.flower.processes import (
     connect,
     environment,
     free_port,
+    interruptible,
     last_lines,
     require_flower,
     start,
@@ -71,7 +72,8 @@ def local(  # noqa: PLR0917
         wanted = make_config(config, given, settings, min_sites, data=folder, algorithm=algorithm, seed=seed)
         wanted = with_public_bounds(with_ledger(wanted, ledger))
         target = absolute(out if out is not None else Path("run"))
-        summary = _run_local(wanted, target, force=force)
+        with interruptible():
+            summary = _run_local(wanted, target, force=force)
         show_summary(summary, target, json)
 
 

@@ -141,6 +141,21 @@ def last_lines(log: Path, count: int = 5) -> str:
     return " / ".join(line.strip() for line in lines[-count:] if line.strip())
 
 
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let whatever ends this process, such as a closed terminal, do what Ctrl-C does: what was started is stopped."""
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 @dataclass(frozen=True)
 class Control:
     """A SuperLink as `flwr` knows it."""
@@ -148,9 +163,14 @@ class Control:
     home: Path  # Flower's folder with the connection; a temporary one
 
     def call(self, *words: str) -> dict[str, Any]:
-        """Run a command of `flwr` on the connection, and read its JSON."""
+        """Run a command of `flwr` on the connection, and read its JSON; paths among the words must be absolute.
+
+        It runs in its own folder: where `flwr` finds a folder of the connection's name, it takes that for an app.
+        """
         command = [program("flwr"), *words, "--format", "json"]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment(self.home), check=False)  # noqa: S603
+        done = subprocess.run(  # noqa: S603
+            command, capture_output=True, text=True, env=environment(self.home), cwd=self.home, check=False
+        )
         start = done.stdout.find("{")
         try:
             found: dict[str, Any] = json.loads(done.stdout[start:]) if start >= 0 else {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as json_format
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -18,9 +17,10 @@ from fedhk.cli.config import ConfigError, read_config
 from fedhk.cli.console import exit_codes, say
 from fedhk.cli.fit import show_summary
 from fedhk.cli.flower.init import CLIENT_FILE, CONFIG_FILE, PROJECT_FILE, SERVER_FILE
-from fedhk.cli.flower.processes import CONNECTION, Control, FlowerError, connect
-from fedhk.cli.runs import CHECKPOINT, SUMMARY, absolute, check_free, is_run
+from fedhk.cli.flower.processes import CONNECTION, Control, FlowerError, connect, interruptible
+from fedhk.cli.runs import CHECKPOINT, SUMMARY, absolute, check_free, is_run, is_under_way
 from fedhk.errors import CheckpointError
+from fedhk.privacy.mechanism import DifferentialPrivacy
 
 # Seconds between looks at the checkpoint, and at what Flower says of the run.
 LOOK_EVERY, ASK_EVERY = 1.0, 5.0
@@ -44,7 +44,7 @@ def run(  # noqa: PLR0917
     """Start a run at a SuperLink, follow it, and leave a run folder.
 
     It must be called on the SuperLink's machine, where the run folder is written. Labels and own models of sites stay
-    at the sites, in the folder that their node-config calls state. After an interruption, --resume goes on.
+    at the sites, in the folder that they call --state. After an interruption, --resume goes on.
 
     For example:
 
@@ -53,9 +53,15 @@ def run(  # noqa: PLR0917
         fedhk flower run clinics/ --root-certificates tls/ca.crt --out run/ --resume
     """
     target = absolute(out)
-    with exit_codes(f"`fedhk flower run {folder} --out {out} --resume` goes on."):
-        with connect(superlink, root_certificates, insecure) as control:
-            summary = run_app(control, folder, target, force=force, resume=resume)
+    again = "The same command with --resume goes on."
+    with exit_codes(again):
+        try:
+            with interruptible(), connect(superlink, root_certificates, insecure) as control:
+                summary = run_app(control, folder, target, force=force, resume=resume)
+        except CoordinatorError as error:
+            if is_under_way(target):
+                raise CoordinatorError(f"{error} {again}", error.exit_code) from error
+            raise
         show_summary(summary, target, json)
 
 
@@ -77,7 +83,7 @@ def run_app(
     missing = [name for name in files if not (folder / name).is_file()]
     if missing:
         raise ConfigError(f"{str(folder)!r} lacks {missing}; `fedhk flower init` makes such a folder.")
-    most_rounds = int(read_config(folder / CONFIG_FILE).parameters.get("max_rounds", 100))
+    most_rounds = _find_most_rounds(read_config(folder / CONFIG_FILE).parameters)
     check_free(out, force=force, resume=resume)
     with tempfile.TemporaryDirectory(prefix="fedhk-run-") as scratch:
         failure = Path(scratch) / "failure.json"
@@ -111,6 +117,13 @@ class CoordinatorError(FlowerError):
         self.exit_code = code
 
 
+def _find_most_rounds(parameters: dict[str, Any]) -> int:
+    """Find how many rounds a run may have: with noise, those that share its budget."""
+    most = int(parameters.get("max_rounds", 100))
+    privacy = parameters.get("privacy")
+    return most if privacy is None else min(most, int(privacy.get("rounds", DifferentialPrivacy.rounds)))
+
+
 def _follow(control: Control, number: str, out: Path, most_rounds: int, watch: Callable[[], None]) -> str:
     """Show progress until the run has ended; Flower's last word on it."""
     from fedhk.estimators.progress import show_progress
@@ -122,7 +135,7 @@ def _follow(control: Control, number: str, out: Path, most_rounds: int, watch: C
         time.sleep(LOOK_EVERY)
         watch()
         with suppress(CheckpointError):  # reported when the run is resumed
-            if sys.stderr.isatty() and (reached := peek(out / CHECKPOINT)) is not None:
+            if (reached := peek(out / CHECKPOINT)) is not None:
                 show(reached)
         if time.monotonic() - asked > ASK_EVERY or is_run(out):
             status = str(control.call("list", CONNECTION, "--run-id", number)["runs"][0]["status"])

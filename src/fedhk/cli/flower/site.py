@@ -28,6 +28,11 @@ Database = Annotated[
     Path, typer.Option("--database", help="File in which the SuperLink keeps who is registered, and runs.")
 ]
 
+AFTER_305 = (
+    "What follows is Flower's SuperNode. If it ends with code 305, its key is not registered; or it was killed within\n"
+    "the last two minutes, and the SuperLink takes the old one for alive still: then start it again."
+)
+
 
 def link(
     tls: Tls,
@@ -39,7 +44,7 @@ def link(
 
     For example:
 
-        fedhk flower link tls/ --database link.db --host 0.0.0.0
+        fedhk flower link tls/ --database link.db --port 8000
     """
     with exit_codes():
         require_flower()
@@ -89,7 +94,8 @@ def site(  # noqa: PLR0917
             --root-certificates ca.crt --key rome.key
     """
     with exit_codes():
-        from fedhk.federation.remote.policy import read_policy
+        from fedhk.federation.remote.policy import Policy, read_policy
+        from fedhk.privacy.identity import fingerprint
 
         require_flower()
         if not insecure and (root_certificates is None or key is None):
@@ -97,7 +103,10 @@ def site(  # noqa: PLR0917
         for file, option in ((root_certificates, "--root-certificates"), (key, "--key"), (policy, "--policy")):
             if file is not None and not file.is_file():
                 raise FlowerError(f"{option} {str(file)!r} is not there.")
-        say(_describe_site(data, name, None if policy is None else read_policy(policy).bounds))
+        demands = Policy() if policy is None else read_policy(policy)
+        say(_describe_site(data, name, demands.bounds))
+        for other, public in sorted(demands.known.items()):
+            say(f"Its policy knows {other!r} by the key with the fingerprint {fingerprint(bytes.fromhex(public))}.")
         split_address(superlink)
         try:
             check_reachable(superlink)
@@ -105,6 +114,7 @@ def site(  # noqa: PLR0917
             say(f"Note: {error}")
         if port is not None:
             check_port(LOOPBACK, port, "the SuperNode")
+        say(AFTER_305)
         _become(
             site_command(data, name, state, superlink, root_certificates, key, policy=policy, port=port or free_port())
         )

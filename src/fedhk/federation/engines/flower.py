@@ -23,6 +23,11 @@ RESEND_AFTER = 60.0
 # Errors of the way, not of the site: a message or its reply was lost, a process was killed. They are tried again.
 LOST, MOST_TRIES = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.CLIENT_APP_CRASHED), 3
 
+# A SuperNode that went away, and the seconds that it has to come back: Flower's SuperLink takes a SuperNode that was
+# killed for alive for about a minute, and lets no other in with its key; a new one then needs half a minute to start.
+# Twice that, because machines differ.
+GONE, RETURN_WITHIN = ErrorCode.NODE_UNAVAILABLE, 180.0
+
 
 class GridTransport:
     """Nodes of a Flower run; `grid` is what Flower gives a ServerApp."""
@@ -38,36 +43,74 @@ class GridTransport:
             return {}
         began = time.monotonic()
         sent_again, wait = began, RESEND_AFTER
-        waiting = self._push(payloads)
-        answers: dict[int, bytes | Exception] = {}
-        tries = dict.fromkeys(payloads, 1)
-        while len(answers) < len(payloads) and time.monotonic() - began < timeout:
-            for reply in self._grid.pull_messages(list(waiting)):
-                node = waiting.pop(reply.metadata.reply_to_message_id, None)
-                if node is None or node in answers:
-                    continue
-                if reply.has_error() and reply.error.code in LOST and tries[node] < MOST_TRIES:
-                    tries[node] += 1
-                    waiting |= self._push({node: payloads[node]})
-                else:
-                    answers[node] = _content(reply)
+        sending = _Sending(self._grid, payloads)
+        sending.push(payloads)
+        while len(sending.answers) < len(payloads) and time.monotonic() - began < timeout:
+            sending.pull()
+            sending.look_for_gone()
             if time.monotonic() - sent_again > wait:
-                waiting |= self._push({node: content for node, content in payloads.items() if node not in answers})
+                sending.push(payloads.keys() - sending.answers.keys() - sending.gone.keys())
                 sent_again, wait = time.monotonic(), 2 * wait
-            if len(answers) < len(payloads):
+            if len(sending.answers) < len(payloads):
                 time.sleep(POLL_EVERY)
-        return answers
+        return sending.answers
 
-    def _push(self, payloads: Mapping[int, bytes]) -> dict[str, int]:
-        """Send messages; return the node of each message's number."""
+
+class _Sending:
+    """Requests that are on their way, and what has come back."""
+
+    def __init__(self, grid: Grid, payloads: Mapping[int, bytes]) -> None:
+        self._grid = grid
+        self._payloads = payloads
+        self._waiting: dict[str, int] = {}  # node of each message's number
+        self._tries = dict.fromkeys(payloads, 1)
+        self.answers: dict[int, bytes | Exception] = {}
+        self.gone: dict[int, float] = {}  # nodes that went away, and when that was noticed
+
+    def push(self, nodes: Collection[int]) -> None:
+        """Send nodes their requests."""
+        ordered = sorted(nodes)
         messages = [
             Message(
-                RecordDict({RECORD: ConfigRecord({KEY: content})}), dst_node_id=node, message_type=f"query.{ACTION}"
+                RecordDict({RECORD: ConfigRecord({KEY: self._payloads[node]})}),
+                dst_node_id=node,
+                message_type=f"query.{ACTION}",
             )
-            for node, content in payloads.items()
+            for node in ordered
         ]
-        numbers = self._grid.push_messages(messages)
-        return {number: node for number, node in zip(numbers, payloads, strict=False) if number}
+        numbers = self._grid.push_messages(messages) if messages else []
+        taken = {number: node for number, node in zip(numbers, ordered, strict=False) if number}
+        self._waiting |= taken
+        refused = set(ordered) - set(taken.values())
+        if refused:
+            connected = set(self._grid.get_node_ids())
+            self.gone |= dict.fromkeys(refused - connected - self.gone.keys(), time.monotonic())
+
+    def pull(self) -> None:
+        """Take what has come back; requests that were lost on the way are sent again."""
+        for reply in self._grid.pull_messages(list(self._waiting)):
+            node = self._waiting.pop(reply.metadata.reply_to_message_id, None)
+            if node is None or node in self.answers:
+                continue
+            code = reply.error.code if reply.has_error() else None
+            if code in LOST and self._tries[node] < MOST_TRIES:
+                self._tries[node] += 1
+                self.push([node])
+            elif code == GONE:
+                self.gone.setdefault(node, time.monotonic())
+            else:
+                self.answers[node] = _content(reply)
+
+    def look_for_gone(self) -> None:
+        """Send nodes that are back their requests again, and give up those that are gone for too long."""
+        if not self.gone:
+            return
+        back = self.gone.keys() & set(self._grid.get_node_ids())
+        given_up = {node for node, since in self.gone.items() if time.monotonic() - since > RETURN_WITHIN} - back
+        self.push(back - self.answers.keys())
+        for node in given_up:
+            self.answers.setdefault(node, ConnectionError(f"its SuperNode went away, {RETURN_WITHIN:g} s ago"))
+        self.gone = {node: since for node, since in self.gone.items() if node not in back | given_up}
 
 
 def _content(reply: Message) -> bytes | Exception:

@@ -91,6 +91,7 @@ class RemoteSites:
         self._timeout = TIMEOUT
         self._faults: dict[str, MessageError] = {}
         self._agreed: dict[str, tuple[int, Columns]] = {}
+        self._missing: set[str] = set()  # sites that the last exchange did not reach
         self.known: dict[str, Known] = {}
 
     # ------------------------------------------------------------------------------------------------- before the run
@@ -151,9 +152,17 @@ class RemoteSites:
         return sorted({*self._expected, *self.known, *self._faults})
 
     def exchange(self, requests: Mapping[str, bytes]) -> dict[str, bytes | Exception]:
-        """Send each site its request. Nodes that are new, or came back under another number, are greeted first."""
+        """Send each site its request. Nodes that are new, or came back under another number, are greeted first.
+
+        A site that answered before and is not connected now is sent its request, too: the transport knows how long it
+        has to come back. Whoever did not is not waited for again.
+        """
         present = set(self._transport.nodes())
-        reached = {s: self.known[s].node for s in requests if s in self.known and self.known[s].node in present}
+        reached = {
+            s: self.known[s].node
+            for s in requests
+            if s in self.known and (self.known[s].node in present or s not in self._missing)
+        }
         payloads = {node: requests[site] for site, node in reached.items()}
         greetings = self._greet(self._find_strangers(present))
         answers = self._transport.send(payloads | greetings, self._timeout)
@@ -161,6 +170,8 @@ class RemoteSites:
         self._read_introductions({node: answers[node] for node in greetings if node in answers})
         for site in requests.keys() - reached.keys():
             found[site] = self._faults.get(site) or ConnectionError("not connected")
+        self._missing -= reached.keys()
+        self._missing |= {site for site, answer in found.items() if isinstance(answer, ConnectionError | TimeoutError)}
         return found
 
     def close(self) -> None:

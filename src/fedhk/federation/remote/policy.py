@@ -223,9 +223,17 @@ def read_policy(path: Path) -> Policy:
     """
     content = read_toml(path, "The policy", [entry.name for entry in fields(Policy)], DataError)
     if isinstance(content.get("identity"), str):
-        content["identity"] = str(path.parent / content["identity"])
+        key = path.parent / content["identity"]
+        if not key.is_file():
+            raise DataError(f"The policy {str(path)!r} names {str(key)!r}, from its own folder: it is not there.")
+        content["identity"] = str(key)
     if str(content.get("bounds")).endswith(".toml"):
-        content["bounds"] = read_dictionary(path.parent / content["bounds"]).bounds()
+        dictionary = path.parent / content["bounds"]
+        if not dictionary.is_file():
+            raise DataError(
+                f"The policy {str(path)!r} names {str(dictionary)!r}, from its own folder: it is not there."
+            )
+        content["bounds"] = read_dictionary(dictionary).bounds()
     return Policy(**content)
 
 

@@ -138,6 +138,7 @@ class RemoteSite:
             self._write_results(site, made)
         boards = (pack_entries(part.entries.values(), self.name) for part in (site.board, site.memory))
         write_file(self.folder / STATE, SiteFile(asked, reply, *boards), KIND, self.name)
+        LOG.info("site %r answers exchange %d, %r, with %d bytes", self.name, request.round, request.kind, len(reply))
         return reply
 
     def _write_results(self, site: Site, made: Outcome) -> None:
@@ -147,6 +148,7 @@ class RemoteSite:
             results = keep_earlier(self.folder / RESULTS)
             write_outcome(results, site, made.outcome, self._read_data(terms).ids, self.write_model)
             (results / RUN_NAME).write_text(terms.run, "utf-8")
+            LOG.info("site %r has its model and labels of run %r in %s", self.name, terms.run, results)
 
     def _read_state(self) -> tuple[SiteFile, Board, Board]:
         """Read the state of the site. Where it cannot be used, the site starts anew and is sent everything again."""
