@@ -42,10 +42,10 @@ ALIKE = 1e-3
 # Fitted attributes that are tables, and are empty where a file does not have them.
 TABLES = ("deviations_", "choices_", "selection_", "drift_", "updates_")
 
-# What updates leave behind.
+# Fitted attributes that updates set.
 UPDATED = ("drift_", "updates_")
 
-# A low rank is warned of where it loses more than it keeps.
+# Loss above which a low rank gets a warning: it loses more than it keeps.
 MOST_LOST = 0.5
 
 
@@ -130,11 +130,11 @@ class HeatKernelModel(ReadsViews, ClusterMixin, BaseEstimator):  # type: ignore[
     # Names of the fitted rows by site, where their data frames have some; of the only site, by "".
     _row_names: Mapping[str, Any] = MappingProxyType({})
 
-    # What own models of later sites are made with.
+    # What `personalize` needs to make the model of a new site.
     _summaries: tuple[ClusterSummary, ...] = ()
     _calibrations: tuple[Calibration, ...] = ()
 
-    # What updates go on from: sums over the rows so far, of all sites and of each that is known here.
+    # What updates start from: sums over the rows so far, of all sites and of each known site.
     _memory: Memory | None = None
     _pasts: Mapping[str, SitePast] = MappingProxyType({})
 
@@ -429,7 +429,7 @@ def warn_of_doubts(model: Any, labels: Sequence[IntArray], memberships: Sequence
         limit = "max_rounds" if hasattr(model, "max_rounds") else "max_iter"
         text = f"{name} did not converge within {limit}={getattr(model, limit)}. {model.stop_reason_}"
         warnings.warn(text, ConvergenceWarning, stacklevel=3)
-    # a rank that "auto" found leaves out noise, as held-out rows say
+    # no warning for a rank found by "auto": held-out rows show that it leaves out noise
     if not isinstance(getattr(model, "rank", "auto"), str) and getattr(model, "reconstruction_error_", 0.0) > MOST_LOST:
         lost = f"{model.reconstruction_error_:.0%} of what tells free centres apart"
         text = f"{name}: centres of rank {model.rank_} lose {lost}, so clusters may be merged."

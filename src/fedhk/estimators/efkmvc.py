@@ -97,10 +97,10 @@ from fedhk.privacy.mechanism import DifferentialPrivacy, SecureSummation
 from fedhk.privacy.robust import AGGREGATIONS
 from fedhk.starts.settings import Settings
 
-# Parameters that a site's own model has from the federated one: all of the model, but not how a fit begins.
+# Parameters of the federated model that own models of sites have too: all but those of the start.
 SHARED = tuple(field.name for field in fields(ModelParameters) if field.name not in ("init", "random_state", "verbose"))
 
-# Parameters that change nothing of what a run gives: a run may be resumed with other values of these.
+# Parameters that do not change the result: a run may be resumed with other values of these.
 NOT_COMPARED = ("engine", "checkpoint", "participation", "verbose", "random_state")
 
 
@@ -570,7 +570,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
     def _keep_memory(self, run: Run, sites: Mapping[str, Site], recalled: Recollection | None) -> None:
         """Set what later updates start from, and the results of this update."""
         board, parameters = run.board, run.board.get(FinalParameters).parameters
-        # centres of views that were folded are not in their columns
+        # a model with folded views cannot be updated
         self._memory = None if self._model.folded else next((one.memory for one in board.find(Remembered)), None)
         keep = 0.0 if recalled is None else recalled.keep
         self._pasts = {name: past.carry(parameters, keep) for name, past in self._pasts.items() if keep > 0}

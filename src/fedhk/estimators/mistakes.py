@@ -12,7 +12,7 @@ from fedhk.federation.board import Board
 from fedhk.federation.entries import Deviations
 from fedhk.federation.sealed import SealedTerms
 
-# A warning is to be read.
+# Most sentences in one warning.
 MOST_LISTED = 10
 
 

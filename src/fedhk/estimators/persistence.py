@@ -33,7 +33,7 @@ METADATA, DIGEST = "fedhk", "sha256"
 # Parameters that say how a fit was run and not what it gave; a loaded model has their defaults.
 NOT_STORED = ("engine", "checkpoint", "verbose")
 
-# What a parameter may be in a file.
+# Types of parameters in a file.
 Param = (
     Option | np.ndarray | tuple[np.ndarray, ...] | dict[str, np.ndarray] | tuple[int, ...] | tuple[float, ...] | Json
 )

@@ -34,7 +34,7 @@ from fedhk.starts.settings import Settings
 
 LOG = logging.getLogger("fedhk")
 
-# A run that can be expected to find less than this share of what is there is warned of.
+# Below this expected share of the clusters that a run with noise finds, a warning is given.
 LITTLE = 0.5
 
 
@@ -89,7 +89,7 @@ def make_sealed_terms(
         check_budget(noise.privacy, masks, clients)
         if noise.privacy.public:
             _check_bounds(noise.privacy, clients, unit_rows=settings.scaling.unit_rows)
-        # sites elsewhere do not say how many rows they have, and nobody knows how good centres are that were given
+        # remote sites do not report their rows before a run, and given centres may be of any quality
         if any(views.n_rows for views in clients.values()) and isinstance(settings.init, str):
             _say_expectation(noise, masks, clients, settings.n_clusters)
     return terms

@@ -104,7 +104,7 @@ class RobustAggregator(Aggregator):
         return robust_sums(sites, rows)
 
     def fewest_holders(self, n_sites: int) -> int:
-        # a view that so few sites have could be one that these have made up
+        # few sites could have made up a view that they alone have
         return max(2, int(STRONG_SITES * n_sites) + 1) if n_sites >= FEWEST_SITES else 1
 
 

@@ -58,7 +58,7 @@ class Board:
     """Entries by type, in the order they were first published. A board is immutable: `put` returns a new one."""
 
     entries: dict[type[Entry], Entry] = field(default_factory=dict)
-    # how often each type was put, by which the server knows whether a site has the latest
+    # how often each type was put: tells the server whether a site has the latest version
     versions: dict[str, int] = field(default_factory=dict)
 
     def put(self, *entries: Entry) -> Board:

@@ -22,7 +22,7 @@ FILE = "run.fedhk"
 KIND, OWNER = "checkpoint", "server"
 COSTS = ("bytes_up", "bytes_down", "seconds")
 
-# What becomes of a run whose parts do not fit together.
+# Errors that a run raises if the parts of its checkpoint do not fit together.
 UNFIT = (KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError)
 
 

@@ -36,11 +36,11 @@ TYPES = frozenset(["b1", "f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "
 
 # The name of the subclass in the tree of a dataclass (no field is called so), and the mark of a repeated number.
 SUBCLASS, REPEATED = ".", "="
-# Trees longer than this stand in an array of their own: headers of messages have a limit.
+# Longer trees are written into an array, because headers of messages have a limit.
 LONG_TREE = 2**15
 TREE = "tree"
-# Repeated numbers of one value may stand for at most so many in all, which is as much as the longest message holds in
-# double precision: a short message must not fill the memory of who reads it.
+# Most numbers that repeated ones in a value may expand to, as many as the longest message holds in double precision: a
+# short message must not fill the memory of its reader.
 MOST_NUMBERS = 2**25
 
 Json = Any

@@ -240,7 +240,7 @@ class Broadcast:
     heat_time: float
     fuzzifier: float
     view_exponent: float
-    # clusters that no row is placed in any more; the others keep their numbers
+    # clusters that are gone; the others keep their numbers
     gone: tuple[int, ...] = field(default=(), kw_only=True)
 
     @classmethod

@@ -22,7 +22,7 @@ from fedhk.federation.phases.together import AND, Together
 from fedhk.federation.several import EACH
 from fedhk.federation.site import Site
 
-# In front of the name of a phase whose sums leave a site with noise or under masks only.
+# Prefix of the kind of messages of sealed phases.
 SEALED = "sealed."
 
 ENTRIES = "entries"

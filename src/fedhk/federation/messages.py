@@ -77,7 +77,7 @@ def encode(message: Message) -> bytes:
     """
     try:
         header = _header_text(message.kind, message.site, message.round, message.values)
-        # safetensors writes memory as it lies, and np.ascontiguousarray would turn a number into a vector
+        # safetensors needs contiguous memory, and np.ascontiguousarray would turn a number into a vector
         arrays = {name: np.asarray(array, order="C") for name, array in message.arrays.items()}
         _check_arrays(arrays)
         body = to_body(arrays, metadata={METADATA: header})

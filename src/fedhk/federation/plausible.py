@@ -18,14 +18,14 @@ from fedhk.model.cluster_summary import ClusterSummary
 from fedhk.model.parameters import Parameters
 from fedhk.model.statistics import Statistics
 
-# Counts above this are not counts of rows.
+# Larger counts cannot be counts of rows.
 MOST_ROWS = 2.0**53
 
-# Features of one view, and of all views of a federation: those of scikit-learn's hashed text, and of two such views.
-# Everybody keeps numbers for every feature, so that a site that claims more would cost all the others their memory.
+# Most features of one view, and of all views: those of scikit-learn's hashed text, and of two such views. All sites
+# store numbers for every feature, so a site that claims more would exhaust the memory of the others.
 MOST_WIDTH, MOST_FEATURES = 2**20, 2**21
 
-# Sites that join later may lie outside the range that the others described, but not by more than this factor.
+# Rows of sites that join later may exceed the range that the others described, by at most this factor.
 REACH = 1e3
 ROUNDING, SMALL = 1e-3, 1e-20
 

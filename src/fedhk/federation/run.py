@@ -19,7 +19,7 @@ from fedhk.federation.participation import Participation
 from fedhk.federation.phases.base import Phase
 from fedhk.federation.several import AS_ONE, EACH, SUM_OF, Several, list_sites, read_sum
 
-# Reasons come from anybody; a history need not keep more of them.
+# Longest reason of a refusal that a history keeps: anybody may have written it.
 LONGEST_REASON = 300
 
 NO_COST: Record = {"bytes_up": 0, "bytes_down": 0, "seconds": 0.0, "refused": {}}

@@ -17,7 +17,7 @@ T = TypeVar("T")
 PRECISIONS = get_args(Precision)
 _TYPES: dict[str, Any] = {"double": np.float64, "single": np.float32, "half": np.float16}
 _HALF_LARGEST, _SINGLE_LARGEST = 6e4, 3e38
-# Smallest scale of a row of bytes: below, single precision has no steps left.
+# Smallest scale of a row of bytes: below it, single precision has no steps left.
 _LEAST_SCALE = 1e-36
 _BYTE_LARGEST, _BYTE_MISSING = 127, -128
 

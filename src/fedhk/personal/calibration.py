@@ -19,7 +19,7 @@ from fedhk.model.preparation import site_moments
 from fedhk.model.rows import Rows, split_joint
 from fedhk.personal.shares import PRIOR_ROWS
 
-# A site's spread is believed within these factors of the common one; beyond them a feature is nearly constant there.
+# Limits of a site's spread, as multiples of the common one; beyond them a feature is nearly constant there.
 LEAST_RATIO, MOST_RATIO = 0.2, 5.0
 
 

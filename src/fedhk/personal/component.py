@@ -35,7 +35,7 @@ Part = TypeVar("Part")
 # on until no coordinate of a centre moves by more than this, in model units: the minimum of J + gamma R_person is one.
 PASSES, MOST_PASSES, SETTLED_MOVE = 10, 500, 1e-7
 
-# What every site reports a share of, in this order.
+# Components whose shares every site reports, in this order.
 REPORTED = ("shift", "spread", "sizes", "centers", "view_weights")
 
 

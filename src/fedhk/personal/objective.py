@@ -11,7 +11,7 @@ from fedhk.model.rows import Rows
 from fedhk.personal.outcome import SiteTerms
 from fedhk.personal.shares import PRIOR_ROWS
 
-# Passes in which a site makes a start its own. The order of starts is what counts, and it is settled early.
+# Passes for the own model of a site at each start. Only the order of starts matters, which few passes show.
 OWN_PASSES = 5
 
 

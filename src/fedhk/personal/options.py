@@ -93,7 +93,7 @@ class Personal(Option, ABC):
                 global_outcome = scan.assign(common)
         shares = dict(own.shares)
         if Shift.name in shares and any(calibration.shift > 0 for calibration in calibrations):
-            # most of the offset is taken out already: what is reported is how much the site differs as a whole
+            # calibration has removed most of the offset already: the share that is reported is of the whole difference
             shares[Shift.name] = measure_offset_share(Rows(views, model.references), common, labels)
         found = replace(local, parameters=own.parameters)
         if own.rows is not rows:  # the site reads its rows on a scale of its own

@@ -13,7 +13,7 @@ from fedhk.model.statistics import Statistics
 from fedhk.personal.component import Component, OwnModel
 from fedhk.personal.shares import Move
 
-# A cluster that a site does not have is still this much as frequent as everywhere: it may come.
+# Least size of a cluster at a site, as a share of its size over all sites: rows of it may still come.
 LEAST_SIZE = 1e-2
 
 

@@ -25,7 +25,7 @@ from fedhk.personal.shares import LEAST_ROWS, Move, agreement, mean_move
 # Rounds of clusters and scales in turn: clusters follow the scale, so that one is not enough.
 SPREAD_PASSES = 4
 
-# Fewest rows of a feature of which a scale is told, and the largest factor that is believed: as in a calibration.
+# Fewest rows of a feature for which a scale is estimated, and the largest scale: as in a calibration.
 LEAST_SEEN, MOST_FACTOR = 5, 5.0
 
 # A feature whose variance at the site is below this share of that in clusters is constant there, but for rounding.

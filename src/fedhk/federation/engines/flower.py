@@ -13,14 +13,14 @@ from flwr.serverapp import Grid
 # What FedHK's messages are called in Flower, and the record and its key that hold the bytes.
 ACTION, RECORD, KEY = "fedhk", "fedhk", "payload"
 
-# Seconds between two looks for answers; Flower's own `send_and_receive` looks every three.
+# Seconds between two checks for replies; Flower's own `send_and_receive` checks every three.
 POLL_EVERY = 0.5
 
 # Seconds after which a request is sent again, doubled each time: a SuperNode that was killed has lost the first one.
-# The same request again costs a site nothing, it has kept its answer.
+# Repeating a request costs a site nothing: it has kept its answer.
 RESEND_AFTER = 60.0
 
-# Errors of the way, not of the site: a message or its reply was lost, a process was killed. They are tried again.
+# Transport errors, which are retried: a message or its reply was lost, or a process was killed.
 LOST, MOST_TRIES = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.CLIENT_APP_CRASHED), 3
 
 # A SuperNode that went away, and the seconds that it has to come back: Flower's SuperLink takes a SuperNode that was

@@ -15,13 +15,13 @@ from fedhk.federation.messages import Message, decode, encode
 from fedhk.federation.several import AS_ONE
 from fedhk.federation.site import Site
 
-# Sites with less than this to compute in a pass are faster one after the other than in threads.
+# Sites with fewer cells are faster one after the other than in threads.
 WORTH_A_THREAD = 200_000
 
 # With a time limit every site has a thread, up to this many.
 MOST_THREADS = 64
 
-# Different messages of one exchange that are kept: sites differ in what they have been sent before, in few ways.
+# Decoded messages of one exchange that are cached: sites differ little in what they have been sent before.
 FEW_MESSAGES = 8
 
 # The guard of sites in the open: it has no state, so all sites share one.
@@ -52,7 +52,7 @@ class InProcessEngine:
         threads = max(workers, min(len(sites), MOST_THREADS)) if timeout is not None else workers
         self._pool = ThreadPoolExecutor(max(threads, 1)) if parallel else None
         self._timeout = timeout
-        # most sites get one of few messages, which are read once; nobody changes what is in them
+        # most sites get one of few messages, which are decoded once; their content is never changed
         self._decode = lru_cache(maxsize=FEW_MESSAGES)(decode)
         self._read = lru_cache(maxsize=FEW_MESSAGES)(Message.read)
 

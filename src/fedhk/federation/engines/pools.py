@@ -26,7 +26,7 @@ from fedhk.federation.site import Site
 # the same bits here as over a network.
 MANY_SITES = 1_000
 
-# A site with more cells answers by itself: a pass over so many takes about as long as the message does.
+# A site with more cells answers by itself: a pass over so many takes about as long as its message.
 MOST_CELLS = 10_000
 
 

@@ -31,7 +31,7 @@ from fedhk.federation.site import Site
 
 RELAY = "relay"
 
-# The part of the server's time limit that a relay gives its sites, so that its own answer is in time.
+# Share of the server's time limit that a relay allows its sites, so that its own answer is in time.
 OWN_SHARE = 0.9
 
 

@@ -29,13 +29,13 @@ from fedhk.federation.run import clean_reason
 
 LOG = logging.getLogger("fedhk.engine")
 
-# Seconds that a site has for an answer where nothing else is asked for: a pass over many rows on a slow machine.
+# Default time limit of a reply in seconds: enough for a pass over many rows on a slow machine.
 TIMEOUT = 600.0
 
-# Seconds between two looks at who is connected, while sites are waited for.
+# Seconds between two checks of who is connected, while waiting for sites.
 LOOK_EVERY = 1.0
 
-# Longer answers are no refusals: they need not be decoded twice.
+# Longer answers cannot be refusals, so they are not decoded to find out.
 LONGEST_REFUSAL = 10_000
 
 

@@ -43,7 +43,7 @@ from fedhk.starts.candidates import Candidates, candidate_rows, count_by_share
 # Rows that stand in for those of the sites, fewer where they are wide: so many bytes at most, so many rows at least.
 STAND_INS, STAND_IN_BYTES, LEAST_STAND_INS = 2000, 2**28, 300
 
-# Precision of anchors on their way to sites: everybody uses them as they are read.
+# Precision in which anchors are sent; server and sites both use the rounded ones.
 ANCHOR_PRECISION = "byte"
 
 # With noise, clusters are put together from parts: so many, or so many for a cluster. A row is tied to the nearest few.
@@ -183,7 +183,7 @@ class TieRows(ServerPhase):
         made = make_anchors(rows, asked, calibrated_references(board), np.random.RandomState(self.seed))
         joint = np.hstack(made)
         lacking = min(wanted, int(board.get(Population).rows)) - len(joint)
-        # what is drawn around means of rows of length 1, such as documents, is like no row
+        # points drawn around means of rows of length 1, such as documents, are unlike any row
         is_dense = not any(reference.unit_rows for reference in board.get(References).references)
         if self.diffusion.anchors == AUTO and is_dense and lacking > 0:
             joint = np.vstack([joint, joint_rows(stand_ins)[:lacking]])
@@ -235,7 +235,7 @@ class ChooseAnchors(AskCandidates):
     def sealed(self, terms: Any) -> list[Phase[Any, Any]]:
         if terms.noise is not None:
             return self._fit_parts(terms)
-        # means of few rows stay at the sites: the mixture takes their place
+        # means of few rows must stay at the sites: a mixture takes their place
         mixture = FindDirections(self.seed), FitMixture(self.n_clusters, self.seed)
         return [sealed for phase in mixture for sealed in phase.sealed(terms)]
 

@@ -157,7 +157,7 @@ class AskCandidates(Phase[CandidatesRequest, CandidatesReply]):
                 settings = replace(settings, view_weights="uniform")
         if not isinstance(protocol, BasisStatistics):
             return [*known, *map(terms.seal, sums), StartFromSums(settings, self.seed, self.workers)]
-        # points do not show which form centres have, which waits for the first sums of a round
+        # the low-rank form is fitted to the first sums of a round: candidates do not show it
         settings = replace(settings, form=CenterForm())
         start = StartFromSums(settings, self.seed, self.workers)
         return [*map(terms.seal, sums), start, EnterBasis(protocol)]

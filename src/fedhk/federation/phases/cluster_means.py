@@ -19,7 +19,7 @@ from fedhk.federation.plausible import ROUNDING, limits_from_moments
 from fedhk.federation.site import Site
 from fedhk.model.passes import Passes
 
-# The objective and the number of rows, without what own models are compared with: those of embedded rows need it not.
+# The objective and the number of rows, without the summary for own models, which embedded rows do not need.
 OBJECTIVE = Finish(summary=False, memory=False)
 OBJECTIVE_SIZE = 2
 

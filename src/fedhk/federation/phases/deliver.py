@@ -34,7 +34,7 @@ from fedhk.personal.options import Personal
 from fedhk.personal.outcome import SiteOutcome, SiteReport
 from fedhk.tensors.low_rank import LowRank, LowRankParameters
 
-# Numbers of means by cluster that a site remembers, at most: 8 MB. Of wider views it remembers nothing.
+# Most numbers in the means by cluster that a site keeps, 8 MB; it keeps none for wider views.
 MOST_REMEMBERED = 2**20
 
 

@@ -86,7 +86,7 @@ class Finish(SumPhase[FinishRequest]):
         seen = site.see(parameters)
         with Passes(rows, seen.n_clusters, site.workers) as scan:
             labels = scan.assign(seen)[1]
-        # sites compare the weight of clusters with that of their own rows, by memberships: labels say more than these
+        # sites compare the sizes of clusters with those of their own rows by memberships, which reveal less than labels
         summary = replace(summarise_clusters(rows, seen, labels), counts=statistics.masses)
         return np.concatenate([sums, summary.to_array()])
 

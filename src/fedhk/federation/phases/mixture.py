@@ -27,8 +27,8 @@ from fedhk.federation.site import Site
 from fedhk.federation.table import Table
 from fedhk.starts.candidates import LEAST_ROWS
 
-# Precision of points, directions and the embedding on their way to sites: everybody uses them as they are read, so that
-# rounding them loses nothing that is exact.
+# Precision in which points, directions and the embedding are sent. Server and sites both use the rounded ones, so that
+# sums at them are exact.
 PRECISION = "half"
 
 # What rounding may add to squares of sums.

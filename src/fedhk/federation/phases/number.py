@@ -53,8 +53,8 @@ class FindNumber(AskCandidates):
         return board.put(ChosenNumber(find_number(points, self.smallest, self.largest, self.seed, shifted=shifted)))
 
     def sealed(self, terms: SealedTerms) -> list[Phase[Any, Any]]:
-        # means of few rows stay at the sites: points are drawn from a mixture, of rows less the means of their sites
-        # where sites differ, because nobody sees then which site a row is of
+        # means of few rows must stay at the sites, so points are drawn from a mixture; where sites differ, it is a
+        # mixture of rows less the means of their sites, because a point of a mixture belongs to no site
         mixture = FindDirections(self.seed), FitMixture(self.largest, self.seed, centred=True)
         return [*(sealed for phase in mixture for sealed in phase.sealed(terms)), NumberFromMixture(self)]
 

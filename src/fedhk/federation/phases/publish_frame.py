@@ -75,7 +75,7 @@ class PublishFrame(EnergySum[FrameRequest]):
     aggregator: Aggregator = PLAIN_SUM
 
     def begin(self, board: Board) -> Board:
-        # a frame that takes nothing out says that sites do not differ by how they measure
+        # shares of 0 mean that sites do not differ by how they measure
         return board.put(Frame(self._calibration(board))) if self.offsets and self.is_done(board, 0) else board
 
     def is_done(self, board: Board, exchanges: int) -> bool:

@@ -20,8 +20,8 @@ from fedhk.federation.several import NOT_ADDED, list_sites
 from fedhk.federation.site import Site
 from fedhk.model.parameters import Parameters
 
-# Rounds in a row in which the objective must hardly change, where a round may raise it. One is not enough: at the
-# bottom of a fall that a rise follows, it hardly changes either.
+# Rounds in a row in which the objective must hardly change, if a round may raise it. One is not enough: between a fall
+# and a rise it hardly changes either.
 SETTLE_ROUNDS = 3
 
 

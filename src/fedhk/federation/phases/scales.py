@@ -34,14 +34,14 @@ from fedhk.privacy.sensitivity import Neighbours, sum_sensitivity
 from fedhk.starts.cells import cut_rows, read_blocks
 from fedhk.starts.settings import Settings
 
-# Powers of two between which absolute values are told apart.
+# Powers of two that bound the bins of absolute values.
 LEAST_POWER, MOST_POWER = -30, 40
 POWERS = MOST_POWER - LEAST_POWER + 1
 
-# What a site says to widths that are not those of its views, or that no federation has.
+# Refusal of widths that are not those of the site's views, or that no federation has.
 OTHER_WIDTH = Rule("ranges of views with other widths than here")
 
-# A range of values that are all 0, as far as powers tell.
+# Range of a feature whose values are all 0, up to the smallest power.
 NOTHING = 2.0 ** (LEAST_POWER + 1)
 
 # Probability with which noise makes any of the ranges too wide.
@@ -57,21 +57,21 @@ MOST_MOVED = 1e-3
 # The grid of moments where nothing is known of the number of rows.
 MOMENTS_STEP = 2.0**-36
 
-# Of the square of the range, how much variance rounding makes of none.
+# Variance that rounding alone makes, as a share of the square of the range.
 ROUNDING = 1e-14
 
 # "minmax" coefficients of values all over the range are a half on average, and the unit is the root of that.
 MINMAX_UNIT = float(np.sqrt(0.5))
 
-# Between these a server may choose the length to which rows are cut; model units are near 1.
+# Limits of the length to which a server may ask rows to be clipped; lengths in model units are near 1.
 LEAST_RADIUS, MOST_RADIUS = 1e-9, 1e9
 UNCUT = Rule("sums of rows that are not cut, which a row can change without bound")
 
-# Lengths of rows are told apart by halves of a power of two: finer bins have fewer rows, which noise hides.
+# Edges of the bins of lengths, two per power of two: finer bins have fewer rows, which noise hides.
 LENGTHS = 2.0 ** np.arange(-20.0, 8.5, 0.5)
 BINS = len(LENGTHS) + 1
 
-# Of the rows of a view, the share that is no longer than its unit: the others are cut where noise is sized by lengths.
+# Share of the rows of a view that are no longer than its unit; the others are clipped.
 WITHIN_UNIT = 0.9
 
 
@@ -233,7 +233,7 @@ def _histogram(table: Any, width: int) -> FloatArray:
         dense = np.asarray(part.toarray() if sp.issparse(part) else part, np.float64)
         with np.errstate(divide="ignore"):
             power = np.ceil(np.log2(np.abs(dense)))
-        # larger values count as the largest, and nothing is said about it
+        # larger values are counted as the largest
         place = np.clip(np.nan_to_num(power, nan=0.0, neginf=LEAST_POWER), LEAST_POWER, MOST_POWER) - LEAST_POWER
         place = np.where(dense < 0, POWERS - 1 - place, POWERS + place).astype(np.int64)
         for feature in range(width):

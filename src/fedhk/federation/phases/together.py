@@ -12,7 +12,7 @@ from fedhk.federation.board import Board
 from fedhk.federation.phases.base import Phase, phase_named
 from fedhk.federation.site import Site
 
-# Between the names of the phases that go together.
+# Separator of the names of the phases.
 AND = "+"
 
 

@@ -61,10 +61,10 @@ from fedhk.model.statistics import Statistics
 from fedhk.personal.calibration import Calibration
 from fedhk.privacy.mechanism import read_bounds
 
-# A cluster that stands for fewer rows than this, after forgetting, is gone: no group has fewer.
+# A cluster with fewer rows than this, after forgetting, is gone: no group has fewer.
 FEWEST_ROWS = 2.0
 
-# A site most of whose rows fit nowhere is off, unless most sites are so.
+# A site deviates if more than this share of its rows fits no cluster, unless this holds for most sites.
 MOST_STRAYS = 0.5
 
 # Numbers of a cluster in the answer of a round, besides its pulls and weights: spread, comparison, rows at its centre
@@ -79,7 +79,7 @@ SURE = 1.0
 # clusters are looked for and a cluster is taken for gone.
 BY_CHANCE = 1e-3
 
-# Updates travel in half precision, as the centres of `protocol="cores"` do: far below the error of a mean.
+# Updates are sent in half precision, as the centres of `protocol="cores"`: its error is far below that of a mean.
 FEW_DIGITS = StatisticsProtocol(basis=False, precision="half")
 
 # Centres that moved by fewer standard errors than this are not moved again: the next step is a small part of this one.
@@ -413,7 +413,7 @@ class Revise(SumPhase[ReviseRequest]):
         if not rest[-1] > 0:
             raise DataError("No site has a new row: there is nothing to update the model with.")
         widths = [part.shape[1] for part in before.centers]
-        # pulls are from where the sites were: the centres as they were sent
+        # pulls refer to the centres as they were sent, that is rounded
         sent = round_as_sent(np.hstack(before.centers), FEW_DIGITS.precision)
         numerators = split_joint(pulls + np.repeat(weights, widths, axis=1) * sent, widths)
         heights = tuple(weights.T[:, :, None])

@@ -39,7 +39,7 @@ from fedhk.starts.settings import Settings
 # somewhere to move to; at most as many as the centres may have themselves (clusters, or their rank), no more than ten.
 EXTRA_SHARE, MOST_EXTRA = 0.02, 10
 
-# Sine of the angle to a span below which a direction is in it, but for rounding.
+# Sine of the angle to a span below which a direction counts as inside it, to rounding.
 LEAST_SINE = 1e-3
 
 # Rounds after which a basis is made anew where no candidates could give one.
@@ -353,7 +353,7 @@ class BasisStatistics(Statistics):
             clouds = [new - old for new, old in zip(better.centers, before.centers, strict=True)]
             board = self.rebase(board, better, clouds)
             return board, board.get(Minimisation).parameters, objective
-        # moves are from where the sites were: the centres as they were sent
+        # moves refer to the centres as they were sent, that is rounded
         inner = board.get(Minimisation).parameters
         widths = [values.shape[1] for values in inner.centers]
         seen = split_joint(round_as_sent(np.hstack(inner.centers), self.center_precision), widths)

@@ -26,7 +26,7 @@ from fedhk.privacy.sensitivity import Neighbours
 
 LOG = logging.getLogger("fedhk.site")
 
-# What a site says, the same text for every run that breaks the rule; its log has the numbers.
+# Refusals of a site: one constant text per rule; its log has the numbers.
 MASKED_ONLY = Rule("this site gives masked sums only; the run must use secure=True")
 NOISE_ONLY = Rule("this site gives sums with noise only; the run must have a privacy budget")
 WEAKER_DELTA = Rule("the run's delta is larger than this site allows")
@@ -41,7 +41,7 @@ UNKNOWN_SHARERS = Rule(
 OVER_BUDGET = Rule("the run's budget, with what was spent before, is above what this site allows")
 OTHER_PHASE = Rule("this site takes no part in such an exchange")
 
-# What a coordinator gets to know of an error that is not meant for it.
+# Text that a coordinator gets for an error whose details stay at the site.
 MALFORMED = Rule("the message is not well formed")
 UNANSWERED = Rule("the site cannot answer this; its log says more")
 

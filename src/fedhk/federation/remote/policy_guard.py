@@ -29,7 +29,7 @@ from fedhk.privacy.mechanism import LENGTH_OF, DifferentialPrivacy
 
 LOG = logging.getLogger("fedhk.site")
 
-# What a site says, the same text for every message that breaks the rule.
+# Refusals of a site: one constant text per rule.
 BAD_BUDGET = Rule("the run's privacy budget cannot be used")
 BAD_NAME = Rule(f"the name of the run is not 1 to {MAX_NAME} printable characters")
 FEW_ROWS = Rule("this site has too few rows for a run in the open; it takes part with masks or noise")

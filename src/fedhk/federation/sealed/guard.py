@@ -23,10 +23,10 @@ from fedhk.federation.site import Site
 from fedhk.privacy.mechanism import LENGTH_OF
 from fedhk.privacy.secure_site import SecureSite
 
-# What a site with noise or masks answers in the open: which views it has, and that its own model is made.
+# The two phases that a site answers in the open in runs with noise or masks: they reveal nothing of rows.
 OPEN_PHASES = ("schema", "deliver")
 
-# What a site says, the same text for every message that breaks the rule.
+# Refusals of a site: one constant text per rule.
 SEALED_ONLY = Rule("the server asks for what this site only gives with noise or masks")
 NO_TERMS = Rule("asked before the terms of the run were published")
 SUMS_ONLY = Rule("the server asks for what is no sum, this site gives sums only")

@@ -36,12 +36,12 @@ from fedhk.privacy.secure_sum import MaskReply, MaskRequest
 # Sums for which masks are agreed on at once; a new agreement takes two exchanges.
 SUMS_PER_SESSION = 16
 
-# What a site says, the same text for every request that breaks the rule.
+# Refusals of a site: one constant text per rule.
 NO_MASKS = Rule("the server asks for masked sums, this site was not set up for them")
 MASKS_ONLY = Rule("the server asks for sums in the open, this site gives masked ones only")
 NOBODY_HONEST = Rule("the colluders of the budget leave no honest site among those that a sum needs")
 
-# Makes the numbers of a sum; a site calls it when nothing else speaks against an answer.
+# Computes the numbers of a sum; a site calls it after all checks have passed.
 Release = Callable[[], NDArray[np.int64]]
 
 

@@ -35,7 +35,7 @@ LOG = logging.getLogger("fedhk.site")
 # Steps of the grid in what one row can change: fine enough that rounding adds nothing to the noise.
 STEPS = 2.0**16
 
-# A budget is compared with what rounding makes of it.
+# Tolerance for rounding when budgets are compared.
 ROUNDING = 1e-6
 
 # What one row may add to a number of a sum, on average over rows, before the grid overflows.
@@ -45,7 +45,7 @@ ROOM_PER_ROW = 1024.0
 # far out, makes a sum infinite or undefined: 1e60 over 1e-60, squared and summed over features, is a double.
 LEAST_UNIT, MOST_UNIT = 1e-60, 1e60
 
-# What a site says, the same text for every request that breaks the rule.
+# Refusals of a site: one constant text per rule.
 WITH_NOISE = Rule("the server asks for sums with noise, this site was not set up for them")
 WITHOUT_NOISE = Rule("the server asks for sums without noise, this site gives none")
 UNBOUNDED_SCALES = Rule("scales with which a row could say more than the noise is sized for")

@@ -22,11 +22,11 @@ from fedhk.privacy.histograms import find_quantile
 from fedhk.privacy.mechanism import LENGTH_OF, ChoiceError, DifferentialPrivacy, Unit
 from fedhk.privacy.sensitivity import Neighbours, sum_sensitivity
 
-# Lengths of vectors are told apart by halves of a power of two, in units of what one row can add at most.
+# Edges of the bins of lengths, two per power of two, in units of the most that one row can add.
 LENGTHS = 2.0 ** np.arange(-6.0, 20.5, 0.5)
 BINS = len(LENGTHS) + 1
 
-# Of the sites, the share whose vectors are left as they are: as of rows, `fedhk.federation.phases.scales.WITHIN_UNIT`.
+# Share of the sites whose vectors are not clipped; as `WITHIN_UNIT` in `fedhk.federation.phases.scales` for rows.
 LEFT_WHOLE = 0.9
 
 # Noise in one number of a round that is more than this share of what all sites together can say in it hides them.
