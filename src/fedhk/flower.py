@@ -59,7 +59,7 @@ def make_client_app() -> ClientApp:
 
     @app.query(ACTION)
     def answer(message: Message, context: Context) -> Message:
-        log_own_words()
+        _log_own_words()
         payload: Any = message.content[RECORD][KEY]
         content = payload if isinstance(payload, bytes) else b""
         return reply_with(message, answer_as_site(dict(context.node_config), content))
@@ -67,7 +67,7 @@ def make_client_app() -> ClientApp:
     return app
 
 
-def log_own_words() -> None:
+def _log_own_words() -> None:
     """Write what FedHK says into the SuperNode's log, with the time; of what it calls, only Flower speaks there."""
     log = logging.getLogger("fedhk")
     if not log.handlers:

@@ -163,7 +163,7 @@ class RefitModels(ColumnSum[BatchRequest]):
         summary, joint = board.get(ClusterSpread).summary, np.hstack(self.parameters.centers)
         factors = np.repeat(self.parameters.view_factors, [part.shape[1] for part in self.parameters.centers])
         starts = [
-            draw_start(
+            _draw_start(
                 joint,
                 summary,
                 np.sqrt(factors),
@@ -214,7 +214,7 @@ class RefitModels(ColumnSum[BatchRequest]):
         return board.put(BaseModels(moved.reshape(before.centers.shape), objectives[:, 0], settled))
 
 
-def draw_start(
+def _draw_start(
     centers: FloatArray, summary: ClusterSummary, scale: FloatArray, rng: np.random.Generator, *, informed: bool
 ) -> FloatArray:
     """Centres from k-means on rows that are drawn: around the centres that were found, or with the spread of all rows.

@@ -125,7 +125,7 @@ class LogRankSums(NamedTuple):
     strata: FloatArray  # (c,)
 
 
-def compare_events(events: FloatArray, at_risk: FloatArray) -> LogRankSums:
+def _compare_events(events: FloatArray, at_risk: FloatArray) -> LogRankSums:
     """Log-rank sums of one stratum, from events and rows at risk at each time, both of shape (times, c)."""
     risk, died = at_risk.sum(axis=1), events.sum(axis=1)
     there = (risk > 0) & (died != 0)
@@ -140,7 +140,7 @@ def compare_events(events: FloatArray, at_risk: FloatArray) -> LogRankSums:
     return LogRankSums(excess, covariance, squares, known.astype(np.float64))
 
 
-def count_at_times(times: FloatArray, happened: FloatArray, labels: IntArray, c: int) -> tuple[FloatArray, FloatArray]:
+def _count_at_times(times: FloatArray, happened: FloatArray, labels: IntArray, c: int) -> tuple[FloatArray, FloatArray]:
     """Events and rows at risk by cluster, at each time with an event."""
     moments, place = np.unique(times, return_inverse=True)
     cell, size = place * c + labels, len(moments) * c
@@ -189,8 +189,8 @@ class SumLogRank(ColumnSum[LogRankRequest]):
         labels = np.concatenate([part for part, _ in parts]) if parts else np.zeros(0, np.intp)
         values = np.vstack([part for _, part in parts]) if parts else np.zeros((0, 2))
         known = ~np.isnan(values).any(axis=1)
-        found = count_at_times(values[known, 0], values[known, 1], labels[known], request.n_clusters)
-        return np.concatenate([part.ravel() for part in compare_events(*found)])
+        found = _count_at_times(values[known, 0], values[known, 1], labels[known], request.n_clusters)
+        return np.concatenate([part.ravel() for part in _compare_events(*found)])
 
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         c = self.n_clusters
@@ -201,30 +201,30 @@ class SumLogRank(ColumnSum[LogRankRequest]):
 # ------------------------------------------------------------------------------------------------- curves from counts
 
 
-def count_at_risk(counts: FloatArray) -> FloatArray:
+def _count_at_risk(counts: FloatArray) -> FloatArray:
     """Rows at risk at each time of the grid, (c, j), from counts of shape (c, j + 1, kinds)."""
     ended: FloatArray = counts.sum(axis=2)
     return np.cumsum(ended[:, ::-1], axis=1)[:, ::-1][:, :-1]
 
 
-def count_exposed(counts: FloatArray) -> FloatArray:
+def _count_exposed(counts: FloatArray) -> FloatArray:
     """Rows at risk during each interval, (c, j): those whose observation ends within it count half."""
-    return count_at_risk(counts) - counts[:, :-1, WITHIN] / 2
+    return _count_at_risk(counts) - counts[:, :-1, WITHIN] / 2
 
 
-def survival_curve(counts: FloatArray) -> FloatArray:
+def _survival_curve(counts: FloatArray) -> FloatArray:
     """Kaplan-Meier curves at the times of the grid, of shape (c, j); with noise, as good as they are."""
-    exposed = count_exposed(counts)
+    exposed = _count_exposed(counts)
     hazard = np.where(exposed > 0, counts[:, :-1, EVENT] / np.maximum(exposed, 1e-300), 0.0)
     return np.cumprod(1.0 - np.clip(hazard, -1.0, 1.0), axis=1)
 
 
-def smooth_curve(curve: FloatArray) -> FloatArray:
+def _smooth_curve(curve: FloatArray) -> FloatArray:
     """The nearest curves that begin at most at 1 and never rise."""
     return np.stack([np.clip(isotonic_regression(row, increasing=False).x, 0.0, 1.0) for row in curve])
 
 
-def greenwood_terms(curve: FloatArray, at_risk: FloatArray) -> FloatArray:
+def _greenwood_terms(curve: FloatArray, at_risk: FloatArray) -> FloatArray:
     """What each time adds to the variance of the logarithm of a curve, by chance alone; infinite where it ends at 0."""
     before = np.hstack([np.ones((len(curve), 1)), curve[:, :-1]])
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -242,14 +242,14 @@ def _durations(grid: FloatArray, horizon: float) -> FloatArray:
     return np.diff(np.minimum(np.append(grid, np.inf), horizon))
 
 
-def mean_variance(curve: FloatArray, at_risk: FloatArray, grid: FloatArray, horizon: float) -> FloatArray:
+def _mean_variance(curve: FloatArray, at_risk: FloatArray, grid: FloatArray, horizon: float) -> FloatArray:
     """Variance of the restricted mean by chance alone (Greenwood)."""
     left = np.cumsum((curve * _durations(grid, horizon))[:, ::-1], axis=1)[:, ::-1]  # area from each time on
-    terms = greenwood_terms(curve, at_risk)  # where a curve ends at 0, no area is left
+    terms = _greenwood_terms(curve, at_risk)  # where a curve ends at 0, no area is left
     return np.asarray(np.sum(np.square(left) * np.where(np.isfinite(terms), terms, 0.0), axis=1))
 
 
-def noise_covariance(statistic: Callable[[FloatArray], FloatArray], counts: FloatArray, noise: float) -> FloatArray:
+def _noise_covariance(statistic: Callable[[FloatArray], FloatArray], counts: FloatArray, noise: float) -> FloatArray:
     """Covariance that noise in counts gives a statistic of shape (k,), measured by adding such noise once more."""
     rng = np.random.default_rng(0)
     drawn = [statistic(counts + noise * rng.standard_normal(counts.shape)) for _ in range(DRAWS)]
@@ -393,22 +393,22 @@ def read_survival(answer: Answer, horizon: float | None, least_rows: int) -> Sur
     """Curves, means and tests from counts over all sites."""
     found = answer.board.get(SurvivalCounts)
     counts, grid, noise = found.counts, found.grid, found.noise
-    at_risk, curve = count_at_risk(counts), survival_curve(counts)
+    at_risk, curve = _count_at_risk(counts), _survival_curve(counts)
     shown = at_risk >= max(least_rows, LEAST_SIGNAL * noise)
     shown &= np.cumsum(~shown, axis=1) == 0
     if horizon is None:
         there = shown[shown.any(axis=1)]
         horizon = float(grid[there.all(axis=0)][-1]) if len(there) and there.all(axis=0).any() else 0.0
     if noise:
-        curve = smooth_curve(curve)
-    exposed = np.maximum(count_exposed(counts), 1.0)
+        curve = _smooth_curve(curve)
+    exposed = np.maximum(_count_exposed(counts), 1.0)
     error = _curve_error(curve, exposed, counts, noise)
     lower, upper = _intervals(curve, error, noise)
     means = restricted_mean(curve, grid, horizon)
-    of_mean = mean_variance(curve, exposed, grid, horizon)
+    of_mean = _mean_variance(curve, exposed, grid, horizon)
     if noise:
         of_mean = of_mean + np.diag(
-            noise_covariance(lambda some: restricted_mean(survival_curve(some), grid, horizon), counts, noise)
+            _noise_covariance(lambda some: restricted_mean(_survival_curve(some), grid, horizon), counts, noise)
         )
     enough = shown[:, grid <= horizon].all(axis=1)
     tests = _test_hazards(answer.board, counts, noise)
@@ -433,11 +433,11 @@ def read_survival(answer: Answer, horizon: float | None, least_rows: int) -> Sur
 
 def _curve_error(curve: FloatArray, exposed: FloatArray, counts: FloatArray, noise: float) -> FloatArray:
     """Standard error of the logarithm of curves, by chance and noise."""
-    by_chance = np.cumsum(greenwood_terms(curve, exposed), axis=1)
+    by_chance = np.cumsum(_greenwood_terms(curve, exposed), axis=1)
     if not noise:
         return np.sqrt(by_chance)
     rng = np.random.default_rng(0)
-    drawn = [survival_curve(counts + noise * rng.standard_normal(counts.shape)) for _ in range(DRAWS)]
+    drawn = [_survival_curve(counts + noise * rng.standard_normal(counts.shape)) for _ in range(DRAWS)]
     with np.errstate(divide="ignore", invalid="ignore"):
         by_noise = np.var(drawn, axis=0) / np.square(curve)
     return np.asarray(np.sqrt(by_chance + by_noise))
@@ -462,10 +462,10 @@ def _test_hazards(board: Board, counts: FloatArray, noise: float) -> dict[str, A
         return _read_log_rank(sums, sums.covariance, stratified=True)
 
     def compare(some: FloatArray) -> LogRankSums:
-        return compare_events(some[:, :-1, EVENT].T, np.maximum(count_exposed(some), 0.0).T)
+        return _compare_events(some[:, :-1, EVENT].T, np.maximum(_count_exposed(some), 0.0).T)
 
     sums = compare(counts)
-    added = noise_covariance(lambda some: compare(some).excess, counts, noise)
+    added = _noise_covariance(lambda some: compare(some).excess, counts, noise)
     return _read_log_rank(sums, sums.covariance + added, stratified=False)
 
 

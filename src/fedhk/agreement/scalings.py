@@ -154,13 +154,13 @@ def find_neighbours(points: Any, seed: int) -> npt.NDArray[np.bool_]:
     distances = squares[:, None] + squares - 2 * products
     distances += JITTER * np.random.RandomState(seed).random_sample(distances.shape) * max(distances.mean(), 1e-300)
     np.fill_diagonal(distances, np.inf)
-    count = count_neighbours(n_rows)
+    count = _count_neighbours(n_rows)
     found = np.zeros((n_rows, n_rows), bool)
     np.put_along_axis(found, np.argpartition(distances, count - 1, axis=1)[:, :count], values=True, axis=1)
     return found
 
 
-def count_neighbours(n_rows: int) -> int:
+def _count_neighbours(n_rows: int) -> int:
     """Choose the number of neighbours of each row: enough to compare, and far fewer than rows."""
     return round(math.sqrt(n_rows))
 
@@ -173,7 +173,7 @@ def compare_neighbours(found: Sequence[npt.NDArray[np.bool_]]) -> FloatArray:
     they share if each row draws its neighbours by how many rows each has in that witness.
     """
     n_rows = len(found[0])
-    count = count_neighbours(n_rows)
+    count = _count_neighbours(n_rows)
     shares, squares = np.zeros((2, len(found), len(found)))
     for row in range(n_rows):
         near = np.array([own[row] for own in found], np.float32)
