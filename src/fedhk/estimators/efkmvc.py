@@ -578,9 +578,11 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         self._pasts |= {name: own.past for name, site in known.items() for own in site.memory.find(OwnPast)}
         for name, own in self.client_models_.items():
             own._pasts = {name: self._pasts[name]} if name in self._pasts else {}
-        before = () if recalled is None else vars(self)["updates_"]
-        self.drift_, done = describe_update(run, recalled)
-        self.updates_ = Records([*before, *done])
+        if recalled is None:
+            self.drift_, self.updates_ = Records(), Records()
+        else:
+            self.drift_, done = describe_update(run, recalled)
+            self.updates_ = Records([*self.updates_, done])
 
     def _storable_pasts(self) -> dict[str, SitePast]:
         """Return no memory of sites with noise or masks: it is in the files of their own models only."""

@@ -277,7 +277,7 @@ class HeatKernelMVC(
         self._row_names = {"": views.index}
         self._keep_progress(found, run.board.get(Minimisation).progress, run.history)
         self.drift_, done = describe_update(run, recalled)
-        self.updates_ = Records([*self.updates_, *done])
+        self.updates_ = Records([*self.updates_, done])
         return self
 
     def _say(self, text: str) -> None:

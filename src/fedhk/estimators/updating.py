@@ -151,10 +151,8 @@ def update_site(
     return run, past
 
 
-def describe_update(run: Run, recalled: Recollection | None) -> tuple[Records, list[Record]]:
-    """Report which clusters have moved, and an update in one record; empty after a fit."""
-    if recalled is None:
-        return Records(), []
+def describe_update(run: Run, recalled: Recollection) -> tuple[Records, Record]:
+    """Report which clusters have moved, and the update itself in one record."""
     board, before = run.board, recalled.recall.model.parameters
     after = board.get(FinalParameters).parameters
     drift, rows = Records(), float("nan")
@@ -177,4 +175,4 @@ def describe_update(run: Run, recalled: Recollection | None) -> tuple[Records, l
         "bytes_up": sum(record["bytes_up"] for record in run.history),
         "bytes_down": sum(record["bytes_down"] for record in run.history),
     }
-    return drift, [line]
+    return drift, line

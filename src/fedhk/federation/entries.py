@@ -91,6 +91,11 @@ class Folds(Shared):
     folds: dict[str, Fold]
 
 
+def find_folds(board: Board) -> dict[str, Fold]:
+    """Return the folds of very wide views by name; empty if no view is folded."""
+    return next((entry.folds for entry in board.find(Folds)), {})
+
+
 @dataclass(frozen=True, eq=False)
 class References(Shared):
     """How the features of each view are shifted and scaled to model units."""

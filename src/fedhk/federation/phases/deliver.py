@@ -14,11 +14,11 @@ from fedhk.federation.entries import (
     Broadcast,
     FinalModel,
     FinalParameters,
-    Folds,
     Minimisation,
     OwnPast,
     Schema,
     Summary,
+    find_folds,
     fitted_model,
 )
 from fedhk.federation.phases.base import Phase
@@ -137,7 +137,7 @@ class Deliver(Phase[DeliverRequest, DeliverReply]):
     def check(self, board: Board, reply: DeliverReply, site: str) -> None:
         for report in reply.reports:
             report.check(site)
-        folds = {name: fold for entry in board.find(Folds) for name, fold in entry.folds.items()}
+        folds = find_folds(board)
         for name, sums in reply.sums.items():
             if name not in folds:
                 raise MessageError("sums of rows in a view that is not folded", site)
@@ -145,7 +145,7 @@ class Deliver(Phase[DeliverRequest, DeliverReply]):
 
     def combine(self, board: Board, replies: Mapping[str, DeliverReply]) -> Board:
         means, clusters = {}, board.get(FinalParameters).parameters.n_clusters
-        for name, fold in ((name, fold) for entry in board.find(Folds) for name, fold in entry.folds.items()):
+        for name, fold in find_folds(board).items():
             sent = [reply.sums[name] for reply in replies.values() if name in reply.sums]
             means[name] = mean_of_sums(sent, clusters, fold.n_columns)
         board = board.put(WideMeans(means)) if means else board
@@ -154,17 +154,17 @@ class Deliver(Phase[DeliverRequest, DeliverReply]):
 
 def _sum_wide(site: Site, labels: IntArray, n_clusters: int) -> dict[str, WideSums]:
     """Sum the site's rows by cluster, in all columns of folded views."""
-    found = {}
-    for entry in site.board.find(Folds):
-        for name, table in zip(site.views.names, site.views.tables, strict=True):
-            if name in entry.folds and table is not None:
-                found[name] = WideSums.of(entry.folds[name], table, labels, n_clusters)
-    return found
+    folds, tables = find_folds(site.board), zip(site.views.names, site.views.tables, strict=True)
+    return {
+        name: WideSums.of(folds[name], table, labels, n_clusters)
+        for name, table in tables
+        if name in folds and table is not None
+    }
 
 
 def _unfold(site: Site, model: FittedModel, sums: Mapping[str, WideSums]) -> FittedModel:
     """Convert a site's own model to unfolded rows, with the means of its own rows in very wide views."""
-    folds = {name: fold for entry in site.board.find(Folds) for name, fold in entry.folds.items()}
+    folds = find_folds(site.board)
     clusters = model.parameters.n_clusters
     means = {
         name: mean_of_sums([sums[name]] if name in sums else [], clusters, fold.n_columns)
