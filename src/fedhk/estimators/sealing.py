@@ -20,6 +20,7 @@ from fedhk.estimators.choices import ModelParameters, is_chosen
 from fedhk.federation.aggregators import Aggregator, SumAggregator
 from fedhk.federation.board import Board, Shared
 from fedhk.federation.entries import Terms
+from fedhk.federation.participation import Participation
 from fedhk.federation.phases.scales import MOST_POWER, largest_values
 from fedhk.federation.protocols.base import Protocol
 from fedhk.federation.sealed import UNITS, Noise, SealedGuard, SealedTerms, SiteNoise
@@ -62,37 +63,50 @@ def make_sealed_terms(
     terms = SealedTerms(noise, masks, public)
     _check_together(terms, settings, aggregator)
     _check_inferred(terms, clients)
-    if model.participation is not None and model.participation.fraction < 1:
-        raise ValueError(
-            f"fraction={model.participation.fraction} with {terms.reason}: all sites are asked in every round; use "
-            "fraction=1."
-        )
-    if model.participation is not None and model.participation.deviating == "refuse":
-        raise ValueError(
-            f"deviating='refuse' with {terms.reason}: the server sees no single site, and a warning is all. Leave "
-            "deviating out."
-        )
+    _check_participation(model.participation, terms)
     if masks is not None:
         require_cryptography()
         _check_masks(masks, privacy, clients, settings)
     if noise is not None:
-        if is_chosen(model.n_clusters):
-            raise ValueError(
-                f"n_clusters={model.n_clusters!r} does not go with privacy: what one row can change on the way to a "
-                "number has no bound. Give a number."
-            )
-        if model.tol not in (0, ModelParameters.tol):
-            raise ValueError(
-                f"tol={model.tol} has no effect with privacy: noise hides when the objective settles, and all rounds "
-                "that share the budget are run. Leave tol out."
-            )
-        check_budget(noise.privacy, masks, clients)
-        if noise.privacy.public:
-            _check_bounds(noise.privacy, clients, unit_rows=settings.scaling.unit_rows)
-        # remote sites do not report their rows before a run, and given centres may be of any quality
-        if any(views.n_rows for views in clients.values()) and isinstance(settings.init, str):
-            _say_expectation(noise, masks, clients, settings.n_clusters)
+        _check_noise(model, noise, masks, clients, settings)
     return terms
+
+
+def _check_participation(given: Participation | None, terms: SealedTerms) -> None:
+    """Refuse options that ask few sites, or look at single ones."""
+    participation = given or Participation()
+    if participation.fraction < 1:
+        raise ValueError(
+            f"fraction={participation.fraction} with {terms.reason}: all sites are asked in every round; use "
+            "fraction=1."
+        )
+    if participation.deviating == "refuse":
+        raise ValueError(
+            f"deviating='refuse' with {terms.reason}: the server sees no single site, and a warning is all. Leave "
+            "deviating out."
+        )
+
+
+def _check_noise(
+    model: Any, noise: Noise, masks: SecureSummation | None, clients: Mapping[str, Views], settings: Settings
+) -> None:
+    """Refuse parameters and sites that do not go with noise; say what a run can be expected to find."""
+    if is_chosen(model.n_clusters):
+        raise ValueError(
+            f"n_clusters={model.n_clusters!r} does not go with privacy: what one row can change on the way to a "
+            "number has no bound. Give a number."
+        )
+    if model.tol not in (0, ModelParameters.tol):
+        raise ValueError(
+            f"tol={model.tol} has no effect with privacy: noise hides when the objective settles, and all rounds "
+            "that share the budget are run. Leave tol out."
+        )
+    check_budget(noise.privacy, masks, clients)
+    if noise.privacy.public:
+        _check_bounds(noise.privacy, clients, unit_rows=settings.scaling.unit_rows)
+    # remote sites do not report their rows before a run, and given centres may be of any quality
+    if any(views.n_rows for views in clients.values()) and isinstance(settings.init, str):
+        _say_expectation(noise, masks, clients, settings.n_clusters)
 
 
 def make_question_terms(
@@ -236,7 +250,7 @@ def _check_bounds(privacy: DifferentialPrivacy, clients: Mapping[str, Views], *,
             if share >= WORTH_A_WORD:
                 many.append(text)
     if many:
-        warnings.warn(f"bounds={privacy.bounds!r}: {'; '.join(many)}. {REMEDY}.", UserWarning, stacklevel=5)
+        warnings.warn(f"bounds={privacy.bounds!r}: {'; '.join(many)}. {REMEDY}.", UserWarning, stacklevel=6)
 
 
 def _widths(clients: Mapping[str, Views]) -> list[int]:
@@ -260,7 +274,7 @@ def _say_expectation(
     if share < LITTLE:
         better = "more rows, a larger epsilon or fewer clusters"
         better += "" if shares_noise else ", or secure=True, with which the sites share one noise"
-        warnings.warn(f"{text}: clusters will mean little. What helps: {better}.", UserWarning, stacklevel=5)
+        warnings.warn(f"{text}: clusters will mean little. What helps: {better}.", UserWarning, stacklevel=6)
 
 
 def make_guards(
