@@ -3,8 +3,11 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
+import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from fedhk import HeatKernelMVC
 from fedhk.data.views import check_views
 from fedhk.federation.codec import pack, unpack
 from fedhk.model.rows import Rows
@@ -71,3 +74,32 @@ def test_few_rows_are_believed_less(model):
 def test_survives_a_message():
     calibration = Calibration(1.0, 0.5, (0.9, 1.1), True)
     assert unpack(*pack(calibration, Calibration), Calibration) == calibration
+
+
+def table_rows(n_rows=400, *, men=0.5, shift=0.0):
+    """Two numbers and a category, in units of federations in which half of the rows are men."""
+    rng = np.random.default_rng(0)
+    sexes = np.where(np.arange(n_rows) < men * n_rows, "M", "F")
+    return pd.DataFrame(
+        {"age": 50 + 10 * (rng.normal(size=n_rows) + shift), "bmi": rng.normal(size=n_rows), "sex": sexes}
+    )
+
+
+class TestCategories:
+    @pytest.fixture
+    def common(self):
+        model = HeatKernelMVC(2, random_state=0, scaling="standard").fit([table_rows()])
+        return model._model.references
+
+    def test_levels_are_neither_moved_nor_stretched(self, common):
+        rows = Rows(check_views([table_rows(men=0.9, shift=2.0)]), common)
+        (found,), (before,) = replace(WHOLE, factors=(1.0,)).apply(rows).references, common
+        levels = [column.startswith("sex") for column in rows.views.columns[0]]
+        assert_array_equal(found.shift[levels], before.shift[levels])
+        assert_array_equal(found.scale[levels], before.scale[levels])
+        assert abs(found.shift[0] - before.shift[0]) > 15
+
+    def test_numbers_beside_levels_have_the_spread_of_all_sites(self, common):
+        frame = measure_frame(check_views([table_rows()]), common)
+        assert_allclose(frame[0], 0.0, atol=1e-9)
+        assert_allclose(frame[1], 1.0)

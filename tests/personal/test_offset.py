@@ -67,6 +67,15 @@ class TestRounds:
         for one, other, way in zip(moved, plain, expected, strict=True):
             assert_allclose(one - other, way, atol=0.3 * way.max())
 
+    def test_levels_of_a_category_have_no_offset(self, model):
+        rows = rows_of(model, shift=0.8)
+        levels = tuple(f"kind = {i}" for i in range(4))
+        named = replace(rows, views=replace(rows.views, columns=(None, levels)))
+        plain, found = (follow_centers(some, model.parameters) for some in (rows, named))
+        assert_array_equal(found[1], 0.0)
+        assert np.all(plain[1] != 0)
+        assert np.all(found[0] != 0)
+
     def test_one_more_pass_never_raises_the_objective_with_its_prior(self, model):
         rows, parameters = rows_of(model, shift=1.0), model.parameters
 

@@ -19,7 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import gammaln, xlogy
 
-from fedhk._typing import FloatArray, IntArray
+from fedhk._typing import BoolArray, FloatArray, IntArray
 from fedhk.agreement.opinions import Opinion
 from fedhk.agreement.scalings import find_half
 from fedhk.data.scaling import Reference
@@ -182,16 +182,21 @@ def list_mixes(witnesses: Sequence[Witness]) -> list[tuple[int, int]]:
 def read_points(table: Any, reference: Reference, half: int) -> FloatArray:
     """Rows of a view in model units, dense; NaN where a cell is missing."""
     dense = np.asarray(table.toarray() if sp.issparse(table) else table, np.float64)
-    points = reference.to_model(reference.form.dense(dense))
-    if half < 0:
-        return points
-    return points[:, find_half(reference.width, half)]
+    return reference.to_model(reference.form.dense(dense))[:, find_columns(reference.width, half)]
 
 
-def calibrate_points(points: FloatArray, n_rows: float, shift: float, spread: float) -> FloatArray:
+def find_columns(width: int, half: int) -> IntArray:
+    """The features that a witness sees of a view of this width."""
+    return np.arange(width) if half < 0 else find_half(width, half)
+
+
+def calibrate_points(
+    points: FloatArray, n_rows: float, shift: float, spread: float, numbers: BoolArray, common: float
+) -> FloatArray:
     """Rows of a site without such shares of its own mean and spread; a missing cell is at the mean.
 
-    A share of the spread is for rows in model units of which all features have the same variance.
+    A share of the spread is for rows of which all `numbers` have the same standard deviation over all sites, `common`.
+    Other features are levels of categories, and stay as they are.
     """
     if not (shift or spread) or not len(points):
         return np.nan_to_num(points)
@@ -199,8 +204,8 @@ def calibrate_points(points: FloatArray, n_rows: float, shift: float, spread: fl
     count = np.maximum(seen.sum(axis=0), 1)
     mean = np.nan_to_num(points).sum(axis=0) / count
     squares = np.square(np.where(seen, points - mean, 0.0)).sum(axis=0) / count
-    ratio = np.sqrt(squares * max(int(np.count_nonzero(squares)), 1))
-    taken, divide = scale_frame(np.stack([mean, trust_spread(ratio)]), n_rows, shift, spread)
+    frame = np.stack([np.where(numbers, mean, 0.0), trust_spread(np.where(numbers, np.sqrt(squares) / common, 0.0))])
+    taken, divide = scale_frame(frame, n_rows, shift, spread)
     return np.nan_to_num((points - taken) / divide)
 
 

@@ -2,6 +2,9 @@
 
 It helps greatly where sites differ by sensor or person, and hurts where they differ by which clusters they have.
 `fedhk.agreement.choose_frame` chooses between the two.
+
+Levels of a category stay as they are: no sensor moves a level, and which share of a site's rows has it says what rows
+the site has.
 """
 
 from __future__ import annotations
@@ -12,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from fedhk._typing import FloatArray
+from fedhk._typing import BoolArray, FloatArray
+from fedhk.data.levels import find_numbers
 from fedhk.data.scaling import Reference
 from fedhk.data.views import Views
 from fedhk.model.preparation import site_moments
@@ -66,18 +70,32 @@ def move_rows(rows: Rows, shift: FloatArray, divide: FloatArray) -> Rows:
 def measure_frame(views: Views, references: Sequence[Reference], kept: Sequence[int] = ()) -> FloatArray:
     """Measure a site's own mean, and its spread as a multiple of the common one, per feature, in model units.
 
-    In views that are `kept` the spread is that of all sites: their features have different variances.
+    In views that are `kept` the spread is that of all sites: their features have different variances. Levels of a
+    category have the mean and the spread of all sites.
     """
     forms = [reference.form for reference in references]
     moments = site_moments(views, [reference.width for reference in references], forms=forms)
     parts = []
     for number, (view, reference) in enumerate(zip(moments, references, strict=True)):
-        seen = (view.weight > 0) & np.isfinite(reference.scale)
+        numbers = find_numbers(views.columns[number], reference.width)
+        seen = (view.weight > 0) & np.isfinite(reference.scale) & numbers
         mean = np.where(seen, reference.to_model(view.mean), 0.0)
-        common = 1.0 / np.sqrt(max(int(np.isfinite(reference.scale).sum()), 1))
+        common = common_spread(reference, numbers)
         ratio = np.where(seen & (number not in kept), np.sqrt(view.variance) / reference.scale / common, 0.0)
         parts.append(np.stack([mean, trust_spread(ratio)]))
     return np.hstack(parts)
+
+
+def common_spread(reference: Reference, numbers: BoolArray) -> float:
+    """Find the standard deviation that every number of a view has over all sites, in model units.
+
+    The variances of all features sum to 1. Levels of a category, of which one has the mean p, have p (1 - p) of it.
+    """
+    varies = np.isfinite(reference.scale)
+    levels = varies & ~numbers
+    share = reference.shift[levels]
+    rest = 1.0 - float(np.sum(share * (1.0 - share) / np.square(reference.scale[levels])))
+    return float(np.sqrt(max(rest, 1e-12) / max(int((varies & numbers).sum()), 1)))
 
 
 def trust_spread(ratio: FloatArray) -> FloatArray:

@@ -13,6 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedhk._typing import FloatArray, IntArray
+from fedhk.data.levels import find_numbers
 from fedhk.model.parameters import Parameters
 from fedhk.model.passes import Passes
 from fedhk.model.rows import SAMPLE_ROWS, Rows, joint_rows, take
@@ -51,15 +52,17 @@ def follow_centers(
     """Find the offset of a site's rows from the common centres, starting from the last one; () is none yet.
 
     It minimises the site's part of the objective with `PRIOR_ROWS` rows that have no offset: sites of few rows have
-    little of it.
+    little of it. Levels of a category have none.
     """
+    numbers = [find_numbers(*known) for known in zip(rows.views.columns, rows.widths, strict=True)]
     passes = 1 if offset else FIRST_PASSES
     found = tuple(offset) or tuple(np.zeros(values.shape[1]) for values in parameters.centers)
     for _ in range(passes):
         statistics = collect_statistics(rows, parameters, found, workers)
-        parts = zip(statistics.numerators, statistics.weights, parameters.centers, found, strict=True)
+        parts = zip(statistics.numerators, statistics.weights, parameters.centers, found, numbers, strict=True)
         found = tuple(
-            ((n - w * a).sum(axis=0) + w.sum(axis=0) * old) / (w.sum(axis=0) + PRIOR_ROWS) for n, w, a, old in parts
+            np.where(has, ((n - w * a).sum(axis=0) + w.sum(axis=0) * old) / (w.sum(axis=0) + PRIOR_ROWS), 0.0)
+            for n, w, a, old, has in parts
         )
     return found
 

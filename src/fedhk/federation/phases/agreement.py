@@ -32,6 +32,7 @@ from fedhk.agreement.frames import (
     count_together,
     describe_frame,
     find_centers,
+    find_columns,
     find_means,
     keep_complete,
     list_mixes,
@@ -43,6 +44,7 @@ from fedhk.agreement.frames import (
 )
 from fedhk.agreement.mix import MixSums, find_axes, share_of_mix
 from fedhk.agreement.opinions import Opinion
+from fedhk.data.levels import find_numbers
 from fedhk.errors import MessageError
 from fedhk.federation.aggregators import PLAIN_SUM, Aggregator
 from fedhk.federation.board import Board, Entry
@@ -56,6 +58,7 @@ from fedhk.federation.sealed import SealedTerms
 from fedhk.federation.site import Site
 from fedhk.federation.table import Table, check_array
 from fedhk.model.preparation import site_moments
+from fedhk.personal.calibration import common_spread
 from fedhk.starts.candidates import Candidates
 from fedhk.starts.cells import NEAR
 from fedhk.starts.kmeans import find_nearest, group_sums
@@ -122,7 +125,10 @@ class _Reader:
             return None
         for view in witness.views:
             own = 0.0 if view in self.kept else spread
-            parts.append(calibrate_points(self._points(view, witness.half), float(self.views.n_rows), shift, own))
+            reference, points = self.references[view], self._points(view, witness.half)
+            numbers = find_numbers(self.views.columns[view], reference.width)
+            common, seen = common_spread(reference, numbers), numbers[find_columns(reference.width, witness.half)]
+            parts.append(calibrate_points(points, float(self.views.n_rows), shift, own, seen, common))
         return np.hstack(parts)
 
     def _points(self, view: int, half: int) -> FloatArray:
