@@ -191,7 +191,7 @@ def find_columns(width: int, half: int) -> IntArray:
 
 
 def calibrate_points(
-    points: FloatArray, n_rows: float, shift: float, spread: float, numbers: BoolArray, common: float
+    points: FloatArray, n_rows: float, shift: float, spread: float, *, numbers: BoolArray, common: float
 ) -> FloatArray:
     """Rows of a site without such shares of its own mean and spread; a missing cell is at the mean.
 

@@ -128,7 +128,7 @@ class _Reader:
             reference, points = self.references[view], self._points(view, witness.half)
             numbers = find_numbers(self.views.columns[view], reference.width)
             common, seen = common_spread(reference, numbers), numbers[find_columns(reference.width, witness.half)]
-            parts.append(calibrate_points(points, float(self.views.n_rows), shift, own, seen, common))
+            parts.append(calibrate_points(points, float(self.views.n_rows), shift, own, numbers=seen, common=common))
         return np.hstack(parts)
 
     def _points(self, view: int, half: int) -> FloatArray:
