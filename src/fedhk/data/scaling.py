@@ -222,7 +222,7 @@ class Reference:
         """Compute heat-kernel coefficients delta_ij of rows in model units (`eqn:fed_delta`, `eqn:fed_delta_v2`).
 
         A missing cell (NaN) gives NaN, or 1 with "uniform": the caller knows which cells are missing. A rule that asks
-        for a site's own ranges or means gives 1 as long as these are not known (`localised`).
+        for a site's own ranges or means gives 1 as long as these are not known (`localise`).
 
         Notes
         -----
