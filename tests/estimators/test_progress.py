@@ -77,3 +77,10 @@ def test_the_first_phase_and_the_number_of_clusters_that_was_found_are_said(data
     said = [line for line in capsys.readouterr().err.splitlines() if "clusters: " in line]
     assert said[0].startswith("2 clusters: no clear number")
     assert said[1] == "2 clusters: looking for a start"
+
+
+def test_exchanges_are_numbered_where_phases_are_not_known(data):
+    stream = io.StringIO()
+    run_sites(make_phases(max_rounds=1), data.sites, after=[show_progress([], 1, stream)])
+    assert stream.getvalue().startswith("set-up: exchange 1, ")
+    assert "round 1 of at most 1" in stream.getvalue()

@@ -12,7 +12,8 @@ from fedhk.federation.run import Run
 def show_progress(phases: list[str], max_rounds: int, stream: TextIO | None = None) -> Callable[[Run], None]:
     """Return a function to call after every exchange that prints one line a round, and one for each phase before.
 
-    `phases` are the names of the phases; the stream is standard error by default.
+    `phases` are the names of the phases; where they are not known, exchanges before the rounds are numbered. The stream
+    is standard error by default.
     """
     said: list[str] = []
 
@@ -24,7 +25,8 @@ def show_progress(phases: list[str], max_rounds: int, stream: TextIO | None = No
             if len(objectives) > 1:
                 text += f" ({objectives[-1] / objectives[-2] - 1:+.1e})"
         else:
-            text = f"set-up: {phases[min(run.phase, len(phases) - 1)]}"
+            where = phases[min(run.phase, len(phases) - 1)] if phases else f"exchange {run.exchange}"
+            text = f"set-up: {where}"
         if said[-1:] != [text]:
             said.append(text)
             print(f"{text}, {bytes_moved / 1e6:.2f} MB", file=stream or sys.stderr)

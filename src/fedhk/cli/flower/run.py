@@ -130,7 +130,7 @@ def _follow(control: Control, number: str, out: Path, most_rounds: int, watch: C
     from fedhk.federation.checkpoint import peek
 
     asked = time.monotonic()
-    show = show_progress(["views and starting points"], most_rounds)
+    show = show_progress([], most_rounds)
     while True:
         time.sleep(LOOK_EVERY)
         watch()
