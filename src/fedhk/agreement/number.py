@@ -206,16 +206,24 @@ class Graph:
         return cls(tuple(map(tie_points, distances)), distances)
 
     def spread_heat(self, views: Sequence[int], count: int) -> tuple[FloatArray, FloatArray]:
-        """The largest eigenvalues of heat on the ties of some views, and its eigenvectors, largest first."""
+        """The largest eigenvalues of heat on the ties of some views, and its eigenvectors but the first, largest first.
+
+        The first eigenvector is that of heat which is spread evenly. It is taken out before the others are looked for:
+        where clusters have no ties between them, they have the same eigenvalue, 1, and could not be told from it.
+        """
         ties = sum((self.ties[view] for view in views), np.zeros(())) / len(views)
         if len(views) > 1:
             together = tie_points(np.sum([self.distances[view] for view in views], axis=0))
             share = Diffusion.joint_weight
             ties = share * together + (1.0 - share) * ties
         roots = np.sqrt(np.maximum(ties.sum(axis=0), 1e-12))
+        even = roots / np.linalg.norm(roots)
         last = len(ties) - 1
-        values, vectors = scipy.linalg.eigh(ties / roots[:, None] / roots, subset_by_index=[max(last - count, 0), last])
-        return np.pad(np.clip(values[::-1], 0.0, 1.0), (0, count + 1 - len(values))), vectors[:, ::-1]
+        values, vectors = scipy.linalg.eigh(
+            ties / roots[:, None] / roots - np.outer(even, even), subset_by_index=[max(last - count + 1, 0), last]
+        )
+        values = np.concatenate([[1.0], np.clip(values[::-1], 0.0, 1.0)])
+        return np.pad(values, (0, count + 1 - len(values))), vectors[:, ::-1]
 
 
 def tie_points(distances: FloatArray) -> FloatArray:
@@ -283,11 +291,12 @@ def _try_numbers(points: Points, smallest: int, largest: int, seed: int) -> Iter
     clouds = [Graph.of(points.draw_cloud(seed + number)) for number in range(DRAWS)]
     numbers = np.arange(smallest, largest + 1)
     everything = list(range(len(points.views)))
+    tries = len(numbers) * len(everything)
     directions, alone = [], []
     for view in everything:
         heat, vectors = _measure_heat(graph, clouds, [view], largest)
-        directions.append((vectors[:, 1:], _centre(vectors[:, 1:], points.sites, np.ones(len(vectors)))))
-        alone.append(heat.evidence[numbers[heat.gaps[numbers - 1].argmax()] - 1])
+        directions.append((vectors, _centre(vectors, points.sites, np.ones(len(vectors)))))
+        alone.append(heat.evidence_alone(tries)[numbers[heat.gaps[numbers - 1].argmax()] - 1])
     witnesses = [view for view in everything if alone[view] > SURE or _is_confirmed(directions, view)]
     for views in (everything, witnesses):
         if views is witnesses and (max(alone) <= SURE or witnesses == everything):
@@ -299,9 +308,7 @@ def _try_numbers(points: Points, smallest: int, largest: int, seed: int) -> Iter
             for kind in (0, 1)
         )
         agreement = np.where(within > LEAST_AGREEMENT, agreement, within)  # not that on which site a row is of
-        evidence = heat.evidence
-        if len(views) == 1:  # no other view confirms what it says: the step must be sure itself, of all that are tried
-            evidence = np.minimum(evidence, allow_for_tries(heat.step_evidence, len(numbers) * len(everything)))
+        evidence = heat.evidence if len(views) > 1 else heat.evidence_alone(tries)
         parts = heat.gaps[1:], agreement, heat.slowing[1:], evidence[1:]
         tried = tuple(TriedNumber(int(k), *(float(part[k - 2]) for part in parts)) for k in numbers)
         if views is everything or choose_number(tried)[0] > 1:
@@ -323,6 +330,10 @@ class Heat:
     slowing: FloatArray  # rate at which heat leaves the next direction over that of this one
     evidence: FloatArray  # of the sum of eigenvalues so far, in standard deviations of clouds
     step_evidence: FloatArray  # of the slowing, on a scale of logarithms
+
+    def evidence_alone(self, tries: int) -> FloatArray:
+        """The evidence where no other view confirms it: the step itself must be sure, of all that are tried."""
+        return np.minimum(self.evidence, allow_for_tries(self.step_evidence, tries))
 
 
 def _measure_heat(graph: Graph, clouds: Sequence[Graph], views: Sequence[int], largest: int) -> tuple[Heat, FloatArray]:
