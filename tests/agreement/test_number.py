@@ -99,6 +99,33 @@ def test_heat_stays_in_parts_without_ties_between_them():
     assert values[3] < 0.99
 
 
+def test_views_agree_on_clusters_without_ties_between_them():
+    """Their eigenvalue is that of heat which is spread evenly; the direction between them must not be lost for it."""
+    rng = np.random.default_rng(0)
+    there = np.arange(120) % 2
+    views = tuple(rng.normal(size=(120, 3)) + 1000.0 * there[:, None] for _ in range(2))
+    found = find_number(Points(views, np.ones(120), np.arange(120) // 2 % 4), 2, 8, 0, shifted=False)
+    assert found[0].agreement > 0.95
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_two_clusters_far_apart_are_two(seed):
+    data = make_sites(1, 800, 2, (8, 8), class_mix=None, shift=0, scale=0, separation=9, random_state=seed)
+    assert number_of(data.views) == 2
+
+
+def test_forty_clusters_are_counted_where_rows_are_many():
+    data = make_sites(1, 1600, 40, (8, 8), class_mix=None, shift=0, scale=0, separation=8, random_state=1)
+    assert number_of(data.views, 100) == 40
+
+
+def test_no_number_is_tried_that_would_have_fewer_than_five_points_a_cluster():
+    rng = np.random.default_rng(0)
+    points = points_of([rng.normal(size=(400, 3))], 100)
+    assert 100 <= len(points.sizes) < 160
+    assert find_number(points, 2, 100, 0, shifted=False)[-1].n_clusters == len(points.sizes) // 5
+
+
 def test_ties_are_symmetric_and_every_point_has_as_many():
     rng = np.random.default_rng(0)
     apart = np.square(rng.normal(size=(40, 1)) - rng.normal(size=40))

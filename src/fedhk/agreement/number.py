@@ -34,8 +34,12 @@ from fedhk.starts.kmeans import group_sums, lloyd, project_on_leading
 # (benchmarks/results/number.md has what was tried).
 NEIGHBOURS = (5, 7, 10, 15)
 
-# Directions in which a view is looked at, and points at most: of more some are drawn, at least so many for a cluster.
-N_DIRECTIONS, MOST_POINTS, POINTS_PER_CLUSTER = 30, 500, 10
+# Directions in which a view is looked at, and points at most: of more some are drawn.
+N_DIRECTIONS, MOST_POINTS = 30, 500
+
+# Points for each cluster of the largest number that is tried: with fewer, even the nearest neighbours are of other
+# clusters. So few clusters are tried of any points.
+POINTS_PER_CLUSTER, FEW_CLUSTERS = NEIGHBOURS[0], 15
 
 # Draws of one normal distribution, and rows for one of its points at most.
 DRAWS, ROWS_PER_POINT = 16, 10
@@ -219,9 +223,8 @@ class Graph:
         roots = np.sqrt(np.maximum(ties.sum(axis=0), 1e-12))
         even = roots / np.linalg.norm(roots)
         last = len(ties) - 1
-        values, vectors = scipy.linalg.eigh(
-            ties / roots[:, None] / roots - np.outer(even, even), subset_by_index=[max(last - count + 1, 0), last]
-        )
+        heat = ties / roots[:, None] / roots - np.outer(even, even)
+        values, vectors = scipy.linalg.eigh(heat, subset_by_index=[max(last - count + 1, 0), last])
         values = np.concatenate([[1.0], np.clip(values[::-1], 0.0, 1.0)])
         return np.pad(values, (0, count + 1 - len(values))), vectors[:, ::-1]
 
@@ -268,7 +271,8 @@ def find_number(points: Points, smallest: int, largest: int, seed: int, *, shift
     different = len(np.unique(np.hstack(points.views).astype(np.float32), axis=0))
     if points.alike and smallest <= different <= largest:
         return _count_values(different, smallest, largest)
-    largest = min(largest, len(points.sizes) - 2)
+    count = len(points.sizes)
+    largest = min(largest, max(count // POINTS_PER_CLUSTER, FEW_CLUSTERS), count - 2)
     if largest < smallest:
         return ()
     looks = [points, points.centre_sites()] if shifted else [points]
@@ -291,12 +295,14 @@ def _try_numbers(points: Points, smallest: int, largest: int, seed: int) -> Iter
     clouds = [Graph.of(points.draw_cloud(seed + number)) for number in range(DRAWS)]
     numbers = np.arange(smallest, largest + 1)
     everything = list(range(len(points.views)))
-    tries = len(numbers) * len(everything)
+    # among several views, one that no other confirms is not believed to show many clusters: of many steps one is large
+    few = numbers if len(everything) == 1 else numbers[numbers <= max(FEW_CLUSTERS, smallest)]
+    tries = len(few) * len(everything)
     directions, alone = [], []
     for view in everything:
         heat, vectors = _measure_heat(graph, clouds, [view], largest)
         directions.append((vectors, _centre(vectors, points.sites, np.ones(len(vectors)))))
-        alone.append(heat.evidence_alone(tries)[numbers[heat.gaps[numbers - 1].argmax()] - 1])
+        alone.append(heat.evidence_alone(tries)[few[heat.gaps[few - 1].argmax()] - 1])
     witnesses = [view for view in everything if alone[view] > SURE or _is_confirmed(directions, view)]
     for views in (everything, witnesses):
         if views is witnesses and (max(alone) <= SURE or witnesses == everything):
@@ -310,7 +316,9 @@ def _try_numbers(points: Points, smallest: int, largest: int, seed: int) -> Iter
         agreement = np.where(within > LEAST_AGREEMENT, agreement, within)  # not that on which site a row is of
         evidence = heat.evidence if len(views) > 1 else heat.evidence_alone(tries)
         parts = heat.gaps[1:], agreement, heat.slowing[1:], evidence[1:]
-        tried = tuple(TriedNumber(int(k), *(float(part[k - 2]) for part in parts)) for k in numbers)
+        tried = tuple(
+            TriedNumber(int(k), *(float(part[k - 2]) for part in parts)) for k in (few if len(views) == 1 else numbers)
+        )
         if views is everything or choose_number(tried)[0] > 1:
             yield tried
 
@@ -353,7 +361,7 @@ def _compare_first(values: FloatArray) -> FloatArray:
 
 
 def allow_for_tries(evidence: FloatArray, tries: int) -> FloatArray:
-    """The evidence of one of so many tries: that of a single one which is as likely by chance (Bonferroni)."""
+    """Return the evidence of one of so many tries: that of a single one which is as likely by chance (Bonferroni)."""
     chance = np.minimum(tries * stdtr(DRAWS - 1, -evidence / WIDER), 0.5)
     return np.asarray(-WIDER * stdtrit(DRAWS - 1, np.maximum(chance, 1e-300)))
 

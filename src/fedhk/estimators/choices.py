@@ -13,6 +13,7 @@ from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
 
 from fedhk._records import Records
 from fedhk._typing import FloatArray
+from fedhk.agreement.number import FEW_CLUSTERS, MOST_POINTS, POINTS_PER_CLUSTER
 from fedhk.agreement.opinions import Opinion
 from fedhk.agreement.scalings import keep_standard
 from fedhk.data.scaling import AUTO, HEAT_COEFS, SCALINGS, HeatCoef, Scaling, make_scaling
@@ -27,8 +28,12 @@ from fedhk.starts.seeding import SEEDERS
 from fedhk.starts.settings import Settings
 from fedhk.tensors.low_rank import LowRankForm
 
-# What n_clusters="auto" chooses among: more than people read, and few enough that groups of some hundred rows are left.
-AUTO_CLUSTERS = range(2, 16)
+# What n_clusters="auto" chooses among: as many as five hundred points can tell, five for each cluster.
+AUTO_CLUSTERS = range(2, MOST_POINTS // POINTS_PER_CLUSTER + 1)
+
+# Under masks it chooses among fewer: points are drawn from a mixture, which has three components for each of them.
+# What comes before the number is found is made for so many, too.
+FEW_AUTO_CLUSTERS = range(2, FEW_CLUSTERS + 1)
 
 # Rows for each of the largest number of clusters that "auto" tries: two in each half.
 AUTO_ROWS = 4
@@ -88,7 +93,7 @@ def make_settings(
             raise ValueError(f"n_init={estimator.n_init} has no effect where init gives centres: leave it out, or 1.")
         init = check_centers(init, names, shapes, estimator.n_clusters, single_table=single_table)
     return Settings(
-        n_clusters=read_numbers(estimator.n_clusters)[-1],
+        n_clusters=(FEW_AUTO_CLUSTERS if is_auto(estimator.n_clusters) else read_numbers(estimator.n_clusters))[-1],
         heat_coef=estimator.heat_coef,
         scaling=make_scaling(estimator.scaling),
         heat_time=float(estimator.heat_time),
@@ -159,7 +164,7 @@ def read_numbers(n_clusters: Any) -> range:
     """Return the numbers of clusters to choose among; just one if a number was given."""
     if isinstance(n_clusters, Integral):
         return range(int(n_clusters), int(n_clusters) + 1)
-    if isinstance(n_clusters, str) and n_clusters == "auto":
+    if is_auto(n_clusters):
         return AUTO_CLUSTERS
     if isinstance(n_clusters, range):
         ends = [n_clusters[0], n_clusters[-1]] if len(n_clusters) and n_clusters.step == 1 else []
@@ -175,17 +180,28 @@ def read_numbers(n_clusters: Any) -> range:
     return range(ends[0], ends[1] + 1)
 
 
-def limit_numbers(n_clusters: Any, n_rows: int) -> range:
-    """Return the numbers of clusters to choose among for so many rows; "auto" tries fewer where rows are few."""
+def limit_numbers(n_clusters: Any, n_rows: int, *, masked: bool = False) -> range:
+    """Return the numbers of clusters to choose among, of so many rows; 0 rows are an unknown number of them.
+
+    "auto" tries fewer numbers where rows are few, and under masks.
+    """
     numbers = read_numbers(n_clusters)
-    if isinstance(n_clusters, str) and n_clusters == "auto":
-        return range(2, max(min(numbers[-1], n_rows // AUTO_ROWS), 2) + 1)
+    if is_auto(n_clusters):
+        largest = (FEW_AUTO_CLUSTERS if masked else AUTO_CLUSTERS)[-1]
+        return range(2, max(min(largest, n_rows // AUTO_ROWS if n_rows else largest), 2) + 1)
+    if not n_rows:
+        return numbers
     if len(numbers) > 1 and n_rows < 2 * numbers[-1]:
         raise ValueError(
             f"n_clusters={n_clusters!r}: to try {numbers[-1]} clusters takes two halves of as many rows, "
             f"{2 * numbers[-1]}; there are {n_rows}."
         )
     return numbers
+
+
+def is_auto(n_clusters: Any) -> bool:
+    """Tell whether no numbers are given to choose among."""
+    return isinstance(n_clusters, str) and n_clusters == "auto"
 
 
 def is_chosen(n_clusters: Any) -> bool:

@@ -39,7 +39,6 @@ from fedhk.estimators.choices import (
     is_chosen,
     limit_numbers,
     make_settings,
-    read_numbers,
 )
 from fedhk.estimators.heat_kernel_mvc import HeatKernelMVC
 from fedhk.estimators.mistakes import keep_deviations
@@ -133,7 +132,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
     Parameters
     ----------
     n_clusters : int, "auto", (int, int) or str, default=8
-        Number of clusters. A pair such as (2, 8), or "2-8", lets it be found among these, "auto" among 2 to 15
+        Number of clusters. A pair such as (2, 8), or "2-8", lets it be found among these, "auto" among 2 to 100
         (`selection_`); where rows show no clusters, it is one.
     heat_coef, heat_time, fuzzifier, view_weights, view_exponent, scaling, init, n_init, tol, random_state
         As in `HeatKernelMVC`. `init="k-means++"` (the default) lets sites cluster themselves, send weighted means, and
@@ -479,7 +478,8 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         # a view that one site alone has cannot be compared with that of any other site
         holders = max(aggregator.fewest_holders(len(clients)), 1 if self.engine is None else min(2, len(clients)))
         rows = sum(views.n_rows for views in clients.values())  # 0 where sites elsewhere do not say
-        numbers = limit_numbers(self.n_clusters, rows) if rows else read_numbers(self.n_clusters)
+        numbers = limit_numbers(self.n_clusters, rows, masked=is_sealed(self))
+        settings = replace(settings, n_clusters=min(settings.n_clusters, numbers[-1]))
         # sites elsewhere, noise, masks and robust sums have columns as they come
         open_here = self.engine is None and self.privacy is None and not self.secure
         folds = open_here and isinstance(aggregator, SumAggregator) and isinstance(settings.init, str)

@@ -62,7 +62,7 @@ class HeatKernelMVC(
     ----------
     n_clusters : int, "auto", (int, int) or str, default=8
         Number of clusters; as in scikit-learn's KMeans, 8. A pair such as (2, 8), or "2-8", lets it be found among
-        these, "auto" among 2 to 15 (`selection_`); where rows show no clusters, it is one.
+        these, "auto" among 2 to 100 (`selection_`); where rows show no clusters, it is one.
     heat_coef : {"uniform", "minmax", "absdev", "minmax-local", "absdev-local"}, default="uniform"
         Coefficient of each cell in the distance: 1, its place in the feature's range (`eqn:fed_delta`), or its distance
         from the feature's mean (`eqn:fed_delta_v2`). Uniform did best on real data. Over several sites the last two
