@@ -35,7 +35,7 @@ AUTO_CLUSTERS = range(2, MOST_POINTS // POINTS_PER_CLUSTER + 1)
 # What comes before the number is found is made for so many, too.
 FEW_AUTO_CLUSTERS = range(2, FEW_CLUSTERS + 1)
 
-# Rows for each of the largest number of clusters that "auto" tries: two in each half.
+# Rows for each of the largest number of clusters that "auto" tries, at least.
 AUTO_ROWS = 4
 
 WHOLE_FROM_ONE = Interval(Integral, 1, None, closed="left")
@@ -193,8 +193,8 @@ def limit_numbers(n_clusters: Any, n_rows: int, *, masked: bool = False) -> rang
         return numbers
     if len(numbers) > 1 and n_rows < 2 * numbers[-1]:
         raise ValueError(
-            f"n_clusters={n_clusters!r}: to try {numbers[-1]} clusters takes two halves of as many rows, "
-            f"{2 * numbers[-1]}; there are {n_rows}."
+            f"n_clusters={n_clusters!r}: to try {numbers[-1]} clusters takes two rows for each, {2 * numbers[-1]}; "
+            f"there are {n_rows}."
         )
     return numbers
 
