@@ -87,15 +87,23 @@ class TestForm:
 class TestNumbersOfClusters:
     def test_what_is_chosen_among(self):
         assert read_numbers(3) == read_numbers(np.int64(3)) == range(3, 4)
-        assert read_numbers("auto") == range(2, 16)
+        assert read_numbers("auto") == range(2, 101)
         for given in ((2, 8), [2, 8], np.array([2, 8]), "2-8", " 2 - 8", range(2, 9)):
             assert read_numbers(given) == range(2, 9)
 
     def test_auto_tries_fewer_where_rows_are_few(self):
-        assert limit_numbers("auto", 1000) == range(2, 16)
+        assert limit_numbers("auto", 1000) == range(2, 101)
         assert limit_numbers("auto", 24) == range(2, 7)
         assert limit_numbers("auto", 2) == range(2, 3)
         assert limit_numbers(3, 2) == range(3, 4)
+
+    def test_auto_tries_fewer_under_masks(self):
+        assert limit_numbers("auto", 1000, masked=True) == range(2, 16)
+        assert limit_numbers((2, 40), 1000, masked=True) == range(2, 41)
+
+    def test_nothing_is_limited_where_sites_do_not_say_how_many_rows_they_have(self):
+        assert limit_numbers("auto", 0) == range(2, 101)
+        assert limit_numbers((2, 40), 0) == range(2, 41)
 
     @pytest.mark.parametrize(
         "given", [[], [2, 3, 4], [2, "x"], (1, 4), (5, 3), (2.5, 4), "many", "2-", range(2, 9, 2)], ids=str
