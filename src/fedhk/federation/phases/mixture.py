@@ -51,7 +51,7 @@ class ProductsRequest:
 
 @dataclass(frozen=True)
 class FindDirections(SumPhase[ProductsRequest]):
-    """The directions in which the rows of all sites vary most; where features are few, they are these."""
+    """Find the directions in which the rows of all sites vary most; where features are few, these are used."""
 
     name: ClassVar[str] = "find directions"
     unbounded: ClassVar[str] = "what one row can change in its sum has no bound. Use Diffusion(anchors='auto')."
@@ -81,7 +81,7 @@ class FindDirections(SumPhase[ProductsRequest]):
 
 @dataclass(frozen=True, eq=False)
 class MixtureState(Entry):
-    """Where the search for the mixture stands."""
+    """State of the search for the mixture."""
 
     search: MixtureSearch
 
@@ -104,7 +104,7 @@ class GroupsRequest:
 
 @dataclass(frozen=True)
 class FitMixture(SumPhase[GroupsRequest]):
-    """The mixture of the rows of all sites: each exchange is one pass of k-means over them."""
+    """Fit the mixture of the rows of all sites: each exchange is one pass of k-means over them."""
 
     name: ClassVar[str] = "fit mixture"
     unbounded: ClassVar[str] = "what one row can change in its sum has no bound. Use Diffusion(anchors='auto')."

@@ -88,18 +88,18 @@ class MaskedRoundRequest:
 
 @dataclass(frozen=True)
 class SumRounds(SumPhase[Request]):
-    """Rounds whose answers are sums, until there is a reason to stop."""
+    """Repeat rounds whose replies are sums, until there is a reason to stop."""
 
     learn_weights: bool
     form: CenterForm  # what the centres are constrained to
 
     @property
     def rounds_protocol(self) -> StatisticsProtocol:
-        """How the final model goes out."""
+        """Protocol in which the final model is sent."""
         return IN_FEATURES
 
     def begin(self, board: Board) -> Board:
-        """The board, at its end where the start has found that there is nothing to do."""
+        """Return the board; with the final model if the start shows that there is nothing to do."""
         progress = board.get(Minimisation).progress
         return self._publish(board, progress) if progress.stop_reason and not board.has(FinalModel) else board
 
@@ -107,7 +107,7 @@ class SumRounds(SumPhase[Request]):
         return bool(board.get(Minimisation).progress.stop_reason)
 
     def _publish(self, board: Board, progress: Progress) -> Board:
-        """The board after a round, with the final model where it was the last."""
+        """Return the board after a round, with the final model if it was the last."""
         board = board.put(Minimisation(progress))
         if not progress.stop_reason:
             return board
@@ -117,7 +117,7 @@ class SumRounds(SumPhase[Request]):
 
 @dataclass(frozen=True)
 class MaskedRounds(SumRounds[MaskedRoundRequest]):
-    """Rounds with all statistics, added under masks."""
+    """Repeat rounds with all statistics, added under masks."""
 
     name: ClassVar[str] = "masked round"
 
@@ -149,7 +149,7 @@ class MaskedRounds(SumRounds[MaskedRoundRequest]):
         return self._publish(board, self._advance(progress, better, found))
 
     def _read(self, board: Board, total: FloatArray, widths: Sequence[int], columns: list[int]) -> Statistics:
-        """The statistics that a total stands for; of each view centres and weights have so many columns."""
+        """Read the statistics of a total, given the columns of centres and weights of each view."""
         c = board.get(Minimisation).parameters.n_clusters
         numerators, weights, sums = np.split(total, np.cumsum([c * sum(widths), c * sum(columns)]))
         # a weight of a few steps of the grid is rounding: its centre stays
@@ -180,7 +180,7 @@ class MaskedMovesRequest:
 
 @dataclass(frozen=True)
 class Renewal(Entry):
-    """When a basis under masks is made anew."""
+    """State that decides when a basis under masks is made anew."""
 
     is_due: bool = False  # whether it is after the coming round
     last: int = -1  # the iteration that it was made anew after
@@ -207,7 +207,7 @@ class MaskedMoves(MaskedRounds):
         return MaskedMovesRequest(model, _renewal(board).is_due)
 
     def _widths(self, board: Board) -> Sequence[int]:
-        """Numbers that a centre has in each view, in what sites are asked for."""
+        """Return how many numbers a centre has in each view, in the current request."""
         if _renewal(board).is_due:
             return board.get(Space).widths
         return [part.shape[1] for part in board.get(Minimisation).parameters.centers]
@@ -266,17 +266,17 @@ class MaskedMoves(MaskedRounds):
 
 
 def _renewal(board: Board) -> Renewal:
-    """When the basis is made anew; not yet, where no round has settled."""
+    """Return when the basis is made anew; not before a round has converged."""
     return next(board.find(Renewal), Renewal())
 
 
 def _count_numbers(parameters: Parameters) -> int:
-    """How many numbers one centre has, over all views."""
+    """Count the numbers of one centre, over all views."""
     return int(sum(part.shape[1] for part in parameters.centers))
 
 
 def _impose_form(form: CenterForm, board: Board, better: Parameters, statistics: Statistics) -> Parameters:
-    """Parameters whose centres have the form, once there are sums to fit it to; those that have it stay as they are.
+    """Constrain centres to the form once there are sums to fit it to; those that have it stay unchanged.
 
     A start from cells lies in the few directions of their grid. The rank of its centres would be that of the grid.
     """
@@ -295,7 +295,7 @@ IN_FEATURES = StatisticsProtocol(basis=False, precision="double")
 
 
 def _full_weights(board: Board) -> tuple[bool, ...]:
-    """Views whose weights are sent per feature; rows that were mapped to another space have all features or none."""
+    """Return the views whose weights are sent per feature; embedded rows have all features or none."""
     if not all(entry.keeps_cells for entry in board.find(RowEntry)):
         return (False,) * len(board.get(Space).widths)
     return board.get(FullWeights).views
@@ -321,7 +321,7 @@ class NoisyRoundRequest:
 
     @property
     def cost_scale(self) -> float:
-        """What costs are multiplied by: as large as costs nothing."""
+        """Factor of the costs: the largest that does not raise the sensitivity."""
         return min(self.count_scale, 1.0)
 
 
@@ -343,11 +343,11 @@ class NoisyRounds(SumRounds[NoisyRoundRequest]):
 
     @property
     def rounds(self) -> int:
-        """Rounds that are run."""
+        """Number of rounds."""
         return min(self.noise.rounds, self.max_rounds)
 
     def begin(self, board: Board) -> Board:
-        """The board, at its end if the budget does not allow another round."""
+        """Return the board; with the final model if the budget does not allow another round."""
         progress = board.get(Minimisation).progress
         if progress.stop_reason or self.noise.affords(self, board):
             return super().begin(board)
@@ -363,7 +363,7 @@ class NoisyRounds(SumRounds[NoisyRoundRequest]):
         return noisy_request(parameters, self.noise.privacy.neighbours, self._typical_move(board))
 
     def _typical_move(self, board: Board) -> float:
-        """How far a centre typically moves; less where counts of all rows of a site add up and their pulls do not."""
+        """Estimate how far a centre typically moves; less if noise protects whole sites, whose pulls partly cancel."""
         rows, sites = board.get(Population).rows, len(board.get(Members).sites)
         c = board.get(Minimisation).parameters.n_clusters
         return TYPICAL_MOVE / max(self.noise.unit.weigh(rows / sites) / math.sqrt(c), 1.0)
@@ -402,7 +402,7 @@ class NoisyRounds(SumRounds[NoisyRoundRequest]):
         return self.begin(self._publish(board, progress))
 
     def _read(self, board: Board, before: Parameters, total: FloatArray, noise: float) -> Statistics:
-        """What a total says at the parameters that it is of, as statistics of which the means are the next centres."""
+        """Read a total at its parameters, as statistics whose means are the next centres."""
         request, c, widths = self.request(board), before.n_clusters, [part.shape[1] for part in before.centers]
         pulls, heights, costs = np.split(total, np.cumsum([c * sum(widths), c * len(widths)]))
         # a weight that may be noise alone must not make a centre jump
@@ -428,14 +428,14 @@ class NoisyRounds(SumRounds[NoisyRoundRequest]):
         return replace(progress, stop_reason=f"Ran the {self.rounds} rounds that share the privacy budget.")
 
     def _hold(self, board: Board, centers: FloatArray, noise: FloatArray) -> FloatArray:
-        """Centres of all views side by side, brought back to the range of the features.
+        """Clip the centres of all views, side by side, to the range of the features.
 
         `noise` is the standard deviation of the noise in each number of a centre, per cluster and view.
         """
         return hold_in_bounds(board, centers)
 
     def _publish(self, board: Board, progress: Progress) -> Board:
-        """The board after a round; at the end centres are the mean of the later half, each of which has noise."""
+        """Return the board after a round; at the end centres are averaged over the later half of the noisy rounds."""
         parameters, trail = progress.parameters, next(board.find(Trail), Trail()).centers
         if not progress.stop_reason:
             return super()._publish(board, progress)
@@ -476,7 +476,7 @@ class NoisyMoves(NoisyRounds):
         return NoisyMovesRequest(asked.model, asked.count_scale, self._widens(board))
 
     def _widens(self, board: Board) -> bool:
-        """Whether the round has pulls in all features, and the basis is wider after it."""
+        """Tell whether the round has pulls in all features, so that the basis gets wider after it."""
         return board.get(Minimisation).progress.iteration < self.rounds - 1
 
     def size(self, board: Board) -> int:
@@ -518,7 +518,7 @@ class NoisyMoves(NoisyRounds):
 
 
 def shrink_across(centers: FloatArray, columns: FloatArray, noise: FloatArray) -> FloatArray:
-    """Centres, of shape (c, d), with what they have across orthonormal columns shrunk (James and Stein).
+    """Shrink the part of centres, of shape (c, d), that is orthogonal to the columns (James and Stein).
 
     Each number of a centre has so much noise, of shape (c,). Of the squared length across, noise alone explains
     noise^2 times the directions there are; that share is taken off, all of it at most.
@@ -531,7 +531,7 @@ def shrink_across(centers: FloatArray, columns: FloatArray, noise: FloatArray) -
 
 
 def _scaled_sums(request: NoisyRoundRequest, pulls: Sequence[FloatArray], found: Statistics) -> FloatArray:
-    """What a site adds to a noisy round, each part in the units in which noise of one size suits it."""
+    """Compute a site's vector of a noisy round, each part in the units in which noise of one size suits it."""
     heights, costs = request.count_scale * found.heights, request.cost_scale * np.maximum(found.costs, 0.0)
     return np.concatenate([np.hstack(pulls).ravel(), heights.ravel(), costs])
 
@@ -539,7 +539,7 @@ def _scaled_sums(request: NoisyRoundRequest, pulls: Sequence[FloatArray], found:
 def noisy_request(
     parameters: Parameters, neighbours: Neighbours, typical_move: float = TYPICAL_MOVE
 ) -> NoisyRoundRequest:
-    """The request of a noisy round, with the scale of the weights that makes the noise in centres smallest."""
+    """Make the request of a noisy round, with the scale of the weights that minimises the noise in centres."""
     width, n_views = sum(values.shape[1] for values in parameters.centers), len(parameters.centers)
     scale = best_kernel_scale(kernel_reach(parameters.heat_time), typical_move, width, n_views, neighbours)
     weights = np.where(parameters.view_weights < LEAST_WEIGHT, 0.0, parameters.view_weights)
@@ -547,7 +547,7 @@ def noisy_request(
 
 
 def keeps_bound(model: Broadcast, widths: Sequence[int] | None = None) -> bool:
-    """Whether no row can say more than `NoisyRounds.sensitivity` with these parameters, rounding included.
+    """Tell whether no row can exceed `NoisyRounds.sensitivity` with these parameters, rounding included.
 
     Centres must have so many numbers for each view, where `widths` says it.
 
