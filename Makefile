@@ -58,7 +58,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/peers.py
 	$(BIN)/python benchmarks/page.py
 
-# every page and the API reference as HTML in build/docs; a warning is an error
+# every page, the API reference and the gallery, whose examples run, as HTML in build/docs; a warning is an error
 .PHONY: docs
 docs: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
@@ -66,4 +66,4 @@ docs: $(READY)
 	@echo build/docs/index.html
 
 clean:
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv build dist docs/gallery .mypy_cache .ruff_cache .pytest_cache .hypothesis

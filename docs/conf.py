@@ -1,5 +1,6 @@
 """How Sphinx builds these pages: `make docs`."""
 
+import logging
 import re
 from typing import Any
 
@@ -16,6 +17,7 @@ extensions = [
     "sphinx.ext.autosummary",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
+    "sphinx_gallery.gen_gallery",
 ]
 exclude_patterns = ["_build"]
 nitpicky = False
@@ -45,6 +47,26 @@ napoleon_google_docstring = False
 napoleon_use_rtype = False
 napoleon_use_ivar = True
 viewcode_line_numbers = True
+
+
+logging.getLogger("fedhk").setLevel(logging.WARNING)  # examples would log to the console of the build
+# examples run while the pages are built; one that fails is an error
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "gallery",
+    "filename_pattern": ".*",
+    "within_subsection_order": "FileNameSortKey",
+    "run_stale_examples": False,
+    "remove_config_comments": True,
+    "show_memory": False,
+    "min_reported_time": 10**6,
+    "write_computation_times": False,
+    "download_all_examples": False,
+    "thumbnail_size": (320, 224),
+    "matplotlib_animations": False,
+    "copyfile_regex": "",
+    "capture_repr": ("_repr_html_",),
+}
 
 
 def files_to_download(app: Any, name: str, source: list[str]) -> None:  # noqa: ARG001 - Sphinx's signature

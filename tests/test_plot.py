@@ -6,6 +6,7 @@ import inspect
 from xml.etree import ElementTree
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 from sklearn.exceptions import NotFittedError
@@ -15,6 +16,7 @@ from fedhk import plot
 from fedhk.datasets import make_sites
 from fedhk.errors import DataError
 from fedhk.privacy import DifferentialPrivacy
+from fedhk.report.rows import read_fitted
 from report.pages import HOSTILE, Page, dots
 
 
@@ -132,6 +134,12 @@ def test_one_site_needs_no_federation():
         plot.traffic(table)
 
 
+def test_a_data_frame_is_drawn_without_a_warning_about_its_names():
+    table = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 3)), columns=["age", "height", "weight"])
+    model = fedhk.HeatKernelMVC(2, random_state=0).fit(table)
+    assert plot.view_map(model, table).ax is not None
+
+
 def test_sparse_text_and_tensors_are_drawn():
     scipy = pytest.importorskip("scipy.sparse")
     rng = np.random.default_rng(0)
@@ -141,6 +149,26 @@ def test_sparse_text_and_tensors_are_drawn():
     page = plot.report(model, [text, images]).page
     assert "divided by their length" in page
     assert "[3, 2]" in page or "[0, 0]" in page or "[1, " in page
+
+
+def test_each_view_is_drawn_in_the_form_in_which_the_model_sees_it():
+    """Centres lie among the rows of their cluster, also where one view is tf-idf and the other as it came."""
+    scipy = pytest.importorskip("scipy.sparse")
+    rng = np.random.default_rng(0)
+    group = np.repeat([0, 1], 60)
+    rates = np.where(group[:, None] == np.arange(120) % 2, 0.12, 0.005) * rng.lognormal(0, 0.7, (120, 1))
+    words = scipy.csr_array(rng.poisson(rates))
+    numbers = 100.0 + 10 * group[:, None] + rng.normal(size=(120, 3))
+    views = {"words": words, "numbers": numbers}
+    model = fedhk.HeatKernelMVC(2, random_state=0).fit(views)
+    facts = read_fitted(model, views)
+    assert [view.form.is_plain for view in facts.views] == [False, True]
+    for view in facts.views:
+        table = facts.sites[0].rows.tables[view.name]
+        means = np.array([table[model.labels_ == k].mean(axis=0) for k in range(2)])
+        assert np.abs(view.deviations(means) - view.deviations(view.centers)).max() < 0.2
+    given = facts.sites[0].rows.views_of(model)
+    assert np.array_equal(model.predict(given), model.labels_)
 
 
 def test_figures_of_a_private_model_keep_to_what_was_released():

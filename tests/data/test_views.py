@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sp
 from numpy.testing import assert_array_equal
 
 from fedhk.data.views import check_views, shapes_by_view, size_text
@@ -94,3 +95,16 @@ class TestRowNames:
 
     def test_an_index_that_only_counts_says_nothing(self):
         assert check_views(self.frames([0, 1, 2], [7, 9, 8])).n_rows == 3
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint8, np.bool_, np.float32])
+def test_sparse_counts_and_flags_become_floats(dtype):
+    table = sp.csr_array(np.eye(4, 3)).astype(dtype)
+    read = check_views([table]).tables[0]
+    assert read.dtype.kind == "f"
+    assert np.array_equal(read.toarray(), np.eye(4, 3))
+
+
+def test_complex_sparse_tables_are_refused():
+    with pytest.raises(ValueError, match="Complex data not supported: view 'view_0'"):
+        check_views([sp.csr_array(np.eye(3) * 1j)])

@@ -102,15 +102,22 @@ def draw_survival(found: Survival, ax: Axes | None = None) -> Figure:
         axes.set_xlabel(found.time_name)
         ticks = [tick for tick in axes.get_xticks() if 0 <= tick <= end]
         axes.set_xticks(ticks)
-        above = 190.0 - 26.0  # pixels of the axes, in which the room below them is counted
-        left: dict[str, Any] = {"transform": axes.transAxes, "ha": "right", "fontsize": 9}
-        describe(axes.text(-0.055, -42 / above, "at risk", color=SOFT, **left), "axis")
+        # below the axes by so many points, whatever their height is
+        left: dict[str, Any] = {
+            "xycoords": "axes fraction",
+            "textcoords": "offset points",
+            "ha": "right",
+            "fontsize": 9,
+        }
+        describe(axes.annotate("at risk", (-0.055, 0), (0, -42), color=SOFT, **left), "axis")
         for k in range(c):
-            y = -(56 + 14 * k) / above
-            describe(axes.text(-0.055, y, str(k), color=cluster_colour(k), weight="bold", **left), title=f"cluster {k}")
+            down = (0, -(56 + 14 * k))
+            named = axes.annotate(str(k), (-0.055, 0), down, color=cluster_colour(k), weight="bold", **left)
+            describe(named, title=f"cluster {k}")
             for tick in ticks:
                 count = show_count(found.at_risk[k, int(np.searchsorted(found.times, tick))], found.least_rows)
-                axes.text(tick, y, count, transform=axes.get_xaxis_transform(), ha="center", color=SOFT, fontsize=9)
+                there: dict[str, Any] = {**left, "xycoords": axes.get_xaxis_transform(), "ha": "center"}
+                axes.annotate(count, (tick, 0), down, color=SOFT, annotation_clip=False, **there)
     note = f"The share of each cluster without event, and 95 % intervals. {found.notes[0]}"
     rows = [[str(line[0]), *map(str, line[1:])] for line in found.table().rows]
     about = f"Survival curves of {c} clusters. {found.notes[0]}"

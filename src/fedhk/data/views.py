@@ -218,7 +218,7 @@ def _named_tables(X: Any, names: Sequence[str] | None) -> tuple[list[Any], list[
 def _read_table(table: Any, name: str) -> tuple[Any, Columns]:
     """Read a table of real numbers, copied only if needed, with the names of its columns or the shape of a tensor."""
     columns = getattr(table, "columns", None)
-    array = sp.csr_array(table) if sp.issparse(table) else _as_numbers(table, name)
+    array = _as_sparse(table, name) if sp.issparse(table) else _as_numbers(table, name)
     if array.ndim < 2:
         hint = " Reshape your data: a single feature is X.reshape(-1, 1)." if array.ndim == 1 else ""
         raise ValueError(
@@ -233,6 +233,14 @@ def _read_table(table: Any, name: str) -> tuple[Any, Columns]:
     if columns is None or not all(isinstance(column, str) for column in columns):
         return array, None
     return array, tuple(columns)
+
+
+def _as_sparse(table: Any, name: str) -> Any:
+    """A sparse table by rows; counts and flags become floats, since they are scaled in place."""
+    table = sp.csr_array(table)
+    if table.dtype.kind == "c":
+        raise ValueError(f"Complex data not supported: view {name!r} has dtype {table.dtype}.")
+    return table if table.dtype.kind == "f" else table.astype(np.float64)
 
 
 def _as_numbers(table: Any, name: str) -> Any:

@@ -11,7 +11,6 @@ import numpy as np
 
 from fedhk._typing import FloatArray, IntArray
 from fedhk.data.clients import check_clients
-from fedhk.data.row_forms import row_lengths
 from fedhk.data.views import check_views
 from fedhk.errors import DataError
 from fedhk.evaluation import measure_rows
@@ -60,16 +59,20 @@ def _match_rows(facts: Facts, sites: Any) -> list[Rows]:
 def make_rows(facts: Facts, tables: Mapping[str, Any], labels: IntArray) -> Rows:
     """Make 2-D arrays of a site's tables: tensors are flattened, sparse ones filled in.
 
-    Rows are in the form in which the model sees them: of length 1 with `scaling="l2"`.
+    `Rows.tables` has them in the form in which the model sees rows: of length 1 with `scaling="l2"`, for instance.
     """
-    found: dict[str, FloatArray | None] = {view.name: None for view in facts.views}
-    for name in found:
+    given: dict[str, FloatArray | None] = {view.name: None for view in facts.views}
+    for name in given:
         table = tables.get(name)
         if table is not None:
             dense = np.asarray(table.toarray() if hasattr(table, "toarray") else table)
-            flat = dense.reshape(len(dense), math.prod(dense.shape[1:]))
-            found[name] = flat / row_lengths(flat)[:, None] if facts.unit_rows else flat
-    return Rows(found, labels)
+            given[name] = dense.reshape(len(dense), math.prod(dense.shape[1:]))
+    if all(view.form.is_plain for view in facts.views):
+        return Rows(given, labels)
+    formed = {
+        view.name: None if (table := given[view.name]) is None else view.form.dense(table) for view in facts.views
+    }
+    return Rows(formed, labels, given)
 
 
 def add_rows(facts: Facts, rows: Sequence[Rows], model: Any, own_models: Mapping[str, Any]) -> Facts:

@@ -11,6 +11,7 @@ import numpy as np
 
 from fedhk._typing import FloatArray, IntArray
 from fedhk.data.dictionary import Dictionary
+from fedhk.data.row_forms import PLAIN_ROWS, RowForm
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,6 +24,7 @@ class View:
     weight: float
     mean: FloatArray  # (d,), over all rows
     spread: FloatArray  # (d,), standard deviation over all rows; 0 of a constant
+    form: RowForm = PLAIN_ROWS  # what the model does to each row first; centres, mean and spread are of such rows
 
     def deviations(self, values: FloatArray) -> FloatArray:
         """Express values in spreads from the mean of all rows; 0 for constants."""
@@ -44,21 +46,26 @@ class Assignment:
 class Rows:
     """Rows of one site, and their clusters in its own model."""
 
-    tables: Mapping[str, FloatArray | None]  # (n, d) by view, in input units; NaN is a missing cell
+    tables: Mapping[str, FloatArray | None]  # (n, d) by view, in the form of the view; NaN is a missing cell
     labels: IntArray
+    given: Mapping[str, FloatArray | None] | None = None  # the same as they came in; None where that is `tables`
 
     def sample(self, most: int, seed: int = 0) -> Rows:
         """Draw at most so many rows with a fixed seed, in their order."""
         if len(self.labels) <= most:
             return self
         chosen = np.sort(np.random.default_rng(seed).choice(len(self.labels), most, replace=False))
-        tables = {name: None if table is None else table[chosen] for name, table in self.tables.items()}
-        return Rows(tables, self.labels[chosen])
+        tables = _choose(self.tables, chosen)
+        return Rows(tables, self.labels[chosen], None if self.given is None else _choose(self.given, chosen))
 
     def views_of(self, model: Any) -> Any:
-        """Give the rows as a model takes them: views by name, or one table."""
-        tables = {name: self.tables.get(name) for name in model.view_names_}
-        return next(iter(tables.values())) if getattr(model, "_single_table", False) else tables
+        """Give the rows as a model takes them: views by name, also where it was fitted to one table."""
+        given = self.tables if self.given is None else self.given
+        return {name: given.get(name) for name in model.view_names_}
+
+
+def _choose(tables: Mapping[str, FloatArray | None], rows: IntArray) -> dict[str, FloatArray | None]:
+    return {name: None if table is None else table[rows] for name, table in tables.items()}
 
 
 @dataclass(frozen=True, eq=False)

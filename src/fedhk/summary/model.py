@@ -116,7 +116,7 @@ def _read_views(model: Any) -> tuple[View, ...]:
         # the spread the standard deviation
         finite = np.isfinite(reference.scale)
         spread = np.where(finite, reference.scale, 0.0) / math.sqrt(max(int(finite.sum()), 1))
-        views.append(View(name, features, flat, float(weight), reference.shift, spread))
+        views.append(View(name, features, flat, float(weight), reference.shift, spread, reference.form))
     return tuple(views)
 
 
