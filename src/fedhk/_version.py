@@ -1,3 +1,3 @@
 """The version of FedHK, where every part can read it."""
 
-__version__ = "0.2.0.dev0"
+__version__ = "0.1.0"
