@@ -1,4 +1,4 @@
-"""Files that are whole or not there."""
+"""Atomic writes: a file is complete or not there. Also TOML files and locks."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _write_to_disk(handle: int, content: bytes) -> None:
 
 
 def read_toml(path: Path, what: str, known: Collection[str], error_type: type[Exception]) -> dict[str, Any]:
-    """The content of a TOML file with known keys; what is wrong is an error of this type.
+    """Read a TOML file with known keys; raise an error of the given type for anything else.
 
     `what` says what the file is, for errors, such as "The policy".
     """
@@ -82,7 +82,7 @@ def read_toml(path: Path, what: str, known: Collection[str], error_type: type[Ex
 
 
 def toml_lines(values: Mapping[str, Any]) -> list[str]:
-    """Settings as lines of TOML, which has no None: those that are None are left out.
+    """Write settings as lines of TOML, which has no None: those that are None are left out.
 
     Examples
     --------
@@ -94,7 +94,7 @@ def toml_lines(values: Mapping[str, Any]) -> list[str]:
 
 
 def toml_key(name: Any) -> str:
-    """A name as a key of TOML; what is more than letters, digits, - and _ stands in quotes."""
+    """Write a name as a key of TOML; with other characters than letters, digits, - and _ it is quoted."""
     return str(name) if re.fullmatch(r"[A-Za-z0-9_-]+", str(name)) else _toml_value(str(name))
 
 
@@ -114,7 +114,7 @@ def _toml_value(value: Any) -> str:
 
 @contextmanager
 def replacing(out: Path, mode: int = 0o700) -> Iterator[Path]:
-    """A hidden folder beside `out` that takes its place, and that of all it held, once it is complete.
+    """Yield a hidden folder beside `out` that replaces `out` once it is complete.
 
     By default nobody but its owner can look into it.
     """
@@ -139,7 +139,7 @@ def replacing(out: Path, mode: int = 0o700) -> Iterator[Path]:
 
 @contextmanager
 def locked(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Wait until no other process has the file of this name, and have it; the end of the process ends the lock."""
+    """Lock the file of this name, after waiting for other processes; the lock ends with the process."""
     with Path(path).open("wb") as file:
         if fcntl is not None:
             fcntl.flock(file, fcntl.LOCK_EX)

@@ -119,7 +119,7 @@ def explain_names(unknown: Collection[str], known: Collection[str], owner: str, 
 
 
 def _find_place(name: str, known: Collection[str]) -> str:
-    """Where a name of the paper is found, among these parameters if it is there."""
+    """Return where a symbol of the paper is found, among these parameters if possible."""
     places = MEANINGS[name]
     for place in places:
         if re.split(r"\W", place)[0] in known:
@@ -133,7 +133,7 @@ def _parameters_of(function: Callable[..., Any]) -> Mapping[str, Parameter]:
 
 
 class KnowsNames:
-    """Refuses keywords that the constructor does not have, with what was meant by them.
+    """Refuses keywords that the constructor does not have, and says what may be meant.
 
     It looks at `__init__` when an object is made, so that it works for dataclasses and for classes that users derive.
     """

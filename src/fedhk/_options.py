@@ -1,4 +1,4 @@
-"""Options that belong to one part of a run, kept together as a value."""
+"""The base class of options that belong to one part of a run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedhk._names import KnowsNames
 
 @dataclass(frozen=True)
 class Option(KnowsNames):
-    """The options of one part of a run, such as its protocol; estimators take one where a name does not say enough.
+    """The options of one part of a run, such as its protocol, for estimators that take a name or an object.
 
     A subclass is a frozen dataclass that checks its values when it is made, with the methods below: they keep a value
     that is right as Python's own number. Model files keep options with the parameters.

@@ -30,5 +30,5 @@ def check_generator(random_state: RandomStateLike) -> np.random.Generator:
 
 
 def seeded(*numbers: int) -> np.random.RandomState:
-    """A source that these numbers choose, other for each of them, so that the same run draws the same."""
+    """Make a random state that is seeded by these numbers, so that the same run draws the same."""
     return np.random.RandomState(np.random.MT19937(np.random.SeedSequence(numbers)))

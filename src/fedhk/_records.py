@@ -31,11 +31,11 @@ class Records(list[Record]):
     @overload
     def __getitem__(self, index: slice) -> Records: ...
     def __getitem__(self, index: SupportsIndex | slice) -> Record | Records:
-        """One record, or a part of the table."""
+        """Return one record, or a part of the table."""
         return Records(super().__getitem__(index)) if isinstance(index, slice) else super().__getitem__(index)
 
     def __repr__(self) -> str:
-        """The table in plain text, numbers to the right."""
+        """Show the table in plain text, with numbers aligned to the right."""
         names, rows = self._cells()
         if not names:
             return super().__repr__()
@@ -47,12 +47,12 @@ class Records(list[Record]):
         return "\n".join("  ".join(line).rstrip() for line in zip(*columns, strict=True))
 
     def _repr_html_(self) -> str:
-        """The table for notebooks."""
+        """Show the table in notebooks."""
         names, rows = self._cells()
         return frame(table(names, rows)) if names else f"<code>{super().__repr__()}</code>"
 
     def _cells(self) -> tuple[list[str], list[list[str]]]:
-        """Names of all fields, and the text of each record; those in the middle of a long list are left out."""
+        """Return the names of all fields, and the texts of the records; the middle of a long list is left out."""
         names = list(dict.fromkeys(name for record in self for name in record))
         half = MOST_SHOWN // 2
         left_out: Record = dict.fromkeys(names, "…")

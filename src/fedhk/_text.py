@@ -1,4 +1,4 @@
-"""Text from elsewhere, made safe to show: names and reasons come from sites and files that anybody may have written."""
+"""Makes untrusted text safe to show: anybody may have written the names and reasons of sites and files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["is_printable", "printable"]
 
 
 def is_printable(text: str) -> bool:
-    """Whether every character shows as itself: no control character, line break or change of writing direction.
+    """Tell whether every character is printable: no control character, line break or change of writing direction.
 
     Spaces of any width are fine; spreadsheets are full of them.
     """
@@ -16,7 +16,7 @@ def is_printable(text: str) -> bool:
 
 
 def printable(text: str) -> str:
-    r"""The text with every other character written out, such as \\x1b: it commands no terminal and hides nothing.
+    r"""Escape all other characters, such as \\x1b, so that the text cannot control a terminal or hide anything.
 
     Examples
     --------

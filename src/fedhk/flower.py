@@ -25,7 +25,7 @@ __all__ = ["FlowerEngine", "make_client_app"]
 
 
 class FlowerEngine(RemoteSites):
-    """The way to sites that run Flower's SuperNode.
+    """The engine for sites that run Flower's SuperNode.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def _log_own_words() -> None:
 
 
 def answer_as_site(node_config: dict[str, Any], payload: bytes) -> bytes:
-    """Answer as the site of a node-config; of a wrong set-up the server gets one sentence, and the log the rest."""
+    """Answer as the site of a node-config; for a wrong set-up the server gets one sentence, and the log the details."""
     name = str(node_config.get("site") or "unnamed")
     missing = [key for key in ("site", "data", "state") if not node_config.get(key)]
     if missing:

@@ -96,7 +96,7 @@ class Components(Decomposition[C]):
 def _solve_mode(
     other: FloatArray, q: FloatArray, targets: FloatArray, weights: FloatArray, previous: FloatArray
 ) -> FloatArray:
-    """For every row i the x_i that minimises sum_m weights_im ||targets_im - Q (other_m * x_i)||^2.
+    """Solve for every row i the x_i that minimises sum_m weights_im ||targets_im - Q (other_m * x_i)||^2.
 
     The normal equations of components are products, cell by cell, of those of Q and of the other factor.
     """

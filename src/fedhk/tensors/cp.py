@@ -127,13 +127,13 @@ def _pad(centers: Sequence[FloatArray]) -> FloatArray:
 def _from_loadings(
     cluster_factor: FloatArray, loadings: FloatArray, view_factor: FloatArray, widths: tuple[int, ...]
 ) -> CPFactors:
-    """Factors with the loadings of all features written as orthonormal columns times a small matrix."""
+    """Make factors from the loadings of all features: orthonormal columns times a small matrix."""
     basis, feature_factor = np.linalg.qr(loadings)
     return CPFactors(cluster_factor, feature_factor, view_factor, basis, widths)
 
 
 def _leading(tensor: FloatArray, count: int) -> FloatArray:
-    """Leading left singular vectors of an unfolding; cosines where there are not enough of them."""
+    """Return the leading left singular vectors of an unfolding; cosines if there are not enough of them."""
     vectors = np.linalg.svd(tensor.reshape(len(tensor), -1), full_matrices=False)[0]
     more = np.cos(np.outer(np.arange(1, len(tensor) + 1), np.arange(1, count + 1)))
     return np.hstack([vectors, more])[:, :count]

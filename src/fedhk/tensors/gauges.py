@@ -1,4 +1,4 @@
-"""Gauges: what may be turned, permuted, flipped or stretched in factors without changing the centres."""
+"""Gauges: rotations, permutations, signs and scales of factors that leave the centres unchanged."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from fedhk.tensors.solves import orthonormal_columns
 
 
 def peak_signs(matrix: FloatArray) -> FloatArray:
-    """The sign of the largest entry of every column; 1 for a column of zeros."""
+    """Return the sign of the largest entry of every column; 1 for a column of zeros."""
     peaks = matrix[np.argmax(np.abs(matrix), axis=0), np.arange(matrix.shape[1])]
     return np.where(peaks < 0, -1.0, 1.0)
 
 
 def core_rotations(core: FloatArray, factors: Sequence[FloatArray]) -> list[FloatArray]:
-    """Orthogonal O_n that make the core all-orthogonal with slices of falling size (`eqn:hosvd`).
+    """Find orthogonal O_n that make the core all-orthogonal with slices of falling size (`eqn:hosvd`).
 
     The signs make the largest entry of every column of factor @ O_n positive.
     """
@@ -30,7 +30,7 @@ def core_rotations(core: FloatArray, factors: Sequence[FloatArray]) -> list[Floa
 
 
 def match_columns(parts: Sequence[FloatArray], onto: Sequence[FloatArray]) -> IntArray:
-    """The order of columns that is most like another's: the assignment of the largest products of |cosines|."""
+    """Find the order of columns most similar to another's: the assignment with the largest product of |cosines|."""
     likeness: FloatArray = np.ones((1, 1))
     for matrix, other in zip(parts, onto, strict=True):
         likeness = likeness * np.abs(_unit(other).T @ _unit(matrix))
@@ -38,7 +38,7 @@ def match_columns(parts: Sequence[FloatArray], onto: Sequence[FloatArray]) -> In
 
 
 def best_signs(products: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Signs of rows and of columns that make a matrix most positive, by its leading singular vectors."""
+    """Find signs of rows and columns that make a matrix most positive, by its leading singular vectors."""
     left, _, right = np.linalg.svd(products)
     rows, columns = np.where(left[:, 0] < 0, -1.0, 1.0), np.where(right[0] < 0, -1.0, 1.0)
     turn = -1.0 if rows.sum() < 0 else 1.0
@@ -46,7 +46,7 @@ def best_signs(products: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def ratio(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
-    """The quotient, and 1 where either is zero: a scale can always be divided by."""
+    """Divide; 1 where either is zero, so that a scale can always be divided by."""
     possible = (np.abs(denominator) > 0) & (np.abs(numerator) > 0)
     return np.divide(numerator, denominator, out=np.ones_like(denominator), where=possible)
 

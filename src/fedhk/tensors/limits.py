@@ -1,4 +1,4 @@
-"""Which ranks are possible, and errors that name the mode and both sizes."""
+"""Limits of ranks, and errors that name the mode and both sizes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Limit:
 
 
 def view_label(h: int, widths: Sequence[int], names: Sequence[str] | None) -> str:
-    """A view in an error: its name, or its number, and its width."""
+    """Describe a view in an error: its name, or its number, and its width."""
     name = repr(names[h]) if names is not None else f"view {h}"
     return f"{name} with {widths[h]} feature{'' if widths[h] == 1 else 's'}"
 
@@ -50,7 +50,7 @@ def largest_ranks(limits: Sequence[Limit]) -> dict[str, int]:
 
 
 def check_rank(rank: int | Sequence[int], limits: Sequence[Limit], name: str) -> tuple[int, ...]:
-    """One rank per mode, or an error that names the mode and both sizes.
+    """Return one rank per mode; raise an error that names the mode and both sizes.
 
     Parameters
     ----------

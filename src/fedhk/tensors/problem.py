@@ -1,4 +1,4 @@
-"""What a decomposition is fitted to: targets with weights, some of them without any."""
+"""The weighted targets that a decomposition is fitted to; some weights may be 0."""
 
 from __future__ import annotations
 
@@ -52,25 +52,25 @@ class WeightedCenters:
         return np.column_stack([weight.max(axis=1) for weight in self.weights])
 
     def residuals(self, centers: Sequence[FloatArray]) -> list[FloatArray]:
-        """Residuals w (t - A) per view: minus half the gradient of the error at A."""
+        """Compute residuals w (t - A) per view: minus half the gradient of the error at A."""
         return [w * (t - a) for t, w, a in zip(self.targets, self.weights, centers, strict=True)]
 
     def completed(self, centers: Sequence[FloatArray]) -> list[FloatArray]:
-        """Targets where there is weight, `centers` where there is none."""
+        """Return the targets, with `centers` where they have no weight."""
         return [np.where(w > 0, t, a) for t, w, a in zip(self.targets, self.weights, centers, strict=True)]
 
     def error(self, centers: Sequence[FloatArray]) -> float:
-        """sum_khj w (t - A)^2, in the scale of the weights given."""
+        """Compute sum_khj w (t - A)^2, in the scale of the given weights."""
         parts = [np.sum(w * (t - a) ** 2) for t, w, a in zip(self.targets, self.weights, centers, strict=True)]
         return self.scale * float(np.sum(parts))
 
     def kept(self, centers: Sequence[FloatArray]) -> float:
-        """Share of the energy of the targets, their weighted squared size, that is not in the error."""
+        """Compute the share of the energy of the targets, their weighted squared size, that is not in the error."""
         whole = self.error([np.zeros_like(target) for target in self.targets])
         return 1.0 - self.error(centers) / whole if whole > 0 else 1.0
 
     def lost(self, centers: Sequence[FloatArray]) -> float:
-        """Share of what tells the targets apart, their weighted squared distance to their mean, that is in the error.
+        """Compute the share of the targets' weighted squared distance to their mean that is in the error.
 
         It is 1 where more is lost than that, and 0 where nothing tells them apart.
         """
@@ -79,7 +79,7 @@ class WeightedCenters:
         return min(1.0, self.error(centers) / whole) if whole > 0 else 0.0
 
     def gaps(self, centers: Sequence[FloatArray]) -> FloatArray:
-        """Harmonic mean of the squared distances of each centre to the others, of shape (c,): the near ones decide.
+        """Compute the harmonic mean of the squared distances of each centre to the others, of shape (c,).
 
         Distances are over features in which both have rows. A centre without rows, or alone, has no gap: it is 0.
         """
@@ -96,7 +96,7 @@ class WeightedCenters:
 
 
 def center_mean(center: FloatArray, weight: FloatArray) -> FloatArray:
-    """Weighted mean of the centres of a view over clusters."""
+    """Compute the weighted mean of the centres of a view over clusters."""
     total = np.maximum(weight.sum(axis=0), np.finfo(np.float64).tiny)
     return np.asarray(np.sum(weight * center, axis=0) / total)
 
@@ -104,7 +104,7 @@ def center_mean(center: FloatArray, weight: FloatArray) -> FloatArray:
 def weighted_error(
     centers: Sequence[FloatArray], targets: Sequence[FloatArray], weights: Sequence[FloatArray] | None = None
 ) -> float:
-    """sum_khj w_khj (t_khj - a_khj)^2, the quadratic that a centre step lowers; cells of weight 0 are never read."""
+    """Compute sum_khj w_khj (t_khj - a_khj)^2, which a centre step lowers; cells of weight 0 are never read."""
     return WeightedCenters.of(targets, weights).error(centers)
 
 

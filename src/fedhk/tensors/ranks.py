@@ -1,4 +1,4 @@
-"""Choosing ranks: by a fraction of energy, or by what predicts statistics that were held out."""
+"""Chooses ranks: by a fraction of the energy, or by how well they predict held-out statistics."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def find_helpful_rank(
 
 
 def _spread_around_mean(centers: Sequence[FloatArray], weights: Sequence[FloatArray]) -> FloatArray:
-    """Centres without their weighted mean over clusters, times the roots of their weights; all views side by side."""
+    """Subtract the weighted mean over clusters from centres, and multiply by the roots of their weights."""
     pairs = zip(centers, weights, strict=True)
     return np.hstack([np.sqrt(weight) * (center - center_mean(center, weight)) for center, weight in pairs])
 
@@ -136,13 +136,13 @@ def _find_cluster_rank(x: FloatArray, y: FloatArray) -> int:
 
 
 def _truncate(x: FloatArray, rank: int) -> FloatArray:
-    """The nearest matrix of a rank."""
+    """Find the nearest matrix of a rank."""
     left, sizes, right = np.linalg.svd(x, full_matrices=False)
     return np.asarray((left[:, :rank] * sizes[:rank]) @ right[:rank])
 
 
 def _surely_gains(x: FloatArray, y: FloatArray, low_x: FloatArray, low_y: FloatArray) -> bool:
-    """Whether low-rank centres fitted to either half predict the other better than free ones, beyond chance."""
+    """Tell whether low-rank centres fitted to either half predict the other significantly better than free ones."""
     gains = np.zeros(len(x))
     for own, other, low in ((x, y, low_x), (y, x, low_y)):
         apart = own - other

@@ -11,7 +11,7 @@ _RIDGE, _INERTIA = 1e-12, 1e-9
 
 
 def solve_rows(design: FloatArray, targets: FloatArray, weights: FloatArray, previous: FloatArray) -> FloatArray:
-    """For every row i the x_i that minimises sum_m weights_im (targets_im - design_m . x_i)^2.
+    """Solve for every row i the x_i that minimises sum_m weights_im (targets_im - design_m . x_i)^2.
 
     See `solve_normal` for what the data leave open. Targets are finite, also where the weight is zero; weights that are
     the same for all rows may be one row.
@@ -39,13 +39,13 @@ def solve_normal(grams: FloatArray, right: FloatArray, previous: FloatArray) -> 
 
 
 def polar_factor(matrix: FloatArray) -> FloatArray:
-    """The nearest matrix with orthonormal columns (rows, where there are fewer rows than columns)."""
+    """Find the nearest matrix with orthonormal columns (or rows, if there are fewer rows than columns)."""
     left, _, right = np.linalg.svd(matrix, full_matrices=False)
     return np.asarray(left @ right)
 
 
 def polar_step(cross: FloatArray, gram: FloatArray, previous: FloatArray) -> FloatArray:
-    """A better basis B_h (d, r), of orthonormal columns, or rows where d < r, for sum_k w_k ||t_k - B_h x_k||^2.
+    """Improve the basis B_h (d, r), of orthonormal columns, or rows if d < r, for sum_k w_k ||t_k - B_h x_k||^2.
 
     `cross` is sum_k w_k t_k x_k^T and `gram` is sum_k w_k x_k x_k^T. With d >= r it is the exact minimiser (orthogonal
     Procrustes). With d < r the quadratic term is not constant on the orthonormal matrices and is majorised by its
@@ -62,17 +62,17 @@ def polar_step(cross: FloatArray, gram: FloatArray, previous: FloatArray) -> Flo
 
 
 def procrustes(matrix: FloatArray, onto: FloatArray) -> FloatArray:
-    """The orthogonal O for which `matrix @ O` is nearest to `onto`."""
+    """Find the orthogonal O for which `matrix @ O` is nearest to `onto`."""
     return polar_factor(matrix.T @ onto)
 
 
 def beyond(before: FloatArray, after: FloatArray, stride: float) -> FloatArray:
-    """`after`, and `stride` times the way that led to it."""
+    """Extrapolate from `before` through `after` by `stride` times the step between them."""
     return np.asarray(after + stride * (after - before))
 
 
 def orthonormal_columns(matrix: FloatArray, count: int) -> FloatArray:
-    """`count` orthonormal columns (all rows, if there are fewer), the leading ones spanning those of `matrix`."""
+    """Return `count` orthonormal columns (at most as many as rows), the first of which span those of `matrix`."""
     rows = len(matrix)
     kept = min(count, rows)
     basis = np.linalg.qr(np.hstack([matrix[:, :kept], np.eye(rows, kept)]))[0][:, :kept]

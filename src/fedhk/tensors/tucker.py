@@ -154,7 +154,7 @@ class Tucker(Decomposition[TuckerFactors]):
 
 
 def _solve_mode(design: FloatArray, targets: FloatArray, weights: FloatArray, previous: FloatArray) -> FloatArray:
-    """For every row i the x_i that minimises sum_m weights_im ||targets_im - design_m x_i||^2, with matrices design_m.
+    """Solve for every row i the x_i that minimises sum_m weights_im ||targets_im - design_m x_i||^2, design_m matrices.
 
     `design` has shape (m, q, r), `targets` (n, m, q). All rows share the matrices, so that what is specific to a row is
     a weighted sum of products made once.
@@ -165,13 +165,13 @@ def _solve_mode(design: FloatArray, targets: FloatArray, weights: FloatArray, pr
 
 
 def _enough(energies: FloatArray, allowed: float) -> int:
-    """How many leading energies leave at most `allowed` to the others; at least one."""
+    """Count the leading energies that leave at most `allowed` to the others; at least one."""
     left_over = np.append(np.cumsum(energies[::-1])[::-1], 0.0)
     return max(1, int(np.argmax(left_over <= allowed)))
 
 
 def _span_centers(center: FloatArray, basis: FloatArray) -> FloatArray:
-    """The basis nearest to `basis` that holds every row of a view's centres; itself if it is complete."""
+    """Find the basis nearest to `basis` that spans a view's centres; `basis` itself if it is complete."""
     width, count = basis.shape
     if width <= count:
         return basis
@@ -191,7 +191,7 @@ def _rotate(factors: TuckerFactors, rotations: Sequence[FloatArray]) -> TuckerFa
 
 
 def _start_from_slices(reduced: Sequence[FloatArray], p: FloatArray, rank: tuple[int, ...]) -> TuckerFactors:
-    """Leading singular vectors of every view, turned towards each other, then those of the views (`eqn:hosvd`)."""
+    """Start from leading singular vectors of every view, rotated towards each other, then of the views (`eqn:hosvd`)."""
     bases = [orthonormal_columns(np.linalg.svd(part, full_matrices=False)[2].T, rank[1]) for part in reduced]
     slices = [part @ basis for part, basis in zip(reduced, bases, strict=True)]
     largest = slices[int(np.argmax([np.linalg.norm(part) for part in slices]))]
