@@ -191,7 +191,7 @@ def _rotate(factors: TuckerFactors, rotations: Sequence[FloatArray]) -> TuckerFa
 
 
 def _start_from_slices(reduced: Sequence[FloatArray], p: FloatArray, rank: tuple[int, ...]) -> TuckerFactors:
-    """Start from leading singular vectors of every view, rotated towards each other, then of the views (`eqn:hosvd`)."""
+    """Start from singular vectors of every view, rotated towards each other, then of the views (`eqn:hosvd`)."""
     bases = [orthonormal_columns(np.linalg.svd(part, full_matrices=False)[2].T, rank[1]) for part in reduced]
     slices = [part @ basis for part, basis in zip(reduced, bases, strict=True)]
     largest = slices[int(np.argmax([np.linalg.norm(part) for part in slices]))]
