@@ -82,6 +82,7 @@ KINDS += (
     "sealed.products",
     "sealed.groups",
     "sealed.cells",
+    "sealed.own cells",
     "sealed.noisy round",
     "sealed.masked round",
 )

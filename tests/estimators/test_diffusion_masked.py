@@ -21,13 +21,13 @@ from fedhk.federation.phases import diffuse
 from fedhk.federation.phases.base import phase_named
 from fedhk.federation.phases.cluster_means import FinishEmbedded
 from fedhk.federation.phases.diffuse import Diffuse
-from fedhk.federation.phases.mixture import FitMixture
 from fedhk.federation.phases.sum_rounds import MaskedRounds
+from fedhk.federation.phases.sum_start import Groups
 from fedhk.federation.sealed.messages import Reply, request_type
 from fedhk.privacy.secure_sum import InputRequest, MaskReply
 
 NAMES = ("genoa", "oslo", "pisa", "rome")
-KINDS = [SEALED + phase.name for phase in (FitMixture, Diffuse, MaskedRounds, FinishEmbedded)]
+KINDS = [SEALED + phase.name for phase in (Groups, Diffuse, MaskedRounds, FinishEmbedded)]
 
 
 class Stop(Exception):  # noqa: N818
@@ -91,17 +91,31 @@ def test_it_finds_the_clusters_and_says_what_they_look_like(data, model):
         assert_allclose(centers, [rows[labels == k].mean(axis=0) for k in range(3)], atol=0.3)
 
 
-def test_masks_change_nothing_but_rounding(data, model, monkeypatch):
+def test_masks_change_nothing_but_rounding(data, monkeypatch):
     """Synthetic anchors are made of sums, which masks leave as they are."""
     sites, _ = data
     monkeypatch.setattr(diffuse, "SUM_PRECISION", "double")
     synthetic = fedhk.Diffusion(anchors="synthetic")
+    model = make_model(diffusion=synthetic).fit(sites)
     plain = fedhk.FedHKDiffusion(3, random_state=0, n_init=4, calibration=None, diffusion=synthetic).fit(sites)
     assert_allclose(model.eigenvalues_, plain.eigenvalues_, atol=1e-6)
     assert model.objective_ == pytest.approx(plain.objective_, rel=1e-5)
     for site in sites:
         assert_allclose(model.memberships_[site], plain.memberships_[site], atol=1e-5)
     assert_allclose(np.hstack(model.cluster_centers_), np.hstack(plain.cluster_centers_), atol=1e-5)
+
+
+def test_documents_are_found_as_in_the_open():
+    """Points that are drawn around means of documents are like no document: anchors must be means of rows."""
+    rng = np.random.default_rng(0)
+    topics = rng.dirichlet(np.full(400, 0.05), size=4)
+    labels = np.repeat(np.arange(4), 60)
+    sites = {}
+    for site, rows in enumerate(np.array_split(rng.permutation(240), 4)):
+        views = [np.array([rng.multinomial(40, topics[labels[row]]) for row in rows], float) for _ in range(2)]
+        sites[NAMES[site]] = views, labels[rows]
+    tables, truth = {site: views for site, (views, _) in sites.items()}, np.concatenate([y for _, y in sites.values()])
+    assert adjusted_rand_score(truth, pooled(make_model(4).fit(tables), tables)) > 0.95
 
 
 def test_nothing_but_masked_sums_leaves_a_site(data, monkeypatch):

@@ -23,6 +23,8 @@ from fedhk.federation.phases.sum_start import (
     CellsRequest,
     Groups,
     GroupsRequest,
+    OwnCells,
+    OwnGrouping,
     ViewDistances,
     ViewDistancesRequest,
 )
@@ -104,6 +106,12 @@ TOO_LARGE = {
     "directions": (Cells, CellsRequest(Landmarks(np.ones((2, 64)), np.ones((1, 64)))), (), NO_POINTS),
     "points": (Cells, CellsRequest(Landmarks(np.ones((2, 1)), np.ones((2**15 + 1, 1)))), (), NO_POINTS),
     "points under masks": (Groups, GroupsRequest(Landmarks(np.ones((2, 64)), np.ones((1, 64))), (True,)), (), UNSTATED),
+    "groups of a site's own, which one row changes without bound": (
+        OwnCells,
+        CellsRequest(Landmarks(np.ones((2, 1)), np.ones((1, 1)))),
+        (OwnGrouping(3, 0),),
+        UNSTATED,
+    ),
     "points of views under masks": (
         ViewDistances,
         ViewDistancesRequest((Landmarks(np.ones((2, 64)), np.ones((1, 64))),)),

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.linalg import block_diag
 
 from fedhk.data.scaling import Reference
 from fedhk.data.views import check_views
-from fedhk.model.rows import Rows
-from fedhk.starts.candidates import Candidates
+from fedhk.model.rows import SAMPLE_ROWS, Rows
+from fedhk.starts.candidates import Candidates, OwnGroups, own_groups, site_candidates
 from fedhk.starts.cells import (
     MOST_FEATURES,
     Landmarks,
@@ -174,6 +174,25 @@ class TestGroups:
         assert np.linalg.norm(places[4] - [0, 0]) < 0.5
         assert len(split_groups(landmarks, groups, 2, 0)) == 3
 
+    def test_a_second_point_halves_its_group_even_if_rows_spread_in_thousands_of_other_features(self):
+        rng = np.random.default_rng(0)
+        joint = rng.normal(size=(200, 2000)) * np.r_[[0.1] * 3, [1.0] * 1997]
+        rows, landmarks = in_model_units(joint), Landmarks(np.eye(2000)[:, :3], np.zeros((1, 3)))
+        groups = read_groups(group_totals(rows, landmarks, (False,)), (2000,), (False,))
+        halves = split_groups(landmarks, groups, 2, 0).counts(rows)
+        assert halves.min() > 60
+
+    def test_rows_of_one_of_a_sites_own_groups_stay_together(self):
+        joint = np.array([[0.0, 1.0], [0.9, 1.0], [1.3, 1.0], [4.0, 2.0]])
+        own = OwnGroups(np.array([0, 0, 0, 1]), np.array([[0.7, 1.0], [4.0, 2.0]]))
+        rows, landmarks = in_model_units(joint), Landmarks(np.eye(2)[:, :1], np.array([[0.0], [1.0], [5.0]]))
+        assert landmarks.nearest_own(own).tolist() == [1, 1, 1, 2]
+        assert landmarks.nearest_own(own, np.eye(2)).tolist() == [1, 1, 1, 2]
+        for basis in (None, [np.eye(2)]):
+            found = read_groups(group_totals(rows, landmarks, (False,), basis, own), (2,), (False,))
+            assert found.sizes.tolist() == [3, 1]
+            assert_allclose(found.points, [joint[:3].mean(axis=0), joint[3]])
+
 
 class TestNearestDistances:
     def test_rows_that_have_a_view_add_their_squared_distance_to_its_nearest_point(self):
@@ -221,6 +240,30 @@ class TestLeadingDirections:
         axes, deviations = leading_directions(-np.eye(2), 2, 0.1)
         assert axes.shape == (2, 1)
         assert np.all(deviations > 0)
+
+
+class TestOwnGroups:
+    @given(seeds, st.integers(2, 5))
+    @settings(max_examples=20)
+    def test_their_means_are_the_candidates_that_the_site_would_send(self, seed, least):
+        rows = in_model_units(np.random.default_rng(seed).normal(size=(40, 3)))
+        own = own_groups(rows, 9, np.random.RandomState(seed), least)
+        sent = site_candidates(rows, 9, np.random.RandomState(seed), least)
+        assert_allclose(own.means, sent.points, atol=1e-6)
+        assert np.bincount(own.labels).tolist() == sent.sizes.tolist()
+        assert np.bincount(own.labels).min() >= least
+
+    def test_of_many_rows_those_that_were_not_looked_at_are_in_the_nearest(self):
+        joint = np.random.default_rng(0).normal(size=(SAMPLE_ROWS + 1500, 2))
+        own = own_groups(in_model_units(joint), 6, np.random.RandomState(0))
+        assert_array_equal(own.labels, np.square(joint[:, None] - own.means[None]).sum(axis=2).argmin(axis=1))
+
+    def test_a_site_of_one_row_or_none_has_one(self):
+        for count in (0, 1):
+            table = np.ones((count, 2))
+            rows = Rows(check_views([table], min_rows=0), in_model_units(np.ones((1, 2))).references)
+            own = own_groups(rows, 5, np.random.RandomState(0))
+            assert (len(own.labels), len(own.means)) == (count, 1)
 
 
 def test_no_rows_add_nothing():

@@ -28,9 +28,9 @@ class Diffusion(Option):
     joint_weight : float, default=0.5
         Share of the distances over all views together; the views divide the rest evenly.
     anchors : {"auto", "means", "synthetic"}, default="auto"
-        What anchors are. "means": means of groups of at least two rows of a site. "auto": the same, and where these are
-        fewer than asked for, points drawn around them, so that sites of few rows have enough. "synthetic": drawn from a
-        mixture that sites fit together from sums; what is used with `secure=True` whatever is said here.
+        What anchors are. "means": means of groups of at least two rows of a site, with `secure=True` of all sites
+        together. "auto": the same, and where these are fewer than asked for, points drawn around them, so that sites of
+        few rows have enough. "synthetic": drawn from a mixture that sites fit together from sums.
     groups : bool, default=True
         Whether heat also passes between anchors that plain k-means puts into one group: much where heat leaves the
         clusters, none where they are apart, whatever their shape. It keeps round clusters whole that chains of rows

@@ -70,7 +70,7 @@ class FedHKDiffusion(EFKMVC):
         As in `EFKMVC`. Clusters are then put together from parts: noisy rounds find parts of clusters, half of the
         rounds are kept to count the rows between parts, and heat spreads over the parts. `n_clusters` must be given.
     secure : bool or SecureSummation, default=False
-        As in `EFKMVC`. Without noise, anchors are then drawn from the mixture alone, which is made of sums.
+        As in `EFKMVC`. Without noise, anchors are then means of groups of the rows of all sites, made of sums.
 
     Attributes
     ----------

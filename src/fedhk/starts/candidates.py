@@ -11,8 +11,8 @@ import numpy as np
 from fedhk._typing import FloatArray, IntArray
 from fedhk.data.scaling import Reference
 from fedhk.data.views import Views
-from fedhk.model.rows import Rows, joint_rows, view_sums
-from fedhk.starts.kmeans import group_sums, lloyd, plus_plus
+from fedhk.model.rows import Rows, joint_rows, take, view_sums
+from fedhk.starts.kmeans import find_nearest, group_means, group_sums, lloyd, plus_plus
 from fedhk.starts.seeding import sample_rows
 
 # A candidate is a mean of rows, never a row.
@@ -22,6 +22,9 @@ KMEANS_PASSES = 10
 
 # Rows without weight are grouped too, but pull no mean.
 LEAST_WEIGHT = 1e-12
+
+# Rows whose nearest group is looked for at a time.
+NEAREST_ROWS = 1024
 
 # Candidates over all sites: enough to see what each view has to say, and at least so many per cluster; and the fewest
 # per cluster that each site is asked for.
@@ -41,6 +44,14 @@ class Candidates:
     points: FloatArray  # (k, sum of widths), in model units; NaN where no row of the group has the feature
     sizes: FloatArray  # weight of the rows of each group, (k,); scaled up where the site looked at a sample of its rows
     spreads: FloatArray  # mean squared distance of the rows of each group to its mean per view, (k, s)
+
+
+@dataclass(frozen=True)
+class OwnGroups:
+    """Groups of the rows of one site, of which candidates would be the means; nothing of them leaves the site."""
+
+    labels: IntArray  # the group of each row, (n,)
+    means: FloatArray  # in model units, views side by side, (k, sum of widths); 0 where a cell is missing
 
 
 def candidates_per_site(n_clusters: int, n_sites: int, *, few: bool = False) -> int:
@@ -71,16 +82,45 @@ def site_candidates(
     """
     total = float(rows.n_rows if rows.sample_weight is None else rows.sample_weight.sum())
     sample = sample_rows(rows, n_candidates, random_state)
-    count = max(1, min(n_candidates, sample.n_rows // ROWS_PER_CANDIDATE))
     if sample.n_rows < least_rows or not total > 0:
         return Candidates(np.zeros((0, sum(rows.widths))), np.zeros(0), np.zeros((0, len(rows.widths))))
-    joint = joint_rows(sample, missing=np.nan)
-    weight = np.ones(sample.n_rows) if sample.sample_weight is None else sample.sample_weight
-    values = np.nan_to_num(joint, nan=0.0)
-    seeds = plus_plus(values, np.maximum(weight, LEAST_WEIGHT), count, random_state)
-    groups = group_rows(values, weight, seeds, least_rows)
+    joint, weight = joint_rows(sample, missing=np.nan), _weights(sample)
+    groups = _group_sample(np.nan_to_num(joint, nan=0.0), weight, n_candidates, random_state, least_rows)
     found = _means(joint, weight, groups, rows.widths)
     return replace(found, sizes=found.sizes * (total / weight.sum()))
+
+
+def own_groups(
+    rows: Rows, n_groups: int, random_state: np.random.RandomState, least_rows: int = LEAST_ROWS
+) -> OwnGroups:
+    """The groups of which `site_candidates` gives the means, of all rows of a site.
+
+    Rows that were not looked at when groups were made are in the group with the nearest mean.
+    """
+    sample = sample_rows(rows, n_groups, random_state)
+    values, weight = joint_rows(sample).astype(np.float64), _weights(sample)
+    if not len(values):
+        return OwnGroups(np.zeros(0, np.int64), np.zeros((1, sum(rows.widths))))
+    found = _group_sample(values, weight, n_groups, random_state, least_rows)
+    _, labels = np.unique(found, return_inverse=True)
+    means = group_means(values, np.maximum(weight, LEAST_WEIGHT), labels, int(labels.max()) + 1)
+    if sample is not rows:
+        blocks = [slice(start, start + NEAREST_ROWS) for start in range(0, rows.n_rows, NEAREST_ROWS)]
+        labels = np.concatenate([find_nearest(joint_rows(take(rows, block)), means) for block in blocks])
+    return OwnGroups(labels, means)
+
+
+def _weights(rows: Rows) -> FloatArray:
+    return np.ones(rows.n_rows) if rows.sample_weight is None else rows.sample_weight
+
+
+def _group_sample(
+    values: FloatArray, weight: FloatArray, count: int, random_state: np.random.RandomState, least_rows: int
+) -> IntArray:
+    """Group of each row by k-means: at most `count` groups, and at most one for three rows."""
+    count = max(1, min(count, len(values) // ROWS_PER_CANDIDATE))
+    seeds = plus_plus(values, np.maximum(weight, LEAST_WEIGHT), count, random_state)
+    return group_rows(values, weight, seeds, least_rows)
 
 
 def candidate_rows(found: Sequence[Candidates], references: Sequence[Reference], names: Sequence[str]) -> Rows:

@@ -19,7 +19,7 @@ from scipy.special import ndtri
 from fedhk._symmetric import from_upper_half, upper_half
 from fedhk._typing import FloatArray, IntArray
 from fedhk.model.rows import Rows, joint_rows, split_joint, take, view_sums
-from fedhk.starts.candidates import Candidates
+from fedhk.starts.candidates import Candidates, OwnGroups
 from fedhk.starts.kmeans import group_sums
 
 # Rows that are brought to model units at a time.
@@ -36,8 +36,9 @@ POINTS_PER_CLUSTER = 4
 # 5 %, because to give up where there is something to find costs more than to go on where there is nothing.
 SURELY = 1.645
 
-# How far beside the mean of a group its second point is, in standard deviations of the group.
-NEAR = 0.1
+# How far beside the mean of a group its second point is, in standard deviations of the group: the plane between the two
+# goes through the group even where rows spread in thousands of features, and little along the few directions of points.
+NEAR = 1e-3
 
 # Points are drawn from a Gaussian with the spread of all rows; this share of its mass at either end has none.
 LEAST_TAIL = 1e-4
@@ -63,6 +64,14 @@ class Landmarks:
         # scores of rows so far out that they overflow are undefined: any one point will do
         scores = np.nan_to_num(joint @ self.axes) @ self.places.T - np.square(self.places).sum(axis=1) / 2
         return np.asarray(np.nan_to_num(scores).argmax(axis=1))
+
+    def nearest_own(self, own: OwnGroups, block: FloatArray | None = None) -> IntArray:
+        """The point of each row of a site: the one that is nearest to the mean of the row's group.
+
+        With a `block`, orthonormal columns of all features, points are in its coordinates.
+        """
+        means = own.means if block is None else own.means @ block
+        return np.asarray(self.nearest(means)[own.labels])
 
     def counts(self, rows: Rows) -> FloatArray:
         """How many rows are nearest to each point."""
@@ -144,9 +153,16 @@ def nearest_distances(rows: Rows, views: Sequence[Landmarks], basis: FloatArray 
 
 
 def group_totals(
-    rows: Rows, landmarks: Landmarks, full: Sequence[bool], basis: Sequence[FloatArray] | None = None
+    rows: Rows,
+    landmarks: Landmarks,
+    full: Sequence[bool],
+    basis: Sequence[FloatArray] | None = None,
+    own: OwnGroups | None = None,
 ) -> FloatArray:
     """Sums over the rows of each point, as one vector; `read_groups` reads it.
+
+    A row is of the point that it is nearest to, or, with groups of the site's `own`, of the one that is nearest to the
+    mean of its group.
 
     They are the sums of the features, how many values these have (per view, or per feature where `full`), the squared
     lengths per view, and the number of rows. With a `basis`, orthonormal columns of shape (d_h, q_h), points and sums
@@ -155,11 +171,14 @@ def group_totals(
     m, block = len(landmarks), None if basis is None else block_diag(*basis)
     sizes = _group_sizes(rows.widths if basis is None else [columns.shape[1] for columns in basis], full)
     total = np.zeros((m, sum(sizes)))
+    nearest, done = None if own is None else landmarks.nearest_own(own, block), 0
     for joint, seen in read_blocks(rows):
         inner = joint if block is None else joint @ block
+        labels = landmarks.nearest(inner) if nearest is None else nearest[done : done + len(joint)]
+        done += len(joint)
         parts = [part if all_of else part.max(axis=1, keepdims=True) for part, all_of in zip(seen, full, strict=True)]
         values = np.hstack([inner, *parts, view_sums(joint**2, rows.widths), np.ones((len(joint), 1))])
-        total += group_sums(values, np.ones(len(joint)), landmarks.nearest(inner), m)[0]
+        total += group_sums(values, np.ones(len(joint)), labels, m)[0]
     return np.concatenate([part.ravel() for part in np.split(total, np.cumsum(sizes)[:-1], axis=1)])
 
 

@@ -20,11 +20,12 @@ from embedded_runs import (
 from federations import published, read_reply, run_sites, with_field, with_reply
 from fedhk.data.scaling import UnitRows
 from fedhk.embedding.affinity import AnchorGraph
-from fedhk.embedding.options import Diffusion
+from fedhk.embedding.options import SYNTHETIC, Diffusion
 from fedhk.errors import DataError, MessageError
 from fedhk.federation.codec import pack, unpack
 from fedhk.federation.entries import Population, References
 from fedhk.federation.phases.anchors import Anchors, RowMeans, StandIns, anchors_wanted
+from fedhk.federation.phases.candidates import GROUP_PASSES
 from fedhk.federation.phases.diffuse import Embedding
 from fedhk.federation.phases.frame import Frame
 from fedhk.federation.sealed import SealedTerms
@@ -179,12 +180,16 @@ def test_candidates_that_no_rows_have_are_refused(change, reason):
     assert reason in run.pending["refused"]["rome"]
 
 
-def test_masks_leave_means_of_rows_out():
+def test_under_masks_means_are_of_rows_of_all_sites():
     for calibration, frame in ((None, []), ("auto", ["sum effect", "sum partitions", "agreement", "frame"])):
         for diffusion in (Diffusion(), Diffusion(anchors="synthetic"), Diffusion(anchors="means")):
             phases = make_phases(calibration=calibration, diffusion=diffusion)[1:-4]
-            names = [sealed.phase.name for sealed in MASKS.compose(phases)]
-            assert names == [*frame, "find directions", "fit mixture"]
+            composed = MASKS.compose(phases)
+            names = [sealed.phase.name for sealed in composed if hasattr(sealed, "phase")]
+            found = ["products", *["cells", "groups"] * GROUP_PASSES]
+            if diffusion.anchors == SYNTHETIC:
+                found = ["find directions", "fit mixture"]
+            assert names == [*frame, *found]
 
 
 # --------------------------------------------------------------------------------------------------- how many there are

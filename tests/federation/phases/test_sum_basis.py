@@ -174,7 +174,7 @@ def test_numbers_are_as_short_as_their_bound_allows(monkeypatch):
         "sketch": 2,
         "span": 2,
         "basis moments": 4,
-        "cells": 2,
+        "own cells": 2,
         "basis groups": 4,
         "basis view distances": 8,
         "masked moves": 4,
@@ -183,7 +183,7 @@ def test_numbers_are_as_short_as_their_bound_allows(monkeypatch):
     model = EFKMVC(4, protocol="statistics", secure=True, max_rounds=2, random_state=0)
     _, spy = spied_fit(monkeypatch, model, data.sites)
     words = masked_words(spy)
-    assert {name for name, word in words.items() if word != 8} == {"sum documents", "cells"}  # these are counts
+    assert {name for name, word in words.items() if word != 8} == {"sum documents", "own cells"}  # these are counts
     assert "masked round" in words
 
 

@@ -8,13 +8,17 @@ from numpy.testing import assert_allclose
 from sklearn.exceptions import ConvergenceWarning
 
 from fedhk import EFKMVC, FedHKPerson
+from fedhk.data.views import check_views
+from fedhk.errors import MessageError
 from fedhk.federation.board import Board
 from fedhk.federation.entries import Population, References
 from fedhk.federation.phases import sum_start
 from fedhk.federation.phases.scales import BINS, LENGTHS, Bounds, Lengths, Means, hold_in_bounds
-from fedhk.federation.phases.sum_start import ONE_CLUSTER
+from fedhk.federation.phases.sum_start import ONE_CLUSTER, Cells, CellsRequest, OwnCells, OwnGrouping
+from fedhk.federation.site import Site
+from fedhk.model.rows import Rows
 from fedhk.privacy import DifferentialPrivacy
-from fedhk.starts.cells import draw_in_ball, read_groups
+from fedhk.starts.cells import Landmarks, draw_in_ball, read_groups
 from sealed_runs import plain_reference, seeded_noise, spied_fit
 
 K, WIDTH = 5, 20
@@ -70,6 +74,22 @@ def test_no_sum_under_masks_is_that_of_fewer_than_two_rows(monkeypatch):
     EFKMVC(2, secure=True, random_state=0).fit(sites)
     assert len(seen) == 3
     assert all(groups.sizes.min() >= 2 for groups in seen)
+
+
+def test_with_noise_rows_are_counted_one_by_one_whatever_a_server_publishes():
+    """What one row changes is then 1; it would have no bound if the site grouped its rows first."""
+    joint = np.array([[0.0], [0.1], [0.2], [5.0]])
+    rows = Rows(check_views([joint]), (plain_reference(1),))
+    landmarks = Landmarks(np.eye(1), np.array([[0.0], [0.15], [0.3]]))
+    counts = []
+    for count in (1, 2):
+        site = Site("rome", rows.views, Board().put(References(rows.references), OwnGrouping(count, 0)))
+        site.rows = lambda: rows
+        counts.append(Cells.vector(site, CellsRequest(landmarks)))
+        assert OwnCells.vector(site, CellsRequest(landmarks)).max() >= 3
+    assert_allclose(counts, [landmarks.counts(rows)] * 2)
+    with pytest.raises(MessageError, match="no stated sensitivity"):
+        OwnCells.sensitivity(CellsRequest(landmarks), 3, "replace")
 
 
 @pytest.mark.filterwarnings("ignore:With epsilon")

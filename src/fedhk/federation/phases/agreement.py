@@ -60,7 +60,6 @@ from fedhk.federation.table import Table, check_array
 from fedhk.model.preparation import site_moments
 from fedhk.personal.calibration import common_spread
 from fedhk.starts.candidates import Candidates
-from fedhk.starts.cells import NEAR
 from fedhk.starts.kmeans import find_nearest, group_sums
 from fedhk.starts.settings import Settings
 
@@ -72,6 +71,9 @@ PARTITIONS, SUM_PARTITIONS = 4, 4
 
 # Passes of k-means from sums after the clusters are as many as are wanted.
 LAST_PASSES = 5
+
+# How far beside the mean of a cluster a second centre begins, in standard deviations of the cluster.
+NEAR = 0.1
 
 # Of the weight of all rows, the part below which a cluster has none but for rounding.
 LEAST_SHARE = 1e-9

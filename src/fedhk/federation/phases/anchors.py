@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from fedhk._typing import FloatArray
 from fedhk.embedding.affinity import AnchorGraph
 from fedhk.embedding.anchors import (
+    GOOD_PER_CLUSTER,
     anchor_count,
     candidate_share,
     complete_candidates,
@@ -30,10 +31,11 @@ from fedhk.errors import DataError, MessageError
 from fedhk.federation.board import Board, Entry, RowEntry
 from fedhk.federation.entries import FinalParameters, Population, References, Schema
 from fedhk.federation.phases.base import Phase, ServerPhase
-from fedhk.federation.phases.candidates import AskCandidates, CandidatesRequest, ChooseStart
+from fedhk.federation.phases.candidates import AskCandidates, CandidatesRequest, ChooseStart, row_groups
 from fedhk.federation.phases.frame import calibrated_references
-from fedhk.federation.phases.mixture import PRECISION, FindDirections, FitMixture, FittedMixture
+from fedhk.federation.phases.mixture import PRECISION, FittedMixture
 from fedhk.federation.phases.rounds import Rounds
+from fedhk.federation.phases.sum_start import SumCandidates
 from fedhk.federation.protocols.base import RoundContext
 from fedhk.federation.table import Table, read_arrays, round_arrays, round_as_sent
 from fedhk.model.fitted import FittedModel
@@ -101,6 +103,7 @@ class RowMeans(Entry):
     """Means of groups of rows of all sites, in the space of the sites' calibrated rows."""
 
     candidates: Candidates
+    most: int | None = None  # how many there was room for; None where sites were asked for as many as are wanted
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,6 +157,7 @@ class TieRows(ServerPhase):
         rows = self._draw_stand_ins(board, means)
         wanted = good_count(self.n_clusters, board.get(Population).rows, options.n_anchors)
         asked = anchors_wanted(board, options, self.n_clusters)
+        asked = min([asked, *(found.most for found in board.find(RowMeans) if found.most is not None)])
         points = self._make_points(board, means, rows, asked, wanted)
         anchors = Anchors.of(AnchorGraph(points, options.neighbours, options.scale, options.joint_weight))
         graph = anchors.graph
@@ -213,6 +217,17 @@ def count_exchanges(rounds: int) -> int:
     return rounds // 2
 
 
+@dataclass(frozen=True)
+class MeansOfGroups(ServerPhase):
+    """Means of groups of the rows of all sites, from sums, in the place of candidates."""
+
+    name: ClassVar[str] = "means of groups"
+
+    def begin(self, board: Board) -> Board:
+        found = board.get(SumCandidates).candidates
+        return board.drop(SumCandidates).put(RowMeans(found, len(found.sizes)))
+
+
 @dataclass(frozen=True, kw_only=True)
 class ChooseAnchors(AskCandidates):
     """Candidates of all sites, as many for each row so that anchors lie where rows do, and the anchors made of them."""
@@ -235,9 +250,10 @@ class ChooseAnchors(AskCandidates):
     def sealed(self, terms: Any) -> list[Phase[Any, Any]]:
         if terms.noise is not None:
             return self._fit_parts(terms)
-        # means of few rows must stay at the sites: a mixture takes their place
-        mixture = FindDirections(self.seed), FitMixture(self.n_clusters, self.seed)
-        return [sealed for phase in mixture for sealed in phase.sealed(terms)]
+        # means of few rows of one site stay there: groups of the rows of all sites take their place
+        count = max(self.diffusion.n_anchors, GOOD_PER_CLUSTER * self.n_clusters)
+        sums = row_groups(self.settings, count, self.seed)
+        return [*map(terms.seal, sums), MeansOfGroups()]
 
     def _fit_parts(self, terms: Any) -> list[Phase[Any, Any]]:
         """With noise: clusters are put together from parts, which are found as other clusters are."""

@@ -32,6 +32,7 @@ from fedhk.federation.phases.sum_start import (
     Cells,
     Directions,
     Groups,
+    OwnCells,
     Products,
     PublicStart,
     StartFromSums,
@@ -48,6 +49,7 @@ from fedhk.model.parameters import CenterForm
 from fedhk.model.rows import take
 from fedhk.personal.objective import personal_objective
 from fedhk.starts.candidates import (
+    SITE_CANDIDATES,
     Candidates,
     candidate_rows,
     candidate_starts,
@@ -220,5 +222,12 @@ def _masked_sums(settings: Settings, protocol: Protocol, seed: int, terms: Seale
         views: ViewDistances = BasisViewDistances(settings, seed)
     else:
         leading, groups, views = [Products(settings, seed)], Groups(settings, seed), ViewDistances(settings, seed)
-    passes: list[SumPhase[Any]] = [Cells(), groups]
+    passes: list[SumPhase[Any]] = [OwnCells(settings, seed), groups]
     return [*leading, *passes * GROUP_PASSES, *([views] if settings.view_weights == "auto" else [])]
+
+
+def row_groups(settings: Settings, count: int, seed: int) -> list[SumPhase[Any]]:
+    """The sums under masks that the means of so many groups of the rows of all sites come from."""
+    parts = replace(settings, n_clusters=max(settings.n_clusters, count // SITE_CANDIDATES))
+    passes: list[SumPhase[Any]] = [Cells(), Groups(parts, seed)]
+    return [Products(parts, seed), *passes * GROUP_PASSES]

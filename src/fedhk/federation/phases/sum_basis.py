@@ -8,7 +8,8 @@ In the open, a basis and a start come from the candidates that sites send. Under
    step of subspace iteration from a good start (Halko, Martinsson and Tropp 2011). They are the basis, which goes out
    in as few bytes as in the open.
 3. `BasisMoments`: second moments of all rows in the basis.
-4. `Cells`: how many rows are nearest to each of the points along the leading directions of these.
+4. `OwnCells`: how many rows are in groups of the sites' own that are nearest to each of the points along the leading
+   directions of these.
 5. `BasisGroups`: sums over the rows of each of these points, in the basis. Their means are the points of the next pass
    of k-means over all sites, and at the end the candidates: those of full sums, as far as the basis shows them.
 
@@ -42,6 +43,7 @@ from fedhk.federation.phases.sum_start import (
     count_groups,
     count_leading,
     find_view_axes,
+    read_own_groups,
 )
 from fedhk.federation.plausible import REACH
 from fedhk.federation.protocols.statistics import EXTRA_SHARE, BasisStatistics
@@ -305,7 +307,7 @@ class BasisGroups(Groups):
         rows = site.rows()
         columns = site.board.get(Basis).columns_of(rows.widths)
         check_landmarks(request.landmarks, sum(part.shape[1] for part in columns))
-        return group_totals(rows, request.landmarks, request.full, columns)
+        return group_totals(rows, request.landmarks, request.full, columns, read_own_groups(site))
 
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         board = super().take(board, total, noise)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
+from fedhk._random import seeded
 from fedhk._typing import FloatArray
 from fedhk.data.views import Views
 from fedhk.errors import MessageError, Rule
-from fedhk.federation.board import Board, Entry, align_views
+from fedhk.federation.board import Board, Entry, Shared, align_views
 from fedhk.federation.entries import Basis, Minimisation, Population, References, Schema
 from fedhk.federation.phases.base import ServerPhase, SumPhase
 from fedhk.federation.phases.scales import FullWeights, check_radius, hold_in_bounds
@@ -31,9 +33,13 @@ from fedhk.starts.candidates import (
     CANDIDATES_PER_CLUSTER,
     LEAST_ROWS,
     ROWS_PER_CANDIDATE,
+    SITE_CANDIDATES,
     Candidates,
+    OwnGroups,
     candidate_rows,
     candidate_starts,
+    candidates_per_site,
+    own_groups,
 )
 from fedhk.starts.cells import (
     MOST_FEATURES,
@@ -93,6 +99,7 @@ ONE_CLUSTER = (
 
 # What a site says, the same text for every request that breaks the rule.
 NO_POINTS = Rule("points to which rows cannot be compared")
+NO_GROUPS = Rule("fewer than one group of its own rows")
 
 
 @dataclass(frozen=True, eq=False)
@@ -324,8 +331,14 @@ def count_candidates(n_clusters: int) -> int:
 
 
 def count_groups(n_clusters: int, rows: float, width: int) -> int:
-    """How many groups are wanted of so many rows under masks: as many as sites would send, and sums have room for."""
-    return int(max(min(count_candidates(n_clusters), rows // ROWS_PER_CANDIDATE, GROUP_NUMBERS // width), 1))
+    """How many groups are wanted of so many rows under masks, and sums have room for.
+
+    One for three of the sites' own groups, so that few have what a single site would send as a candidate; more where
+    clusters would have fewer than a site is asked for.
+    """
+    own = min(count_candidates(n_clusters), rows // ROWS_PER_CANDIDATE)
+    wanted = max(own // ROWS_PER_CANDIDATE, min(own, SITE_CANDIDATES * n_clusters))
+    return int(max(min(wanted, GROUP_NUMBERS // width), 1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -375,6 +388,54 @@ class Cells(SumPhase[CellsRequest]):
         return board.put(replace(leading, landmarks=keep_landmarks(leading.landmarks, total, LEAST_ROWS)))
 
 
+@dataclass(frozen=True)
+class OwnGrouping(Shared):
+    """Sites group their own rows, so many groups at most, and rows of a group stay together in sums for a start."""
+
+    count: int
+    seed: int
+
+    def of(self, site: Site) -> OwnGroups:
+        """Site: its groups, made once; refuses none of them."""
+        if self.count < 1:
+            raise MessageError(NO_GROUPS)
+        random_state = seeded(self.seed, zlib.crc32(site.name.encode()))
+        return site.derive(self, lambda: own_groups(site.rows(), self.count, random_state, site.least_group))
+
+
+@dataclass(frozen=True)
+class OwnCells(Cells):
+    """How many rows are in groups of the sites' own that are nearest to each point, under masks.
+
+    In the open a start comes from means of such groups. Rows of one group are alike and mostly of one cluster; so
+    kept together they say where clusters are, and single rows far out do not.
+    """
+
+    name: ClassVar[str] = "own cells"
+    unbounded: ClassVar[str] = "one row can change the groups of all others at its site."
+
+    settings: Settings
+    seed: int
+
+    def begin(self, board: Board) -> Board:
+        count = candidates_per_site(self.settings.n_clusters, board.get(Population).n_sites)
+        return board if board.has(OwnGrouping) else board.put(OwnGrouping(count, self.seed))
+
+    @staticmethod
+    def vector(site: Site, request: CellsRequest) -> FloatArray:
+        landmarks, own = read_landmarks(site, request.landmarks), site.board.get(OwnGrouping).of(site)
+        return np.bincount(landmarks.nearest_own(own), minlength=len(landmarks)).astype(np.float64)
+
+    @staticmethod
+    def sensitivity(request: CellsRequest, size: int, neighbours: Neighbours) -> float:
+        return SumPhase.sensitivity(request, size, neighbours)  # refuses
+
+
+def read_own_groups(site: Site) -> OwnGroups | None:
+    """The groups of a site's own rows, where the run has them."""
+    return next((entry.of(site) for entry in site.board.find(OwnGrouping)), None)
+
+
 def read_landmarks(site: Site, landmarks: Landmarks) -> Landmarks:
     """Points in all features, from points in the coordinates of the basis where the site has one."""
     widths = site.rows().widths
@@ -407,7 +468,7 @@ class GroupsRequest:
 
 @dataclass(frozen=True)
 class Groups(SumPhase[GroupsRequest]):
-    """Means of the rows that are nearest to each point, and how far they spread: candidates as sites give them.
+    """Means of the rows of the own groups that are nearest to each point, and how far they spread: candidates.
 
     Points with fewer rows than a candidate must have are left out before, so that no mean is a row.
     """
@@ -432,7 +493,7 @@ class Groups(SumPhase[GroupsRequest]):
     def vector(site: Site, request: GroupsRequest) -> FloatArray:
         rows = site.rows()
         check_landmarks(request.landmarks, sum(rows.widths))
-        return group_totals(rows, request.landmarks, request.full)
+        return group_totals(rows, request.landmarks, request.full, own=read_own_groups(site))
 
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         (widths, full), leading = self._columns(board), board.get(Leading)
