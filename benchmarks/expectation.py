@@ -7,6 +7,11 @@ A setting is a generated federation: 500 to 20,000 rows at 4 to 10 sites, 2 to 1
 40 features, clusters 4 to 10 deviations apart, epsilon .2 to 4, one noise on the secure sum or noise at each site, all
 drawn at random, rows and epsilon by their logarithms. The expectation, a share of what the plain run finds, is right
 where it is within .1 of the ARI: the share times the plain ARI against that of the private run.
+
+What is missing is how far apart clusters are, which nobody knows before a run. Fitted anew to the 150 settings from
+seed 5000 on, the rule is right in 35 of the 50 from seed 7000 on, as the present one is. Held out in turn (five parts
+of the 150), it is right in 77 of 100 cases, ten other forms of noise, features and clusters in 71 to 75, and with the
+separation that the data were made with in 82.
 """
 
 from __future__ import annotations
