@@ -11,14 +11,15 @@ import pytest
 
 from fedhk.federation.aggregators import SumAggregator
 from fedhk.federation.board import Entry
-from fedhk.federation.entries import Schema
-from fedhk.federation.phases.agreement import CompareClusters, FindPartitions
+from fedhk.federation.entries import References, Schema
+from fedhk.federation.phases.agreement import CompareClusters, FindPartitions, FirstCenters
 from fedhk.federation.phases.base import Nothing, ServerPhase, SumPhase
 from fedhk.federation.phases.candidates import ChooseStart
 from fedhk.federation.phases.deliver import Deliver
 from fedhk.federation.phases.describe import Describe, DescribeViews, Energy, SiteEffect
 from fedhk.federation.phases.finish import Finish
-from fedhk.federation.phases.publish_frame import GivenShares, PublishFrame
+from fedhk.federation.phases.publish_frame import GivenShares, PublishFrame, Shares
+from fedhk.federation.phases.refine import FindEffects, FindRefined
 from fedhk.federation.phases.rounds import Rounds
 from fedhk.federation.protocols import make_protocol
 from fedhk.federation.protocols.base import RoundContext
@@ -110,6 +111,36 @@ class TestCompareClusters(TestFindPartitions):
 
     def phase(self):
         return CompareClusters(super().phase())
+
+
+@dataclass(frozen=True)
+class Calibrated(ServerPhase):
+    """A frame that was taken, and clusters of the rows in it."""
+
+    name: ClassVar[str] = "calibrated"
+
+    def begin(self, board):
+        width = sum(board.get(References).widths)
+        centers = np.random.default_rng(0).normal(size=(SETTINGS.n_clusters, width))
+        return board.put(Shares(1.0, 0.5), FirstCenters(centers))
+
+
+class TestFindEffects(SumPhaseChecks):
+    def before(self):
+        return [Describe(SETTINGS), Calibrated()]
+
+    def phase(self):
+        return FindEffects(FindPartitions(SETTINGS.n_clusters, SETTINGS))
+
+
+class TestFindRefined(PhaseChecks):
+    keeps_sites_apart = True  # starts are drawn among the means
+
+    def before(self):
+        return [Describe(SETTINGS), Calibrated(), TestFindEffects().phase()]
+
+    def phase(self):
+        return FindRefined(SETTINGS.n_clusters, SETTINGS)
 
 
 class TestStatisticsRounds(PhaseChecks):

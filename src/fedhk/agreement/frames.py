@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from operator import itemgetter
 from typing import Any
@@ -103,6 +103,10 @@ def _chance_information(first: FloatArray, second: FloatArray) -> float:
 # it also holds which clusters a site has.
 FRAMES = ((0.0, 0.0), (1.0, 0.5))
 
+# The whole mean and spread that clusters leave of a site. Nothing of these follows from which clusters the site has, so
+# that all of the spread is taken out, too.
+REFINED = (1.0, 1.0)
+
 # Frames whose agreement differs by less are equals, of which the first is taken: k-means varies by about that.
 EQUAL = 0.02
 
@@ -122,9 +126,6 @@ OWN_STARTS = 4
 # Bandwidth of the distance: that of the model, in units in which rows are 1 from their mean.
 HEAT_TIME = 0.3
 
-# Rows that a site looks at, and at least so many for each cluster: agreement is known to a few hundredths then.
-SAMPLE_ROWS, ROWS_PER_CLUSTER = 1024, 20
-
 # k-means looks at so many leading directions for each of its centres; the best centres lie nearly in as many.
 DIRECTIONS = 2
 
@@ -141,6 +142,7 @@ class Witness:
     shift: float = 0.0  # share of a site's own mean that is taken out
     spread: float = 0.0  # share of its own spread, in views of which all features have the same variance
     alone: bool = False  # compared with what the site finds alone, and not with other witnesses
+    refined: bool = False  # the shares are of the mean and spread that clusters leave
 
     @property
     def part(self) -> tuple[tuple[int, ...], int]:
@@ -207,12 +209,6 @@ def calibrate_points(
     frame = np.stack([np.where(numbers, mean, 0.0), trust_spread(np.where(numbers, np.sqrt(squares) / common, 0.0))])
     taken, divide = scale_frame(frame, n_rows, shift, spread)
     return np.nan_to_num((points - taken) / divide)
-
-
-def choose_sample(n_rows: int, n_clusters: int) -> IntArray:
-    """Rows that a site looks at: all, or evenly spaced ones where they are many."""
-    most = max(SAMPLE_ROWS, ROWS_PER_CLUSTER * n_clusters)
-    return np.arange(n_rows) if n_rows <= most else np.linspace(0, n_rows - 1, most).astype(np.int64)
 
 
 def count_columns(width: int, half: int) -> int:
@@ -329,6 +325,18 @@ def choose_frame(evidence: Evidence) -> tuple[tuple[float, float], list[Opinion]
         for frame in total
     ]
     return taken, opinions
+
+
+def choose_refined(evidence: Evidence, opinions: Sequence[Opinion]) -> tuple[bool, list[Opinion]]:
+    """Choose whether sites remove what clusters leave of their mean and spread, and not all of the mean.
+
+    `opinions` are about the frames before. What clusters leave is taken only if it gains on the one that was taken.
+    """
+    between, alone = (float(np.mean(list(found.values()) or [0.0])) for found in (evidence.pairs, evidence.alone))
+    before = next(opinion for opinion in opinions if opinion.taken)
+    is_better = between + alone > before.agreement + before.alone + EQUAL
+    refined = Opinion(-1, "mean and spread given clusters", between, is_better, alone)
+    return is_better, [*(replace(own, taken=own.taken and not is_better) for own in opinions), refined]
 
 
 def describe_frame(frame: tuple[float, float]) -> str:

@@ -52,7 +52,8 @@ class FedHKDiffusion(EFKMVC):
         is taken; None is `Diffusion()`.
     calibration : "auto", None, float or (float, float), default="auto"
         Shares of a site's own mean and spread that are taken out of its rows before they are tied to anchors. "auto" is
-        chosen as in `FedHKPerson`.
+        chosen as in `FedHKPerson`; where views agree still more then, the mean and spread are those that clusters leave
+        of a site, so that which clusters it has does not count.
     heat_coef, scaling, n_init, tol, random_state
         As in `HeatKernelMVC`; "auto" recognises text.
     heat_time, fuzzifier

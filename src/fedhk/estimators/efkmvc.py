@@ -79,6 +79,7 @@ from fedhk.federation.phases.finish import Finish
 from fedhk.federation.phases.fold import FoldViews, WideColumns
 from fedhk.federation.phases.number import ChosenNumber, FindNumber
 from fedhk.federation.phases.publish_frame import GivenShares, PublishFrame, Shares
+from fedhk.federation.phases.refine import CompareRefined, FindEffects, FindRefined
 from fedhk.federation.phases.rounds import Rounds
 from fedhk.federation.phases.scalings import CompareNeighbours, CountDocuments, DescribeForms, GivenScalings, Scalings
 from fedhk.federation.phases.together import Together
@@ -290,7 +291,11 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         if not isinstance(shares, str):
             return [GivenShares(*shares), publish]
         find = FindPartitions(run.settings.n_clusters, run.settings, run.aggregator)
-        return [find, CompareClusters(find), publish]
+        choose: list[Phase[Any, Any]] = [find, CompareClusters(find)]
+        if not self.keeps_offsets:  # else sites measure in the rounds how far they are from centres of their clusters
+            refined = FindRefined(run.settings.n_clusters, run.settings, run.aggregator)
+            choose += [FindEffects(find), refined, CompareRefined(refined)]
+        return [*choose, publish]
 
     def find_calibration(self, run: RunChoices) -> str | tuple[float, float] | None:  # noqa: ARG002
         """Return the shares of its own mean and spread that a site removes from its rows, "auto", or None."""

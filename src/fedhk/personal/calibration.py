@@ -15,16 +15,75 @@ from typing import Any
 
 import numpy as np
 
-from fedhk._typing import BoolArray, FloatArray
+from fedhk._typing import BoolArray, FloatArray, IntArray
 from fedhk.data.levels import find_numbers
 from fedhk.data.scaling import Reference
 from fedhk.data.views import Views
+from fedhk.errors import MessageError
 from fedhk.model.preparation import site_moments
-from fedhk.model.rows import Rows, split_joint
+from fedhk.model.rows import Rows, joint_rows, split_joint, take
 from fedhk.personal.shares import PRIOR_ROWS
+from fedhk.starts.kmeans import find_nearest
 
 # Limits of a site's spread, as multiples of the common one; beyond them a feature is nearly constant there.
 LEAST_RATIO, MOST_RATIO = 0.2, 5.0
+
+# Rows of a site that clusters are compared on, and at least so many for each cluster: agreement, and how many rows of
+# each cluster a site has, are known to a few hundredths then.
+SAMPLE_ROWS, ROWS_PER_CLUSTER = 1024, 20
+
+
+def choose_sample(n_rows: int, n_clusters: int) -> IntArray:
+    """Choose the rows of a site that are looked at: all, or evenly spaced ones where they are many."""
+    most = max(SAMPLE_ROWS, ROWS_PER_CLUSTER * n_clusters)
+    return np.arange(n_rows) if n_rows <= most else np.linspace(0, n_rows - 1, most).astype(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class FirstClusters:
+    """Clusters of rows in a first calibration, by which a site tells which rows it has many of."""
+
+    shift: float
+    spread: float
+    kept: tuple[int, ...]  # as in `Calibration`
+    centers: FloatArray  # of shape (c, d), all views side by side, in model units of the calibrated rows
+
+    def label(self, rows: Rows) -> tuple[FloatArray, IntArray]:
+        """Find the cluster of each row of a site, of many rows of a sample. Missing cells of the points are NaN."""
+        if self.centers.shape[1:] != (sum(rows.widths),) or not np.isfinite(self.centers).all():
+            raise MessageError("clusters that rows with these features cannot have")
+        frame = measure_frame(rows.views, rows.references, self.kept)
+        taken, divide = scale_frame(frame, float(rows.n_rows), self.shift, self.spread)
+        sample = take(rows, choose_sample(rows.n_rows, len(self.centers)))
+        points = joint_rows(sample, missing=np.nan).astype(np.float64)
+        return points, find_nearest(np.nan_to_num((points - taken) / divide), np.asarray(self.centers, np.float64))
+
+
+@dataclass(frozen=True, eq=False)
+class ClusterEffects:
+    """Differences between clusters within sites: with them a site tells its offset from which clusters it has."""
+
+    clusters: FirstClusters
+    effects: FloatArray  # of shape (c, d): what rows of a cluster differ by from others of their site, in model units
+    spread: FloatArray  # of shape (d,): spread of all rows around that
+
+    def measure_frame(self, rows: Rows) -> FloatArray:
+        """Measure a site's mean and spread but for its clusters, as `measure_frame` does for all that it has."""
+        points, labels = self.clusters.label(rows)
+        same = self.effects.shape == self.clusters.centers.shape and self.spread.shape == self.effects.shape[1:]
+        if not same or not np.isfinite([*self.effects, self.spread]).all():
+            raise MessageError("differences between clusters that rows with these features cannot have")
+        common = np.asarray(self.spread, np.float64)
+        rest = points - np.asarray(self.effects, np.float64)[labels]
+        seen = ~np.isnan(rest)
+        count = np.maximum(seen.sum(axis=0), 1)
+        mean = np.where(seen, rest, 0.0).sum(axis=0) / count
+        around = np.sqrt(np.square(np.where(seen, rest - mean, 0.0)).sum(axis=0) / count)
+        ratio = np.divide(around, common, out=np.zeros_like(around), where=common > 0)
+        columns, of_view = rows.views.columns, np.repeat(np.arange(len(rows.widths)), rows.widths)
+        numbers = np.concatenate([find_numbers(*own) for own in zip(columns, rows.widths, strict=True)])
+        ratio = np.where(numbers & ~np.isin(of_view, self.clusters.kept), ratio, 0.0)
+        return np.stack([np.where(numbers, mean, 0.0), trust_spread(ratio)])
 
 
 @dataclass(frozen=True)
@@ -36,6 +95,7 @@ class Calibration:
     factors: tuple[float, ...]  # what units are then divided by, per view, so that all rows have spread 1 again
     offsets: bool  # whether each site also has an offset from the centres in the rounds, and an own model at the end
     kept: tuple[int, ...] = ()  # views whose features have different variances: a site's spread stays in them
+    given: tuple[ClusterEffects, ...] = ()  # one where mean and spread are those that clusters leave
 
     @property
     def is_possible(self) -> bool:
@@ -45,6 +105,8 @@ class Calibration:
     def apply(self, rows: Rows) -> Rows:
         """Calibrate the rows of a site: replace the common references by the site's own."""
         frame = measure_frame(rows.views, rows.references, self.kept)
+        for effects in self.given:
+            frame = effects.measure_frame(rows)
         moved = move_rows(rows, *scale_frame(frame, float(rows.n_rows), self.shift, self.spread))
         return replace(moved, references=self.in_units(moved.references))
 

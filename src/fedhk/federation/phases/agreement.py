@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,7 +28,6 @@ from fedhk.agreement.frames import (
     adjust,
     calibrate_points,
     choose_frame,
-    choose_sample,
     count_columns,
     count_together,
     describe_frame,
@@ -47,7 +47,7 @@ from fedhk.agreement.opinions import Opinion
 from fedhk.data.levels import find_numbers
 from fedhk.errors import MessageError
 from fedhk.federation.aggregators import PLAIN_SUM, Aggregator
-from fedhk.federation.board import Board, Entry
+from fedhk.federation.board import Board, Entry, Shared
 from fedhk.federation.entries import References, Schema
 from fedhk.federation.phases.base import Nothing, Phase, SumPhase
 from fedhk.federation.phases.describe import SiteEffect, Variation, compare_means
@@ -58,7 +58,8 @@ from fedhk.federation.sealed import SealedTerms
 from fedhk.federation.site import Site
 from fedhk.federation.table import Table, check_array
 from fedhk.model.preparation import site_moments
-from fedhk.personal.calibration import common_spread
+from fedhk.model.rows import split_joint
+from fedhk.personal.calibration import ClusterEffects, choose_sample, common_spread, scale_frame
 from fedhk.starts.candidates import Candidates
 from fedhk.starts.kmeans import find_nearest, group_sums
 from fedhk.starts.settings import Settings
@@ -89,6 +90,20 @@ class Partitions(Entry):
     heat_times: tuple[float, ...] = ()  # of each witness, where partitions are made of sums; 0 before a pass
 
 
+@dataclass(frozen=True, eq=False)
+class FirstCenters(Entry):
+    """Centres of the clusters of all views in the frame that was taken."""
+
+    centers: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Effects(Shared):
+    """Differences between clusters within sites, from which a site computes what clusters leave of its mean."""
+
+    effects: ClusterEffects
+
+
 # ---------------------------------------------------------------------------------------------- partitions of witnesses
 
 
@@ -116,6 +131,7 @@ class _Reader:
         self.views, self.references = site.aligned_views(), site.board.get(References).references
         self.kept, self.sample = request.kept, choose_sample(self.views.n_rows, request.n_clusters)
         self._known: dict[tuple[int, int], FloatArray] = {}
+        self._site = site
 
     def read(self, witness: Witness, frame: tuple[float, float] | None = None) -> FloatArray | None:
         """The points of a witness, in its frame or a given one; None where the site has none of its views."""
@@ -125,12 +141,26 @@ class _Reader:
             raise MessageError("a partition of a view that is not known")
         if not self.views.n_rows or all(self.views.tables[view] is None for view in witness.views):
             return None
+        if witness.refined and frame is None:
+            return self._read_refined(witness)
         for view in witness.views:
             own = 0.0 if view in self.kept else spread
             reference, points = self.references[view], self._points(view, witness.half)
             numbers = find_numbers(self.views.columns[view], reference.width)
             common, seen = common_spread(reference, numbers), numbers[find_columns(reference.width, witness.half)]
             parts.append(calibrate_points(points, float(self.views.n_rows), shift, own, numbers=seen, common=common))
+        return np.hstack(parts)
+
+    def _read_refined(self, witness: Witness) -> FloatArray:
+        """Return the points of a witness without what clusters leave of the site's mean and spread."""
+        effects, widths = self._site.board.get(Effects), [reference.width for reference in self.references]
+        frame = self._site.derive(effects, partial(effects.effects.measure_frame, self._site.rows()))
+        taken, divide = scale_frame(frame, float(self.views.n_rows), witness.shift, witness.spread)
+        parts, means, spreads = list[FloatArray](), split_joint(taken, widths), split_joint(divide, widths)
+        for view in witness.views:
+            columns = find_columns(widths[view], witness.half)
+            mean, spread = means[view][columns], spreads[view][columns]
+            parts.append(np.nan_to_num((self._points(view, witness.half) - mean) / spread))
         return np.hstack(parts)
 
     def _points(self, view: int, half: int) -> FloatArray:
@@ -432,7 +462,12 @@ class CompareClusters(SumPhase[CompareRequest]):
         mixes = np.split(mixed, np.cumsum(self._mixed(board))[:-1]) if len(mixed) else []
         sums = [MixSums.read(part, c, len(axes)) for part, axes in zip(mixes, self._axes(partitions), strict=True)]
         between, with_sites = {pair: agreed[pair] for pair in pairs}, {i: agreed[i] for i in alone}
-        return self._take(board, between, with_sites, share_of_mix(sums)).drop(Partitions)
+        board = self._take(board, between, with_sites, share_of_mix(sums)).drop(Partitions)
+        taken = (board.get(Shares).shift, board.get(Shares).spread)
+        for place in alone:
+            if any(taken) and witnesses[place].frame == taken:
+                board = board.put(FirstCenters(np.array_split(partitions.centers[place], partitions.count)[0]))
+        return board
 
     def _take(
         self, board: Board, pairs: Mapping[tuple[int, int], float], alone: Mapping[int, float], mix: float

@@ -19,7 +19,7 @@ from fedhk.federation.phases.scalings import scalings_of
 from fedhk.federation.sealed import SealedTerms
 from fedhk.federation.site import Site
 from fedhk.model.preparation import count_observed, heat_energy
-from fedhk.personal.calibration import Calibration
+from fedhk.personal.calibration import Calibration, ClusterEffects
 from fedhk.starts.settings import Settings
 
 
@@ -30,6 +30,7 @@ class Shares(Entry):
     shift: float
     spread: float
     opinions: tuple[Opinion, ...] = ()
+    given: tuple[ClusterEffects, ...] = ()  # one where the shares are of what clusters leave of mean and spread
 
 
 @dataclass(frozen=True)
@@ -101,4 +102,4 @@ class PublishFrame(EnergySum[FrameRequest]):
         shares, scalings = board.get(Shares), scalings_of(board, self.settings)
         kept = tuple([view for view, own in enumerate(scalings) if not own.unit_variance])
         offsets = self.offsets and bool(shares.shift or shares.spread)
-        return Calibration(shares.shift, shares.spread, (1.0,) * len(scalings), offsets, kept)
+        return Calibration(shares.shift, shares.spread, (1.0,) * len(scalings), offsets, kept, shares.given)
