@@ -125,7 +125,7 @@ class Calibrated(ServerPhase):
         return board.put(Shares(1.0, 0.5), FirstCenters(centers))
 
 
-class TestFindEffects(SumPhaseChecks):
+class TestFindEffects(PhaseChecks):
     def before(self):
         return [Describe(SETTINGS), Calibrated()]
 
