@@ -1,6 +1,6 @@
 """Survival curves with noise: how far from the true ones, and how often their intervals hold.
 
-    python benchmarks/outcomes.py [seeds]
+    python benchmarks/outcomes.py [seeds] [first seed]
 
 15,000 rows at ten sites, three clusters well apart, exponential lives with means of 1.5, 3 and 4.5 years, observed for
 one to six years; epsilon 1, delta 1e-5. Errors and coverage are those at all times at which a curve is shown.
@@ -32,7 +32,7 @@ def make(seed):
     return model, sites, time, event
 
 
-def main(seeds):
+def main(seeds, first):
     print("| noise | largest error, mean over runs | worst run | runs within .05 | coverage | share of times shown |")
     print("|---|---|---|---|---|---|")
     for name, options in {
@@ -41,7 +41,7 @@ def main(seeds):
         "shared under masks": {"privacy": DifferentialPrivacy(1.0, 1e-5, bounds=(0, 6)), "secure": True},
     }.items():
         errors, covered, shown = [], [], []
-        for seed in range(seeds):
+        for seed in range(first, first + seeds):
             model, sites, time, event = make(seed)
             found = fedhk.outcomes(model, sites, time=time, event=event, **options)
             true = np.exp(-found.times / MEANS[:, None])
@@ -58,4 +58,5 @@ def main(seeds):
 
 if __name__ == "__main__":
     show_help(__doc__)
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 20)
+    numbers = [int(word) for word in sys.argv[1:]]
+    main(*(numbers + [20, 0][len(numbers) :]))

@@ -17,6 +17,7 @@ from statsmodels.stats.meta_analysis import combine_effects
 
 import fedhk
 from after.hospitals import make_federation, pool
+from fedhk.after.survival import _smooth_curve
 from fedhk.errors import DataError
 from fedhk.privacy import DifferentialPrivacy
 from sealed_runs import seeded_noise
@@ -389,3 +390,50 @@ def test_one_site_may_ask_about_its_own_rows():
     assert_allclose(found.events[model.labels_[0]], 30)
     ratio = found.odds_ratio[model.labels_[0]]
     assert_allclose(ratio, (30 * 32) / (10 * 8))
+
+
+# --------------------------------------------------------------------------------------------- curves from noisy counts
+
+
+def count_lives(hazards, noise, seed, rows=4000):
+    """Counts by interval of rows with such hazards, nobody lost from sight, with noise: (1, intervals + 2, 2)."""
+    rng, left, counts = np.random.default_rng(seed), rows, np.zeros((1, len(hazards) + 2, 2))
+    for place, hazard in enumerate(hazards, start=1):
+        counts[0, place, 1] = rng.binomial(left, hazard)
+        left -= int(counts[0, place, 1])
+    counts[0, -1, 0] = left
+    return counts + noise * rng.standard_normal(counts.shape)
+
+
+def curve_error(hazards, seed, *, smoothed):
+    grid, noise = np.arange(len(hazards) + 1.0), 15.0
+    counts = count_lives(hazards, noise, seed)
+    shown = np.full((1, len(grid)), smoothed)
+    true = np.cumprod([1.0, *(1.0 - np.array(hazards))])
+    return np.abs(_smooth_curve(counts, grid, noise, shown) - true).max()
+
+
+def test_smoothing_halves_the_error_of_a_constant_hazard_and_leaves_a_changing_one():
+    constant, changing = [0.1] * 10, [0.01, 0.01, 0.3, 0.3, 0.3, 0.02, 0.02, 0.02, 0.02, 0.02]
+    errors = {
+        (name, smoothed): np.mean([curve_error(hazards, seed, smoothed=smoothed) for seed in range(40)])
+        for name, hazards in {"constant": constant, "changing": changing}.items()
+        for smoothed in (False, True)
+    }
+    assert errors["constant", True] < 0.7 * errors["constant", False]
+    assert errors["changing", True] < 1.1 * errors["changing", False]
+
+
+def test_smoothed_curves_begin_at_most_at_one_and_never_rise():
+    grid, counts = np.arange(13.0), count_lives([0.05] * 12, 40.0, 0, rows=500)
+    curve = _smooth_curve(counts, grid, 40.0, np.ones((1, 13), bool))
+    assert curve.max() <= 1.0
+    assert np.all(np.diff(curve) <= 0)
+
+
+def test_without_change_the_rate_is_that_of_all_intervals_whatever_their_length():
+    grid = np.array([0.0, 1.0, 2.0, 4.0, 8.0])
+    survival = np.exp(-0.2 * grid)
+    counts = np.zeros((1, 6, 2))
+    counts[0, 1:5, 1], counts[0, 5, 0] = -1e5 * np.diff(survival), 1e5 * survival[-1]
+    assert_allclose(_smooth_curve(counts, grid, 1.0, np.ones((1, 5), bool))[0], survival, rtol=1e-9)

@@ -15,9 +15,8 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy import stats
-from scipy.optimize import isotonic_regression
 
-from fedhk._typing import FloatArray, IntArray
+from fedhk._typing import BoolArray, FloatArray, IntArray
 from fedhk.after.columns import ColumnsRequest, ColumnSum, CountMagnitudes, PlaceCount, PlacesRequest, Ranges
 from fedhk.after.effects import i_squared
 from fedhk.after.run import Answer, Answered, PlacedSite
@@ -47,6 +46,10 @@ DRAWS = 200
 
 # Fewer rows at risk than this many standard deviations of the noise in a count end a curve.
 LEAST_SIGNAL = 30.0
+
+# Intervals from which on noisy hazards are smoothed: fewer do not show how they change. And the largest hazard of an
+# interval, which keeps logarithms finite.
+LEAST_SMOOTHED, MOST_HAZARD = 3, 0.99
 
 Z = float(stats.norm.ppf(0.975))
 
@@ -219,9 +222,36 @@ def _survival_curve(counts: FloatArray) -> FloatArray:
     return np.cumprod(1.0 - np.clip(hazard, -1.0, 1.0), axis=1)
 
 
-def _smooth_curve(curve: FloatArray) -> FloatArray:
-    """The nearest curves that begin at most at 1 and never rise."""
-    return np.stack([np.clip(isotonic_regression(row, increasing=False).x, 0.0, 1.0) for row in curve])
+def _smooth_curve(counts: FloatArray, grid: FloatArray, noise: float, shown: BoolArray) -> FloatArray:
+    """Return curves from noisy counts, which never rise; hazards are smoothed where a curve is shown.
+
+    Hazards per unit of time are a random walk that is seen with the errors of chance and noise. How far it moves from
+    one interval to the next is what these errors leave of the squared differences of neighbours (empirical Bayes), so
+    that hazards which seem to change by no more than their errors are taken for constant.
+    """
+    exposed = np.maximum(_count_exposed(counts), 1.0)
+    events = counts[:, :-1, EVENT]
+    fallen = -np.log1p(-np.clip(events / exposed, -1.0, MOST_HAZARD))  # by how much the logarithm of a curve falls
+    lasts = np.diff(grid, prepend=0.0)
+    for k in range(len(counts)):
+        own = shown[k] & (lasts > 0)
+        if own.sum() < LEAST_SMOOTHED:
+            continue
+        time, rows = lasts[own], exposed[k, own]
+        pooled = -np.expm1(-max(events[k, own].sum(), 1.0) / (rows @ time) * time)
+        variance = (pooled / (1.0 - pooled) / rows + np.square(noise / rows / (1.0 - pooled))) / np.square(time)
+        fallen[k, own] = _smooth_walk(fallen[k, own] / time, variance) * time
+    return np.asarray(np.exp(-np.cumsum(np.maximum(fallen, 0.0), axis=1)))
+
+
+def _smooth_walk(seen: FloatArray, variance: FloatArray) -> FloatArray:
+    """Return the expected values of a random walk that is seen with errors of such variance."""
+    both = variance[1:] + variance[:-1]
+    step = float(np.average(np.square(np.diff(seen)) - both, weights=1.0 / np.square(both)))
+    if step <= 0:
+        return np.full_like(seen, np.average(seen, weights=1.0 / variance))
+    moves = np.diff(np.eye(len(seen)), axis=0)
+    return np.asarray(np.linalg.solve(np.diag(1.0 / variance) + moves.T @ moves / step, seen / variance))
 
 
 def _greenwood_terms(curve: FloatArray, at_risk: FloatArray) -> FloatArray:
@@ -400,7 +430,7 @@ def read_survival(answer: Answer, horizon: float | None, least_rows: int) -> Sur
         there = shown[shown.any(axis=1)]
         horizon = float(grid[there.all(axis=0)][-1]) if len(there) and there.all(axis=0).any() else 0.0
     if noise:
-        curve = _smooth_curve(curve)
+        curve = _smooth_curve(counts, grid, noise, shown)
     exposed = np.maximum(_count_exposed(counts), 1.0)
     error = _curve_error(curve, exposed, counts, noise)
     lower, upper = _intervals(curve, error, noise)
