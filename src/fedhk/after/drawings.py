@@ -116,8 +116,8 @@ def draw_survival(found: Survival, ax: Axes | None = None) -> Figure:
             describe(named, title=f"cluster {k}")
             for tick in ticks:
                 count = show_count(found.at_risk[k, int(np.searchsorted(found.times, tick))], found.least_rows)
-                there: dict[str, Any] = {**left, "xycoords": axes.get_xaxis_transform(), "ha": "center"}
-                axes.annotate(count, (tick, 0), down, color=SOFT, annotation_clip=False, **there)
+                above: dict[str, Any] = {**left, "xycoords": axes.get_xaxis_transform(), "ha": "center"}
+                axes.annotate(count, (tick, 0), down, color=SOFT, annotation_clip=False, **above)
     note = f"The share of each cluster without event, and 95 % intervals. {found.notes[0]}"
     rows = [[str(line[0]), *map(str, line[1:])] for line in found.table().rows]
     about = f"Survival curves of {c} clusters. {found.notes[0]}"
