@@ -53,6 +53,24 @@ def close(actual, desired, scale):
     assert_allclose(actual, desired, rtol=1e-9, atol=1e-9 * scale)
 
 
+@given(cases(), st.integers(1, 5), st.integers(1, 5))
+@settings(max_examples=60)
+def test_models_in_one_pass_have_the_statistics_that_each_has_alone(case, count, n_models):
+    rng, p = np.random.default_rng(count), case.parameters
+    models = [replace(p, centers=tuple(view + rng.normal(size=view.shape) for view in p.centers)) for _ in range(count)]
+    with Passes(case.rows, p.n_clusters, n_models=n_models) as together:
+        found = together.statistics_of(models)
+    assert len(found) == count
+    for one, model in zip(found, models, strict=True):
+        alone, rows = scan(case.rows, model), one.rows
+        close(one.objective, alone.objective, rows * p_factors(p) * 1e-6)
+        close(one.costs, alone.costs, rows * 1e-6)
+        close(one.masses, alone.masses, rows * 1e-6)
+        for name in ("numerators", "weights"):
+            for own, expected in zip(getattr(one, name), getattr(alone, name), strict=True):
+                close(own, expected, rows * max(np.abs(expected).max(initial=0.0), 1e-6))
+
+
 @given(cases())
 @settings(max_examples=150)
 def test_pass_equals_reference(case):

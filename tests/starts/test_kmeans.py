@@ -5,11 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
+from sklearn.cluster import kmeans_plusplus
 
 from fedhk.data.views import check_views
 from fedhk.model.preparation import prepare
 from fedhk.model.rows import Rows, joint_rows, split_joint
-from fedhk.starts.kmeans import compress, group_means, project_on_leading
+from fedhk.starts.kmeans import compress, group_means, group_sums, lloyd, lloyd_each, plus_plus, project_on_leading
 
 
 def rows_of(views, heat_coef="uniform"):
@@ -26,6 +27,54 @@ def test_leading_directions_are_the_weighted_principal_components(shape):
     _, _, axes = np.linalg.svd(np.sqrt(weight)[:, None] * centred, full_matrices=False)
     expected = centred @ axes[:3].T
     np.testing.assert_allclose(np.abs(found[:, ::-1]), np.abs(expected), atol=1e-8 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(("n_points", "n_clusters"), [(5, 1), (30, 4), (300, 20)])
+def test_seeds_are_those_of_scikit_learn(dtype, n_points, n_clusters):
+    rng = np.random.default_rng(n_points)
+    points, weight = rng.normal(size=(n_points, 3)).astype(dtype), rng.uniform(0.5, 2, n_points)
+    state = np.random.RandomState(0)
+    found = [plus_plus(points, weight, n_clusters, state) for _ in range(3)]
+    state = np.random.RandomState(0)
+    for seeds in found:
+        expected = kmeans_plusplus(points, n_clusters, sample_weight=weight, random_state=state)[0]
+        np.testing.assert_array_equal(seeds, expected)
+
+
+@pytest.mark.parametrize("width", [2, 200])  # both ways in which groups are added up
+def test_runs_from_several_seeds_are_what_each_is_alone(width):
+    rng = np.random.default_rng(width)
+    points, weight = rng.normal(size=(80, width)), rng.uniform(0.5, 2, 80)
+    seeds = [points[rng.choice(80, 5, replace=False)] for _ in range(4)]
+    for (centers, labels, inertia), start in zip(lloyd_each(points, weight, seeds, 9), seeds, strict=True):
+        alone = lloyd(points, weight, start, 9)
+        assert_allclose(centers, alone[0], atol=1e-12)
+        np.testing.assert_array_equal(labels, alone[1])
+        assert inertia == pytest.approx(alone[2])
+    assert lloyd_each(points, weight, [], 9) == []
+
+
+def test_passes_end_at_means_of_the_nearest_points():
+    rng = np.random.default_rng(0)
+    points, weight = rng.normal(size=(60, 2)) + 4 * rng.integers(3, size=60)[:, None], rng.uniform(0.5, 2, 60)
+    centers, labels, inertia = lloyd(points, weight, points[:3], 100)
+    apart = np.square(points[:, None] - centers).sum(axis=2)
+    np.testing.assert_array_equal(labels, apart.argmin(axis=1))
+    assert_allclose(centers, group_means(points, weight, labels, 3), atol=1e-12)
+    assert inertia == pytest.approx(weight @ apart.min(axis=1))
+
+
+@pytest.mark.parametrize("width", [1, 400])
+def test_a_point_may_be_in_several_groups(width):
+    rng = np.random.default_rng(0)
+    points, weight = rng.normal(size=(20, width)), rng.uniform(0.5, 2, 20)
+    labels = np.column_stack([rng.integers(3, size=20), 3 + rng.integers(2, size=20)])
+    sums, sizes = group_sums(points, weight, labels, 6)
+    for group in range(6):
+        inside = (labels == group).any(axis=1)
+        assert_allclose(sums[group], weight[inside] @ points[inside], atol=1e-12)
+        assert sizes[group] == pytest.approx(weight[inside].sum())
 
 
 def test_a_group_without_points_has_the_mean_of_all():

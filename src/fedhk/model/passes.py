@@ -1,4 +1,4 @@
-"""One read of the rows: memberships, costs and the sums of every update.
+"""One read of the rows: memberships, costs and the sums of every update, for one model or for several at once.
 
 Arrays are laid out clusters by rows, so that every reduction over clusters runs along memory. A block of rows and all
 that is computed from it stay in the cache; buffers are made once per thread. Blocks are summed in groups whose bounds
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, reduce
 from operator import add
 from typing import NamedTuple, TypeVar
@@ -58,24 +58,39 @@ class _Sums:
 
     lifted: tuple[FloatArray, ...]  # of rows by cluster, in the form in which each reader adds them; per view
     totals: FloatArray  # of weights by view and cluster
-    costs: FloatArray  # by view
-    masses: FloatArray
-    objective: float = 0.0
+    costs: FloatArray  # by view and model
+    masses: FloatArray  # by cluster
+    objective: FloatArray  # by model
+
+    def __add__(self, other: _Sums) -> _Sums:
+        return _Sums(
+            tuple(a + b for a, b in zip(self.lifted, other.lifted, strict=True)),
+            self.totals + other.totals,
+            self.costs + other.costs,
+            self.masses + other.masses,
+            self.objective + other.objective,
+        )
 
 
 class Workspace:
-    """The buffers of one thread, and the memberships of the block of rows that it holds."""
+    """The buffers of one thread, and the memberships of the block of rows that it holds.
+
+    Several models are one with the clusters of all, but that each has memberships of its own.
+    """
 
     def __init__(self, rows: Rows, n_clusters: int, block_rows: int) -> None:
         self._rows = rows
-        self._n_clusters = n_clusters
         self._readers = rows.readers(block_rows)
         self._kernels = np.empty((len(self._readers), n_clusters * block_rows), rows.dtype)
         self._buffers = np.empty((2, n_clusters * block_rows), rows.dtype)
 
-    def use(self, parameters: Parameters, *, search: bool) -> None:
-        """Take the parameters of the next pass; `search` says whether rows of one cluster alone are looked for."""
+    def use(self, parameters: Parameters, *, search: bool, n_models: int = 1) -> None:
+        """Take the parameters of the next pass; `search` says whether rows of one cluster alone are looked for.
+
+        The centres may be those of several models, one model after the other.
+        """
         dtype = self._rows.dtype
+        self._n_clusters, self._n_models = parameters.n_clusters, n_models
         self._precise = dtype == np.float64 or parameters.heat_time < FINE_HEAT_TIME
         for reader, centers in zip(self._readers, parameters.centers, strict=True):
             reader.use(centers, parameters.heat_time)
@@ -125,14 +140,14 @@ class Workspace:
     def memberships(self, distances: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """Unnormalised memberships (d_min / d_k)^(1/(m-1)), their sums over clusters, d_min / d_k, and d_min.
 
-        The distances are overwritten.
+        The distances, of shape (c, rows) or (models, c, rows), are overwritten.
 
         A row on a centre has distance 0 there, raised to the smallest positive number: it belongs to that cluster, or
         in equal parts to all clusters whose centres it is on.
         """
         raised = self._buffers[1, : distances.size].reshape(distances.shape)
-        nearest = distances.min(axis=0)
-        ratio = np.divide(nearest, distances, out=distances)
+        nearest = distances.min(axis=-2)
+        ratio = np.divide(nearest[..., None, :], distances, out=distances)
         if self._squarings:
             np.multiply(ratio, ratio, out=raised)
             for _ in range(self._squarings - 1):
@@ -142,13 +157,18 @@ class Workspace:
                 np.log(ratio, out=raised)
             np.multiply(raised, self._power, out=raised)
             np.exp(raised, out=raised)
-        return raised, raised.sum(axis=0), ratio, nearest
+        return raised, raised.sum(axis=-2), ratio, nearest
 
-    def sums(self, blocks: list[slice]) -> Statistics:
-        """Add up blocks of rows; numerators and weights are in the form in which each reader adds them."""
-        n_views, n_clusters = len(self._readers), self._n_clusters
-        lifted = tuple(np.zeros((n_clusters, reader.sum_width)) for reader in self._readers)
-        sums = _Sums(lifted, np.zeros((n_views, n_clusters)), np.zeros(n_views), np.zeros(n_clusters))
+    def sums(self, blocks: list[slice]) -> _Sums:
+        """Add up blocks of rows."""
+        n_views, n_clusters, n_models = len(self._readers), self._n_clusters, self._n_models
+        sums = _Sums(
+            lifted=tuple(np.zeros((n_clusters, reader.sum_width)) for reader in self._readers),
+            totals=np.zeros((n_views, n_clusters)),
+            costs=np.zeros((n_views, n_models)),
+            masses=np.zeros(n_clusters),
+            objective=np.zeros(n_models),
+        )
         search = self._margin > 0
         for block in blocks:
             exponents = [reader.load(block) for reader in self._readers]
@@ -163,33 +183,35 @@ class Workspace:
                     self._add(sums, [view.take(rows) for view in exponents], weight, rows)
             else:
                 self._add(sums, exponents, weight, slice(None))
-        return Statistics(sums.lifted, tuple(sums.totals), sums.costs, sums.masses, sums.objective, 0.0)
+        return sums
 
     def _add(
         self, sums: _Sums, exponents: Sequence[Exponents], sample_weight: FloatArray | None, rows: IntArray | slice
     ) -> None:
         """Add some rows of the block that is loaded."""
         kernels, distances = self._distances(exponents)
-        raised, summed, ratio, nearest = self.memberships(distances)
+        shape = distances.shape
+        raised, summed, ratio, nearest = self.memberships(distances.reshape(self._n_models, -1, shape[1]))
         # mu^m = (raised / summed)^m, and raised^m = raised * ratio because m / (m-1) = 1 / (m-1) + 1
         power = summed**-self._fuzzifier
         if sample_weight is not None:
             power *= sample_weight.astype(power.dtype)
         weights = np.multiply(raised, ratio, out=raised)
-        np.multiply(weights, power, out=weights)
+        weights = np.multiply(weights, power[:, None], out=weights).reshape(shape)
         if self._finite_clusters is not None:
             np.multiply(weights, self._finite_clusters, out=weights)
-        ones = np.ones(len(nearest), nearest.dtype)
+        ones = np.ones(shape[1], nearest.dtype)
         sums.masses += weights @ ones
         for view, (reader, kernel) in enumerate(zip(self._readers, kernels, strict=True)):
             if self._precise:
-                sums.costs[view] -= np.vdot(weights, kernel)
+                parts = (array.reshape(self._n_models, -1) for array in (weights, kernel))
+                sums.costs[view] -= np.vecdot(*parts)
                 np.add(kernel, 1, out=kernel)
             np.multiply(kernel, weights, out=kernel)
             sums.totals[view] += kernel @ ones
             sums.lifted[view][...] += reader.sums(kernel, rows)
         # sum_k mu^m d = d_min * summed^(1-m): no further product
-        sums.objective += float(np.dot(nearest, power * summed))
+        sums.objective += np.vecdot(nearest, power * summed)
 
     def is_worth_searching(self, rows: slice) -> bool:
         """Whether enough of some rows belong to one cluster alone."""
@@ -235,25 +257,29 @@ class Workspace:
             np.multiply(kernel + 1 if self._precise else kernel, weight, out=chosen.data)
             sums.totals[view] += np.bincount(nearest.clusters, chosen.data, self._n_clusters)
             sums.lifted[view][...] += reader.sums(chosen)
-        sums.objective += float(weight @ nearest.distances)
+        sums.objective += weight @ nearest.distances
 
-    def finish(self, sums: Statistics) -> Statistics:
-        """Statistics from the sums of all rows."""
-        numerators, weights = [], []
-        for reader, lifted, totals in zip(self._readers, sums.numerators, sums.weights, strict=True):
-            numerator, weight = reader.unlift(lifted, totals)
-            numerators.append(numerator)
-            weights.append(weight)
-        costs = sums.costs if self._precise else sums.masses.sum() - np.stack(sums.weights).sum(axis=1)
+    def finish(self, sums: _Sums) -> list[Statistics]:
+        """Statistics of each model from the sums of all rows."""
+        views = zip(self._readers, sums.lifted, sums.totals, strict=True)
+        found = [reader.unlift(lifted, totals) for reader, lifted, totals in views]
         rows = self._rows.n_rows if self._rows.sample_weight is None else self._rows.sample_weight.sum()
-        return Statistics(tuple(numerators), tuple(weights), costs, sums.masses, sums.objective, float(rows))
+        parts, size = [], self._n_clusters // self._n_models
+        for model in range(self._n_models):
+            own = slice(model * size, (model + 1) * size)
+            numerators, weights = zip(*((numerator[own], weight[own]) for numerator, weight in found), strict=True)
+            masses = sums.masses[own]
+            costs = sums.costs[:, model] if self._precise else masses.sum() - sums.totals[:, own].sum(axis=1)
+            parts.append(Statistics(numerators, weights, costs, masses, float(sums.objective[model]), float(rows)))
+        return parts
 
 
 class Passes(AbstractContextManager["Passes"]):
     """Passes over one site's rows with some threads; threads and buffers live as long as the object."""
 
-    def __init__(self, rows: Rows, n_clusters: int, workers: int = 1) -> None:
-        self.rows = rows
+    def __init__(self, rows: Rows, n_clusters: int, workers: int = 1, n_models: int = 1) -> None:
+        self.rows, self._n_models = rows, n_models
+        n_clusters *= n_models
         blocks = rows.blocks(n_clusters)
         per_group = max(1, -(-len(blocks) // GROUPS))
         self._groups = [blocks[i : i + per_group] for i in range(0, len(blocks), per_group)]
@@ -277,6 +303,20 @@ class Passes(AbstractContextManager["Passes"]):
         sums = reduce(add, self._map(parameters, Workspace.sums, search=search))
         if search and sums.masses.min() < SMALLEST_CLUSTER * sums.masses.mean():
             sums = reduce(add, self._map(parameters, Workspace.sums))
+        return self._spaces[0].finish(sums)[0]
+
+    def statistics_of(self, models: Sequence[Parameters]) -> list[Statistics]:
+        """Statistics of all rows for each of several models that differ in their centres only, in one pass.
+
+        One product with all centres is faster than a product for each. With more models than `n_models` there are
+        several passes.
+        """
+        if len(models) > self._n_models:
+            rest = self.statistics_of(models[self._n_models :])
+            return self.statistics_of(models[: self._n_models]) + rest
+        centers = tuple(np.concatenate(views) for views in zip(*(model.centers for model in models), strict=True))
+        together = replace(models[0], centers=centers)
+        sums = reduce(add, self._map(together, Workspace.sums, n_models=len(models)))
         return self._spaces[0].finish(sums)
 
     def assign(self, parameters: Parameters) -> tuple[FloatArray, IntArray, float]:
@@ -328,11 +368,16 @@ class Passes(AbstractContextManager["Passes"]):
         return self.row_mean(parameters, lambda nearest, second: 1.0 - nearest / second)
 
     def _map(
-        self, parameters: Parameters, function: Callable[[Workspace, list[slice]], T], *, search: bool = False
+        self,
+        parameters: Parameters,
+        function: Callable[[Workspace, list[slice]], T],
+        *,
+        search: bool = False,
+        n_models: int = 1,
     ) -> list[T]:
         """Results of a function for every group of blocks, in the order of the rows."""
         for space in self._spaces:
-            space.use(parameters, search=search)
+            space.use(parameters, search=search, n_models=n_models)
 
         def run(group: list[slice]) -> T:
             space = self._spaces.pop()

@@ -32,10 +32,30 @@ FEW_CELLS = 5_000
 def plus_plus(
     points: FloatArray, weight: FloatArray, n_clusters: int, random_state: np.random.RandomState
 ) -> FloatArray:
-    """Draw greedy k-means++ seeds."""
-    from sklearn.cluster import kmeans_plusplus  # noqa: PLC0415 - a site's process starts anew for every message
+    """Draw greedy k-means++ seeds: of a few points at each step, the one that lowers the loss most.
 
-    return np.asarray(kmeans_plusplus(points, n_clusters, sample_weight=weight, random_state=random_state)[0])
+    These are the draws of scikit-learn's `kmeans_plusplus`, whose checks take longer than the draws on few points.
+    """
+    exact = np.asarray(points, np.float64)
+    norms, tries = np.einsum("nd,nd->n", exact, exact), 2 + int(np.log(n_clusters))
+
+    def squared_distances(drawn: IntArray) -> FloatArray:
+        found = exact @ exact[drawn].T
+        found *= -2
+        found += norms[drawn]
+        found += norms[:, None]
+        return np.maximum(found, 0.0, out=found)
+
+    chosen = [int(random_state.choice(len(exact), p=weight / weight.sum()))]
+    nearest = squared_distances(np.array(chosen))[:, 0]
+    for _ in range(n_clusters - 1):
+        places = random_state.uniform(size=tries) * (weight @ nearest)
+        drawn = np.minimum(np.searchsorted(np.cumsum(weight * nearest), places), len(exact) - 1)
+        closer = np.minimum(squared_distances(drawn), nearest[:, None])
+        best = int(np.argmin(weight @ closer))
+        chosen.append(int(drawn[best]))
+        nearest = closer[:, best]
+    return np.asarray(points[chosen])
 
 
 def find_nearest(points: FloatArray, centers: FloatArray) -> IntArray:
@@ -50,21 +70,40 @@ def lloyd(
 
     Ends early when no point changes its centre. A centre without points stays.
     """
+    return lloyd_each(points, weight, [centers], passes)[0]
+
+
+def lloyd_each(
+    points: FloatArray, weight: FloatArray, seeds: Sequence[FloatArray], passes: int
+) -> list[tuple[FloatArray, IntArray, float]]:
+    """What `lloyd` gives from each of several seeds; one product with all centres is faster than one for each."""
+    if not seeds:
+        return []
     norms = np.einsum("nd,nd->n", points, points)
-    labels: IntArray = np.full(len(points), -1)
-    inertia = np.inf
+    centers = np.array(seeds, np.float64)
+    count, width = centers.shape[1:]
+    labels: IntArray = np.full((len(points), len(seeds)), -1)
+    inertia = np.full(len(seeds), np.inf)
+    going = np.arange(len(seeds))  # the seeds from which points still change their centres
     for _ in range(passes + 1):
-        distances = points @ centers.T  # in place: it is the largest array here
+        flat = centers[going].reshape(-1, width)
+        distances = points @ flat.T  # in place: it is the largest array here
         distances *= -2
-        distances += np.einsum("kd,kd->k", centers, centers)
-        nearest = distances.argmin(axis=1)
-        inertia = float(weight @ np.maximum(norms + distances[np.arange(len(points)), nearest], 0.0))
-        if np.array_equal(nearest, labels):
+        distances += np.einsum("kd,kd->k", flat, flat)
+        distances = distances.reshape(len(points), len(going), count)
+        nearest = distances.argmin(axis=2)
+        least = np.take_along_axis(distances, nearest[:, :, None], axis=2)[:, :, 0]
+        inertia[going] = weight @ np.maximum(norms[:, None] + least, 0.0)
+        moved = np.any(nearest != labels[:, going], axis=0)
+        going, nearest = going[moved], nearest[:, moved]
+        if len(going) == 0:
             break
-        labels = nearest
-        sums, sizes = group_sums(points, weight, labels, len(centers))
-        centers = np.divide(sums, sizes[:, None], out=centers.astype(np.float64), where=sizes[:, None] > 0)
-    return centers, labels, inertia
+        labels[:, going] = nearest
+        sums, sizes = group_sums(points, weight, nearest + count * np.arange(len(going)), count * len(going))
+        before = centers[going].reshape(-1, width)
+        after = np.divide(sums, sizes[:, None], out=before, where=sizes[:, None] > 0)
+        centers[going] = after.reshape(-1, count, width)
+    return [(centers[i], labels[:, i], float(inertia[i])) for i in range(len(seeds))]
 
 
 def heat_lloyd(
@@ -91,13 +130,22 @@ def heat_lloyd(
 def group_sums(
     points: FloatArray, weight: FloatArray, labels: IntArray, n_groups: int
 ) -> tuple[FloatArray, FloatArray]:
-    """Compute the weighted sum of the points of each group, and its weight."""
-    if points.size <= FEW_CELLS:  # the same sums without the time that a sparse matrix takes
-        cells = (labels[:, None] * points.shape[1] + np.arange(points.shape[1])).ravel()
-        sums = np.bincount(cells, (weight[:, None] * points).ravel(), n_groups * points.shape[1])
-        return np.asarray(sums.reshape(n_groups, -1), np.float64), np.asarray(np.bincount(labels, weight, n_groups))
-    member = sp.csc_array((weight, labels, np.arange(len(labels) + 1)), shape=(n_groups, len(labels)))
-    return np.asarray(member @ points, np.float64), np.asarray(np.bincount(labels, weight, n_groups), np.float64)
+    """Weighted sum of the points of each group, and the weight of each group.
+
+    A point is in one group, or in several: labels have the shape (n,) or (n, groups of a point).
+    """
+    labels = labels.reshape(len(points), -1)
+    each, width = labels.shape[1], points.shape[1]
+    weights = np.repeat(weight, each)
+    sizes = np.asarray(np.bincount(labels.ravel(), weights, n_groups), np.float64)
+    if points.size * each <= FEW_CELLS:  # the same sums without the time that a sparse matrix takes
+        cells = (labels[:, :, None] * width + np.arange(width)).ravel()
+        values = np.broadcast_to((weight[:, None] * points)[:, None, :], (*labels.shape, width))
+        sums = np.bincount(cells, values.ravel(), n_groups * width)
+        return np.asarray(sums.reshape(n_groups, -1), np.float64), sizes
+    starts = np.arange(0, labels.size + 1, each)
+    member = sp.csc_array((weights, labels.ravel(), starts), shape=(n_groups, len(points)))
+    return np.asarray(member @ points, np.float64), sizes
 
 
 def group_means(points: FloatArray, weight: FloatArray, labels: IntArray, n_groups: int) -> FloatArray:

@@ -14,11 +14,11 @@ from functools import partial
 import numpy as np
 
 from fedhk._typing import FloatArray, IntArray
-from fedhk.model.descent import improve, minimise
+from fedhk.model.descent import Progress, improve
 from fedhk.model.parameters import Parameters
 from fedhk.model.passes import Passes
 from fedhk.model.rows import SAMPLE_ROWS, Rows, joint_rows, split_joint, take
-from fedhk.starts.kmeans import compress, group_means, lloyd, plus_plus, project_on_leading
+from fedhk.starts.kmeans import compress, group_means, lloyd_each, plus_plus, project_on_leading
 
 # Starts are drawn from, and compared on, at most this many rows: enough to see the clusters, few enough to be quick.
 SEED_CELLS = 2**24
@@ -93,7 +93,8 @@ def best_start(
     if len(points) <= n_clusters:  # every row its own centre; the rest coincide
         seeds = np.resize(points, (n_clusters, points.shape[1]))
         return expand(replace(template, centers=split_joint(seeds, sample.widths)))
-    with Passes(sample, n_clusters, workers) as scan:
+    at_once = min(n_init, max(1, SEED_CELLS // (n_clusters * sum(sample.widths))))
+    with Passes(sample, n_clusters, workers, at_once) as scan:
         starts = _draw_starts(scan, points, weight, template, seeder=seeder, count=n_init, random_state=random_state)
         if choose_fuzzifier:
             tightest, _ = min(starts, key=_rank)
@@ -122,35 +123,41 @@ def _draw_starts(
     stretch = np.repeat(np.sqrt(template.view_factors / template.view_factors.max()), widths)
     stretched = points * np.maximum(stretch, 1e-12).astype(points.dtype)
     leading = project_on_leading(stretched, weight, n_clusters)
+    drawn = [seeder(leading if turn % 2 else stretched, weight, n_clusters, random_state) for turn in range(count)]
+    seeds = [centers / np.maximum(stretch, 1e-12) for centers in drawn[::2]]
+    for _, groups, _ in lloyd_each(leading, weight, drawn[1::2], LEADING_PASSES):
+        seeds.append(group_means(points, weight, groups, n_clusters))
     crisp = replace(template, heat_time=KMEANS_HEAT_TIME, fuzzifier=KMEANS_FUZZIFIER)
-    starts = []
-    for turn in range(count):
-        if turn % 2:
-            seeds = seeder(leading, weight, n_clusters, random_state)
-            _, groups, _ = lloyd(leading, weight, seeds, LEADING_PASSES)
-            seeds = group_means(points, weight, groups, n_clusters)
-        else:
-            seeds = seeder(stretched, weight, n_clusters, random_state) / np.maximum(stretch, 1e-12)
-        starts.append(_run(scan, replace(crisp, centers=split_joint(seeds, widths)), KMEANS_PASSES))
-    return starts
+    return _run(scan, [replace(crisp, centers=split_joint(centers, widths)) for centers in seeds], KMEANS_PASSES)
 
 
 def _compare(scan: Passes, template: Parameters, starts: list[Trial], rank: Callable[[Trial], int]) -> Parameters:
     """Find the best of the starts: all get some passes, the best few run to the end."""
-    trials = [_run(scan, replace(template, centers=start.centers), TRIAL_PASSES) for start, _ in starts]
+    trials = _run(scan, [replace(template, centers=start.centers) for start, _ in starts], TRIAL_PASSES)
     most = max(FINALISTS, len(trials) // STARTS_PER_FINALIST)
-    finals = []
-    for start, _ in sorted(trials, key=rank)[:most]:
-        progress, _ = minimise(scan.statistics, start, learn_weights=False, max_iter=FINAL_PASSES, tol=FINAL_TOL)
-        finals.append((progress.parameters, progress.objective))
+    finals = _run_to_the_end(scan, [start for start, _ in sorted(trials, key=rank)[:most]])
     return min(finals, key=rank)[0]
 
 
-def _run(scan: Passes, parameters: Parameters, passes: int) -> Trial:
-    """Make some passes; return the parameters and the objective there."""
+def _run(scan: Passes, starts: Sequence[Parameters], passes: int) -> list[Trial]:
+    """Make some passes with each start; return the parameters and the objective there."""
     for _ in range(passes):
-        parameters = improve(parameters, scan.statistics(parameters), learn_weights=False)
-    return parameters, scan.statistics(parameters).objective
+        found = scan.statistics_of(starts)
+        starts = [improve(start, own, learn_weights=False) for start, own in zip(starts, found, strict=True)]
+    return [(start, own.objective) for start, own in zip(starts, scan.statistics_of(starts), strict=True)]
+
+
+def _run_to_the_end(scan: Passes, starts: Sequence[Parameters]) -> list[Trial]:
+    """Minimise from each start; return the parameters and the objective before the last step."""
+    runs = [Progress(start) for start in starts]
+    while going := [run for run in runs if not run.stop_reason]:
+        found = iter(scan.statistics_of([run.parameters for run in going]))
+        for place, run in enumerate(runs):
+            if not run.stop_reason:
+                own = next(found)
+                better = improve(run.parameters, own, learn_weights=False)
+                runs[place] = run.advance(better, own.objective, max_iter=FINAL_PASSES, tol=FINAL_TOL)
+    return [(run.parameters, run.objective) for run in runs]
 
 
 def _rank(trial: Trial, judge: Judge | None = None) -> int:
@@ -256,12 +263,8 @@ def cluster_points(
     points: FloatArray, weight: FloatArray, n_clusters: int, n_init: int, random_state: np.random.RandomState
 ) -> tuple[float, FloatArray]:
     """Run k-means; return the share of the weighted variance that it explains, and its centres."""
-    inertia, best = math.inf, points[:0]
-    for _ in range(n_init):
-        seeds = plus_plus(points, weight, n_clusters, random_state)
-        centers, _, left = lloyd(points, weight, seeds, MAX_PASSES)
-        if left < inertia:
-            inertia, best = left, centers
+    seeds = [plus_plus(points, weight, n_clusters, random_state) for _ in range(n_init)]
+    best, _, inertia = min(lloyd_each(points, weight, seeds, MAX_PASSES), key=lambda found: found[2])
     mean = weight @ points / weight.sum()
     total = float(weight @ np.square(points - mean).sum(axis=1))
     return 1.0 - inertia / total if total > 0 else 0.0, best
