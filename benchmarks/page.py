@@ -162,9 +162,9 @@ CHAPTERS = (
     ),
     Chapter(
         "How fast is it?",
-        "One pass beside the bare matrix products of its rows and an iteration of scikit-learn's KMeans, timed in turns. "
-        "The files have faiss and scikit-fuzzy too, say how time, memory and bytes grow, and what the engine, masks and "
-        "large files cost.",
+        "One pass beside the bare matrix products of its rows and an iteration of scikit-learn's KMeans, timed in "
+        "turns. The files have faiss and scikit-fuzzy too, say how time, memory and bytes grow, and what the engine, "
+        "masks and large files cost.",
         "python benchmarks/speed.py --quick; python benchmarks/complexity.py; python benchmarks/engine.py",
         ("speed.md", "One iteration"),
         more=("complexity.md", "engine.md", "secure-sums.md", "scale.md", "large.md", "wide.md"),
