@@ -200,15 +200,14 @@ class Workspace:
         weights = np.multiply(weights, power[:, None], out=weights).reshape(shape)
         if self._finite_clusters is not None:
             np.multiply(weights, self._finite_clusters, out=weights)
-        ones = np.ones(shape[1], nearest.dtype)
-        sums.masses += weights @ ones
+        sums.masses += weights.sum(axis=1)
         for view, (reader, kernel) in enumerate(zip(self._readers, kernels, strict=True)):
             if self._precise:
                 parts = (array.reshape(self._n_models, -1) for array in (weights, kernel))
                 sums.costs[view] -= np.vecdot(*parts)
                 np.add(kernel, 1, out=kernel)
             np.multiply(kernel, weights, out=kernel)
-            sums.totals[view] += kernel @ ones
+            sums.totals[view] += kernel.sum(axis=1)
             sums.lifted[view][...] += reader.sums(kernel, rows)
         # sum_k mu^m d = d_min * summed^(1-m): no further product
         sums.objective += np.vecdot(nearest, power * summed)
