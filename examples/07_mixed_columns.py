@@ -37,8 +37,7 @@ print(frame.head(3))
 
 views = {"record": ["age", "sex", "smoker"], "heart": ["pulse", "rhythm"]}
 sites = fedhk.from_frame(frame, site="hospital", views=views)
-model = fedhk.EFKMVC(n_clusters="2-8", random_state=0).fit(sites)
-print(model.n_clusters_, "clusters")
+model = fedhk.EFKMVC(n_clusters=3, random_state=0).fit(sites)
 print(model.labels_frame().head(3))
 
 # %%

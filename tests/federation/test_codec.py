@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import tracemalloc
+import types
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import pytest
@@ -16,9 +17,10 @@ from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_array_equal
 
 from fedhk._options import Option
+from fedhk._typing import FloatArray
 from fedhk.errors import MessageError
 from fedhk.federation.board import Entry
-from fedhk.federation.codec import LONG_TREE, MOST_NUMBERS, TREE, TYPES, Json, pack, subclasses, unpack
+from fedhk.federation.codec import LONG_TREE, MOST_NUMBERS, TREE, TYPES, Json, _parts_of, pack, subclasses, unpack
 from fedhk.federation.messages import Message, decode, encode
 from fedhk.federation.phases import load_phases
 from fedhk.federation.phases.base import Phase
@@ -416,3 +418,11 @@ class TestMemory:
 def test_any_value_of_json_is_kept_as_it_is():
     value: Any = {"a": [1, {"b": None}], "c": "ü"}
     assert through_a_message(value, Json) == value
+
+
+def test_an_alias_is_what_it_stands_for():
+    """NumPy's NDArray is such an alias from 2.5 on, in Python 3.12 and later."""
+    part = TypeVar("part")
+    alias = type("alias", (), {"__value__": tuple[part, ...]})
+    assert _parts_of(types.GenericAlias(alias, (float,))) == (tuple, (float, ...))
+    assert _parts_of(FloatArray)[0] is np.ndarray

@@ -211,9 +211,12 @@ class _Reader:
 def _parts_of(kind: Any) -> tuple[Any, tuple[Any, ...]]:
     """Split an annotation into its origin and arguments: tuple and (float, ...) of ``tuple[float, ...]``.
 
-    A dict is made of the tuple of its items: headers of messages have sorted names, and the order of a dict counts.
+    A dict is made of the tuple of its items: headers of messages have sorted names, and the order of a dict counts. An
+    alias, such as NumPy's `NDArray` from 2.5 on, is split as what it stands for.
     """
     origin, arguments = get_origin(kind), get_args(kind)
+    if hasattr(origin, "__value__"):
+        return _parts_of(origin.__value__[arguments])
     if origin is dict:
         pair = types.GenericAlias(tuple, (str, arguments[1]))
         return dict, (types.GenericAlias(tuple, (pair, ...)),)
