@@ -1,7 +1,7 @@
 """What clusters are worth at a given privacy budget, against diffprivlib's k-means on pooled rows.
 
     python benchmarks/privacy.py
-    python benchmarks/privacy.py 3 --only mixture squares digits masks sites
+    python benchmarks/privacy.py 3 --only mixture squares digits masks sites categories
 
 The first line is the part "agreement"; the others are run where they are named, with so many seeds.
 
@@ -24,6 +24,10 @@ description and runs on the same rows with the same epsilon and delta.
 
 **sites.** Privacy of whole sites: the same mixture at 2,000 sites of 50 rows, epsilon 1, three rounds. Masks are left
 out here, and noise is shared as under masks: they cancel to the bit, and 2,000 sites have two million pairs.
+
+**categories.** Three generated clusters in six numbers and one category, 900 rows at 3 sites under masks, epsilon 6, by
+what the units of levels are multiplied. Ranges of numbers are so many standard deviations wide. The category has the
+same shares in all clusters ("none"), shares drawn for each ("some"), or nearly one level for each ("strong").
 """
 
 from __future__ import annotations
@@ -41,6 +45,7 @@ from unittest.mock import patch
 
 import matplotlib.pyplot as plt
 import numpy as np
+import polars as pl
 from joblib import Parallel, delayed
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits, load_iris
@@ -50,6 +55,7 @@ from threadpoolctl import threadpool_limits
 from data import RESULTS, public_sets, seeds, shared_sets, site_rows
 from fedhk import EFKMVC, FedHKDiffusion, FedHKParafac2, FedHKPerson, FedHKTucker
 from fedhk.datasets import load_multiview_digits, make_sites, split_even, split_views
+from fedhk.federation.phases import scales
 from fedhk.federation.sealed import guard as sealed_guard
 from fedhk.federation.sealed import phase as sealed_phase
 from fedhk.federation.sealed.masks import MaskedSite, OpenSums
@@ -431,6 +437,49 @@ def measure_sites(chosen: range) -> list[str]:
     return table(f"{SITES} sites of 50 rows, epsilon 1, {len(chosen)} seeds", ["neighbours", "cost ratio"], lines)
 
 
+LEVEL_UNITS = (1.0, 1.73, 2.31, 3.46)
+CATEGORIES = [(kind, n, width) for kind in ("none", "some", "strong") for n in (2, 4) for width in (6, 9, 12)]
+
+
+def make_mixed(seed: int, kind: str, n_levels: int, width: float) -> tuple[pl.DataFrame, Any, Any]:
+    """Rows with six numbers and a category, their clusters, and bounds."""
+    rng = np.random.default_rng(seed)
+    centers, labels = 1.6 * rng.normal(size=(3, 6)), rng.integers(3, size=900)
+    numbers = centers[labels] + rng.normal(size=(900, 6))
+    shares = np.full((3, n_levels), 1 / n_levels)
+    if kind == "some":
+        shares = rng.dirichlet(np.ones(n_levels), size=3)
+    elif kind == "strong":
+        shares = np.full((3, n_levels), 0.05 / (n_levels - 1))
+        shares[np.arange(3), np.arange(3) % n_levels] = 0.95
+    levels = pl.Enum([str(i) for i in range(n_levels)])
+    category = pl.Series("c", [str(rng.choice(n_levels, p=shares[label])) for label in labels], dtype=levels)
+    middle, half = numbers.mean(axis=0), width / 2 * numbers.std(axis=0)
+    low, high = np.append(middle - half, np.zeros(n_levels)), np.append(middle + half, np.ones(n_levels))
+    rows = pl.DataFrame(numbers, schema=[f"x{i}" for i in range(6)]).with_columns(category)
+    return rows, labels, [(low, high)]
+
+
+def measure_categories(chosen: range) -> list[str]:
+    lines = []
+    for case in CATEGORIES:
+        found: dict[float, list[float]] = {unit: [] for unit in LEVEL_UNITS}
+        for seed in chosen:
+            rows, labels, bounds = make_mixed(seed, *case)
+            sites = {f"site-{i}": {"table": rows[i::3]} for i in range(3)}
+            budget = DifferentialPrivacy(6.0, DELTA, bounds)
+            for unit, scores in found.items():
+                with patch.object(scales, "LEVEL_UNIT", unit):
+                    model = fit_quietly(3, sites, privacy=budget, random_state=seed)
+                given = np.empty(len(labels), np.int64)
+                for i, site in enumerate(sites):
+                    given[i::3] = model.labels_[site]
+                scores.append(adjusted_rand_score(labels, given))
+        lines.append((*map(str, case), *(spread(scores, 2) for scores in found.values())))
+    names = ["category", "levels", "range in standard deviations", *(f"units times {unit:g}" for unit in LEVEL_UNITS)]
+    return table(f"Numbers and a category, 900 rows, epsilon 6, ARI, {len(chosen)} seeds", names, lines)
+
+
 PARTS = {
     "agreement": ("privacy.md", measure_agreement),
     "mixture": ("privacy-mixture.md", measure_mixture),
@@ -438,6 +487,7 @@ PARTS = {
     "digits": ("privacy-digits.md", measure_digits),
     "masks": ("privacy-masks.md", measure_masks),
     "sites": ("privacy-sites.md", measure_sites),
+    "categories": ("privacy-categories.md", measure_categories),
 }
 
 
