@@ -8,6 +8,8 @@ The table here comes with scikit-learn: chemical measurements of 178 wines. Nobo
 made from three grapes.
 """
 
+# sphinx_gallery_thumbnail_number = 2
+
 import matplotlib.pyplot as plt
 from sklearn.datasets import load_wine
 from sklearn.metrics import adjusted_rand_score

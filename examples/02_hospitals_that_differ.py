@@ -9,6 +9,8 @@ The six hospitals here are made up. They have three views of each patient: an EC
 measures on a scale of its own; Bergen has no lab values and Evora no scans.
 """
 
+# sphinx_gallery_thumbnail_number = 2
+
 import matplotlib.pyplot as plt
 import numpy as np
 

@@ -8,6 +8,8 @@ Titles and bodies are two views of an article. The newsrooms agree on a list of 
 these words in its own articles. The articles here are drawn from lists of words.
 """
 
+# sphinx_gallery_thumbnail_number = 2
+
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.feature_extraction.text import CountVectorizer

@@ -8,6 +8,8 @@ Pixels are one view. Three simple descriptions of the same image are the others;
 layers of trained networks instead. The images come with scikit-learn.
 """
 
+# sphinx_gallery_thumbnail_number = 2
+
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.metrics import adjusted_rand_score

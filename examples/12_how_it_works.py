@@ -9,6 +9,8 @@ Three sites have two views of their rows. The same three groups are everywhere, 
 an offset. We draw the first view only; the second looks alike.
 """
 
+# sphinx_gallery_thumbnail_number = 4
+
 import matplotlib.pyplot as plt
 import numpy as np
 
