@@ -186,8 +186,10 @@ def one_hot_kmeans(data: Mixed, seed: int) -> np.ndarray:
 METHODS: dict[str, Callable[[Mixed, int], np.ndarray]] = {
     "EFKMVC, four sites": federated(fedhk.EFKMVC),
     "FedHKPerson, four sites": federated(fedhk.FedHKPerson),
+    "FedHKDiffusion, four sites": federated(fedhk.FedHKDiffusion),
     "EFKMVC, four sites, two views": federated(fedhk.EFKMVC, in_views=True),
     "FedHKPerson, four sites, two views": federated(fedhk.FedHKPerson, in_views=True),
+    "FedHKDiffusion, four sites, two views": federated(fedhk.FedHKDiffusion, in_views=True),
     "k-prototypes, pooled": k_prototypes,
     "Gower and k-medoids, pooled": gower_medoids,
     "one-hot KMeans, pooled": one_hot_kmeans,

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 
 from fedhk._options import Option
-from fedhk._typing import FloatArray
+from fedhk._typing import BoolArray, FloatArray
 from fedhk.data.levels import level_groups
 from fedhk.data.moments import Moments
 from fedhk.data.row_forms import PLAIN_ROWS, UNIT_ROWS, RowForm, has_negative, inverse_document_frequencies
@@ -273,6 +273,16 @@ class Reference:
         The distance is quadratic in the units, and cubic with "absdev", whose coefficients are in these units too.
         """
         return self.rescale(mean_distance ** (1.0 / (3.0 if self.heat_coef.startswith("absdev") else 2.0)))
+
+
+def level_variance(reference: Reference, levels: BoolArray) -> float:
+    """The sum of the variances of the levels of categories in model units, in which all features together have 1.
+
+    A level that a share p of all rows has varies by p (1 - p) in input units; p is its shift.
+    """
+    known = levels & np.isfinite(reference.scale)
+    shares = reference.shift[known]
+    return float(np.sum(shares * (1.0 - shares) / np.square(reference.scale[known])))
 
 
 def make_reference(

@@ -2,7 +2,8 @@
 
 A row gives each of its few nearest anchors a share, exp(-scale d / d') with d the squared distance and d' that of the
 first anchor that gets none, so that dense and thin regions are treated alike. The shares of a row in all blocks sum to
-1: rows and anchors are then the two sides of a graph on which heat spreads from rows to anchors and back.
+1: rows and anchors are then the two sides of a graph on which heat spreads from rows to anchors and back. Rows with
+levels of categories are tied to anchors by their numbers, and to parts as well (`fedhk.embedding.parts`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fedhk._typing import BoolArray, FloatArray, IntArray
+from fedhk.embedding.parts import NO_PARTS, Parts
 from fedhk.model.rows import Rows
 
 # Distances of a chunk of rows to all anchors, in bytes: what is computed from them stays in the cache.
@@ -32,6 +34,7 @@ class AnchorGraph:
     # Share of the joint space in a row that has all views; the views divide the rest evenly. A row that lacks views has
     # the same proportions among the blocks it has.
     joint_weight: float
+    parts: Parts = NO_PARTS  # what rows of tables with categories are tied to, too
 
     def check(self, widths: Sequence[int]) -> None:
         """Refuse, by ValueError, anchors to which rows of views of such widths cannot be tied."""
@@ -40,6 +43,7 @@ class AnchorGraph:
             raise ValueError(f"anchors must have the features of {len(widths)} views, {list(widths)}")
         if not all(np.isfinite(part).all() for part in self.anchors):
             raise ValueError("anchors have values that are NaN or infinite")
+        self.parts.check(widths)
 
     @property
     def n_anchors(self) -> int:
@@ -57,42 +61,51 @@ class AnchorGraph:
 
     @cached_property
     def widths(self) -> tuple[int, ...]:
-        """Columns of each block: one per view, then the joint space."""
+        """Columns of each block of anchors: one per view, then the joint space. Those of parts come before them."""
         return (*(len(indices) for indices in self.distinct), self.n_anchors)
 
     @property
+    def weights(self) -> list[float]:
+        """The share in a row that has all views of the parts, and of each block of anchors."""
+        count = len(self.anchors)
+        by_anchors = [(1.0 - self.joint_weight) / count] * count + [self.joint_weight]
+        return [self.parts.weight, *self.parts.weigh_blocks(by_anchors)]
+
+    @property
     def n_columns(self) -> int:
-        """Columns of all blocks together."""
-        return sum(self.widths)
+        """Columns of the parts and of all blocks together."""
+        return sum(self.parts.sizes) + sum(self.widths)
 
     def chunks(self, rows: Rows, size: int | None = None) -> Iterator[tuple[slice, Any]]:
         """Ranges of rows that cover them once, each with the affinities of its rows, CSR of shape (b, columns)."""
         if size is None:  # a function of shapes only
             row_bytes = self.n_anchors * (len(self.anchors) + 1) * rows.dtype.itemsize
             size = int(np.clip(CHUNK_BYTES // row_bytes, 64, 4096))
-        readers = rows.readers(size)
-        for reader, anchors in zip(readers, self.anchors, strict=True):
-            reader.use(anchors, 1.0)
+        readers = _readers(self.parts.without_levels(rows), self.anchors, size)
+        to_parts = _readers(rows, self.parts.centers, size) if self.parts else []
         for start in range(0, rows.n_rows, size):
             part = slice(start, min(start + size, rows.n_rows))
-            distances, observed = [], []
-            for view, reader in enumerate(readers):
-                distances.append(np.maximum(-reader.load(part).by_row(), 0.0))
-                observed.append(_observed(rows, view, part))
-            yield part, self._affinities(distances, observed)
+            distances = [np.maximum(-reader.load(part).by_row(), 0.0) for reader in readers]
+            observed = [_observed(rows, view, part) for view in range(len(readers))]
+            from_parts = [-reader.load(part).by_row() for reader in to_parts]
+            yield part, self._affinities(distances, observed, from_parts)
 
     def affinities(self, rows: Rows) -> Any:
         """Compute the affinities of all rows, CSR of shape (n, columns); a row sums to 1, or 0 without a value."""
         parts = [part for _, part in self.chunks(rows)]
         return sp.vstack(parts, format="csr") if parts else sp.csr_array((0, self.n_columns))
 
-    def _affinities(self, distances: list[FloatArray], observed: list[BoolArray]) -> Any:
+    def _affinities(self, distances: list[FloatArray], observed: list[BoolArray], from_parts: list[FloatArray]) -> Any:
         joint: FloatArray = np.asarray(np.sum(distances, axis=0, dtype=np.float64))
         tables = [*(d[:, i] for d, i in zip(distances, self.distinct, strict=True)), joint]
         seen = [*observed, np.any(observed, axis=0)]
-        starts = np.concatenate([[0], np.cumsum(self.widths)[:-1]])
-        weights = [(1.0 - self.joint_weight) / len(distances)] * len(distances) + [self.joint_weight]
+        starts = sum(self.parts.sizes) + np.concatenate([[0], np.cumsum(self.widths)[:-1]])
+        part_weight, *weights = self.weights
         columns, shares = [], []
+        if self.parts:
+            columns.append(nearest_parts(np.sum(from_parts, axis=0), self.parts.sizes))
+            each = part_weight * seen[-1] / len(self.parts.sizes)
+            shares.append(np.tile(each[:, None], len(self.parts.sizes)))
         for table, has, weight, start in zip(tables, seen, weights, starts, strict=True):
             nearest, share = nearest_shares(table, self.neighbours, self.scale)
             columns.append(nearest + start)
@@ -126,6 +139,21 @@ def nearest_shares(distances: FloatArray, neighbours: int, scale: float) -> tupl
     shares = np.exp(-scale * ratio) * (beyond > 0)
     total = shares.sum(axis=1, keepdims=True)
     return nearest[:, :-1], np.divide(shares, total, out=shares, where=total > 0)
+
+
+def nearest_parts(distances: FloatArray, sizes: Sequence[int]) -> IntArray:
+    """The nearest part of each row in each partition, whose parts stand one after the other; shape (n, partitions)."""
+    stops = np.cumsum(sizes)
+    pairs = zip(stops - sizes, stops, strict=True)
+    return np.stack([start + distances[:, start:stop].argmin(axis=1) for start, stop in pairs], axis=1)
+
+
+def _readers(rows: Rows, centers: Sequence[FloatArray], size: int) -> list[Any]:
+    """Readers of so many rows at a time, one per view, that measure distances to these centres."""
+    readers = rows.readers(size)
+    for reader, own in zip(readers, centers, strict=True):
+        reader.use(own, 1.0)
+    return list(readers)
 
 
 def _observed(rows: Rows, view: int, part: slice) -> BoolArray:

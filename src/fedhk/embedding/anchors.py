@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import scipy.sparse as sp
 
-from fedhk._typing import FloatArray
+from fedhk._typing import BoolArray, FloatArray
 from fedhk.data.scaling import Reference
 from fedhk.data.views import Views
 from fedhk.model.rows import Rows, joint_rows, split_joint
@@ -52,13 +52,20 @@ def candidate_share(n_anchors: int, n_rows: float) -> float:
 
 
 def make_anchors(
-    candidates: Rows, n_anchors: int, references: Sequence[Reference], random_state: np.random.RandomState
+    candidates: Rows,
+    n_anchors: int,
+    references: Sequence[Reference],
+    random_state: np.random.RandomState,
+    levels: Sequence[BoolArray] = (),
 ) -> tuple[FloatArray, ...]:
     """Centres of groups of complete candidates, or of rows, in the joint space.
 
-    All are different; they are fewer than wanted where there are fewer different candidates.
+    All are different; they are fewer than wanted where there are fewer different candidates. Features that are `levels`
+    of categories, given per view, are at the grand mean in all of them.
     """
     joint = joint_rows(candidates).astype(np.float64)
+    if len(levels):
+        joint[:, np.concatenate(levels)] = 0.0
     first, weight = distinct_rows(joint, candidates.sample_weight)
     points: FloatArray = joint[first]
     if n_anchors < len(points):

@@ -18,7 +18,8 @@ from fedhk.embedding.affinity import AnchorGraph
 from fedhk.embedding.anchors import anchor_count, complete_candidates, good_count, make_anchors
 from fedhk.embedding.mixture import fit_mixture
 from fedhk.embedding.options import SYNTHETIC, Diffusion
-from fedhk.embedding.spectrum import embed_affinities, find_eigenvectors, find_groups
+from fedhk.embedding.parts import clear_levels, find_levels, make_parts
+from fedhk.embedding.spectrum import embed_affinities, find_eigenvectors, find_groups, tie_to_parts
 from fedhk.model.fitted import FittedModel
 from fedhk.model.parameters import Parameters
 from fedhk.model.rows import Rows
@@ -75,15 +76,19 @@ def fit_diffusion(rows: Rows, n_components: int, options: Diffusion, seed: int) 
     """Compute the diffusion of the rows of one site alone, and their affinities."""
     weight = rows.sample_weight
     total = float(rows.n_rows if weight is None else weight.sum())
+    sample = complete_candidates(sample_rows(rows, n_components, np.random.RandomState(seed)))
+    columns = rows.views.columns
+    levels, parts = find_levels(columns, rows.widths), make_parts(sample, columns, rows.references, n_components, seed)
     if options.anchors == SYNTHETIC:
-        points = fit_mixture(rows, n_components, seed).take(good_count(n_components, total, options.n_anchors), seed)
+        drawn = fit_mixture(rows, n_components, seed).take(good_count(n_components, total, options.n_anchors), seed)
+        points = clear_levels(drawn, levels)
     else:
-        sample = complete_candidates(sample_rows(rows, n_components, np.random.RandomState(seed)))
         count = anchor_count(n_components, total, options.n_anchors)
-        points = make_anchors(sample, count, rows.references, np.random.RandomState(seed))
+        points = make_anchors(sample, count, rows.references, np.random.RandomState(seed), levels)
     graph = AnchorGraph(points, options.neighbours, options.scale, options.joint_weight)
+    graph = tie_to_parts(graph, rows, parts, n_components, weight)
     affinities = graph.affinities(rows)
-    groups = find_groups(affinities, points, n_components, options, seed, sample_weight=weight)
+    groups = find_groups(affinities, graph, n_components, options, seed, sample_weight=weight)
     found = find_eigenvectors(affinities, n_components, groups, weight, tol=TOL, most_products=MOST_PRODUCTS)
     return DiffusionMap(graph, found.projection(n_components), found.values[:n_components]), affinities
 

@@ -36,15 +36,20 @@ class AnchorGroups:
 NO_GROUPS = AnchorGroups(np.zeros((0, 0), np.int64), 0.0, 1.0)
 
 
-def partition_anchors(anchors: Sequence[FloatArray], weight: FloatArray, n_clusters: int, seed: int) -> IntArray:
-    """Partition anchors, given per view in model units, by k-means in the joint space; shape (p, partitions)."""
+def partition_anchors(
+    anchors: Sequence[FloatArray], weight: FloatArray, n_clusters: int, seed: int, most: int = MOST_FOR_CLUSTER
+) -> IntArray:
+    """Partition anchors, given per view in model units, by k-means in the joint space; shape (p, partitions).
+
+    A partition has one to `most` groups for a cluster.
+    """
     weight = weight + 1e-3 * weight.mean()  # an anchor that hardly any row is near to belongs to a group, too
     joint = np.hstack(anchors)
     points = project_on_leading(joint, weight, len(joint)) if joint.shape[1] > len(joint) else joint
-    usual, labels = (1 + MOST_FOR_CLUSTER) * n_clusters // 2, []
+    usual, labels = (1 + most) * n_clusters // 2, []
     for number in range(int(np.clip(ALL_GROUPS // usual, LEAST_PARTITIONS, PARTITIONS))):
         random = seeded(seed, number)
-        count = min(int(random.randint(n_clusters, MOST_FOR_CLUSTER * n_clusters + 1)), len(points))
+        count = min(int(random.randint(n_clusters, most * n_clusters + 1)), len(points))
         labels.append(lloyd(points, weight, plus_plus(points, weight, count, random), PASSES)[1])
     return np.stack(labels, axis=1)
 

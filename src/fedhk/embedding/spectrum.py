@@ -11,7 +11,7 @@ exchange. The Gram matrix is the answer to V = I.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,11 @@ import scipy.sparse as sp
 from sklearn.utils.extmath import randomized_svd
 
 from fedhk._typing import FloatArray
+from fedhk.embedding.affinity import AnchorGraph
 from fedhk.embedding.groups import NO_GROUPS, AnchorGroups, Root, partition_anchors
 from fedhk.embedding.options import Diffusion
+from fedhk.embedding.parts import Parts, weigh_parts
+from fedhk.model.rows import Rows
 
 # Directions beyond the wanted ones in the first exchange, at least: the vector after the last wanted one is what it is
 # most easily confused with.
@@ -119,7 +122,7 @@ def first_directions(affinities: Any, n_wanted: int, groups: AnchorGroups, tol: 
 
 def find_groups(
     affinities: Any,
-    anchors: Sequence[FloatArray],
+    graph: AnchorGraph,
     n_clusters: int,
     options: Diffusion,
     seed: int,
@@ -130,18 +133,42 @@ def find_groups(
 
     Of the heat of a cluster, 1 - value leaves it in one step, with the eigenvalue of the last cluster. Where clusters
     are apart nothing leaves, and nothing passes by groups; where nothing stays, plain groups say no more. So the share
-    is value (1 - value).
+    is value (1 - value). Parts are plain groups, too: as far as levels of categories say more than numbers, they take
+    the place of these.
     """
-    count = len(anchors[0])
-    if not options.groups or not options.joint_weight or not 1 < n_clusters < count:
+    count, joint_weight = graph.n_anchors, graph.weights[-1]
+    if not options.groups or not joint_weight or not 1 < n_clusters < count:
         return NO_GROUPS
+    value, sums = find_value(affinities, n_clusters, sample_weight)
+    labels = partition_anchors(graph.anchors, sums[-count:], n_clusters, seed)
+    return AnchorGroups(labels, value * (1.0 - value) * (1.0 - graph.parts.share), joint_weight)
+
+
+def find_value(affinities: Any, n_clusters: int, sample_weight: FloatArray | None = None) -> tuple[float, FloatArray]:
+    """The eigenvalue of the last cluster without any groups, 0 to 1, and the sums of the columns of affinities.
+
+    It is 0 where no row is tied to anything.
+    """
     weight = np.ones(affinities.shape[0]) if sample_weight is None else sample_weight
     sums = np.asarray(affinities.T @ weight).ravel()
+    if not sums.any():
+        return 0.0, sums
     scaled = sp.csr_array(sp.diags_array(np.sqrt(weight)) @ _apply_to_rows(affinities, Root.of(sums, NO_GROUPS)))
     last = _leading_vectors(scaled, n_clusters)[:, -1]
-    value = float(np.clip(np.square(scaled @ last).sum(), 0.0, 1.0))
-    labels = partition_anchors(anchors, sums[-count:], n_clusters, seed)
-    return AnchorGroups(labels, value * (1.0 - value), options.joint_weight)
+    return float(np.clip(np.square(scaled @ last).sum(), 0.0, 1.0)), sums
+
+
+def tie_to_parts(
+    graph: AnchorGraph, rows: Rows, parts: Parts, n_clusters: int, sample_weight: FloatArray | None = None
+) -> AnchorGraph:
+    """The graph with parts, which weigh as `weigh_parts` says, by the affinities of rows or of rows that stand in."""
+    if not parts:
+        return graph
+    values = []
+    for weight in (0.0, 1.0):
+        alone = replace(graph, parts=replace(parts, weight=weight)).affinities(rows)
+        values.append(find_value(alone, min(n_clusters, alone.shape[1]), sample_weight)[0])
+    return replace(graph, parts=replace(parts, weight=weigh_parts(parts.share, *values)))
 
 
 def approximate_eigenvectors(

@@ -17,7 +17,7 @@ import numpy as np
 
 from fedhk._typing import BoolArray, FloatArray, IntArray
 from fedhk.data.levels import find_numbers
-from fedhk.data.scaling import Reference
+from fedhk.data.scaling import Reference, level_variance
 from fedhk.data.views import Views
 from fedhk.errors import MessageError
 from fedhk.model.preparation import site_moments
@@ -149,15 +149,9 @@ def measure_frame(views: Views, references: Sequence[Reference], kept: Sequence[
 
 
 def common_spread(reference: Reference, numbers: BoolArray) -> float:
-    """Find the standard deviation that every number of a view has over all sites, in model units.
-
-    The variances of all features sum to 1. Levels of a category, of which one has the mean p, have p (1 - p) of it.
-    """
-    varies = np.isfinite(reference.scale)
-    levels = varies & ~numbers
-    share = reference.shift[levels]
-    rest = 1.0 - float(np.sum(share * (1.0 - share) / np.square(reference.scale[levels])))
-    return float(np.sqrt(max(rest, 1e-12) / max(int((varies & numbers).sum()), 1)))
+    """Find the standard deviation that each number of a view has over all sites: all variances sum to 1."""
+    rest = max(1.0 - level_variance(reference, ~numbers), 1e-12)
+    return float(np.sqrt(rest / max(int((np.isfinite(reference.scale) & numbers).sum()), 1)))
 
 
 def trust_spread(ratio: FloatArray) -> FloatArray:

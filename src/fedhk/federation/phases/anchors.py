@@ -26,7 +26,8 @@ from fedhk.embedding.anchors import (
 from fedhk.embedding.diffusion import make_affinity_rows
 from fedhk.embedding.groups import AnchorGroups
 from fedhk.embedding.options import AUTO, Diffusion
-from fedhk.embedding.spectrum import find_groups
+from fedhk.embedding.parts import Parts, clear_levels, find_levels, make_parts
+from fedhk.embedding.spectrum import find_groups, tie_to_parts
 from fedhk.errors import DataError, MessageError
 from fedhk.federation.board import Board, Entry, RowEntry
 from fedhk.federation.entries import FinalParameters, Population, References, Schema
@@ -62,18 +63,20 @@ class Anchors(RowEntry):
     neighbours: int
     scale: float
     joint_weight: float
+    parts: Parts  # its arrays are rounded
 
     @classmethod
     def of(cls, graph: AnchorGraph) -> Anchors:
         """Round a graph."""
         points = tuple([Table.of(part.T, ANCHOR_PRECISION) for part in graph.anchors])
-        return cls(points, graph.neighbours, graph.scale, graph.joint_weight)
+        parts = round_arrays(graph.parts, PRECISION)
+        return cls(points, graph.neighbours, graph.scale, graph.joint_weight, parts)
 
     @cached_property
     def graph(self) -> AnchorGraph:
         """The graph as server and sites read it."""
         points = tuple([np.ascontiguousarray(table.read().T) for table in self.points])
-        return AnchorGraph(points, self.neighbours, self.scale, self.joint_weight)
+        return AnchorGraph(points, self.neighbours, self.scale, self.joint_weight, read_arrays(self.parts))
 
     def apply(self, rows: Rows) -> Rows:
         return tie_rows(self.graph, rows)
@@ -159,14 +162,15 @@ class TieRows(ServerPhase):
         asked = anchors_wanted(board, options, self.n_clusters)
         asked = min([asked, *(found.most for found in board.find(RowMeans) if found.most is not None)])
         points = self._make_points(board, means, rows, asked, wanted)
-        anchors = Anchors.of(AnchorGraph(points, options.neighbours, options.scale, options.joint_weight))
+        graph = AnchorGraph(points, options.neighbours, options.scale, options.joint_weight)
+        anchors = Anchors.of(tie_to_parts(graph, rows, self._make_parts(board, means or [rows]), self.n_clusters))
         graph = anchors.graph
         if graph.n_columns < self.n_clusters:
             raise DataError(
                 f"n_clusters={self.n_clusters}, but the sites' rows give {len(points[0])} different anchors with "
                 f"{graph.n_columns} columns: there are too few different rows."
             )
-        if len(points[0]) < asked / 2:
+        if len(points[0]) < asked / 2 and not graph.parts:
             warnings.warn(
                 f"{len(points[0])} anchors instead of {asked}: sites have too few rows, or too few different ones, of "
                 "which means could be made. Use Diffusion(anchors='synthetic').",
@@ -174,24 +178,31 @@ class TieRows(ServerPhase):
                 stacklevel=2,
             )
         affinities = graph.affinities(rows)
-        groups = find_groups(affinities, graph.anchors, self.n_clusters, options, self.seed)
+        groups = find_groups(affinities, graph, self.n_clusters, options, self.seed)
         return board.drop(FittedMixture, RowMeans).put(anchors, Groups(groups), StandIns.of(affinities))
 
     def _make_points(
         self, board: Board, means: list[Rows], stand_ins: Rows, asked: int, wanted: int
     ) -> tuple[FloatArray, ...]:
-        """Anchors per view."""
+        """Anchors per view; levels of categories are at their means in all of them."""
+        levels = find_levels(board.get(Population).columns, board.get(References).widths)
         for found in board.find(FittedMixture):
-            return read_arrays(round_arrays(found.mixture, PRECISION)).take(wanted, self.seed)
+            return clear_levels(read_arrays(round_arrays(found.mixture, PRECISION)).take(wanted, self.seed), levels)
         (rows,) = means
-        made = make_anchors(rows, asked, calibrated_references(board), np.random.RandomState(self.seed))
+        made = make_anchors(rows, asked, calibrated_references(board), np.random.RandomState(self.seed), levels)
         joint = np.hstack(made)
         lacking = min(wanted, int(board.get(Population).rows)) - len(joint)
         # points drawn around means of rows of length 1, such as documents, are unlike any row
         is_dense = not any(reference.unit_rows for reference in board.get(References).references)
         if self.diffusion.anchors == AUTO and is_dense and lacking > 0:
             joint = np.vstack([joint, joint_rows(stand_ins)[:lacking]])
-        return round_points(split_joint(joint, rows.widths))
+        return round_points(clear_levels(split_joint(joint, rows.widths), levels))
+
+    def _make_parts(self, board: Board, means: list[Rows]) -> Parts:
+        """Parts that rows are tied to as well, where some features are levels of categories."""
+        return make_parts(
+            means[0], board.get(Population).columns, calibrated_references(board), self.n_clusters, self.seed
+        )
 
     def sealed(self, terms: Any) -> list[Phase[Any, Any]]:
         return [self]

@@ -330,7 +330,8 @@ class CountTies(SumPhase[TiesRequest]):
     def sensitivity(request: TiesRequest, size: int, neighbours: Neighbours) -> float:
         graph = read_arrays(request.graph)
         reach = np.max([np.abs(part).max(initial=0.0) for part in graph.anchors], initial=0.0)
-        if not (reach <= MOST_REACH and 0 < graph.scale <= MOST_SCALE and graph.joint_weight == 1):
+        bounded = reach <= MOST_REACH and 0 < graph.scale <= MOST_SCALE
+        if not (bounded and graph.joint_weight == 1 and not graph.parts):
             raise MessageError(UNBOUNDED_TIES)
         return sum_sensitivity(1.0 + SLACK, neighbours, nonnegative=True)
 
