@@ -23,8 +23,8 @@ from fedhk.starts.kmeans import lloyd, plus_plus
 
 
 def groups_of(rows, n_anchors=20, n_clusters=3, **changes):
-    graph = graph_of(rows, n_anchors)
-    return graph, find_groups(graph.affinities(rows), graph.anchors, n_clusters, Diffusion(**changes), SEED)
+    graph = graph_of(rows, n_anchors, **changes)
+    return graph, find_groups(graph.affinities(rows), graph, n_clusters, Diffusion(**changes), SEED)
 
 
 def test_without_groups_the_root_is_that_of_the_column_sums():
