@@ -44,6 +44,18 @@ def test_clusters_of_noise_are_called_unstable(width):
     assert found.verdicts == ["unstable"] * 4
 
 
+def test_halves_of_a_long_cloud_are_no_clusters_though_they_come_back():
+    """Its middle is known well, so that both halves split it alike; so are all clouds of this shape."""
+    rng = np.random.default_rng(3)
+    rows = rng.normal(size=(900, 2)) * [3.0, 1.0]
+    for apart, verdict in ((0.0, "unstable"), (5.0, "stable")):
+        sites = at_sites(rows * [1 / 3, 1.0] + [apart, 0.0] * (np.arange(900) // 3 % 2)[:, None] if apart else rows)
+        model = fedhk.EFKMVC(2, scaling="none", random_state=0).fit(sites)
+        found = fedhk.stability(model, sites, n_resamples=10)
+        assert found.verdicts == [verdict] * 2
+        assert found.mean_halves.min() > 0.75
+
+
 def test_two_halves_of_one_cluster_are_said_to_be_often_together():
     rng = np.random.default_rng(0)
     sites = at_sites(np.vstack([rng.normal(size=(200, 5)), rng.normal(size=(100, 5)) + 8]))

@@ -51,6 +51,10 @@ STABLE = 0.75
 
 HALVES = 2
 
+# Clouds of rows without clusters, whose clusters are halved as those that were found are: one more would have a larger
+# Jaccard than all of them with a probability of one in twenty. Pairs of halves of each, its rows and cells at most.
+CLOUDS, CLOUD_PAIRS, CLOUD_ROWS, CLOUD_CELLS = 19, 4, 2000, 2 * 10**6
+
 # Rows of two clusters are often together if they are so at least this often, compared with rows of one of them.
 OFTEN = 1 / 3
 
@@ -368,6 +372,53 @@ def compare_halves(tables: FloatArray, halves: FloatArray) -> FloatArray:
     return np.where(tables[::HALVES].sum(axis=2) > 0, found, np.nan)
 
 
+def _halve_clouds(parameters: Parameters, summary: ClusterSummary, seed: int) -> float:
+    """Return the largest Jaccard between halves that clusters of rows without clusters have.
+
+    These rows are of one normal distribution with the spread within and between the clusters that were found. If they
+    are fewer than there are rows, what the Jaccard lacks to 1 is scaled: a border between clusters is known the better,
+    the more rows there are, with the root of their number.
+    """
+    c, total = parameters.n_clusters, summary.counts.sum()
+    if c < 2 or total < HALVES * c:
+        return 0.0
+    joint = np.hstack(parameters.centers)
+    scale = np.sqrt(np.repeat(parameters.view_factors, [part.shape[1] for part in parameters.centers]))
+    count = int(min(total, CLOUD_ROWS, max(CLOUD_CELLS // len(scale), HALVES * START_ROWS * c)))
+    between = (joint - summary.shares @ joint) * np.sqrt(summary.shares)[:, None]
+    rng, found = np.random.default_rng([seed, CLOUDS]), []
+    state = np.random.RandomState(int(rng.integers(2**31)))
+    for _ in range(CLOUDS):
+        rows = rng.standard_normal((count, len(scale))) * np.sqrt(summary.variance)
+        rows = (rows + rng.standard_normal((count, c)) @ between) * scale
+        labels = _nearest(rows, _find_centers(rows, c, state))
+        tables, halves = [], []
+        for _ in range(CLOUD_PAIRS):
+            half = rng.permutation(count) % HALVES
+            parts = [_nearest(rows, _find_centers(rows[half == one], c, state)) for one in range(HALVES)]
+            tables += [_cross(labels, part, c) for part in parts]
+            halves.append(_cross(parts[0], parts[1], c))
+        found.append(np.nanmax(compare_halves(np.stack(tables), np.stack(halves)).mean(axis=0)))
+    return float(1.0 - (1.0 - max(found)) * np.sqrt(count / total))
+
+
+def _find_centers(rows: FloatArray, c: int, state: np.random.RandomState) -> FloatArray:
+    """Find centres by k-means, the better of some tries."""
+    even = np.ones(len(rows))
+    tries = [lloyd(rows, even, plus_plus(rows, even, c, state), HALVES * START_PASSES) for _ in range(STARTS)]
+    return min(tries, key=lambda one: one[2])[0]
+
+
+def _nearest(rows: FloatArray, centers: FloatArray) -> IntArray:
+    """Return the nearest centre of each row."""
+    return np.asarray((np.square(centers).sum(axis=1) - 2 * rows @ centers.T).argmin(axis=1))
+
+
+def _cross(first: IntArray, second: IntArray, c: int) -> FloatArray:
+    """Count rows by two partitions, (c, c)."""
+    return np.bincount(first * c + second, minlength=c * c).reshape(c, c).astype(np.float64)
+
+
 def find_consensus(tables: FloatArray) -> FloatArray:
     """How often two rows are together in base models, by the clusters that they were found in, (c, c)."""
     together = np.einsum("bkl,bml->bkm", tables, tables)
@@ -406,6 +457,9 @@ class Stability(Answered):
         their cluster: what a certainty is worth. NaN without rows.
     answer : Answer
         What was sent.
+    reference : float
+        The largest Jaccard between halves that clusters of 19 clouds reach: rows of one normal distribution with the
+        spread of all rows.
     """
 
     halves: FloatArray
@@ -417,6 +471,7 @@ class Stability(Answered):
     certainty_kept: FloatArray
     answer: Answer = field(repr=False)
     noise: float = 0.0
+    reference: float = 0.0
 
     @property
     def mean_halves(self) -> FloatArray:
@@ -430,8 +485,13 @@ class Stability(Answered):
 
     @property
     def verdicts(self) -> list[str]:
-        """A word for each cluster: "stable" where halves agree on it by 0.75 or more on average, else "unstable"."""
-        return ["empty" if np.isnan(v) else "stable" if v >= STABLE else "unstable" for v in self.mean_halves]
+        """Return a word for each cluster: "stable" if halves agree on it by `enough` on average, else "unstable"."""
+        return ["empty" if np.isnan(v) else "stable" if v >= self.enough else "unstable" for v in self.mean_halves]
+
+    @property
+    def enough(self) -> float:
+        """Mean of `halves` from which a cluster is called stable: 0.75, or `reference` where that is larger."""
+        return max(STABLE, self.reference)
 
     def frame(self) -> Any:
         """One line for each cluster, as a pandas data frame."""
@@ -457,7 +517,8 @@ class Stability(Answered):
         """What a reader must know."""
         notes = [
             f"Two halves agree: Jaccard of what halves of the rows that share no row find, {len(self.halves)} pairs.",
-            f"Stable: halves agree from {STABLE} on. Jaccard: of a cluster with the nearest one of a half (Hennig).",
+            f"Stable: halves agree from {number(self.enough, 2)} on: {STABLE}, or as much as rows of one normal cloud "
+            f"reach ({number(self.reference, 2)}). Jaccard: with the nearest cluster of a half (Hennig).",
             "Units, embedding and view weights are kept; centres are looked for anew.",
         ]
         inside = np.diag(self.consensus)
@@ -530,15 +591,16 @@ def stability(
     answer = ask_sites(model, asked, phases, secure=secure, common_centers=True)
     found = answer.board.get(Overlaps)
     jaccard, halved = find_jaccard(found.tables), found.tables[:n_resamples]
-    certain = answer.board.get(CertaintyCounts)
+    certain, summary = answer.board.get(CertaintyCounts), answer.board.get(ClusterSpread).summary
     kept = np.divide(certain.stayed, certain.rows, out=np.full(BINS, np.nan), where=certain.rows > 0.5)
     return Stability(
         halves=compare_halves(halved, found.halves),
         jaccard=jaccard[:n_resamples],
         site_jaccard=dict(zip(names, jaccard[n_resamples:], strict=True)),
         consensus=find_consensus(halved),
-        rows=answer.board.get(ClusterSpread).summary.counts,
+        rows=summary.counts,
         certainty_rows=certain.rows,
         certainty_kept=kept,
         answer=answer,
+        reference=_halve_clouds(parameters, summary, seed),
     )

@@ -18,7 +18,7 @@ from fedhk.after.continuous import ContinuousOutcome
 from fedhk.after.drawings import draw_comparison, draw_profile, draw_stability, draw_survival
 from fedhk.after.profile import Profile
 from fedhk.after.run import Answered
-from fedhk.after.stability import STABLE, Stability
+from fedhk.after.stability import Stability
 from fedhk.after.survival import EVENT_NAME, Survival
 from fedhk.after.tables import PrintedTable
 from fedhk.data.folders import Federation, SiteData
@@ -65,9 +65,8 @@ def _(found: Stability) -> Extra:
             continue
         share = number(found.mean_halves[k], 2)
         can = "can be trusted" if verdict == "stable" else "should not be trusted"
-        text = (
-            f"Cluster {k} is {verdict} and {can}: two halves of the rows agree on it by {share} ({STABLE} is enough)."
-        )
+        text = f"Cluster {k} is {verdict} and {can}: two halves of the rows agree on it by {share} "
+        text += f"({number(found.enough, 2)} is enough)."
         without = {site: float(values[k]) for site, values in found.site_jaccard.items() if values[k] < 0.5}
         if without:
             text += f" Without {join_names(list(without))} it would not be found."
