@@ -6,6 +6,7 @@ import math
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
@@ -446,9 +447,12 @@ def warn_of_doubts(model: Any, labels: Sequence[IntArray], memberships: Sequence
             ConvergenceWarning,
             stacklevel=3,
         )
-    elif 0 < len(used) < n_clusters:
+        return
+    # noise can leave fewer than were asked for
+    asked = int(model.n_clusters) if isinstance(model.n_clusters, Integral) else n_clusters
+    if 0 < len(used) < asked:
         warnings.warn(
-            f"{name} found {len(used)} clusters that have rows, n_clusters={n_clusters} were asked for: rows may be "
+            f"{name} found {len(used)} clusters that have rows, n_clusters={asked} were asked for: rows may be "
             "alike, or fewer clusters suit them.",
             ConvergenceWarning,
             stacklevel=3,

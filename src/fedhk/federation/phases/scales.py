@@ -64,8 +64,8 @@ ROUNDING = 1e-14
 # By what the units of levels are multiplied where units come from ranges. A level is 0 or 1 and fills its range. Ranges
 # of numbers are chosen without looking at rows, and values fill little of them: with a standard deviation of a twelfth
 # of the range, not of 1 / sqrt(12) as if values were uniform, numbers and levels count alike. On generated mixtures of
-# numbers and a category this was the best of 1, 1.73, 2.31 and 3.46 on average; with a category that is nearly the
-# cluster and tight ranges it loses up to .09 (benchmarks/results/privacy-categories.md).
+# numbers and a category it was the best of 1, 1.73, 2.31 and 3.46 on average (larger ones were not tried). Where a
+# category is nearly the cluster and ranges are tight, it loses up to .09 (benchmarks/results/privacy-categories.md).
 LEVEL_UNIT = math.sqrt(12.0)
 
 # "minmax" coefficients of values all over the range are a half on average, and the unit is the root of that.
