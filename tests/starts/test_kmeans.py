@@ -111,3 +111,9 @@ def test_views_with_missing_cells_or_coefficients_are_not_compressed():
     for rows in (rows_of([holes]), rows_of([wide], "absdev")):
         small, _ = compress(rows, split_joint(joint_rows(rows), rows.widths))
         assert small.widths == (30,)
+
+
+def test_no_points_have_sums_of_zero():
+    sums, sizes = group_sums(np.zeros((0, 2)), np.zeros(0), np.zeros(0, int), 3)
+    assert_allclose(sums, np.zeros((3, 2)))
+    assert_allclose(sizes, np.zeros(3))

@@ -134,7 +134,7 @@ def group_sums(
 
     A point is in one group, or in several: labels have the shape (n,) or (n, groups of a point).
     """
-    labels = labels.reshape(len(points), -1)
+    labels = labels[:, None] if labels.ndim == 1 else labels
     each, width = labels.shape[1], points.shape[1]
     weights = np.repeat(weight, each)
     sizes = np.asarray(np.bincount(labels.ravel(), weights, n_groups), np.float64)
