@@ -366,10 +366,13 @@ def test_wrong_outcomes_are_named_by_site_and_row(case, column, value, text):
         ({"value": "walk", "event": "died"}, "value is an outcome of its own"),
         ({"event": "died", "grid": 10}, "grid and horizon have no effect"),
         ({"event": "age"}, "'age' is a column of view 'record', which made the clusters"),
-        ({"event": "nothing"}, "is a column of 0 data frames"),
-        ({"event": {"cairo": [1, 0]}}, "event has no values for site 'athens'"),
+        ({"event": "nothing"}, "Site 'athens' has no column 'nothing' for event. Give every site one more view"),
+        ({"event": {"cairo": [1, 0]}}, "event has no values for site 'athens'. Give a dict from the name of each site"),
         ({"event": {"athens": [1], "bergen": [1], "cairo": [1]}}, "event has 1 values, the site has 90 rows"),
-        ({"event": {"athens": ["yes"], "bergen": [1], "cairo": [1]}}, "event must be numbers"),
+        (
+            {"event": {"athens": ["yes"], "bergen": [1], "cairo": [1]}},
+            "event must be 0 and 1, or true and false.* column == 'yes'",
+        ),
         ({"time": "days", "event": "died", "grid": [3, 2]}, "rising times from 0 on"),
         ({"time": "days", "event": "died", "grid": 0}, "grid must be a whole number of at least 1"),
         ({"time": "days", "event": "died", "horizon": 0}, "horizon must be a finite number above 0"),
@@ -379,6 +382,13 @@ def test_questions_that_make_no_sense_are_refused(case, question, text):
     model, sites, _ = case
     with pytest.raises(ValueError, match=text):
         fedhk.outcomes(model, sites, **question)
+
+
+def test_a_column_of_two_views_that_were_held_out_is_refused(case):
+    model, sites, _ = case
+    twice = {site: views | {"again": views["later"]} for site, views in sites.items()}
+    with pytest.raises(DataError, match="is a column of 2 views that were not clustered"):
+        fedhk.outcomes(model, twice, event="died")
 
 
 def test_one_site_may_ask_about_its_own_rows():

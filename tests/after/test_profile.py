@@ -19,6 +19,7 @@ import fedhk
 from after.hospitals import make_federation, make_hospital, pool, pooled_labels
 from fedhk.after.columns import GivenRanges, SumColumns, Units, describe_columns, sum_columns
 from fedhk.after.run import PlacedSite, read_sites
+from fedhk.after.tables import PrintedTable
 from fedhk.errors import DataError, MessageError
 from fedhk.federation.board import Board
 from fedhk.privacy import DifferentialPrivacy
@@ -330,3 +331,27 @@ def test_what_has_no_effect_or_no_room_is_refused():
         fedhk.profile(model, sites, privacy=budget)
     with pytest.raises(ValueError, match=r"delta=0\.1 must be below"):
         fedhk.profile(model, sites, privacy=DifferentialPrivacy(1.0, 0.1, bounds=(0, 1)))
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_dates_are_shown_as_dates(named):
+    rng = np.random.default_rng(0)
+    group = np.arange(80) % 2
+    begin = pd.Timestamp("2024-01-01") + pd.to_timedelta(100 * group + rng.integers(0, 9, 80), "D")
+    rows = pd.DataFrame({"x": 9.0 * group + rng.normal(size=80), "admitted": begin, "stay": rng.normal(size=80)})
+    views = {"record": rows} if named else [rows]
+    found = fedhk.profile(fedhk.HeatKernelMVC(2, random_state=0).fit(views), views)
+    assert [column.is_date for column in found.columns] == [False, True, False]
+    lines = [line for line in found.table().rows if "admitted" in line[0]]
+    mean = str(begin.mean().round("D").date())
+    assert lines[0][1].startswith(f"{mean} (")
+    assert lines[0][1].endswith(" days)")
+
+
+def test_latex_has_signs_that_every_font_shows_and_indents():
+    table = PrintedTable("p < 0.05", ("", "all"), [("    missing", "1 ± 2"), ("", "< 5"), ("a > b", "–")])
+    text = table.to_latex()
+    assert r"\quad missing & 1 $\pm$ 2" in text
+    assert " & $<$ 5" in text
+    assert "a $>$ b & --" in text
+    assert r"\caption{p $<$ 0.05}" in text

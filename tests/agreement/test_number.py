@@ -164,7 +164,13 @@ def tried(*lines):
 
 def test_the_number_with_the_largest_gap_on_which_views_agree_is_taken():
     assert choose_number(tried((2, 0.1, 0.9, 3.0), (3, 0.3, 0.8, 3.0), (4, 0.4, 0.1, 3.0))) == (3, CLEAR)
-    assert choose_number(tried((2, 0.2, 0.9, 3.0), (3, 0.3, 0.8, 3.0))) == (3, UNCLEAR)
+    assert choose_number(tried((2, 0.2, 0.9, 3.0), (3, 0.3, 0.8, 3.0))) == (3, UNCLEAR.format("2 has"))
+
+
+def test_a_number_that_is_not_clear_names_those_that_come_near():
+    near = [(4 + i, 0.29 - 0.01 * i, 0.8, 3.0) for i in range(5)]
+    assert choose_number(tried((3, 0.3, 0.8, 3.0), *near[:2]))[1] == UNCLEAR.format("4 and 5 have")
+    assert choose_number(tried((3, 0.3, 0.8, 3.0), *near))[1] == UNCLEAR.format("4, 5, 6 and others have")
 
 
 def test_a_step_in_the_rates_counts_where_the_gap_is_none():

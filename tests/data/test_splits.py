@@ -149,6 +149,12 @@ class TestSplitViews:
         (part,) = split_views(np.eye(4), {"rome": [1]})["rome"]
         np.testing.assert_array_equal(part, [[0, 1, 0, 0]])
 
+    def test_views_by_name_keep_their_names(self):
+        views = {"a": np.arange(6).reshape(3, 2), "b": np.zeros((3, 1))}
+        sites = split_views(views, {"rome": [2, 0]})
+        assert list(sites["rome"]) == ["a", "b"]
+        np.testing.assert_array_equal(sites["rome"]["a"], views["a"][[2, 0]])
+
     def test_tensors_keep_their_shape(self):
         view = np.arange(24.0).reshape(4, 3, 2)
         np.testing.assert_array_equal(split_views([view], {"rome": [2, 0]})["rome"][0], view[[2, 0]])

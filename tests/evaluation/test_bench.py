@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedhk import EFKMVC, HeatKernelMVC, from_paper
 from fedhk.datasets import make_sites
 from fedhk.errors import DataError
 from fedhk.evaluation.bench import ABLATIONS, ALONE, BIBTEX, METHODS, bench
@@ -62,6 +63,24 @@ def test_gaps_are_taken_by_all_but_the_paper(data):
     found = bench(sites, data.site_labels, methods=methods, n_seeds=1, report=said.append)
     assert {record["method"] for record in found.records} == set(methods[:-1])
     assert said[-1] == "the paper's Algorithm 1 does not take these rows"
+
+
+def test_estimators_of_ones_own_are_compared_beside_the_methods(data):
+    own = {"a short fit": EFKMVC(max_rounds=1), "preset 1": from_paper(1, fuzzifier=1.1)}
+    found = bench(data.sites, data.site_labels, methods=["EFKMVC"], estimators=own, n_seeds=1)
+    assert [record["method"] for record in found.records] == ["EFKMVC", "a short fit", "preset 1"]
+    assert found.records[1]["rounds"] == 1
+    assert own["a short fit"].n_clusters == EFKMVC().n_clusters  # the estimator itself is left as it was
+    with pytest.raises(TypeError, match=r"estimators\['mine'\] must be a federated estimator"):
+        bench(data.sites, data.site_labels, estimators={"mine": HeatKernelMVC(3)})
+    with pytest.raises(ValueError, match=r"estimators\['k-FED'\] has the name of a method"):
+        bench(data.sites, data.site_labels, estimators={"k-FED": EFKMVC()})
+
+
+def test_one_seed_has_no_spread(data):
+    found = bench(data.sites, data.site_labels, methods=["EFKMVC"], n_seeds=1)
+    assert "±" not in str(found)
+    assert str(found) == str(found.table())
 
 
 def test_refusals(data):

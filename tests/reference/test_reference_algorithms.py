@@ -160,6 +160,18 @@ def test_a_client_with_one_row_has_an_objective_of_zero(run):
     np.testing.assert_allclose(found.history[-1].client_objectives, 0.0, atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    "run", [reference.efkmvc, reference.fedhk_parafac2, reference.fedhk_tucker, reference.fedhk_person]
+)
+def test_clients_may_have_names_as_the_sites_of_estimators(run):
+    clients, _ = two_clients()
+    named = run(dict(zip(("oslo", "rome"), clients, strict=True)), 2, random_state=0)
+    listed = run(clients, 2, random_state=0)
+    for ours, theirs in zip(named.memberships, listed.memberships, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert repr(named).startswith("<Outcome: 18 rows of 2 clients in 2 clusters, ")
+
+
 def test_labels_are_the_clusters_of_the_largest_memberships():
     clients, labels = two_clients()
     options = reference.EfkmvcOptions(center_reading="corrected", fuzzifier=1.2)

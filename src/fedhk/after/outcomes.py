@@ -139,7 +139,10 @@ def _by_site(name: str, given: Any, sites: Mapping[str, Any], known: set[str]) -
     if not isinstance(given, str):
         values = name_sites(given)
         if missing := sorted(set(sites) - set(values)):
-            raise DataError(f"{name} has no values for site {missing[0]!r}; it has some for {sorted(values)[:10]}.")
+            raise DataError(
+                f"{name} has no values for site {missing[0]!r}. Give a dict from the name of each site to the values "
+                "of its rows, or the name of a column in a view that the model does not know."
+            )
         return values
     found: dict[str, Any] = {}
     for site, views in sites.items():
@@ -150,10 +153,15 @@ def _by_site(name: str, given: Any, sites: Mapping[str, Any], known: set[str]) -
                 "no outcome. Leave it out of the views that are clustered."
             )
         there = [table[given] for view, table in frames.items() if view not in known and given in table.columns]
-        if len(there) != 1:
+        if not there:
             raise DataError(
-                f"Site {site!r}: {name}={given!r} is a column of {len(there)} data frames that the model does not "
-                "know; it must be one of exactly one."
+                f"Site {site!r} has no column {given!r} for {name}. Give every site one more view, a data frame with "
+                f"this column, beside the views that were clustered; or give {name} as a dict of arrays by site."
+            )
+        if len(there) > 1:
+            raise DataError(
+                f"Site {site!r}: {name}={given!r} is a column of {len(there)} views that were not clustered; leave it "
+                "in one of them only."
             )
         found[site] = there[0]
     return found
@@ -166,7 +174,11 @@ def _check_column(name: str, values: Any, site: str) -> FloatArray:
             values.to_numpy(na_value=np.nan) if hasattr(values, "convert_dtypes") else values, np.float64
         )
     except (TypeError, ValueError) as error:
-        raise DataError(f"Site {site!r}: {name} must be numbers, missing where it is not known. ({error})") from error
+        hint = " For example column == 'yes' makes an event of text." if name == "event" else ""
+        kinds = "0 and 1, or true and false" if name == "event" else "numbers"
+        raise DataError(
+            f"Site {site!r}: {name} must be {kinds}, and missing where it is not known ({error}).{hint}"
+        ) from error
     if column.ndim != 1:
         raise DataError(f"Site {site!r}: {name} has shape {column.shape}; it must be one number for each row.")
     if name == "event":

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -26,16 +26,16 @@ from fedhk.after.columns import (
     read_quartiles,
 )
 from fedhk.after.effects import adjust_p_values, chi_square_test, cramers_v, eta_squared, variance, welch_test
-from fedhk.after.run import Answer, Answered, AskedView, ask_sites, read_sites
+from fedhk.after.run import Answer, Answered, AskedView, ask_sites, read_sites, take_sites
 from fedhk.after.tables import LEAST_ROWS, PrintedTable, show_count, show_p
 from fedhk.data.checks import check_count
 from fedhk.data.frames import pandas
-from fedhk.data.levels import base_name, is_level, level_name
+from fedhk.data.levels import base_name, is_date_column, is_frame, is_level, level_name
 from fedhk.errors import DataError
 from fedhk.federation.board import Board
 from fedhk.federation.phases.base import Phase
 from fedhk.privacy.mechanism import DifferentialPrivacy, SecureSummation
-from fedhk.summary.words import number
+from fedhk.summary.words import number, show_date
 
 # Numbers that one site sends at most: a larger profile is one that nobody reads.
 MOST_NUMBERS = 5_000_000
@@ -54,6 +54,7 @@ class Column:
     name: str
     level: str
     used: bool
+    is_date: bool = False  # its numbers are days since 1970
 
     @property
     def label(self) -> str:
@@ -176,12 +177,14 @@ class Profile(Answered):
         return PrintedTable("What the clusters are", head, rows, self.notes)
 
     def _number_rows(self, name: str, place: int, tail: list[str]) -> list[list[str]]:
-        means = [f"{number(self.overall_mean[place])} ({number(self.overall_spread[place])})"]
-        medians = [_show_quartiles(self.overall_quartiles[:, place])]
+        is_date = self.columns[place].is_date
+        show, unit = (show_date, " days") if is_date else (number, "")
+        means = [f"{show(self.overall_mean[place])} ({number(self.overall_spread[place])}{unit})"]
+        medians = [_show_quartiles(self.overall_quartiles[:, place], show)]
         for k in range(self.n_clusters):
             shown = self.seen[k, place] >= self.least_rows
-            means.append(f"{number(self.mean[k, place])} ({number(self.spread[k, place])})" if shown else "–")
-            medians.append(_show_quartiles(self.quartiles[:, k, place]) if shown else "–")
+            means.append(f"{show(self.mean[k, place])} ({number(self.spread[k, place])}{unit})" if shown else "–")
+            medians.append(_show_quartiles(self.quartiles[:, k, place], show) if shown else "–")
         lines = [[name, *means, *tail]]
         return lines if np.isnan(self.overall_quartiles[0, place]) else [*lines, ["", *medians, "", ""]]
 
@@ -201,8 +204,8 @@ class Profile(Answered):
         return show_count(count, self.least_rows, whole)
 
 
-def _show_quartiles(values: FloatArray) -> str:
-    low, middle, high = map(number, values)
+def _show_quartiles(values: FloatArray, show: Callable[[float], str]) -> str:
+    low, middle, high = map(show, values)
     return f"{middle} [{low}, {high}]"
 
 
@@ -260,10 +263,26 @@ def profile(
         )
     first: list[Phase[Any, Any]] = [CountMagnitudes(columns), SumMoments(columns)]
     answer = ask_sites(model, asked, [*first, last, CompareSites(columns, c)], privacy=privacy, secure=secure)
-    return _read_profile(answer, last, asked.views, least_rows)
+    dates = _find_dates(take_sites(model, sites), asked.views)
+    return _read_profile(answer, last, asked.views, dates, least_rows)
 
 
-def _read_profile(answer: Answer, phase: SumColumns, views: Sequence[AskedView], least_rows: int) -> Profile:
+def _find_dates(sites: Mapping[str, Any], views: Sequence[AskedView]) -> set[tuple[str, str]]:
+    """Find the columns of data frames that hold dates: their views and names."""
+    found = set()
+    for given in sites.values():
+        tables = given if isinstance(given, Mapping | list | tuple) else [given]
+        if not isinstance(tables, Mapping):
+            tables = {view.name: table for view, table in zip(views, tables, strict=False)}
+        for view, table in tables.items():
+            if is_frame(table):
+                found |= {(view, str(column)) for column in table.columns if is_date_column(table[column])}
+    return found
+
+
+def _read_profile(
+    answer: Answer, phase: SumColumns, views: Sequence[AskedView], dates: set[tuple[str, str]], least_rows: int
+) -> Profile:
     """Compute the profile from sums over all sites."""
     board, columns = answer.board, phase.columns
     found, units = board.get(ClusterColumns), board.get(Units)
@@ -279,7 +298,11 @@ def _read_profile(answer: Answer, phase: SumColumns, views: Sequence[AskedView],
     mean, spread = _moments(found)
     overall_mean, overall_spread = _moments(everything)
     return Profile(
-        columns=[_name_column(view, name) for view in views for name in view.feature_names()],
+        columns=[
+            replace(_name_column(view, name), is_date=(view.name, name) in dates)
+            for view in views
+            for name in view.feature_names()
+        ],
         rows=found.rows,
         seen=found.seen,
         mean=shift + scale * mean,

@@ -20,6 +20,7 @@ from fedhk.summary.words import number, percent
 LEAST_ROWS = 5
 
 LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "−": "$-$", "²": "$^2$"}
+LATEX |= {"<": "$<$", ">": "$>$", "±": r"$\pm$", "–": "--"}  # as text, LaTeX's usual font shows others for < and >
 LATEX |= {character: f"\\{character}" for character in "&%$#_{}"}
 
 
@@ -87,7 +88,10 @@ class PrintedTable:
 
 
 def _escape(text: str) -> str:
-    return "".join(LATEX.get(character, character) for character in text)
+    """Write a text in LaTeX; spaces before it are an indent."""
+    words = text.lstrip(" ")
+    indent = r"\quad " if words and words != text else ""
+    return indent + "".join(LATEX.get(character, character) for character in words)
 
 
 def show_count(count: float, least_rows: int, whole: float | None = None) -> str:

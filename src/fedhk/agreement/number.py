@@ -60,6 +60,9 @@ SMALL_GAP, APART, NEARLY_ALL = 0.1, 3.0, 0.9
 # A number is clear where no other one has more than this share of its score.
 CLEAR_SHARE = 0.5
 
+# So many of the numbers that come near are named; more would not help to choose.
+MOST_NAMED = 3
+
 # Rates at which heat leaves are compared above this one: below it, ties between clusters are single ones.
 LEAST_RATE = 1e-4
 
@@ -71,7 +74,7 @@ LEAST_SQUARE = 1e-12
 
 ONE = "one cluster: heat stays nowhere surely longer than in one normal cloud of points"
 CLEAR = "heat stays in as many directions, views agree on them, and no other number is near"
-UNCLEAR = "no clear number: others have more than half of its score"
+UNCLEAR = "no clear number: {} more than half of its score"
 
 
 @dataclass(frozen=True)
@@ -121,8 +124,16 @@ def choose_number(tried: Sequence[TriedNumber]) -> tuple[int, str]:
         return (slowest.n_clusters, CLEAR) if slowest.evidence > SURE else (1, ONE)
     if best.evidence <= SURE:
         return 1, ONE
-    others = [one.score for one in tried if one is not best]
-    return best.n_clusters, CLEAR if max(others, default=0.0) < CLEAR_SHARE * best.score else UNCLEAR
+    near = [one for one in tried if one is not best and one.score >= CLEAR_SHARE * best.score]
+    return best.n_clusters, _name_rivals(near) if near else CLEAR
+
+
+def _name_rivals(near: Sequence[TriedNumber]) -> str:
+    """Say which numbers are nearly as good as the one that is taken, the best ones first."""
+    first = sorted(near, key=lambda one: -one.score)[:MOST_NAMED]
+    names = [str(one.n_clusters) for one in first] + ["others"] * (len(near) > MOST_NAMED)
+    listed = " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+    return UNCLEAR.format(f"{listed} {'has' if len(near) == 1 else 'have'}")
 
 
 def describe_selection(tried: Sequence[TriedNumber]) -> Records:
@@ -363,7 +374,7 @@ def _compare_first(values: FloatArray) -> FloatArray:
 def allow_for_tries(evidence: FloatArray, tries: int) -> FloatArray:
     """Return the evidence of one of so many tries: that of a single one which is as likely by chance (Bonferroni)."""
     chance = np.minimum(tries * stdtr(DRAWS - 1, -evidence / WIDER), 0.5)
-    return np.asarray(-WIDER * stdtrit(DRAWS - 1, np.maximum(chance, 1e-300)))
+    return np.asarray(-WIDER * stdtrit(DRAWS - 1, np.maximum(chance, 1e-300))) + 0.0  # no minus before a zero
 
 
 def points_of_rows(rows: Rows, largest: int, seed: int) -> Points:

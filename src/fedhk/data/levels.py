@@ -145,6 +145,11 @@ def _refuse_ids(table: Any, view: str) -> None:
                 )
 
 
+def is_date_column(series: Any) -> bool:
+    """Whether a column of a data frame has a type of dates, with or without a time of the day."""
+    return str(getattr(series, "dtype", "")).lower().startswith("date")
+
+
 def _encode_column(series: Any, name: str, view: str, *, is_category: bool) -> tuple[FloatArray, list[str]]:
     """One column as an array of shape (n, 1), or (n, levels), and the names of these columns."""
     dtype, text = series.dtype, str(series.dtype).lower()
@@ -235,8 +240,8 @@ def check_levels(levels: Sequence[str], cells: int, name: str) -> None:
         raise ValueError(
             f"column {name!r} holds text with {len(levels)} different values in {cells} cells, such as "
             f"{levels[0][:40]!r}: that names rows rather than groups of them. If it says whose a row is, say so "
-            f"(--id {name}; of a data frame it is the index). Else leave the column out, or bring it to at most "
-            f"{MOST_LEVELS} levels that several rows share."
+            f"(on the command line --id {name}; of a data frame frame.set_index({name!r})). Else leave the column out, "
+            f"or bring it to at most {MOST_LEVELS} levels that several rows share."
         )
 
 

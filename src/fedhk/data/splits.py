@@ -155,21 +155,22 @@ def split_by_group(groups: Any) -> dict[str, Rows]:
     return _rows_of_owners(codes, names)
 
 
-def split_views(views: Any, split: Mapping[str, Any]) -> dict[str, list[Any]]:
+def split_views(views: Any, split: Mapping[str, Any]) -> dict[str, Any]:
     """Cut views into sites, ready for the ``fit`` of a federated estimator.
 
     Parameters
     ----------
-    views : list of array, sparse matrix or data frame with n_samples rows each, or one of those
-        The views of all rows: NumPy arrays (of more than two dimensions too), SciPy sparse matrices, pandas or polars
-        frames. A view that is None stays None at every site.
+    views : list or dict of array, sparse matrix or data frame with n_samples rows each, or one of those
+        The views of all rows, in a list or by name: NumPy arrays (of more than two dimensions too), SciPy sparse
+        matrices, pandas or polars frames. A view that is None stays None at every site.
     split : mapping of str to array-like of int
         The rows of each site, as the functions above return them.
 
     Returns
     -------
-    dict of str to list
-        The views of each site, of the type they came in; sparse matrices come back in CSR format.
+    dict of str to list, or to dict
+        The views of each site, by name if they came so, of the type they came in; sparse matrices come back in CSR
+        format.
 
     Examples
     --------
@@ -179,6 +180,9 @@ def split_views(views: Any, split: Mapping[str, Any]) -> dict[str, list[Any]]:
     >>> [view.shape for view in sites["site-00"]]
     [(5, 3), (5, 2)]
     """
+    if isinstance(views, Mapping):
+        parts = split_views(list(views.values()), split)
+        return {site: dict(zip(views, part, strict=True)) for site, part in parts.items()}
     view_list = [_indexable(view, h) for h, view in enumerate(views if isinstance(views, list | tuple) else [views])]
     lengths = [view.shape[0] for view in view_list if view is not None]
     if len(set(lengths)) != 1:

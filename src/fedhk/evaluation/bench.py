@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 from fedhk import reference
@@ -109,11 +110,11 @@ class Method:
     find: Callable[[Task], Found | None]
 
 
-def ours(estimator: type, **settings: Any) -> Method:
-    """Make the method of one of FedHK's federated estimators."""
+def ours(estimator: EFKMVC) -> Method:
+    """Make the method of a federated estimator; number of clusters and seed are those of the task."""
 
     def find(task: Task) -> Found:
-        model = estimator(task.n_clusters, random_state=task.seed, **settings).fit(task.sites)
+        model = clone(estimator).set_params(n_clusters=task.n_clusters, random_state=task.seed).fit(task.sites)
         missing = [site for site in task.tables if site not in model.labels_]
         if missing:
             raise DataError(f"site {missing[0]!r} was left out of the model: {model.history_[0]['refused']}.")
@@ -174,20 +175,20 @@ METHODS: dict[str, Method] = {
     "the paper's Algorithm 2": _as_printed(reference.fedhk_parafac2),
     "the paper's Algorithm 3": _as_printed(reference.fedhk_tucker),
     "the paper's Algorithm 4": _as_printed(reference.fedhk_person),
-    "EFKMVC": ours(EFKMVC),
-    "FedHKTucker": ours(FedHKTucker),
-    "FedHKParafac2": ours(FedHKParafac2),
-    "FedHKPerson": ours(FedHKPerson),
-    "FedHKDiffusion": ours(FedHKDiffusion),
+    "EFKMVC": ours(EFKMVC()),
+    "FedHKTucker": ours(FedHKTucker()),
+    "FedHKParafac2": ours(FedHKParafac2()),
+    "FedHKPerson": ours(FedHKPerson()),
+    "FedHKDiffusion": ours(FedHKDiffusion()),
 }
 
 # Our estimators with one thing taken away.
 ABLATIONS: dict[str, Method] = {
-    "EFKMVC with z-scores": ours(EFKMVC, scaling="standard"),
-    "EFKMVC with equal view weights": ours(EFKMVC, view_weights="uniform"),
-    "FedHKPerson without calibration": ours(FedHKPerson, calibration=None),
-    "FedHKPerson without own models": ours(FedHKPerson, personalization=0.0),
-    "FedHKDiffusion without calibration": ours(FedHKDiffusion, calibration=None),
+    "EFKMVC with z-scores": ours(EFKMVC(scaling="standard")),
+    "EFKMVC with equal view weights": ours(EFKMVC(view_weights="uniform")),
+    "FedHKPerson without calibration": ours(FedHKPerson(calibration=None)),
+    "FedHKPerson without own models": ours(FedHKPerson(personalization=0.0)),
+    "FedHKDiffusion without calibration": ours(FedHKDiffusion(calibration=None)),
 }
 
 
@@ -213,23 +214,30 @@ class Bench:
 
     def table(self) -> PrintedTable:
         """Make the table of a paper: quality with its spread, and costs; `save` writes CSV, LaTeX or HTML."""
+        n_seeds = len({record["seed"] for record in self.records})
         rows = [
             (
                 str(record["method"]),
                 str(record["rows"]),
-                *(_show(record[name], record[f"{name} ±"]) for name in QUALITY),
+                *(_show(record[name], record[f"{name} ±"] if n_seeds > 1 else None) for name in QUALITY),
                 *("–" if np.isnan(record[name]) else number(record[name], 3) for name in COST),
             )
             for record in self.summary()
         ]
-        n_seeds = len({record["seed"] for record in self.records})
         counts = plural(self.n_rows, "row"), plural(self.n_sites, "site"), plural(n_seeds, "seed")
         title = "Agreement with the classes: {} at {}, {}".format(*counts)
-        notes = (
-            "Mean ± standard deviation over seeds. ARI, NMI and ACC are over all rows, where a cluster must mean the "
-            "same everywhere; site ARI is the mean over sites.",
+        spread = ["Mean ± standard deviation over seeds."] if n_seeds > 1 else []
+        meaning = (
+            "ARI, NMI and ACC are over all rows, where a cluster must mean the same everywhere; site ARI is the mean "
+            "over sites."
         )
-        return PrintedTable(title, ("method", "rows", *QUALITY, *COST), rows, notes)
+        return PrintedTable(title, ("method", "rows", *QUALITY, *COST), rows, (*spread, meaning))
+
+    def __str__(self) -> str:
+        return str(self.table())
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
 
     def draw(self, ax: Axes | None = None) -> Axes:
         """Draw the adjusted Rand index of every method, with its spread."""
@@ -244,8 +252,8 @@ class Bench:
         return axes
 
 
-def _show(mean: float, spread: float) -> str:
-    return "–" if np.isnan(mean) else f"{mean:.3f} ± {spread:.3f}"
+def _show(mean: float, spread: float | None) -> str:
+    return "–" if np.isnan(mean) else f"{mean:.3f}" if spread is None else f"{mean:.3f} ± {spread:.3f}"
 
 
 def bench(
@@ -254,6 +262,7 @@ def bench(
     n_clusters: int | None = None,
     methods: Sequence[str] | None = None,
     *,
+    estimators: Mapping[str, EFKMVC] | None = None,
     ablations: bool = False,
     n_seeds: int = 3,
     random_state: int = 0,
@@ -272,6 +281,9 @@ def bench(
         Number of clusters; by default that of the classes.
     methods : sequence of str, optional
         Names of `METHODS` and `ABLATIONS`; by default all of the first.
+    estimators : dict of str to estimator, optional
+        Federated estimators to compare beside `methods`, by the name that they get in the table: with settings or parts
+        of your own, or from `from_paper`. Their `n_clusters` and `random_state` are set here.
     ablations : bool, default=False
         Whether our estimators with one thing taken away are compared, too.
     n_seeds : int, default=3
@@ -295,8 +307,9 @@ def bench(
     >>> [record["method"] for record in found.summary()]
     ['balanced k-means', 'EFKMVC']
     """
-    known = METHODS | ABLATIONS
-    wanted = list(methods if methods is not None else METHODS) + (list(ABLATIONS) if ablations else [])
+    own = dict(estimators or {})
+    known = METHODS | ABLATIONS | {name: ours(_check_estimator(name, each)) for name, each in own.items()}
+    wanted = [*(methods if methods is not None else METHODS), *(ABLATIONS if ablations else []), *own]
     unknown = [name for name in wanted if name not in known]
     if unknown:
         raise ValueError(explain_names(unknown, list(known), "bench", "method"))
@@ -319,6 +332,14 @@ def bench(
                 break
             records.append({"method": name, "rows": known[name].rows, "seed": seed} | record)
     return Bench(records, sum(own.n_rows for own in tables.values()), len(tables))
+
+
+def _check_estimator(name: str, estimator: Any) -> EFKMVC:
+    if name in METHODS or name in ABLATIONS:
+        raise ValueError(f"estimators[{name!r}] has the name of a method of bench: give it another one.")
+    if not isinstance(estimator, EFKMVC):
+        raise TypeError(f"estimators[{name!r}] must be a federated estimator such as EFKMVC(), got {estimator!r}.")
+    return estimator
 
 
 def _read_classes(site: str, labels: Mapping[str, Any], n_rows: int) -> NDArray[Any]:

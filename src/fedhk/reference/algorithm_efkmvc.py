@@ -20,7 +20,7 @@ from fedhk.reference.arrays import (
     view_weight_gradient,
 )
 from fedhk.reference.heat_kernel import DistanceReading
-from fedhk.reference.outcome import Outcome, Round, Start, read_clients
+from fedhk.reference.outcome import Clients, Outcome, Round, Start, read_clients
 from fedhk.reference.personalization import Normalization, personalized_centers, personalized_view_weights
 from fedhk.reference.updates import CenterReading
 
@@ -60,7 +60,7 @@ class EfkmvcClient:
 
 
 def efkmvc(
-    clients: Sequence[Sequence[FloatArray]],
+    clients: Clients,
     n_clusters: int,
     options: EfkmvcOptions | None = None,
     random_state: np.random.Generator | int | None = None,
@@ -71,7 +71,7 @@ def efkmvc(
 
     Parameters
     ----------
-    clients : sequence of M sequences of s arrays of shape (n(l), d_h)
+    clients : sequence, or dict by name, of M sequences of s arrays of shape (n(l), d_h)
     n_clusters : int
     options : EfkmvcOptions, optional
     random_state : numpy.random.Generator or int, optional

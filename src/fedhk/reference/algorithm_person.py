@@ -14,7 +14,7 @@ from fedhk.reference.arrays import (
     tensorize,
     tucker_to_tensor,
 )
-from fedhk.reference.outcome import Outcome, PersonRound, Start, read_clients
+from fedhk.reference.outcome import Clients, Outcome, PersonRound, Start, read_clients
 from fedhk.reference.personalization import adaptive_lambda, blend
 from fedhk.reference.tensor_federation import FederationOptions, aggregate, start_parts
 from fedhk.reference.tensors import untensorize
@@ -35,7 +35,7 @@ class PersonOptions(FederationOptions):
 
 
 def fedhk_person(
-    clients: Sequence[Sequence[FloatArray]],
+    clients: Clients,
     n_clusters: int,
     options: PersonOptions | None = None,
     random_state: np.random.Generator | int | None = None,
@@ -46,7 +46,7 @@ def fedhk_person(
 
     Parameters
     ----------
-    clients : sequence of M sequences of s arrays of shape (n(l), d_h)
+    clients : sequence, or dict by name, of M sequences of s arrays of shape (n(l), d_h)
     n_clusters : int
     options : PersonOptions, optional
     random_state : numpy.random.Generator or int, optional

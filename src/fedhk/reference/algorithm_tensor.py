@@ -4,18 +4,15 @@ The paper prints what a client does with global parts, and no loop around it. Th
 Algorithm 4: the clients' parts are averaged by `eqn:fed_global_core` to `eqn:fed_global_R` after every round.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from fedhk.reference._arrays import FloatArray
 from fedhk.reference.algorithm_tensor_local import tensor_local_clustering
-from fedhk.reference.outcome import Outcome, Start, TensorRound, read_clients
+from fedhk.reference.outcome import Clients, Outcome, Start, TensorRound, read_clients
 from fedhk.reference.tensor_federation import FederationOptions, aggregate, start_parts
 
 
 def fedhk_parafac2(
-    clients: Sequence[Sequence[FloatArray]],
+    clients: Clients,
     n_clusters: int,
     options: FederationOptions | None = None,
     random_state: np.random.Generator | int | None = None,
@@ -26,7 +23,7 @@ def fedhk_parafac2(
 
     Parameters
     ----------
-    clients : sequence of M sequences of s arrays of shape (n(l), d_h)
+    clients : sequence, or dict by name, of M sequences of s arrays of shape (n(l), d_h)
     n_clusters : int
     options : FederationOptions, optional
     random_state : numpy.random.Generator or int, optional
@@ -58,7 +55,7 @@ def fedhk_parafac2(
 
 
 def fedhk_tucker(
-    clients: Sequence[Sequence[FloatArray]],
+    clients: Clients,
     n_clusters: int,
     options: FederationOptions | None = None,
     random_state: np.random.Generator | int | None = None,

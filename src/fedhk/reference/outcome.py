@@ -1,6 +1,6 @@
 """What a run of Algorithms 1 to 4 gives: labels, models and a record of every round."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -11,6 +11,9 @@ from fedhk.reference._arrays import FloatArray
 
 Start: TypeAlias = tuple[Sequence[FloatArray], FloatArray]
 """Global centres (Algorithm 1) or global parts (Algorithms 2 to 4), and global view weights, before the first round."""
+
+Clients: TypeAlias = Sequence[Sequence[FloatArray]] | Mapping[str, Sequence[FloatArray]]
+"""The views of every client: in a list, or by the name of the client, as the estimators take their sites."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,14 @@ class Outcome:
     memberships: list[FloatArray]
     history: Sequence[Round]
 
+    def __repr__(self) -> str:
+        """Say how much there is; the arrays themselves would fill pages."""
+        rows = sum(map(len, self.memberships))
+        return (
+            f"<{type(self).__name__}: {rows} rows of {len(self.memberships)} clients in "
+            f"{self.memberships[0].shape[1]} clusters, {len(self.history)} rounds, J {self.objectives[-1]:.6g}>"
+        )
+
     @property
     def labels(self) -> list[NDArray[np.intp]]:
         """The cluster of the largest membership, for the rows of every client."""
@@ -70,9 +81,10 @@ class Outcome:
         return [record.objective for record in self.history]
 
 
-def read_clients(clients: Sequence[Sequence[FloatArray]]) -> list[list[FloatArray]]:
+def read_clients(clients: Clients) -> list[list[FloatArray]]:
     """The views of every client as arrays of floats; what the paper has no rule for is refused."""
-    found = [[np.asarray(view, dtype=np.float64) for view in views] for views in clients]
+    every = clients.values() if isinstance(clients, Mapping) else clients
+    found = [[np.asarray(view, dtype=np.float64) for view in views] for views in every]
     if not found:
         raise ValueError("clients is empty: at least one client is needed.")
     widths = [view.shape[1] for view in found[0]]

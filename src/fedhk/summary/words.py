@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 
 def number(value: float, digits: int = 3) -> str:
     """Write a number with a few significant digits, separated thousands and a real minus sign."""
@@ -15,6 +17,11 @@ def number(value: float, digits: int = 3) -> str:
     large_or_small = size >= 9 or size < -4
     text = f"{value:.{digits - 1}e}" if large_or_small else f"{value:,.{max(digits - 1 - size, 0)}f}"
     return text.replace("-", "−")
+
+
+def show_date(days: float) -> str:
+    """Write days since 1970 as a date."""
+    return str(np.datetime64(round(days), "D")) if math.isfinite(days) else "–"
 
 
 def two_digits(value: float) -> str:
