@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -24,6 +25,7 @@ from fedhk.errors import DataError, MessageError
 from fedhk.federation.board import Board
 from fedhk.privacy import DifferentialPrivacy
 from fedhk.privacy.ledger import Ledger, ledger_file
+from fedhk.summary.words import show_date
 from sealed_runs import seeded_noise
 
 ARRAYS = ("rows", "seen", "mean", "spread", "quartiles", "difference", "overall_mean", "overall_spread")
@@ -355,3 +357,7 @@ def test_latex_has_signs_that_every_font_shows_and_indents():
     assert " & $<$ 5" in text
     assert "a $>$ b & --" in text
     assert r"\caption{p $<$ 0.05}" in text
+
+
+def test_days_that_are_no_date_are_shown_as_numbers():
+    assert [show_date(days) for days in (0.4, -1.0, math.nan, 1e9)] == ["1970-01-01", "1969-12-31", "–", "1.00e+09"]

@@ -29,6 +29,7 @@ def folders(tmp_path_factory):
             frame.to_csv(root / "data" / name / f"{view}.csv", index=False)
         labels = data.site_labels[name]
         later = pd.DataFrame({"id": ids, "days": np.ceil(rng.exponential(20 + 40 * labels)), "died": 1})
+        later["seen"] = "2024-03-01"
         later["walk"] = 400 - 50 * labels + rng.normal(size=len(labels))
         later.sample(frac=1, random_state=0).to_csv(root / "later" / name / "follow-up.csv", index=False)
     call("fit", root / "data", "--clusters", 3, "--seed", 0, "--out", root / "run")
@@ -39,6 +40,7 @@ def test_a_table_is_shown_and_written(folders, tmp_path):
     root, _ = folders
     said = call("after", "profile", root / "run", "--also", root / "later", "--out", tmp_path / "table.tex").stdout
     assert "follow-up: walk" in said
+    assert "2024-03-01 (0 days)" in said
     assert "Circular" in said
     assert r"\toprule" in (tmp_path / "table.tex").read_text("utf-8")
     assert "exists already" in call("after", "profile", root / "run", "--out", tmp_path / "table.tex", code=5).stderr

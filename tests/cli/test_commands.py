@@ -36,6 +36,11 @@ def test_is_quick_to_load():
     assert run_python(heavy).stdout == "[]\n"
 
 
+def test_runs_as_a_module():
+    command = "import runpy; runpy.run_module('fedhk', run_name='__main__')"
+    assert run_python(command, "--version").stdout.strip() == f"fedhk {fedhk.__version__}"
+
+
 def test_version():
     assert call("--version").stdout.strip() == f"fedhk {fedhk.__version__}"
 

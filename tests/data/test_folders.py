@@ -246,6 +246,12 @@ class TestFilesAsPeopleHaveThem:
         pl.DataFrame([days]).write_parquet(put(tmp_path / "oslo") / "x.parquet")
         np.testing.assert_array_equal(self.read(tmp_path), [[1], [np.nan]])
 
+    def test_durations_of_typed_files_are_numbers_of_days(self, tmp_path):
+        stays = pl.Series("stay", [datetime.timedelta(hours=36), None])
+        pl.DataFrame([stays]).write_parquet(put(tmp_path / "oslo") / "x.parquet")
+        np.testing.assert_array_equal(self.read(tmp_path), [[1.5], [np.nan]])
+        assert read_federation(tmp_path).sites["oslo"].kinds["x"] == {"stay": "number"}
+
     def test_leftovers_are_passed_over_and_said(self, tmp_path):
         folder = put(tmp_path / "oslo", x="a\n1\n")
         for name in ("Thumbs.db", "~$x.xlsx", "x.doc"):

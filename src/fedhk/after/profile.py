@@ -30,7 +30,7 @@ from fedhk.after.run import Answer, Answered, AskedView, ask_sites, read_sites, 
 from fedhk.after.tables import LEAST_ROWS, PrintedTable, show_count, show_p
 from fedhk.data.checks import check_count
 from fedhk.data.frames import pandas
-from fedhk.data.levels import base_name, is_date_column, is_frame, is_level, level_name
+from fedhk.data.levels import base_name, date_columns, is_level, level_name
 from fedhk.errors import DataError
 from fedhk.federation.board import Board
 from fedhk.federation.phases.base import Phase
@@ -268,15 +268,14 @@ def profile(
 
 
 def _find_dates(sites: Mapping[str, Any], views: Sequence[AskedView]) -> set[tuple[str, str]]:
-    """Find the columns of data frames that hold dates: their views and names."""
+    """Find the columns that hold dates: their views and names."""
     found = set()
     for given in sites.values():
         tables = given if isinstance(given, Mapping | list | tuple) else [given]
         if not isinstance(tables, Mapping):
             tables = {view.name: table for view, table in zip(views, tables, strict=False)}
         for view, table in tables.items():
-            if is_frame(table):
-                found |= {(view, str(column)) for column in table.columns if is_date_column(table[column])}
+            found |= {(view, column) for column in date_columns(table)}
     return found
 
 

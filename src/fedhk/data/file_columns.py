@@ -39,9 +39,7 @@ def read_column(column: pl.Series, separator: str, entry: ColumnEntry | None) ->
     `separator` is that of a text file: where it is no comma, a comma in text may be the decimal sign. `entry` is what a
     data dictionary says of the column. A ValueError names the column, a cell with its row, and what to do.
     """
-    if column.dtype in TEXT:
-        text = column.cast(pl.String).str.strip_chars()
-        column = text.set(text.str.to_lowercase().is_in(MISSING_TEXTS).fill_null(False), None)
+    column = _clean(column)
     if entry is not None and entry.missing:
         column = _drop_codes(column, separator, entry.missing)
     if entry is not None and entry.levels:
@@ -70,6 +68,14 @@ def read_column(column: pl.Series, separator: str, entry: ColumnEntry | None) ->
         _refuse(numbers, outside, f"a number from {limits}", many)
     is_truth = column.dtype == pl.Boolean or (column.dtype == pl.String and _are_truths(column))
     return ReadColumn(numbers.alias(column.name), "truth" if is_truth else "number")
+
+
+def _clean(column: pl.Series) -> pl.Series:
+    """Empty the cells of a text that stand for nothing; make durations numbers of days."""
+    if column.dtype in TEXT:
+        text = column.cast(pl.String).str.strip_chars()
+        return text.set(text.str.to_lowercase().is_in(MISSING_TEXTS).fill_null(False), None)
+    return _count_days(column) if column.dtype == pl.Duration else column
 
 
 def _drop_codes(column: pl.Series, separator: str, codes: Sequence[str]) -> pl.Series:

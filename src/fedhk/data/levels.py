@@ -145,9 +145,12 @@ def _refuse_ids(table: Any, view: str) -> None:
                 )
 
 
-def is_date_column(series: Any) -> bool:
-    """Whether a column of a data frame has a type of dates, with or without a time of the day."""
-    return str(getattr(series, "dtype", "")).lower().startswith("date")
+def date_columns(table: Any) -> list[str]:
+    """Names of the columns that are dates, with or without a time of the day: of a data frame, or as a table says."""
+    if not is_frame(table):
+        return list(getattr(table, "dates", ()))
+    types = zip(table.columns, table.dtypes, strict=True)
+    return [str(name) for name, dtype in types if str(dtype).lower().startswith("date")]
 
 
 def _encode_column(series: Any, name: str, view: str, *, is_category: bool) -> tuple[FloatArray, list[str]]:

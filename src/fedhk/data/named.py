@@ -26,6 +26,7 @@ class NamedTable:
     values: FloatArray
     columns: tuple[str, ...] | None
     inferred: tuple[str, ...] = ()  # names of categorical columns whose levels were read off the rows
+    dates: tuple[str, ...] = ()  # names of columns that are days since 1970
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -39,10 +40,13 @@ class NamedTable:
 
 def named_views(site: SiteData) -> dict[str, NamedTable | None]:
     """Return a site's views as `fit` and `predict` take them, with the names of their columns."""
-    return {
-        view: None if values is None else NamedTable(values, site.columns[view], site.inferred.get(view, ()))
-        for view, values in site.views.items()
-    }
+    return {view: None if values is None else name_table(site, view, values) for view, values in site.views.items()}
+
+
+def name_table(site: SiteData, view: str, values: FloatArray) -> NamedTable:
+    """Give the rows of a view the names of its columns, and what is known of them."""
+    dates = tuple(column for column, kind in site.kinds.get(view, {}).items() if kind == "date")
+    return NamedTable(values, site.columns[view], site.inferred.get(view, ()), dates)
 
 
 def write_labels(

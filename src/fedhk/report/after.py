@@ -22,7 +22,7 @@ from fedhk.after.stability import Stability
 from fedhk.after.survival import EVENT_NAME, Survival
 from fedhk.after.tables import PrintedTable
 from fedhk.data.folders import Federation, SiteData
-from fedhk.data.named import SITES, NamedTable, named_views
+from fedhk.data.named import SITES, NamedTable, name_table, named_views
 from fedhk.errors import DataError
 from fedhk.estimators.loading import load
 from fedhk.summary.facts import Extra
@@ -263,7 +263,7 @@ def _in_order(found: SiteData, order: Any) -> Iterator[tuple[str, NamedTable]]:
         if values is None:
             continue
         if order is None:
-            yield view, NamedTable(values, found.columns[view], found.inferred.get(view, ()))
+            yield view, name_table(found, view, values)
             continue
         aligned = np.where((order >= 0)[:, None], np.asarray(values, np.float64)[order], np.nan)
-        yield view, NamedTable(aligned, found.columns[view], found.inferred.get(view, ()))
+        yield view, name_table(found, view, aligned)

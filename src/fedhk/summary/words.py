@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
 import math
-
-import numpy as np
 
 
 def number(value: float, digits: int = 3) -> str:
@@ -21,7 +20,10 @@ def number(value: float, digits: int = 3) -> str:
 
 def show_date(days: float) -> str:
     """Write days since 1970 as a date."""
-    return str(np.datetime64(round(days), "D")) if math.isfinite(days) else "–"
+    try:
+        return str(datetime.date(1970, 1, 1) + datetime.timedelta(round(days)))
+    except (ValueError, OverflowError):  # missing, or beyond the calendar
+        return number(days)
 
 
 def two_digits(value: float) -> str:
