@@ -20,7 +20,6 @@ from fedhk.cli.flower.init import CLIENT_FILE, CONFIG_FILE, PROJECT_FILE, SERVER
 from fedhk.cli.flower.processes import CONNECTION, Control, FlowerError, connect, interruptible
 from fedhk.cli.runs import CHECKPOINT, SUMMARY, absolute, check_free, is_run, is_under_way
 from fedhk.errors import CheckpointError
-from fedhk.privacy.mechanism import DifferentialPrivacy
 
 # Seconds between looks at the checkpoint, and at what Flower says of the run.
 LOOK_EVERY, ASK_EVERY = 1.0, 5.0
@@ -119,6 +118,8 @@ class CoordinatorError(FlowerError):
 
 def _find_most_rounds(parameters: dict[str, Any]) -> int:
     """Find how many rounds a run may have: with noise, those that share its budget."""
+    from fedhk.privacy.mechanism import DifferentialPrivacy
+
     most = int(parameters.get("max_rounds", 100))
     privacy = parameters.get("privacy")
     return most if privacy is None else min(most, int(privacy.get("rounds", DifferentialPrivacy.rounds)))
