@@ -14,7 +14,7 @@ from fedhk.federation.board import Board, Entry
 from fedhk.federation.engines.base import Engine
 from fedhk.federation.entries import Deviations, Minimisation
 from fedhk.federation.gate import write_request
-from fedhk.federation.messages import decode, encode, expect
+from fedhk.federation.messages import MAX_BYTES, decode, encode, expect
 from fedhk.federation.participation import Participation
 from fedhk.federation.phases.base import Phase
 from fedhk.federation.several import AS_ONE, EACH, SUM_OF, Several, list_sites, read_sum
@@ -56,13 +56,14 @@ def conduct(
     seed: int,
     participation: Participation,
     after: Sequence[Callable[[Run], None]] = (),
+    max_bytes: int = MAX_BYTES,
     then: Callable[[Board], Sequence[Phase[Any, Any]]] | None = None,
 ) -> Run:
     """Carry out the phases until the last is done; raise QuorumError if too few sites answer.
 
     `run` is new, or comes from a checkpoint. The functions in `after` are called with the run after every exchange, to
-    show progress and to write checkpoints. Where later phases depend on what the first ones find, `then` makes the
-    whole list from the board once the first ones are done.
+    show progress and to write checkpoints. Answers longer than `max_bytes` are refused. Where later phases depend on
+    what the first ones find, `then` makes the whole list from the board once the first ones are done.
     """
     if run.phase >= len(phases) and then is not None:
         phases, then = then(run.board), None
@@ -72,7 +73,7 @@ def conduct(
         run = replace(run, board=phases[run.phase].resume(run.board))
     run = _advance(phases, run)
     while run.phase < len(phases):
-        run = _advance(phases, _exchange(phases[run.phase], engine, run, participation, seed=seed))
+        run = _advance(phases, _exchange(phases[run.phase], engine, run, participation, seed=seed, max_bytes=max_bytes))
         if run.phase == len(phases) and then is not None:
             phases, then = then(run.board), None
             run = _advance(phases, replace(run, board=phases[run.phase].begin(run.board)))
@@ -90,7 +91,9 @@ def _advance(phases: Sequence[Phase[Any, Any]], run: Run) -> Run:
     return run
 
 
-def _exchange(phase: Phase[Any, Any], engine: Engine, run: Run, participation: Participation, *, seed: int) -> Run:
+def _exchange(
+    phase: Phase[Any, Any], engine: Engine, run: Run, participation: Participation, *, seed: int, max_bytes: int
+) -> Run:
     """Send one request to the sites, and combine their replies."""
     began = time.perf_counter()
     left_out = {site for entry in run.board.find(Deviations) for site in entry.excluded}
@@ -98,7 +101,7 @@ def _exchange(phase: Phase[Any, Any], engine: Engine, run: Run, participation: P
     asked = phase.participants(run.board, sites, participation, [seed, run.exchange])
     requests = _write_requests(phase, run, asked)
     answers = engine.exchange(requests)
-    replies, refused = _read_replies(phase, run, asked, answers)
+    replies, refused = _read_replies(phase, run, asked, answers, max_bytes)
     try:
         board, replies, different = phase.select(run.board, replies)
     except QuorumError as error:
@@ -143,7 +146,7 @@ def _write_requests(phase: Phase[Any, Any], run: Run, asked: Sequence[str]) -> d
 
 
 def _read_replies(
-    phase: Phase[Any, Any], run: Run, asked: Sequence[str], answers: Mapping[str, bytes | Exception]
+    phase: Phase[Any, Any], run: Run, asked: Sequence[str], answers: Mapping[str, bytes | Exception], max_bytes: int
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Read the replies; give those that can be used, and for the other sites the reason why not."""
     replies: dict[str, Any] = {}
@@ -157,15 +160,15 @@ def _read_replies(
         names = [Several(sites)] if len(sites) > 1 and phase.adds(run.board) else sites
         for name in names:
             try:
-                replies[name] = _read_reply(phase, run, answer, name)
+                replies[name] = _read_reply(phase, run, answer, name, max_bytes)
             except MessageError as error:
                 refused |= dict.fromkeys(list_sites([name]), clean_reason(error.reason))
     return replies, refused
 
 
-def _read_reply(phase: Phase[Any, Any], run: Run, answer: bytes, name: str) -> Any:
+def _read_reply(phase: Phase[Any, Any], run: Run, answer: bytes, name: str, max_bytes: int) -> Any:
     """Read and check the answer of one site, or of several as one; raise MessageError if it cannot be used."""
-    message = decode(answer, site=name)
+    message = decode(answer, site=name, max_bytes=max_bytes)
     if isinstance(name, Several):
         expect(message, kind=SUM_OF + phase.name, round=run.exchange)
         reply = read_sum(message, phase.reply_type, name.sites)
