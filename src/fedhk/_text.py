@@ -1,10 +1,12 @@
-"""Makes untrusted text safe to show: anybody may have written the names and reasons of sites and files."""
+"""Makes untrusted text safe to show, and lists names: anybody may have written those of sites and files."""
 
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Iterable
+from typing import Any
 
-__all__ = ["is_printable", "printable"]
+__all__ = ["is_printable", "listed", "printable"]
 
 
 def is_printable(text: str) -> bool:
@@ -31,3 +33,10 @@ def printable(text: str) -> str:
 
 def _is_shown(character: str) -> bool:
     return character.isprintable() or unicodedata.category(character) == "Zs"
+
+
+def listed(names: Iterable[Any]) -> str:
+    """List the first few names, and how many more there are."""
+    every = list(names)
+    shown = ", ".join(repr(name) for name in every[:5])
+    return shown if len(every) <= 5 else f"{shown} and {len(every) - 5} more"

@@ -5,6 +5,7 @@ import numpy as np
 from cli.calls import call, usage
 from fedhk import read_dictionary
 from fedhk.cli.config import read_config
+from fedhk.data.folders import read_site
 from fedhk.federation.remote.policy import read_policy
 from fedhk.privacy import DifferentialPrivacy
 
@@ -63,6 +64,21 @@ def test_dates_and_codes_are_found(tmp_path):
     known = read_dictionary(tmp_path / "a" / "dictionary.toml")["lab"]
     assert [entry.kind for entry in known.values()] == ["number", "category", "date", "number"]
     assert known["score"].missing == ("-999",)
+
+
+def test_codes_are_written_as_files_have_them(tmp_path):
+    """All digits, all codes of a column, and dates as dates; then such cells are missing."""
+    for site, code, day in (("bern", "9999999", "31.12.9999"), ("oslo", "-1", "1900-01-01"), ("rome", "", "")):
+        rows = [f"{2 + i / 40:g};2026-01-{1 + i % 28:02d}" for i in range(30)] + [f"{code};{day}"] * 4
+        folder = tmp_path / "a" / site
+        folder.mkdir(parents=True)
+        (folder / "lab.csv").write_text("\n".join(["x;day", *rows]))
+    call("dictionary", tmp_path / "a")
+    known = read_dictionary(tmp_path / "a" / "dictionary.toml")["lab"]
+    assert known["x"].missing == ("9999999",)  # -1 is not far enough from the others
+    assert known["day"].missing == ("1900-01-01", "9999-12-31")
+    for site in ("bern", "oslo"):
+        assert np.isnan(read_site(tmp_path / "a" / site).views["lab"][-4:, 1]).all()
 
 
 def test_ranges_of_the_dictionary_are_the_bounds_of_a_private_run(tmp_path):

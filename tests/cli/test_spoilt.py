@@ -7,10 +7,12 @@ rhythm) of the same 24 patients. A case is what is done to it, and what must be 
 from __future__ import annotations
 
 import io
+import shutil
 
 import numpy as np
 import polars as pl
 import pytest
+import xlsxwriter
 
 from cli.calls import call
 
@@ -157,6 +159,78 @@ def anonymous(row, _):
     return drop("id")(row, _)
 
 
+def text(change, *sites, view="lab"):
+    """A case that changes the whole text of a file, at all sites by default."""
+
+    def spoil(root):
+        for site in sites or SITES:
+            write(root, f"{site}/{view}.csv", change((root / site / f"{view}.csv").read_text()))
+
+    return spoil
+
+
+def repeat(name, values, *sites):
+    """A case in which a column has these values again and again, at all sites by default."""
+    change = lambda row, i: row | {name: values[i % len(values)]}  # noqa: E731
+    return lambda root: [edit("lab", change, site)(root) for site in sites or SITES]
+
+
+def each(*cases):
+    """Several cases in one."""
+    return lambda root: [case(root) for case in cases]
+
+
+def without_ids(root):
+    for view in ("lab", "ecg"):
+        everywhere(view, anonymous)(root)
+
+
+def add_lines(**last):
+    """A case with one more line at the end of each file of a site without ids."""
+    return each(
+        without_ids, *(text(lambda old, line=line: f"{old}\n{line}", "oslo", view=v) for v, line in last.items())
+    )
+
+
+def add_sums(root):
+    without_ids(root)
+    for view, numbers in {"lab": (0, 1), "ecg": (0,)}.items():
+        cells = [line.split(",") for line in lines(root / "oslo", view)[1:]]
+        sums = [f"{sum(float(row[i]) for row in cells):.2f}" if i in numbers else "" for i in range(len(cells[0]))]
+        text(lambda old, sums=sums: f"{old}\n{','.join(sums)}", "oslo", view=view)(root)
+
+
+def twice(old):
+    head, *rows = old.splitlines()
+    return "\n".join([head, *rows, *rows])
+
+
+def longer(old):
+    """Four times as many rows, in which only the numbers differ."""
+    head, *rows = old.splitlines()
+    return "\n".join([head, *(row.replace(".", f".{again}") for again in range(4) for row in rows)])
+
+
+def head_again(old):
+    rows = old.splitlines()
+    return "\n".join([*rows[:10], rows[0], *rows[10:]])
+
+
+def excel(*years):
+    """A case with an Excel file of these sheets, each with the same patients under other ids."""
+
+    def spoil(root):
+        rows = pl.read_csv(root / "oslo" / "lab.csv")
+        (root / "oslo" / "lab.csv").unlink()
+        with xlsxwriter.Workbook(root / "oslo" / "lab.xlsx") as book:
+            for number, year in enumerate(years):
+                sheet = rows.with_columns(pl.col("id") + 100 * number, pl.col("day").str.to_date())
+                sheet.write_excel(book, year)
+
+    return spoil
+
+
+WARDS = ["north", "south", "east", "west", "south", "north", "ward"]
 MANY_LEVELS = [f"rhythm {i % 5000}" for i in range(12000)]
 DECIMAL_COMMAS = "id,rate,rhythm\n" + "".join(f'{i},"7{i % 3},5",af\n' for i in range(24))
 LATIN = "id,rate,rhythm\n" + "".join(f"{i},{60 + i},{'af' if i else 'für'}\n" for i in range(24))
@@ -267,6 +341,30 @@ REFUSED = {
     ),
     "infinity": (edit("lab", cell("age", "inf")), "View 'lab' contains infinity in column 'age', row 2."),
     "numbers that overflow": (edit("lab", cell("age", "1e200")), "at most 1e+140 is allowed"),
+    "a line with units": (text(lambda old: old.replace("\n", "\n,years,mmol/l,,\n", 1), "oslo"), "row 1 has no id"),
+    "cells that were merged above the head": (text_after("Person,,Blood,,\n"), "columns '' appear more than once"),
+    "a note above the head": (
+        text_after("# exported by the laboratory\n"),
+        "a line has more cells than the first one, which must have the names of the columns. Remove titles",
+    ),
+    "a separator at the end of each line": (
+        text(lambda old: "\n".join(f"{line}," for line in old.splitlines()), "oslo"),
+        "column '': name it 'id' if it says whose a row is, else rename or remove it",
+    ),
+    "names of columns in the middle": (text(head_again, "oslo"), "column 'age' holds text, 'age' in row 10"),
+    "times of the day with am and pm": (
+        repeat("day", [f"{hour}:30 am" for hour in range(1, 9)]),
+        "column 'day' holds times of the day as text, such as '1:30 am'. Make them numbers, such as hours (12.5)",
+    ),
+    "numbers of Excel among dates": (
+        repeat("day", ["2026-01-05", "2026-01-06", "46023", "2026-01-07"]),
+        "column 'day' holds dates as text, such as '2026-01-05', and '46023' beside them",
+    ),
+    "an error of a spreadsheet": (edit("lab", cell("age", "#DIV/0!")), "column 'age' holds text, '#DIV/0!' in row 3"),
+    "true at one site, ja at another": (
+        each(repeat("sex", ["true", "false"]), repeat("sex", ["ja", "nein"], "oslo")),
+        "column 'sex' holds text, such as 'ja', and at 'bern', 'pisa', 'rome' numbers",
+    ),
     # data dictionaries
     "a dictionary that is no TOML": (file("dictionary.toml", "[lab.age\n"), "dictionary.toml: cannot be read"),
     "a dictionary with an unknown kind": (dictionary({"lab.age": "kind = 'float'"}), "kind='float' must be one of"),
@@ -343,6 +441,10 @@ NOTED = {
         "is not UTF-8 text and is read as Latin-1",
     ),
     "dates": (lambda _: None, "dates count as days in 'day'"),
+    "times of the day": (
+        repeat("day", [f"{hour}:30" for hour in range(8, 16)]),
+        "times count as hours in 'day': leave out what says nothing of a group",
+    ),
     "levels in small letters": (column("sex", str.lower), "levels 'F', 'f' differ by capital letters or spaces only"),
     "levels in another language": (
         column("sex", lambda sex: {"F": "donna", "M": "uomo"}[sex]),
@@ -356,6 +458,86 @@ NOTED = {
         everywhere("lab", cell("sodium", "", lambda _: True)),
         "'sodium' has no value in any row of any site",
     ),
+    "zeros in front of numbers": (
+        everywhere("lab", lambda row, i: row | {"case": f"{(7 * i) % 24:06d}"}),
+        "'case' has zeros in front of numbers, as codes have, and is read as a number",
+    ),
+    "numbers of rows in another order": (
+        each(
+            text(longer),
+            text(longer, view="ecg"),
+            lambda root: [
+                edit(view, lambda row, i: {"nr": str((17 * i) % 96)} | anonymous(row, i), site)(root)
+                for view in ("lab", "ecg")
+                for site in SITES
+            ],
+        ),
+        "'nr' has another whole number in every row: if it says whose a row is, say so (--id nr)",
+    ),
+    "a line of sums": (
+        text(lambda old: f"{old}\nTotal,50.1,140.2,,", "oslo"),
+        "ids 'Total' are written in another way than the others: is it a line of sums?",
+    ),
+    "a line of sums without ids": (
+        add_sums,
+        "site 'oslo': the last row of view 'lab' has the sums or means of the rows above",
+    ),
+    "a line without cells": (
+        add_lines(lab=",,,", ecg=","),
+        "site 'oslo' has 1 row without a value in any view: lines without cells?",
+    ),
+    "a file that was appended to itself": (
+        each(without_ids, text(twice, "oslo"), text(twice, "oslo", view="ecg")),
+        "site 'oslo' has all of its rows in view 'lab' twice",
+    ),
+    "two sheets": (excel("2025", "2026"), "file 'lab.xlsx' has the sheets '2025', '2026': only the first is read"),
+    "dots between thousands": (
+        repeat("sodium", ["950", "1.400", "1.250", "12.000", "870"]),
+        "'1.400' in column 'sodium' is read as 1.4; if it means 1400, write so",
+    ),
+    "commas between thousands": (
+        each(
+            repeat("sodium", ["950", "1_400", "1_250", "12_000", "870"]),
+            text(lambda old: old.replace(",", ";").replace("_", ",")),
+        ),
+        "'1,400' in column 'sodium' is read as 1.4; if it means 1400, write so",
+    ),
+    "yes in two languages": (
+        each(repeat("sex", ["yes", "no"]), repeat("sex", ["yes", "no", "ja", "nein"], "oslo")),
+        "column 'sex': levels 'ja', 'yes' mean the same: write them alike",
+    ),
+    "yes, true and ja": (
+        repeat("sex", ["true", "false", "ja", "nein", "nein"]),
+        "column 'sex': levels 'ja', 'true' mean the same: write them alike",
+    ),
+    "a level and its first letter": (
+        repeat("sex", ["M", "male", "F", "F"], "oslo"),
+        "column 'sex': levels 'M' and 'male': is one short for the other?",
+    ),
+    "codes from 1 on": (
+        each(repeat("sex", ["0", "1"]), repeat("sex", ["1", "2"], "oslo")),
+        "column 'sex': site 'oslo' has the numbers 1, 2, and the others 0, 1: are they the same codes?",
+    ),
+    "9 for unknown": (
+        repeat("sex", ["1", "2", "1", "2", "2", "1", "9"]),
+        "column 'sex': 9 beside 1, 2: a code for missing values?",
+    ),
+    "-9 for unknown": (
+        repeat("sex", ["0", "1", "1", "0", "2", "1", "-9"]),
+        "column 'sex': -9 beside 0, 1, 2: a code for missing values?",
+    ),
+    "a word for unknown": (
+        repeat("sex", ["F", "M", "k.A."], "oslo"),
+        "column 'sex': 'k.A.' counts as a level: leave cells empty that are missing",
+    ),
+    "names of columns among levels": (
+        each(lambda root: [edit("lab", lambda row, i: row | {"ward": WARDS[i % 7]}, site)(root) for site in SITES]),
+        "column 'ward': 'ward' is a level: is a line with the names of columns among the rows?",
+    ),
+    "a date for missing values": (
+        repeat("day", ["2026-01-05", "2026-02-06", "2026-01-07", "9999-12-31"]),
+        "lab/day has 2932896 again and again, far outside its other values: a code for missing values?",
+    ),
     "another unit": (
         column("sodium", lambda x: str(1000 * float(x))),
         "oslo: lab/sodium is about 1,000 times larger than elsewhere",
@@ -364,6 +546,24 @@ NOTED = {
         edit("lab", cell("sodium", "-9999", lambda i: i % 6 == 0)),
         "oslo: lab/sodium",
     ),
+}
+
+
+# Noted by the model, which sees all sites; the others are found while files are read.
+DEVIATING = {"another unit", "a code for missing values", "a date for missing values"}
+
+HARMLESS = {
+    "a mark of UTF-8": text(lambda old: "\ufeff" + old, "oslo"),
+    "a mark of UTF-8 before quotes": text(lambda old: "\ufeff" + old.replace("id,age", '"id","age"'), "oslo"),
+    "lines that end as in Windows": text(lambda old: old.replace("\n", "\r\n"), "oslo"),
+    "bars between cells": text(lambda old: old.replace(",", "|"), "oslo"),
+    "spaces after commas": text(lambda old: old.replace(",", ", "), "oslo"),
+    "spaces around names": text(lambda old: old.replace("sodium", " sodium "), "oslo"),
+    "lines that break in a cell": text(lambda old: old.replace(",F,", ',"F\n",'), "oslo"),
+    "empty lines at the end": text(lambda old: old + "\n\n\n", "oslo"),
+    "other words for nothing": text(lambda old: old.replace(",F,", ",F,").replace("\n3,", "\n3,", 1), "oslo"),
+    "columns in another order": edit("lab", lambda row, _: dict(sorted(row.items(), reverse=True))),
+    "an Excel file": excel("2026"),
 }
 
 
@@ -387,8 +587,8 @@ def fit(root, *options, code=0):
     return " ".join(call("fit", root, *quick, "--out", root.parent / "run", *options, code=code).stderr.split())
 
 
-def test_there_are_at_least_sixty():
-    assert len(REFUSED) + len(NOTED) >= 60
+def test_there_are_at_least_a_hundred():
+    assert len(REFUSED) + len(NOTED) >= 100
 
 
 @pytest.mark.parametrize("case", REFUSED)
@@ -408,7 +608,18 @@ def test_what_is_doubtful_is_said(root, case):
     assert said in fit(root)
 
 
-@pytest.mark.parametrize("case", list(NOTED)[:18])
+@pytest.mark.parametrize("case", HARMLESS)
+def test_what_is_harmless_gives_the_same_clusters_and_notes(root, case):
+    clean = fit(root)
+    labels = [pl.read_parquet(path) for path in sorted((root.parent / "run" / "labels").iterdir())]
+    shutil.rmtree(root.parent / "run")
+    HARMLESS[case](root)
+    assert fit(root) == clean
+    for before, path in zip(labels, sorted((root.parent / "run" / "labels").iterdir()), strict=True):
+        assert before.equals(pl.read_parquet(path))
+
+
+@pytest.mark.parametrize("case", [case for case in NOTED if case not in DEVIATING])
 def test_strict_refuses_what_is_doubtful(root, case):
     spoil, said = NOTED[case]
     spoil(root)

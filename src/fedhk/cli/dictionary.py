@@ -62,13 +62,16 @@ def _infer(federation: Federation) -> tuple[dict[str, Any], dict[str, str]]:
     from fedhk.data.dictionary import infer_entries
 
     tables = check_clients(list_tables(federation))
-    codes = {(c.view, c.columns[0]): c.factor for site, views in tables.items() for c in find_codes(site, views)}
+    codes: dict[str, dict[str, set[float]]] = {view: {} for view in federation.columns}
+    for site, views in tables.items():
+        for code in find_codes(site, views):
+            codes[code.view].setdefault(code.columns[0], set()).add(code.factor)
     found = {}
     for view, columns in federation.columns.items():
         if columns is not None:
             kinds = {
                 name: kind for site in federation.sites.values() for name, kind in site.kinds.get(view, {}).items()
             }
-            own = {column: value for (where, column), value in codes.items() if where == view}
-            found[view] = infer_entries(columns, kinds, own)
-    return found, {f"{view}/{column}": f"{value:g}" for (view, column), value in codes.items()}
+            found[view] = infer_entries(columns, kinds, codes[view])
+    entries = ((f"{view}/{name}", entry) for view, own in found.items() for name, entry in own.items())
+    return found, {where: " and ".join(entry.missing) for where, entry in entries if entry.missing}

@@ -113,7 +113,7 @@ class Deviation:
         """What deviates and a likely cause, without the name of the site."""
         more = len(self.columns) - 1
         where = f"{self.view}/{self.columns[0]}" + (f" (and {more} more column{'s' * (more > 1)})" if more else "")
-        number = f"{self.factor:g}" if self.kind == "code" else _round_factor(self.factor)
+        number = f"{self.factor:.15g}" if self.kind == "code" else _round_factor(self.factor)
         return f"{where} {REASONS[self.kind].format(number)}"
 
     @property

@@ -57,7 +57,7 @@ Kind = Literal["number", "truth", "category", "ordered", "date", "skip"]
 
 # Dates are counted in days from here on.
 FIRST_DAY = datetime.date(1970, 1, 1)
-FARTHEST_DAY = 700_000  # what a calendar has on either side of it
+DAYS = range((datetime.date.min - FIRST_DAY).days, (datetime.date.max - FIRST_DAY).days + 1)  # that a calendar has
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class ColumnEntry:
 
     def show(self, value: float) -> str:
         """Write a number of the model as a date, if the column has dates; else return an empty text."""
-        is_day = self.kind == "date" and abs(value) < FARTHEST_DAY
+        is_day = self.kind == "date" and DAYS.start <= value < DAYS.stop
         return str(FIRST_DAY + datetime.timedelta(value)) if is_day else ""
 
     @property
@@ -257,7 +257,7 @@ def _listed(entry: dict[str, Any], name: str, where: str) -> list[Any]:
 
 
 def infer_entries(
-    columns: Sequence[str], kinds: dict[str, Kind] | None = None, codes: dict[str, float] | None = None
+    columns: Sequence[str], kinds: dict[str, Kind] | None = None, codes: Mapping[str, Iterable[float]] | None = None
 ) -> dict[str, ColumnEntry]:
     """Make entries for columns named by `fedhk.data.levels`: categories with the levels that occur, else numbers.
 
@@ -271,8 +271,8 @@ def infer_entries(
         name, ranks = ordered_levels(column)
         entry = ColumnEntry("category", levels=tuple(own)) if own else ColumnEntry((kinds or {}).get(name, "number"))
         entry = ColumnEntry("ordered", levels=ranks) if ranks else entry
-        code = (codes or {}).get(column)
-        found[name] = entry if code is None else replace(entry, missing=(f"{code:g}",))
+        missing = sorted((codes or {}).get(column, ()))
+        found[name] = replace(entry, missing=tuple(entry.show(code) or f"{code:.15g}" for code in missing))
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from itertools import combinations
 from typing import Any, Protocol
@@ -10,11 +10,29 @@ from typing import Any, Protocol
 import numpy as np
 
 from fedhk._typing import FloatArray
-from fedhk.data.levels import base_name, is_level, level_name
+from fedhk.data.levels import base_name, find_numbers, is_level, level_name
 from fedhk.data.tables import ID, listed
 
 # Cells that are looked at first: whether a column varies, or two sites have the same rows, mostly shows there.
 FIRST_CELLS = 2**20
+
+# Words for yes and no, in small letters: where a column has several for one of them, they are one level.
+YES = {"yes", "y", "true", "t", "1", "ja", "j", "oui", "o", "si", "sí", "s", "wahr", "vrai", "vero", "pos", "positive"}
+NO = {"no", "n", "false", "f", "0", "nein", "non", "nej", "nee", "falsch", "faux", "falso", "neg", "negative"}
+
+# Words for a cell without a value, in small letters, besides those that are always read as empty.
+UNKNOWN = {"unknown", "unk", "missing", "not known", "not done", "not available", "unspecified", "undefined", "n.a."}
+UNKNOWN |= {"n.d.", "nd", "nk", "\\n", "#null!", "#value!", "#ref!", "#name?", "#div/0!", "unbekannt", "k.a.", "k. a."}
+UNKNOWN |= {"keine angabe", "inconnu", "sconosciuto", "desconocido", "ukjent", "okänd", "onbekend"}
+
+# Whole numbers up to so many are codes of a category rather than counts.
+MOST_CODES = 10
+
+# A code for a missing value repeats, and leaves out at least two codes below it: 1, 2 and 9.
+LEAST_REPEATS, LEAST_GAP = 3, 3
+
+# Sums and means are written with few digits. A row has a column's mean that closely in 2 of 100 cases.
+LEAST_SUMMED, SAME_SUM, SAME_MEAN = 5, 1e-4, 0.02
 
 Columns = Mapping[str, tuple[str, ...] | None]
 
@@ -46,7 +64,9 @@ def find_doubts(sites: Mapping[str, ReadSite], columns: Columns) -> list[str]:
         }
         found += _of_copies(view, tables)
         if names is not None and tables:
-            found += [*_of_levels(view, names, tables), *_of_constants(view, names, tables)]
+            found += _of_levels(view, names, tables)
+            found += [*_of_codes(view, names, tables), *_of_constants(view, names, tables)]
+            found += _of_sums(view, names, tables)
     return found
 
 
@@ -65,6 +85,17 @@ def _of_sites(sites: Mapping[str, ReadSite]) -> Iterator[str]:
     ]
     if unpaired:
         yield f"no column {ID!r} at {listed(unpaired)}: rows of its views are paired by their order."
+    for name, site in sites.items():
+        tables = [view.reshape(len(view), -1) for view in site.views.values() if view is not None]
+        if (empty := _empty_rows(tables)) and any(len(table) > empty for table in tables):
+            yield f"site {name!r} has {empty} row{'s' * (empty > 1)} without a value in any view: lines without cells?"
+
+
+def _empty_rows(tables: list[FloatArray]) -> int:
+    """Count rows without any value among the first and the last rows of a site."""
+    count = min(len(_first(table)) for table in tables)
+    parts = [slice(0, count), slice(max(len(tables[0]) - count, count), None)]
+    return sum(int(np.all([np.isnan(table[part]).all(axis=1) for table in tables], axis=0).sum()) for part in parts)
 
 
 def _of_names(sites: Mapping[str, ReadSite], columns: Columns) -> Iterator[str]:
@@ -86,7 +117,12 @@ def _first(table: FloatArray) -> FloatArray:
 
 
 def _of_copies(view: str, tables: Mapping[str, FloatArray]) -> Iterator[str]:
-    """List sites with identical rows."""
+    """List sites with identical rows, and a site that has all of its rows twice."""
+    for site, table in tables.items():
+        half, rest = divmod(len(table), 2)
+        alike = half > 1 and not rest and np.array_equal(_first(table[:half]), _first(table[half:]), equal_nan=True)
+        if alike and np.array_equal(table[:half], table[half:], equal_nan=True):
+            yield f"site {site!r} has all of its rows in view {view!r} twice: was a file appended to itself?"
     for (first, ours), (second, theirs) in combinations(tables.items(), 2):
         alike = len(ours) > 1 and np.array_equal(_first(ours), _first(theirs), equal_nan=True)
         if alike and np.array_equal(ours, theirs, equal_nan=True):
@@ -109,6 +145,7 @@ def _of_levels(view: str, names: tuple[str, ...], tables: Mapping[str, FloatArra
                     f"view {view!r}, column {column!r}: levels {listed(several)} differ by capital letters or spaces "
                     "only."
                 )
+        yield from (f"view {view!r}, column {column!r}: {doubt}" for doubt in _of_words(column, places))
         used = {
             site: {level for level, place in places.items() if np.nansum(table[:, place]) > 0}
             for site, table in tables.items()
@@ -121,6 +158,75 @@ def _of_levels(view: str, names: tuple[str, ...], tables: Mapping[str, FloatArra
                     f"({listed(sorted(own))} there, {listed(sorted(others))} elsewhere): are they written alike?"
                 )
                 break  # of two sites, one is named
+
+
+def _of_words(column: str, levels: Iterable[str]) -> Iterator[str]:
+    """List levels whose words say that they are no levels of their own."""
+    words = {level.casefold().strip(): level for level in levels}
+    if column.casefold().strip() in words:
+        yield f"{words[column.casefold().strip()]!r} is a level: is a line with the names of columns among the rows?"
+    if unknown := [level for word, level in words.items() if word in UNKNOWN]:
+        yield (
+            f"{listed(unknown)} count{'s' * (len(unknown) == 1)} as a level: leave cells empty that are missing, or "
+            "name the word in a data dictionary."
+        )
+    yes, no = ([level for word, level in words.items() if word in known] for known in (YES, NO))
+    for same in (yes, no) if len(yes) + len(no) == len(words) else ():
+        if len(same) > 1:
+            yield f"levels {listed(same)} mean the same: write them alike."
+    for word, level in words.items():
+        whole = [other for longer, other in words.items() if len(longer) > 2 and longer.startswith(word)]
+        if len(word) == 1 and len(whole) == 1:
+            yield f"levels {level!r} and {whole[0]!r}: is one short for the other?"
+
+
+def _of_codes(view: str, names: tuple[str, ...], tables: Mapping[str, FloatArray]) -> Iterator[str]:
+    """List columns of few whole numbers that sites count from other numbers on, or in which 9 may mean nothing."""
+    firsts = {site: _first(table) for site, table in tables.items()}
+    stacked = np.vstack(list(firsts.values()))
+    maybe = ~((stacked != np.round(stacked)) & ~np.isnan(stacked)).any(axis=0)
+    for place in (place for place in np.flatnonzero(maybe).tolist() if not is_level(names[place])):
+        own = {site: set(np.unique(part[~np.isnan(part[:, place]), place]).tolist()) for site, part in firsts.items()}
+        every = sorted(set().union(*own.values()))
+        if not 2 <= len(every) <= MOST_CODES:
+            continue
+        where = f"view {view!r}, column {names[place]!r}"
+        for site, values in own.items():
+            others = set().union(*(codes for other, codes in own.items() if other != site))
+            shift = min(values, default=0.0) - min(others, default=0.0)
+            if len(values) > 1 and shift and {value + shift for value in others} == values:
+                yield (
+                    f"{where}: site {site!r} has the numbers {_numbers(values)}, and the others {_numbers(others)}: "
+                    "are they the same codes?"
+                )
+                break
+        for last, before in ((every[-1], every[-2]), (every[0], every[1])):
+            nines = set(f"{abs(last):.0f}") == {"9"} and abs(last - before) >= LEAST_GAP
+            if nines and len(every) > 2 and int((stacked[:, place] == last).sum()) >= LEAST_REPEATS:
+                yield (
+                    f"{where}: {last:g} beside {_numbers(set(every) - {last})}: a code for missing values? Leave such "
+                    "cells empty, or name the code in a data dictionary."
+                )
+
+
+def _numbers(values: Iterable[float]) -> str:
+    return ", ".join(f"{value:g}" for value in sorted(values))
+
+
+def _of_sums(view: str, names: tuple[str, ...], tables: Mapping[str, FloatArray]) -> Iterator[str]:
+    """List sites whose last row has the sums or the means of the rows above it."""
+    numbers = find_numbers(names, len(names))
+    for site, table in tables.items():
+        if len(table) < LEAST_SUMMED or table.size > FIRST_CELLS:
+            continue
+        known = numbers & np.isfinite(table[-1]) & (np.isfinite(table[:-1]).sum(axis=0) > 1)
+        rows, last = table[:-1, known], table[-1, known]
+        with np.errstate(over="ignore", invalid="ignore"):
+            means, sums, spreads = np.nanmean(rows, axis=0), np.nansum(rows, axis=0), np.nanstd(rows, axis=0)
+            is_sum = np.any(spreads > 0) and np.allclose(last, sums, rtol=SAME_SUM, atol=0.0)
+            is_mean = np.sum(spreads > 0) > 1 and np.all(np.abs(last - means) <= SAME_MEAN * spreads)
+        if is_sum or is_mean:
+            yield f"site {site!r}: the last row of view {view!r} has the sums or means of the rows above: remove it."
 
 
 def _of_constants(view: str, names: tuple[str, ...], tables: Mapping[str, FloatArray]) -> Iterator[str]:

@@ -20,6 +20,9 @@ TRUTH_WORDS = {"yes": 1.0, "no": 0.0, "y": 1.0, "n": 0.0, "t": 1.0, "f": 0.0}
 # Ways to write a date that can be read in one way only; 3/4/2026 is in March or in April.
 DATES = (r"^(\d{4}-\d\d-\d\d)([T ][\d:.]+Z?)?$", "%Y-%m-%d"), (r"^(\d{1,2}\.\d{1,2}\.\d{4})$", "%d.%m.%Y")
 
+# A time of the day; it counts as hours.
+TIME = r"^([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?$"
+
 # Numbers as people write them for people: with marks between thousands, decimal commas, per cent or a currency.
 WRITTEN_NUMBER = r"^[+-]?[$€£]?\s?\d[\d., '\u00a0\u202f]*\s?[%‰$€£]?$"
 
@@ -40,6 +43,8 @@ def read_column(column: pl.Series, separator: str, entry: ColumnEntry | None) ->
     data dictionary says of the column. A ValueError names the column, a cell with its row, and what to do.
     """
     column = _clean(column)
+    if (entry is None or entry.kind == "number") and are_times(column):
+        column = _count_hours(column)
     if entry is not None and entry.missing:
         column = _drop_codes(column, separator, entry.missing)
     if entry is not None and entry.levels:
@@ -79,8 +84,10 @@ def _clean(column: pl.Series) -> pl.Series:
 
 
 def _drop_codes(column: pl.Series, separator: str, codes: Sequence[str]) -> pl.Series:
-    """Replace codes of missing values by null, also where -999 is written as -999.0."""
+    """Replace codes of missing values by null, also where -999 is written as -999.0 or a date in another way."""
     wrong = column.cast(pl.String).is_in(list(codes))
+    if column.dtype == pl.String:  # 31.12.9999 is 9999-12-31
+        wrong |= _parse_dates(column).cast(pl.String).is_in(list(codes)).fill_null(False)
     if column.dtype.is_numeric() or column.dtype == pl.String:
         numbers, _ = _parse_numbers(column, separator)
         wrong |= numbers.cast(pl.Float64).is_in([float(code) for code in codes if is_number(code)]).fill_null(False)
@@ -163,6 +170,22 @@ def _are_dates(column: pl.Series) -> bool:
         return column.dtype.is_temporal()
     known = column.drop_nulls()
     return len(known) > 0 and _parse_dates(known[:1]).null_count() == 0 and _parse_dates(known).null_count() == 0
+
+
+def are_times(column: pl.Series) -> bool:
+    """Tell whether every nonempty cell is a time of the day."""
+    if column.dtype != pl.String:
+        return column.dtype == pl.Time
+    known = column.drop_nulls()
+    return len(known) > 0 and known.head(1).str.contains(TIME).all() and known.str.contains(TIME).all()
+
+
+def _count_hours(column: pl.Series) -> pl.Series:
+    """Convert times of the day to hours."""
+    if column.dtype == pl.Time:
+        return (column.cast(pl.Int64) / 3.6e12).alias(column.name)
+    hours, minutes, seconds = (column.str.extract(TIME, group).cast(pl.Float64) for group in (1, 2, 3))
+    return (hours + minutes / 60 + seconds.fill_null(0.0) / 3600).alias(column.name)
 
 
 def _read_dates(column: pl.Series, entry: ColumnEntry) -> pl.Series:

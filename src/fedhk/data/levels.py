@@ -31,6 +31,9 @@ DAY = np.timedelta64(1, "D")
 # Names of columns that look as if they said whose a row is.
 NAMED_LIKE_IDS = re.compile(r"(^id|[_\W]id|Id|ID|^(mrn|uid|uuid|pid|subject|patient))$")
 
+# A time of the day, as clocks show it.
+TIME = re.compile(r"\d{1,2}:\d\d(:\d\d(\.\d+)?)?( ?[ap]\.?m\.?)?", re.IGNORECASE)
+
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
@@ -233,11 +236,20 @@ def encode_levels(texts: Sequence[str | None], levels: Sequence[str], name: str)
 
 
 def check_levels(levels: Sequence[str], cells: int, name: str) -> None:
-    """Refuse text that is no category: dates, and text of which most rows have their own."""
-    if all(_is_date(level) for level in levels):
+    """Refuse text that is no category: dates, times of the day, and text of which most rows have their own."""
+    dates = [level for level in levels if _is_date(level)]
+    if 2 * len(dates) > len(levels):
+        others = sorted(set(levels) - set(dates))
+        beside = f", and {others[0]!r} beside them" if others else ""
         raise ValueError(
-            f"column {name!r} holds dates as text, such as {levels[0]!r}. Make them dates (pandas.to_datetime; in a "
-            "file as 2026-01-31), which count as days, or leave the column out."
+            f"column {name!r} holds dates as text, such as {dates[0]!r}{beside}. Make them dates (pandas.to_datetime; "
+            "in a file as 2026-01-31), which count as days, or leave the column out."
+        )
+    times = [level for level in levels if TIME.fullmatch(level)]
+    if 2 * len(times) > len(levels):
+        raise ValueError(
+            f"column {name!r} holds times of the day as text, such as {times[0]!r}. Make them numbers, such as hours "
+            "(12.5), or leave the column out."
         )
     if len(levels) > MOST_LEVELS or (len(levels) > 10 and 2 * len(levels) > cells):
         raise ValueError(

@@ -23,9 +23,11 @@ import polars as pl
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
+from fedhk._text import listed
 from fedhk._typing import FloatArray
 from fedhk.data.dictionary import ColumnEntry, Kind, infer_entries, read_columns
 from fedhk.data.file_columns import ReadColumn, read_column
+from fedhk.data.file_doubts import find_count_doubts, find_id_doubts, find_text_doubts
 from fedhk.data.large import CHUNK_BYTES, LARGE_BYTES, empty_table
 from fedhk.data.levels import NAMED_LIKE_IDS, base_name, common_columns
 from fedhk.errors import DataError
@@ -45,11 +47,11 @@ __all__ = [
 # The column, or the array in an npz file, that says which row is whose.
 ID = "id"
 
-# Rows from which on whole numbers that grow are no chance: of ten in random order, one in three million does.
-LEAST_NUMBERED = 10
-
 # What separates the cells of a text file; where it is no comma, a comma may be the decimal sign.
-SEPARATORS = (",", ";", "\t")
+SEPARATORS = (",", ";", "\t", "|")
+
+# What polars says of a line that has more cells than there are names.
+MORE_CELLS = "found more fields than defined"
 
 Entries = Mapping[str, ColumnEntry]
 """What a data dictionary says of the columns of one view."""
@@ -118,6 +120,12 @@ def read_tables(path: Path, entries: Mapping[str, Entries] | None = None, id_nam
         if "allow_pickle" in str(error):
             raise file_error(path, "holds Python objects, which are never loaded; save an array of numbers.") from error
         cause = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        if MORE_CELLS in cause:
+            raise file_error(
+                path,
+                "cannot be read: a line has more cells than the first one, which must have the names of the columns. "
+                "Remove titles and notes above the names.",
+            ) from error
         raise file_error(path, f"cannot be read; is it damaged or half-written? ({cause})") from error
 
 
@@ -129,13 +137,6 @@ def file_error(path: Path, fault: str) -> DataError:
 def shape_text(shape: tuple[int, ...]) -> str:
     """Write the shape of rows, for messages."""
     return f"{shape[0]} columns" if len(shape) == 1 else f"shape (n, {', '.join(map(str, shape))})"
-
-
-def listed(names: Iterable[Any]) -> str:
-    """List the first few names, and how many more there are."""
-    every = list(names)
-    shown = ", ".join(repr(name) for name in every[:5])
-    return shown if len(every) <= 5 else f"{shown} and {len(every) - 5} more"
 
 
 def _read_parquet(path: Path, entries: Entries | None, id_name: str) -> list[Table]:
@@ -151,7 +152,10 @@ def _read_feather(path: Path, entries: Entries | None, id_name: str) -> list[Tab
 def _read_excel(path: Path, entries: Entries | None, id_name: str) -> list[Table]:
     if importlib.util.find_spec("fastexcel") is None:
         raise file_error(path, "reading Excel needs an extra package: pip install 'fedhk[excel]'")
-    return [_typed_table(path, entries, id_name, pl.read_excel)]
+    table = _typed_table(path, entries, id_name, pl.read_excel)
+    sheets = importlib.import_module("fastexcel").read_excel(path.read_bytes()).sheet_names
+    more = f"file {path.name!r} has the sheets {listed(sheets)}: only the first is read."
+    return [replace(table, doubts=(*([more] * (len(sheets) > 1)), *table.doubts))]
 
 
 def _typed_table(
@@ -172,8 +176,12 @@ def _typed_table(
 
 
 def _named_ids(lazy: pl.LazyFrame, id_name: str, path: Path) -> pl.LazyFrame:
-    """Give the column of ids its usual name."""
-    names = lazy.collect_schema().names()
+    """Remove spaces around the names of columns, and give the column of ids its usual name."""
+    written = lazy.collect_schema().names()
+    names = [name.strip() for name in written]
+    if repeated := [name for name, count in Counter(names).items() if count > 1]:
+        raise file_error(path, f"columns {listed(repeated)} appear more than once; names must differ.")
+    lazy = lazy if names == written else lazy.rename(dict(zip(written, names, strict=True)))
     if id_name == ID:
         return lazy
     if id_name not in names or ID in names:
@@ -372,7 +380,7 @@ def _frame_table(lazy: pl.LazyFrame, path: Path, entries: Entries | None, separa
             kinds[name] = read.kind
             columns = read.values.columns if isinstance(read.values, pl.DataFrame) else [read.values.name]
             known |= infer_entries(columns, kinds)
-    values, columns = np.zeros((0, 0)), []
+    values, columns, doubts = np.zeros((0, 0)), [], []
     for start in range(0, max(height, 1), max(size, 1)):
         piece = lazy.select(names).slice(start, size).collect()
         plain = _plain_numbers(piece, known)
@@ -385,6 +393,9 @@ def _frame_table(lazy: pl.LazyFrame, path: Path, entries: Entries | None, separa
         ).cast(pl.Float32 if single else pl.Float64)
         if not start:
             columns = joined.columns
+            looked_at = _few_decimals(joined) | (set(names) - plain.keys())
+            text = piece.select([name for name in names if name in looked_at])
+            doubts = find_text_doubts(text, separator, is_declared=entries is not None)
             values = empty_table((height, len(columns)), np.float32 if single else np.float64)
         values[start : start + size] = joined.to_numpy()
     if ids is None and (named := next((name for name in names if _says_whose(lazy, name)), None)) is not None:
@@ -396,13 +407,10 @@ def _frame_table(lazy: pl.LazyFrame, path: Path, entries: Entries | None, separa
         )
     inferred = [name for name, kind in kinds.items() if kind == "category" and entries is None]
     dates = [name for name, kind in kinds.items() if kind == "date" and entries is None]
-    where = f"view {_view_name(path)!r}"
-    doubts = [f"{where}: dates count as days in {listed(dates)}: leave out what says nothing of a group."] * bool(dates)
-    if ids is None and (numbered := _find_counts(values, columns)):
-        doubts.append(
-            f"{where}: {listed(numbered)} has another whole number in every row: if it says whose a row is, say so "
-            f"(--id {numbered[0]}), else it is clustered as a number."
-        )
+    if dates:
+        doubts.append(f"dates count as days in {listed(dates)}: leave out what says nothing of a group.")
+    doubts += find_id_doubts(ids) if ids is not None else find_count_doubts(values, columns)
+    doubts = [f"view {_view_name(path)!r}: {doubt}" for doubt in doubts]
     return Table(_view_name(path), values, ids, tuple(columns), path, tuple(inferred), tuple(doubts), kinds)
 
 
@@ -458,6 +466,16 @@ def _plain_numbers(piece: pl.DataFrame, known: Mapping[str, ColumnEntry | None])
     return {column.name: ReadColumn(column, "number") for column, own, lost in parts if own == lost}
 
 
+def _few_decimals(numbers: pl.DataFrame) -> set[str]:
+    """List the columns whose numbers all have at most three decimals; only these may have marks or be codes."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        thousandths = 1000.0 * numbers.to_numpy()
+        wrong = np.abs(thousandths - np.round(thousandths)) > 1e-6 * np.maximum(np.abs(thousandths), 1.0)
+    return {
+        name for name, is_wrong in zip(numbers.columns, np.any(wrong, axis=0).tolist(), strict=True) if not is_wrong
+    }
+
+
 def _says_whose(lazy: pl.LazyFrame, name: str) -> bool:
     """Tell whether a column looks like ids: by its name, and with a different value in every row."""
     if not NAMED_LIKE_IDS.search(name):
@@ -468,16 +486,6 @@ def _says_whose(lazy: pl.LazyFrame, name: str) -> bool:
     if len(column) < 2 or column.null_count() or not column.dtype.is_numeric():
         return False
     return bool(column.is_unique().all() and (column == column.round()).all())
-
-
-def _find_counts(values: FloatArray, columns: Sequence[str]) -> list[str]:
-    """Find columns that seem to number the rows: whole numbers that grow from row to row."""
-    first = values[:LEAST_NUMBERED]
-    if len(first) < LEAST_NUMBERED:
-        return []
-    maybe = np.flatnonzero((np.diff(first, axis=0) > 0).all(axis=0) & (first == np.round(first)).all(axis=0))
-    parts = ((columns[place], values[:, place]) for place in maybe.tolist())
-    return [name for name, part in parts if (np.diff(part) > 0).all() and (part == np.round(part)).all()]
 
 
 def _check_ids(column: pl.Series, path: Path) -> NDArray[Any]:
