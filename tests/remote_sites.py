@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from fedhk import EFKMVC
 from fedhk.data.folders import write_site
 from fedhk.estimators.heat_kernel_mvc import write_site_model
+from fedhk.estimators.loading import read_site_model
 from fedhk.federation.board import Board
 from fedhk.federation.engines.remote import RemoteSites
 from fedhk.federation.entries import Terms
@@ -16,6 +18,7 @@ from fedhk.federation.gate import write_request
 from fedhk.federation.messages import encode
 from fedhk.federation.phases.base import Phase
 from fedhk.federation.remote.policy import Policy
+from fedhk.federation.remote.questions import Questions
 from fedhk.federation.remote.site import KIND, STATE, RemoteSite, SiteFile
 from fedhk.federation.stored import read_file, unpack_board
 from fedhk.privacy.identity import make_identity, save_identity
@@ -24,13 +27,24 @@ NAMES = ("genoa", "oslo", "pisa", "rome")
 QUICK = {"n_init": 2, "random_state": 0}
 
 
+def _load() -> None:
+    import_module("fedhk.after")
+
+
 class Wire:
     """A transport whose nodes are folders; every message meets a new `RemoteSite`, as it meets a new process."""
 
-    def __init__(self, sites: Mapping[str, Path], state: Path, policies: Mapping[str, Policy] | None = None) -> None:
+    def __init__(
+        self,
+        sites: Mapping[str, Path],
+        state: Path,
+        policies: Mapping[str, Policy] | None = None,
+        also: Mapping[str, Path] | None = None,
+    ) -> None:
         self.sites = {node: (name, folder) for node, (name, folder) in enumerate(sites.items(), 1)}
         self.state = state
         self.policies = dict(policies or {})
+        self.also = dict(also or {})
         self.gone: set[int] = set()
         self.changed: dict[int, Any] = {}
         self.sent: list[Mapping[int, bytes]] = []
@@ -44,7 +58,8 @@ class Wire:
 
     def _answer(self, node: int, payload: bytes) -> bytes | Exception:
         name, folder = self.sites[node]
-        site = RemoteSite(name, folder, self.state, write_site_model, self.policies.get(name, Policy()))
+        policy, questions = self.policies.get(name, Policy()), Questions(_load, read_site_model, self.also.get(name))
+        site = RemoteSite(name, folder, self.state, write_site_model, policy, questions=questions)
         answer = site.answer(payload)
         change = self.changed.get(node)
         return answer if change is None else change(payload, answer)

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import logging
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
 from fedhk.estimators.heat_kernel_mvc import write_site_model
+from fedhk.estimators.loading import read_site_model
 from fedhk.federation.engines.flower import ACTION, KEY, RECORD, GridTransport, reply_with
 from fedhk.federation.engines.remote import RemoteSites
 from fedhk.federation.remote.policy import Policy, read_policy
+from fedhk.federation.remote.questions import Questions
 from fedhk.federation.remote.site import RemoteSite, refusal
 from fedhk.privacy.ledger import ledger_file
 
@@ -52,8 +55,9 @@ def make_client_app() -> ClientApp:
     """A site's end: answers with what its node-config names, in files of its own.
 
     The SuperNode's ``--node-config`` has ``site`` (the name in the federation), ``data`` (the folder with a file per
-    view), ``state`` (the folder for what the site keeps) and, optionally, ``policy`` (a TOML file) and ``ledger`` (the
-    folder of its ledger, where that is not among what the site keeps).
+    view), ``state`` (the folder for what the site keeps) and, optionally, ``policy`` (a TOML file), ``ledger`` (the
+    folder of its ledger, where that is not among what the site keeps) and ``also`` (the folder with further tables of
+    the same rows, which questions after a fit may read).
     """
     app = ClientApp()
 
@@ -77,6 +81,11 @@ def _log_own_words() -> None:
         log.setLevel(logging.INFO)
 
 
+def _load_questions() -> None:
+    """Import the phases of questions after a fit; a fit does without them, and every message is a new process."""
+    import_module("fedhk.after")
+
+
 def answer_as_site(node_config: dict[str, Any], payload: bytes) -> bytes:
     """Answer as the site of a node-config; for a wrong set-up the server gets one sentence, and the log the details."""
     name = str(node_config.get("site") or "unnamed")
@@ -88,7 +97,9 @@ def answer_as_site(node_config: dict[str, Any], payload: bytes) -> bytes:
         policy = read_policy(Path(node_config["policy"])) if node_config.get("policy") else Policy()
         data, state = Path(node_config["data"]), Path(node_config["state"])
         ledger = ledger_file(node_config["ledger"], name) if node_config.get("ledger") else None
-        site = RemoteSite(name, data, state, write_site_model, policy, ledger=ledger)
+        also = Path(node_config["also"]) if node_config.get("also") else None
+        questions = Questions(_load_questions, read_site_model, also)
+        site = RemoteSite(name, data, state, write_site_model, policy, ledger=ledger, questions=questions)
     except Exception:
         logging.getLogger("fedhk.site").exception("the site cannot be set up")
         return refusal("unnamed", 0, "its name or policy cannot be used; its log says more")

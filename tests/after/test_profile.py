@@ -19,10 +19,11 @@ from statsmodels.stats.oneway import anova_oneway
 import fedhk
 from after.hospitals import make_federation, make_hospital, pool, pooled_labels
 from fedhk.after.columns import GivenRanges, SumColumns, Units, describe_columns, sum_columns
-from fedhk.after.run import PlacedSite, read_sites
+from fedhk.after.run import read_sites
 from fedhk.after.tables import PrintedTable
 from fedhk.errors import DataError, MessageError
 from fedhk.federation.board import Board
+from fedhk.federation.placed import PlacedSite
 from fedhk.privacy import DifferentialPrivacy
 from fedhk.privacy.ledger import Ledger, ledger_file
 from fedhk.summary.words import show_date

@@ -13,10 +13,12 @@ from after.hospitals import make_federation
 from fedhk.after.binary import CountEvents
 from fedhk.after.comparison import OTHER, CountPairs
 from fedhk.after.placement import CountDistances
-from fedhk.after.run import PlacedSite, ask_sites, read_sites
-from fedhk.after.survival import EVENTS, NOISY_KINDS, TIMES, CountSurvival
+from fedhk.after.run import ask_sites, read_sites
+from fedhk.after.survival import NOISY_KINDS, CountSurvival
+from fedhk.data.outcomes import EVENTS, TIMES
 from fedhk.errors import DataError, QuorumError
 from fedhk.federation.board import Board
+from fedhk.federation.placed import PlacedSite
 from fedhk.privacy import DifferentialPrivacy
 
 

@@ -11,10 +11,12 @@ from scipy import stats
 from fedhk._typing import FloatArray, IntArray
 from fedhk.after.columns import ColumnSum, PlaceCount, PlacesRequest
 from fedhk.after.effects import chi_square_test, i_squared
-from fedhk.after.run import Answer, Answered, PlacedSite
-from fedhk.after.survival import EVENTS, Z, excess_test
+from fedhk.after.run import Answer, Answered
+from fedhk.after.survival import Z, excess_test
 from fedhk.after.tables import PrintedTable, show_count, show_interval, show_p
+from fedhk.data.outcomes import EVENTS
 from fedhk.federation.board import Board, Entry
+from fedhk.federation.placed import PlacedSite
 from fedhk.privacy.mechanism import AFTER
 from fedhk.summary.words import number
 
@@ -47,6 +49,7 @@ class CountEvents(PlaceCount[EventsRequest]):
     """Count events by cluster."""
 
     name: ClassVar[str] = AFTER + "events"
+    questions: ClassVar[tuple[str, ...]] = ("outcomes",)
 
     n_clusters: int
 
@@ -96,6 +99,7 @@ class CompareEvents(ColumnSum[EventsRequest]):
     """Compare clusters with the rest by odds ratios within sites."""
 
     name: ClassVar[str] = AFTER + "odds"
+    questions: ClassVar[tuple[str, ...]] = ("outcomes",)
     with_noise: ClassVar[bool] = False  # products of counts have no bound that one row keeps
 
     n_clusters: int

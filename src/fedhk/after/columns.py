@@ -17,15 +17,23 @@ import numpy as np
 
 from fedhk._typing import FloatArray, IntArray
 from fedhk.after.effects import i_squared, standardised_difference, variance
-from fedhk.after.run import STEP, AskedView, PlacedSite
+from fedhk.after.run import STEP, AskedView
 from fedhk.data.levels import level_groups
-from fedhk.errors import MessageError
+from fedhk.errors import MessageError, Rule
 from fedhk.federation.board import Board, Entry
 from fedhk.federation.entries import Members
 from fedhk.federation.phases.base import Phase, Request, ServerPhase, SumPhase
+from fedhk.federation.placed import PlacedSite
 from fedhk.privacy.fixed_point import WORDS, fit_step
 from fedhk.privacy.mechanism import AFTER, read_bounds
 from fedhk.privacy.sensitivity import Neighbours, sum_sensitivity
+
+# Numbers that one site sends at most: a larger profile is one that nobody reads.
+MOST_NUMBERS = 5_000_000
+
+# Refusals of a site.
+OTHER_WIDTHS = Rule("the question is of more or fewer columns than it describes")
+TOO_MANY_NUMBERS = Rule("the question asks for more numbers than anybody reads")
 
 # Values are counted by sign and power of two between these; smaller ones count as zero, larger ones as the largest.
 LEAST_POWER, MOST_POWER = -40, 100
@@ -49,6 +57,11 @@ class ColumnsRequest:
     names: tuple[str, ...]
     widths: tuple[int, ...]
     kinds: IntArray  # -1 is a number; levels of one category have the same number from 0 on
+
+    def __post_init__(self) -> None:
+        fits = len(self.names) == len(self.widths) and self.kinds.shape == (sum(self.widths),)
+        if not fits or min(self.widths, default=0) < 0:
+            raise MessageError(OTHER_WIDTHS)
 
     @property
     def numbers(self) -> IntArray:
@@ -152,6 +165,7 @@ class CountMagnitudes(ColumnSum[ColumnsRequest]):
     """Count values by sign and power of two, which reveals no single value."""
 
     name: ClassVar[str] = AFTER + "magnitudes"
+    questions: ClassVar[tuple[str, ...]] = ("profile", "outcomes")
     with_noise: ClassVar[bool] = False  # bounds are given then
 
     columns: ColumnsRequest
@@ -244,6 +258,7 @@ class SumMoments(ColumnSum[UnitsRequest]):
     """Compute mean and spread of every number, over all rows."""
 
     name: ClassVar[str] = AFTER + "moments"
+    questions: ClassVar[tuple[str, ...]] = ("profile", "outcomes")
     with_noise: ClassVar[bool] = False  # bounds are given then
 
     columns: ColumnsRequest
@@ -313,6 +328,8 @@ def sum_columns(site: PlacedSite, request: ProfileRequest) -> FloatArray:
     units, c = request.units, request.n_clusters
     columns = units.columns
     numbers, groups, bins = columns.numbers, columns.groups, request.bins
+    if bins < 0 or c * len(numbers) * bins > MOST_NUMBERS:
+        raise MessageError(TOO_MANY_NUMBERS)
     first = np.concatenate([numbers, *(group[:1] for group in groups)]).astype(np.intp)
     rows, seen = np.zeros(c), np.zeros((c, len(first)))
     sums, squares = np.zeros((c, columns.width)), np.zeros((c, len(numbers)))
@@ -360,6 +377,7 @@ class SumColumns(ColumnSum[ProfileRequest]):
     """Compute counts, sums, squares and histograms of all columns by cluster."""
 
     name: ClassVar[str] = AFTER + "columns"
+    questions: ClassVar[tuple[str, ...]] = ("profile", "outcomes")
 
     columns: ColumnsRequest
     n_clusters: int
@@ -436,6 +454,7 @@ class CompareSites(ColumnSum[ProfileRequest]):
     """Compare the differences of clusters between sites, each weighted by its precision."""
 
     name: ClassVar[str] = AFTER + "differences"
+    questions: ClassVar[tuple[str, ...]] = ("profile", "outcomes")
     with_noise: ClassVar[bool] = False  # one row can change the variances by which sites weigh in without bound
 
     columns: ColumnsRequest

@@ -23,11 +23,13 @@ from fedhk.after.columns import (
     compare_with_rest,
 )
 from fedhk.after.effects import eta_squared, variance, welch_test
-from fedhk.after.run import Answer, Answered, PlacedSite
-from fedhk.after.survival import VALUES, Z
+from fedhk.after.run import Answer, Answered
+from fedhk.after.survival import Z
 from fedhk.after.tables import PrintedTable, show_count, show_interval, show_p
+from fedhk.data.outcomes import VALUES
 from fedhk.federation.board import Board, Entry
 from fedhk.federation.phases.base import Phase
+from fedhk.federation.placed import PlacedSite
 from fedhk.privacy.mechanism import AFTER
 from fedhk.summary.words import number
 
@@ -58,6 +60,7 @@ class SumWithin(ColumnSum[WithinRequest]):
     """Compute the sums of an analysis of variance of clusters, within sites."""
 
     name: ClassVar[str] = AFTER + "within"
+    questions: ClassVar[tuple[str, ...]] = ("outcomes",)
     with_noise: ClassVar[bool] = False  # products of counts have no bound that one row keeps
 
     n_clusters: int

@@ -6,30 +6,27 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from fedhk._typing import FloatArray
 from fedhk.after.binary import BinaryOutcome, CompareEvents, CountEvents, read_binary
 from fedhk.after.continuous import ContinuousOutcome, continuous_phases, read_continuous
-from fedhk.after.run import Answer, AskedSites, ask_sites, is_one_site, read_sites, take_sites
-from fedhk.after.survival import EVENTS, TIMES, VALUES, Survival, read_survival, survival_phases
+from fedhk.after.run import Answer, AskedSites, ask_sites, is_one_site, reach_sites, read_sites, take_sites
+from fedhk.after.survival import Survival, read_survival, survival_phases
 from fedhk.after.tables import LEAST_ROWS
 from fedhk.data.checks import check_count, check_number
 from fedhk.data.clients import name_sites
 from fedhk.data.levels import is_frame
+from fedhk.data.outcomes import OUTCOMES, check_outcome
 from fedhk.errors import DataError
+from fedhk.federation.engines.base import RemoteEngine
 from fedhk.federation.phases.base import Phase
 from fedhk.privacy.mechanism import DifferentialPrivacy, SecureSummation
 from fedhk.summary.model import ONLY_SITE
 
-# The view of each outcome.
-OUTCOMES = {"time": TIMES, "event": EVENTS, "value": VALUES}
-
 
 def outcomes(
     model: Any,
-    sites: Any,
+    sites: Any = None,
     *,
+    engine: RemoteEngine | None = None,
     time: Any = None,
     event: Any = None,
     value: Any = None,
@@ -47,7 +44,10 @@ def outcomes(
         A fitted clusterer of FedHK. Rows are placed by their site's own model, where it has one, and with `privacy` by
         the global one.
     sites : dict or list of sites
-        As in `fit`; of an estimator for one site, its views.
+        As in `fit`; of an estimator for one site, its views. Left out with `engine`.
+    engine : fedhk.federation.engines.RemoteEngine or None, default=None
+        What leads to sites that have their own rows, as in `fit`. Outcomes are then names of columns in the further
+        tables of the sites.
     time, event : str, dict or list of arrays
         Time until the event or the end of observation, and whether the event happened (0 or 1); missing where it is not
         known. A name is that of a column in a data frame of `sites` whose view the model does not know; else an array
@@ -92,7 +92,8 @@ def outcomes(
     if horizon is not None:
         horizon = check_number(horizon, "horizon", open_below=True)
     given = {name: each for name, each in (("time", time), ("event", event), ("value", value)) if each is not None}
-    asked, c = _read_outcomes(model, sites, given), int(model.n_clusters_)
+    asked = _read_outcomes(model, sites, given) if engine is None else _reach_outcomes(model, sites, engine, given)
+    c = int(model.n_clusters_)
 
     def ask(*phases: Phase[Any, Any]) -> Answer:
         return ask_sites(model, asked, phases, privacy=privacy, secure=secure)
@@ -116,6 +117,14 @@ def _check_choice(time: Any, event: Any, value: Any) -> None:
         raise ValueError(f"{missing}. Give time and event, event alone, or value.")
 
 
+def _reach_outcomes(model: Any, sites: Any, engine: RemoteEngine, given: Mapping[str, Any]) -> AskedSites:
+    """Name the outcomes for sites elsewhere, which have them as columns of their further tables."""
+    for name, column in given.items():
+        if not isinstance(column, str):
+            raise DataError(f"{name} must be the name of a column at the sites, where engine leads to them.")
+    return reach_sites(model, sites, engine, "outcomes", given)
+
+
 def _read_outcomes(model: Any, sites: Any, given: Mapping[str, Any]) -> AskedSites:
     """Check the outcomes, and return the sites with each as a view."""
     if is_one_site(model, sites):
@@ -124,7 +133,7 @@ def _read_outcomes(model: Any, sites: Any, given: Mapping[str, Any]) -> AskedSit
     known = set(model.view_names_)
     columns = {name: _by_site(name, values, by_name, known) for name, values in given.items()}
     for name, by_site in columns.items():
-        tables = {site: _check_column(name, by_site[site], site)[:, None] for site in asked.sites}
+        tables = {site: check_outcome(name, by_site[site], site)[:, None] for site in asked.sites}
         for site, views in asked.sites.items():
             if len(tables[site]) != views.n_rows:
                 raise DataError(
@@ -165,33 +174,3 @@ def _by_site(name: str, given: Any, sites: Mapping[str, Any], known: set[str]) -
             )
         found[site] = there[0]
     return found
-
-
-def _check_column(name: str, values: Any, site: str) -> FloatArray:
-    """Convert an outcome of one site to numbers; refuse negative times, and events that are not 0 or 1."""
-    try:
-        column = np.asarray(
-            values.to_numpy(na_value=np.nan) if hasattr(values, "convert_dtypes") else values, np.float64
-        )
-    except (TypeError, ValueError) as error:
-        hint = " For example column == 'yes' makes an event of text." if name == "event" else ""
-        kinds = "0 and 1, or true and false" if name == "event" else "numbers"
-        raise DataError(
-            f"Site {site!r}: {name} must be {kinds}, and missing where it is not known ({error}).{hint}"
-        ) from error
-    if column.ndim != 1:
-        raise DataError(f"Site {site!r}: {name} has shape {column.shape}; it must be one number for each row.")
-    if name == "event":
-        wrong, allowed = ~np.isnan(column) & (column != 0) & (column != 1), "0 or 1, and missing where it is not known"
-    elif name == "time":
-        wrong, allowed = (column < 0) | np.isinf(column), "from 0 on and finite, and missing where it is not known"
-    else:
-        wrong, allowed = np.isinf(column), "finite, and missing where it is not known"
-    if wrong.any():
-        row = int(wrong.argmax())
-        count = int(wrong.sum())
-        raise DataError(
-            f"Site {site!r}: {name} is {column[row]:g} in row {row}, and wrong in {count} rows in all; it must be "
-            f"{allowed}."
-        )
-    return column

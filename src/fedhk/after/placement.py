@@ -9,7 +9,7 @@ import numpy as np
 
 from fedhk._typing import BoolArray, FloatArray, IntArray
 from fedhk.after.columns import RowCount
-from fedhk.after.run import Answer, PlacedSite, ask_sites, read_sites
+from fedhk.after.run import Answer, ask_sites, read_sites
 from fedhk.after.stability import model_rows
 from fedhk.data.checks import check_count, check_number
 from fedhk.data.frames import pandas
@@ -18,6 +18,7 @@ from fedhk.embedding.diffusion import EmbeddedModel
 from fedhk.errors import DataError
 from fedhk.federation.board import Board, Entry
 from fedhk.federation.phases.base import Nothing
+from fedhk.federation.placed import PlacedSite
 from fedhk.model.fitted import FittedModel
 from fedhk.model.parameters import Parameters
 from fedhk.model.passes import Passes, own_threads

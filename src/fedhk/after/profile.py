@@ -12,6 +12,7 @@ from fedhk._records import Record, Records
 from fedhk._typing import FloatArray
 from fedhk.after.columns import (
     BINS,
+    MOST_NUMBERS,
     ClusterColumns,
     ColumnsRequest,
     CompareSites,
@@ -26,19 +27,17 @@ from fedhk.after.columns import (
     read_quartiles,
 )
 from fedhk.after.effects import adjust_p_values, chi_square_test, cramers_v, eta_squared, variance, welch_test
-from fedhk.after.run import Answer, Answered, AskedView, ask_sites, read_sites, take_sites
+from fedhk.after.run import Answer, Answered, AskedView, ask_sites, reach_sites, read_sites, take_sites
 from fedhk.after.tables import LEAST_ROWS, PrintedTable, show_count, show_p
 from fedhk.data.checks import check_count
 from fedhk.data.frames import pandas
 from fedhk.data.levels import base_name, date_columns, is_level, level_name
 from fedhk.errors import DataError
 from fedhk.federation.board import Board
+from fedhk.federation.engines.base import RemoteEngine
 from fedhk.federation.phases.base import Phase
 from fedhk.privacy.mechanism import DifferentialPrivacy, SecureSummation
 from fedhk.summary.words import number, show_date
-
-# Numbers that one site sends at most: a larger profile is one that nobody reads.
-MOST_NUMBERS = 5_000_000
 
 CIRCULAR = (
     "Circular: columns marked * made the clusters, so that they differ between clusters by construction, and their "
@@ -211,8 +210,9 @@ def _show_quartiles(values: FloatArray, show: Callable[[float], str]) -> str:
 
 def profile(
     model: Any,
-    sites: Any,
+    sites: Any = None,
     *,
+    engine: RemoteEngine | None = None,
     bins: int = BINS,
     least_rows: int = LEAST_ROWS,
     privacy: DifferentialPrivacy | None = None,
@@ -227,7 +227,10 @@ def profile(
         the global one.
     sites : dict or list of sites
         As in `fit`; of an estimator for one site, its views. Views that the model does not know were held out: their
-        tests are honest, while those of the columns that made the clusters are circular.
+        tests are honest, while those of the columns that made the clusters are circular. Left out with `engine`.
+    engine : fedhk.federation.engines.RemoteEngine or None, default=None
+        What leads to sites that have their own rows, as in `fit`. Views that they let questions read beside those of
+        the model count as held out, where at least two sites have them.
     bins : int, default=100
         Bins of the histograms that medians and quartiles are read off; 0 leaves these out.
     least_rows : int, default=5
@@ -253,7 +256,7 @@ def profile(
     (180, True)
     """
     bins, least_rows = check_count(bins, "bins", minimum=0), check_count(least_rows, "least_rows")
-    asked = read_sites(model, sites)
+    asked = read_sites(model, sites) if engine is None else reach_sites(model, sites, engine, "profile")
     columns, c = describe_columns(asked.views), int(model.n_clusters_)
     last = SumColumns(columns, c, bins)
     if last.size(Board()) > MOST_NUMBERS:
@@ -263,7 +266,7 @@ def profile(
         )
     first: list[Phase[Any, Any]] = [CountMagnitudes(columns), SumMoments(columns)]
     answer = ask_sites(model, asked, [*first, last, CompareSites(columns, c)], privacy=privacy, secure=secure)
-    dates = _find_dates(take_sites(model, sites), asked.views)
+    dates = set() if engine is not None else _find_dates(take_sites(model, sites), asked.views)
     return _read_profile(answer, last, asked.views, dates, least_rows)
 
 

@@ -1,38 +1,47 @@
 """Phases after a run: a fitted model and the rows of its sites are asked further questions, by sums over rows.
 
 The way is that of a fit: a list of phases over an engine, in the open, under masks, or with noise that a ledger writes
-down. A site has what it has after a fit: its rows and the model that places them. Its labels never leave it.
+down. A site has what it has after a fit: its rows and the model that places them. Its labels never leave it. Sites are
+in this process, or elsewhere behind an engine: then the gate and the policy of each decide what it answers.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.utils.validation import check_is_fitted
 
 from fedhk._records import Records
-from fedhk._typing import FloatArray, IntArray
+from fedhk._typing import FloatArray
 from fedhk.after.tables import PrintedTable
 from fedhk.data.clients import check_clients, fit_site, name_sites
 from fedhk.data.levels import base_name
-from fedhk.data.views import Columns, Views, is_tensor, is_view_collection, row_blocks
-from fedhk.errors import DataError
+from fedhk.data.views import Columns, Views, is_tensor, is_view_collection
+from fedhk.errors import DataError, QuorumError
 from fedhk.estimators.efkmvc import are_sites
-from fedhk.estimators.sealing import announce, find_total_spent, list_releases, make_guards, make_question_terms
-from fedhk.federation.board import Board, align_views
+from fedhk.estimators.sealing import (
+    add_budgets,
+    announce,
+    find_total_spent,
+    list_releases,
+    make_guards,
+    make_question_terms,
+)
+from fedhk.federation.board import Board, Shared
+from fedhk.federation.engines.base import Engine, RemoteEngine
 from fedhk.federation.engines.inprocess import InProcessEngine
-from fedhk.federation.entries import Members
+from fedhk.federation.entries import Members, Question, Terms
 from fedhk.federation.participation import Participation
 from fedhk.federation.phases.base import Phase
+from fedhk.federation.placed import PlacedSite
 from fedhk.federation.run import Run, conduct
-from fedhk.federation.site import Site
 from fedhk.model.fitted import FittedModel
-from fedhk.model.passes import Passes, own_threads
+from fedhk.model.passes import own_threads
 from fedhk.privacy.mechanism import DifferentialPrivacy, SecureSummation
 from fedhk.summary.model import ONLY_SITE
 from fedhk.summary.words import number
@@ -40,38 +49,6 @@ from fedhk.summary.words import number
 # Of what sums are whole multiples under masks: counts, and values in units of the spread of their column, have room for
 # 10^8 rows at 10 sites, and nine digits.
 STEP = 2.0**-30
-
-
-@dataclass(kw_only=True)
-class PlacedSite(Site):
-    """A site after a run: its rows, also in views that the model does not know, and the model that places them."""
-
-    model: FittedModel
-
-    def labels(self) -> IntArray:
-        """The cluster of each row."""
-        return self.derive(self.model, self._place)
-
-    def _place(self) -> IntArray:
-        model = self.model
-        rows = model.rows(align_views(self.views, model.view_names, model.widths, self.name))
-        with Passes(rows, model.parameters.n_clusters, self.workers) as scan:
-            return scan.assign(model.parameters)[1]
-
-    def blocks(self, names: Sequence[str], widths: Sequence[int]) -> Iterator[tuple[IntArray, FloatArray]]:
-        """Iterate over labels and cells, some rows at a time, views side by side; NaN in views that the site lacks."""
-        views, labels = align_views(self.views, tuple(names), widths, self.name), self.labels()
-        for rows in row_blocks(views.n_rows, 8 * sum(widths)):
-            count = rows.stop - rows.start
-            cells = [
-                np.full((count, width), np.nan) if table is None else _dense(table[rows])
-                for table, width in zip(views.tables, widths, strict=True)
-            ]
-            yield labels[rows], np.hstack(cells)
-
-
-def _dense(table: Any) -> FloatArray:
-    return np.asarray(table.toarray() if sp.issparse(table) else table, np.float64)
 
 
 @dataclass(frozen=True)
@@ -99,23 +76,28 @@ class AskedView:
 
 @dataclass(frozen=True)
 class AskedSites:
-    """The sites that are asked, and what is known of their views."""
+    """The sites that are asked, and what is known of their views.
+
+    Parameters
+    ----------
+    sites : dict of str to Views
+        Their rows; of sites elsewhere views without rows.
+    views : tuple of AskedView
+        All views in question.
+    engine : RemoteEngine or None
+        What leads to sites elsewhere; None where they are in this process.
+    first : tuple of Shared
+        What sites elsewhere must have before they are asked: the terms, and the question.
+    """
 
     sites: dict[str, Views]
     views: tuple[AskedView, ...]
+    engine: RemoteEngine | None = None
+    first: tuple[Shared, ...] = ()
 
     def with_view(self, name: str, columns: tuple[str, ...], tables: Mapping[str, FloatArray]) -> AskedSites:
         """Return the sites with one more view, which was not used for clustering."""
-        sites = {
-            site: replace(
-                views,
-                tables=(*views.tables, tables[site]),
-                names=(*views.names, name),
-                missing=(*views.missing, bool(np.isnan(tables[site]).any())),
-                columns=(*views.columns, columns),
-            )
-            for site, views in self.sites.items()
-        }
+        sites = {site: views.with_view(name, columns, tables[site]) for site, views in self.sites.items()}
         return AskedSites(sites, (*self.views, AskedView(name, len(columns), columns, used=False)))
 
 
@@ -152,8 +134,7 @@ def read_sites(model: Any, sites: Any, *, used: bool = False) -> AskedSites:
     Views that it does not know were held out from clustering; with `used` they are left out.
     """
     sites = take_sites(model, sites, used=used)
-    fitted: FittedModel = model._model
-    known = dict(zip(fitted.view_names, zip(fitted.widths, fitted.columns, strict=True), strict=True))
+    known = _known_views(model)
     asked = {name: AskedView(name, *size, used=True) for name, size in known.items()}
     checked = {site: fit_site(views, known, site) for site, views in check_clients(sites).items()}
     for views in checked.values():
@@ -164,6 +145,66 @@ def read_sites(model: Any, sites: Any, *, used: bool = False) -> AskedSites:
                     asked[name] = replace(view, columns=columns)
     _check_held_out(asked.values())
     return AskedSites(checked, tuple(asked.values()))
+
+
+def _known_views(model: Any) -> dict[str, tuple[int, Columns]]:
+    """Return the views that made the clusters, with widths and columns."""
+    fitted: FittedModel = model._model
+    return dict(zip(fitted.view_names, zip(fitted.widths, fitted.columns, strict=True), strict=True))
+
+
+def reach_sites(
+    model: Any, sites: Any, engine: RemoteEngine, kind: str, outcomes: Mapping[str, str] | None = None
+) -> AskedSites:
+    """Ask sites elsewhere which views they let a question read.
+
+    Parameters
+    ----------
+    model : estimator
+        A fitted clusterer. Its sites have kept their results of the fit.
+    sites : None
+        Rows, which nobody gives here: the sites have them.
+    engine : RemoteEngine
+        What led to the sites in the fit, or a new one.
+    kind : {"profile", "outcomes"}
+        The question, as the policies of sites list it.
+    outcomes : dict of str to str, optional
+        The column of each outcome.
+    """
+    check_is_fitted(model)
+    if sites is not None:
+        raise DataError("engine leads to sites that have their own rows: leave sites out, or engine.")
+    if not hasattr(model, "engine"):
+        raise TypeError(f"model must have been fitted over sites, got {type(model).__name__}.")
+    engine = engine.for_questions()
+    described, first = engine.describe(), engine.begin(None)
+    held_by = _count_holders(model, described)
+    if missing := sorted(set(engine.sites()) - set(described)):
+        raise QuorumError(f"Every site must answer, and {missing} do not: they have other columns than most sites.")
+    asked = [AskedView(name, *size, used=True) for name, size in _known_views(model).items()]
+    columns = {view.name: view.columns if view.has_names else None for view in asked}
+    listed = {name: found for terms in first if isinstance(terms, Terms) for name, found in terms.columns.items()}
+    for name, found in listed.items() if kind == "profile" else ():
+        # what one site alone has would be told of it in any sum
+        if name not in columns and found and held_by[name] >= min(2, len(described)):
+            columns[name] = found
+            asked.append(AskedView(name, len(found), found, used=False))
+    _check_held_out(asked)
+    question = Question(kind, model._model.digest(), dict(outcomes or {}))
+    entries = [replace(entry, columns=columns) if isinstance(entry, Terms) else entry for entry in first]
+    return AskedSites(described, tuple(asked), engine, (*entries, question))
+
+
+def _count_holders(model: Any, described: Mapping[str, Views]) -> Counter[str]:
+    """Count the sites that have each view; refuse a site without any view of the model."""
+    held_by = Counter[str]()
+    for site, views in described.items():
+        held = {name for name, table in zip(views.names, views.tables, strict=True) if table is not None}
+        if not held & set(model.view_names_):
+            known = list(model.view_names_)[:10]
+            raise DataError(f"Site {site!r} has none of the views of the model, which knows {known}.")
+        held_by.update(held)
+    return held_by
 
 
 def _check_held_out(views: Iterable[AskedView]) -> None:
@@ -192,7 +233,7 @@ class Answer:
     privacy_total : (float, float) or None
         The same together with what the fit of the model released, as far as the model or the ledgers know it.
     releases : dict of str to Records
-        What each site released with noise, by its ledger.
+        What each site released with noise, by its ledger; sites elsewhere keep that to themselves.
     bytes_up, bytes_down, exchanges : int
         What was sent.
     """
@@ -249,14 +290,14 @@ def ask_sites(
     secure: bool | SecureSummation = False,
     common_centers: bool = False,
 ) -> Answer:
-    """Run phases over the sites of a fitted model, in this process. Every site must answer.
+    """Run phases over the sites of a fitted model. Every site must answer.
 
     Parameters
     ----------
     model : estimator
         A fitted clusterer.
     asked : AskedSites
-        From `read_sites`.
+        From `read_sites`, or from `reach_sites` where sites are elsewhere.
     phases : sequence of Phase
         The questions. With noise or masks each is sealed, as in a fit.
     privacy : DifferentialPrivacy or None
@@ -268,20 +309,23 @@ def ask_sites(
         Whether rows are placed by the centres of the global model, in the units and the frame of their site.
     """
     terms = make_question_terms(model, privacy, secure, count_sums(phases), asked.sites)
-    guards = make_guards(terms, asked.sites, None)
-    board = Board().put(Members(tuple(asked.sites)), *announce(terms))
+    guards = make_guards(terms, asked.sites, None) if asked.engine is None else {}
+    first = [terms.protect(entry) if isinstance(entry, Terms) else entry for entry in asked.first] or announce(terms)
+    board = Board().put(Members(tuple(asked.sites)), *first)
     participation = Participation(min_sites=len(asked.sites))
     with own_threads() as workers:
-        sites = make_placed(model, asked, own=terms.noise is None, common_centers=common_centers)
-        engine = InProcessEngine(sites, guards, workers=workers)
+        engine: Engine | None = asked.engine
+        if engine is None:
+            sites = make_placed(model, asked, own=terms.noise is None, common_centers=common_centers)
+            engine = InProcessEngine(sites, guards, workers=workers)
         try:
             run = conduct(terms.compose(phases), engine, Run(board=board), seed=0, participation=participation)
         finally:
             engine.close()
-    releases = list_releases(guards, run.board)
-    total = find_total_spent(model, terms, guards, releases)
+    releases, spent = list_releases(guards, run.board), terms.spent(run.board)
+    total = find_total_spent(model, terms, guards, releases) if releases else add_budgets(model, spent)
     up, down = run.pending["bytes_up"], run.pending["bytes_down"]
-    return Answer(run.board, terms.spent(run.board), total, releases, up, down, run.exchange)
+    return Answer(run.board, spent, total, releases, up, down, run.exchange)
 
 
 def count_sums(phases: Iterable[Phase[Any, Any]]) -> int:

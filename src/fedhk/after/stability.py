@@ -20,13 +20,14 @@ import numpy as np
 
 from fedhk._typing import FloatArray, IntArray
 from fedhk.after.columns import ColumnSum, check_counts
-from fedhk.after.run import Answer, Answered, PlacedSite, ask_sites, read_sites
+from fedhk.after.run import Answer, Answered, ask_sites, read_sites
 from fedhk.after.tables import PrintedTable
 from fedhk.data.checks import check_count
 from fedhk.data.frames import pandas
 from fedhk.federation.board import Board, Entry, align_views
 from fedhk.federation.entries import Broadcast
 from fedhk.federation.phases.base import Phase
+from fedhk.federation.placed import PlacedSite
 from fedhk.model.cluster_summary import ClusterSummary, summarise_clusters
 from fedhk.model.parameters import LEAST_SHARE, Parameters
 from fedhk.model.passes import Passes

@@ -19,17 +19,16 @@ from scipy import stats
 from fedhk._typing import BoolArray, FloatArray, IntArray
 from fedhk.after.columns import ColumnsRequest, ColumnSum, CountMagnitudes, PlaceCount, PlacesRequest, Ranges
 from fedhk.after.effects import i_squared
-from fedhk.after.run import Answer, Answered, PlacedSite
+from fedhk.after.run import Answer, Answered
 from fedhk.after.tables import PrintedTable, show_count, show_interval, show_p
 from fedhk.data.checks import check_count
 from fedhk.data.frames import pandas
+from fedhk.data.outcomes import EVENTS, TIMES
 from fedhk.federation.board import Board, Entry
 from fedhk.federation.phases.base import Phase
+from fedhk.federation.placed import PlacedSite
 from fedhk.privacy.mechanism import AFTER
 from fedhk.summary.words import number
-
-# The views in which sites have their outcomes, each of one column.
-TIMES, EVENTS, VALUES = "a time", "an event", "a value"
 
 # How rows end in an interval: observation is over within it, there is an event, or observation is over at its end. With
 # noise the last is not told from the first.
@@ -96,6 +95,7 @@ class CountSurvival(PlaceCount[SurvivalRequest]):
     """Events and ends of observation by cluster, on a common grid."""
 
     name: ClassVar[str] = AFTER + "survival"
+    questions: ClassVar[tuple[str, ...]] = ("outcomes",)
 
     n_clusters: int
     times: tuple[float, ...] = ()  # the grid, where it was given
@@ -176,6 +176,7 @@ class SumLogRank(ColumnSum[LogRankRequest]):
     """The log-rank test of clusters, stratified by site."""
 
     name: ClassVar[str] = AFTER + "log-rank"
+    questions: ClassVar[tuple[str, ...]] = ("outcomes",)
     with_noise: ClassVar[bool] = False  # one row changes how many are at risk at all earlier times
 
     n_clusters: int

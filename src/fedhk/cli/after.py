@@ -12,7 +12,7 @@ from fedhk.cli import options as o
 from fedhk.cli.console import check_new, exit_codes, say, to_json
 
 if TYPE_CHECKING:
-    from fedhk.after.run import Answered
+    from fedhk.after.tables import PrintedTable
     from fedhk.report.after import FinishedRun
 
 OtherRun = Annotated[Path, typer.Argument(help="Another run folder, or a model file.")]
@@ -50,7 +50,7 @@ def profile(  # noqa: PLR0917
 
         opened = _open(run, data, also, out, force)
         found = find(opened.model, opened.sites, secure=opened.secure)
-        _tell(found, out, json, {"tests": list(found.tests)})
+        tell_table(found.table(), out, json, {"tests": list(found.tests)})
 
 
 def stability(  # noqa: PLR0917
@@ -72,7 +72,7 @@ def stability(  # noqa: PLR0917
 
         opened = _open(run, data, None, out, force)
         found = find(opened.model, opened.sites, n_resamples=halves, secure=opened.secure)
-        _tell(found, out, json, {"verdicts": found.verdicts, "halves": found.mean_halves.tolist()})
+        tell_table(found.table(), out, json, {"verdicts": found.verdicts, "halves": found.mean_halves.tolist()})
 
 
 def outcomes(  # noqa: PLR0917
@@ -95,7 +95,7 @@ def outcomes(  # noqa: PLR0917
     with exit_codes():
         opened = _open(run, data, also, out, force)
         found = ask_outcomes(opened, time, event, value)
-        _tell(found, out, json, {"p": found.p, "statistic": found.statistic})
+        tell_table(found.table(), out, json, {"p": found.p, "statistic": found.statistic})
 
 
 def compare(  # noqa: PLR0917
@@ -119,7 +119,7 @@ def compare(  # noqa: PLR0917
 
         opened = _open(run, data, None, out, force)
         found = find(opened.model, fedhk.load(model_file(other)), opened.sites, secure=opened.secure)
-        _tell(found, out, json, {"matched": found.matched, "adjusted_rand": found.adjusted_rand})
+        tell_table(found.table(), out, json, {"matched": found.matched, "adjusted_rand": found.adjusted_rand})
 
 
 def ask_outcomes(opened: FinishedRun, time: str | None, event: str | None, value: str | None) -> Any:
@@ -141,9 +141,8 @@ def _open(run: Path, data: Path | None, also: Path | None, out: Path | None, for
     return open_finished(run, data, also)
 
 
-def _tell(found: Answered, out: Path | None, json: bool, facts: dict[str, Any]) -> None:
-    """Write the table and show it, or say it as JSON."""
-    table = found.table()
+def tell_table(table: PrintedTable, out: Path | None, json: bool, facts: dict[str, Any]) -> None:
+    """Write a table and show it, or say it as JSON."""
     if out is not None:
         table.save(out)
     if json:

@@ -12,6 +12,8 @@ from fedhk.cli.bench import bench
 from fedhk.cli.demo import demo
 from fedhk.cli.dictionary import dictionary
 from fedhk.cli.fit import fit
+from fedhk.cli.flower.ask import outcomes as flower_outcomes
+from fedhk.cli.flower.ask import profile as flower_profile
 from fedhk.cli.flower.init import init
 from fedhk.cli.flower.keys import certificates, key, mask_key, register
 from fedhk.cli.flower.local import local
@@ -63,7 +65,7 @@ for group, commands in (
     (app, (fit, update, predict, info, dictionary, report, ledger, bench, demo)),
     (after, (profile, stability, outcomes, compare)),
     (audit, (privacy, attack, audit_run)),
-    (flower, (local, init, run, certificates, link, register, key, mask_key, site)),
+    (flower, (local, init, run, flower_profile, flower_outcomes, certificates, link, register, key, mask_key, site)),
 ):
     for command in commands:
         group.command(epilog=EPILOG)(command)

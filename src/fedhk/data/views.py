@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 import scipy.sparse as sp
 
 from fedhk._text import is_printable
+from fedhk._typing import FloatArray
 from fedhk.data.levels import common_columns, encode_frame, fit_columns
 
 # Sums of squares of larger numbers would leave float64.
@@ -49,6 +50,16 @@ class Views:
         return tuple(
             None if width is None else row_shape(columns, width)
             for columns, width in zip(self.columns, self.widths, strict=True)
+        )
+
+    def with_view(self, name: str, columns: Columns, table: FloatArray) -> Views:
+        """Return the views with one more."""
+        return replace(
+            self,
+            tables=(*self.tables, table),
+            names=(*self.names, name),
+            missing=(*self.missing, bool(np.isnan(table).any())),
+            columns=(*self.columns, columns),
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 from fedhk._text import printable
@@ -14,6 +15,7 @@ from fedhk.estimators.persistence import read_model_file
 from fedhk.estimators.person import FedHKPerson
 from fedhk.estimators.stored_model import check_stored
 from fedhk.estimators.tensor_centers import FedHKParafac2, FedHKTucker
+from fedhk.model.fitted import FittedModel
 
 ESTIMATORS = (EFKMVC, FedHKDiffusion, FedHKParafac2, FedHKPerson, FedHKTucker, HeatKernelMVC)
 
@@ -47,3 +49,9 @@ def load(path: str | os.PathLike[str]) -> Any:
     except Exception as error:  # whatever was forged: it must not pass for a mistake of ours
         text = printable(str(error)[:300])
         raise ModelFileError(f"{os.fspath(path)!r} lacks a part of a {file.name}: {text}") from error
+
+
+def read_site_model(path: Path) -> FittedModel:
+    """Read the model in a file that a site kept from a run."""
+    model: FittedModel = load(path)._model
+    return model

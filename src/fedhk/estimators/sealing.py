@@ -347,8 +347,15 @@ def add_spent(
     """Return the budget that a fit and its updates have spent together; `spent` is that of the last one."""
     if made and model.privacy is not None and model.privacy.ledger is not None:
         return find_total_spent(model, terms, guards, made)
-    earlier = vars(model)["privacy_spent_"]  # releases before this are not all known here: budgets add
-    return None if earlier is None or spent is None else (earlier[0] + spent[0], earlier[1] + spent[1])
+    return None if vars(model)["privacy_spent_"] is None else add_budgets(model, spent)
+
+
+def add_budgets(model: Any, spent: tuple[float, float] | None) -> tuple[float, float] | None:
+    """Add what was spent to what the fit of a model has spent, where single releases are not all known here."""
+    earlier = getattr(model, "privacy_spent_", None)
+    if spent is None or earlier is None:
+        return spent
+    return earlier[0] + spent[0], earlier[1] + spent[1]
 
 
 def is_sealed(model: Any) -> bool:

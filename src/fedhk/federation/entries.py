@@ -63,6 +63,15 @@ class Terms(Shared):
 
 
 @dataclass(frozen=True)
+class Question(Shared):
+    """What is asked after a fit. Sites that are elsewhere get it with the terms, and decide whether they answer."""
+
+    kind: str  # "profile" or "outcomes": a name that the policy of a site lists
+    model: str  # digest of the model that places rows in clusters: `FittedModel.digest`
+    outcomes: dict[str, str] = field(default_factory=dict)  # the column of each outcome: "time", "event" or "value"
+
+
+@dataclass(frozen=True)
 class Schema(Shared):
     """The views of the federation, in the order of the model."""
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 
 import numpy as np
 
@@ -14,6 +16,10 @@ from fedhk.data.views import Columns, Views, row_shape
 from fedhk.model.parameters import Parameters
 from fedhk.model.preparation import localise
 from fedhk.model.rows import Rows
+
+# Digits after the point of what a digest is computed from, in model units, in which rows vary by about 1. That two
+# numbers which differ by rounding, 1e-15, lie on both sides of a half is then as rare as 1e-9.
+DIGEST_DIGITS = 6
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,17 @@ class FittedModel:
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         """Shape of a row per view, (d_h,) in a table."""
         return tuple(row_shape(columns, width) for columns, width in zip(self.columns, self.widths, strict=True))
+
+    def digest(self) -> str:
+        """Compute a digest by which a site and a server tell that they mean the same model.
+
+        Numbers are rounded: two machines may differ in the last digits of what they compute from the same message.
+        """
+        parameters = self.parameters
+        numbers = [*parameters.centers, parameters.view_weights, np.array([parameters.heat_time, parameters.fuzzifier])]
+        rounded = [(np.round(part, DIGEST_DIGITS) + 0.0).astype(np.float64).tobytes() for part in numbers]  # no -0.0
+        names = json.dumps([self.view_names, self.columns, self.widths, parameters.n_clusters])
+        return sha256(b"".join([names.encode(), *rounded])).hexdigest()
 
     def centers(self) -> list[FloatArray]:
         """Centres in the units and the shape of the input, one (c, d_h) array per view, (c, p, q) for a tensor."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import singledispatch
 from pathlib import Path
@@ -21,8 +21,9 @@ from fedhk.after.run import Answered
 from fedhk.after.stability import Stability
 from fedhk.after.survival import EVENT_NAME, Survival
 from fedhk.after.tables import PrintedTable
-from fedhk.data.folders import Federation, SiteData
-from fedhk.data.named import SITES, NamedTable, name_table, named_views
+from fedhk.data.folders import Federation
+from fedhk.data.further import align_tables
+from fedhk.data.named import SITES, NamedTable, named_views
 from fedhk.errors import DataError
 from fedhk.estimators.loading import load
 from fedhk.summary.facts import Extra
@@ -231,39 +232,14 @@ def open_run(folder: Path, rows: Federation, also: Federation | None, *, secure:
     sites = {name: named_views(site) for name, site in rows.sites.items()}
     further: dict[str, dict[str, FloatArray]] = {}
     for name, site in rows.sites.items():
-        for view, aligned in ({} if also is None else _further_tables(name, site, also)).items():
+        if also is None:
+            continue
+        if name not in also.sites:
+            raise DataError(f"the further tables have no site {name!r}; they have {list(also.sites)[:10]}.")
+        for view, aligned in align_tables(name, site, also.sites[name]).items():
             if view in model.view_names_:
                 raise DataError(f"the further tables have a view {view!r}, which the run was made of: rename it.")
             sites[name][view] = aligned
             for place, column in enumerate(aligned.columns or ()):
                 further.setdefault(column, {})[name] = aligned.values[:, place]
     return FinishedRun(model, sites, further, secure)
-
-
-def _further_tables(name: str, site: SiteData, other: Federation) -> dict[str, NamedTable]:
-    """The tables of a site in another folder, with rows in the order of the first one; NaN of rows that it lacks."""
-    if name not in other.sites:
-        raise DataError(f"the further tables have no site {name!r}; they have {list(other.sites)[:10]}.")
-    found = other.sites[name]
-    if (site.ids is None) != (found.ids is None):
-        raise DataError(
-            f"site {name!r}: one folder has ids and the other has none; give both an id column, or neither."
-        )
-    if site.ids is None and site.n_rows != found.n_rows:
-        raise DataError(
-            f"site {name!r}: without ids both folders must have the same rows, not {site.n_rows} and {found.n_rows}."
-        )
-    places: Mapping[str, int] = {} if found.ids is None else {str(i): row for row, i in enumerate(found.ids)}
-    order = None if site.ids is None else np.array([places.get(str(i), -1) for i in site.ids])
-    return dict(_in_order(found, order))
-
-
-def _in_order(found: SiteData, order: Any) -> Iterator[tuple[str, NamedTable]]:
-    for view, values in found.views.items():
-        if values is None:
-            continue
-        if order is None:
-            yield view, name_table(found, view, values)
-            continue
-        aligned = np.where((order >= 0)[:, None], np.asarray(values, np.float64)[order], np.nan)
-        yield view, name_table(found, view, aligned)

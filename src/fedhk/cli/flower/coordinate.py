@@ -1,7 +1,9 @@
-"""The coordinator's end of a Flower app: it fits over the sites and writes a run folder. Sites do not load this."""
+"""The coordinator's end of a Flower app: it fits over the sites or asks them a question. Sites do not load this."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +11,17 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedhk._files import replacing, write_atomically
+from fedhk.after.outcomes import outcomes
+from fedhk.after.profile import profile
 from fedhk.cli.algorithms import ALGORITHMS
 from fedhk.cli.config import Config, read_config
 from fedhk.cli.console import exit_code, to_json
 from fedhk.cli.flower.init import RUN_CONFIG, site_names
-from fedhk.cli.runs import SiteFacts, check_free, check_same, folder_mode, under_way, write_run
+from fedhk.cli.runs import MODEL, SUMMARY, SiteFacts, check_free, check_same, folder_mode, under_way, write_run
+from fedhk.estimators.loading import load
 from fedhk.federation.engines.flower import GridTransport
 from fedhk.federation.engines.remote import RemoteSites, Transport
+from fedhk.privacy.mechanism import DifferentialPrivacy
 from fedhk.report.run import write_report
 from fedhk.summary.drawing import require_matplotlib
 
@@ -38,13 +44,16 @@ def make_server_app(config: Path) -> ServerApp:
 
 
 def coordinate(config: Path, transport: Transport, settings: dict[str, Any]) -> None:
-    """Fit what a configuration says; write errors to a file for the process that follows the run.
+    """Fit what a configuration says, or ask a question; write errors to a file for the process that follows the run.
 
     `settings` is Flower's run configuration, with the keys of `RUN_CONFIG`.
     """
     chosen = RUN_CONFIG | settings
     try:
-        _fit_remote(read_config(config), transport, Path(chosen["out"] or "fedhk-run"), chosen)
+        if chosen["question"]:
+            _ask_remote(Path(chosen["question"]), transport, chosen)
+        else:
+            _fit_remote(read_config(config), transport, Path(chosen["out"] or "fedhk-run"), chosen)
     except Exception as error:
         if chosen["failure"]:
             content = {"code": exit_code(error), "kind": type(error).__name__, "text": " ".join(str(error).split())}
@@ -68,6 +77,26 @@ def _fit_remote(config: Config, transport: Transport, out: Path, chosen: dict[st
         with replacing(out, folder_mode(config)) as draft:
             write_run(draft, model, _list_sites(engine, model), config)
             write_report(draft, title=out.name)
+
+
+def _ask_remote(file: Path, transport: Transport, chosen: dict[str, Any]) -> None:
+    """Ask the sites of a finished run what a file says, and write the answer to the file that it names."""
+    asked = json.loads(file.read_text("utf-8"))
+    run = Path(asked["run"])
+    model = load(run / MODEL)
+    sites = site_names(chosen["sites"]) or sorted(json.loads((run / SUMMARY).read_text("utf-8"))["sites"])
+    engine = RemoteSites(transport, expected=sites, wait_for=len(sites), wait=float(chosen["wait"]))
+    privacy = None if asked["privacy"] is None else DifferentialPrivacy(**asked["privacy"])
+    how: dict[str, Any] = {"engine": engine, "secure": asked["secure"], "privacy": privacy}
+    found: Any
+    if asked["kind"] == "profile":
+        found = profile(model, **how)
+        facts: dict[str, Any] = {"tests": list(found.tests)}
+    else:
+        found = outcomes(model, **asked["outcomes"], **how)
+        facts = {"p": found.p, "statistic": found.statistic}
+    told = {"table": asdict(found.table()), "facts": facts | {"privacy_spent": found.privacy_spent}}
+    write_atomically(asked["answer"], to_json(told).encode())
 
 
 def _list_sites(engine: RemoteSites, model: Any) -> dict[str, SiteFacts]:

@@ -24,7 +24,15 @@ CONFIG_FILE, SERVER_FILE, CLIENT_FILE, PROJECT_FILE = "fedhk.toml", "server_app.
 FLOWER_TOL = 1e-4
 
 # What Flower's run configuration may say, and what holds where it does not.
-RUN_CONFIG: dict[str, Any] = {"out": "", "sites": "", "wait": 600.0, "resume": False, "force": False, "failure": ""}
+RUN_CONFIG: dict[str, Any] = {
+    "out": "",
+    "sites": "",
+    "wait": 600.0,
+    "resume": False,
+    "force": False,
+    "failure": "",
+    "question": "",  # a file with a question after a run, which is asked in place of a fit
+}
 
 SERVER = '''"""The coordinator of a FedHK federation; fedhk.toml, beside this file, says what is run."""
 
@@ -64,7 +72,7 @@ clientapp = "client_app:app"
 
 # sites: who takes part, with commas between; empty lets every registered SuperNode in
 # wait: seconds to wait for them before the run begins with those that are there
-# the others are set by `fedhk flower run`
+# the others are set by `fedhk flower run`, and by the commands that ask questions
 [tool.flwr.app.config]
 {settings}
 """

@@ -128,15 +128,21 @@ class Running:
 
 @contextmanager
 def federation(
-    work: Path, sites: dict[str, Path], *, masks: bool = False, ledger: Path | None = None
+    work: Path,
+    sites: dict[str, Path],
+    *,
+    masks: bool = False,
+    ledger: Path | None = None,
+    policies: dict[str, Path] | None = None,
+    also: dict[str, Path] | None = None,
 ) -> Iterator[Running]:
     """Start a SuperLink and SuperNodes on loopback, which end when the context does.
 
     `sites` are data folders by name; `work` is the folder for keys, logs and the state of the sites, which may go
     afterwards. Ledgers may not: they are in the folder `ledger`. With `masks`, sites know each other's keys, as between
-    real operators.
+    real operators. `policies` are files by site, in place of those, and `also` the folders with further tables.
     """
-    policies = make_policies(work / "policies", list(sites)) if masks else {}
+    policies, also = policies or (make_policies(work / "policies", list(sites)) if masks else {}), also or {}
     env = environment(work / "flwr")
     tls, keys = work / "tls", [work / "keys" / f"{number}.key" for number in range(len(sites))]
     make_certificates(tls, ["localhost"], days=2)
@@ -154,7 +160,8 @@ def federation(
         for number, (name, data) in enumerate(sites.items()):
             where = data, name, work / "state", running.address, tls / CA, keys[number]
             log = work / f"site-{number}.log"
-            command = site_command(*where, policy=policies.get(name), ledger=ledger, port=free_port())
+            own = {"policy": policies.get(name), "ledger": ledger, "also": also.get(name)}
+            command = site_command(*where, **own, port=free_port())
             running.processes[name] = start(command, log, env), log
         yield running
     finally:

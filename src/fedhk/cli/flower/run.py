@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from fedhk.cli import options as o
-from fedhk.cli.config import ConfigError, read_config
+from fedhk.cli.config import Config, ConfigError, read_config
 from fedhk.cli.console import exit_codes, say
 from fedhk.cli.fit import show_summary
 from fedhk.cli.flower.init import CLIENT_FILE, CONFIG_FILE, PROJECT_FILE, SERVER_FILE
@@ -78,34 +78,66 @@ def run_app(
     If the coordinator's process failed, its own words and exit code are raised. `watch` is called now and then; it
     raises where there is nothing left to wait for.
     """
+    most_rounds = _find_most_rounds(read_app(folder).parameters)
+    check_free(out, force=force, resume=resume)
+    settings = {"out": str(out), "resume": resume, "force": force}
+    hint = "--resume goes on where a checkpoint was reached."
+
+    def follow(number: str) -> str:
+        return _follow(control, number, out, most_rounds, watch)
+
+    call_app(control, folder, settings, follow, lambda: is_run(out), hint=hint)
+    summary: dict[str, Any] = json_format.loads((out / SUMMARY).read_text("utf-8"))
+    return summary
+
+
+def read_app(folder: Path) -> Config:
+    """Read what an app runs; refuse a folder that is none."""
     files = (PROJECT_FILE, SERVER_FILE, CLIENT_FILE, CONFIG_FILE)
     missing = [name for name in files if not (folder / name).is_file()]
     if missing:
         raise ConfigError(f"{str(folder)!r} lacks {missing}; `fedhk flower init` makes such a folder.")
-    most_rounds = _find_most_rounds(read_config(folder / CONFIG_FILE).parameters)
-    check_free(out, force=force, resume=resume)
+    return read_config(folder / CONFIG_FILE)
+
+
+def call_app(
+    control: Control,
+    folder: Path,
+    settings: dict[str, Any],
+    follow: Callable[[str], str],
+    is_done: Callable[[], bool],
+    *,
+    hint: str = "",
+) -> None:
+    """Start an app at the SuperLink with some run settings, and wait for its end.
+
+    `follow` waits for the end of the run with a number, and returns Flower's last word on it; `is_done` tells whether
+    the result is there. If the coordinator's process failed, its own words and exit code are raised.
+    """
     with tempfile.TemporaryDirectory(prefix="fedhk-run-") as scratch:
         failure = Path(scratch) / "failure.json"
-        settings = {"out": str(out), "resume": resume, "force": force, "failure": str(failure)}
-        words = " ".join(f"{name}={json_format.dumps(value)}" for name, value in settings.items())
+        given = settings | {"failure": str(failure)}
+        words = " ".join(f"{name}={json_format.dumps(value)}" for name, value in given.items())
         started = control.call("run", str(folder.absolute()), CONNECTION, "--run-config", words)
         number = str(started["run-id"])
         say(f"Run {number} has begun.")
         try:
-            status = _follow(control, number, out, most_rounds, watch)
+            status = follow(number)
         except (KeyboardInterrupt, FlowerError):
             control.call("stop", number, CONNECTION)
             raise
         if failure.exists():
             report = json_format.loads(failure.read_text("utf-8"))
             raise CoordinatorError(str(report["text"]), int(report["code"]))
-    if not status.startswith("finished:completed") or not is_run(out):
+    if not status.startswith("finished:completed") or not is_done():
         raise FlowerError(
-            f"Flower says {status!r} of run {number}, and {str(out)!r} holds no finished run. The SuperLink's log says "
-            "more; --resume goes on where a checkpoint was reached."
+            f"Flower says {status!r} of run {number}, and there is no result. The SuperLink's log says more. {hint}"
         )
-    summary: dict[str, Any] = json_format.loads((out / SUMMARY).read_text("utf-8"))
-    return summary
+
+
+def ask_status(control: Control, number: str) -> str:
+    """Ask Flower what has become of a run."""
+    return str(control.call("list", CONNECTION, "--run-id", number)["runs"][0]["status"])
 
 
 class CoordinatorError(FlowerError):
@@ -139,7 +171,7 @@ def _follow(control: Control, number: str, out: Path, most_rounds: int, watch: C
             if (reached := peek(out / CHECKPOINT)) is not None:
                 show(reached)
         if time.monotonic() - asked > ASK_EVERY or is_run(out):
-            status = str(control.call("list", CONNECTION, "--run-id", number)["runs"][0]["status"])
+            status = ask_status(control, number)
             if status.startswith("finished"):
                 return status
             asked = time.monotonic()

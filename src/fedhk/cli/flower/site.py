@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -80,6 +81,12 @@ def site(  # noqa: PLR0917
     policy: Annotated[
         Path | None, typer.Option("--policy", help="TOML file: what this site demands of any run.")
     ] = None,
+    also: Annotated[
+        Path | None,
+        typer.Option(
+            "--also", help="Folder with further tables of the same rows, for questions after a fit.", file_okay=False
+        ),
+    ] = None,
     insecure: o.Insecure = False,
     port: Annotated[int | None, typer.Option("--port", help="Port on loopback for this site's own processes.")] = None,
 ) -> None:
@@ -105,6 +112,8 @@ def site(  # noqa: PLR0917
                 raise FlowerError(f"{option} {str(file)!r} is not there.")
         demands = Policy() if policy is None else read_policy(policy)
         say(_describe_site(data, name, demands.bounds))
+        if also is not None:
+            say(_describe_further(data, name, also, demands.held_out))
         for other, public in sorted(demands.known.items()):
             say(f"Its policy knows {other!r} by the key with the fingerprint {fingerprint(bytes.fromhex(public))}.")
         split_address(superlink)
@@ -116,7 +125,12 @@ def site(  # noqa: PLR0917
             check_port(LOOPBACK, port, "the SuperNode")
         say(AFTER_305)
         _become(
-            site_command(data, name, state, superlink, root_certificates, key, policy=policy, port=port or free_port())
+            site_command(
+                *(data, name, state, superlink, root_certificates, key),
+                policy=policy,
+                also=also,
+                port=port or free_port(),
+            )
         )
 
 
@@ -136,6 +150,18 @@ def _describe_site(data: Path, name: str, bounds: Any = None) -> str:
     return f"Site {name!r}: {counted(found.n_rows, 'row')}, views {views}."
 
 
+def _describe_further(data: Path, name: str, also: Path, allowed: Sequence[str]) -> str:
+    """Read the further tables of a site as a question would, and say which columns questions may read."""
+    from fedhk.data.folders import read_site
+    from fedhk.data.further import align_tables, keep_columns
+    from fedhk.data.levels import base_name
+
+    found = keep_columns(read_site(also), allowed)
+    tables = align_tables(name, read_site(data), found)
+    listed = sorted({base_name(column) for table in tables.values() for column in table.columns or ()})
+    return f"Questions after a fit may read {', '.join(listed) or 'none'} of the columns in {str(also)!r}."
+
+
 def site_command(  # noqa: PLR0917
     data: Path,
     name: str,
@@ -146,11 +172,12 @@ def site_command(  # noqa: PLR0917
     *,
     policy: Path | None = None,
     ledger: Path | None = None,
+    also: Path | None = None,
     port: int,
 ) -> list[str]:
     """Return the command that starts a SuperNode."""
     config = {"site": name, "data": str(data.absolute()), "state": str(state.absolute())}
-    for entry, path in (("policy", policy), ("ledger", ledger)):
+    for entry, path in (("policy", policy), ("ledger", ledger), ("also", also)):
         if path is not None:
             config[entry] = str(path.absolute())
     for entry, value in config.items():

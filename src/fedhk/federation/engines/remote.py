@@ -79,15 +79,24 @@ class RemoteSites:
         How many sites must be there for a run to begin, where `expected` names none.
     wait : float, default=600
         Seconds to wait for them. Those of `expected` that did not come by then are left out, as long as `wait_for` did.
+    held_out : bool, default=False
+        Whether sites also name the views that clustering did not see: for questions after a fit.
     """
 
     def __init__(
-        self, transport: Transport, *, expected: Sequence[str] = (), wait_for: int = 1, wait: float = 600.0
+        self,
+        transport: Transport,
+        *,
+        expected: Sequence[str] = (),
+        wait_for: int = 1,
+        wait: float = 600.0,
+        held_out: bool = False,
     ) -> None:
         self._transport = transport
         self._expected = tuple(expected)
         self._wait_for = max(wait_for, 1)
         self._wait = wait
+        self._held_out = held_out
         self._timeout = TIMEOUT
         self._faults: dict[str, MessageError] = {}
         self._agreed: dict[str, tuple[int, Columns]] = {}
@@ -121,6 +130,12 @@ class RemoteSites:
         """Prepare a run, and return its terms, which sites must have first; a resumed run has them on its board."""
         self._timeout = TIMEOUT if timeout is None else timeout
         return (Terms(secrets.token_hex(8), self._columns()),)
+
+    def for_questions(self) -> RemoteSites:
+        """Return an engine to the same sites for questions after a fit, which every one of them must answer."""
+        sites = self._expected or self.sites()
+        wait_for = len(sites) or self._wait_for
+        return RemoteSites(self._transport, expected=sites, wait_for=wait_for, wait=self._wait, held_out=True)
 
     def _vote(self) -> None:
         """Agree on views by majority; a site whose views differ is excluded, and told what differs."""
@@ -200,7 +215,8 @@ class RemoteSites:
         return set(nodes) - {known.node for known in self.known.values()}
 
     def _greet(self, nodes: Collection[int]) -> dict[int, bytes]:
-        request = write_request(Greet.name, 0, Greet().request(Board()), Greet.request_type, {})
+        asked = Greet(self._held_out).request(Board())
+        request = write_request(Greet.name, 0, asked, Greet.request_type, {})
         return dict.fromkeys(nodes, encode(request))
 
     def _read_introductions(self, answers: Mapping[int, bytes | Exception]) -> None:

@@ -39,6 +39,8 @@ class Phase(ABC, Generic[Request, Reply]):
     """
 
     name: ClassVar[str]
+    questions: ClassVar[tuple[str, ...]] = ()
+    """Questions after a fit that it is a part of, where sites on other machines may be asked it; () for all others."""
     request_type: ClassVar[Any] = Request  # type: ignore[misc]
     reply_type: ClassVar[Any] = Reply  # type: ignore[misc]
 

@@ -16,9 +16,13 @@ from fedhk.federation.site import Site
 
 @dataclass(frozen=True)
 class Greeting:
-    """Ask a node which site it is; `version` is that of the server's FedHK."""
+    """Ask a node which site it is; `version` is that of the server's FedHK.
+
+    With `held_out`, a site also names the views that clustering did not see and that its policy lets questions read.
+    """
 
     version: str
+    held_out: bool = False
 
 
 @dataclass(frozen=True)
@@ -36,8 +40,10 @@ class Greet(Phase[Greeting, Introduction]):
 
     name: ClassVar[str] = "hello"
 
+    held_out: bool = False
+
     def request(self, board: Board) -> Greeting:
-        return Greeting(__version__)
+        return Greeting(__version__, self.held_out)
 
     @staticmethod
     def answer(site: Site, request: Greeting) -> Introduction:

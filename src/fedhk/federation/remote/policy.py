@@ -16,6 +16,7 @@ from fedhk.data.folders import SiteData
 from fedhk.errors import DataError, MessageError, Rule
 from fedhk.federation.entries import Terms
 from fedhk.federation.gate import MalformedError
+from fedhk.federation.phases.base import Phase
 from fedhk.privacy.accounting import epsilon_of
 from fedhk.privacy.identity import load_identity
 from fedhk.privacy.ledger import Ledger
@@ -25,6 +26,9 @@ from fedhk.privacy.secure_site import SecureSite
 from fedhk.privacy.sensitivity import Neighbours
 
 LOG = logging.getLogger("fedhk.site")
+
+# Questions after a fit that sites on other machines may answer.
+QUESTIONS = ("profile", "outcomes")
 
 # Refusals of a site: one constant text per rule; its log has the numbers.
 MASKED_ONLY = Rule("this site gives masked sums only; the run must use secure=True")
@@ -40,6 +44,9 @@ UNKNOWN_SHARERS = Rule(
 )
 OVER_BUDGET = Rule("the run's budget, with what was spent before, is above what this site allows")
 OTHER_PHASE = Rule("this site takes no part in such an exchange")
+NO_QUESTION = Rule("this site does not answer such questions after a fit: its policy does not list them")
+SEALED_QUESTIONS = Rule("this site answers questions after a fit with masks or noise only")
+OTHER_COLUMN = Rule("the question reads a column that this site does not have, or that its policy does not let out")
 
 # Text that a coordinator gets for an error whose details stay at the site.
 MALFORMED = Rule("the message is not well formed")
@@ -83,6 +90,14 @@ class Policy:
         Fewest rows of a group whose mean leaves in the open, as a candidate for the start.
     phases : list of str
         Exchanges beyond those of FedHK itself in which the site takes part.
+    questions : list of {"profile", "outcomes"}
+        Questions after a fit that the site answers; by default none.
+    held_out : list of str
+        Columns of its further tables, which clustering did not see, that questions may read; by default none.
+    open_questions : bool
+        Whether questions are also answered in the open, where the coordinator sees sums and counts of this site alone,
+        down to single rows in a bin. Clusters with fewer than `least_rows` rows here, and columns with fewer values
+        in a cluster, are then left out.
     """
 
     epsilon: float | None = None
@@ -99,6 +114,9 @@ class Policy:
     least_rows: int = 5
     least_group: int = 2
     phases: tuple[str, ...] = ()
+    questions: tuple[str, ...] = ()
+    held_out: tuple[str, ...] = ()
+    open_questions: bool = False
 
     def __post_init__(self) -> None:
         if self.epsilon is not None and not (_is_number(self.epsilon) and 0 < self.epsilon < math.inf):
@@ -107,8 +125,9 @@ class Policy:
             raise DataError(f"policy: delta={self.delta!r} must be between 0 and 1.")
         if self.neighbours not in get_args(Neighbours):
             raise DataError(f"policy: neighbours={self.neighbours!r} must be one of {get_args(Neighbours)}.")
-        if type(self.secure) is not bool:
-            raise DataError(f"policy: secure={self.secure!r} must be true or false.")
+        for name in ("secure", "open_questions"):
+            if type(getattr(self, name)) is not bool:
+                raise DataError(f"policy: {name}={getattr(self, name)!r} must be true or false.")
         if self.years is not None and self.epsilon is None:
             raise DataError("policy: years goes with epsilon, which is then what may be spent in each of them.")
         for name, least in (
@@ -126,9 +145,16 @@ class Policy:
             ):
                 raise DataError(f"policy: {name}={value!r} must be a whole number from {least} on.")
         _check_keys(self.known)
-        if not isinstance(self.phases, list | tuple) or not all(isinstance(name, str) for name in self.phases):
-            raise DataError(f"policy: phases={self.phases!r} must be a list of names.")
+        self._check_lists()
         object.__setattr__(self, "bounds", _read_bounds(self.bounds))
+
+    def _check_lists(self) -> None:
+        for name in ("phases", "questions", "held_out"):
+            listed = getattr(self, name)
+            if not isinstance(listed, list | tuple) or not all(isinstance(each, str) for each in listed):
+                raise DataError(f"policy: {name}={listed!r} must be a list of names.")
+        if unknown := sorted(set(self.questions) - set(QUESTIONS)):
+            raise DataError(f"policy: questions has {unknown[0]!r}; it may have {' and '.join(map(repr, QUESTIONS))}.")
 
     @property
     def is_sealed(self) -> bool:
@@ -159,8 +185,11 @@ class Policy:
                 "open: a level may give a row away. Name the levels in a data dictionary, in the file dictionary.toml."
             )
 
-    def check(self, terms: Terms, privacy: DifferentialPrivacy | None) -> None:
-        """Refuse a run that asks for less protection than this site demands; `privacy` is the budget of the terms."""
+    def check(self, terms: Terms, privacy: DifferentialPrivacy | None, *, question: bool = False) -> None:
+        """Refuse a run that asks for less protection than this site demands; `privacy` is the budget of the terms.
+
+        The bounds of a `question` are those of the columns that it reads, and not those of a fit.
+        """
         if self.secure and not terms.secure:
             raise MessageError(MASKED_ONLY)
         if privacy is None:
@@ -170,7 +199,7 @@ class Policy:
         for broken, rule in (
             (self.epsilon is not None and privacy.delta > self.delta, WEAKER_DELTA),
             (self.neighbours == "replace" and privacy.neighbours != "replace", OTHER_NEIGHBOURS),
-            (self.bounds is not None and privacy.bounds != self.bounds, OTHER_BOUNDS),
+            (self.bounds is not None and privacy.bounds != self.bounds and not question, OTHER_BOUNDS),
             (privacy.rounds > self.rounds, TOO_MANY_ROUNDS),
             (terms.secure and privacy.colluders < self.colluders, FEW_COLLUDERS),
             (terms.secure and terms.shared_noise and not self.known, UNKNOWN_SHARERS),
@@ -182,6 +211,15 @@ class Policy:
         """Refuse a phase that is neither of FedHK itself nor named in this policy."""
         if not phase.__module__.startswith("fedhk.") and getattr(phase, "name", "") not in self.phases:
             raise MessageError(OTHER_PHASE)
+
+    def check_question(self, phase: type[Phase[Any, Any]], kind: str, *, is_open: bool) -> None:
+        """Refuse a question that this policy does not list, or a phase that is no part of it."""
+        if kind not in self.questions:
+            raise MessageError(NO_QUESTION)
+        if kind not in phase.questions:
+            raise MessageError(OTHER_PHASE)
+        if is_open and not self.open_questions:
+            raise MessageError(SEALED_QUESTIONS)
 
     def check_budget(self, privacy: DifferentialPrivacy, ledger: Ledger, run: str) -> None:
         """Refuse a run whose budget, with what other runs have spent, is above what this site allows."""

@@ -14,24 +14,27 @@ import scipy.sparse as sp
 from fedhk.data.views import Views
 from fedhk.errors import MessageError, Rule
 from fedhk.federation.board import Board, Shared
-from fedhk.federation.entries import Terms
+from fedhk.federation.entries import Question, Terms
 from fedhk.federation.gate import SEALED, Guard, SiteEnd
 from fedhk.federation.messages import MAX_NAME
 from fedhk.federation.phases.base import phase_named
 from fedhk.federation.phases.together import AND
+from fedhk.federation.placed import PlacedSite
 from fedhk.federation.remote.greet import Greeting
-from fedhk.federation.remote.policy import Policy
+from fedhk.federation.remote.policy import NO_QUESTION, Policy
+from fedhk.federation.remote.questions import QuestionRows, check_outcomes
 from fedhk.federation.sealed import SealedGuard, SiteNoise
 from fedhk.federation.sealed.guard import NO_TERMS, OTHER_TERMS
 from fedhk.federation.site import Site
 from fedhk.privacy.ledger import Ledger
-from fedhk.privacy.mechanism import LENGTH_OF, DifferentialPrivacy
+from fedhk.privacy.mechanism import AFTER, LENGTH_OF, DifferentialPrivacy
 
 LOG = logging.getLogger("fedhk.site")
 
 # Refusals of a site: one constant text per rule.
 BAD_BUDGET = Rule("the run's privacy budget cannot be used")
 BAD_NAME = Rule(f"the name of the run is not 1 to {MAX_NAME} printable characters")
+OTHER_CLUSTERS = Rule("the question is of more or fewer clusters than the model has")
 FEW_ROWS = Rule("this site has too few rows for a run in the open; it takes part with masks or noise")
 
 
@@ -49,12 +52,21 @@ class PolicyGuard(Guard):
         Reads the site's rows, in the order that the terms of a run ask for.
     ledger : Path
         File of the site's ledger, in which all runs write.
+    questions : QuestionRows or None
+        The rows that questions after a fit read; None where the site answers none.
     """
 
-    def __init__(self, policy: Policy, read_views: Callable[[Terms | None], Views], ledger: Path) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        read_views: Callable[[Terms | None], Views],
+        ledger: Path,
+        questions: QuestionRows | None = None,
+    ) -> None:
         self._policy = policy
         self._read_views = read_views
         self._ledger = ledger
+        self._questions = questions
         self._kind = ""
         self._chosen = Guard()
 
@@ -67,21 +79,43 @@ class PolicyGuard(Guard):
     def admit(self, site: Site, request: Any, entries: Sequence[Shared]) -> None:
         """Refuse what the terms of the run or the policy do not allow; then load the site's rows."""
         if isinstance(request, Greeting):
-            site.views = self._read_views(None)
+            names_all = request.held_out and self._questions is not None and self._policy.questions
+            site.views = self._questions.introduce() if names_all and self._questions else self._read_views(None)
             return
-        for name in self._kind.removeprefix(SEALED).split(AND):
-            self._policy.check_phase(phase_named(name.removeprefix(LENGTH_OF)))
+        phases = [phase_named(name.removeprefix(LENGTH_OF)) for name in self._kind.removeprefix(SEALED).split(AND)]
+        for phase in phases:
+            self._policy.check_phase(phase)
         terms = _enter_run(site, entries)
-        privacy = _read_budget(terms)
-        self._policy.check(terms, privacy)
+        privacy, asks = _read_budget(terms), asks_question(self._kind)
+        is_open = privacy is None and not terms.secure
+        self._policy.check(terms, privacy, question=asks)
+        if asks:
+            for phase in phases:
+                self._policy.check_question(phase, _find_question(site, entries).kind, is_open=is_open)
         self._chosen = self._choose_guard(site.name, terms, privacy)
         self._chosen.phase(self._kind)
         self._chosen.admit(site, request, entries)
-        site.views, site.least_group = self._read_views(terms), self._policy.least_group
-        if privacy is None and not terms.secure:
+        if asks:
+            self._place(site, terms, _find_question(site, entries), request, with_noise=privacy is not None)
+        else:
+            site.views, site.least_group = self._read_views(terms), self._policy.least_group
+        if is_open:
             site.views = _hide_small_columns(site.views, self._policy.least_rows)
         elif privacy is not None and site.views.n_rows * privacy.delta >= 1:  # said here only: it tells how many rows
             LOG.warning("delta=%g of the run is not below 1 over the rows of site %r", privacy.delta, site.name)
+
+    def _place(self, site: Site, terms: Terms, question: Question, request: Any, *, with_noise: bool) -> None:
+        """Load the rows that a question may read, and the model that places them in clusters."""
+        check_outcomes(question)
+        if self._questions is None or not isinstance(site, PlacedSite):
+            raise MessageError(NO_QUESTION)
+        self._questions.place(site, terms, question, with_noise=with_noise)
+        if not with_noise and not terms.secure:
+            site.least_rows = self._policy.least_rows
+        clusters = site.model.parameters.n_clusters
+        for part in request if isinstance(request, tuple) else (request,):
+            if getattr(part, "n_clusters", clusters) != clusters:
+                raise MessageError(OTHER_CLUSTERS)
 
     def _choose_guard(self, site: str, terms: Terms, privacy: DifferentialPrivacy | None) -> Guard:
         """Return the guard for runs on these terms."""
@@ -104,6 +138,19 @@ class AdmittedEnd:
     request_type: Any
     reply_type: Any
     answer: Callable[[Site, Any], Any]
+
+
+def asks_question(kind: str) -> bool:
+    """Tell whether messages of this kind belong to a question after a fit."""
+    return any(name.removeprefix(LENGTH_OF).startswith(AFTER) for name in kind.removeprefix(SEALED).split(AND))
+
+
+def _find_question(site: Site, entries: Sequence[Shared]) -> Question:
+    """Find what is asked: it comes with the first message."""
+    found = [*(entry for entry in entries if isinstance(entry, Question)), *site.board.find(Question)]
+    if not found:
+        raise MessageError(NO_TERMS)
+    return found[0]
 
 
 def _enter_run(site: Site, entries: Sequence[Shared]) -> Terms:

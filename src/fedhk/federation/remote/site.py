@@ -14,6 +14,7 @@ from functools import cached_property
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -30,11 +31,13 @@ from fedhk.federation.gate import answer_message
 from fedhk.federation.messages import MAX_BYTES, MAX_NAME, Message, decode, encode
 from fedhk.federation.phases import load_phases
 from fedhk.federation.phases.deliver import Outcome
+from fedhk.federation.placed import PlacedSite
 from fedhk.federation.remote.delivery import WriteModel, write_outcome
 from fedhk.federation.remote.greet import Greet
 from fedhk.federation.remote.own_rows import log_mistakes
-from fedhk.federation.remote.policy import UNANSWERED, Policy
-from fedhk.federation.remote.policy_guard import PolicyGuard
+from fedhk.federation.remote.policy import NO_QUESTION, UNANSWERED, Policy
+from fedhk.federation.remote.policy_guard import PolicyGuard, asks_question
+from fedhk.federation.remote.questions import QuestionRows, Questions
 from fedhk.federation.site import Site
 from fedhk.federation.stored import pack_entries, read_file, unpack_board, write_file
 from fedhk.privacy.ledger import NAME
@@ -42,6 +45,8 @@ from fedhk.privacy.ledger import NAME
 LOG = logging.getLogger("fedhk.site")
 
 STATE, LOCK, RESULTS = "site.fedhk", "lock", "run"
+# A question has a state of its own, so that a run which was interrupted can go on after it.
+QUESTION_STATE = "question.fedhk"
 KIND, REFUSAL, RUN_NAME = "site", "refusal", "run.txt"
 
 NO_DATA = Rule("it has no data folder, or it is not where its node-config says")
@@ -89,6 +94,8 @@ class RemoteSite:
         Threads.
     ledger : Path or None
         File of its ledger, which must be the one of all runs on these rows; None has it among what the site keeps.
+    questions : Questions or None
+        What it needs for questions after a fit; None answers none.
     """
 
     name: str
@@ -98,6 +105,7 @@ class RemoteSite:
     policy: Policy = field(default_factory=Policy)
     workers: int = 1
     ledger: Path | None = None
+    questions: Questions | None = None
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -118,6 +126,8 @@ class RemoteSite:
             with locked(self.folder / LOCK):
                 if request.kind == Greet.name:
                     return self._pass(request, Site(self.name, NO_VIEWS))[1]
+                if asks_question(request.kind):
+                    return self._answer_question(request, sha256(payload).hexdigest())
                 return self._answer_in_run(request, sha256(payload).hexdigest())
         except MessageError as error:
             cause = str(error.__cause__ or error.reason)  # the cause names who
@@ -129,17 +139,33 @@ class RemoteSite:
 
     def _answer_in_run(self, request: Message, asked: str) -> bytes:
         """Answer a message of a run, and save the new state before the answer leaves."""
-        stored, board, memory = self._read_state()
+        stored, board, memory = self._read_state(STATE)
         if stored.asked == asked:
             return stored.reply
         site, reply = self._pass(request, Site(self.name, NO_VIEWS, board, memory, self.workers))
         log_mistakes(site, board)
         for made in site.memory.find(Outcome):
             self._write_results(site, made)
-        boards = (pack_entries(part.entries.values(), self.name) for part in (site.board, site.memory))
-        write_file(self.folder / STATE, SiteFile(asked, reply, *boards), KIND, self.name)
-        LOG.info("site %r answers exchange %d, %r, with %d bytes", self.name, request.round, request.kind, len(reply))
+        self._write_state(STATE, request, asked, site, reply)
         return reply
+
+    def _answer_question(self, request: Message, asked: str) -> bytes:
+        """Answer a message of a question after a fit, and save the new state before the answer leaves."""
+        if self.questions is None:
+            raise MessageError(NO_QUESTION, self.name)
+        self.questions.load_phases()
+        stored, board, memory = self._read_state(QUESTION_STATE)
+        if stored.asked == asked:
+            return stored.reply
+        site = PlacedSite(self.name, NO_VIEWS, board, memory, self.workers, model=NO_MODEL)
+        after, reply = self._pass(request, site)
+        self._write_state(QUESTION_STATE, request, asked, after, reply)
+        return reply
+
+    def _write_state(self, file: str, request: Message, asked: str, site: Site, reply: bytes) -> None:
+        boards = (pack_entries(part.entries.values(), self.name) for part in (site.board, site.memory))
+        write_file(self.folder / file, SiteFile(asked, reply, *boards), KIND, self.name)
+        LOG.info("site %r answers exchange %d, %r, with %d bytes", self.name, request.round, request.kind, len(reply))
 
     def _write_results(self, site: Site, made: Outcome) -> None:
         """Write the results of a run."""
@@ -150,10 +176,10 @@ class RemoteSite:
             (results / RUN_NAME).write_text(terms.run, "utf-8")
             LOG.info("site %r has its model and labels of run %r in %s", self.name, terms.run, results)
 
-    def _read_state(self) -> tuple[SiteFile, Board, Board]:
+    def _read_state(self, file: str) -> tuple[SiteFile, Board, Board]:
         """Read the state of the site. Where it cannot be used, the site starts anew and is sent everything again."""
         nothing = SiteFile("", b"", b"", b""), Board(), Board()
-        path = self.folder / STATE
+        path = self.folder / file
         if not path.exists():
             return nothing
         try:
@@ -165,18 +191,25 @@ class RemoteSite:
 
     def _pass(self, request: Message, site: Site) -> tuple[Site, bytes]:
         """Pass a message through the gate."""
-        guard = PolicyGuard(self.policy, self._read_views, self.ledger or self.folder / NAME)
+        rows = None
+        if self.questions is not None:
+            rows = QuestionRows(self.name, self.policy, self.folder / RESULTS, self._read_checked, self.questions)
+        guard = PolicyGuard(self.policy, self._read_views, self.ledger or self.folder / NAME, rows)
         site, reply = answer_message(site, guard, request)
         return site, encode(reply)
 
     def _read_views(self, terms: Terms | None) -> Views:
         """Read the site's rows; with the terms of a run, views and columns are in the order of the federation."""
-        data = self._read_data(terms)
-        self.policy.check_levels(data)
         try:
-            return check_views(named_views(data), missing_views=True, min_rows=0)
+            return check_views(named_views(self._read_checked(terms)), missing_views=True, min_rows=0)
         except (TypeError, ValueError) as error:
             raise DataError(str(error)) from error
+
+    def _read_checked(self, terms: Terms | None) -> SiteData:
+        """Read the site's tables; refuse categories that the policy does not allow."""
+        data = self._read_data(terms)
+        self.policy.check_levels(data)
+        return data
 
     def _read_data(self, terms: Terms | None) -> SiteData:
         if not self.data.is_dir():
@@ -193,6 +226,9 @@ class RemoteSite:
 
 NO_VIEWS = Views((), (), 0, np.dtype(np.float64), (), ())
 """Rows of a site before the gate has allowed a message: none."""
+
+NO_MODEL: Any = None
+"""Model of a site before the gate has allowed a question: none."""
 
 
 def keep_earlier(results: Path) -> Path:

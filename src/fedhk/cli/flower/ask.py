@@ -1,0 +1,159 @@
+"""`fedhk flower profile` and `fedhk flower outcomes`: questions to the sites of a finished run, over Flower."""
+
+from __future__ import annotations
+
+import json as json_format
+import tempfile
+import time as clock
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedhk._files import write_atomically
+from fedhk.cli import options as o
+from fedhk.cli.after import TableOut, tell_table
+from fedhk.cli.console import check_new, exit_codes, to_json
+from fedhk.cli.flower.init import Sites, site_names
+from fedhk.cli.flower.processes import Control, connect, interruptible
+from fedhk.cli.flower.run import ASK_EVERY, AppFolder, ask_status, call_app, read_app
+from fedhk.cli.runs import absolute, is_run
+from fedhk.errors import DataError
+
+Masks = Annotated[
+    bool, typer.Option("--secure/--no-secure", help="See sums over all sites only, which takes three of them.")
+]
+Bounds = Annotated[str | None, typer.Option("--bounds", help="With --epsilon: range of the columns or the outcome.")]
+Time = Annotated[
+    str | None, typer.Option("--time", metavar="COLUMN", help="Column at the sites: time until the event.")
+]
+Event = Annotated[
+    str | None, typer.Option("--event", metavar="COLUMN", help="Column at the sites: 1 if it happened, 0.")
+]
+Value = Annotated[str | None, typer.Option("--value", metavar="COLUMN", help="Column at the sites: a number, instead.")]
+
+
+def profile(  # noqa: PLR0917
+    folder: AppFolder,
+    run: o.RunFolder,
+    superlink: o.SuperLink = o.DEFAULT_ADDRESS,
+    root_certificates: o.RootCertificates = None,
+    insecure: o.Insecure = False,
+    sites: Sites = None,
+    secure: Masks = True,
+    epsilon: o.Epsilon = None,
+    delta: o.Delta = None,
+    bounds: Bounds = None,
+    out: TableOut = None,
+    force: o.Force = False,
+    json: o.Json = False,
+) -> None:
+    """Ask the sites of a finished run what the clusters are: every column by cluster ("Table 1").
+
+    Each site answers if its policy lists this question. Columns of its further tables that the policy lists are
+    included; clustering did not see them, so that their tests are honest.
+
+    For example:
+
+        fedhk flower profile clinics/ run/ --root-certificates tls/ca.crt --out table-1.tex
+    """
+    asked = {"kind": "profile", "outcomes": {}} | _protection(secure, epsilon, delta, bounds)
+    _ask(folder, run, asked, (superlink, root_certificates, insecure), sites, out, force=force, json=json)
+
+
+def outcomes(  # noqa: PLR0917
+    folder: AppFolder,
+    run: o.RunFolder,
+    time: Time = None,
+    event: Event = None,
+    value: Value = None,
+    superlink: o.SuperLink = o.DEFAULT_ADDRESS,
+    root_certificates: o.RootCertificates = None,
+    insecure: o.Insecure = False,
+    sites: Sites = None,
+    secure: Masks = True,
+    epsilon: o.Epsilon = None,
+    delta: o.Delta = None,
+    bounds: Bounds = None,
+    out: TableOut = None,
+    force: o.Force = False,
+    json: o.Json = False,
+) -> None:
+    """Ask the sites of a finished run what becomes of the clusters: survival, an event alone, or a number.
+
+    The columns are in the further tables of the sites. Each site answers if its policy lists this question and them.
+
+    For example:
+
+        fedhk flower outcomes clinics/ run/ --time days --event died --root-certificates tls/ca.crt
+    """
+    given = {"time": time, "event": event, "value": value}
+    columns = {name: column for name, column in given.items() if column is not None}
+    asked = {"kind": "outcomes", "outcomes": columns} | _protection(secure, epsilon, delta, bounds)
+    _ask(folder, run, asked, (superlink, root_certificates, insecure), sites, out, force=force, json=json)
+
+
+def _protection(secure: bool, epsilon: float | None, delta: float | None, bounds: str | None) -> dict[str, Any]:
+    privacy = o.parse_privacy(epsilon, delta, bounds)
+    if privacy is not None and bounds is None:
+        raise typer.BadParameter("is needed with --epsilon: the range of the columns.", param_hint="--bounds")
+    return {"secure": secure, "privacy": privacy}
+
+
+def _ask(  # noqa: PLR0917
+    folder: Path,
+    run: Path,
+    asked: dict[str, Any],
+    where: tuple[str, Path | None, bool],
+    sites: str | None,
+    out: Path | None,
+    *,
+    force: bool,
+    json: bool,
+) -> None:
+    with exit_codes():
+        check_new(out, force=force)
+        target = absolute(run)
+        if not is_run(target):
+            raise DataError(f"{str(run)!r} holds no finished run: it has no summary.json and config.toml.")
+        with interruptible(), connect(*where) as control:
+            told = ask_app(control, folder, target, asked, sites=site_names(sites or ""))
+        tell_table(told["table"], out, json, told["facts"])
+
+
+def ask_app(
+    control: Control,
+    folder: Path,
+    run: Path,
+    asked: dict[str, Any],
+    *,
+    sites: list[str] | None = None,
+    watch: Callable[[], None] = lambda: None,
+) -> dict[str, Any]:
+    """Ask a question of the sites of a finished run; returns the table and the facts of the answer.
+
+    The coordinator's process reads the question from a file, and writes its answer to another. `watch` is called now
+    and then; it raises where there is nothing left to wait for.
+    """
+    from fedhk.after.tables import PrintedTable
+
+    read_app(folder)
+    with tempfile.TemporaryDirectory(prefix="fedhk-ask-") as scratch:
+        question, answer = Path(scratch) / "question.json", Path(scratch) / "answer.json"
+        write_atomically(question, to_json(asked | {"run": str(run), "answer": str(answer)}).encode())
+        settings: dict[str, Any] = {"question": str(question)}
+        if sites:
+            settings["sites"] = ",".join(sites)
+
+        def follow(number: str) -> str:
+            while True:
+                clock.sleep(ASK_EVERY)
+                watch()
+                status = ask_status(control, number)
+                if status.startswith("finished"):
+                    return status
+
+        call_app(control, folder, settings, follow, answer.exists)
+        told: dict[str, Any] = json_format.loads(answer.read_text("utf-8"))
+    return told | {"table": PrintedTable(**told["table"])}

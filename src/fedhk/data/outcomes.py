@@ -1,0 +1,47 @@
+"""Outcomes: what becomes of rows. They are columns that clustering did not see, each read as a view of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fedhk._typing import FloatArray
+from fedhk.errors import DataError
+
+# The view of each outcome, of one column.
+TIMES, EVENTS, VALUES = "a time", "an event", "a value"
+OUTCOMES = {"time": TIMES, "event": EVENTS, "value": VALUES}
+
+
+def check_outcome(name: str, values: Any, site: str) -> FloatArray:
+    """Convert an outcome of one site to numbers; refuse negative times, and events that are not 0 or 1.
+
+    `name` is a key of `OUTCOMES`.
+    """
+    try:
+        column = np.asarray(
+            values.to_numpy(na_value=np.nan) if hasattr(values, "convert_dtypes") else values, np.float64
+        )
+    except (TypeError, ValueError) as error:
+        hint = " For example column == 'yes' makes an event of text." if name == "event" else ""
+        kinds = "0 and 1, or true and false" if name == "event" else "numbers"
+        raise DataError(
+            f"Site {site!r}: {name} must be {kinds}, and missing where it is not known ({error}).{hint}"
+        ) from error
+    if column.ndim != 1:
+        raise DataError(f"Site {site!r}: {name} has shape {column.shape}; it must be one number for each row.")
+    if name == "event":
+        wrong, allowed = ~np.isnan(column) & (column != 0) & (column != 1), "0 or 1, and missing where it is not known"
+    elif name == "time":
+        wrong, allowed = (column < 0) | np.isinf(column), "from 0 on and finite, and missing where it is not known"
+    else:
+        wrong, allowed = np.isinf(column), "finite, and missing where it is not known"
+    if wrong.any():
+        row = int(wrong.argmax())
+        count = int(wrong.sum())
+        raise DataError(
+            f"Site {site!r}: {name} is {column[row]:g} in row {row}, and wrong in {count} rows in all; it must be "
+            f"{allowed}."
+        )
+    return column
