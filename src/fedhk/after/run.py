@@ -182,7 +182,7 @@ def reach_sites(
     if missing := sorted(set(engine.sites()) - set(described)):
         raise QuorumError(f"Every site must answer, and {missing} do not: they have other columns than most sites.")
     asked = [AskedView(name, *size, used=True) for name, size in _known_views(model).items()]
-    columns = {view.name: view.columns if view.has_names else None for view in asked}
+    columns = {view.name: tuple(view.feature_names()) if view.has_names else None for view in asked}
     listed = {name: found for terms in first if isinstance(terms, Terms) for name, found in terms.columns.items()}
     for name, found in listed.items() if kind == "profile" else ():
         # what one site alone has would be told of it in any sum

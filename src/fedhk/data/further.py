@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fedhk._typing import FloatArray
 from fedhk.data.folders import SiteData
 from fedhk.data.levels import base_name
 from fedhk.data.named import NamedTable, name_table
@@ -46,7 +47,8 @@ def _in_order(found: SiteData, order: Any) -> Iterator[tuple[str, NamedTable]]:
 
 def keep_columns(data: SiteData, allowed: Collection[str]) -> SiteData:
     """Return the tables with columns of these names alone; a category goes with all of its levels."""
-    views, columns = {}, {}
+    views: dict[str, FloatArray | None] = {}
+    columns: dict[str, tuple[str, ...] | None] = {}
     for view, values in data.views.items():
         names = data.columns[view] or ()
         kept = [place for place, column in enumerate(names) if base_name(column) in allowed]

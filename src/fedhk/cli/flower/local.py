@@ -160,8 +160,8 @@ def federation(
         for number, (name, data) in enumerate(sites.items()):
             where = data, name, work / "state", running.address, tls / CA, keys[number]
             log = work / f"site-{number}.log"
-            own = {"policy": policies.get(name), "ledger": ledger, "also": also.get(name)}
-            command = site_command(*where, **own, port=free_port())
+            policy, further = policies.get(name), also.get(name)
+            command = site_command(*where, policy=policy, ledger=ledger, also=further, port=free_port())
             running.processes[name] = start(command, log, env), log
         yield running
     finally:

@@ -155,9 +155,8 @@ def _while_there(folders: Any) -> list[Path]:
 
 def _find_column(tables: Mapping[str, NamedTable], column: str) -> Any:
     """Find a column of the further tables; refuse one that is in none of them, or in several."""
-    found = [
-        table.values[:, table.columns.index(column)] for table in tables.values() if column in (table.columns or ())
-    ]
+    named = [(table, table.columns or ()) for table in tables.values()]
+    found: list[Any] = [table.values[:, [names.index(column)]][:, 0] for table, names in named if column in names]
     if len(found) != 1:
         LOG.warning(
             "column %.100r is in %d of the further tables that the policy lets questions read", column, len(found)
@@ -173,7 +172,7 @@ def _fit(table: NamedTable, expected: tuple[str, ...] | None, view: str) -> Name
         LOG.warning("view %r: the question names columns %s, the policy allows %s", view, expected, own)
         raise MessageError(OTHER_COLUMN)
     try:
-        values, columns = fit_table(table.values, own, expected, f"view {view!r}")
+        values, _ = fit_table(table.values, own, expected, f"view {view!r}")
     except ValueError as error:
         raise DataError(str(error)) from error
-    return NamedTable(values, columns, table.inferred, table.dates)
+    return NamedTable(values, expected, table.inferred, table.dates)

@@ -1,0 +1,64 @@
+"""A question after a fit over real processes: the answer of the rows at hand, and a site that refuses."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import fedhk
+from fedhk.cli.algorithms import list_tables
+from fedhk.cli.flower.ask import ask_app
+from fedhk.cli.flower.keys import CA
+from fedhk.cli.flower.local import federation, make_policies
+from fedhk.cli.flower.processes import connect
+from fedhk.cli.flower.run import CoordinatorError
+from fedhk.data.folders import read_federation, write_site
+
+NAMES = ("oslo", "pisa", "rome")
+
+pytestmark = pytest.mark.slow
+
+DEMANDS = 'questions = ["profile", "outcomes"]\nheld_out = {held_out}\n'
+
+
+@pytest.fixture
+def further(folders, tmp_path):
+    """An event of every row, in further tables of the sites."""
+    rng = np.random.default_rng(0)
+    events = {name: rng.integers(0, 2, (60, 1)).astype(float) for name in NAMES}
+    for name, values in events.items():
+        write_site(tmp_path / "also" / name, {"later": values}, columns={"later": ("died",)})
+    return events, {name: tmp_path / "also" / name for name in NAMES}
+
+
+def test_sites_answer_after_a_run_as_their_policies_say(folders, further, deployed, tmp_path):
+    events, also = further
+    policies = make_policies(tmp_path / "policies", list(NAMES))
+    for name, path in policies.items():
+        allowed = [] if name == "rome" else ["died"]
+        path.write_text(DEMANDS.format(held_out=json.dumps(allowed)) + path.read_text("utf-8"), "utf-8")
+    parameters = {"n_clusters": 3, "max_rounds": 2, "tol": 0.0}
+    with federation(tmp_path, folders, policies=policies, also=also) as running:
+        deployment = deployed(tmp_path, running)
+        deployment.run(parameters)
+
+        def ask(**asked):
+            question = {"kind": "outcomes", "outcomes": {"event": "died"}, "secure": True, "privacy": None} | asked
+            with connect(running.address, tmp_path / "tls" / CA, insecure=False) as control:
+                return ask_app(control, tmp_path / "app", deployment.out, question, watch=running.check)
+
+        with pytest.raises(CoordinatorError, match=r"rome: .* its policy does not let out"):
+            ask()
+        policies["rome"].write_text(policies["rome"].read_text("utf-8").replace("[]", '["died"]'), "utf-8")
+        told = ask()
+    here = fedhk.EFKMVC(**parameters, random_state=0).fit(list_tables(read_federation(folders["rome"].parent)))
+    expected = fedhk.outcomes(
+        here,
+        list_tables(read_federation(folders["rome"].parent)),
+        event={n: v[:, 0] for n, v in events.items()},
+        secure=True,
+    )
+    assert told["table"].rows == expected.table().rows
+    assert told["facts"]["p"] == pytest.approx(expected.p, abs=1e-6)
