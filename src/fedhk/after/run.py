@@ -22,7 +22,7 @@ from fedhk.after.tables import PrintedTable
 from fedhk.data.clients import check_clients, fit_site, name_sites
 from fedhk.data.levels import base_name
 from fedhk.data.views import Columns, Views, is_tensor, is_view_collection
-from fedhk.errors import DataError, QuorumError
+from fedhk.errors import DataError
 from fedhk.estimators.efkmvc import are_sites
 from fedhk.estimators.sealing import (
     add_budgets,
@@ -176,19 +176,17 @@ def reach_sites(
         raise DataError("engine leads to sites that have their own rows: leave sites out, or engine.")
     if not hasattr(model, "engine"):
         raise TypeError(f"model must have been fitted over sites, got {type(model).__name__}.")
-    engine = engine.for_questions()
+    engine = engine.for_questions(held_out=kind == "profile")
     described, first = engine.describe(), engine.begin(None)
     held_by = _count_holders(model, described)
-    if missing := sorted(set(engine.sites()) - set(described)):
-        raise QuorumError(f"Every site must answer, and {missing} do not: they have other columns than most sites.")
     asked = [AskedView(name, *size, used=True) for name, size in _known_views(model).items()]
-    columns = {view.name: tuple(view.feature_names()) if view.has_names else None for view in asked}
-    listed = {name: found for terms in first if isinstance(terms, Terms) for name, found in terms.columns.items()}
-    for name, found in listed.items() if kind == "profile" else ():
+    columns = {name: found for terms in first if isinstance(terms, Terms) for name, found in terms.columns.items()}
+    for name, found in columns.items():
         # what one site alone has would be told of it in any sum
-        if name not in columns and found and held_by[name] >= min(2, len(described)):
-            columns[name] = found
+        if name not in model.view_names_ and found and held_by[name] >= min(2, len(described)):
             asked.append(AskedView(name, len(found), found, used=False))
+    # sites read what was clustered in the order of the model
+    columns |= {view.name: tuple(view.feature_names()) if view.has_names else None for view in asked if view.used}
     _check_held_out(asked)
     question = Question(kind, model._model.digest(), dict(outcomes or {}))
     entries = [replace(entry, columns=columns) if isinstance(entry, Terms) else entry for entry in first]

@@ -12,6 +12,7 @@ from fedhk.cli.flower.coordinate import coordinate
 from fedhk.cli.runs import is_run
 from fedhk.datasets import make_sites
 from fedhk.federation.messages import decode
+from fedhk.federation.remote.policy import Policy
 from flower_cli import call_flower
 from remote_sites import Wire, write_sites
 
@@ -60,3 +61,20 @@ class TestCoordinate:
         assert json.loads((tmp_path / "failure").read_text())["code"] == 4
         coordinate(tmp_path / "app" / "fedhk.toml", wire, self.settings(tmp_path, resume=True))
         assert json.loads((tmp_path / "run" / "summary.json").read_text())["rounds"] == 4
+
+    def test_a_question_is_asked_in_place_of_a_fit(self, wire, tmp_path):
+        call_flower("init", tmp_path / "app", "--clusters", 2, "--seed", 0)
+        coordinate(tmp_path / "app" / "fedhk.toml", wire, self.settings(tmp_path))
+        asked = {"kind": "profile", "outcomes": {}, "secure": False, "privacy": None}
+        asked |= {"run": str(tmp_path / "run"), "answer": str(tmp_path / "answer")}
+        (tmp_path / "question").write_text(json.dumps(asked))
+        question = self.settings(tmp_path, question=str(tmp_path / "question"))
+        with pytest.raises(Exception, match="site-00: this site does not answer such questions"):
+            coordinate(tmp_path / "app" / "fedhk.toml", wire, question)
+        assert json.loads((tmp_path / "failure").read_text())["code"] == 4
+        allowed = Policy(questions=["profile"], open_questions=True, least_rows=1)
+        wire.policies = dict.fromkeys([name for name, _ in wire.sites.values()], allowed)
+        coordinate(tmp_path / "app" / "fedhk.toml", wire, question)
+        told = json.loads((tmp_path / "answer").read_text())
+        assert told["table"]["rows"][0][:2] == ["rows", "120"]
+        assert all(test["circular"] for test in told["facts"]["tests"])

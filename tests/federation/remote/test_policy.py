@@ -79,6 +79,9 @@ class TestPolicy:
             ('known = { rome = "zz" }', "hexadecimal"),
             ('identity = "mask.pem"', "names .*mask.pem', from its own folder: it is not there"),
             ('bounds = "dictionary.toml"', "names .*dictionary.toml', from its own folder: it is not there"),
+            ("questions = ['stability']", "questions has 'stability'; it may have 'profile' and 'outcomes'"),
+            ("held_out = 'died'", "held_out='died' must be a list of names"),
+            ("open_questions = 1", "open_questions=1 must be true or false"),
         ],
     )
     def test_a_policy_that_cannot_be_used_says_why(self, text, message, tmp_path):

@@ -31,5 +31,5 @@ class RemoteEngine(Engine, Protocol):
     def begin(self, timeout: float | None) -> Sequence[Shared]:
         """Prepare a run, and return the entries that sites must have first."""
 
-    def for_questions(self) -> RemoteEngine:
-        """Return an engine to the same sites for questions after a fit; they also name views that were held out."""
+    def for_questions(self, *, held_out: bool) -> RemoteEngine:
+        """Return an engine to the same sites for a question after a fit; they also name views that were held out."""

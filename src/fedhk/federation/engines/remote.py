@@ -79,24 +79,16 @@ class RemoteSites:
         How many sites must be there for a run to begin, where `expected` names none.
     wait : float, default=600
         Seconds to wait for them. Those of `expected` that did not come by then are left out, as long as `wait_for` did.
-    held_out : bool, default=False
-        Whether sites also name the views that clustering did not see: for questions after a fit.
     """
 
     def __init__(
-        self,
-        transport: Transport,
-        *,
-        expected: Sequence[str] = (),
-        wait_for: int = 1,
-        wait: float = 600.0,
-        held_out: bool = False,
+        self, transport: Transport, *, expected: Sequence[str] = (), wait_for: int = 1, wait: float = 600.0
     ) -> None:
         self._transport = transport
         self._expected = tuple(expected)
         self._wait_for = max(wait_for, 1)
         self._wait = wait
-        self._held_out = held_out
+        self._held_out, self._needs_all = False, False  # as `for_questions` says
         self._timeout = TIMEOUT
         self._faults: dict[str, MessageError] = {}
         self._agreed: dict[str, tuple[int, Columns]] = {}
@@ -123,6 +115,9 @@ class RemoteSites:
                 f"{len(self.known)} sites {wanted}came within {self._wait:g} s, {self._wait_for} are needed. {why}"
             )
         self._vote()
+        if self._needs_all and self._faults:
+            why = "; ".join(f"{site}: {fault.reason}" for site, fault in self._faults.items())
+            raise SitesError(f"Every site must answer, and some cannot. {why}")
         columns = self._columns()
         return {site: _without_rows(known, columns) for site, known in sorted(self.known.items())}
 
@@ -131,11 +126,15 @@ class RemoteSites:
         self._timeout = TIMEOUT if timeout is None else timeout
         return (Terms(secrets.token_hex(8), self._columns()),)
 
-    def for_questions(self) -> RemoteSites:
-        """Return an engine to the same sites for questions after a fit, which every one of them must answer."""
+    def for_questions(self, *, held_out: bool) -> RemoteSites:
+        """Return an engine to the same sites for a question after a fit, which every one of them must answer.
+
+        With `held_out`, they also name the views that clustering did not see and that the question may read.
+        """
         sites = self._expected or self.sites()
-        wait_for = len(sites) or self._wait_for
-        return RemoteSites(self._transport, expected=sites, wait_for=wait_for, wait=self._wait, held_out=True)
+        engine = RemoteSites(self._transport, expected=sites, wait_for=len(sites) or self._wait_for, wait=self._wait)
+        engine._held_out, engine._needs_all = held_out, True
+        return engine
 
     def _vote(self) -> None:
         """Agree on views by majority; a site whose views differ is excluded, and told what differs."""
