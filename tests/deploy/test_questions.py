@@ -27,7 +27,8 @@ DEMANDS = 'questions = ["profile", "outcomes"]\nheld_out = {held_out}\n'
 def further(folders, tmp_path):
     """An event of every row, in further tables of the sites."""
     rng = np.random.default_rng(0)
-    events = {name: rng.integers(0, 2, (60, 1)).astype(float) for name in NAMES}
+    rows = {name: site.n_rows for name, site in read_federation(folders["rome"].parent).sites.items()}
+    events = {name: rng.integers(0, 2, (rows[name], 1)).astype(float) for name in NAMES}
     for name, values in events.items():
         write_site(tmp_path / "also" / name, {"later": values}, columns={"later": ("died",)})
     return events, {name: tmp_path / "also" / name for name in NAMES}

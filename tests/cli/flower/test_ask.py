@@ -25,7 +25,7 @@ def test_a_budget_without_the_range_of_its_columns(app, tmp_path):
     words = ("outcomes", app, tmp_path / "run", "--event", "died", "--insecure", "--epsilon", 1, "--delta", 1e-5)
     code, output = call_flower(*words)
     assert code == 2
-    assert "the range of the columns" in output
+    assert "--bounds: is needed" in output
 
 
 def test_a_table_that_is_there_already(app, tmp_path):

@@ -97,7 +97,7 @@ def outcomes(  # noqa: PLR0917
 def _protection(secure: bool, epsilon: float | None, delta: float | None, bounds: str | None) -> dict[str, Any]:
     privacy = o.parse_privacy(epsilon, delta, bounds)
     if privacy is not None and bounds is None:
-        raise typer.BadParameter("is needed with --epsilon: the range of the columns.", param_hint="--bounds")
+        raise typer.BadParameter("is needed with --epsilon.", param_hint="--bounds")
     return {"secure": secure, "privacy": privacy}
 
 

@@ -200,8 +200,9 @@ class RemoteSite:
 
     def _read_views(self, terms: Terms | None) -> Views:
         """Read the site's rows; with the terms of a run, views and columns are in the order of the federation."""
+        data = self._read_checked(terms)
         try:
-            return check_views(named_views(self._read_checked(terms)), missing_views=True, min_rows=0)
+            return check_views(named_views(data), missing_views=True, min_rows=0)
         except (TypeError, ValueError) as error:
             raise DataError(str(error)) from error
 
