@@ -340,6 +340,10 @@ REFUSED = {
         "column 'rate' holds text, '70,5' in row 1, where a number such as 1234.5",
     ),
     "infinity": (edit("lab", cell("age", "inf")), "View 'lab' contains infinity in column 'age', row 2."),
+    "infinity among codes": (
+        repeat("sex", ["1", "0", "inf"]),
+        "View 'lab' contains infinity in column 'sex', row 2.",
+    ),
     "numbers that overflow": (edit("lab", cell("age", "1e200")), "at most 1e+140 is allowed"),
     "a line with units": (text(lambda old: old.replace("\n", "\n,years,mmol/l,,\n", 1), "oslo"), "row 1 has no id"),
     "cells that were merged above the head": (text_after("Person,,Blood,,\n"), "columns '' appear more than once"),
@@ -355,6 +359,18 @@ REFUSED = {
     "times of the day with am and pm": (
         repeat("day", [f"{hour}:30 am" for hour in range(1, 9)]),
         "column 'day' holds times of the day as text, such as '1:30 am'. Make them numbers, such as hours (12.5)",
+    ),
+    "months": (
+        repeat("day", ["2026-01", "2026-02", "2026-03"]),
+        "column 'day' holds dates as text, such as '2026-01'",
+    ),
+    "names of months": (
+        repeat("day", ["5 Jan 2026", "12 Feb 2026", "Mar-26"]),
+        "column 'day' holds dates as text, such as '12 Feb 2026'",
+    ),
+    "blood pressures": (
+        repeat("sodium", ["120/80", "130/85", "140/90"]),
+        "column 'sodium' holds two numbers in a cell, such as '120/80'. Make two columns of it",
     ),
     "numbers of Excel among dates": (
         repeat("day", ["2026-01-05", "2026-01-06", "46023", "2026-01-07"]),
@@ -458,6 +474,14 @@ NOTED = {
         everywhere("lab", cell("sodium", "", lambda _: True)),
         "'sodium' has no value in any row of any site",
     ),
+    "numbers with a unit": (
+        repeat("sodium", ["140 mmol/l", "138 mmol/l", "141.5 mmol/l", "139 mmol/l"]),
+        "have a unit and count as levels: if they are numbers, remove 'mmol/l'.",
+    ),
+    "dates without separators": (
+        repeat("day", ["20260105", "20251231", "20260220"]),
+        "column 'day': 20251231 looks like a date and is read as a number: write it as 2026-01-31",
+    ),
     "zeros in front of numbers": (
         everywhere("lab", lambda row, i: row | {"case": f"{(7 * i) % 24:06d}"}),
         "'case' has zeros in front of numbers, as codes have, and is read as a number",
@@ -534,6 +558,10 @@ NOTED = {
         each(lambda root: [edit("lab", lambda row, i: row | {"ward": WARDS[i % 7]}, site)(root) for site in SITES]),
         "column 'ward': 'ward' is a level: is a line with the names of columns among the rows?",
     ),
+    "a code beside a wide range": (
+        repeat("sodium", ["12", "2400", "310", "-99", "77", "1250", "640"]),
+        "lab/sodium has -99 again and again, far outside its other values: a code for missing values?",
+    ),
     "a date for missing values": (
         repeat("day", ["2026-01-05", "2026-02-06", "2026-01-07", "9999-12-31"]),
         "lab/day has 2932896 again and again, far outside its other values: a code for missing values?",
@@ -550,7 +578,7 @@ NOTED = {
 
 
 # Noted by the model, which sees all sites; the others are found while files are read.
-DEVIATING = {"another unit", "a code for missing values", "a date for missing values"}
+DEVIATING = {"another unit", "a code for missing values", "a code beside a wide range", "a date for missing values"}
 
 HARMLESS = {
     "a mark of UTF-8": text(lambda old: "\ufeff" + old, "oslo"),

@@ -211,6 +211,17 @@ class TestCodes:
         assert f"rome: view_0/column 1 has {value:g} again and again" in only.sentence
         assert not only.is_sure
 
+    @pytest.mark.parametrize("value", [-99.0, -999.0, 9999.0])
+    def test_nines_are_codes_beside_numbers_of_a_wide_range(self, value):
+        table = np.random.default_rng(0).lognormal(5, 1, (200, 2)).clip(0, 6000)  # as of ferritin
+        table[:6, 1] = value
+        assert [code.factor for code in find_codes("rome", check_views([table]))] == [value]
+
+    def test_nines_among_other_values_are_none(self):
+        rng = np.random.default_rng(0)
+        table = np.column_stack([rng.integers(90, 100, 300), -rng.integers(90, 100, 300), rng.integers(900, 1000, 300)])
+        assert not find_codes("rome", check_views([table.astype(float)]))
+
     def test_once_is_no_code(self):
         assert not find_codes("rome", check_views([self.rows(repeats=1)]))
 

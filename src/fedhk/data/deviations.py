@@ -73,6 +73,10 @@ OWN_FACTOR = 30.0
 # code where most rows have it: words that most documents lack, and pixels without ink.
 LEAST_REPEATS, CODE_DISTANCE = 3, 10.0
 
+# Values of nothing but nines, two at least, are what people write for a missing cell: -99, 999. They are codes if they
+# lie further from all others than this part of their range, or below zero where no other value does.
+NINES_DISTANCE = 0.25
+
 
 @dataclass(frozen=True)
 class Deviation:
@@ -252,11 +256,21 @@ def _codes(table: FloatArray) -> list[tuple[float, int]]:
             least = np.minimum(least, np.where(np.isfinite(values), values, np.inf).min(axis=0))
         with np.errstate(invalid="ignore"):
             others = next_most - least
-            far = (most - next_most > CODE_DISTANCE * others) & (others > 0) & np.isfinite(next_most)
+            far = most - next_most > CODE_DISTANCE * others
+            negative = (sign < 0) & (next_most <= 0)  # of values times -1: only the code is below zero
+            far |= _are_nines(most) & (negative | (most - next_most > NINES_DISTANCE * others))
+            far &= (others > 0) & np.isfinite(next_most)
         usual = (most == 0) & (2 * repeats > len(table))
         columns = np.flatnonzero(far & ~usual & (repeats >= LEAST_REPEATS))
         found += [(sign * float(most[column]), int(column)) for column in columns]
     return found
+
+
+def _are_nines(values: FloatArray) -> BoolArray:
+    """Tell which positive numbers are written with nines only, two at least, and which negative ones times -1."""
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        digits = np.ceil(np.log10(values))
+        return np.asarray((digits >= 2) & (values == 10.0**digits - 1.0))
 
 
 def _name(columns: Columns, column: int) -> str:

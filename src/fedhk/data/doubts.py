@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from itertools import combinations
@@ -9,9 +10,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from fedhk._text import listed
 from fedhk._typing import FloatArray
 from fedhk.data.levels import base_name, find_numbers, is_level, level_name
-from fedhk.data.tables import ID, listed
+from fedhk.data.tables import ID
 
 # Cells that are looked at first: whether a column varies, or two sites have the same rows, mostly shows there.
 FIRST_CELLS = 2**20
@@ -24,6 +26,9 @@ NO = {"no", "n", "false", "f", "0", "nein", "non", "nej", "nee", "falsch", "faux
 UNKNOWN = {"unknown", "unk", "missing", "not known", "not done", "not available", "unspecified", "undefined", "n.a."}
 UNKNOWN |= {"n.d.", "nd", "nk", "\\n", "#null!", "#value!", "#ref!", "#name?", "#div/0!", "unbekannt", "k.a.", "k. a."}
 UNKNOWN |= {"keine angabe", "inconnu", "sconosciuto", "desconocido", "ukjent", "okänd", "onbekend"}
+
+# A number with a unit.
+QUANTITY = re.compile(r"[+-]?\d+(?:[.,]\d+)?\s*([^\d\s.,].*)")
 
 # Whole numbers up to so many are codes of a category rather than counts.
 MOST_CODES = 10
@@ -174,6 +179,9 @@ def _of_words(column: str, levels: Iterable[str]) -> Iterator[str]:
     for same in (yes, no) if len(yes) + len(no) == len(words) else ():
         if len(same) > 1:
             yield f"levels {listed(same)} mean the same: write them alike."
+    units = {found.group(1) for found in map(QUANTITY.fullmatch, words) if found}
+    if len(words) > 2 and len(units) == 1 and all(map(QUANTITY.fullmatch, words)):
+        yield f"{listed(levels)} have a unit and count as levels: if they are numbers, remove {min(units)!r}."
     for word, level in words.items():
         whole = [other for longer, other in words.items() if len(longer) > 2 and longer.startswith(word)]
         if len(word) == 1 and len(whole) == 1:
@@ -184,13 +192,15 @@ def _of_codes(view: str, names: tuple[str, ...], tables: Mapping[str, FloatArray
     """List columns of few whole numbers that sites count from other numbers on, or in which 9 may mean nothing."""
     firsts = {site: _first(table) for site, table in tables.items()}
     stacked = np.vstack(list(firsts.values()))
-    maybe = ~((stacked != np.round(stacked)) & ~np.isnan(stacked)).any(axis=0)
+    maybe = (np.isnan(stacked) | ((stacked == np.round(stacked)) & np.isfinite(stacked))).all(axis=0)
     for place in (place for place in np.flatnonzero(maybe).tolist() if not is_level(names[place])):
         own = {site: set(np.unique(part[~np.isnan(part[:, place]), place]).tolist()) for site, part in firsts.items()}
         every = sorted(set().union(*own.values()))
+        where = f"view {view!r}, column {names[place]!r}"
+        if every and all(map(_is_day, every)):
+            yield f"{where}: {every[0]:.0f} looks like a date and is read as a number: write it as 2026-01-31."
         if not 2 <= len(every) <= MOST_CODES:
             continue
-        where = f"view {view!r}, column {names[place]!r}"
         for site, values in own.items():
             others = set().union(*(codes for other, codes in own.items() if other != site))
             shift = min(values, default=0.0) - min(others, default=0.0)
@@ -207,6 +217,12 @@ def _of_codes(view: str, names: tuple[str, ...], tables: Mapping[str, FloatArray
                     f"{where}: {last:g} beside {_numbers(set(every) - {last})}: a code for missing values? Leave such "
                     "cells empty, or name the code in a data dictionary."
                 )
+
+
+def _is_day(value: float) -> bool:
+    """Tell whether a number is a date without separators, such as 20260131."""
+    year, month, day = int(value) // 10_000, int(value) // 100 % 100, int(value) % 100
+    return 1900 <= year < 2100 and 1 <= month <= 12 and 1 <= day <= 31
 
 
 def _numbers(values: Iterable[float]) -> str:

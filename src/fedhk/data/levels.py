@@ -34,6 +34,16 @@ NAMED_LIKE_IDS = re.compile(r"(^id|[_\W]id|Id|ID|^(mrn|uid|uuid|pid|subject|pati
 # A time of the day, as clocks show it.
 TIME = re.compile(r"\d{1,2}:\d\d(:\d\d(\.\d+)?)?( ?[ap]\.?m\.?)?", re.IGNORECASE)
 
+# A month with its year, and a date with the name of a month, such as 2026-01, 5 Jan 2026 or Jan-26.
+MONTH = re.compile(
+    r"(19|20)\d\d[-/.](0[1-9]|1[0-2])"
+    r"|(\d{1,2}[ .-]*)?(jan|feb|mar|apr|ma[iy]|jun|jul|aug|sep|o[ck]t|nov|de[cz])[a-z]*[ .,-]+(\d{1,2}, ?)?(\d\d){1,2}",
+    re.IGNORECASE,
+)
+
+# Two numbers in a cell, such as a blood pressure.
+PAIR = re.compile(r"\d{1,4}\s*/\s*\d{1,4}")
+
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
@@ -251,6 +261,12 @@ def check_levels(levels: Sequence[str], cells: int, name: str) -> None:
             f"column {name!r} holds times of the day as text, such as {times[0]!r}. Make them numbers, such as hours "
             "(12.5), or leave the column out."
         )
+    pairs = [level for level in levels if PAIR.fullmatch(level)]
+    if len(levels) > 2 and 2 * len(pairs) > len(levels):
+        raise ValueError(
+            f"column {name!r} holds two numbers in a cell, such as {pairs[0]!r}. Make two columns of it, or declare "
+            "its levels."
+        )
     if len(levels) > MOST_LEVELS or (len(levels) > 10 and 2 * len(levels) > cells):
         raise ValueError(
             f"column {name!r} holds text with {len(levels)} different values in {cells} cells, such as "
@@ -262,6 +278,8 @@ def check_levels(levels: Sequence[str], cells: int, name: str) -> None:
 
 def _is_date(text: str) -> bool:
     """Whether a text is a date in one of the ways that people write dates."""
+    if MONTH.fullmatch(text):
+        return True
     parts = text.replace("/", "-").replace(".", "-").split("T")[0].split(" ")[0].split("-")
     return len(parts) == 3 and all(part.isdigit() for part in parts) and max(map(len, parts)) in (2, 4)
 
