@@ -39,12 +39,12 @@ NOTE = (
 )
 
 
-def make_sites(n_sites: int) -> dict[str, list[np.ndarray]]:
-    """Sites of ten rows from 8 clusters, in two views of five features."""
+def make_sites(n_sites: int, n_rows: int = 10) -> dict[str, list[np.ndarray]]:
+    """Sites of so many rows from 8 clusters, in two views of five features."""
     rng = np.random.default_rng(0)
     centers = [4 * rng.normal(size=(8, 5)) for _ in range(2)]
-    labels = rng.integers(0, 8, (n_sites, 10))
-    return {f"site-{i:06d}": [c[own] + rng.normal(size=(10, 5)) for c in centers] for i, own in enumerate(labels)}
+    labels = rng.integers(0, 8, (n_sites, n_rows))
+    return {f"site-{i:06d}": [c[own] + rng.normal(size=(n_rows, 5)) for c in centers] for i, own in enumerate(labels)}
 
 
 def watch(record: list[dict[str, Any]]) -> Any:

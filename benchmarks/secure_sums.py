@@ -22,23 +22,16 @@ from fedhk import EFKMVC
 from fedhk.federation.engines.inprocess import InProcessEngine
 from fedhk.privacy.secure_graph import fewest_partners
 from fedhk.privacy.secure_sum import default_threshold
+from scale import make_sites
 from tables import table
 from usage import show_help
 
-ABSENT = 0.05
+ABSENT, ROWS = 0.05, 20
 
 NOTE = (
     "One thread, 5 % of the sites absent from every sum. CPU seconds are those of the fit alone; "
     "seconds on the clock also count what else the machine did."
 )
-
-
-def make_sites(n_sites: int) -> dict[str, list[np.ndarray]]:
-    """Sites of 20 rows from 8 clusters, in two views of five features."""
-    rng = np.random.default_rng(0)
-    centers = [4 * rng.normal(size=(8, 5)) for _ in range(2)]
-    labels = rng.integers(0, 8, (n_sites, 20))
-    return {f"site-{i:05d}": [c[own] + rng.normal(size=(20, 5)) for c in centers] for i, own in enumerate(labels)}
 
 
 class Meter:
@@ -73,7 +66,7 @@ EXCHANGE = InProcessEngine.exchange
 
 def measure(n_sites: int, secure: bool) -> tuple[float, float, float, int]:
     """Seconds of work, seconds on the clock, kilobytes a site and sums of one fit."""
-    meter, sites = Meter(ABSENT if secure else 0.0), make_sites(n_sites)
+    meter, sites = Meter(ABSENT if secure else 0.0), make_sites(n_sites, ROWS)
     InProcessEngine.exchange = meter.watch()  # type: ignore[method-assign]
     worked, began = time.process_time(), time.perf_counter()
     try:

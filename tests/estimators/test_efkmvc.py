@@ -260,7 +260,7 @@ class TestSmallSites:
         rng = np.random.default_rng(0)
         rows = [rng.normal(size=(3, width)).astype(np.float32) for width in (3, 4)]
         sites = {f"s{i}": [np.repeat(view[[i % 3]], 5, axis=0) for view in rows] for i in range(6)}
-        model = EFKMVC(3, init=rows, max_rounds=6, tol=0).fit(sites)
+        model = EFKMVC(3, init=rows, max_rounds=6, tol=0, random_state=0).fit(sites)
         assert [record["refused"] for record in model.history_] == [{}] * 6
 
     def test_sites_that_all_have_one_row_cannot_give_a_start(self):

@@ -17,6 +17,7 @@ from fedhk.personal.spread import (
     MOST_FACTOR,
     LabelledRows,
     Spread,
+    compare_distances,
     find_log_scale,
     split_by_clusters,
 )
@@ -86,8 +87,17 @@ class TestScales:
         assert_allclose(np.log(found[3:]) / share, np.log(self.FACTORS[3:]), atol=0.2)
 
     def test_no_factor_is_believed_beyond_a_limit(self, pool):
-        found, _ = found_factors(pool, site_rows(pool, 1, factors=np.full(9, 100.0)))
-        assert np.all(found <= MOST_FACTOR * (1 + 1e-12))
+        found, _ = found_factors(pool, site_rows(pool, 1, factors=np.where(np.arange(9) % 3, 1.0, 9.0)))
+        assert 2 < found.max() <= MOST_FACTOR * (1 + 1e-12)
+
+    def test_centres_that_lie_on_each_other_tell_no_scale(self, pool):
+        """Those of a large fuzzifier do: rows given their clusters then spread as all rows of the site do."""
+        parameters = pool[1].parameters
+        together = tuple(own.mean(axis=0) + 0.05 * (own - own.mean(axis=0)) for own in parameters.centers)
+        rows = site_rows(pool, 0, 300, self.FACTORS)
+        assert Spread(summary=pool[3]).fit_rows(OwnModel.start(rows, parameters)).shares["spread"] > 0.6
+        own = OwnModel.start(rows, replace(parameters, centers=together))
+        assert Spread(summary=pool[3]).fit_rows(own) is own
 
     def test_a_feature_that_is_constant_everywhere_stays_out(self):
         rng = np.random.default_rng(0)
@@ -126,6 +136,16 @@ def test_the_most_likely_scale_by_search():
     likelihood = [-200 * np.log(s) - np.sum((x / s - a) ** 2) / (2 * 0.25) for s in grid]
     found = np.exp(find_log_scale(rows, centers, np.array([0.25])))
     assert found[0] == pytest.approx(grid[int(np.argmax(likelihood))], rel=2e-3)
+
+
+def test_distances_of_rows_are_compared_with_those_of_their_centres():
+    rng = np.random.default_rng(0)
+    centers = rng.normal(size=(400, 5))
+    rows = 3 + 1.7 * (centers + 0.2 * rng.normal(size=(400, 5)))
+    rows[rng.random(rows.shape) < 0.2] = np.nan
+    assert compare_distances(rows, centers) == pytest.approx(1.7, rel=0.03)
+    assert compare_distances(rows, centers / 20) == pytest.approx(34, rel=0.03)
+    assert compare_distances(rows, np.zeros((400, 5))) == 0.0
 
 
 def test_parts_have_no_cluster_in_common_and_are_about_as_large():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from numbers import Integral
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
@@ -20,6 +20,7 @@ from fedhk._names import KnowsNames, explain_names
 from fedhk._records import Record, Records
 from fedhk._typing import FloatArray, IntArray
 from fedhk.agreement.number import ONE
+from fedhk.agreement.scalings import STRANGER
 from fedhk.data.frames import pandas
 from fedhk.data.levels import needs_encoding
 from fedhk.data.views import Columns, Views, check_views, is_tensor, is_view_collection
@@ -35,6 +36,7 @@ from fedhk.model.passes import Passes, own_threads
 from fedhk.model.rows import Rows
 from fedhk.personal.calibration import Calibration
 from fedhk.summary.model import model_html
+from fedhk.summary.words import join_names
 from fedhk.tensors.low_rank import LowRank, LowRankParameters
 
 # Largest memberships that are on average no more than this above 1 over the number of clusters are all alike.
@@ -415,11 +417,13 @@ class LowRankAttributes:
 
 
 def warn_of_doubts(model: Any, labels: Sequence[IntArray], memberships: Sequence[FloatArray]) -> None:
-    """Warn, as scikit-learn does, of a fit that did not converge or found fewer clusters.
+    """Warn, as scikit-learn does, of a fit that did not converge or found fewer clusters, and of views without use.
 
     Labels and memberships are those of the rows that it was fitted on; there are none where rows are elsewhere.
     """
     name, n_clusters = type(model).__name__, model.n_clusters_
+    for doubt in _doubt_views(model):
+        warnings.warn(f"{name}: {doubt}", UserWarning, stacklevel=3)
     if model.selection_ and n_clusters == 1:
         why = f"the rows show {ONE}. Give n_clusters a number if you need more."
         warnings.warn(f"{name}: n_clusters={model.n_clusters!r}: {why}", UserWarning, stacklevel=3)
@@ -457,6 +461,34 @@ def warn_of_doubts(model: Any, labels: Sequence[IntArray], memberships: Sequence
             ConvergenceWarning,
             stacklevel=3,
         )
+
+
+def _doubt_views(model: Any) -> Iterator[str]:
+    """Give a sentence for views that have one value per column, and for views that no other view agrees with.
+
+    A view that is constant at some sites alone is none of these. Where no view varies, rows are alike, and that is said
+    in another warning.
+    """
+    varies = [bool(np.isfinite(reference.scale).any()) for reference in model._model.references]
+    names = model.view_names_
+    constant = [view for view, own in zip(names, varies, strict=True) if not own]
+    if constant and any(varies):
+        where = ", at every site that has it" if hasattr(model, "client_models_") else ""
+        yield (
+            f"all rows have the same values in {_list_views(constant)}{where}. Clusters come from the other views: "
+            "look whether the view was read as it should be, or leave it out."
+        )
+    lonely = [choice["view"] for choice in model.choices_ if choice["note"] == STRANGER]
+    lonely = [view for view in lonely if view not in constant]
+    if lonely and sum(varies) > 1:
+        yield (
+            f"{_list_views(lonely)} {'have' if len(lonely) > 1 else 'has'} {STRANGER}. Are the rows of all views in "
+            "the same order? If they are, such a view does not show the groups that others show: leave it out."
+        )
+
+
+def _list_views(names: Sequence[str]) -> str:
+    return f"view{'s' * (len(names) > 1)} {join_names([repr(name) for name in names])}"
 
 
 def _check_weights(sample_weight: Any, views: Views) -> FloatArray | None:

@@ -28,6 +28,12 @@ SPREAD_PASSES = 4
 # Fewest rows of a feature for which a scale is estimated, and the largest scale: as in a calibration.
 LEAST_SEEN, MOST_FACTOR = 5, 5.0
 
+# Where rows of clusters lie further apart than their centres by more than this factor, no scale explains it: centres
+# lie on each other, as with a large fuzzifier, and a spread around them also says which clusters a site has. It is the
+# largest scale. On generated federations the factor is 0.7 to 2 where centres are means of their rows, and 7 to 5,000
+# where they lie on each other.
+MOST_APART = MOST_FACTOR
+
 # A feature whose variance at the site is below this share of that in clusters is constant there, but for rounding.
 LEAST_VARIANCE = 1e-10
 
@@ -63,7 +69,8 @@ class Spread(Component[LabelledRows]):
     def fit_rows(self, own: OwnModel) -> OwnModel:
         """Give the model with the site's rows on the common scale, as far as other clusters confirm theirs.
 
-        Small sites, and rows of length 1, which have no scale, stay as they are.
+        Small sites, and rows of length 1, which have no scale, stay as they are. So do rows of clusters whose centres
+        lie on each other: nothing tells then what is the site's scale, and what are its clusters.
         """
         rows, common = own.rows, own.common
         if rows.n_rows < LEAST_ROWS or any(reference.unit_rows for reference in rows.references):
@@ -77,6 +84,8 @@ class Spread(Component[LabelledRows]):
             with Passes(move_rows(sample, offset, scale), common.n_clusters) as scan:
                 labels = scan.assign(common)[1]
             whole = LabelledRows(joint, centers[labels])
+            if compare_distances(*whole) > MOST_APART:
+                return own
             halves = [LabelledRows(joint[half], whole.centers[half]) for half in split_by_clusters(labels)]
             found = self.fit(own, halves, whole)
             scale = np.exp(found.shares[self.name] * self.learn(own, whole).step)
@@ -98,17 +107,25 @@ def split_by_clusters(labels: IntArray) -> tuple[IntArray, IntArray]:
     return np.flatnonzero(inside), np.flatnonzero(~inside)
 
 
+def compare_distances(rows: FloatArray, centers: FloatArray) -> float:
+    """Measure how many times further apart rows of different clusters lie than the centres of these clusters.
+
+    It is the slope of rows on their centres, over all features: about the scale of the site where centres are means of
+    the rows of their clusters.
+    """
+    x, a = _less_means(rows, centers)
+    spread = float(np.square(a).sum())
+    return float((x * a).sum()) / spread if spread > 0 else 0.0
+
+
 def find_log_scale(rows: FloatArray, centers: FloatArray, variance: FloatArray) -> FloatArray:
     """Find the most likely logarithm of s per feature, of x = b + s (a + e) with e of the given variance.
 
     With x and a less their means, the likelihood -n log s - sum (x / s - a)^2 / (2 variance) is largest where t = 1 / s
     solves P t^2 - Q t - n = 0, P = sum x^2 / variance and Q = sum x a / variance.
     """
-    seen = ~np.isnan(rows)
-    count = seen.sum(axis=0)
-    x = np.where(seen, rows - mean_move(rows).step, 0.0)
-    a = np.where(seen, centers, np.nan)
-    a = np.where(seen, a - mean_move(a).step, 0.0)
+    count = (~np.isnan(rows)).sum(axis=0)
+    x, a = _less_means(rows, centers)
     squares = np.square(x).sum(axis=0)
     usable = (count >= LEAST_SEEN) & (variance > 0) & (squares > LEAST_VARIANCE * count * variance)
     safe = np.where(usable, variance, 1.0)
@@ -116,3 +133,10 @@ def find_log_scale(rows: FloatArray, centers: FloatArray, variance: FloatArray) 
     inverse = (q + np.sqrt(q**2 + 4 * p * count)) / (2 * np.where(usable, p, 1.0))
     logs = -np.log(np.where(usable, np.maximum(inverse, 1e-300), 1.0))
     return np.clip(logs, -np.log(MOST_FACTOR), np.log(MOST_FACTOR))
+
+
+def _less_means(rows: FloatArray, centers: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Subtract the means of the cells that are there from rows and from their centres; 0 where a cell is missing."""
+    seen = ~np.isnan(rows)
+    a = np.where(seen, centers, np.nan)
+    return np.where(seen, rows - mean_move(rows).step, 0.0), np.where(seen, a - mean_move(a).step, 0.0)

@@ -24,7 +24,7 @@ _SURE = 3.0
 
 @dataclass(frozen=True)
 class RankChoice:
-    """A rank and what it costs.
+    """A rank and what it keeps.
 
     Parameters
     ----------
@@ -32,19 +32,10 @@ class RankChoice:
         One number per mode.
     energy : float
         Share of sum w t^2 that centres of this rank keep, after a short fit.
-    n_directions : int
-        Columns of the basis of each view.
-    n_basis : int
-        Numbers of the basis, which is sent once.
-    n_core : int
-        Numbers of the core, which is sent every round.
     """
 
     rank: tuple[int, ...]
     energy: float
-    n_directions: int
-    n_basis: int
-    n_core: int
 
 
 def choose_rank(
@@ -151,9 +142,9 @@ def _surely_gains(x: FloatArray, y: FloatArray, low_x: FloatArray, low_y: FloatA
 
 
 def _fit_rank(decomposition: Decomposition[Any], problem: WeightedCenters, rank: tuple[int, ...]) -> RankChoice:
-    """Find by a short fit what a rank keeps and costs."""
+    """Find by a short fit what a rank keeps."""
     factors = decomposition.fit(problem.targets, problem.weights, rank=rank, sweeps=_SWEEPS)
-    return RankChoice(rank, problem.kept(factors.centers()), factors.coordinates.shape[2], *factors.n_numbers)
+    return RankChoice(rank, problem.kept(factors.centers()))
 
 
 def _find_smallest(

@@ -106,7 +106,13 @@ class RowMeans(Entry):
     """Means of groups of rows of all sites, in the space of the sites' calibrated rows."""
 
     candidates: Candidates
-    most: int | None = None  # how many there was room for; None where sites were asked for as many as are wanted
+
+
+@dataclass(frozen=True, eq=False)
+class Room(Entry):
+    """The number of means that there was room for: under masks, sites are asked for no more groups than these."""
+
+    means: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,8 +165,7 @@ class TieRows(ServerPhase):
         means = [complete_candidates(_as_rows(board, found.candidates)) for found in board.find(RowMeans)]
         rows = self._draw_stand_ins(board, means)
         wanted = good_count(self.n_clusters, board.get(Population).rows, options.n_anchors)
-        asked = anchors_wanted(board, options, self.n_clusters)
-        asked = min([asked, *(found.most for found in board.find(RowMeans) if found.most is not None)])
+        asked = min([anchors_wanted(board, options, self.n_clusters), *(room.means for room in board.find(Room))])
         points = self._make_points(board, means, rows, asked, wanted)
         graph = AnchorGraph(points, options.neighbours, options.scale, options.joint_weight)
         anchors = Anchors.of(tie_to_parts(graph, rows, self._make_parts(board, means or [rows]), self.n_clusters))
@@ -179,7 +184,7 @@ class TieRows(ServerPhase):
             )
         affinities = graph.affinities(rows)
         groups = find_groups(affinities, graph, self.n_clusters, options, self.seed)
-        return board.drop(FittedMixture, RowMeans).put(anchors, Groups(groups), StandIns.of(affinities))
+        return board.drop(FittedMixture, RowMeans, Room).put(anchors, Groups(groups), StandIns.of(affinities))
 
     def _make_points(
         self, board: Board, means: list[Rows], stand_ins: Rows, asked: int, wanted: int
@@ -236,7 +241,7 @@ class MeansOfGroups(ServerPhase):
 
     def begin(self, board: Board) -> Board:
         found = board.get(SumCandidates).candidates
-        return board.drop(SumCandidates).put(RowMeans(found, len(found.sizes)))
+        return board.drop(SumCandidates).put(RowMeans(found), Room(len(found.sizes)))
 
 
 @dataclass(frozen=True, kw_only=True)
