@@ -46,8 +46,8 @@ LEAST_ROWS = 4
 # this multiple of the error of independent rows.
 DEPENDENCE = 2.0
 
-# Views of the same rows have more in common than this: at least 0.11 in each of nine sets of real data. Where twice the
-# error of an agreement is below it, rows are enough to tell views that have nothing in common.
+# Views of the same rows have more in common than this: at least 0.11 in each of seven sets of real data. Where twice
+# the error of an agreement is below it, rows are enough to tell views that have nothing in common.
 LEAST_COMMON = 0.1
 STRANGER = "no more neighbours in common with any other view than by chance"
 

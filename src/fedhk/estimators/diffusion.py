@@ -100,8 +100,9 @@ class FedHKDiffusion(EFKMVC):
 
     Notes
     -----
-    The embedding of a row depends on the anchors and the row alone: `predict` of a training row gives its label. A row
-    uses the views that it has; one without any value belongs to all clusters alike.
+    The embedding of a row depends on the anchors and the row alone: `predict` of a site's own model gives a training
+    row its label. So does `predict` of this model, unless sites are calibrated or have centres of their own: it knows
+    no site. A row uses the views that it has; one without any value belongs to all clusters alike.
 
     What is personal is how a site's rows are read: where sites are calibrated, its own mean and spread are in the
     references of its model. With `personalization` the centres of embedded rows move too. Anchors, directions and

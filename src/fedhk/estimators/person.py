@@ -70,7 +70,8 @@ class FedHKPerson(LowRankAttributes, EFKMVC):
     client_models_ : dict of str to HeatKernelMVC
         Each site's own model.
     labels_, memberships_ : dict of str to array
-        Of the site's own model; `global_labels_` are those of the common model in the site's frame.
+        Of the site's own model, whose `predict` gives them again; `global_labels_` are those of the common model in the
+        site's frame. `predict` of this model knows no site, and so has no frame.
     personalization_ : list of dict
         What each site took of its own rows: site, component ("shift", "spread", "sizes", "centers", "view_weights";
         with a decomposition of binding rank also "core", "cluster_factor", "feature_factors", "view_factor"), value.

@@ -6,10 +6,14 @@ import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score
 
+from embedded_runs import describe, make_views, site_with, take_views
 from fedhk import FedHKDiffusion, FedHKPerson
+from fedhk.agreement.frames import list_witnesses
 from fedhk.datasets import make_sites
+from fedhk.federation.entries import References
 from fedhk.federation.phases import agreement
 from fedhk.federation.phases.describe import LEVEL, Variation, compare_means
+from fedhk.federation.table import Table
 from fedhk.privacy import DifferentialPrivacy
 
 
@@ -92,6 +96,24 @@ def test_noise_still_refuses_a_calibration():
     budget = DifferentialPrivacy(50.0, 1e-5, bounds=(-20, 20))
     with pytest.raises(ValueError, match=r"calibration=\(1.0, 0.5\) does not go with privacy"):
         FedHKPerson(3, privacy=budget, calibration=(1.0, 0.5)).fit(shifted_sites(1.0).sites)
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_sums_of_partitions_are_those_of_the_pooled_rows(missing):
+    """Where no frame is taken out, rows are the same at every site: any split gives the same partitions."""
+    views, rng = make_views(missing=missing)[0], np.random.default_rng(0)
+    board = describe({"all": views})
+    widths = board.get(References).widths
+    witnesses = [witness for witness in list_witnesses(len(views)) if not any(witness.frame)]
+    sizes = [sum(widths[view] for view in witness.views) for witness in witnesses]
+    centers = tuple(Table.of(rng.normal(size=(2 * 3, size)) / np.sqrt(size), "single") for size in sizes)
+    request = agreement.SumPartitionsRequest(3, tuple(witnesses), (), 2, centers, (0.3,) * len(witnesses))
+
+    def sums(rows):
+        return agreement.SumPartitions.vector(site_with(board, take_views(views, rows)), request)
+
+    parts = np.array_split(rng.permutation(240), [10, 11, 90])
+    np.testing.assert_allclose(sum(map(sums, parts)), sums(np.arange(240)), rtol=1e-8, atol=1e-8)
 
 
 def test_clusters_are_split_where_their_rows_lie_far_apart():
