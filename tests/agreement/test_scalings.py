@@ -226,7 +226,11 @@ def test_with_noise_views_have_z_scores_and_it_is_said():
 @pytest.mark.parametrize(
     "views",
     [
-        pytest.param([np.arange(40.0).reshape(20, 2), np.ones((20, 3))], id="constants"),
+        pytest.param(
+            [np.arange(40.0).reshape(20, 2), np.ones((20, 3))],
+            id="constants",
+            marks=pytest.mark.filterwarnings("ignore:.*all rows have the same values in view 'view_1':UserWarning"),
+        ),
         pytest.param([np.arange(40.0).reshape(20, 2)] * 3, id="alike"),
         pytest.param([np.random.default_rng(v).normal(size=(20, 3)) for v in range(2)], id="different rows"),
         pytest.param([np.random.default_rng(0).normal(size=(20, 1))], id="one feature"),

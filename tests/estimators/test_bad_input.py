@@ -17,6 +17,7 @@ from fedhk.agreement.scalings import STRANGER
 from fedhk.datasets import make_sites
 from fedhk.errors import DataError
 
+pytestmark = pytest.mark.filterwarnings("error")  # also of views that have nothing in common
 ESTIMATORS = [EFKMVC, FedHKTucker, FedHKParafac2, FedHKPerson, FedHKDiffusion]
 CONSTANT, ALONE = r"all rows have the same values in view 'view_2', at every site", f"{STRANGER}. Are the rows of all"
 
