@@ -550,6 +550,10 @@ NOTED = {
         repeat("sex", ["0", "1", "1", "0", "2", "1", "-9"]),
         "column 'sex': -9 beside 0, 1, 2: a code for missing values?",
     ),
+    "a word for nothing that may be a level": (
+        repeat("sex", ["mild", "none", "severe"]),
+        "'none' in column 'sex' is read as a missing cell: if it is a level, list the levels in a data dictionary",
+    ),
     "a word for unknown": (
         repeat("sex", ["F", "M", "k.A."], "oslo"),
         "column 'sex': 'k.A.' counts as a level: leave cells empty that are missing",

@@ -44,3 +44,10 @@ def test_a_level_may_look_like_a_time():
 def test_codes_of_dates_are_missing_however_they_are_written():
     entry = ColumnEntry("date", missing=("9999-12-31",))
     assert read(["1970-01-03", "9999-12-31", "31.12.9999"], entry).values.to_list() == [2.0, None, None]
+
+
+def test_a_declared_level_is_no_missing_cell():
+    """A minus is a sign for nothing, but for blood groups."""
+    entry = ColumnEntry("category", levels=("+", "-"))
+    assert read(["+", "-", "?"], entry).values.rows() == [(1.0, 0.0), (0.0, 1.0), (None, None)]
+    assert read(["+", "-", "+"]).values.rows() == [(1.0,), (None,), (1.0,)]

@@ -57,11 +57,24 @@ class TestOneFrame:
         for frame in (pd.DataFrame({"d": pd.to_datetime(days)}), pl.DataFrame({"d": days}), pd.DataFrame({"d": days})):
             np.testing.assert_array_equal(encode_frame(frame, "v").values, [[1], [10]])
 
+    def test_dates_with_a_time_zone_are_days_of_utc(self):
+        frame = pd.DataFrame({"d": pd.to_datetime(["1970-01-02 01:00", None]).tz_localize("Europe/Berlin")})
+        np.testing.assert_array_equal(encode_frame(frame, "v").values, [[1], [np.nan]])
+
     @pytest.mark.parametrize(
         ("column", "said"),
         [
             ([f"patient {i}" for i in range(30)], "'v', column 'k' holds text with 30 different values in 30 cells"),
             (["3.4.2020", "12.11.2021"], "column 'k' holds dates as text, such as '12.11.2021'"),
+            (
+                ["3.4.2020", "4.4.2020", "46023"],
+                "column 'k' holds dates as text, such as '3.4.2020', and '46023' beside",
+            ),
+            (["2026-01", "2026-02"], "column 'k' holds dates as text, such as '2026-01'"),
+            (["Jan 2026", "12-Feb-26"], "column 'k' holds dates as text, such as '12-Feb-26'"),
+            (["8:30", "9:30 pm"], "column 'k' holds times of the day as text, such as '8:30'"),
+            (["1,5", "2,5", "3"], "column 'k' holds numbers as text, such as '1,5'"),
+            (["120/80", "130/85", "unknown"], "column 'k' holds two numbers in a cell, such as '120/80'"),
             ([{1}, {2}], "column 'k' holds set, '{1}' in row 0"),
         ],
     )

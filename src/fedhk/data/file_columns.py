@@ -9,7 +9,7 @@ from typing import NamedTuple
 import polars as pl
 
 from fedhk.data.dictionary import FIRST_DAY, ColumnEntry, Kind
-from fedhk.data.levels import check_levels, encode_levels, is_number, ordered_name
+from fedhk.data.levels import WRITTEN_NUMBER, check_levels, encode_levels, is_number, ordered_name
 
 # Cells of text that say that there is nothing, and those that say yes or no, in small letters. The words for yes and no
 # are those of a column that a data dictionary declares; elsewhere they are levels.
@@ -22,9 +22,6 @@ DATES = (r"^(\d{4}-\d\d-\d\d)([T ][\d:.]+Z?)?$", "%Y-%m-%d"), (r"^(\d{1,2}\.\d{1
 
 # A time of the day; it counts as hours.
 TIME = r"^([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?$"
-
-# Numbers as people write them for people: with marks between thousands, decimal commas, per cent or a currency.
-WRITTEN_NUMBER = r"^[+-]?[$€£]?\s?\d[\d., '\u00a0\u202f]*\s?[%‰$€£]?$"
 
 TEXT = (pl.String, pl.Categorical, pl.Enum)
 
@@ -42,7 +39,7 @@ def read_column(column: pl.Series, separator: str, entry: ColumnEntry | None) ->
     `separator` is that of a text file: where it is no comma, a comma in text may be the decimal sign. `entry` is what a
     data dictionary says of the column. A ValueError names the column, a cell with its row, and what to do.
     """
-    column = _clean(column)
+    column = _clean(column, () if entry is None else entry.levels)
     if (entry is None or entry.kind == "number") and are_times(column):
         column = _count_hours(column)
     if entry is not None and entry.missing:
@@ -75,11 +72,12 @@ def read_column(column: pl.Series, separator: str, entry: ColumnEntry | None) ->
     return ReadColumn(numbers.alias(column.name), "truth" if is_truth else "number")
 
 
-def _clean(column: pl.Series) -> pl.Series:
-    """Empty the cells of a text that stand for nothing; make durations numbers of days."""
+def _clean(column: pl.Series, levels: Sequence[str] = ()) -> pl.Series:
+    """Empty the cells of a text that stand for nothing, unless they are levels; make durations numbers of days."""
     if column.dtype in TEXT:
         text = column.cast(pl.String).str.strip_chars()
-        return text.set(text.str.to_lowercase().is_in(MISSING_TEXTS).fill_null(False), None)
+        empty = text.str.to_lowercase().is_in(MISSING_TEXTS) & ~text.is_in(list(levels))
+        return text.set(empty.fill_null(False), None)
     return _count_days(column) if column.dtype == pl.Duration else column
 
 

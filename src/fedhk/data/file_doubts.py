@@ -27,6 +27,9 @@ LEAST_ODDS = 14.0
 # Lines of sums and notes are few: ids that are written in another way are named if at most one in ten is.
 MOST_ODD = 0.1
 
+# Words and signs for a missing cell that may be levels, too: no pain, or a negative test.
+MAYBE_LEVELS = ["none", "-"]
+
 # "070039" is a code; as a number it would have no zero in front.
 PADDED = r"^0\d+$"
 
@@ -37,8 +40,10 @@ MARKED, UNMARKED = r"^[+-]?[1-9]\d{0,2}[.,]\d{3}$", r"^[+-]?\d{1,3}$"
 LEAST_MARKED = 3
 
 
-def find_text_doubts(table: pl.DataFrame, separator: str, *, is_declared: bool) -> list[str]:
-    """Find columns of text that may not be the numbers as which they are read.
+def find_text_doubts(
+    table: pl.DataFrame, separator: str, categories: Sequence[str] = (), *, is_declared: bool
+) -> list[str]:
+    """Find columns of text that may not be the numbers or `categories` as which they are read.
 
     Where a data dictionary declares the columns, codes and times of the day are meant to be numbers.
     """
@@ -47,6 +52,13 @@ def find_text_doubts(table: pl.DataFrame, separator: str, *, is_declared: bool) 
     doubts = [*_find_thousands(text, separator)]
     if is_declared:
         return doubts
+    for name in categories:
+        dropped = text[name].drop_nulls().filter(text[name].drop_nulls().str.to_lowercase().is_in(MAYBE_LEVELS))
+        if len(dropped):
+            doubts.append(
+                f"{dropped[0]!r} in column {name!r} is read as a missing cell: if it is a level, list the levels in a "
+                "data dictionary."
+            )
     if padded := _having(text, pl.all().str.contains(PADDED).any()):
         doubts.append(
             f"{listed(padded)} has zeros in front of numbers, as codes have, and is read as a number: if it says whose "

@@ -41,6 +41,9 @@ MONTH = re.compile(
     re.IGNORECASE,
 )
 
+# Numbers as people write them for people: with marks between thousands, decimal commas, per cent or a currency.
+WRITTEN_NUMBER = r"^[+-]?[$€£]?\s?\d[\d., '\u00a0\u202f]*\s?[%‰$€£]?$"
+
 # Two numbers in a cell, such as a blood pressure.
 PAIR = re.compile(r"\d{1,4}\s*/\s*\d{1,4}")
 
@@ -169,6 +172,8 @@ def date_columns(table: Any) -> list[str]:
 def _encode_column(series: Any, name: str, view: str, *, is_category: bool) -> tuple[FloatArray, list[str]]:
     """One column as an array of shape (n, 1), or (n, levels), and the names of these columns."""
     dtype, text = series.dtype, str(series.dtype).lower()
+    if getattr(dtype, "tz", None) is not None:
+        series = series.dt.tz_convert(None)
     if text.startswith(("date", "time", "duration")):
         return _days(np.asarray(series.to_numpy()))[:, None], [name]
     values = read_cells(series)
@@ -260,6 +265,12 @@ def check_levels(levels: Sequence[str], cells: int, name: str) -> None:
         raise ValueError(
             f"column {name!r} holds times of the day as text, such as {times[0]!r}. Make them numbers, such as hours "
             "(12.5), or leave the column out."
+        )
+    numbers = [level for level in levels if re.match(WRITTEN_NUMBER, level) and not is_number(level)]
+    if 2 * len(numbers) > len(levels):
+        raise ValueError(
+            f"column {name!r} holds numbers as text, such as {numbers[0]!r}. Make them numbers such as 1234.5, or "
+            "declare its levels."
         )
     pairs = [level for level in levels if PAIR.fullmatch(level)]
     if len(levels) > 2 and 2 * len(pairs) > len(levels):

@@ -395,7 +395,8 @@ def _frame_table(lazy: pl.LazyFrame, path: Path, entries: Entries | None, separa
             columns = joined.columns
             looked_at = _few_decimals(joined) | (set(names) - plain.keys())
             text = piece.select([name for name in names if name in looked_at])
-            doubts = find_text_doubts(text, separator, is_declared=entries is not None)
+            categories = [name for name in text.columns if kinds[name] == "category" and schema[name] == pl.String]
+            doubts = find_text_doubts(text, separator, categories, is_declared=entries is not None)
             values = empty_table((height, len(columns)), np.float32 if single else np.float64)
         values[start : start + size] = joined.to_numpy()
     if ids is None and (named := next((name for name in names if _says_whose(lazy, name)), None)) is not None:
