@@ -86,7 +86,7 @@ def test_numbers_of_clusters_that_were_tried_are_drawn(model, sites):
     found = fedhk.EFKMVC((2, 5), n_init=2, random_state=0).fit(sites)
     figure = plot.selection(found)
     assert figure.svg.count("clusters: score") == 8
-    assert "How many clusters" in figure.html
+    assert "What speaks for each number" in figure.html
     assert "How many clusters there are" in plot.report(found, sites).page
     with pytest.raises(ValueError, match="its number was given"):
         plot.selection(model)

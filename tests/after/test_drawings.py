@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
@@ -67,3 +70,28 @@ def test_a_consensus_map_shows_every_pair_of_clusters(tmp_path):
     assert drawn.save(tmp_path / "map.png").stat().st_size > 1000
     with pytest.raises(ValueError, match="give sites="):
         plot.stability(model)
+
+
+def test_every_survival_curve_ends_with_the_number_of_its_cluster(later):
+    model, sites, _ = make_federation()
+    drawn = plot.survival(model, sites, **later)
+    assert set(re.findall(r'class="number[^"]*" data-k="(\d)"', drawn.svg)) == {"0", "1", "2"}
+
+
+def test_cells_of_a_consensus_map_have_no_colour_of_their_own():
+    model, sites, _ = make_federation()
+    drawn = plot.stability(model, found=fedhk.stability(model, sites, n_resamples=4, leave_sites_out=False))
+    cells = re.search(r'<g class="map">(.*?)</g>', drawn.svg, re.DOTALL)[1]
+    opacities = [float(share) for share in re.findall(r'fill-opacity="([\d.]+)"', cells)]
+    assert len(opacities) == 9  # the style sheet fills them, so that dark pages stay dark
+    assert max(opacities) > 0.9
+    assert min(opacities) < 0.1
+
+
+def test_columns_of_one_name_are_told_apart_by_their_view():
+    model, sites, _ = make_federation()
+    found = fedhk.profile(model, sites)
+    first, *rest = found.columns
+    twins = replace(found, columns=[first, replace(first, view="other view"), *rest[1:]])
+    assert twins.labels[:2] == [f"{first.view}: {first.label}", f"other view: {first.label}"]
+    assert found.labels == [column.label for column in found.columns]

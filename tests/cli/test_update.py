@@ -71,6 +71,7 @@ class TestUpdate:
         before = contents(run)
         shown = call("update", run, later).stdout
         assert "No cluster has moved by more than chance explains." in shown
+        assert "No cluster has moved by more than chance explains." in (run / "report.html").read_text("utf-8")
         assert contents(tmp_path / "run-1") == before
         assert contents(run).keys() - before.keys() <= {"dictionary.toml"}
         assert read_config(run / "config.toml").data == later
@@ -83,6 +84,15 @@ class TestUpdate:
         call("update", run, later, "--half-life", 2)
         assert (tmp_path / "run-2" / "summary.json").is_file()
         assert [line["keep"] for line in fedhk.load(run / "model.safetensors").updates_] == pytest.approx([1, 0.5**0.5])
+
+    def test_the_page_says_which_clusters_have_moved_and_where(self, run, tmp_path):
+        shift = lambda tables: tables | {"ecg": tables["ecg"] + 1.5}  # noqa: E731
+        call("update", run, write_rows(tmp_path / "moved", 1, every=shift))
+        text = (run / "report.html").read_text("utf-8")
+        section = text.split('<section id="section-update">')[1].split("</section>")[0]
+        assert "Moved: cluster 0, cluster 1 and cluster 2." in section
+        assert section.count("all sites") == 3
+        assert 'href="#section-update"' in text
 
     def test_another_folder_leaves_the_run_alone_and_is_not_replaced_unasked(self, run, later, tmp_path):
         before, out = contents(run), tmp_path / "out"

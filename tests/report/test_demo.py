@@ -61,7 +61,7 @@ def test_the_page_shows_the_privacy_that_was_spent_by_every_site(page, results, 
         noise = [release["multiplier"] for release in made]
         assert epsilon == pytest.approx(accounting.spent(noise, results["privacy"]["delta"]))
         assert epsilon <= 20.0
-        assert f"{name} 20 1e-05" in shown
+        assert f"{name} 20 1e−05" in shown
     assert "the sites shared one noise" in shown
     assert "round 6" in shown
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedhk.report.maps import MOST_POINTS, project
+from fedhk.report.maps import MOST_POINTS, project, view_map
 from fedhk.summary.facts import Rows
 from report.pages import made_up
 
@@ -45,3 +45,16 @@ def test_a_map_keeps_as_much_variation_as_it_says():
     one = replace(view, centers=table[:2])
     again = project(replace(facts, views=(one,)), one)
     np.testing.assert_allclose(again.centers, again.points[:2], atol=1e-9)
+
+
+@pytest.mark.parametrize("n_clusters", [3, 20])
+def test_numbers_of_centres_do_not_hide_each_other(n_clusters):
+    facts = made_up(n_clusters=n_clusters)
+    view = facts.views[0]
+    close = view.centers.copy()
+    close[1], close[2] = close[0], close[0] + 0.01
+    found = view_map(replace(facts, views=(replace(view, centers=close), *facts.views[1:])), 0)
+    discs = next(part for part in found.ax.collections if len(part.get_offsets()) == n_clusters)
+    places = found.ax.transData.transform(discs.get_offsets())
+    apart = np.linalg.norm(places[:, None] - places[None], axis=2)[np.triu_indices(n_clusters, 1)]
+    assert apart.min() > np.sqrt(discs.get_sizes()[0]) - 1

@@ -31,7 +31,7 @@ def test_the_page_of_the_demo_has_every_part(demo_run):
     page = page_of(demo_run)
     names = {attributes.get("id") for _, attributes in page.tags}
     figures = {f"map-{h}" for h in range(3)} | {"certainty", "gains", "convergence", "traffic"}
-    parts = {"clusters", "where", "maps", "sites", "view-weights", "rounds", "refused", "again"}
+    parts = {"clusters", "where", "maps", "sites", "view-weights", "rounds", "again"}
     assert figures | {f"section-{part}" for part in parts} <= names
     rows = json.loads((demo_run / "summary.json").read_text())["rows"]
     assert f"4 clusters among {rows:,} rows at 6 sites" in page.words

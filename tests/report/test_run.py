@@ -151,7 +151,7 @@ def test_the_coordinators_page_shows_no_number_of_a_site(private_run):
     assert all(site["rows"] is None for site in summary["sites"].values())
     assert "section-sites" not in page.source
     assert "It shows only what the sites released under noise" in page.words
-    assert "epsilon 40 at delta 1e-05" in page.words
+    assert "epsilon 40 at delta 1e−05" in page.words
     assert "round 6" in page.section("privacy").words  # the ledger: six rounds
 
 

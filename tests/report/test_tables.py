@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -25,3 +26,17 @@ def test_refusals_are_listed_with_round_site_and_reason():
     section = Page(render(made_up())).section("refused")
     assert "1 site 0 its counts are negative" in section.words
     assert "fewer than 3 sites counted" in section.words
+
+
+def test_every_cluster_heads_its_column_of_sizes():
+    section = Page(render(made_up(n_clusters=4))).section("where")
+    assert section.words.startswith("Where the clusters are")
+    assert "site rows 0 1 2 3 site 0" in section.words
+
+
+def test_answers_have_a_section_only_where_some_were_refused_or_missing():
+    facts = made_up()
+    rounds = tuple(replace(record, refused={}, sites=facts.n_sites) for record in facts.rounds)
+    page = Page(render(replace(facts, rounds=rounds)))
+    assert "section-refused" not in page.source
+    assert "no answer was refused" in page.section("rounds").words

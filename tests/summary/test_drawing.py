@@ -15,7 +15,15 @@ from fedhk.errors import FedHKError
 from fedhk.report.maps import view_map
 from fedhk.report.run import write_report
 from fedhk.summary.charts import convergence, gains, traffic
-from fedhk.summary.drawing import describe, page_axes, to_svg
+from fedhk.summary.drawing import (
+    CLUSTER_COLOURS,
+    cluster_colour,
+    describe,
+    draw_grid,
+    number_colour,
+    page_axes,
+    to_svg,
+)
 from fedhk.summary.facts import Gain
 from report.pages import made_up
 
@@ -85,3 +93,26 @@ def test_a_missing_matplotlib_is_one_sentence_before_anything_is_written(monkeyp
     with pytest.raises(ImportError, match="fedhk"):
         plot.report(model).save(tmp_path / "page.html")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("cluster", range(len(CLUSTER_COLOURS)))
+def test_numbers_can_be_read_on_the_colours_of_clusters(cluster):
+    def luminance(colour):
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    dark, light = sorted(map(luminance, (number_colour(cluster), cluster_colour(cluster))))
+    assert (light + 0.05) / (dark + 0.05) >= 4.5  # WCAG 2, level AA
+
+
+@pytest.mark.parametrize("ends", [(12.81, 12.84), (76.5371, 76.5374), (0.0, 1.0), (900.0, 2100.0), (-3.0, 3.0)])
+def test_ticks_differ(ends):
+    with page_axes() as axes:
+        axes.plot([0, 1], ends)
+        draw_grid(axes, "y")
+    axes.figure.canvas.draw()
+    low, high = axes.get_ylim()
+    texts = [label.get_text() for label in axes.get_yticklabels() if low <= label.get_position()[1] <= high]
+    assert len(texts) == len(set(texts)) > 2
+    assert all("," in text for text in texts if len(text) > 3 and float(text.replace(",", "").replace("−", "-")) > 999)

@@ -24,9 +24,11 @@ from fedhk.summary.drawing import (
     Figure,
     cluster_colour,
     describe,
+    draw_badges,
     draw_grid,
     page_axes,
     require_matplotlib,
+    shorten_ticks,
 )
 from fedhk.summary.words import number, percent, shorten
 
@@ -39,10 +41,16 @@ MOST_COLUMNS = 16
 # Clusters up to which each cell of a consensus map has its number.
 MOST_CELLS = 10
 
+# Share from which a cell of a consensus map is so dark that its number must be light.
+DARK_CELL = 0.8
+
+# Width and height of the number at the end of a curve, as shares of the axes.
+BADGE_WIDTH, BADGE_HEIGHT = 0.05, 0.09
+
 
 def draw_profile(found: Profile, ax: Axes | None = None) -> Figure:
     """Draw how far each cluster is from all other rows, for the columns in which clusters differ most."""
-    names = [column.label for column in found.columns]
+    names = found.labels
     known = found.seen >= found.least_rows
     differences = np.where(known, found.difference, np.nan)
     largest = np.nan_to_num(np.abs(differences)).max(axis=0)
@@ -54,19 +62,15 @@ def draw_profile(found: Profile, ax: Axes | None = None) -> Figure:
         for k in range(found.n_clusters):
             there = [y for y, place in enumerate(shown) if np.isfinite(differences[k, place])]
             values = [differences[k, shown[y]] for y in there]
-            marks = axes.scatter(values, there, s=64, color=cluster_colour(k), edgecolor=PAPER, zorder=3)
             texts = [f"{names[shown[y]]}, cluster {k}: {number(v, 2)}" for y, v in zip(there, values, strict=True)]
-            describe(marks, "centers", texts)
-            for y, value in zip(there, values, strict=True):
-                text = axes.text(value, y, str(k), ha="center", va="center", fontsize=7, color=PAPER, zorder=4)
-                describe(text, "number many")
+            draw_badges(axes, np.column_stack([values, there]), [k] * len(there), texts, small=True)
         axes.set_ylim(max(len(shown), 1) - 0.4, -0.6)
         axes.margins(x=0.08)
         labels = [shorten(names[p] + ("*" if found.columns[p].used else ""), 16) for p in shown]
         axes.set_yticks(range(len(shown)), labels, parse_math=False)
         draw_grid(axes, "x")
         axes.set_xlabel("difference to the rest, in standard deviations")
-    note = "A dot is a cluster. Columns marked * made the clusters: that they differ there is no finding."
+    note = "A disc is a cluster. Columns marked * made the clusters, so differences there are no finding."
     if len(shown) < len(names):
         note += f" The {len(shown)} largest of {len(names)}; the table has all."
     rows = [(name, *(number(v, 2) for v in differences[:, i])) for i, name in enumerate(names)]
@@ -102,6 +106,8 @@ def draw_survival(found: Survival, ax: Axes | None = None) -> Figure:
         axes.set_xlabel(found.time_name)
         ticks = [tick for tick in axes.get_xticks() if 0 <= tick <= end]
         axes.set_xticks(ticks)
+        shorten_ticks(axes.xaxis)
+        _name_curves(axes, found, end)
         # below the axes by so many points, whatever their height is
         left: dict[str, Any] = {
             "xycoords": "axes fraction",
@@ -112,8 +118,8 @@ def draw_survival(found: Survival, ax: Axes | None = None) -> Figure:
         describe(axes.annotate("at risk", (-0.055, 0), (0, -42), color=SOFT, **left), "axis")
         for k in range(c):
             down = (0, -(56 + 14 * k))
-            named = axes.annotate(str(k), (-0.055, 0), down, color=cluster_colour(k), weight="bold", **left)
-            describe(named, title=f"cluster {k}")
+            named = axes.annotate(str(k), (-0.055, 0), down, color=INK, weight="bold", **left)
+            describe(named, "axis", title=f"cluster {k}")
             for tick in ticks:
                 count = show_count(found.at_risk[k, int(np.searchsorted(found.times, tick))], found.least_rows)
                 above: dict[str, Any] = {**left, "xycoords": axes.get_xaxis_transform(), "ha": "center"}
@@ -122,6 +128,18 @@ def draw_survival(found: Survival, ax: Axes | None = None) -> Figure:
     rows = [[str(line[0]), *map(str, line[1:])] for line in found.table().rows]
     about = f"Survival curves of {c} clusters. {found.notes[0]}"
     return Figure("survival", "What becomes of the clusters", note, axes, about, found.table().columns, rows)
+
+
+def _name_curves(ax: Axes, found: Survival, end: float) -> None:
+    """Write the number of each cluster at the end of its curve; numbers that would hide each other are moved apart."""
+    known = [(k, _find_steps(curve)) for k, curve in enumerate(found.curves)]
+    ends = [(k, float(found.times[steps[-1]]), float(found.curves[k, steps[-1]])) for k, steps in known if len(steps)]
+    placed: list[tuple[int, float, float]] = []
+    for k, time, height in sorted(ends, key=lambda one: one[2]):
+        near = [y for _, x, y in placed if abs(x - time) < BADGE_WIDTH * end and y + BADGE_HEIGHT > height]
+        placed.append((k, time, max(near) + BADGE_HEIGHT if near else height))
+    clusters, places = [k for k, *_ in placed], np.array([(x, y) for _, x, y in placed]).reshape(-1, 2)
+    draw_badges(ax, places, clusters, [f"cluster {k}" for k in clusters], small=True)
 
 
 def _find_steps(curve: FloatArray) -> IntArray:
@@ -141,14 +159,20 @@ def draw_stability(found: Stability, ax: Axes | None = None) -> Figure:
         cells = axes.pcolormesh(
             edges, edges, np.nan_to_num(found.consensus), cmap=shades, vmin=0, vmax=1, edgecolor=RULE
         )
-        texts = [f"clusters {a} and {b}: {percent(found.consensus[a, b])}" for a in range(c) for b in range(c)]
-        describe(cells, "map", texts)
+        each = [
+            {
+                "title": f"clusters {a} and {b}: {percent(float(found.consensus[a, b]))}",
+                "fill-opacity": f"{np.nan_to_num(found.consensus[a, b]):.2f}",
+            }
+            for a, b in np.ndindex(c, c)
+        ]
+        describe(cells, "map", each)
         if c <= MOST_CELLS:
             for a, b in np.ndindex(c, c):
                 share = found.consensus[a, b]
-                ink = PAPER if share > 0.55 else INK
+                ink = PAPER if share > DARK_CELL else INK
                 text = axes.text(b, a, f"{100 * share:.0f}", ha="center", va="center", color=ink, fontsize=9)
-                describe(text, "light" if share > 0.55 else "value")
+                describe(text, "light" if share > DARK_CELL else "value")
         names = [f"{k} ({verdict})" for k, verdict in enumerate(found.verdicts)]
         axes.set_yticks(range(c), names)
         axes.set_xticks(range(c), [str(k) for k in range(c)])

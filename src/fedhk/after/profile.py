@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -116,6 +117,12 @@ class Profile(Answered):
     def n_clusters(self) -> int:
         """Number of clusters."""
         return len(self.rows)
+
+    @property
+    def labels(self) -> list[str]:
+        """Names of the columns in pictures, with the view in front where several views have a column of the name."""
+        counts = Counter(column.label for column in self.columns)
+        return [c.label if counts[c.label] == 1 else f"{c.view}: {c.label}" for c in self.columns]
 
     @property
     def notes(self) -> list[str]:

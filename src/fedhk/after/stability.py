@@ -517,10 +517,11 @@ class Stability(Answered):
     def notes(self) -> list[str]:
         """What a reader must know."""
         notes = [
-            f"Two halves agree: Jaccard of what halves of the rows that share no row find, {len(self.halves)} pairs.",
-            f"Stable: halves agree from {number(self.enough, 2)} on: {STABLE}, or as much as rows of one normal cloud "
-            f"reach ({number(self.reference, 2)}). Jaccard: with the nearest cluster of a half (Hennig).",
-            "Units, embedding and view weights are kept; centres are looked for anew.",
+            f"Agreement of halves is the mean Jaccard index of {len(self.halves)} pairs of halves that share no row.",
+            f"A cluster is stable if halves agree on it by {number(self.enough, 2)} or more. That is {STABLE}, or what "
+            f"rows of one normal cloud reach ({number(self.reference, 2)}), whichever is larger.",
+            "Jaccard compares each cluster with the nearest one that a half finds (Hennig).",
+            "Halves keep units, embedding and view weights of the model, and find centres anew.",
         ]
         inside = np.diag(self.consensus)
         pairs = [

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 # Where a run folder has the models of sites, and the clusters of their rows.
 SITES, LABELS = "sites", "labels"
 
+# What a line about all sites together has in place of the name of a site.
+ALL_SITES = "all sites"
+
 
 @dataclass
 class NamedTable:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Collection, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
@@ -122,7 +123,8 @@ class HeatKernelMVC(
     objective_ : float
         J at the end.
     history_ : list of dict
-        One record an iteration: iteration, objective, seconds. It shows itself as a table.
+        One record an iteration: iteration, objective, seconds. The seconds of the first one include the search for a
+        start and for the number of clusters. It shows itself as a table.
     n_iter_, converged_, stop_reason_ : int, bool, str
         How many iterations, whether `tol` was reached, and why it stopped, in words.
     choices_ : list of dict
@@ -204,6 +206,7 @@ class HeatKernelMVC(
         came, views = views, fold_views(views, folds)
         rows = self._prepare(views, weights, folds)
         generator = check_generator(self.random_state)
+        began = time.perf_counter()
         with own_threads() as workers:
             self.selection_, c = Records(), numbers[-1]
             if is_chosen(self.n_clusters):
@@ -214,6 +217,7 @@ class HeatKernelMVC(
                 self._say(f"{c} clusters: {why}")
             self._say(f"{c} clusters: looking for a start")
             progress, history = self._fit_rows(rows, replace(settings, n_clusters=c), generator, workers)
+            history[0]["seconds"] = time.perf_counter() - began - sum(record["seconds"] for record in history[1:])
             with Passes(rows, progress.parameters.n_clusters, workers) as scan:
                 self.memberships_, self.labels_, self.objective_ = scan.assign(progress.parameters)
             self._memory, self._pasts = remember_site(rows, progress.parameters)

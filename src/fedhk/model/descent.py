@@ -45,12 +45,14 @@ class Progress:
         tol: float,
         may_rise: bool = False,
         settle: int = 1,
+        unit: str = "iteration",
     ) -> Progress:
         """Return the state after one more iteration, with `objective` at the old parameters.
 
         An iteration that cannot raise the objective, but for the last digits, has converged once the objective falls by
         no more than `tol` of itself. Where it may rise, by rounding or because the iteration is no descent, a rise is
-        no end: the objective must change by no more than that, up or down, in `settle` iterations in a row.
+        no end: the objective must change by no more than that, up or down, in `settle` iterations in a row. `unit` is
+        what the stop reason calls an iteration.
         """
         iteration, change = self.iteration + 1, self.objective - objective
         small = math.isfinite(change) and (abs(change) if may_rise else change) <= tol * self.objective
@@ -61,14 +63,14 @@ class Progress:
         reason, converged = "", settled >= settle
         if converged:
             what = "changed" if may_rise else "fell"
-            rounds = f"iteration {iteration}" if settle == 1 else f"iterations {iteration - settle + 1} to {iteration}"
+            rounds = f"{unit} {iteration}" if settle == 1 else f"{unit}s {iteration - settle + 1} to {iteration}"
             reason = f"The objective {what} by less than tol={tol:g} of itself in {rounds}."
         elif tol > 0 and may_rise and iteration - lowest_at >= PATIENCE:
-            reason = f"The objective went up and down, and was not below that of iteration {lowest_at} again."
+            reason = f"The objective went up and down, and was not below that of {unit} {lowest_at} again."
         elif iteration >= max_iter:
-            reason = f"Stopped after {max_iter} iterations before the objective settled; allow more, or raise tol."
+            reason = f"Stopped after {max_iter} {unit}s before the objective settled; allow more, or raise tol."
             if tol == 0:
-                reason = f"Ran all {max_iter} iterations, as tol=0 asks."
+                reason = f"Ran all {max_iter} {unit}s, as tol=0 asks."
         return Progress(parameters, iteration, objective, converged, reason, lowest, lowest_at, settled)
 
 

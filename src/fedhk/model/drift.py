@@ -10,6 +10,7 @@ import numpy as np
 from scipy.stats import f as f_distribution
 
 from fedhk._typing import FloatArray
+from fedhk.data.named import ALL_SITES
 from fedhk.model.memory import LEAST_ROWS, ClusterSpread, PlacedRows
 from fedhk.model.parameters import Parameters
 
@@ -21,9 +22,6 @@ COMPARED = 5
 # (`FLAT` in `new_clusters.py`). The standard error in normal clouds is 2.7 in 2 features, 2.0 in 5 and 1.3 in 50. Too
 # few degrees of freedom make the report conservative: false alarms are .015 to .040 where .05 is stated.
 PRODUCTS_ERROR = 2.0
-
-# Name of the line of a report that is about all sites together.
-ALL_SITES = "all sites"
 
 # How far lengths of centres may differ in two copies of one model, because they are rounded when sent.
 ROUNDING = 1e-3

@@ -28,7 +28,7 @@ from fedhk.errors import DataError
 from fedhk.estimators.loading import load
 from fedhk.summary.facts import Extra
 from fedhk.summary.html import Markup, join, table, tag
-from fedhk.summary.words import join_names, number
+from fedhk.summary.words import join_names, number, two_digits
 
 # Columns that are named for each cluster, and the least difference that is worth a word (Cohen's "small" is 0.2).
 MOST_NAMED, LEAST_DIFFERENCE = 4, 0.2
@@ -53,8 +53,13 @@ def _show(name: str, title: str, words: str, sentences: Sequence[str], *content:
 
 
 def _fold(printed: PrintedTable, summary: str) -> Markup:
-    notes = (tag("p", note, class_="why") for note in printed.notes)
-    return tag("details", tag("summary", summary), table(printed.columns, printed.rows), *notes)
+    return tag("details", tag("summary", summary), table(printed.columns, printed.rows), _list_notes(printed))
+
+
+def _list_notes(printed: PrintedTable, first: int = 0) -> Markup:
+    """Show what is to be known about a table, from a note on; the figure above has the table itself."""
+    notes = printed.notes[first:]
+    return tag("ul", *(tag("li", note) for note in notes), class_="notes") if notes else Markup("")
 
 
 @_describe_answer.register
@@ -64,17 +69,17 @@ def _(found: Stability) -> Extra:
         if verdict == "empty":
             sentences.append(f"Cluster {k} has no rows.")
             continue
-        share = number(found.mean_halves[k], 2)
+        share = two_digits(found.mean_halves[k])
         can = "can be trusted" if verdict == "stable" else "should not be trusted"
         text = f"Cluster {k} is {verdict} and {can}: two halves of the rows agree on it by {share} "
-        text += f"({number(found.enough, 2)} is enough)."
+        text += f"({two_digits(found.enough)} is enough)."
         without = {site: float(values[k]) for site, values in found.site_jaccard.items() if values[k] < 0.5}
         if without:
             text += f" Without {join_names(list(without))} it would not be found."
         sentences.append(text)
     words = "Halves of the rows of each site were clustered anew, and models were made without each site."
     figure = tag("div", draw_stability(found).to_html(), class_="figures wide")
-    return _show("trust", "Can the clusters be trusted?", words, sentences, figure, _fold(found.table(), "Numbers"))
+    return _show("trust", "Can the clusters be trusted?", words, sentences, figure, _list_notes(found.table()))
 
 
 @_describe_answer.register
@@ -91,9 +96,9 @@ def _(found: Profile) -> Extra:
         ]
         said = [_say_column(found, k, int(place)) for place in named]
         text = f"Cluster {k}: {'; '.join(said) if said else 'like all other rows in every column'}."
-        differ = [found.columns[p].label for p in named if found.i_squared[k, p] >= SITES_DIFFER]
+        differ = [found.labels[p] for p in named if found.i_squared[k, p] >= SITES_DIFFER]
         sentences.append(text + (f" Sites disagree on how much: {', '.join(differ)}." if differ else ""))
-    words = "What is special about each cluster, beside all other rows. " + " ".join(found.notes[-1:])
+    words = "How each cluster differs from all other rows. " + " ".join(found.notes[-1:])
     figure = tag("div", draw_profile(found).to_html(), class_="figures wide")
     return _show(
         "profile", "What is special about each cluster?", words, sentences, figure, _fold(found.table(), "Table 1")
@@ -101,12 +106,12 @@ def _(found: Profile) -> Extra:
 
 
 def _say_column(found: Profile, k: int, place: int) -> str:
-    column, apart = found.columns[place], found.difference[k, place]
+    column, apart, name = found.columns[place], found.difference[k, place], found.labels[place]
     mark = "*" if column.used else ""
     if column.level:
         more = "more" if apart > 0 else "less"
-        return f"{column.label}{mark} {more} often ({100 * found.mean[k, place]:.0f} %)"
-    return f"{column.label}{mark} {'higher' if apart > 0 else 'lower'} (mean {number(found.mean[k, place])})"
+        return f"{name}{mark} {more} often ({100 * found.mean[k, place]:.0f} %)"
+    return f"{name}{mark} {'higher' if apart > 0 else 'lower'} (mean {number(found.mean[k, place])})"
 
 
 def _say_ratio(
@@ -141,7 +146,7 @@ def _(found: Survival) -> Extra:
         sentences.append(f"Cluster {k} {text}")
     figure = tag("div", draw_survival(found).to_html(), class_="figures wide")
     words = " ".join([UNSEEN, *found.notes[:1]])
-    return _show("survival", "What becomes of each cluster?", words, sentences, figure, _fold(found.table(), "Numbers"))
+    return _show("survival", "What becomes of each cluster?", words, sentences, figure, _list_notes(found.table(), 1))
 
 
 @_describe_answer.register

@@ -43,8 +43,10 @@ def dictionary_table(known: Mapping[str, ColumnEntry]) -> Markup:
             entry.levels[:MOST_LEVELS]
         )
         cells = (entry.kind, entry.unit, limits, ", ".join(entry.missing), entry.description)
-        rows.append((name, *(Cell(text, css="text") for text in cells)))
-    return table(("column", "kind", "unit", "range or levels", "missing", "description"), rows)
+        rows.append((name, [Cell(text, css="text") for text in cells]))
+    heads = ("kind", "unit", "range or levels", "missing", "description")
+    filled = [i for i in range(len(heads)) if any(cells[i].text for _, cells in rows)]
+    return table(["column", *(heads[i] for i in filled)], [[name, *(cells[i] for i in filled)] for name, cells in rows])
 
 
 def columns_page(title: str, found: Sequence[ColumnAtSite], doubts: Sequence[str], dictionary: Dictionary) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from fedhk._typing import FloatArray, IntArray
 from fedhk.data.dictionary import ColumnEntry
 from fedhk.report.rows import MOST_ROWS
-from fedhk.summary.drawing import cluster_colour
+from fedhk.summary.drawing import cluster_colour, number_colour
 from fedhk.summary.facts import Facts, Rows, View
 from fedhk.summary.html import Markup, tag
 from fedhk.summary.words import join_names, number, percent, plural, shorten
@@ -85,7 +86,7 @@ def _cluster_means(rows: Rows, n_clusters: int) -> dict[str, FloatArray]:
 def cluster_card(facts: Facts, shown: Highlights, cluster: int, *, unfolded: bool) -> Markup:
     """Show a cluster in one line, and folded below it the features that characterise it."""
     line = [
-        tag("span", cluster, class_="badge", style=_paint(cluster)),
+        badge(cluster),
         tag("span", f"Cluster {cluster}", class_="name"),
         *_show_size(facts, cluster),
         tag("span", _tell_features(facts, cluster), class_="words"),
@@ -96,6 +97,11 @@ def cluster_card(facts: Facts, shown: Highlights, cluster: int, *, unfolded: boo
     body = tag("div", *(tables or ["This cluster is at the mean of all rows."]), class_="views")
     opened = "" if unfolded else None
     return tag("details", tag("summary", *line), body, class_="card", data_k=cluster, open=opened)
+
+
+def badge(cluster: int) -> Markup:
+    """Show the number of a cluster on its colour."""
+    return tag("span", cluster, class_="badge", style=f"{_paint(cluster)};color:{number_colour(cluster)}")
 
 
 def _paint(cluster: int) -> str:
@@ -114,9 +120,10 @@ def _show_size(facts: Facts, cluster: int) -> list[Markup]:
 
 
 def _tell_features(facts: Facts, cluster: int) -> str:
-    """Name the three features that stand out most in all views."""
+    """Name the three features that stand out most in all views, with the view where several have one of the name."""
+    counts = Counter(name for view in facts.views for name in view.features)
     found = [
-        (float(z), name)
+        (float(z), name if counts[name] == 1 else f"{view.name}: {name}")
         for view in facts.views
         for z, name in zip(view.deviations(view.centers[cluster]), view.features, strict=True)
         if abs(z) > NOTABLE

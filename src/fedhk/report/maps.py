@@ -12,13 +12,14 @@ from fedhk._typing import FloatArray, IntArray
 from fedhk.summary.drawing import (
     DOTS,
     INK,
-    PAPER,
     RULE,
     Figure,
     cluster_colour,
     describe,
+    draw_badges,
     page_axes,
     require_matplotlib,
+    shorten_ticks,
 )
 from fedhk.summary.facts import Facts, View
 from fedhk.summary.words import number, percent, plural
@@ -46,8 +47,11 @@ FAR = 1.4
 # Own centres that are nearer to the global ones than this share of the map are not drawn: they could not be seen.
 NEAR = 1 / 320
 
-# Up to so many clusters, the numbers of centres are large.
-FEW_CLUSTERS = 20
+# Up to so many clusters, the numbers of centres are large; those of more would hide each other.
+FEW_CLUSTERS = 10
+
+# Diameters of the numbers of centres, in pixels, and steps in which those that would hide each other are moved apart.
+BADGE, SMALL_BADGE, STEPS = 18.0, 13.5, 40
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,7 +175,7 @@ def _draw_frame(ax: Axes, found: MapPoints) -> None:
     ax.set_xlabel(f"direction 1 ({across}), in spreads")
     ax.locator_params(nbins=6, steps=[1, 2, 5, 10])
     for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_formatter(lambda value, _: f"{value:.3g}".replace("-", "−"))
+        shorten_ticks(axis)
     if found.flat:
         ax.set_yticks([])
     else:
@@ -211,13 +215,26 @@ def _draw_own_centers(ax: Axes, found: MapPoints, *, hidden: bool) -> None:
 
 
 def _draw_centers(ax: Axes, found: MapPoints) -> None:
-    few = len(found.centers) <= FEW_CLUSTERS
-    centers = _keep_inside(ax, found.centers)
-    colours = [cluster_colour(k) for k in range(len(centers))]
-    size = 289 if few else 169
-    circles = ax.scatter(centers[:, 0], centers[:, 1], s=size, c=colours, linewidth=0, zorder=4)
-    describe(circles, "centers", [{"data-k": k, "title": f"cluster {k}"} for k in range(len(centers))])
-    for k, (x, y) in enumerate(centers):
-        text = ax.text(x, y, str(k), ha="center", va="center_baseline", color=PAPER, weight="bold", zorder=4)
-        text.set_fontsize(9.5 if few else 7.5)
-        describe(text, "number" if few else "number many", data_k=k)
+    clusters = range(len(found.centers))
+    titles = [f"cluster {k}" for k in clusters]
+    small = len(clusters) > FEW_CLUSTERS
+    places = _move_apart(ax, _keep_inside(ax, found.centers), SMALL_BADGE if small else BADGE)
+    draw_badges(ax, _keep_inside(ax, places), clusters, titles, small=small)
+
+
+def _move_apart(ax: Axes, places: FloatArray, diameter: float) -> FloatArray:
+    """Push discs of a diameter in pixels apart until none hides another, or for a number of steps."""
+    least = diameter * np.ptp(ax.get_xlim()) / ax.bbox.width
+    moved, turns = places.copy(), 2.4 * np.arange(len(places))
+    ways = np.stack([np.cos(turns), np.sin(turns)], axis=1)  # discs at one place go different ways
+    for _ in range(STEPS):
+        apart = moved[:, None] - moved[None]
+        distance = np.linalg.norm(apart, axis=2)
+        close = (distance < least) & ~np.eye(len(places), dtype=bool)
+        if not close.any():
+            break
+        away = ways[:, None] - ways[None]
+        same = (distance < 1e-9 * least)[..., None]
+        unit = np.where(same, away, apart / np.maximum(distance, 1e-300)[..., None])
+        moved += np.sum(np.where(close[..., None], unit * (least - distance)[..., None] / 2, 0.0), axis=1)
+    return moved

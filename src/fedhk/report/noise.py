@@ -46,7 +46,7 @@ NO_RELEASES = "What each site released is in its own ledger, not here: `fedhk le
 def show_releases(facts: Facts) -> Markup:
     """Show what one site released, how often and with how much noise, and what the ledger of each says it spent."""
     releases = [(phase, count, number(multiplier)) for phase, count, multiplier in facts.releases]
-    delta = f"{facts.privacy[1]:g}" if facts.privacy else ""
+    delta = brief(facts.privacy[1]) if facts.privacy else ""
     spent = [(site, brief(epsilon), delta) for site, epsilon in facts.spent.items()]
     return tag(
         "div",

@@ -7,9 +7,9 @@
   const cards = all(".card");
   const percent = (share) => {
     const value = 100 * share;
-    if (value > 0 && value < 0.05) return "under 0.1 %";
-    if (value >= 99.5 && value < 100) return "over 99 %";
-    return (value < 9.95 ? value.toFixed(1).replace(".0", "") : value.toFixed(0)) + " %";
+    if (value > 0 && value < 0.05) return "under 0.1\u00a0%";
+    if (value >= 99.5 && value < 100) return "over 99\u00a0%";
+    return (value < 9.95 ? value.toFixed(1).replace(".0", "") : value.toFixed(0)) + "\u00a0%";
   };
   const text = (number, spread) => { // values come in hundredths of spreads: no more digits than that
     const digits = Math.max(0, -Math.floor(Math.log10(spread / 20)));

@@ -5,27 +5,32 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 from typing import Any
 
+from fedhk.data.named import ALL_SITES
 from fedhk.report.columns import dictionary_table
 from fedhk.report.features import Highlights, choose_features, cluster_card, site_values
 from fedhk.report.maps import own_centers, view_map
 from fedhk.report.noise import WORDS, show_noise, show_releases
 from fedhk.report.tables import models_table, refusals_table, sizes_table, weights_table
 from fedhk.summary.charts import WORTH_A_LABEL, certainty, convergence, count_certainty, gains, selection, traffic
-from fedhk.summary.facts import Facts, TriedNumber
+from fedhk.summary.facts import Facts, TriedNumber, Update
 from fedhk.summary.html import Markup, escape, join, style_sheet, table, tag
 from fedhk.summary.narrative import ALGORITHMS, banner, headline
-from fedhk.summary.words import brief
+from fedhk.summary.words import brief, join_names, number, plural, two_digits
 
 # Up to so many clusters, cards are open on paper.
 MOST_PRINTED = 12
 
 # With more views than this, the page begins with the first one chosen.
 MOST_VIEWS = 6
+
+# p-values below this one are not told apart.
+TINY = 1e-4
 
 UNITS = (
     "A spread is the standard deviation of a feature over all rows; bars say how many spreads a cluster's centre lies "
@@ -41,28 +46,46 @@ def render(facts: Facts) -> str:
     # nothing is loaded from anywhere, and no script runs but our own: even where a name were not escaped
     policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'"
     shown = choose_features(facts)
+    sections = list(_sections(facts, shown))
     title = facts.title if facts.own_page_of is None else f"{facts.title}, site {facts.own_page_of}"
     return Template(here.with_name("page.html").read_text("utf-8")).substitute(
         title=escape(title),
         policy=escape(policy),
         style=style_sheet(),
-        head=_head(facts, title),
+        head=_head(facts, title, sections),
         choices=_choices(facts),
-        sections="".join(_sections(facts, shown)),
+        sections=join(*(section.to_html() for section in sections)),
         data=_to_safe_json(_data(facts, shown)),
         script=script,
         foot=escape(f"FedHK {facts.version}".strip()),
     )
 
 
-def _head(facts: Facts, title: str) -> Markup:
+@dataclass(frozen=True)
+class _Section:
+    """A part of the page: its name in links, its title, and what it shows."""
+
+    name: str
+    title: str
+    content: Markup
+
+    def to_html(self) -> Markup:
+        return tag("section", tag("h2", self.title), self.content, id=f"section-{self.name}")
+
+    def to_link(self) -> Markup:
+        return tag("a", self.title, href=f"#section-{self.name}")
+
+
+def _head(facts: Facts, title: str, sections: Sequence[_Section]) -> Markup:
     notice = banner(facts)
     return join(
         tag("h1", title),
         tag("p", f"FedHK report · {ALGORITHMS.get(facts.algorithm, facts.algorithm)}", class_="what"),
+        tag("p", facts.about, class_="about") if facts.about else "",
         tag("p", _mark_code(notice), class_="banner") if notice else "",
         headline(facts),
         *(tag("p", note, class_="note") for note in facts.notes),
+        tag("p", "On this page: ", *(section.to_link() for section in sections), class_="contents"),
     )
 
 
@@ -88,57 +111,93 @@ def _choices(facts: Facts) -> Markup:
     return join(*parts)
 
 
-def _sections(facts: Facts, shown: Highlights) -> Iterator[Markup]:
+def _sections(facts: Facts, shown: Highlights) -> Iterator[_Section]:
     if facts.scores is not None:
         yield _section("scores", "Beside other ways", facts.scores.note, table(facts.scores.columns, facts.scores.rows))
     yield _clusters(facts, shown)
+    if facts.update is not None:
+        yield _update(facts.update)
     yield from (_number(facts, one) for one in facts.selection if one.taken)
     yield from (_section(f"after-{e.name}", e.title, e.words, Markup(e.content)) for e in facts.after)
     if len(facts.sizes) > 1:
         words = "Share of a site's rows in each cluster, in per cent; empty where it has none."
         yield _section("where", "Where the clusters are", words, sizes_table(facts))
-    maps = (view_map(facts, h).to_html() for h in range(len(facts.views)))
-    yield _section("maps", "Maps of the views", _map_words(facts), tag("div", *maps, class_="figures wide"))
+    maps = [view_map(facts, h).to_html() for h in range(len(facts.views))]
+    abreast = "figures" if len(maps) == 3 else "figures wide"  # three maps stand in one line
+    yield _section("maps", "Maps of the views", _map_words(facts), tag("div", *maps, class_=abreast))
     yield from _sites(facts)
     if facts.private is not None:
         yield _section("under-noise", "With noise: the privacy spent", WORDS, show_noise(facts, facts.private))
     if facts.dictionary:
         parts = (tag("div", tag("h3", view), dictionary_table(known)) for view, known in facts.dictionary.items())
         yield _section("columns", "What the columns are", "By the data dictionary that all sites share.", *parts)
-    yield _section("view-weights", "View weights", _weight_words(facts), weights_table(facts))
-    if facts.rounds:
-        figures = [convergence(facts.rounds, unit=facts.step_name).to_html()]
-        if facts.traffic:
-            figures.append(traffic(facts.rounds).to_html())
-        title = "Rounds and bytes" if facts.step_name == "round" else "Iterations"
-        yield _section("rounds", title, "", tag("div", *figures, class_="figures wide"))
-    if facts.traffic:
-        words = "Messages are checked; one that cannot be right is left out, and the round goes on."
-        yield _section("refused", "Refusals", words, refusals_table(facts))
+    if len(facts.views) > 1:
+        yield _section("view-weights", "View weights", _weight_words(facts), weights_table(facts))
+    yield from _rounds(facts)
     if facts.privacy is not None:
         yield _releases(facts, *facts.privacy)
     if facts.config:
         yield _repeat(facts)
 
 
-def _section(name: str, title: str, words: str, *content: Any) -> Markup:
+def _rounds(facts: Facts) -> Iterator[_Section]:
+    refusals = refusals_table(facts)
+    if facts.rounds:
+        figures = [convergence(facts.rounds, unit=facts.step_name).to_html()]
+        if facts.traffic:
+            figures.append(traffic(facts.rounds).to_html())
+        title = "Rounds and bytes" if facts.step_name == "round" else "Iterations"
+        everyone = facts.traffic and not refusals
+        words = (
+            "All sites answered in every round that they were asked in, and no answer was refused." if everyone else ""
+        )
+        yield _section("rounds", title, words, tag("div", *figures, class_="figures wide"))
+    if refusals:
+        words = "The server checks answers. One that cannot be right is left out, and the round goes on."
+        yield _section("refused", "Answers that were refused or missing", words, refusals)
+
+
+def _section(name: str, title: str, words: str, *content: Any) -> _Section:
     why = tag("p", _mark_code(words), class_="why") if words else ""
-    return tag("section", tag("h2", title), why, *content, id=f"section-{name}")
+    return _Section(name, title, join(why, *content))
 
 
-def _number(facts: Facts, chosen: TriedNumber) -> Markup:
-    words = f"Taken: {chosen.n_clusters}. It was not given but found: {chosen.note}."
+def _update(update: Update) -> _Section:
+    words = "The model was updated with new rows. Clusters that were there before keep their numbers."
+    lists = (("New", update.new), ("Gone", update.gone), ("Moved", sorted({m.cluster for m in update.moved})))
+    found = [f"{word}: {join_names([f'cluster {k}' for k in clusters])}." for word, clusters in lists if clusters]
+    if not update.moved:
+        found.append("No cluster has moved by more than chance explains.")
+    said = tag("ul", *(tag("li", text) for text in found))
+    if not update.moved:
+        return _section("update", "What is new since the run before", words, said)
+    words += (
+        " Distance is how far the rows of a cluster have moved on average, in standard deviations; beside it is what "
+        "chance alone would give. p is adjusted for the number of tests."
+    )
+    rows = [
+        (m.site, m.cluster, *map(two_digits, (m.distance, m.by_chance)), number(m.p, 2) if m.p >= TINY else "< 0.0001")
+        for m in update.moved
+    ]
+    columns = ("where", "cluster", "distance", "by chance", "p")
+    everywhere = table(columns, [row for row in rows if row[0] == ALL_SITES])
+    single = [row for row in rows if row[0] != ALL_SITES]
+    by_site = tag("details", tag("summary", "By site"), table(columns, single)) if single else ""
+    return _section("update", "What is new since the run before", words, said, everywhere, by_site)
+
+
+def _number(facts: Facts, chosen: TriedNumber) -> _Section:
+    words = f"{plural(chosen.n_clusters, 'cluster')}. The number was not given but found: {chosen.note}."
     figure = tag("div", selection(facts.selection).to_html(), class_="figures wide")
     return _section("number", "How many clusters there are", words, figure)
 
 
-def _clusters(facts: Facts, shown: Highlights) -> Markup:
+def _clusters(facts: Facts, shown: Highlights) -> _Section:
     words = UNITS
     if facts.assigned and facts.n_sites > 1:
         mark = "mean of its rows in the cluster" if facts.has_rows else "centre of its own model"
         own = facts.own_page_of is not None
-        words += " The line marks this site" if own else " Choose a site to see it beside"
-        words += f": the {mark}." if own else f": a line marks the {mark}."
+        words += f" The line marks this site: the {mark}." if own else f" Choose a site, and a line marks the {mark}."
     if facts.unit_rows:
         words += " Rows were divided by their length first, so that numbers are shares of it."
     elif not facts.spread_of_rows and facts.privacy is not None:
@@ -151,8 +210,9 @@ def _clusters(facts: Facts, shown: Highlights) -> Markup:
 
 def _map_words(facts: Facts) -> str:
     what = "rows" if facts.has_rows else "centres"
-    words = f"The two directions in which {what} of a view differ most, in spreads. Numbers are centres of clusters."
-    words += " Dots are rows." if facts.has_rows else ""
+    words = f"Each map shows the two directions in which {what} of a view differ most, in spreads. "
+    words += "Dots are rows, numbers are centres of clusters" if facts.has_rows else "Numbers are centres of clusters"
+    words += "; where they would hide each other, they are moved apart."
     if any(own_centers(facts, view) for view in facts.views):
         own = facts.own_page_of is not None
         words += " The centres of the common model may lie beside the rows of a site that measures differently."
@@ -163,7 +223,7 @@ def _map_words(facts: Facts) -> str:
     return words
 
 
-def _sites(facts: Facts) -> Iterator[Markup]:
+def _sites(facts: Facts) -> Iterator[_Section]:
     if facts.deviations:
         words = "By location and spread of their columns these sites differ from the others by more than sites do."
         yield _section("deviations", "Sites to look at", words, tag("ul", *(tag("li", d) for d in facts.deviations)))
@@ -171,24 +231,23 @@ def _sites(facts: Facts) -> Iterator[Markup]:
         yield _site_models(facts)
 
 
-def _site_models(facts: Facts) -> Markup:
-    words = "Certainty: largest membership of a row."
+def _site_models(facts: Facts) -> _Section:
+    terms = {"certainty": "largest membership of a row, on average"}
     if facts.has_rows:
-        words += " Separation: 1 where rows lie on their centres, 0 where they are between two."
-    if facts.personal:
-        words += " Δ: how far the centres of the site's own model are from the global ones, in spreads."
-    if any(site.shares for site in facts.sites):
-        words += (
-            " Own: the share (0 to 1) of its own offset, scale, cluster sizes and so on that held-out rows let it keep."
-        )
+        terms["separation"] = "1 where rows lie on their centres, 0 where they are between two"
     if facts.n_moved:
-        words += " Rows moved: share that is in another cluster than in the global model."
+        terms["rows moved"] = "share of rows that are in another cluster than in the global model"
+    if facts.personal:
+        terms["Δ"] = "how far the centres of the site's own model are from the global ones, in spreads"
+    if any(site.shares for site in facts.sites):
+        terms["own"] = "how much of its own offset, scale, cluster sizes and so on the site keeps, from 0 to 1"
+    explained = tag("dl", *(join(tag("dt", term), tag("dd", text)) for term, text in terms.items()), class_="terms")
     title = "The site and its model" if len(facts.assigned) == 1 else "Sites and their models"
     parts = [models_table(facts), certainty(facts).to_html()]
     if facts.gains:
         parts.append(gains(facts.gains, held_out=facts.held_out).to_html())
     above = 1 if facts.gains or facts.personal else 0  # a narrow table has room beside the figure
-    return _section("sites", title, words, *parts[:above], tag("div", *parts[above:], class_="figures wide"))
+    return _section("sites", title, "", explained, *parts[:above], tag("div", *parts[above:], class_="figures wide"))
 
 
 def _weight_words(facts: Facts) -> str:
@@ -199,21 +258,20 @@ def _weight_words(facts: Facts) -> str:
     return words
 
 
-def _releases(facts: Facts, epsilon: float, delta: float) -> Markup:
+def _releases(facts: Facts, epsilon: float, delta: float) -> _Section:
     words = (
-        "All that left a site under noise. Noise is given in units of the most that one row can change; the smaller, "
-        "the more a release costs."
+        "The table lists all that left a site with noise. The unit of noise is the most that one row can change in "
+        "the release; less noise costs more of the budget."
     )
-    together = tag("p", f"Together: epsilon {brief(epsilon)} at delta {delta:g}.")
+    together = tag("p", f"Together: epsilon {brief(epsilon)} at delta {brief(delta)}.")
     return _section("privacy", "What was released", words, show_releases(facts), together)
 
 
-def _repeat(facts: Facts) -> Markup:
+def _repeat(facts: Facts) -> _Section:
     if not facts.command:
         return _section("again", "Run it again", "", tag("pre", facts.config))
-    words = "In the folder of the run. The same data and this file give the same model."
-    if facts.privacy:
-        words = "A run with noise is not the same twice."
+    words = "Run this command in the folder of the run. "
+    words += "Noise differs from run to run." if facts.privacy else "The same data and this file give the same model."
     folded = tag("details", tag("summary", "config.toml"), tag("pre", facts.config))
     return _section("again", "Run it again", words, tag("pre", facts.command), folded)
 

@@ -197,7 +197,7 @@ def _add_comparison(facts: Facts, folder: Path, title: str | None) -> Facts:
         about, private, title = str(found["about"]), folder / str(found["private"]), title or str(found["title"])
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(f"The run {str(folder)!r} is damaged: {COMPARISON}: {error}") from error
-    return replace(facts, title=title, notes=(about, *facts.notes), scores=scores, private=read_facts(private))
+    return replace(facts, title=title, about=about, scores=scores, private=read_facts(private))
 
 
 def _add_sites(  # noqa: PLR0917

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fedhk.report.features import badge
 from fedhk.summary.facts import Facts
 from fedhk.summary.html import Cell, Markup, join, table, tag
 from fedhk.summary.words import number, percent, plural, two_digits
@@ -37,7 +38,7 @@ def sizes_table(facts: Facts) -> Markup:
         (facts.sites[s].name, f"{facts.sizes[s].sum():,}", *(Cell(_in_percent(n), n / most) for n in share))
         for s, share in shares.items()
     ]
-    return _fold("sizes", ("site", "rows", *range(facts.n_clusters)), rows, list(shares))
+    return _fold("sizes", ("site", "rows", *map(badge, range(facts.n_clusters))), rows, list(shares))
 
 
 def _in_percent(share: float) -> str:
@@ -95,7 +96,7 @@ def _shade(values: Iterable[float]) -> list[Cell]:
 
 
 def refusals_table(facts: Facts) -> Markup:
-    """Show which answers were refused, when and why, and when sites did not answer."""
+    """Show which answers were refused, when and why, and when sites did not answer; empty if all did."""
     rows = [
         (r.number, Cell(site, css="text"), Cell(why, css="text"))
         for r in facts.rounds
@@ -108,7 +109,7 @@ def refusals_table(facts: Facts) -> Markup:
         counted = f"In {plural(len(short), 'round')} fewer than {most} sites counted; the least were {min(short)}."
         text = tag("p", counted)
     if not rows:
-        return join(text, tag("p", "No answer was refused.", id="refusals"))
+        return join(text)
     return join(text, _fold("refusals", ("round", "site", "reason"), rows, summary=f"{len(rows):,} refusals"))
 
 
@@ -123,4 +124,4 @@ def _fold(
     made = table(columns, rows, sites)
     if len(rows) <= MOST_ROWS:
         return tag("div", made, id=name)
-    return tag("details", tag("summary", summary or f"{plural(len(rows), 'row')} by site"), made, id=name)
+    return tag("details", tag("summary", summary or "Table of all sites"), made, id=name)

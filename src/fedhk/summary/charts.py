@@ -27,6 +27,9 @@ WORTH_A_LABEL = 0.01
 # Bars are at least a few pixels wide: more rounds than fit are drawn in groups.
 MOST_BARS = 60
 
+# Numbers of clusters that are drawn: so many at least, and so many times the one that is taken. The table has all.
+FIRST_NUMBERS, TIMES_TAKEN = 12, 2
+
 # Sites in the figure of gains; its table has all.
 MOST_SITES = 24
 
@@ -68,24 +71,30 @@ def convergence(rounds: Sequence[Round], ax: Axes | None = None, unit: str = "ro
 
 def selection(tried: Sequence[TriedNumber], ax: Axes | None = None) -> Figure:
     """Draw what speaks for each number of clusters: the gap in the heat, and what of it views agree on."""
-    numbers = [one for one in tried if math.isfinite(one.score)]
+    chosen = next(one for one in tried if one.taken)
+    last = max(FIRST_NUMBERS, TIMES_TAKEN * chosen.n_clusters)
+    numbers = [one for one in tried if math.isfinite(one.score) and one.n_clusters <= last]
     places = [one.n_clusters for one in numbers]
     with page_axes(ax) as axes:
         for kind, heights in enumerate(([one.score for one in numbers], [one.gap for one in numbers])):
             describe(axes.plot(places, heights, color=KIND_COLOURS[0], linestyle=("-", ":")[kind])[0], "line")
             fill = PAPER if kind else KIND_COLOURS[0]
-            marks = axes.scatter(places, heights, s=49, facecolor=fill, edgecolor=KIND_COLOURS[0], zorder=3)
+            look: dict[str, Any] = {"s": 49, "facecolor": fill, "edgecolor": KIND_COLOURS[0], "zorder": 3}
+            marks = axes.scatter(places, heights, label=("score", "gap")[kind], **look)
             describe(marks, "mark missing" if kind else "mark", [_tell_number(one) for one in numbers])
-        for one in numbers:
-            if one.taken:
-                describe(axes.axvline(one.n_clusters, color=INK, linewidth=1, linestyle=":"), "rule")
+        if chosen in numbers:
+            describe(axes.axvline(chosen.n_clusters, color=INK, linewidth=1, linestyle=":"), "taken")
         axes.margins(x=0.03, y=0.1)
-        draw_grid(axes, "y", "score")
-        _count_along(axes, "clusters")
-    chosen = next(one for one in tried if one.taken)
-    note = "Score: share of the heat that stays in the last cluster and leaves the next direction (hollow), times the "
-    note += "agreement of the views on where it stays. The dotted line is the number taken."
-    about = f"Taken: {chosen.n_clusters}. {chosen.note}."
+        draw_grid(axes, "y")
+        _count_along(axes, "number of clusters")
+        draw_key(axes, ("mark", "mark missing"))
+    note = "Neighbouring rows exchange heat. With k groups, heat stays in k directions and leaves the next one: the "
+    note += "gap is how much more stays. The score is the gap times the agreement of the views, each by itself, on "
+    note += "these directions."
+    note += " The dotted line is the number taken." if chosen in numbers else ""
+    if len(numbers) < sum(math.isfinite(one.score) for one in tried):
+        note += f" Numbers above {numbers[-1].n_clusters} are in the table only."
+    about = f"{plural(chosen.n_clusters, 'cluster')} taken: {chosen.note}."
     columns = ("clusters", "gap in the heat", "agreement of views", "score", "slowing", "evidence", "taken")
     rows = [
         (
@@ -95,7 +104,7 @@ def selection(tried: Sequence[TriedNumber], ax: Axes | None = None) -> Figure:
         )
         for one in tried
     ]
-    return Figure("selection", "How many clusters", note, axes, about, columns, rows)
+    return Figure("selection", "What speaks for each number", note, axes, about, columns, rows)
 
 
 def _tell_number(one: TriedNumber) -> str:

@@ -16,6 +16,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
+import numpy as np
+
+from fedhk._typing import FloatArray
 from fedhk.errors import FedHKError
 from fedhk.summary.html import Markup, style_sheet, table, tag
 
@@ -31,6 +34,13 @@ MARGINS = (54.0, 10.0, 26.0, 36.0)
 
 # Colours of light pages; the style sheet replaces them on dark ones.
 PAPER, INK, SOFT, RULE = "#ffffff", "#1b2430", "#5a6675", "#d9dfe6"
+
+# Numbers on light colours of clusters, on light and dark pages.
+BLACK = "#000000"
+
+# Digits behind the point that ticks have at most.
+MOST_DIGITS = 8
+
 KIND_COLOURS = ("#0072b2", "#e08a00", "#6b7a8c")
 
 # Ten colours that people with any colour vision tell apart side by side, on white and on black: those of Okabe and Ito
@@ -99,10 +109,43 @@ def cluster_colour(cluster: int) -> str:
     return CLUSTER_COLOURS[cluster % len(CLUSTER_COLOURS)]
 
 
+def number_colour(cluster: int) -> str:
+    """Give the colour of a number on the colour of a cluster: white or black, whichever is easier to read."""
+    parts = [int(cluster_colour(cluster)[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    light = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]  # relative luminance of WCAG 2
+    return PAPER if 1.05 / (light + 0.05) > (light + 0.05) / 0.05 else BLACK
+
+
+def draw_badges(ax: Axes, places: FloatArray, clusters: Sequence[int], titles: Sequence[str], *, small: bool) -> None:
+    """Draw a disc with the number of a cluster at each place; selectors of clusters find it."""
+    colours = [cluster_colour(k) for k in clusters]
+    look: dict[str, Any] = {"linewidth": 0, "zorder": 4, "clip_on": False}
+    discs = ax.scatter(places[:, 0], places[:, 1], s=169 if small else 289, c=colours, **look)
+    each = zip(clusters, titles, strict=True)
+    describe(discs, "centers", [{"data-k": int(k), "title": title} for k, title in each])
+    for k, (x, y) in zip(clusters, places, strict=True):
+        ink = number_colour(k)
+        text = ax.text(x, y, str(k), ha="center", va="center_baseline", color=ink, weight="bold", zorder=4)
+        text.set_fontsize(7.5 if small else 9.5)
+        describe(text, f"number{' many' * small}{' dark' * (ink == BLACK)}", data_k=int(k))
+
+
+def shorten_ticks(axis: Any) -> None:
+    """Write the numbers of an axis with as many digits as tell its ticks apart, and with separated thousands."""
+
+    def write(value: float, _: Any) -> str:
+        ticks = np.append(axis.get_majorticklocs(), value)
+        digits = next((d for d in range(MOST_DIGITS) if np.allclose(ticks, np.round(ticks, d), 0, 1e-9)), MOST_DIGITS)
+        return f"{value:,.{digits}f}".replace("-", "−")
+
+    axis.set_major_formatter(write)
+
+
 def draw_grid(ax: Axes, axis: str, name: str = "") -> None:
     """Draw lines at the ticks of an axis, with short numbers; write above the axes what they are."""
     along = ax.yaxis if axis == "y" else ax.xaxis
-    along.set_major_formatter(lambda value, _: f"{value:,.6g}".replace("-", "−"))
+    shorten_ticks(along)
     along.grid(visible=True, color=RULE, linewidth=1.0)
     describe(ax.text(0.0, 1.03, name, transform=ax.transAxes, color=INK, va="bottom"), "axis")
 

@@ -128,6 +128,26 @@ class TriedNumber:
 
 
 @dataclass(frozen=True)
+class Moved:
+    """A cluster that has moved since the run before, at a site or at all sites; distances in standard deviations."""
+
+    cluster: int
+    site: str
+    distance: float
+    by_chance: float
+    p: float  # adjusted for all tests
+
+
+@dataclass(frozen=True)
+class Update:
+    """What the last update of a model found: clusters that are new, gone and moved."""
+
+    new: tuple[int, ...]
+    gone: tuple[int, ...]
+    moved: tuple[Moved, ...]
+
+
+@dataclass(frozen=True)
 class Extra:
     """A section of the page about what was asked after the run: its id, its title, words below it, and its markup."""
 
@@ -166,6 +186,8 @@ class Facts:
     spread_of_rows: bool = False  # whether spreads were measured on rows; otherwise they are those of the model's units
     unit_rows: bool = False  # whether rows were divided by their length, so that centres are not in input units
     dictionary: Dictionary = field(default_factory=Dictionary)  # what the columns are, where that was written down
+    about: str = ""  # what the data are
+    update: Update | None = None  # what is different from the run before, where the model was updated
     notes: tuple[str, ...] = ()  # what is missing on the page, and why
     after: tuple[Extra, ...] = ()  # what was asked after the run
     config: str = ""

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import html
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedhk._text import printable
-
-# A first column with longer text has a tooltip, since narrow tables cut it.
-LONG_NAME = 20
 
 
 class Markup(str):
@@ -33,11 +31,16 @@ class Cell:
 def escape(content: Any) -> Markup:
     """Turn anything into text that is safe between tags and in attributes; leave markup as it is.
 
-    Characters that do not show are written out, but for the ends of lines.
+    Characters that do not show are written out, but for the ends of lines. No line ends between a number and its per
+    cent sign.
     """
     if isinstance(content, Markup):
         return content
-    return Markup("\n".join(html.escape(printable(line), quote=True) for line in str(content).split("\n")))
+    return _join_percent("\n".join(html.escape(printable(line), quote=True) for line in str(content).split("\n")))
+
+
+def _join_percent(text: str) -> Markup:
+    return Markup(re.sub(r"(?<=\d) %", "\N{NO-BREAK SPACE}%", text))
 
 
 def join(*parts: Any) -> Markup:
@@ -57,16 +60,22 @@ def tag(name: str, *content: Any, **attributes: Any) -> Markup:
 
 def table(columns: Sequence[Any], rows: Sequence[Sequence[Any]], sites: Sequence[int | None] = ()) -> Markup:
     """Make a table with a head. The first cell of a row names it; `sites` are the sites of the rows, for selectors."""
-    head = tag("tr", *(tag("th", column, scope="col") if column else tag("td") for column in columns))
+    words = [any(isinstance(cell, Cell) and cell.css == "text" for cell in cells) for cells in zip(*rows, strict=True)]
+    heads = zip(columns, words or [False] * len(columns), strict=True)
+    head = tag("tr", *(_head(column, is_text=is_text) for column, is_text in heads))
     numbers = sites or [None] * len(rows)
     body = (tag("tr", *_cells(row), data_s=site) for site, row in zip(numbers, rows, strict=True))
     return tag("div", tag("table", tag("thead", head), tag("tbody", *body)), class_="scroll", tabindex=0)
 
 
+def _head(column: Any, *, is_text: bool) -> Markup:
+    """Name a column, at the right above numbers and at the left above words; without a name the cell is empty."""
+    return tag("td") if column == "" else tag("th", column, scope="col", class_="text" if is_text else None)
+
+
 def _cells(row: Sequence[Any]) -> list[Markup]:
     first, *rest = row
-    name = tag("th", first, scope="row", title=first if len(str(first)) > LONG_NAME else None)
-    return [name, *(_cell(cell if isinstance(cell, Cell) else Cell(cell)) for cell in rest)]
+    return [tag("th", first, scope="row"), *(_cell(cell if isinstance(cell, Cell) else Cell(cell)) for cell in rest)]
 
 
 def _cell(cell: Cell) -> Markup:

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from fedhk._text import printable
+from fedhk.data.named import ALL_SITES
 from fedhk.data.views import Columns, is_tensor
 from fedhk.errors import DataError
 from fedhk.summary.charts import convergence
 from fedhk.summary.drawing import MissingMatplotlibError
-from fedhk.summary.facts import Assignment, Facts, Round, Site, TriedNumber, View
+from fedhk.summary.facts import Assignment, Facts, Moved, Round, Site, TriedNumber, Update, View
 from fedhk.summary.html import frame, tag
 from fedhk.summary.narrative import headline
 
@@ -72,6 +73,7 @@ def read_global_model(model: Any, history: Iterable[Mapping[str, Any]], **others
             if others.get("own_page_of") in (None, record["site"])
         ),
         selection=tuple(_read_number(record) for record in getattr(model, "selection_", ())),
+        update=_read_update(model, others.get("own_page_of"), released_only=bool(others.get("released_only"))),
         rounds=tuple(_read_round(number, record) for number, record in enumerate(history, start=1)),
         converged=getattr(model, "converged_", None),
         stop_reason=str(getattr(model, "stop_reason_", "")),
@@ -79,6 +81,20 @@ def read_global_model(model: Any, history: Iterable[Mapping[str, Any]], **others
         unit_rows=any(reference.unit_rows for reference in model._model.references),
         **others,
     )
+
+
+def _read_update(model: Any, site: str | None, *, released_only: bool) -> Update | None:
+    """Read what the last update found; of single sites only what the page may show."""
+    if not len(getattr(model, "updates_", ())):
+        return None
+    shown = {ALL_SITES, site}
+    moved = tuple(
+        Moved(line["cluster"], line["site"], line["distance"], line["by_chance"], line["p_adjusted"])
+        for line in model.drift_
+        if line["moved"] and (line["site"] in shown or (site is None and not released_only))
+    )
+    last = model.updates_[-1]
+    return Update(tuple(last["new"]), tuple(last["gone"]), moved)
 
 
 def _read_number(record: Mapping[str, Any]) -> TriedNumber:

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedhk.summary.facts import Facts
 from fedhk.summary.html import Markup, join, tag
-from fedhk.summary.words import brief, join_names, number, percent, plural, seconds, size
+from fedhk.summary.words import brief, join_names, number, percent, plural, seconds, size, two_digits
 
 ALGORITHMS = {
     "e-fkmvc": "Federated heat-kernel multi-view clustering (E-FKMVC)",
@@ -49,11 +49,11 @@ def _list_numbers(facts: Facts) -> list[tuple[str, str]]:
         (f"{facts.n_rows:,}" if facts.n_rows else "", "rows"),
         (f"{facts.n_sites:,}" if facts.n_sites > 1 else "", "sites"),
         (f"{len(facts.views):,}", "view" if len(facts.views) == 1 else "views"),
-        ("" if separation is None else number(separation, 2), "separation, 0 to 1"),
+        ("" if separation is None else two_digits(separation), "separation (0–1)"),
         (f"{len(facts.rounds):,}" if facts.rounds else "", f"{facts.step_name}s"),
         (size(sum(facts.traffic)) if facts.traffic else "", "sent, both ways"),
         (_epsilon_of(facts), "privacy spent"),
-        (_epsilon_of(facts.private), "in a second run, with noise"),
+        (_epsilon_of(facts.private), "second run"),
     ]
 
 
@@ -72,7 +72,7 @@ def banner(facts: Facts) -> str:
     if facts.own_page_of is not None:
         return f"Page of site {facts.own_page_of}. It shows rows of this site and none of others: keep it at the site."
     if facts.has_rows and facts.n_sites > 1:
-        return "Made where the rows of all sites can be read: maps show single rows. Share it as you would share them."
+        return "This page shows single rows of all sites. Share it only with people who may see these rows."
     return ""
 
 
@@ -109,7 +109,7 @@ def _tell_certainty(facts: Facts) -> str:
         return ""
     certainty = np.concatenate(parts)
     text = (
-        f"The mean certainty of a row is {number(float(certainty.mean()), 2)} of 1; "
+        f"The mean certainty of a row is {two_digits(float(certainty.mean()))} of 1; "
         f"{percent(float(np.mean(certainty < UNSURE)))} of the rows are between clusters (below {UNSURE})."
     )
     separation = _mean_separation(facts)
@@ -117,7 +117,7 @@ def _tell_certainty(facts: Facts) -> str:
         levels = {0.5: "well apart", 0.25: "apart, with rows between them"}
         apart = next((words for least, words in levels.items() if separation >= least), "hardly apart")
         text += (
-            f" Separation is {number(separation, 2)} (1: rows lie on their centres, 0: between two): clusters are "
+            f" Separation is {two_digits(separation)} (1: rows lie on their centres, 0: between two): clusters are "
             f"{apart}."
         )
     if facts.fuzzifier < 1.2:
@@ -161,17 +161,17 @@ def tell_privacy(facts: Facts) -> str:
         if facts.n_sites < 2:
             return ""
         return (
-            f"{masks}No noise was added. What left the sites are sums and means over rows. They say something about "
-            "rows, and a cluster that has only one row at a site can give it away."
+            f"{masks}No noise was added. Sums and means over rows left the sites. They tell something about single "
+            "rows: a cluster with one row at a site gives this row away."
         )
     epsilon, delta = facts.privacy
     odds = f"{number(math.exp(epsilon), 2)} times" if epsilon < 12 else "any factor"
     weak = " That is a weak promise." if epsilon >= 3.5 else ""
     shared = "the sites shared one noise" if facts.secure else "every site added the whole noise to its own numbers"
     return (
-        f"{masks}Noise was added to all that left the sites ({shared}): epsilon {brief(epsilon)} at delta {delta:g} "
-        f"for one row in the whole run. Whatever the model is used for, nobody's odds of guessing right about a row "
-        f"grow by more than {odds}, but for a probability of {delta:g}.{weak}"
+        f"{masks}Noise was added to all that left the sites ({shared}): epsilon {brief(epsilon)} at delta "
+        f"{brief(delta)} for one row in the whole run. Whatever the model is used for, nobody's odds of guessing right "
+        f"about a row grow by more than {odds}, but for a probability of {brief(delta)}.{weak}"
     )
 
 
@@ -180,7 +180,7 @@ def _tell_run_with_noise(facts: Facts) -> str:
     if facts.private is None or facts.private.privacy is None:
         return ""
     epsilon, delta = facts.private.privacy
-    return f" Once more with noise, the sites spent epsilon {brief(epsilon)} at delta {delta:g}: see below."
+    return f" A second run with noise spent epsilon {brief(epsilon)} at delta {brief(delta)}: see below."
 
 
 def _tell_own_models(facts: Facts) -> str:

@@ -32,8 +32,8 @@ def two_digits(value: float) -> str:
 
 
 def brief(value: float) -> str:
-    """Write a number that somebody chose: 4 rather than 4.00."""
-    return f"{value:.3g}"
+    """Write a number that somebody chose: 4 rather than 4.00, and 1e−05 with a minus sign, after which no line ends."""
+    return f"{value:.3g}".replace("-", "−")
 
 
 def percent(share: float) -> str:
@@ -67,6 +67,8 @@ def size(n_bytes: float) -> str:
 
 def seconds(value: float) -> str:
     """Write a time with a unit."""
+    if 0 < value < 0.1:
+        return f"{number(1000 * value, 2)} ms"
     return f"{number(value / 60)} minutes" if value >= 120 else f"{number(value, 2)} s"
 
 

@@ -99,6 +99,7 @@ class Rounds(Phase[RoundRequest, RoundReply]):
             tol=self.tol,
             may_rise=may_rise,
             settle=1 if descends else SETTLE_ROUNDS,
+            unit="round",
         )
         board = board.put(Minimisation(progress, answered))
         if not may_rise:

@@ -167,7 +167,7 @@ class MaskedRounds(SumRounds[MaskedRoundRequest]):
 
     def _advance(self, progress: Progress, better: Parameters, statistics: Statistics) -> Progress:
         """Where the rounds stand after one more, with these statistics, that found better parameters."""
-        return progress.advance(better, statistics.objective, max_iter=self.max_rounds, tol=self.tol)
+        return progress.advance(better, statistics.objective, max_iter=self.max_rounds, tol=self.tol, unit="round")
 
 
 @dataclass(frozen=True, eq=False)
@@ -422,7 +422,7 @@ class NoisyRounds(SumRounds[NoisyRoundRequest]):
 
     def _advance(self, progress: Progress, better: Parameters, statistics: Statistics) -> Progress:
         """Where the rounds stand after one more, with these statistics, that found better parameters."""
-        progress = progress.advance(better, statistics.objective, max_iter=self.rounds, tol=0.0)
+        progress = progress.advance(better, statistics.objective, max_iter=self.rounds, tol=0.0, unit="round")
         if not progress.stop_reason:
             return progress
         return replace(progress, stop_reason=f"Ran the {self.rounds} rounds that share the privacy budget.")
