@@ -29,6 +29,9 @@ html_theme = "furo"
 html_title = f"FedHK {release}"
 html_theme_options = {"source_repository": "", "navigation_with_keys": True}
 html_show_sphinx = False
+html_static_path = ["_static"]
+html_css_files = ["pages.css"]
+html_js_files = ["pages.js"]
 
 myst_heading_anchors = 3
 myst_links_external_new_tab = False
@@ -66,6 +69,7 @@ sphinx_gallery_conf = {
     "matplotlib_animations": False,
     "copyfile_regex": "",
     "capture_repr": ("_repr_html_",),
+    "ignore_repr_types": r"fedhk\.plot\.Plot",  # it is drawn on the axes that the example made
 }
 
 

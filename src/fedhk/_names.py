@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from difflib import get_close_matches
 from functools import cache
 from inspect import Parameter, signature
+from pathlib import Path
 from typing import Any, Self
 
 _BUDGET = "of privacy=fedhk.privacy.DifferentialPrivacy(...) where it is a budget"
@@ -85,6 +86,12 @@ def suggest(name: str, known: Collection[str]) -> str:
     """
     close = get_close_matches(name, known, n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def suggest_path(path: Path) -> str:
+    """Ask whether the file or folder was meant whose name is most like that of a path that is not there."""
+    beside = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
+    return "" if path.exists() else suggest(path.name, beside)
 
 
 def explain_names(unknown: Collection[str], known: Collection[str], owner: str, word: str = "parameter") -> str:

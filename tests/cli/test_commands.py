@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import fedhk
-from cli.calls import call
+from cli.calls import call, refusal
 from fedhk import cli
 
 
@@ -94,3 +94,15 @@ def test_main_needs_nothing_but_python_to_say_so():
 def test_the_package_has_no_other_lazy_names():
     with pytest.raises(AttributeError, match="appp"):
         cli.appp  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    "command", [("info",), ("report",), ("after", "profile"), ("predict", "hospitals", "--out", "labels"), ("ledger",)]
+)
+def test_a_misspelt_folder_is_answered_with_the_one_that_may_be_meant(command, tmp_path, monkeypatch):
+    (tmp_path / "hospitals").mkdir()
+    monkeypatch.chdir(tmp_path)
+    words = list(command)
+    place = 2 if words[0] == "after" else 1
+    words.insert(place, "hospitalz")
+    assert "Did you mean 'hospitals'?" in refusal(*words, code=3)

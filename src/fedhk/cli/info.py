@@ -12,6 +12,7 @@ import typer
 
 import fedhk
 from fedhk._files import write_atomically
+from fedhk._names import suggest_path
 from fedhk.cli import options as o
 from fedhk.cli.algorithms import list_tables
 from fedhk.cli.config import read_config
@@ -70,7 +71,7 @@ def info(  # noqa: PLR0917
     """
     with exit_codes():
         if not path.exists():
-            raise DataError(f"{str(path)!r} does not exist.")
+            raise DataError(f"{str(path)!r} does not exist.{suggest_path(path)}")
         if not is_run(path) and not is_under_way(path) and (path / MODEL).is_file():
             path /= MODEL  # what a site got of a run
         kind = "model" if path.is_file() else "run" if is_run(path) else "federation"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedhk._names import suggest_path
 from fedhk.cli import options as o
 from fedhk.cli.console import exit_codes, make_table, say, say_notes, show, to_json
 from fedhk.errors import DataError
@@ -68,7 +69,8 @@ def _read_releases(paths: list[Path]) -> tuple[dict[str, list[Release]], list[st
     for path in paths:
         found = find_ledgers(path)
         if not found:
-            raise DataError(f"{str(path)!r} {'holds no ledger' if path.exists() else 'does not exist'}.")
+            fault = "holds no ledger" if path.exists() else "does not exist"
+            raise DataError(f"{str(path)!r} {fault}.{suggest_path(path)}")
         for file in found:
             if file.resolve() in read:
                 continue

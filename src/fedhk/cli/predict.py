@@ -13,7 +13,7 @@ import typer
 
 import fedhk
 from fedhk._files import replacing
-from fedhk._names import suggest
+from fedhk._names import suggest, suggest_path
 from fedhk.cli import options as o
 from fedhk.cli.console import OutputExistsError, exit_codes, make_table, say, show, to_json
 from fedhk.cli.runs import MODEL, absolute, check_apart, is_run, is_vacant
@@ -221,7 +221,8 @@ def model_file(path: Path, site: str | None = None) -> Path:
     if not file.is_file():
         known = sorted(own.stem for own in file.parent.glob("*.safetensors")) if site is not None else []
         what = f"of site {site!r}; sites are {', '.join(known)}" if known else repr(str(file))
-        raise DataError(f"There is no model {what}.{suggest(site or '', known)}")
+        hint = suggest(site, known) if site is not None else suggest_path(path)
+        raise DataError(f"There is no model {what}.{hint}")
     return file
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from fedhk._files import OWNER_ONLY, READABLE, read_regular, write_atomically
+from fedhk._names import suggest_path
 from fedhk.after.run import Answered
 from fedhk.data.dictionary import Dictionary, find_dictionary
 from fedhk.data.folders import Federation, Reading, SiteData, read_federation, read_site
@@ -111,6 +112,8 @@ class _Run:
 
 def _read_run(folder: Path) -> _Run:
     """Read the small files of a finished run; raises DataError if there is none, or a file is damaged."""
+    if not folder.exists():
+        raise DataError(f"The run {str(folder)!r} does not exist.{suggest_path(folder)}")
     if not (folder / "summary.json").is_file() or not (folder / "config.toml").is_file():
         raise DataError(f"{str(folder)!r} holds no finished run: it has no summary.json and config.toml.")
     try:
