@@ -7,7 +7,6 @@ rhythm) of the same 24 patients. A case is what is done to it, and what must be 
 from __future__ import annotations
 
 import io
-import shutil
 
 import numpy as np
 import polars as pl
@@ -599,8 +598,7 @@ HARMLESS = {
 }
 
 
-@pytest.fixture
-def root(tmp_path):
+def make_root(folder):
     rng = np.random.default_rng(0)
     for site in SITES:
         group = np.arange(ROWS) % 2
@@ -609,14 +607,30 @@ def root(tmp_path):
             for i, g in enumerate(group)
         ]
         ecg = [f"{i},{60 + 20 * g + rng.normal():.2f},{('af', 'sinus')[g]}" for i, g in enumerate(group)]
-        write(tmp_path / "data", f"{site}/lab.csv", "\n".join(["id,age,sodium,sex,day", *lab]))
-        write(tmp_path / "data", f"{site}/ecg.csv", "\n".join(["id,rate,rhythm", *ecg]))
-    return tmp_path / "data"
+        write(folder / "data", f"{site}/lab.csv", "\n".join(["id,age,sodium,sex,day", *lab]))
+        write(folder / "data", f"{site}/ecg.csv", "\n".join(["id,rate,rhythm", *ecg]))
+    return folder / "data"
+
+
+@pytest.fixture
+def root(tmp_path):
+    return make_root(tmp_path)
 
 
 def fit(root, *options, code=0):
     quick = ("--clusters", 2, "--seed", 0, "--n-init", 1, "--max-rounds", 2, "--scaling", "standard")
     return " ".join(call("fit", root, *quick, "--out", root.parent / "run", *options, code=code).stderr.split())
+
+
+def read_labels(root):
+    return [pl.read_parquet(path) for path in sorted((root.parent / "run" / "labels").iterdir())]
+
+
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory):
+    """Notes and labels of the federation as it is."""
+    root = make_root(tmp_path_factory.mktemp("clean"))
+    return fit(root), read_labels(root)
 
 
 def test_there_are_at_least_a_hundred():
@@ -641,14 +655,12 @@ def test_what_is_doubtful_is_said(root, case):
 
 
 @pytest.mark.parametrize("case", HARMLESS)
-def test_what_is_harmless_gives_the_same_clusters_and_notes(root, case):
-    clean = fit(root)
-    labels = [pl.read_parquet(path) for path in sorted((root.parent / "run" / "labels").iterdir())]
-    shutil.rmtree(root.parent / "run")
+def test_what_is_harmless_gives_the_same_clusters_and_notes(root, clean, case):
+    notes, labels = clean
     HARMLESS[case](root)
-    assert fit(root) == clean
-    for before, path in zip(labels, sorted((root.parent / "run" / "labels").iterdir()), strict=True):
-        assert before.equals(pl.read_parquet(path))
+    assert fit(root) == notes
+    for before, after in zip(labels, read_labels(root), strict=True):
+        assert before.equals(after)
 
 
 @pytest.mark.parametrize("case", [case for case in NOTED if case not in DEVIATING])
