@@ -9,12 +9,16 @@ from numpy.testing import assert_allclose, assert_array_equal
 from federations import run_sites
 from fedhk.errors import MessageError
 from fedhk.federation.board import Board, Shared
+from fedhk.federation.engines.inprocess import InProcessEngine
 from fedhk.federation.entries import Minimisation
+from fedhk.federation.messages import decode
+from fedhk.federation.participation import Participation
 from fedhk.federation.phases.new_clusters import (
     CUTS,
     AddClusters,
     Directions,
     Halves,
+    PlacingModel,
     SplitClusters,
     count_behind,
     drop_doubles,
@@ -23,8 +27,9 @@ from fedhk.federation.phases.new_clusters import (
     split_ends,
 )
 from fedhk.federation.phases.update import Found
+from fedhk.federation.run import Run, conduct
 from fedhk.model.memory import ClusterSpread, PlacedRows
-from fedhk.testing.phases import PhaseChecks, SumPhaseChecks, ask
+from fedhk.testing.phases import PhaseChecks, ask
 from fedhk.testing.sites import make_sites, pool_tables
 from sealed_runs import make_parameters
 from updated_models import APART, FAR, KNOWN, check_requests, fitted, make_rows, recall, revise, run_masked
@@ -32,7 +37,7 @@ from updated_models import APART, FAR, KNOWN, check_requests, fitted, make_rows,
 ONE = revise(last=False, leaves_out=False)
 
 
-class TestAddClusters(SumPhaseChecks):
+class TestAddClusters(PhaseChecks):
     def tables(self):
         return make_rows(1, FAR)
 
@@ -115,13 +120,25 @@ def test_a_cluster_that_came_apart_is_two_and_what_was_remembered_is_shared():
     assert min(np.linalg.norm(found[3] - found[:3], axis=1)) > 0
 
 
+def test_rows_that_fit_nowhere_add_up_to_those_of_the_pooled_rows():
+    tables, phase = make_rows(1, FAR), AddClusters()
+    run, engine = run_sites([recall(), ONE], tables)
+    board = phase.begin(run.board)
+    pooled = make_sites({"all": pool_tables(list(tables.values()))})["all"]
+    for site in (pooled, *engine.states.values()):
+        site.board = Board().put(*board.find(Shared))
+    split = sum(phase.vector(site, phase.request(board)) for site in engine.states.values())
+    assert_allclose(split, phase.vector(pooled, phase.request(board)), rtol=1e-9)
+
+
 def test_counts_and_sums_of_the_last_step_are_those_of_the_pooled_rows():
     tables = make_rows(1, APART)
     run, engine = run_sites([recall(), ONE], tables)
     phase = SplitClusters()
-    board = run.board.put(Halves((0, 1), np.eye(4)[:2], np.zeros((2, 4)), CUTS))
+    board = PlacingModel.publish(run.board.put(Halves((0, 1), np.eye(4)[:2], np.zeros((2, 4)), CUTS)))
     pooled = make_sites({"all": pool_tables(list(tables.values()))})["all"]
-    pooled.board = Board().put(*board.find(Shared))
+    for site in (pooled, *engine.states.values()):
+        site.board = Board().put(*board.find(Shared))
     request = phase.request(board)
     assert request.count
     split = sum(phase.vector(site, request) for site in engine.states.values()).reshape(2, -1)
@@ -129,6 +146,49 @@ def test_counts_and_sums_of_the_last_step_are_those_of_the_pooled_rows():
     assert whole.size == phase.size(board)
     # which rows had no part in finding the planes depends on the split; sizes and sums of the halves do not
     assert_allclose(split[:, 3:], whole[:, 3:], rtol=1e-12, atol=1e-10)
+
+
+@pytest.mark.parametrize(("phase", "centers"), [(AddClusters(), FAR), (SplitClusters(), APART)])
+def test_what_the_server_reads_is_the_sum_of_the_site_to_the_digits_that_are_sent(phase, centers):
+    board, sites = updated(centers)
+    board = phase.begin(board)
+    for _ in range(2):
+        replies, request = ask(phase, board, sites), phase.request(board)
+        for name, reply in replies.items():
+            site = sites[name]
+            site.board = site.board.put(board.get(PlacingModel))
+            exact = phase.vector(site, request)
+            assert exact.size == phase.size(board)
+            assert_allclose(phase.read(reply), exact, rtol=2**-10, atol=1e-6)
+        board = phase.combine(board, replies)
+
+
+def test_a_plane_is_found_by_fewer_steps_where_the_halves_are_far_apart():
+    def count_steps(centers):
+        board, sites = updated(centers, per_cluster=40)
+        phase = SplitClusters()
+        board, exchanges = phase.begin(board), 0
+        while not phase.is_done(board, exchanges):
+            board, exchanges = phase.combine(board, ask(phase, board, sites)), exchanges + 1
+        return exchanges, len(centers_of(board))
+
+    assert count_steps(APART) < (CUTS + 1, 4)
+    assert count_steps(APART)[1] == 4
+
+
+def test_sites_get_the_model_once_for_all_exchanges_that_look_for_new_clusters():
+    sent = []
+
+    class Counting(InProcessEngine):
+        def exchange(self, requests):
+            sent.extend(decode(request) for request in requests.values())
+            return super().exchange(requests)
+
+    engine = Counting(make_sites(make_rows(1, np.vstack([APART, FAR[-1:]]), 40)))
+    conduct([recall(), ONE, AddClusters(), SplitClusters()], engine, Run(), seed=0, participation=Participation())
+    asked = [message for message in sent if message.kind in (AddClusters.name, SplitClusters.name)]
+    assert {message.kind for message in asked} == {AddClusters.name, SplitClusters.name}
+    assert sum("PlacingModel" in message.values.get("entries", []) for message in asked) == 3
 
 
 def test_normal_clusters_are_seldom_taken_to_be_in_two_parts_and_two_points_always():
@@ -188,7 +248,7 @@ def test_under_masks_the_same_clusters_are_found(centers):
 def test_sums_that_no_rows_can_have_are_refused(phase, centers):
     board, sites = updated(centers)
     board = phase.begin(board)
-    honest = ask(phase, board, sites)["oslo"].values
+    honest = phase.read(ask(phase, board, sites)["oslo"])
     assert honest.size
     phase.check_vector(board, honest, "oslo")
     for lie in (-honest - 1, honest * np.where(honest == np.round(honest), 1.0, 1e9), np.full_like(honest, 1e300)):
@@ -201,7 +261,7 @@ def test_squares_and_sums_of_halves_are_held_to_their_rows():
     phase = SplitClusters()
     board = phase.begin(board)
     for _ in range(2):
-        honest = ask(phase, board, sites)["oslo"].values
+        honest = phase.read(ask(phase, board, sites)["oslo"])
         lie = honest.copy()
         lie[-1] = 1e30
         with pytest.raises(MessageError, match="no rows can have"):

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from scipy.stats import poisson
 
 from fedhk._typing import BoolArray, FloatArray, IntArray
 from fedhk.federation.aggregators import PLAIN_SUM, Aggregator
-from fedhk.federation.board import Board, Entry
+from fedhk.federation.board import Board, Entry, Shared
 from fedhk.federation.entries import Broadcast, Minimisation, Space
 from fedhk.federation.phases.base import SumPhase
 from fedhk.federation.phases.update import (
     BY_CHANCE,
     FEW_DIGITS,
     FEWEST_ROWS,
+    FewDigits,
     Found,
     Moved,
     are_fewer,
@@ -25,6 +27,7 @@ from fedhk.federation.phases.update import (
     find_strays,
 )
 from fedhk.federation.site import Site
+from fedhk.federation.table import Table
 from fedhk.model.memory import LEAST_ROWS, RARE, ClusterSpread, Memory, PlacedRows, RememberingParameters, find_scale
 from fedhk.model.parameters import Parameters
 from fedhk.model.rows import split_joint
@@ -33,8 +36,83 @@ from fedhk.model.rows import split_joint
 # rows: two standard deviations of the share in normal clouds of 2 to 50 features and 30 to 1,000 rows.
 FLAT = 4.0
 
-# Steps that find two parts of a cluster: the widest feature, and 2-means from there; small parts need a few.
+# Most steps that find two parts of a cluster: the widest feature, and 2-means from there; small parts need a few.
 CUTS = 5
+
+Request = TypeVar("Request")
+
+
+@dataclass(frozen=True, eq=False)
+class PlacingModel(Shared):
+    """The model that rows are placed by while new clusters are looked for; sites get it once for all exchanges."""
+
+    model: Broadcast
+    limits: FloatArray  # squared distances beyond which a row is in no cluster, (c,)
+
+    @classmethod
+    def publish(cls, board: Board) -> Board:
+        """Server: put the model before the last step on the board."""
+        model = Broadcast.of(board.get(Moved).before, FEW_DIGITS.precision)
+        return board.put(cls(model, board.get(Found).memory.spread.limits()))
+
+    @classmethod
+    def place(cls, site: Site) -> tuple[PlacedRows, Parameters, FloatArray]:
+        """Site: place its rows; return them, the parameters as the site uses them, and the limits."""
+        published, rows = site.board.get(cls), site.rows()
+        seen = site.see(published.model.parameters(rows.widths))
+        return PlacedRows.of(rows, seen), seen, published.limits
+
+
+class LinePhase(SumPhase[Request]):
+    """A sum with a line for each of some clusters: counts of rows, then sums of features over rows.
+
+    Sites send these sums as means, in half precision: its error is far below that of a mean of rows.
+    """
+
+    reply_type: ClassVar[Any] = FewDigits
+    with_noise: ClassVar[bool] = False
+    sizes: ClassVar[slice]  # the last counts of a line: the rows behind the sums, which are in as many equal parts
+
+    aggregator: Aggregator
+
+    @abstractmethod
+    def clusters(self, board: Board) -> tuple[int, ...]:
+        """Server: return the clusters that have a line."""
+
+    def size(self, board: Board) -> int:
+        parts = self.sizes.stop - self.sizes.start
+        return len(self.clusters(board)) * (self.sizes.stop + parts * sum(board.get(Space).widths))
+
+    @classmethod
+    def answer(cls, site: Site, request: Any) -> Any:
+        lines = cls.vector(site, request).reshape(len(request.clusters), -1)
+        counts, sums = np.split(lines, [cls.sizes.stop], axis=1)
+        rows = rows_behind(counts, sums, cls.sizes)
+        means = np.divide(sums, rows, out=np.zeros_like(sums), where=rows > 0)
+        return FewDigits(Table.of(means, FEW_DIGITS.precision), Table.of(counts, "single"))
+
+    def read(self, reply: Any) -> FloatArray:
+        """Server: return the vector of a site."""
+        counts, means = reply.rest.read(), reply.moves.read()
+        return np.hstack([counts, means * rows_behind(counts, means, self.sizes)]).ravel()
+
+    def check(self, board: Board, reply: Any, site: str) -> None:
+        count = len(self.clusters(board))
+        reply.rest.check((count, self.sizes.stop), site, "counts")
+        reply.moves.check((count, self.size(board) // count - self.sizes.stop), site, "means")
+        self.check_vector(board, self.read(reply), site)
+
+    def total(self, board: Board, vectors: Sequence[FloatArray]) -> FloatArray:
+        return self.aggregator.sums(vectors, count_behind(vectors, len(self.clusters(board)), self.sizes))
+
+    def combine(self, board: Board, replies: Mapping[str, Any]) -> Board:
+        return self.take(board, self.total(board, [self.read(reply) for reply in replies.values()]), 0.0)
+
+
+def rows_behind(counts: FloatArray, sums: FloatArray, sizes: slice) -> FloatArray:
+    """Return the number of rows behind each sum of the lines."""
+    parts = counts[:, sizes]
+    return np.repeat(parts, sums.shape[1] // parts.shape[1], axis=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,10 +123,8 @@ class StraysRequest:
     average; it is asked how many rows there are on the way.
     """
 
-    model: Broadcast
-    limits: FloatArray
     clusters: tuple[int, ...]
-    directions: FloatArray
+    directions: Table
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +137,7 @@ class Directions(Entry):
 
 
 @dataclass(frozen=True)
-class AddClusters(SumPhase[StraysRequest]):
+class AddClusters(LinePhase[StraysRequest]):
     """Add clusters where more rows fit no cluster than chance explains, and fewer rows lie between than there.
 
     The first sum is of the rows that fit nowhere, by the cluster that they are nearest to; means that are no farther
@@ -71,15 +147,18 @@ class AddClusters(SumPhase[StraysRequest]):
 
     name: ClassVar[str] = "add clusters"
     unbounded: ClassVar[str] = "rows that fit nowhere may be anywhere."
-    with_noise: ClassVar[bool] = False
+    sizes: ClassVar[slice] = slice(2, 3)
 
     aggregator: Aggregator = PLAIN_SUM
 
-    def is_done(self, board: Board, exchanges: int) -> bool:
-        return exchanges > 1 or not self._clusters(board)
+    def begin(self, board: Board) -> Board:
+        return PlacingModel.publish(board) if self.clusters(board) else board
 
-    def _clusters(self, board: Board) -> tuple[int, ...]:
-        """Return the clusters near which rows fit no cluster, if there are more such rows than chance explains."""
+    def is_done(self, board: Board, exchanges: int) -> bool:
+        return exchanges > 1 or not self.clusters(board)
+
+    def clusters(self, board: Board) -> tuple[int, ...]:
+        """Server: return the clusters near which rows fit no cluster, if there are more such rows than by chance."""
         for directions in board.find(Directions):
             return directions.clusters
         found = board.get(Found)
@@ -90,31 +169,23 @@ class AddClusters(SumPhase[StraysRequest]):
         return tuple(np.flatnonzero(found.strays >= FEWEST_ROWS).tolist())
 
     def request(self, board: Board) -> StraysRequest:
-        moved, found = board.get(Moved).before, board.get(Found)
         directions = next((entry.values for entry in board.find(Directions)), np.zeros((0, 0)))
-        return StraysRequest(
-            Broadcast.of(moved, FEW_DIGITS.precision), found.memory.spread.limits(), self._clusters(board), directions
-        )
-
-    def size(self, board: Board) -> int:
-        return len(self._clusters(board)) * (3 + sum(board.get(Space).widths))
+        return StraysRequest(self.clusters(board), Table.of(directions, FEW_DIGITS.precision))
 
     @staticmethod
     def vector(site: Site, request: StraysRequest) -> FloatArray:
-        rows = site.rows()
-        seen = site.see(request.model.parameters(rows.widths))
-        placed = PlacedRows.of(rows, seen)
-        nearest, strays = find_strays(placed, seen, request.limits)
-        centers = np.hstack(seen.centers)
+        placed, seen, limits = PlacingModel.place(site)
+        nearest, strays = find_strays(placed, seen, limits)
+        centers, directions = np.hstack(seen.centers), request.directions.read()
         joint = placed.away + centers[placed.labels]
         lines = []
         for group, cluster in enumerate(request.clusters):
             mine = strays & (nearest == cluster)
             away = joint - centers[cluster]
             counts = [0.0, 0.0]
-            if len(request.directions):
-                direction = request.directions[group] * np.square(placed.scale)
-                along = away @ direction / max(float(request.directions[group] @ direction), 1e-300)
+            if len(directions):
+                direction = directions[group] * np.square(placed.scale)
+                along = away @ direction / max(float(directions[group] @ direction), 1e-300)
                 about = mine | (placed.labels == cluster)
                 counts = [float(np.sum(about & (np.abs(along - place) < 1 / 6))) for place in (1.0, 0.5)]
                 mine = about & (along > 0.5)
@@ -122,15 +193,12 @@ class AddClusters(SumPhase[StraysRequest]):
         return np.concatenate(lines) if lines else np.zeros(0)
 
     def check_vector(self, board: Board, values: FloatArray, site: str) -> None:
-        lines = values.reshape(len(self._clusters(board)), -1)
+        lines = values.reshape(len(self.clusters(board)), -1)
         check_sums(lines[:, :2], np.zeros(1), np.zeros(1), site)
         check_sums(lines[:, 2:3], lines[:, 3:], np.concatenate(board.get(Space).reach), site)
 
-    def total(self, board: Board, vectors: Sequence[FloatArray]) -> FloatArray:
-        return self.aggregator.sums(vectors, count_behind(vectors, len(self._clusters(board)), slice(2, 3)))
-
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:
-        clusters = self._clusters(board)
+        clusters = self.clusters(board)
         lines = total.reshape(len(clusters), -1)
         before = board.get(Moved).before
         starts, counts = np.hstack(before.centers)[list(clusters)], lines[:, 2]
@@ -201,22 +269,19 @@ class HalvesRequest:
 
     Parameters
     ----------
-    model : Broadcast
-        The centres that rows are placed by.
     clusters : tuple of int
         Which clusters.
-    directions : array of shape (g, d)
+    directions : Table of shape (g, d)
         Across the planes; empty where squares are asked for.
-    middles : array of shape (g, d)
-        A point on each plane, from the centre.
+    offsets : array of shape (g,)
+        How far each plane is from the centre, in lengths of the direction.
     count : bool
         Whether rows that had no part in finding the planes are counted at the means of both halves and between them.
     """
 
-    model: Broadcast
     clusters: tuple[int, ...]
-    directions: FloatArray
-    middles: FloatArray
+    directions: Table
+    offsets: FloatArray
     count: bool
 
 
@@ -231,17 +296,18 @@ class Halves(Entry):
 
 
 @dataclass(frozen=True)
-class SplitClusters(SumPhase[HalvesRequest]):
+class SplitClusters(LinePhase[HalvesRequest]):
     """Split a cluster in two where fewer rows lie between the means of its halves than at either mean.
 
     Clusters that may be in two parts are found by sums that are there already (`is_flat`, `is_wider`). They are cut in
-    two by a few steps of 2-means on half of the rows. The other rows are counted. Where rows of one new cluster were
+    two by a few steps of 2-means on half of the rows, until means move by less than chance explains. The other rows are
+    counted. Where rows of one new cluster were
     placed in several old ones, the parts that they make there are no farther apart than chance explains, and are one.
     """
 
     name: ClassVar[str] = "split clusters"
     unbounded: ClassVar[str] = "rows may be anywhere."
-    with_noise: ClassVar[bool] = False
+    sizes: ClassVar[slice] = slice(3, 5)
 
     aggregator: Aggregator = PLAIN_SUM
 
@@ -251,35 +317,41 @@ class SplitClusters(SumPhase[HalvesRequest]):
             found.spread.rows >= 2 * LEAST_ROWS
         )
         none = np.zeros((0, 0))
-        return board.put(Halves(tuple(np.flatnonzero(known).tolist()), none, none))
+        board = board.put(Halves(tuple(np.flatnonzero(known).tolist()), none, none))
+        return PlacingModel.publish(board) if known.any() and not board.has(PlacingModel) else board
 
     def is_done(self, board: Board, exchanges: int) -> bool:
         return not board.get(Halves).clusters
 
-    def request(self, board: Board) -> HalvesRequest:
-        halves, model = board.get(Halves), Broadcast.of(board.get(Moved).before, FEW_DIGITS.precision)
-        return HalvesRequest(model, halves.clusters, halves.directions, halves.middles, halves.step == CUTS)
+    def clusters(self, board: Board) -> tuple[int, ...]:
+        """Server: return the clusters that may be in two parts."""
+        return board.get(Halves).clusters
 
-    def size(self, board: Board) -> int:
-        return len(board.get(Halves).clusters) * (5 + 2 * sum(board.get(Space).widths))
+    def request(self, board: Board) -> HalvesRequest:
+        halves = board.get(Halves)
+        directions = Table.of(halves.directions, FEW_DIGITS.precision)
+        across = directions.read() * (np.square(find_scale(board.get(Moved).before)) if halves.step else 1.0)
+        lengths = np.maximum(np.einsum("gd,gd->g", directions.read(), across), 1e-300)
+        offsets = np.einsum("gd,gd->g", halves.middles, across) / lengths
+        return HalvesRequest(halves.clusters, directions, offsets, halves.step == CUTS)
 
     @staticmethod
     def vector(site: Site, request: HalvesRequest) -> FloatArray:
-        rows = site.rows()
-        seen = site.see(request.model.parameters(rows.widths))
-        placed = PlacedRows.of(rows, seen)
+        placed, _, _ = PlacingModel.place(site)
+        directions = request.directions.read()
         odd = np.arange(len(placed.labels)) % 2 == 1
         lines = []
         for group, cluster in enumerate(request.clusters):
             mine = placed.labels == cluster
             counts = np.zeros(3)
-            if not len(request.directions):
+            if not len(directions):
                 away = placed.away[mine & odd]
-                lines.append(np.concatenate([counts, [len(away), 0.0], away.sum(axis=0), np.square(away).sum(axis=0)]))
+                sizes = np.full(2, len(away), np.float64)
+                lines.append(np.concatenate([counts, sizes, away.sum(axis=0), np.square(away).sum(axis=0)]))
                 continue
-            across = request.directions[group] * np.square(placed.scale)
-            length = max(float(request.directions[group] @ across), 1e-300)
-            along = (placed.away - request.middles[group]) @ across / length
+            across = directions[group] * np.square(placed.scale)
+            length = max(float(directions[group] @ across), 1e-300)
+            along = placed.away @ across / length - request.offsets[group]
             if request.count:
                 ends = (0.5, -0.5, 0.0)
                 counts = np.array([np.sum(mine & ~odd & (np.abs(along - place) < 1 / 6)) for place in ends], np.float64)
@@ -295,13 +367,8 @@ class SplitClusters(SumPhase[HalvesRequest]):
         first, second = np.split(sums, 2, axis=1)
         check_sums(counts, np.zeros(1), np.zeros(1), site)
         check_sums(sizes[:, :1], first, limits, site)
-        if halves.step:
-            check_sums(sizes[:, 1:], second, limits, site)
-        else:  # squares of the same rows
-            check_sums(sizes[:, :1], second, np.square(limits), site)
-
-    def total(self, board: Board, vectors: Sequence[FloatArray]) -> FloatArray:
-        return self.aggregator.sums(vectors, count_behind(vectors, len(board.get(Halves).clusters), slice(3, 5)))
+        # the second sums are of the other half, or squares of the same rows
+        check_sums(sizes[:, 1:], second, limits if halves.step else np.square(limits), site)
 
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         halves = board.get(Halves)
@@ -317,13 +384,28 @@ class SplitClusters(SumPhase[HalvesRequest]):
             return board.put(Halves(halves.clusters, np.eye(mean.shape[1])[widest], mean, 1))
         above, below = first / sizes[:, :1], second / sizes[:, 1:]
         if halves.step < CUTS:
-            return board.put(Halves(halves.clusters, above - below, (above + below) / 2, halves.step + 1))
+            step = CUTS if _is_steady(board, above - below, sizes) else halves.step + 1
+            return board.put(Halves(halves.clusters, above - below, (above + below) / 2, step))
         ends = counts[:, :2].min(axis=1)
         sure = are_fewer(counts[:, 2], ends) & (ends >= LEAST_ROWS)
         parts = [
             Split(halves.clusters[at], *split_ends(above[at], below[at], sizes[at])) for at in np.flatnonzero(sure)
         ]
         return _split_clusters(board, parts).put(replace(halves, clusters=()))
+
+
+def _is_steady(board: Board, directions: FloatArray, sizes: FloatArray) -> bool:
+    """Tell whether no direction between the means of two halves changed by more than its error in the last cut.
+
+    The error of a difference of two means of n and m rows with the spread s^2 is s^2 (1/n + 1/m).
+    """
+    halves, before = board.get(Halves), board.get(Moved).before
+    if halves.step < 2:  # the first direction was a single feature
+        return False
+    spread = board.get(Found).after.spread
+    trace = (spread.squares / np.maximum(spread.rows, 1.0))[list(halves.clusters)]
+    changes = np.square((directions - halves.directions) * find_scale(before)).sum(axis=1)
+    return bool(np.all(changes <= trace * (1 / sizes).sum(axis=1)))
 
 
 def is_flat(spread: ClusterSpread) -> BoolArray:
