@@ -92,7 +92,7 @@ def lloyd_each(
         distances += np.einsum("kd,kd->k", flat, flat)
         distances = distances.reshape(len(points), len(going), count)
         nearest = distances.argmin(axis=2)
-        least = np.take_along_axis(distances, nearest[:, :, None], axis=2)[:, :, 0]
+        least = distances.ravel().take(np.arange(nearest.size).reshape(nearest.shape) * count + nearest)
         inertia[going] = weight @ np.maximum(norms[:, None] + least, 0.0)
         moved = np.any(nearest != labels[:, going], axis=0)
         going, nearest = going[moved], nearest[:, moved]

@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from fedhk._typing import FloatArray, IntArray
+from fedhk._typing import BoolArray, FloatArray, IntArray
 from fedhk.model.descent import Progress, improve
 from fedhk.model.parameters import Parameters
 from fedhk.model.passes import Passes
@@ -45,11 +45,15 @@ LEAST_FACTOR = 1 / 3
 # Where not even the clearest view shows this much, there is nothing to compare.
 LEAST_EXCESS = 0.05
 
-# Starts and passes of k-means on a view's points and on clouds without clusters, and how many clouds.
-OWN_STARTS, NULL_STARTS, MAX_PASSES, NULL_CLOUDS = 4, 2, 20, 6
+# Starts and passes of k-means on a view's points and on clouds without clusters. More passes changed no factor: on
+# generated sets of four views (2 to 30 clusters, 300 to 2,000 rows, 8 and 40 features), errors of factors were as large
+# with 10 as with 20.
+OWN_STARTS, NULL_STARTS, MAX_PASSES = 4, 2, 10
 
-# Points to look at: enough to tell clusters from a cloud, few enough that wide views cost seconds at most.
-CLOUD_POINTS, CLOUD_POINTS_PER_CLUSTER = 2000, 20
+# Points to look at, and at least so many per cluster. As many points as there are, clouds have together: errors of both
+# shrink with the root of their points, so more clouds than that help little. With 2,000 points and six clouds, 95 % of
+# factors of the generated sets were within .08; with 1,000 points in all clouds they are within .09.
+CLOUD_POINTS, CLOUD_POINTS_PER_CLUSTER, MOST_CLOUDS = 1000, 20, 6
 
 Seeder = Callable[[FloatArray, FloatArray, int, np.random.RandomState], FloatArray]
 Judge = Callable[[Parameters], float]
@@ -240,23 +244,35 @@ def exceed_cloud(
     own: float, spreads: FloatArray, weight: FloatArray, n_clusters: int, random_state: np.random.RandomState
 ) -> float:
     """Compute how far a share of explained variance exceeds that of a Gaussian cloud with these spreads; 0 if not."""
-    clouds = random_state.standard_normal((NULL_CLOUDS, len(weight), len(spreads))) * spreads
+    if not own > 0:
+        return 0.0
+    n_clouds = min(-(-CLOUD_POINTS // len(weight)), MOST_CLOUDS)
+    clouds = random_state.standard_normal((n_clouds, len(weight), len(spreads))) * spreads
     null = sum(cluster_points(cloud, weight, n_clusters, NULL_STARTS, random_state)[0] for cloud in clouds)
-    return max(0.0, 1.0 - null / NULL_CLOUDS / own) if own > 0 else 0.0
+    return max(0.0, 1.0 - null / n_clouds / own)
 
 
 def _principal(view: FloatArray, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Rotate rows to their principal axes, which keeps distances; also return the spread along each axis."""
+    """Centre rows, and compute the spread along each of their principal axes.
+
+    Rows of more features than there are rows are given by their places along these axes, which keeps distances.
+    """
     share = weight / weight.sum()
     centred = np.asarray(view - share @ view, dtype=np.float64)
     root = np.sqrt(share)[:, None]
-    wide = centred.shape[1] > centred.shape[0]  # the smaller of the two Gram matrices has the same eigenvalues
     scaled = centred * root
-    values, vectors = np.linalg.eigh(scaled @ scaled.T if wide else scaled.T @ scaled)
-    kept = values > 1e-12 * max(values.max(initial=0.0), 1e-300)
+    if centred.shape[1] <= centred.shape[0]:
+        values = np.linalg.eigvalsh(scaled.T @ scaled)
+        return centred, np.sqrt(values[_is_spread(values)])
+    values, vectors = np.linalg.eigh(scaled @ scaled.T)  # it has the same eigenvalues
+    kept = _is_spread(values)
     spreads = np.sqrt(values[kept])
-    scores = vectors[:, kept] * spreads / root if wide else centred @ vectors[:, kept]
-    return np.ascontiguousarray(scores), spreads
+    return np.ascontiguousarray(vectors[:, kept] * spreads / root), spreads
+
+
+def _is_spread(values: FloatArray) -> BoolArray:
+    """Tell which variances along principal axes are more than rounding leaves."""
+    return np.asarray(values > 1e-12 * max(values.max(initial=0.0), 1e-300))
 
 
 def cluster_points(
