@@ -10,7 +10,18 @@ from sklearn.cluster import kmeans_plusplus
 from fedhk.data.views import check_views
 from fedhk.model.preparation import prepare
 from fedhk.model.rows import Rows, joint_rows, split_joint
-from fedhk.starts.kmeans import compress, group_means, group_sums, lloyd, lloyd_each, plus_plus, project_on_leading
+from fedhk.starts import kmeans
+from fedhk.starts.kmeans import (
+    Lots,
+    compress,
+    group_means,
+    group_sums,
+    lloyd,
+    lloyd_each,
+    plus_plus,
+    plus_plus_each,
+    project_on_leading,
+)
 
 
 def rows_of(views, heat_coef="uniform"):
@@ -40,6 +51,18 @@ def test_seeds_are_those_of_scikit_learn(dtype, n_points, n_clusters):
     for seeds in found:
         expected = kmeans_plusplus(points, n_clusters, sample_weight=weight, random_state=state)[0]
         np.testing.assert_array_equal(seeds, expected)
+
+
+@pytest.mark.parametrize("cells", [1, 2**19])  # one after the other, and all at once
+def test_seeds_that_are_drawn_together_are_what_each_is_alone(cells, monkeypatch):
+    monkeypatch.setattr(kmeans, "DRAW_CELLS", cells)
+    rng = np.random.default_rng(0)
+    points, weight = rng.normal(size=(90, 4)), rng.uniform(0.5, 2, 90)
+    state = np.random.RandomState(0)
+    together = plus_plus_each(points, weight, [Lots.draw(weight, 6, state) for _ in range(5)])
+    state = np.random.RandomState(0)
+    np.testing.assert_array_equal(together, [plus_plus(points, weight, 6, state) for _ in range(5)])
+    assert plus_plus_each(points, weight, []) == []
 
 
 @pytest.mark.parametrize("width", [2, 200])  # both ways in which groups are added up

@@ -13,8 +13,9 @@ from fedhk.model.parameters import Parameters
 from fedhk.model.passes import Passes
 from fedhk.model.preparation import prepare
 from fedhk.model.rows import Rows, joint_rows
+from fedhk.starts import seeding
 from fedhk.starts.candidates import candidate_rows, site_candidates
-from fedhk.starts.seeding import distinct_rows
+from fedhk.starts.seeding import SEEDERS, distinct_rows, exceed_cloud, view_factors
 
 
 def rows_of(views):
@@ -68,3 +69,48 @@ def test_distinct_rows_do_not_depend_on_order_or_repetition():
     assert_allclose(joint[first], repeated[again])
     assert weight.sum() == 20
     assert sizes.sum() == 25
+
+
+# ------------------------------------------------------------------------------------------------- how clear views are
+
+
+def make_clear_and_noisy_views(n_rows, seed=0):
+    """A view with four clusters, and one without any."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(4, size=n_rows)
+    return [6 * rng.normal(size=(4, 5))[labels] + rng.normal(size=(n_rows, 5)), rng.normal(size=(n_rows, 8))]
+
+
+@pytest.mark.parametrize("n_rows", [100, 400, 1500])
+def test_a_view_without_clusters_has_the_least_factor_and_a_clear_one_counts_fully(n_rows):
+    views = make_clear_and_noisy_views(n_rows)
+    factors = view_factors(views, np.ones(n_rows), 4, np.random.RandomState(0))
+    assert_allclose(factors, [1.0, seeding.LEAST_FACTOR])
+
+
+def test_factors_do_not_depend_on_the_axes_of_a_view():
+    views = make_clear_and_noisy_views(300)
+    turn = np.linalg.qr(np.random.default_rng(1).normal(size=(5, 5)))[0]
+    wide = np.hstack([views[0] @ turn, np.zeros((300, 400))])  # more features than rows
+    for other in (views[0] @ turn, wide):
+        found = view_factors([other, views[1]], np.ones(300), 4, np.random.RandomState(0))
+        assert_allclose(found, [1.0, seeding.LEAST_FACTOR])
+
+
+@pytest.mark.parametrize(("n_points", "n_clouds"), [(50, 6), (400, 3), (1000, 1), (3000, 1)])
+def test_clouds_have_as_many_points_together_as_are_looked_at(n_points, n_clouds, monkeypatch):
+    clouds = []
+    monkeypatch.setattr(seeding, "cluster_points", lambda cloud, *_: (clouds.append(cloud), (0.25, None))[1])
+    excess = exceed_cloud(0.5, np.ones(3), np.ones(n_points), 4, np.random.RandomState(0))
+    assert excess == 0.5
+    assert [cloud.shape for cloud in clouds] == [(n_points, 3)] * n_clouds
+
+
+@pytest.mark.parametrize("name", list(SEEDERS))
+def test_starts_are_drawn_in_turn_from_each_table(name):
+    points, weight = np.random.default_rng(0).normal(size=(40, 2)), np.ones(40)
+    one, other = points, points + 100.0  # the same distances: the same rows are drawn
+    found = SEEDERS[name]([one, other], weight, 3, 5, np.random.RandomState(0))
+    same = SEEDERS[name]([one], weight, 3, 5, np.random.RandomState(0))
+    for turn, (seeds, expected) in enumerate(zip(found, same, strict=True)):
+        assert_allclose(seeds, expected + 100.0 * (turn % 2))

@@ -132,8 +132,9 @@ def revise_phases(
 
 def remember_site(rows: Rows, parameters: Parameters) -> tuple[Memory, dict[str, SitePast]]:
     """Compute the memory of a model of one site."""
-    past = SitePast.of(PlacedRows.of(rows, parameters), parameters, parameters)
-    return remember(rows, parameters), {ONLY_SITE: past}
+    placed = PlacedRows.of(rows, parameters)
+    past = SitePast.of(placed, parameters, parameters)
+    return remember(placed, parameters, rows.n_rows), {ONLY_SITE: past}
 
 
 def update_site(

@@ -242,9 +242,8 @@ def find_scale(parameters: Parameters) -> FloatArray:
     return np.repeat(np.sqrt(factors), [part.shape[1] for part in parameters.centers])
 
 
-def remember(rows: Rows, parameters: Parameters) -> Memory:
-    """Compute the memory of the rows that a model was fitted on, from a sample if they are many."""
-    placed = PlacedRows.of(rows, parameters)
+def remember(placed: PlacedRows, parameters: Parameters, n_rows: int) -> Memory:
+    """Compute the memory of the `n_rows` rows that a model was fitted on, from those that were placed by it."""
     with Passes(placed.rows, parameters.n_clusters) as scan:
         heights = scan.statistics(parameters).heights
-    return Memory(heights * rows.n_rows / max(len(placed.labels), 1), placed.spread())
+    return Memory(heights * n_rows / max(len(placed.labels), 1), placed.spread())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -25,6 +26,9 @@ SPAN = 1e-7
 # Fall of the loss, as a share of it, at which passes with far points held back end: labels hardly change by then.
 HEAT_TOL = 1e-4
 
+# Distances that are computed at a time where many seeds are drawn: they stay in the cache.
+DRAW_CELLS = 2**19
+
 # Up to so many cells, sums of groups take less time without a sparse matrix; the two meet at about 10,000.
 FEW_CELLS = 5_000
 
@@ -36,26 +40,55 @@ def plus_plus(
 
     These are the draws of scikit-learn's `kmeans_plusplus`, whose checks take longer than the draws on few points.
     """
+    return plus_plus_each(points, weight, [Lots.draw(weight, n_clusters, random_state)])[0]
+
+
+class Lots(NamedTuple):
+    """The random numbers of one draw of k-means++ seeds."""
+
+    first: int  # the first point
+    others: FloatArray  # from 0 to 1, which decide on the points to try at each later step, (clusters - 1, tries)
+
+    @classmethod
+    def draw(cls, weight: FloatArray, n_clusters: int, random_state: np.random.RandomState) -> Lots:
+        """Draw them for points of these weights."""
+        first = int(random_state.choice(len(weight), p=weight / weight.sum()))
+        return cls(first, random_state.uniform(size=(n_clusters - 1, 2 + int(np.log(n_clusters)))))
+
+
+def plus_plus_each(points: FloatArray, weight: FloatArray, lots: Sequence[Lots]) -> list[FloatArray]:
+    """Draw k-means++ seeds by each of some lots; all of them together read the points once at each step."""
+    if not lots:
+        return []
+    steps, tries = lots[0].others.shape
+    at_once = max(1, DRAW_CELLS // (tries * len(points)))
+    if len(lots) > at_once:
+        return plus_plus_each(points, weight, lots[:at_once]) + plus_plus_each(points, weight, lots[at_once:])
     exact = np.asarray(points, np.float64)
-    norms, tries = np.einsum("nd,nd->n", exact, exact), 2 + int(np.log(n_clusters))
+    norms = np.einsum("nd,nd->n", exact, exact)
 
     def squared_distances(drawn: IntArray) -> FloatArray:
-        found = exact @ exact[drawn].T
+        found = exact[drawn] @ exact.T
         found *= -2
-        found += norms[drawn]
-        found += norms[:, None]
+        found += norms[drawn][:, None]
+        found += norms
         return np.maximum(found, 0.0, out=found)
 
-    chosen = [int(random_state.choice(len(exact), p=weight / weight.sum()))]
-    nearest = squared_distances(np.array(chosen))[:, 0]
-    for _ in range(n_clusters - 1):
-        places = random_state.uniform(size=tries) * (weight @ nearest)
-        drawn = np.minimum(np.searchsorted(np.cumsum(weight * nearest), places), len(exact) - 1)
-        closer = np.minimum(squared_distances(drawn), nearest[:, None])
-        best = int(np.argmin(weight @ closer))
-        chosen.append(int(drawn[best]))
-        nearest = closer[:, best]
-    return np.asarray(points[chosen])
+    each = np.arange(len(lots))
+    chosen = np.empty((len(lots), steps + 1), np.int64)
+    chosen[:, 0] = [own.first for own in lots]
+    nearest = squared_distances(chosen[:, 0])
+    for step in range(steps):
+        places = [own.others[step] * total for own, total in zip(lots, nearest @ weight, strict=True)]
+        sums = np.cumsum(nearest * weight, axis=1)
+        drawn = np.array([np.searchsorted(own, place) for own, place in zip(sums, places, strict=True)])
+        drawn = np.minimum(drawn, len(exact) - 1)
+        closer = squared_distances(drawn.ravel()).reshape(len(lots), tries, -1)
+        np.minimum(closer, nearest[:, None, :], out=closer)
+        best = np.argmin(closer @ weight, axis=1)
+        chosen[:, step + 1] = drawn[each, best]
+        nearest = closer[each, best]
+    return [np.asarray(points[own]) for own in chosen]
 
 
 def find_nearest(points: FloatArray, centers: FloatArray) -> IntArray:
@@ -82,7 +115,7 @@ def lloyd_each(
     norms = np.einsum("nd,nd->n", points, points)
     centers = np.array(seeds, np.float64)
     count, width = centers.shape[1:]
-    labels: IntArray = np.full((len(points), len(seeds)), -1)
+    labels: IntArray = np.full((len(seeds), len(points)), -1)
     inertia = np.full(len(seeds), np.inf)
     going = np.arange(len(seeds))  # the seeds from which points still change their centres
     for _ in range(passes + 1):
@@ -94,16 +127,16 @@ def lloyd_each(
         nearest = distances.argmin(axis=2)
         least = distances.ravel().take(np.arange(nearest.size).reshape(nearest.shape) * count + nearest)
         inertia[going] = weight @ np.maximum(norms[:, None] + least, 0.0)
-        moved = np.any(nearest != labels[:, going], axis=0)
+        moved = np.any(np.ascontiguousarray(nearest.T) != labels[going], axis=1)
         going, nearest = going[moved], nearest[:, moved]
         if len(going) == 0:
             break
-        labels[:, going] = nearest
+        labels[going] = nearest.T
         sums, sizes = group_sums(points, weight, nearest + count * np.arange(len(going)), count * len(going))
         before = centers[going].reshape(-1, width)
         after = np.divide(sums, sizes[:, None], out=before, where=sizes[:, None] > 0)
         centers[going] = after.reshape(-1, count, width)
-    return [(centers[i], labels[:, i], float(inertia[i])) for i in range(len(seeds))]
+    return [(centers[i], labels[i], float(inertia[i])) for i in range(len(seeds))]
 
 
 def heat_lloyd(

@@ -18,7 +18,7 @@ from fedhk.model.descent import Progress, improve
 from fedhk.model.parameters import Parameters
 from fedhk.model.passes import Passes
 from fedhk.model.rows import SAMPLE_ROWS, Rows, joint_rows, split_joint, take
-from fedhk.starts.kmeans import compress, group_means, lloyd_each, plus_plus, project_on_leading
+from fedhk.starts.kmeans import Lots, compress, group_means, lloyd_each, plus_plus_each, project_on_leading
 
 # Starts are drawn from, and compared on, at most this many rows: enough to see the clusters, few enough to be quick.
 SEED_CELLS = 2**24
@@ -55,7 +55,8 @@ OWN_STARTS, NULL_STARTS, MAX_PASSES = 4, 2, 10
 # factors of the generated sets were within .08; with 1,000 points in all clouds they are within .09.
 CLOUD_POINTS, CLOUD_POINTS_PER_CLUSTER, MOST_CLOUDS = 1000, 20, 6
 
-Seeder = Callable[[FloatArray, FloatArray, int, np.random.RandomState], FloatArray]
+# Draws so many starts of so many clusters, in turn from each of several tables of the same points.
+Seeder = Callable[[Sequence[FloatArray], FloatArray, int, int, np.random.RandomState], list[FloatArray]]
 Judge = Callable[[Parameters], float]
 Trial = tuple[Parameters, float]  # parameters and the objective there
 
@@ -127,7 +128,7 @@ def _draw_starts(
     stretch = np.repeat(np.sqrt(template.view_factors / template.view_factors.max()), widths)
     stretched = points * np.maximum(stretch, 1e-12).astype(points.dtype)
     leading = project_on_leading(stretched, weight, n_clusters)
-    drawn = [seeder(leading if turn % 2 else stretched, weight, n_clusters, random_state) for turn in range(count)]
+    drawn = seeder([stretched, leading], weight, n_clusters, count, random_state)
     seeds = [centers / np.maximum(stretch, 1e-12) for centers in drawn[::2]]
     for _, groups, _ in lloyd_each(leading, weight, drawn[1::2], LEADING_PASSES):
         seeds.append(group_means(points, weight, groups, n_clusters))
@@ -279,18 +280,29 @@ def cluster_points(
     points: FloatArray, weight: FloatArray, n_clusters: int, n_init: int, random_state: np.random.RandomState
 ) -> tuple[float, FloatArray]:
     """Run k-means; return the share of the weighted variance that it explains, and its centres."""
-    seeds = [plus_plus(points, weight, n_clusters, random_state) for _ in range(n_init)]
+    seeds = plus_plus_in_turn([points], weight, n_clusters, n_init, random_state)
     best, _, inertia = min(lloyd_each(points, weight, seeds, MAX_PASSES), key=lambda found: found[2])
     mean = weight @ points / weight.sum()
     total = float(weight @ np.square(points - mean).sum(axis=1))
     return 1.0 - inertia / total if total > 0 else 0.0, best
 
 
+def plus_plus_in_turn(
+    tables: Sequence[FloatArray], weight: FloatArray, n_clusters: int, count: int, random_state: np.random.RandomState
+) -> list[FloatArray]:
+    """Draw greedy k-means++ seeds."""
+    lots = [Lots.draw(weight, n_clusters, random_state) for _ in range(count)]
+    found = [iter(plus_plus_each(points, weight, lots[i :: len(tables)])) for i, points in enumerate(tables)]
+    return [next(found[turn % len(tables)]) for turn in range(count)]
+
+
 def at_random(
-    points: FloatArray, weight: FloatArray, n_clusters: int, random_state: np.random.RandomState
-) -> FloatArray:
+    tables: Sequence[FloatArray], weight: FloatArray, n_clusters: int, count: int, random_state: np.random.RandomState
+) -> list[FloatArray]:
     """Draw rows at random."""
-    return points[random_state.choice(len(points), n_clusters, replace=False, p=weight / weight.sum())]
+    share = weight / weight.sum()
+    rows = [random_state.choice(len(weight), n_clusters, replace=False, p=share) for _ in range(count)]
+    return [tables[turn % len(tables)][own] for turn, own in enumerate(rows)]
 
 
-SEEDERS: dict[str, Seeder] = {"k-means++": plus_plus, "random": at_random}
+SEEDERS: dict[str, Seeder] = {"k-means++": plus_plus_in_turn, "random": at_random}
