@@ -18,7 +18,6 @@ from fedhk.federation.phases.new_clusters import (
     AddClusters,
     Directions,
     Halves,
-    PlacingModel,
     SplitClusters,
     count_behind,
     drop_doubles,
@@ -32,7 +31,7 @@ from fedhk.model.memory import ClusterSpread, PlacedRows
 from fedhk.testing.phases import PhaseChecks, ask
 from fedhk.testing.sites import make_sites, pool_tables
 from sealed_runs import make_parameters
-from updated_models import APART, FAR, KNOWN, check_requests, fitted, make_rows, recall, revise, run_masked
+from updated_models import APART, FAR, KNOWN, NAMES, check_requests, fitted, make_rows, recall, revise, run_masked
 
 ONE = revise(last=False, leaves_out=False)
 
@@ -125,8 +124,7 @@ def test_rows_that_fit_nowhere_add_up_to_those_of_the_pooled_rows():
     run, engine = run_sites([recall(), ONE], tables)
     board = phase.begin(run.board)
     pooled = make_sites({"all": pool_tables(list(tables.values()))})["all"]
-    for site in (pooled, *engine.states.values()):
-        site.board = Board().put(*board.find(Shared))
+    pooled.board = Board().put(*board.find(Shared))
     split = sum(phase.vector(site, phase.request(board)) for site in engine.states.values())
     assert_allclose(split, phase.vector(pooled, phase.request(board)), rtol=1e-9)
 
@@ -135,10 +133,9 @@ def test_counts_and_sums_of_the_last_step_are_those_of_the_pooled_rows():
     tables = make_rows(1, APART)
     run, engine = run_sites([recall(), ONE], tables)
     phase = SplitClusters()
-    board = PlacingModel.publish(run.board.put(Halves((0, 1), np.eye(4)[:2], np.zeros((2, 4)), CUTS)))
+    board = run.board.put(Halves((0, 1), np.eye(4)[:2], np.zeros((2, 4)), CUTS))
     pooled = make_sites({"all": pool_tables(list(tables.values()))})["all"]
-    for site in (pooled, *engine.states.values()):
-        site.board = Board().put(*board.find(Shared))
+    pooled.board = Board().put(*board.find(Shared))
     request = phase.request(board)
     assert request.count
     split = sum(phase.vector(site, request) for site in engine.states.values()).reshape(2, -1)
@@ -155,9 +152,7 @@ def test_what_the_server_reads_is_the_sum_of_the_site_to_the_digits_that_are_sen
     for _ in range(2):
         replies, request = ask(phase, board, sites), phase.request(board)
         for name, reply in replies.items():
-            site = sites[name]
-            site.board = site.board.put(board.get(PlacingModel))
-            exact = phase.vector(site, request)
+            exact = phase.vector(sites[name], request)
             assert exact.size == phase.size(board)
             assert_allclose(phase.read(reply), exact, rtol=2**-10, atol=1e-6)
         board = phase.combine(board, replies)
@@ -176,7 +171,7 @@ def test_a_plane_is_found_by_fewer_steps_where_the_halves_are_far_apart():
     assert count_steps(APART)[1] == 4
 
 
-def test_sites_get_the_model_once_for_all_exchanges_that_look_for_new_clusters():
+def test_sites_get_the_model_once_for_a_round_and_all_exchanges_that_look_for_new_clusters():
     sent = []
 
     class Counting(InProcessEngine):
@@ -186,9 +181,8 @@ def test_sites_get_the_model_once_for_all_exchanges_that_look_for_new_clusters()
 
     engine = Counting(make_sites(make_rows(1, np.vstack([APART, FAR[-1:]]), 40)))
     conduct([recall(), ONE, AddClusters(), SplitClusters()], engine, Run(), seed=0, participation=Participation())
-    asked = [message for message in sent if message.kind in (AddClusters.name, SplitClusters.name)]
-    assert {message.kind for message in asked} == {AddClusters.name, SplitClusters.name}
-    assert sum("PlacingModel" in message.values.get("entries", []) for message in asked) == 3
+    assert {message.kind for message in sent} == {ONE.name, AddClusters.name, SplitClusters.name}
+    assert sum("CurrentModel" in message.values.get("entries", []) for message in sent) == len(NAMES)
 
 
 def test_normal_clusters_are_seldom_taken_to_be_in_two_parts_and_two_points_always():

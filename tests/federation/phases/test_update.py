@@ -17,6 +17,7 @@ from fedhk.federation.phases.update import (
     FEWEST_ROWS,
     MOST_STRAYS,
     TABLE,
+    CurrentModel,
     EnterViews,
     Found,
     are_fewer,
@@ -70,10 +71,10 @@ class TestEnterViews(SumPhaseChecks):
 def recalled_board(tables, phases=()):
     """The board after some phases at these sites, and the sites."""
     run, engine = run_sites([recall(), *phases], tables)
-    sites = dict(engine.states)
+    board, sites = ONE.begin(run.board), dict(engine.states)
     for site in sites.values():
-        site.board = Board().put(*run.board.find(Shared))
-    return run.board, sites
+        site.board = Board().put(*board.find(Shared))
+    return board, sites
 
 
 # ------------------------------------------------------------------------------------------------------- what is summed
@@ -94,13 +95,17 @@ def test_what_adds_over_rows_is_the_same_for_any_split_over_sites():
         assert_allclose(split, whole, rtol=1e-12, atol=1e-12 * np.abs(whole).max())
 
 
-def test_what_is_sent_in_few_digits_is_the_vector_to_half_precision():
+def test_what_is_sent_in_few_digits_is_the_vector_to_half_a_step_of_its_largest_move():
     board, sites = recalled_board(make_rows(1))
     replies = ask(ONE, board, sites)
     for name, site in sites.items():
         values, read = ONE.vector(site, ONE.request(board)), ONE._read(board, replies[name])
         assert len(read) == len(values) == ONE.size(board)
-        assert_allclose(read, values, rtol=2e-3, atol=2e-3 * np.abs(values).max())
+        pulls, weights, *_ = split_sums(values, 3, (3, 1))
+        weights = np.repeat(weights, (3, 1), axis=1)
+        moves = np.divide(pulls, weights, out=np.zeros_like(pulls), where=weights > 0)
+        error = np.abs(read[:12].reshape(3, 4) - pulls)
+        assert np.all(error <= weights * np.abs(moves).max(axis=1, keepdims=True) / 254 * (1 + 1e-6))
         assert_allclose(read[12:], values[12:], rtol=1e-6)
 
 
@@ -130,7 +135,7 @@ def test_rows_are_compared_in_the_first_round_only_and_with_those_of_this_model_
     assert ONE.request(board).compare
     site = sites["oslo"]
     rows = site.rows()
-    seen = ONE.request(board).model.parameters(rows.widths)
+    seen = board.get(CurrentModel).model.parameters(rows.widths)
     past = SitePast.of(PlacedRows.of(rows, seen), seen, seen)
     site.memory = site.memory.put(OwnPast(past))
     compared = split_sums(ONE.vector(site, ONE.request(board)), 3, (3, 1))[2][:, -3 - COMPARED : -3]
@@ -271,10 +276,10 @@ def test_rows_are_fewer_only_if_chance_does_not_explain_it():
 def test_a_row_beyond_all_limits_is_a_stray_and_a_model_without_limits_has_none():
     board, sites = recalled_board(make_rows(1, FAR))
     rows = sites["oslo"].rows()
-    request = ONE.request(board)
-    seen = request.model.parameters(rows.widths)
+    current = board.get(CurrentModel)
+    seen = current.model.parameters(rows.widths)
     placed = PlacedRows.of(rows, seen)
-    nearest, strays = find_strays(placed, seen, request.limits)
+    nearest, strays = find_strays(placed, seen, current.limits)
     assert 20 <= strays.sum() <= 22
     assert set(nearest) <= {0, 1, 2}
     assert not find_strays(placed, seen, np.full(3, np.inf))[1].any()

@@ -12,13 +12,14 @@ from scipy.stats import poisson
 
 from fedhk._typing import BoolArray, FloatArray, IntArray
 from fedhk.federation.aggregators import PLAIN_SUM, Aggregator
-from fedhk.federation.board import Board, Entry, Shared
-from fedhk.federation.entries import Broadcast, Minimisation, Space
+from fedhk.federation.board import Board, Entry
+from fedhk.federation.entries import Minimisation, Space
 from fedhk.federation.phases.base import SumPhase
 from fedhk.federation.phases.update import (
     BY_CHANCE,
     FEW_DIGITS,
     FEWEST_ROWS,
+    CurrentModel,
     FewDigits,
     Found,
     Moved,
@@ -42,27 +43,6 @@ CUTS = 5
 Request = TypeVar("Request")
 
 
-@dataclass(frozen=True, eq=False)
-class PlacingModel(Shared):
-    """The model that rows are placed by while new clusters are looked for; sites get it once for all exchanges."""
-
-    model: Broadcast
-    limits: FloatArray  # squared distances beyond which a row is in no cluster, (c,)
-
-    @classmethod
-    def publish(cls, board: Board) -> Board:
-        """Server: put the model before the last step on the board."""
-        model = Broadcast.of(board.get(Moved).before, FEW_DIGITS.precision)
-        return board.put(cls(model, board.get(Found).memory.spread.limits()))
-
-    @classmethod
-    def place(cls, site: Site) -> tuple[PlacedRows, Parameters, FloatArray]:
-        """Site: place its rows; return them, the parameters as the site uses them, and the limits."""
-        published, rows = site.board.get(cls), site.rows()
-        seen = site.see(published.model.parameters(rows.widths))
-        return PlacedRows.of(rows, seen), seen, published.limits
-
-
 class LinePhase(SumPhase[Request]):
     """A sum with a line for each of some clusters: counts of rows, then sums of features over rows.
 
@@ -81,7 +61,7 @@ class LinePhase(SumPhase[Request]):
 
     def size(self, board: Board) -> int:
         parts = self.sizes.stop - self.sizes.start
-        return len(self.clusters(board)) * (self.sizes.stop + parts * sum(board.get(Space).widths))
+        return int(len(self.clusters(board)) * (self.sizes.stop + parts * sum(board.get(Space).widths)))
 
     @classmethod
     def answer(cls, site: Site, request: Any) -> Any:
@@ -151,9 +131,6 @@ class AddClusters(LinePhase[StraysRequest]):
 
     aggregator: Aggregator = PLAIN_SUM
 
-    def begin(self, board: Board) -> Board:
-        return PlacingModel.publish(board) if self.clusters(board) else board
-
     def is_done(self, board: Board, exchanges: int) -> bool:
         return exchanges > 1 or not self.clusters(board)
 
@@ -174,8 +151,10 @@ class AddClusters(LinePhase[StraysRequest]):
 
     @staticmethod
     def vector(site: Site, request: StraysRequest) -> FloatArray:
-        placed, seen, limits = PlacingModel.place(site)
-        nearest, strays = find_strays(placed, seen, limits)
+        current = site.board.get(CurrentModel)
+        seen = current.seen_by(site)
+        placed = PlacedRows.of(site.rows(), seen)
+        nearest, strays = find_strays(placed, seen, current.limits)
         centers, directions = np.hstack(seen.centers), request.directions.read()
         joint = placed.away + centers[placed.labels]
         lines = []
@@ -317,8 +296,7 @@ class SplitClusters(LinePhase[HalvesRequest]):
             found.spread.rows >= 2 * LEAST_ROWS
         )
         none = np.zeros((0, 0))
-        board = board.put(Halves(tuple(np.flatnonzero(known).tolist()), none, none))
-        return PlacingModel.publish(board) if known.any() and not board.has(PlacingModel) else board
+        return board.put(Halves(tuple(np.flatnonzero(known).tolist()), none, none))
 
     def is_done(self, board: Board, exchanges: int) -> bool:
         return not board.get(Halves).clusters
@@ -337,7 +315,7 @@ class SplitClusters(LinePhase[HalvesRequest]):
 
     @staticmethod
     def vector(site: Site, request: HalvesRequest) -> FloatArray:
-        placed, _, _ = PlacingModel.place(site)
+        placed = PlacedRows.of(site.rows(), site.board.get(CurrentModel).seen_by(site))
         directions = request.directions.read()
         odd = np.arange(len(placed.labels)) % 2 == 1
         lines = []

@@ -19,7 +19,7 @@ from fedhk._typing import BoolArray, FloatArray, IntArray
 from fedhk.data.moments import Moments
 from fedhk.errors import DataError, MessageError
 from fedhk.federation.aggregators import PLAIN_SUM, Aggregator
-from fedhk.federation.board import Board, Entry
+from fedhk.federation.board import Board, Entry, Shared
 from fedhk.federation.entries import (
     Broadcast,
     Deviations,
@@ -81,6 +81,10 @@ BY_CHANCE = 1e-3
 
 # Updates are sent in half precision, as the centres of `protocol="cores"`: its error is far below that of a mean.
 FEW_DIGITS = StatisticsProtocol(basis=False, precision="half")
+
+# How far a site's rows would move a centre is sent in steps of 1/127 of its largest move in any feature. The error is
+# below half a percent of that move, which is at least as large as the error of the site's mean.
+MOVES = "byte"
 
 # Centres that moved by fewer standard errors than this are not moved again: the next step is a small part of this one.
 SETTLED = 3.0
@@ -284,11 +288,27 @@ class EnterViews(SumPhase[NewViewRequest]):
 
 
 @dataclass(frozen=True, eq=False)
-class ReviseRequest:
-    """Ask for the pulls of rows on the centres, and for distances from these centres and from remembered means."""
+class CurrentModel(Shared):
+    """The model that rows are placed by in a round, and until the next round where new clusters are looked for."""
 
     model: Broadcast
     limits: FloatArray  # squared distances beyond which a row is in no cluster, (c,)
+
+    @classmethod
+    def publish(cls, board: Board) -> Board:
+        """Server: put the model of the next round on the board."""
+        model = Broadcast.of(board.get(Minimisation).parameters, FEW_DIGITS.precision)
+        return board.put(cls(model, board.get(Found).memory.spread.limits()))
+
+    def seen_by(self, site: Site) -> Parameters:
+        """Site: return the parameters as the site uses them."""
+        return site.see(self.model.parameters(site.rows().widths))
+
+
+@dataclass(frozen=True, eq=False)
+class ReviseRequest:
+    """Ask for the pulls of rows on the centres, and for distances from these centres and from remembered means."""
+
     compare: bool  # whether rows are compared with those that sites remember; they are at the model before the update
 
 
@@ -296,7 +316,7 @@ class ReviseRequest:
 class FewDigits:
     """A vector that adds over sites, in few bytes: the pulls on each centre, of shape (c, d), and the rest."""
 
-    moves: Table  # pulls over weights, in half precision
+    moves: Table  # pulls over weights, in half precision or in bytes
     rest: Table  # all other numbers in a row, in single precision
 
 
@@ -316,16 +336,13 @@ class Revise(SumPhase[ReviseRequest]):
     last: bool = True  # whether the model is final after it; else it is one exchange
 
     def begin(self, board: Board) -> Board:
-        return self._publish(board) if self.last and self._is_settled(board) else board
+        return self._go_on(board) if self.last and board.has(Moved) else CurrentModel.publish(board)
 
     def is_done(self, board: Board, exchanges: int) -> bool:
         return board.has(FinalModel) if self.last else exchanges > 0
 
     def request(self, board: Board) -> ReviseRequest:
-        parameters, found = board.get(Minimisation).parameters, board.get(Found)
-        limits = found.memory.spread.limits()
-        first = board.get(Minimisation).progress.iteration == 0
-        return ReviseRequest(Broadcast.of(parameters, FEW_DIGITS.precision), limits, first)
+        return ReviseRequest(board.get(Minimisation).progress.iteration == 0)
 
     def size(self, board: Board) -> int:
         c, widths = board.get(Minimisation).parameters.n_clusters, _widths(board)
@@ -333,12 +350,12 @@ class Revise(SumPhase[ReviseRequest]):
 
     @staticmethod
     def vector(site: Site, request: ReviseRequest) -> FloatArray:
-        rows = site.rows()
-        parameters = request.model.parameters(rows.widths)
+        rows, current = site.rows(), site.board.get(CurrentModel)
+        parameters = current.model.parameters(rows.widths)
         found = site.collect(parameters, follow=True)
         seen = site.see(parameters)
         placed = PlacedRows.of(rows, seen)
-        nearest, strays = find_strays(placed, seen, request.limits)
+        nearest, strays = find_strays(placed, seen, current.limits)
         counts = np.bincount(nearest, strays, placed.n_clusters)[:, None]
         inside = placed.select(~strays)
         compared: FloatArray = np.zeros((placed.n_clusters, COMPARED))
@@ -353,10 +370,10 @@ class Revise(SumPhase[ReviseRequest]):
     @classmethod
     def answer(cls, site: Site, request: ReviseRequest) -> Any:
         values, widths = cls.vector(site, request), site.rows().widths
-        pulls, weights, *_ = split_sums(values, len(request.limits), widths)
+        pulls, weights, *_ = split_sums(values, len(site.board.get(CurrentModel).limits), widths)
         weights = np.repeat(weights, widths, axis=1)
         moves = np.divide(pulls, weights, out=np.zeros_like(pulls), where=weights > 0)
-        return FewDigits(Table.of(moves, "half"), Table.of(values[None, pulls.size :], "single"))
+        return FewDigits(Table.of(moves, MOVES), Table.of(values[None, pulls.size :], "single"))
 
     def _read(self, board: Board, reply: Any) -> FloatArray:
         """Compute the vector of a site."""
@@ -432,7 +449,11 @@ class Revise(SumPhase[ReviseRequest]):
             compared=compared,
         )
         board = board.put(Minimisation(progress), found, Moved(before))
-        return self._publish(board) if self.last and self._is_settled(board) else board
+        return self._go_on(board) if self.last else board
+
+    def _go_on(self, board: Board) -> Board:
+        """Return the board with the final model, or with the model of the next round."""
+        return self._publish(board) if self._is_settled(board) else CurrentModel.publish(board)
 
     def _is_settled(self, board: Board) -> bool:
         """Tell whether to stop: centres moved by less than their error, or the most rounds are done.
