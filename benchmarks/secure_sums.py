@@ -57,7 +57,10 @@ class Meter:
             self.sums += 1
         asked = {site: request for site, request in requests.items() if site not in self.away}
         answers = EXCHANGE(engine, asked)
-        self.bytes += sum(map(len, requests.values())) + sum(len(a) for a in answers.values() if isinstance(a, bytes))
+        sent = {
+            id(answer): len(answer) for answer in answers.values() if isinstance(answer, bytes)
+        }  # some answer as one
+        self.bytes += sum(map(len, requests.values())) + sum(sent.values())
         return answers | {site: TimeoutError("absent") for site in self.away & requests.keys()}
 
 

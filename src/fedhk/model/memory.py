@@ -159,12 +159,13 @@ class PlacedRows:
     def of(cls, rows: Rows, parameters: Parameters) -> Self:
         """Place rows at the centres of a model."""
         most = min(SAMPLE_ROWS, max(MOST_CELLS // sum(rows.widths), 1))
-        order = np.random.default_rng(0).permutation(rows.n_rows)[:most]
-        some = take(rows, order)
-        with Passes(some, parameters.n_clusters) as scan:
+        chosen = np.random.default_rng(0).permutation(rows.n_rows)[:most]
+        placed = rows if len(chosen) == rows.n_rows else take(rows, chosen)
+        with Passes(placed, parameters.n_clusters) as scan:
             labels = scan.assign(parameters)[1]
+        labels = labels[chosen] if placed is rows else labels
         order = np.argsort(labels, kind="stable")
-        some, labels = take(some, order), labels[order]
+        some, labels = take(rows, chosen[order]), labels[order]
         away = joint_rows(some, missing=np.nan) - np.hstack(parameters.centers)[labels]
         return cls(some, labels, np.nan_to_num(away.astype(np.float64)), find_scale(parameters), parameters.n_clusters)
 
@@ -187,13 +188,17 @@ class PlacedRows:
         """Compute the squared distance of each row to its centre."""
         return np.asarray(np.square(self.away * self.scale).sum(axis=1))
 
+    def sums_over_rows(self) -> FloatArray:
+        """Compute the part of `spread` that is the same for any split of rows over sites, of shape (c, 3)."""
+        lengths = self.squared_lengths()
+        return np.column_stack([self.count(), self.count(lengths), self.count(np.square(lengths))])
+
     def spread(self) -> ClusterSpread:
         """Compute the spread of rows around their centres.
 
         The products are (x1 - x2) . (x3 - x4) for rows of one cluster, which do not depend on where the cluster is.
         """
-        lengths = self.squared_lengths()
-        sums = [self.count(), self.count(lengths), self.count(np.square(lengths))]
+        sums = self.sums_over_rows()
         scaled = self.away * self.scale
         windows = max(len(scaled) - 3, 0)
         four = [scaled[place : windows + place] for place in range(4)]
@@ -205,7 +210,7 @@ class PlacedRows:
         found = [
             np.bincount(labels, weights, self.n_clusters).astype(np.float64) for weights in (same * products, same)
         ]
-        return ClusterSpread(*[*sums, *found])
+        return ClusterSpread(*sums.T, *found)
 
     def count_between(self, parameters: Parameters) -> FloatArray:
         """Count rows at each centre, and midway between it and the nearest other one, of shape (c, 2).

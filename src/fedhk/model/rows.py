@@ -68,7 +68,7 @@ class Rows:
         for view, (table, width) in enumerate(zip(self.views.tables, self.widths, strict=True)):
             if table is not None and view not in self._plain:  # copied into a buffer
                 row += width
-        size = int(np.clip(PASS_BYTES // (row * self.dtype.itemsize), 64, 16384))
+        size = min(max(PASS_BYTES // (row * self.dtype.itemsize), 64), 16384)
         if self.n_rows * sum(self.widths) * n_clusters >= WORTH_SPLITTING:
             size = max(64, min(size, -(-self.n_rows // 4)))
         return [slice(start, min(start + size, self.n_rows)) for start in range(0, self.n_rows, size)]

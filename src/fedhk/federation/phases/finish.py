@@ -79,7 +79,7 @@ class Finish(SumPhase[FinishRequest]):
         statistics = site.collect(parameters)
         sums = np.array([statistics.objective, statistics.rows])
         if request.memory:
-            remembered = statistics.heights, final_rows(site).spread().to_array()[:, :OVER_ROWS]
+            remembered = statistics.heights, final_rows(site).sums_over_rows()
             sums = np.concatenate([sums, np.hstack(remembered).ravel()])
         if not request.summary:
             return sums
