@@ -100,7 +100,7 @@ def test_factors_do_not_depend_on_the_axes_of_a_view():
 @pytest.mark.parametrize(("n_points", "n_clouds"), [(50, 6), (400, 3), (1000, 1), (3000, 1)])
 def test_clouds_have_as_many_points_together_as_are_looked_at(n_points, n_clouds, monkeypatch):
     clouds = []
-    monkeypatch.setattr(seeding, "cluster_points", lambda cloud, *_: (clouds.append(cloud), (0.25, None))[1])
+    monkeypatch.setattr(seeding, "cluster_points", lambda cloud, *_, **__: (clouds.append(cloud), (0.25, None))[1])
     excess = exceed_cloud(0.5, np.ones(3), np.ones(n_points), 4, np.random.RandomState(0))
     assert excess == 0.5
     assert [cloud.shape for cloud in clouds] == [(n_points, 3)] * n_clouds
