@@ -17,6 +17,8 @@ from fedhk.embedding.diffusion import make_embedded_rows
 from fedhk.embedding.groups import NO_GROUPS
 from fedhk.embedding.spectrum import (
     BEYOND,
+    NEXT_DIRECTIONS,
+    SAME_VALUE,
     approximate_eigenvectors,
     canonical_rotation,
     first_directions,
@@ -24,6 +26,7 @@ from fedhk.embedding.spectrum import (
     product_sensitivity,
     products,
     solve_gram,
+    weigh_directions,
 )
 from fedhk.model.rows import take
 
@@ -155,3 +158,43 @@ def test_directions_of_groups_that_heat_does_not_leave_are_all_found():
     directions = first_directions(affinities, 12, NO_GROUPS, 0.02)
     found = approximate_eigenvectors([(directions, products(affinities, directions))], 12)
     assert_allclose(found.values, 1.0, atol=1e-6)
+
+
+def test_the_next_direction_counts_by_how_much_faster_heat_leaves_it_than_the_last_cluster():
+    # heat leaves the third direction as fast as the second, twice, three times as fast
+    for third, weight in ((0.9, 1.0), (0.8, np.exp(-1.0)), (0.7, np.exp(-2.0))):
+        assert_allclose(weigh_directions(np.array([1.0, 0.9, third]), 2), [1.0, 1.0, weight])
+
+
+def test_the_next_direction_counts_nothing_where_heat_does_not_leave_clusters():
+    assert_allclose(weigh_directions(np.array([1.0, 1.0, 0.95]), 2), [1.0, 1.0, 0.0], atol=1e-12)
+    assert_allclose(weigh_directions(np.array([1.0, 1.0, 1.0 - SAME_VALUE / 100]), 2), 1.0, atol=0.02)
+
+
+def test_a_graph_with_as_many_columns_as_clusters_has_no_next_direction():
+    assert_allclose(weigh_directions(np.array([1.0, 0.4]), 2), 1.0)
+    assert_allclose(weigh_directions(np.array([1.0, 0.4]), 5), 1.0)
+    rows = random_rows(30)
+    affinities = graph_of(rows, 2).affinities(rows)
+    columns = affinities.shape[1]
+    found = solve_gram(gram(affinities), columns + NEXT_DIRECTIONS)
+    assert found.cluster_projection(columns).shape == (columns, columns)
+
+
+def test_the_projection_for_clusters_begins_with_a_direction_for_each():
+    rows = random_rows(200)
+    found = solve_gram(gram(graph_of(rows, 40).affinities(rows)), 4)
+    projection = found.cluster_projection(3)
+    assert_allclose(projection[:, :3], found.projection(3))
+    assert_allclose(projection[:, 3], found.projection(4)[:, 3] * weigh_directions(found.values, 3)[3])
+
+
+def test_an_error_of_the_next_direction_is_asked_for_as_far_as_it_counts():
+    rows = random_rows(200)
+    found = solve_gram(gram(graph_of(rows, 40).affinities(rows)), 4)
+    error = np.zeros(found.errors.shape)
+    error[:, 3] = found.vectors[:, 3] * 0.1
+    weight = weigh_directions(found.values, 3)[3]
+    off = replace(found, errors=error)
+    assert off.next_directions(3, 0.09 * weight).shape[1] == 1
+    assert off.next_directions(3, 0.11 * weight).shape[1] == 0

@@ -26,9 +26,14 @@ from fedhk.embedding.options import Diffusion
 from fedhk.embedding.parts import Parts, weigh_parts
 from fedhk.model.rows import Rows
 
+# Directions beyond those of the clusters that count in the embedding (`weigh_directions`). One costs no further
+# exchange. Of none, one, two and as many as clusters, one was best on data it was not judged on
+# (benchmarks/results/diffusion-tried.md).
+NEXT_DIRECTIONS = 1
+
 # Directions beyond the wanted ones in the first exchange, at least: the vector after the last wanted one is what it is
 # most easily confused with.
-EXTRA_DIRECTIONS = 1
+EXTRA_DIRECTIONS = NEXT_DIRECTIONS
 
 # Directions of a basis that hold less than this share of the longest are left out: products that come rounded to 2^-11
 # would say more about their rounding than about them.
@@ -65,14 +70,23 @@ class Eigenvectors:
         values = np.maximum(self.values[:n_components], LEAST_VALUE)
         return np.asarray(self.root.apply(self.vectors[:, :n_components]) / np.sqrt(values))
 
+    def cluster_projection(self, n_clusters: int) -> FloatArray:
+        """The projection in which rows are clustered: a direction for each cluster, and the next by its weight."""
+        count = min(n_clusters + NEXT_DIRECTIONS, len(self.values))
+        return self.projection(count) * weigh_directions(self.values[:count], n_clusters)
+
     def as_directions(self) -> FloatArray:
         """The vectors but the first, after ones, as sites get them."""
         ones = np.ones((len(self.vectors), 1))
         return normalise_columns(np.hstack([ones, self.root.apply(self.vectors[:, 1:])]))
 
     def next_directions(self, n_wanted: int, tol: float) -> FloatArray:
-        """The errors of wanted vectors that are longer than `tol`, as sites get them; no column if there is none."""
-        off = np.flatnonzero(np.linalg.norm(self.errors, axis=0)[:n_wanted] > tol)
+        """The errors that are longer than `tol`, as sites get them; no column if there is none.
+
+        Those of vectors after the wanted ones count as much as these do in `cluster_projection`.
+        """
+        errors = np.linalg.norm(self.errors, axis=0) * weigh_directions(self.values, n_wanted)
+        off = np.flatnonzero(errors > tol)
         return normalise_columns(self.root.apply(self.errors[:, off]))
 
 
@@ -88,6 +102,20 @@ def gram(affinities: Any, sample_weight: FloatArray | None = None) -> FloatArray
     """Compute Z^T Z of some rows, a sum over them, shape (m, m)."""
     weighted = affinities if sample_weight is None else sp.diags_array(sample_weight) @ affinities
     return np.asarray((affinities.T @ weighted).toarray(), dtype=np.float64)
+
+
+def weigh_directions(values: FloatArray, n_clusters: int) -> FloatArray:
+    """Weights of directions with these eigenvalues: 1 for as many as there are clusters, less for those after them.
+
+    Heat leaves a direction at the rate 1 - value. When 1 / e of it is left in the direction of the last cluster, the
+    weight of the next is what is left there, compared with that. Where clusters are apart it is 0. Where heat leaves
+    the next direction as slowly, both say as much: a tight part of one cluster may come before another cluster.
+    """
+    rates = 1.0 - values
+    last = float(rates[min(n_clusters, len(rates)) - 1])
+    beyond = np.maximum(rates - last, 0.0) / max(last, SAME_VALUE)
+    beyond[:n_clusters] = 0.0
+    return np.asarray(np.exp(-beyond))
 
 
 def product_sensitivity(directions: FloatArray) -> float:

@@ -21,7 +21,7 @@ from fedhk.federation.phases.anchors import ChooseAnchors, TieRows
 from fedhk.federation.phases.base import Phase
 from fedhk.federation.phases.cluster_means import FinishEmbedded
 from fedhk.federation.phases.deliver import Deliver
-from fedhk.federation.phases.diffuse import Diffuse
+from fedhk.federation.phases.diffuse import TOL, Diffuse
 from fedhk.federation.phases.frame import Frame
 from fedhk.federation.phases.mixture import FindDirections, FitMixture
 from fedhk.federation.phases.rounds import Rounds
@@ -54,8 +54,11 @@ class FedHKDiffusion(EFKMVC):
         Shares of a site's own mean and spread that are taken out of its rows before they are tied to anchors. "auto" is
         chosen as in `FedHKPerson`; where views agree still more then, the mean and spread are those that clusters leave
         of a site, so that which clusters it has does not count.
-    heat_coef, scaling, n_init, tol, random_state
+    heat_coef, scaling, n_init, random_state
         As in `HeatKernelMVC`; "auto" recognises text.
+    tol : float, default=0.0004
+        As in `HeatKernelMVC`. The default is the square of the error that the embedding may have: what the objective
+        falls by below that says nothing about the rows.
     heat_time, fuzzifier
         As in `HeatKernelMVC`, for embedded rows.
     init : {"k-means++", "random"}, default="k-means++"
@@ -85,8 +88,8 @@ class FedHKDiffusion(EFKMVC):
     n_clusters_ : int
         The number that was used.
     eigenvalues_ : array
-        How well heat stays in the first 1, 2, ... directions; a gap after c of them speaks for c clusters. With a
-        consensus the first c are near 1 as far as the diffusions agree on c clusters.
+        How well heat stays in the first 1, 2, ... directions, one more than there are clusters; a gap after c of them
+        speaks for c clusters.
     anchors_ : list of array of shape (p, d_h)
         Anchors of all diffusions in input units (with "l2", of length 1).
     calibration_ : dict or None
@@ -128,6 +131,7 @@ class FedHKDiffusion(EFKMVC):
     _stored: ClassVar[tuple[str, ...]] = (*EFKMVC._stored, "calibration_")
 
     _: KW_ONLY
+    tol: float = TOL**2
     diffusion: Diffusion | None = None
     calibration: Any = "auto"
 

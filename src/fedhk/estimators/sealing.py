@@ -16,7 +16,7 @@ from fedhk.data.clients import check_public
 from fedhk.data.scaling import POOLED_COEFS, MinMaxScaling
 from fedhk.data.views import Views, shapes_by_view
 from fedhk.errors import DataError
-from fedhk.estimators.choices import ModelParameters, is_chosen
+from fedhk.estimators.choices import is_chosen
 from fedhk.federation.aggregators import Aggregator, SumAggregator
 from fedhk.federation.board import Board, Shared
 from fedhk.federation.entries import Terms
@@ -96,7 +96,7 @@ def _check_noise(
             f"n_clusters={model.n_clusters!r} does not go with privacy: what one row can change on the way to a "
             "number has no bound. Give a number."
         )
-    if model.tol not in (0, ModelParameters.tol):
+    if model.tol not in (0, type(model).tol):
         raise ValueError(
             f"tol={model.tol} has no effect with privacy: noise hides when the objective settles, and all rounds "
             "that share the budget are run. Leave tol out."

@@ -93,7 +93,7 @@ def test_rounded_sums_give_the_embedding_of_exact_ones_however_often_they_are_as
     )
     rounded = map_of(run_diffusion(board, parts, tol=1e-7, max_exchanges=exchanges))
     with patch.object(module, "SUM_PRECISION", "double"):
-        exact = map_of(run_diffusion(board, parts, tol=1e-7, max_exchanges=20))
+        exact = map_of(run_diffusion(board, parts, tol=1e-7, max_exchanges=exchanges))
     rows = rows_of(board, views)
     assert_allclose(rounded.values, exact.values, atol=1e-3)
     assert_allclose(rounded.embed(rows), exact.embed(rows), atol=0.02)
@@ -165,8 +165,8 @@ def test_a_site_with_two_rows_one_without_rows_in_a_view_and_duplicates_take_par
 def test_the_rounds_begin_in_the_space_of_embedded_rows():
     views, _ = make_views()
     board = run_diffusion(start_diffusion(views), {"all": views})
-    assert board.get(Space).widths == (3,)
-    assert board.get(Minimisation).parameters.centers[0].shape == (3, 3)
+    assert board.get(Space).widths == (4,)  # a direction for each cluster, and the next
+    assert board.get(Minimisation).parameters.centers[0].shape == (3, 4)
     assert not board.has(Search)
     assert not board.has(StandIns)
 

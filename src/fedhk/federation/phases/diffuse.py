@@ -21,6 +21,7 @@ from fedhk.embedding.groups import AnchorGroups
 from fedhk.embedding.options import Diffusion
 from fedhk.embedding.spectrum import (
     EXTRA_DIRECTIONS,
+    NEXT_DIRECTIONS,
     Eigenvectors,
     approximate_eigenvectors,
     embed_affinities,
@@ -236,13 +237,13 @@ class Diffuse(SumPhase[DiffuseRequest]):
         search, wanted = replace(search, exchanges=search.exchanges + 1), self._wanted(board)
         if search.known and search.answered != search.known_by:
             # products of other sites than before do not go together: ask again for what was found of the eigenvectors
-            directions = approximate_eigenvectors(search.known, wanted, groups).as_directions()
+            directions = approximate_eigenvectors(search.known, wanted + NEXT_DIRECTIONS, groups).as_directions()
             return board.put(replace(search, known=(), directions=_round_directions(directions)))
         if search.asks_gram:
-            return self._embed(board, solve_gram(search.as_matrix(total), wanted, groups))
+            return self._embed(board, solve_gram(search.as_matrix(total), wanted + NEXT_DIRECTIONS, groups))
         known = (*search.known, (search.directions, search.as_matrix(total)))
         search = replace(search, known=known, known_by=search.answered)
-        found = approximate_eigenvectors(search.known, wanted, groups)
+        found = approximate_eigenvectors(search.known, wanted + NEXT_DIRECTIONS, groups)
         directions = found.next_directions(wanted, self.tol)
         if directions.shape[1] == 0 or search.exchanges >= self.max_exchanges:
             return self._embed(board, found)
@@ -250,9 +251,7 @@ class Diffuse(SumPhase[DiffuseRequest]):
 
     def _embed(self, board: Board, found: Eigenvectors) -> Board:
         """Publish the embedding, and choose the start of the rounds on rows that stand in for those of the sites."""
-        values = found.values
-        count = min(self.settings.n_clusters, len(values))
-        embedding = Embedding.of(found.projection(count), values)
+        embedding = Embedding.of(found.cluster_projection(self.settings.n_clusters), found.values)
         rows = make_embedded_rows(embed_affinities(board.get(StandIns).affinities, embedding.projection.read()))
         start = self.settings.start(rows, np.random.RandomState(self.seed), self.workers)
         board = board.drop(StandIns, Groups, Search).put(embedding, embedding.space)
