@@ -180,6 +180,32 @@ def test_a_step_in_the_rates_counts_where_the_gap_is_none():
     assert choose_number(tried((2, 0.01, 1.0, 3.0), (9, 0.05, 1.0, 1.2)))[0] == 9
 
 
+def test_a_larger_step_that_may_be_chance_does_not_hide_a_sure_one():
+    """Three groups of one number: heat may pass one of the two gaps between them much more easily than the other."""
+    chance = TriedNumber(2, 0.004, 1.0, 32.0, 2.0)
+    assert choose_number([chance, TriedNumber(3, 0.011, 1.0, 3.9, 7.2), TriedNumber(8, 0.052, 1.0, 1.7, 2.3)])[0] == 3
+    assert choose_number([chance, TriedNumber(3, 0.036, 1.0, 9.0, 9.0), TriedNumber(7, 0.13, 1.0, 1.7, 0.7)])[0] == 3
+    # each group is a line, whose halves are a step of its own
+    assert choose_number([chance, TriedNumber(3, 0.012, 1.0, 5.7, 6.8), TriedNumber(6, 0.054, 1.0, 3.5, 7.5)])[0] == 3
+
+
+@pytest.mark.parametrize("views", [1, 2])
+def test_groups_of_one_number_are_counted_beside_a_category(views):
+    """A group of rows of one level may have rows of two clusters; its mean, where no row is, is left out."""
+    pandas = pytest.importorskip("pandas")
+    found = []
+    for seed in range(6):
+        rng = np.random.default_rng(2000 + seed)
+        group = rng.integers(0, 3, 600)
+        level = np.where(rng.random(600) < 0.9, group, rng.integers(0, 3, 600))
+        number, category = 8.0 * group + rng.normal(size=600), np.array(list("abc"))[level]
+        parts = [{"number": number}, {"category": category}]
+        found.append(
+            number_of([pandas.DataFrame(part) for part in ([parts[0] | parts[1]] if views == 1 else parts)], 8)
+        )
+    assert found.count(3) >= 5
+
+
 def test_nothing_sure_is_one_cluster():
     assert choose_number([])[0] == 1
     assert choose_number(tried((2, 0.3, 0.01, 3.0)))[0] == 1  # of which views, or sites, know nothing
