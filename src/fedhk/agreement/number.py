@@ -126,11 +126,13 @@ def choose_number(tried: Sequence[TriedNumber]) -> tuple[int, str]:
     best = max(agreed, key=lambda one: one.score)
     steps = [one for one in agreed if one.agreement > NEARLY_ALL and one.slowing > APART]
     sure = [one for one in steps if one.evidence > SURE]
-    if sure and (best.gap < SMALL_GAP or best.evidence <= SURE):
-        return max(sure, key=lambda one: one.slowing).n_clusters, CLEAR
     # where a larger step may be chance, a small gap may be, too
     larger = best.gap < SMALL_GAP and any(one.slowing > APART * best.slowing for one in steps)
-    if best.evidence <= SURE or larger:
+    if sure and (best.gap < SMALL_GAP or best.evidence <= SURE):
+        slowest = max(sure, key=lambda one: one.slowing)
+        if slowest is not best:
+            return slowest.n_clusters, CLEAR
+    elif best.evidence <= SURE or larger:
         return 1, ONE
     near = [one for one in tried if one is not best and one.score >= CLEAR_SHARE * best.score]
     return best.n_clusters, _name_rivals(near) if near else CLEAR
