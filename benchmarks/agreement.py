@@ -192,31 +192,44 @@ def random_parts() -> None:
 def _is_calibrated(data: DataSet, seed: int) -> bool:
     site = np.random.default_rng(seed).integers(5, size=len(data.labels))
     sites, _ = split(data.views, data.labels, parts_of(site))
-    model = fedhk.FedHKPerson(data.n_classes, scaling=data.scaling, max_rounds=2, random_state=seed).fit(sites)
+    model = fedhk.FedHKPerson(data.n_classes, max_rounds=2, random_state=seed).fit(sites)
     return model.calibration_["shift"] > 0
 
 
 def own_models() -> None:
-    """Print how far own models are from their common model, by fuzzifier, on 20 generated federations."""
+    """Print how far own models are from their common model, by fuzzifier, on two families of generated federations."""
+    families = {"make_sites, 20": [*_made_sites(20)], "generated, 40": [*_generated_sites(40)]}
+    for fuzzifier in FUZZIFIERS:
+        for name, cases in families.items():
+            found = [fit(*case, 0, fuzzifier=fuzzifier)[:2] for case in cases]
+            gains = [own - common for own, common in found]
+            text = f"own - common, worst {min(gains):+.3f}, mean {np.mean(gains):+.3f}"
+            print(f"fuzzifier={fuzzifier}, {name}: {text}", flush=True)
+
+
+def _generated_sites(count: int) -> Iterator[tuple[dict, dict, int]]:
+    """Sites, labels and the number of clusters of `generated`."""
+    for _, views, labels, site in generated(count):
+        yield *split(views, labels, parts_of(site)), len(np.unique(labels))
+
+
+def _made_sites(count: int) -> Iterator[tuple[dict, dict, int]]:
+    """The same of `make_sites`: with and without site effects and class mix, small, wide."""
     effects = (
         {"shift": 0.0, "scale": 0.0, "class_mix": None},
         {"shift": 1.0, "scale": 0.0, "class_mix": None},
         {"shift": 0.0, "scale": 0.0, "class_mix": 0.5},
         {"shift": 1.0, "scale": 0.2, "class_mix": 1.0},
     )
-    for fuzzifier in FUZZIFIERS:
-        gains = []
-        for number in range(20):
-            rng = np.random.default_rng(number)
-            c, separation = int(rng.integers(2, 7)), float(rng.choice([2.5, 4, 5]))
-            sizes = int(rng.integers(3, 8)), int(rng.choice([30, 80, 200]))
-            widths = [(10, 10), (4, 6, 30)][number % 2]
-            data = make_sites(
-                *sizes, c, widths, separation=separation, random_state=number, **effects[number % len(effects)]
-            )
-            own, common, *_ = fit(data.sites, data.site_labels, c, 0, fuzzifier=fuzzifier, scaling="standard")
-            gains.append(own - common)
-        print(f"fuzzifier={fuzzifier}: own - common, worst {min(gains):+.3f}, mean {np.mean(gains):+.3f}", flush=True)
+    for number in range(count):
+        rng = np.random.default_rng(number)
+        c, separation = int(rng.integers(2, 7)), float(rng.choice([2.5, 4, 5]))
+        sizes = int(rng.integers(3, 8)), int(rng.choice([30, 80, 200]))
+        widths = [(10, 10), (4, 6, 30)][number % 2]
+        data = make_sites(
+            *sizes, c, widths, separation=separation, random_state=number, **effects[number % len(effects)]
+        )
+        yield data.sites, data.site_labels, c
 
 
 def main() -> None:
