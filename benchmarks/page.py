@@ -185,7 +185,16 @@ CHAPTERS = (
         "scikit-fuzzy, and say how time, memory and bytes grow and what the engine, masks and large files cost.",
         "python benchmarks/speed.py --quick; python benchmarks/complexity.py; python benchmarks/engine.py",
         ("speed.md", "One iteration"),
-        more=("complexity.md", "engine.md", "secure-sums.md", "scale.md", "large.md", "wide.md"),
+        more=(
+            "complexity.md",
+            "engine.md",
+            "secure-sums.md",
+            "scale.md",
+            "update.md",
+            "large.md",
+            "million.md",
+            "wide.md",
+        ),
     ),
     Chapter(
         "Are the answers after the labels right?",
