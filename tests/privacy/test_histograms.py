@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedhk.privacy.histograms import find_quantile
+from fedhk.privacy.histograms import find_mean_square, find_quantile
 
 LENGTHS = 2.0 ** np.arange(-4.0, 5.0, 0.5)
 
@@ -31,3 +31,12 @@ def test_lengths_beyond_the_last_are_not_known():
     counts = np.zeros(len(LENGTHS) + 1)
     counts[-1] = 50.0
     assert np.isnan(find_quantile(counts, 0.0, LENGTHS, 0.9, len(counts)))
+
+
+def test_a_mean_square_is_that_of_the_lengths_with_those_far_out_taken_for_the_longest():
+    sample = np.exp(np.random.default_rng(0).normal(0.3, 0.5, 4000))
+    counts = np.bincount(np.searchsorted(LENGTHS, sample), minlength=len(LENGTHS) + 1).astype(float)
+    for most in (1.5, 3.0, 8.0):
+        expected = np.mean(np.minimum(sample, most) ** 2)
+        assert find_mean_square(counts, 0.0, LENGTHS, most, len(counts)) == pytest.approx(expected, rel=0.06)
+    assert find_mean_square(counts, 1e4, LENGTHS, 3.0, len(counts)) == 0.0

@@ -16,6 +16,7 @@ from fedhk.errors import DataError, MessageError
 from fedhk.federation.codec import pack, unpack
 from fedhk.federation.messages import Message, decode, encode
 from fedhk.privacy import _primitives
+from fedhk.privacy._lazy import primitives
 from fedhk.privacy.fixed_point import most_of_site, most_of_word
 from fedhk.privacy.identity import fingerprint, load_identity, make_identity, save_identity
 from fedhk.privacy.masks import (
@@ -896,6 +897,7 @@ def test_no_secret_shows_when_a_state_is_printed():
 
 
 def test_a_missing_package_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(primitives, "_module", None)
     monkeypatch.delitem(sys.modules, "fedhk.privacy._primitives")
     monkeypatch.setitem(sys.modules, "cryptography.exceptions", None)
     with pytest.raises(ImportError, match=r"pip install 'fedhk\[privacy\]'"):

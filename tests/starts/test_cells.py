@@ -58,6 +58,14 @@ class TestSecondMoments:
         vector = second_moments(in_model_units(row), np.eye(width), radius)
         assert np.linalg.norm(vector) == pytest.approx(min(np.linalg.norm(row), radius) ** 2)
 
+    @given(seeds, st.integers(1, 5), st.integers(1, 20))
+    @settings(max_examples=20)
+    def test_with_a_constant_they_have_the_sum_and_the_number_of_rows(self, seed, width, n_rows):
+        joint = np.random.default_rng(seed).normal(size=(n_rows, width)) + 1.0
+        found = read_second_moments(second_moments(in_model_units(joint), np.eye(width), np.inf, 0.5))
+        assert_allclose(found[:-1, :-1], joint.T @ joint, atol=1e-10)
+        assert_allclose(found[-1], [*(0.5 * joint.sum(axis=0)), 0.25 * n_rows], atol=1e-10)
+
     def test_sums_over_sites_are_sums_over_all_rows_and_missing_cells_are_at_the_mean(self):
         joint = np.arange(12.0).reshape(4, 3)
         joint[1, 2] = np.nan

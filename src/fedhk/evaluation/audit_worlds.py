@@ -8,6 +8,7 @@ moves them all at once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,9 +24,9 @@ from fedhk.federation.entries import References, Schema, Terms
 from fedhk.federation.gate import SEALED, answer_message, write_request
 from fedhk.federation.messages import Message
 from fedhk.federation.phases.base import Nothing, SumPhase
-from fedhk.federation.phases.scales import Lengths, Means, MeansRequest, Ranges, RangesRequest
+from fedhk.federation.phases.scales import FARTHEST, Lengths, Means, MeansRequest, Ranges, RangesRequest
 from fedhk.federation.phases.sum_rounds import NoisyRounds, noisy_request
-from fedhk.federation.phases.sum_start import Cells, CellsRequest, Directions, DirectionsRequest
+from fedhk.federation.phases.sum_start import MIDDLE_SHARE, Cells, CellsRequest, Directions, DirectionsRequest
 from fedhk.federation.sealed import SealedGuard, SiteNoise
 from fedhk.federation.sealed.messages import Header, NoisySum, Reply, request_type
 from fedhk.federation.sealed.noise import noise_step
@@ -105,7 +106,9 @@ def _pairs(replaced: bool) -> Iterator[tuple[FloatArray, FloatArray | None]]:
             yield both, -both  # the same centre, pulled to opposite sides
             yield both, there + both  # two centres
             yield one, other  # one view against the other
-            yield one, np.array([0.0, r, 0.0])  # a right angle, for second moments
+            # second moments: rows at a right angle, with the constant that each has
+            yield one, r * np.array([-(MIDDLE_SHARE**2), math.sqrt(1 - MIDDLE_SHARE**4), 0.0])
+            yield FARTHEST * one, -one  # means: on opposite sides, and of other lengths
             yield both, both * 2  # other lengths in both views
         else:
             yield both, None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -22,13 +21,17 @@ def require_cryptography() -> None:
 
 
 class _Lazy:
+    def __init__(self) -> None:
+        self._module: Any = None  # kept, because masks call in their inner loop
+
     def __getattr__(self, name: str) -> Any:
-        module: Any = sys.modules.get("fedhk.privacy._primitives")  # a call in the inner loop of masks
-        try:
-            module = module or import_module("fedhk.privacy._primitives")
-        except ImportError as error:
-            raise MissingPackageError(MISSING) from error
-        return getattr(module, name)
+        if self._module is None:
+            try:
+                # waits while another thread loads the module; `sys.modules` would have it half made
+                self._module = import_module("fedhk.privacy._primitives")
+            except ImportError as error:
+                raise MissingPackageError(MISSING) from error
+        return getattr(self._module, name)
 
 
 if TYPE_CHECKING:

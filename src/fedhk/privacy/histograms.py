@@ -8,7 +8,7 @@ import numpy as np
 
 from fedhk._typing import FloatArray
 
-__all__ = ["believed_above", "find_quantile"]
+__all__ = ["believed_above", "find_mean_square", "find_quantile"]
 
 # Probability with which noise makes any length look as if something had it.
 FALSE_LENGTH = 0.01
@@ -49,3 +49,14 @@ def find_quantile(counts: FloatArray, noise: float, lengths: FloatArray, share: 
         return math.nan
     inside = (share * total[-1] - total[place] + surely[place]) / surely[place]
     return float(lengths[place] * (lengths[max(place - 1, 0)] / lengths[place]) ** (1.0 - inside))
+
+
+def find_mean_square(counts: FloatArray, noise: float, lengths: FloatArray, most: float, tested: int) -> float:
+    """Estimate the mean square of the lengths that were counted, those above `most` taken for it; 0 if noise hides all.
+
+    The other parameters are those of `find_quantile`.
+    """
+    surely = np.where(counts > noise * believed_above(tested), counts, 0.0)
+    # the middle of each range, by the logarithm
+    middles = np.append(np.sqrt(lengths * np.append(lengths[0], lengths[:-1])), math.inf)
+    return float(surely @ np.square(np.minimum(middles, most))) / max(float(surely.sum()), 1e-300)

@@ -224,15 +224,18 @@ def sketch(width: int, seed: int, most: int = MOST_FEATURES) -> FloatArray:
     return np.linalg.qr(np.random.default_rng(seed).standard_normal((width, most)))[0]
 
 
-def second_moments(rows: Rows, directions: FloatArray, radius: float) -> FloatArray:
+def second_moments(rows: Rows, directions: FloatArray, radius: float, constant: float = 0.0) -> FloatArray:
     """The sum over rows of y y^T as one vector, with y a row in the directions, cut to the length `radius`.
 
+    With a `constant`, y has it as one number more, after the cut: its products are the sum of the rows.
     The part of y y^T below the diagonal stands once, times the root of 2, so that lengths are kept.
     """
-    p = directions.shape[1]
+    p = directions.shape[1] + (constant > 0)
     second = np.zeros((p, p))
     for joint, _ in read_blocks(rows):
         y = cut_rows(joint @ directions, radius)
+        if constant > 0:
+            y = np.column_stack([y, np.full(len(y), constant)])
         second += y.T @ y
     flat = second * np.sqrt(2)
     np.fill_diagonal(flat, np.diag(second))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -13,8 +15,16 @@ from fedhk.errors import MessageError
 from fedhk.federation.board import Board
 from fedhk.federation.entries import Population, References
 from fedhk.federation.phases import sum_start
-from fedhk.federation.phases.scales import BINS, LENGTHS, Bounds, Lengths, Means, hold_in_bounds
-from fedhk.federation.phases.sum_start import ONE_CLUSTER, Cells, CellsRequest, OwnCells, OwnGrouping
+from fedhk.federation.phases.scales import BINS, FARTHEST, LENGTHS, Bounds, Lengths, Means, RowSquares, hold_in_bounds
+from fedhk.federation.phases.sum_start import (
+    ONE_CLUSTER,
+    Cells,
+    CellsRequest,
+    Directions,
+    Leading,
+    OwnCells,
+    OwnGrouping,
+)
 from fedhk.federation.site import Site
 from fedhk.model.rows import Rows
 from fedhk.privacy import DifferentialPrivacy
@@ -159,12 +169,43 @@ def make_board(rows=0.0):
 def test_the_middle_is_the_mean_as_far_as_noise_does_not_explain_it():
     board, phase = make_board(), Means()
     radius = phase.request(board).radius
-    total = np.concatenate([[radius * 100], 100 * np.array([0.3, 0.0, 0.0, 0.0, 0.4])])
+    total = np.concatenate([[radius * 100, 0.0], 100 * np.array([0.3, 0.0, 0.0, 0.0, 0.4])])
     moved = phase.take(board, total, 0.0)
     assert moved.get(Population).rows == pytest.approx(100)
     assert_allclose(np.hstack([r.shift for r in moved.get(References).references]), [0.3, 0, 0, 0, 0.4])
     hidden = phase.take(board, total, 100.0)
     assert_allclose(np.hstack([r.shift for r in hidden.get(References).references]), 0.0)
+
+
+def test_where_rows_are_longer_than_what_they_are_cut_to_their_mean_is_so_too():
+    """As counts, prices and pixels are, most of them near one end of their range."""
+    rows = np.tile([1.6, 1.6], (50, 1)) + 0.1 * np.random.default_rng(0).normal(size=(50, 2))
+    board = Board().put(References((plain_reference(2),)), Population(3, (), (), 0.0))
+    site = Site("rome", check_views([rows]), Board())
+    site.rows = lambda: Rows(site.views, (plain_reference(2),))
+    phase = Means()
+    request = phase.request(board)
+    assert request.radius == 1.0
+    moved = phase.take(board, Means.vector(site, request), 0.0).get(References).references[0].shift
+    assert_allclose(moved, np.minimum(1.0, FARTHEST / 2.26) * rows.mean(axis=0), rtol=0.02)
+
+
+def test_the_middle_moves_to_the_mean_of_the_rows_and_is_no_direction_of_theirs():
+    """The rows differ along the second feature alone, and are all beside the middle along the first."""
+    rows = np.column_stack([np.full(200, 0.6), np.tile([-0.3, 0.3], 100)])
+    references = (plain_reference(2),)
+    site = Site("rome", check_views([rows]), Board())
+    site.rows = lambda: Rows(site.views, references)
+    board = Board().put(References(references), Population(3, (), (), 200.0), RowSquares((0.45,)))
+    phase = Directions(SimpleNamespace(n_clusters=2), 0)
+    board = phase.take(board, Directions.vector(site, phase.request(board)), 1e-9)
+    assert_allclose(board.get(References).references[0].shift, [0.6, 0.0], atol=1e-6)
+    landmarks = board.get(Leading).landmarks
+    assert_allclose(np.abs(landmarks.axes.ravel()), [0.0, 1.0], atol=1e-6)
+    assert np.abs(landmarks.places).max() > 0.5  # drawn from a Gaussian with the spread of the rows, .3
+    # rows that lengths say are longer than what was found were cut: points are further out by as much
+    longer = phase.take(board.put(RowSquares((0.9,))), Directions.vector(site, phase.request(board)), 1e-9)
+    assert_allclose(longer.get(Leading).landmarks.places, np.sqrt(2) * landmarks.places, rtol=1e-6)
 
 
 def test_rows_of_length_one_are_cut_to_their_length_and_not_to_that_of_the_range():

@@ -20,7 +20,7 @@ from fedhk.federation.phases.base import Nothing
 from fedhk.federation.phases.diffuse import CountTies, TiesRequest
 from fedhk.federation.phases.scales import Lengths, Means, MeansRequest, Ranges, RangesRequest
 from fedhk.federation.phases.sum_rounds import NoisyMoves, NoisyRounds, noisy_request
-from fedhk.federation.phases.sum_start import Cells, CellsRequest, Directions, DirectionsRequest
+from fedhk.federation.phases.sum_start import MIDDLE_SHARE, Cells, CellsRequest, Directions, DirectionsRequest
 from fedhk.federation.sealed import noise as sealed_noise
 from fedhk.federation.sealed.messages import Header, NoisySum
 from fedhk.federation.sealed.units import LengthOfSum
@@ -357,17 +357,32 @@ def test_the_bound_of_a_round_by_hand():
         kernel_sensitivity(1.0, 1.0, 2.0, 1)
 
 
-def test_the_bound_of_second_moments_is_attained_by_rows_at_a_right_angle():
-    radius = 2.0
-    turned = radius * np.eye(2)
-    request, units = DirectionsRequest(radius, 0), [plain_reference(2)]
-    case = Case(Directions, always(request), units, ("view_0",), np.ones((2, 2)), 5 * turned, (2,), None, np.float64)
+def attained(phase, request, rows):
+    """Which share of the bound two rows of two features differ by, one in the place of the other."""
+    units = [plain_reference(2)]
+    case = Case(phase, always(request), units, ("view_0",), np.ones((2, 2)), np.array(rows), (2,), None, np.float64)
     values = [released(case, row, PRIVACY["replace"])[2] for row in case.rows]
-    bound = Directions.sensitivity(request, 0, "replace")
-    assert np.linalg.norm(values[0] - values[1]) == pytest.approx(bound)
-    # on the far side of the middle second moments are the same
-    values[1] = released(case, -case.rows[0], PRIVACY["replace"])[2]
-    assert np.linalg.norm(values[0] - values[1]) == pytest.approx(0.0)
+    return np.linalg.norm(values[0] - values[1]) / phase.sensitivity(request, 0, "replace")
+
+
+def test_the_bound_of_second_moments_is_attained_by_rows_at_a_right_angle():
+    """With the constant that each row has after the cut: so rows themselves are a little further apart."""
+    cosine = -(MIDDLE_SHARE**2)
+    for radius in (0.5, 2.0):
+        rows = 5 * np.array([[radius, 0.0], [radius * cosine, radius * np.sqrt(1 - cosine**2)]])
+        request = DirectionsRequest(radius, 0)
+        assert attained(Directions, request, rows) == pytest.approx(1.0)
+        # on the far side of the middle second moments are the same; only the sum of rows differs
+        opposite = 2 * np.sqrt(2) * MIDDLE_SHARE / (np.sqrt(2) * (1 + MIDDLE_SHARE**2))
+        assert attained(Directions, request, [rows[0], -rows[0]]) == pytest.approx(opposite)
+
+
+def test_the_bound_of_means_is_attained_by_opposite_rows_of_which_one_is_as_long_as_counts():
+    for radius in (0.5, 2.0):
+        request, row = MeansRequest(radius), np.array([radius, 0.0])
+        assert attained(Means, request, [9 * row, -row]) == pytest.approx(1.0)
+        for other in (-9 * row, -0.99 * row, 0 * row, row):
+            assert attained(Means, request, [9 * row, other]) < 1.0
 
 
 def test_a_basis_along_the_pull_of_a_row_attains_most_of_the_bound_and_one_across_it_little():

@@ -29,7 +29,7 @@ from fedhk.federation.site import Site
 from fedhk.model.preparation import count_observed, references_from_moments, site_moments
 from fedhk.model.rows import split_joint, view_sums
 from fedhk.privacy.fixed_point import fit_step, most_of_word, shortest_word
-from fedhk.privacy.histograms import find_quantile
+from fedhk.privacy.histograms import find_mean_square, find_quantile
 from fedhk.privacy.mechanism import read_bounds
 from fedhk.privacy.sensitivity import Neighbours, sum_sensitivity
 from fedhk.starts.cells import cut_rows, read_blocks
@@ -75,12 +75,17 @@ MINMAX_UNIT = float(np.sqrt(0.5))
 LEAST_RADIUS, MOST_RADIUS = 1e-9, 1e9
 UNCUT = Rule("sums of rows that are not cut, which a row can change without bound")
 
+# A row in a corner of the ranges is so many times as long as one with values all over them. What lengths are multiplied
+# by in the sum of rows: their mean needs few digits, and so little adds 5 % to the noise at most.
+FARTHEST, LENGTH_SCALE = math.sqrt(3.0), 0.25
+
 # Edges of the bins of lengths, two per power of two: finer bins have fewer rows, which noise hides.
 LENGTHS = 2.0 ** np.arange(-20.0, 8.5, 0.5)
 BINS = len(LENGTHS) + 1
 
-# Share of the rows of a view that are no longer than its unit; the others are clipped.
-WITHIN_UNIT = 0.9
+# Share of the rows of a view that are no longer than its unit; and the most units that a row counts for in the mean
+# square, which a few rows far out would else decide.
+WITHIN_UNIT, MOST_UNITS = 0.9, 2.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -516,7 +521,7 @@ def _enlarge_level_units(reference: Reference, columns: Columns) -> Reference:
     return replace(reference, scale=scale)
 
 
-def _move_references(board: Board, mean: FloatArray, divide: FloatArray) -> Board:
+def move_references(board: Board, mean: FloatArray, divide: FloatArray) -> Board:
     """Return the board with model units shifted by a mean and divided by scales, each of shape (d,)."""
     references, widths = board.get(References).references, board.get(References).widths
     parts = zip(references, split_joint(mean, widths), split_joint(divide, widths), strict=True)
@@ -538,6 +543,11 @@ def hold_in_bounds(board: Board, points: FloatArray) -> FloatArray:
         np.concatenate([r.to_model(p) for r, p in zip(references.references, part, strict=True)]) for part in parts
     )
     return np.clip(points, low, high)
+
+
+def shrink_to_zero(vector: FloatArray, noise: float) -> FloatArray:
+    """Shrink a vector whose numbers have so much noise by what noise explains of its length (James and Stein 1961)."""
+    return np.asarray(vector * max(0.0, 1.0 - len(vector) * noise**2 / max(float(vector @ vector), 1e-300)))
 
 
 def check_radius(radius: float) -> float:
@@ -569,29 +579,47 @@ class Means(SumPhase[MeansRequest]):
         return MeansRequest(float(np.linalg.norm(lengths)))
 
     def size(self, board: Board) -> int:
-        return 1 + sum(board.get(References).widths)
+        return 2 + sum(board.get(References).widths)
 
     @staticmethod
     def vector(site: Site, request: MeansRequest) -> FloatArray:
-        rows = site.rows()
-        total = np.zeros(sum(rows.widths))
+        rows, radius = site.rows(), request.radius
+        total, lengths = np.zeros(sum(rows.widths)), 0.0
         for joint, _ in read_blocks(rows):
-            total += cut_rows(joint, request.radius).sum(axis=0)
-        return np.concatenate([[request.radius * rows.n_rows], total])
+            total += cut_rows(joint, radius).sum(axis=0)
+            lengths += float(np.minimum(np.linalg.norm(joint, axis=1), FARTHEST * radius).sum())
+        return np.concatenate([[radius * rows.n_rows, LENGTH_SCALE * lengths], total])
 
     @staticmethod
     def sensitivity(request: MeansRequest, size: int, neighbours: Neighbours) -> float:
-        # a row adds (r, y) with |y| <= r; another row in its place leaves the count and moves the sum by 2 r at most
-        return check_radius(request.radius) * (float(np.sqrt(2)) if neighbours == "add-remove" else 2.0)
+        """Give what one row can change: it adds (r, b l, y) with |y| = min(l, r), and l at most `FARTHEST` times r.
+
+        Another row in its place leaves the count. With lengths k <= l the rest moves by the root of
+        (min(l, r) + min(k, r))^2 + b^2 (l - k)^2 at most. That is largest with l as long as can be. In k it is convex
+        up to r and falls from there on, so that it is largest at k = r (4 r^2 + b^2 (f - 1)^2 r^2) or k = 0
+        (r^2 + b^2 f^2 r^2, which is less).
+        """
+        radius = check_radius(request.radius)
+        if neighbours == "add-remove":
+            return radius * math.sqrt(2.0 + (LENGTH_SCALE * FARTHEST) ** 2)
+        return radius * math.sqrt(4.0 + (LENGTH_SCALE * (FARTHEST - 1.0)) ** 2)
 
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:
-        radius, sums = self.request(board).radius, total[1:]
-        rows = max(float(total[0]) / radius, 1.0)
-        # as far as noise explains how long the sum is, the middle stays that of the range (James and Stein)
-        known = max(0.0, 1.0 - len(sums) * noise**2 / max(float(sums @ sums), 1e-300))
-        mean = cut_rows(known * sums[None] / rows, radius)[0]
+        radius, (count, lengths), sums = self.request(board).radius, total[:2], total[2:]
+        rows = max(float(count) / radius, 1.0)
+        # as far as noise explains how long the sum is, the middle stays that of the range
+        mean = cut_rows(shrink_to_zero(sums, noise)[None] / rows, radius)[0]
+        # where rows are longer than what they were cut to, so is their mean
+        mean *= np.clip(float(lengths) / (LENGTH_SCALE * rows * radius), 1.0, FARTHEST)
         board = board.put(replace(board.get(Population), rows=rows))
-        return _move_references(board, mean, np.ones_like(mean))
+        return move_references(board, mean, np.ones_like(mean))
+
+
+@dataclass(frozen=True)
+class RowSquares(Entry):
+    """Mean squared length of all rows in each view, in model units, as noise lets it be known."""
+
+    views: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -624,10 +652,11 @@ class Lengths(SumPhase[Nothing]):
 
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         references = board.get(References)
-        units = []
+        units, squares = [], []
         for counts, reference in zip(total.reshape(-1, BINS), references.references, strict=True):
             unit = find_quantile(counts, noise, LENGTHS, WITHIN_UNIT, total.size)
             unit = 1.0 if math.isnan(unit) else unit  # where no length is sure the unit stays that of the range
             units.append(unit * (MINMAX_UNIT if reference.heat_coef == "minmax" else 1.0))
+            squares.append(find_mean_square(counts, noise, LENGTHS, MOST_UNITS * unit, total.size) / units[-1] ** 2)
         divide = np.repeat(units, references.widths)
-        return _move_references(board, np.zeros_like(divide), divide)
+        return move_references(board.put(RowSquares(tuple(squares))), np.zeros_like(divide), divide)
