@@ -32,7 +32,7 @@ from fedhk.privacy.fixed_point import fit_step, most_of_word, shortest_word
 from fedhk.privacy.histograms import find_mean_square, find_quantile
 from fedhk.privacy.mechanism import read_bounds
 from fedhk.privacy.sensitivity import Neighbours, sum_sensitivity
-from fedhk.starts.cells import cut_rows, read_blocks
+from fedhk.starts.cells import SURELY, cut_rows, read_blocks
 from fedhk.starts.settings import Settings
 
 # Powers of two that bound the bins of absolute values.
@@ -545,9 +545,13 @@ def hold_in_bounds(board: Board, points: FloatArray) -> FloatArray:
     return np.clip(points, low, high)
 
 
-def shrink_to_zero(vector: FloatArray, noise: float) -> FloatArray:
-    """Shrink a vector whose numbers have so much noise by what noise explains of its length (James and Stein 1961)."""
-    return np.asarray(vector * max(0.0, 1.0 - len(vector) * noise**2 / max(float(vector @ vector), 1e-300)))
+def shrink_to_zero(vector: FloatArray, noise: float, surely: float = 0.0) -> FloatArray:
+    """Shrink a vector whose numbers have so much noise by what noise explains of its length (James and Stein 1961).
+
+    With `surely` noise explains more than it does on average, by so many standard deviations of its squared length.
+    """
+    explained = (len(vector) + surely * math.sqrt(2 * len(vector))) * noise**2
+    return np.asarray(vector * max(0.0, 1.0 - explained / max(float(vector @ vector), 1e-300)))
 
 
 def check_radius(radius: float) -> float:
@@ -609,8 +613,8 @@ class Means(SumPhase[MeansRequest]):
         rows = max(float(count) / radius, 1.0)
         # as far as noise explains how long the sum is, the middle stays that of the range
         mean = cut_rows(shrink_to_zero(sums, noise)[None] / rows, radius)[0]
-        # where rows are longer than what they were cut to, so is their mean
-        mean *= np.clip(float(lengths) / (LENGTH_SCALE * rows * radius), 1.0, FARTHEST)
+        # where rows are surely longer than what they were cut to, so is their mean
+        mean *= np.clip((float(lengths) - SURELY * noise) / (LENGTH_SCALE * rows * radius), 1.0, FARTHEST)
         board = board.put(replace(board.get(Population), rows=rows))
         return move_references(board, mean, np.ones_like(mean))
 

@@ -51,8 +51,10 @@ from fedhk.starts.candidates import (
 from fedhk.starts.cells import (
     MOST_FEATURES,
     POINTS_PER_CLUSTER,
+    SURELY,
     Landmarks,
     count_group_totals,
+    cut_rows,
     draw_in_ball,
     draw_landmarks,
     group_totals,
@@ -267,7 +269,9 @@ class Directions(SumPhase[DirectionsRequest]):
         d, p = directions.shape
         products, noise = read_second_moments(total / rows), noise / rows
         constant = MIDDLE_SHARE * radius
-        mean = shrink_to_zero(products[:p, p] / constant, noise / (math.sqrt(2) * constant))
+        # the middle is where means found it, unless it is surely elsewhere
+        mean = shrink_to_zero(products[:p, p] / constant, noise / (math.sqrt(2) * constant), SURELY)
+        mean = cut_rows(mean[None], radius)[0]
         covariance = products[:p, :p] - np.outer(mean, mean)
         most = min(max(c - 1, 1), p)  # means of c clusters lie in c - 1 directions
         axes, deviations = leading_directions(covariance, most, math.sqrt(2 * p) * noise)
