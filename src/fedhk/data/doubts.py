@@ -91,8 +91,8 @@ def _of_sites(sites: Mapping[str, ReadSite]) -> Iterator[str]:
     if unpaired:
         yield f"no column {ID!r} at {listed(unpaired)}: rows of its views are paired by their order."
     for name, site in sites.items():
-        tables = [view.reshape(len(view), -1) for view in site.views.values() if view is not None]
-        if (empty := _empty_rows(tables)) and any(len(table) > empty for table in tables):
+        tables = [view.reshape(len(view), -1) for view in site.views.values() if view is not None and len(view)]
+        if tables and (empty := _empty_rows(tables)) and any(len(table) > empty for table in tables):
             yield f"site {name!r} has {empty} row{'s' * (empty > 1)} without a value in any view: lines without cells?"
 
 
