@@ -337,6 +337,16 @@ def test_tests_with_noise_are_not_alarmed_by_noise(large, monkeypatch):
     assert alarms <= 7  # of 40 at 5 %: more than 7 in one of 500 tries
 
 
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8", "uint64", "Int64", "UInt8", "float32", "object"])
+def test_numbers_of_every_kind_without_gaps_are_outcomes(case, dtype):
+    model, sites, _ = case
+    whole = {site: views["later"][["days", "died"]].fillna(7.0) for site, views in sites.items()}
+    asked = {site: views | {"later": whole[site].astype(dtype)} for site, views in sites.items()}
+    plain = {site: views | {"later": whole[site]} for site, views in sites.items()}
+    for question in ({"event": "died"}, {"value": "days"}, {"time": "days", "event": "died"}):
+        assert fedhk.outcomes(model, asked, **question).p == fedhk.outcomes(model, plain, **question).p
+
+
 # ---------------------------------------------------------------------------------------------------------- bad input
 
 

@@ -114,6 +114,11 @@ class TestDoubts:
             in read_federation(tmp_path).doubts
         )
 
+    def test_a_site_whose_files_have_a_header_alone(self, tmp_path):
+        put(tmp_path / "oslo", blood="id,a\n1,2\n2,3\n")
+        put(tmp_path / "rome", blood="id,a\n")
+        assert read_federation(tmp_path).doubts == ["no rows at 'rome': files with a header alone?"]
+
     def test_none_where_sites_have_what_they_should(self, tmp_path):
         put(tmp_path / "oslo", ecg_1="id,a\n1,2\n", ecg_2="id,b\n1,2\n")
         put(tmp_path / "rome", ecg_1="id,a\n1,3\n", lab="id,c\n1,2\n")

@@ -122,3 +122,20 @@ class TestDictionary:
         found = model.labels_frame().sort_values(["site", "row"])["cluster"].to_numpy()
         truth = frame.assign(group=group).sort_values("hospital", kind="stable")["group"].to_numpy()
         assert adjusted_rand_score(truth, found) > 0.9
+
+
+def test_a_site_without_rows_takes_part_whatever_its_columns_are():
+    kinds = {
+        "age": [30.0, 70.0, 31.0, 72.0] * 10,
+        "stage": pd.Categorical(["i", "ii", "i", "ii"] * 10, ordered=True),
+        "ward": pd.Categorical(["a", "b", "a", "b"] * 10),
+        "sex": ["F", "M", "F", "M"] * 10,
+        "seen": pd.to_datetime(["2026-01-01", "2026-06-01", "2026-01-03", "2026-06-04"] * 10),
+    }
+    frame = pd.DataFrame(kinds)
+    sites = {"rome": {"record": frame}, "oslo": {"record": frame.iloc[:0]}}
+    labels = EFKMVC(n_clusters=2, random_state=0).fit(sites).labels_
+    assert labels["oslo"].shape == (0,)
+    assert labels["rome"][0] == labels["rome"][2] != labels["rome"][1]
+    with pytest.raises(DataError, match="There are no rows at any of the 2 sites"):
+        EFKMVC(n_clusters=2).fit({"rome": sites["oslo"], "oslo": sites["oslo"]})

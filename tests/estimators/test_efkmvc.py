@@ -272,7 +272,7 @@ class TestSmallSites:
         assert EFKMVC(2, init=start).fit(sites).converged_
 
     def test_all_sites_empty(self, sites):
-        with pytest.raises(DataError, match=r"no observed value at any site"):
+        with pytest.raises(DataError, match=r"no rows at any of the .* sites"):
             EFKMVC(2).fit({name: [view[:0] for view in views] for name, views in sites.items()})
 
     def test_fewer_rows_than_clusters_in_all(self, sites):

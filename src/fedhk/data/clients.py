@@ -43,6 +43,8 @@ def check_clients(clients: Any) -> dict[str, Views]:
         if name in checked:
             raise DataError(f"Two sites are called {name!r}: names must differ as text.")
         checked[name] = _check_site(clients[key], name)
+    if not any(views.n_rows for views in checked.values()):
+        raise DataError(f"There are no rows at any of the {len(checked)} sites; at least one row is needed.")
     _check_same_number(clients)
     checked = _fit_columns(checked)
     _check_same_views(checked)

@@ -90,10 +90,16 @@ def _of_sites(sites: Mapping[str, ReadSite]) -> Iterator[str]:
     ]
     if unpaired:
         yield f"no column {ID!r} at {listed(unpaired)}: rows of its views are paired by their order."
+    if without := [name for name, site in sites.items() if not any(map(_has_rows, site.views.values()))]:
+        yield f"no rows at {listed(without)}: files with a header alone?"
     for name, site in sites.items():
         tables = [view.reshape(len(view), -1) for view in site.views.values() if view is not None and len(view)]
         if tables and (empty := _empty_rows(tables)) and any(len(table) > empty for table in tables):
             yield f"site {name!r} has {empty} row{'s' * (empty > 1)} without a value in any view: lines without cells?"
+
+
+def _has_rows(view: FloatArray | None) -> bool:
+    return view is not None and len(view) > 0
 
 
 def _empty_rows(tables: list[FloatArray]) -> int:

@@ -183,8 +183,8 @@ def _encode_column(series: Any, name: str, view: str, *, is_category: bool) -> t
         codes = {level: code for code, level in enumerate(levels)}
         places = [None if value is None else codes[str(value)] for value in values]
         if getattr(dtype, "ordered", False):
-            ranks = np.array([[np.nan if place is None else place] for place in places], np.float64)
-            return ranks, [ordered_name(name, levels)]
+            ranks = np.array([np.nan if place is None else place for place in places], np.float64)
+            return ranks[:, None], [ordered_name(name, levels)]
         return _indicators(places, len(levels)), [f"{name}{MARK}{level}" for level in levels]
     if is_category or any(isinstance(value, str) for value in values):
         return _encode_text(values, name, view, is_category=is_category)
@@ -235,7 +235,7 @@ def _encode_text(values: list[Any], name: str, view: str, *, is_category: bool) 
     levels = sorted(set(known))
     if not is_category:
         if all(map(is_number, levels)):
-            return np.array([[np.nan if text is None else float(text)] for text in texts], np.float64), [name]
+            return np.array([np.nan if text is None else float(text) for text in texts], np.float64)[:, None], [name]
         try:
             check_levels(levels, len(known), name)
         except ValueError as error:
@@ -297,7 +297,7 @@ def _is_date(text: str) -> bool:
 
 def _indicators(places: Sequence[int | None], n_levels: int) -> FloatArray:
     """Zeros and ones of shape (n, levels); a missing cell is NaN in all of them."""
-    known = np.array([place is not None for place in places])
+    known = np.array([place is not None for place in places], bool)
     values = np.zeros((len(places), n_levels))
     values[known, [place for place in places if place is not None]] = 1.0
     values[~known] = np.nan

@@ -20,9 +20,9 @@ def check_outcome(name: str, values: Any, site: str) -> FloatArray:
     `name` is a key of `OUTCOMES`.
     """
     try:
-        column = np.asarray(
-            values.to_numpy(na_value=np.nan) if hasattr(values, "convert_dtypes") else values, np.float64
-        )
+        if hasattr(values, "convert_dtypes"):  # pandas, whose own missing value is no number
+            values = values.to_numpy(np.float64, na_value=np.nan)
+        column = np.asarray(values, np.float64)
     except (TypeError, ValueError) as error:
         hint = " For example column == 'yes' makes an event of text." if name == "event" else ""
         kinds = "0 and 1, or true and false" if name == "event" else "numbers"
