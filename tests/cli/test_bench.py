@@ -40,6 +40,25 @@ def test_a_folder_with_tables_figures_and_what_to_cite(sites, tmp_path):
     assert [one["method"] for one in document["methods"]] == ["k-FED", "EFKMVC"]
 
 
+def test_gaps_and_sites_without_classes_are_said(sites, tmp_path):
+    table = pl.read_parquet(sites / "site-00" / "ecg.parquet")
+    gap = pl.when(pl.int_range(pl.len()) == 0).then(None).otherwise(pl.col(table.columns[1]))
+    table.with_columns(gap.alias(table.columns[1])).write_parquet(sites / "site-00" / "ecg.parquet")
+    (sites / "site-01" / "diagnosis.csv").unlink()
+    paper = ("--method", "the paper's Algorithm 1", "--seeds", 1)
+    asked = ("bench", sites, "--labels", "diagnosis", *paper, "--out", tmp_path / "bench")
+    said = refusal(*asked, code=3)
+    assert "None of the methods can be run on these sites" in said
+    assert "site 'site-00' has some in view 'ecg'" in said
+    shown = call(*asked, "--method", "k-FED").stdout
+    assert "Not run: the paper's Algorithm 1" in shown
+    assert "no row of site 'site-01' has one" in shown
+    assert "Not run: the paper's Algorithm 1" in (tmp_path / "bench" / "table.tex").read_text("utf-8")
+    assert "dennis2021kfed" in (tmp_path / "bench" / "references.bib").read_text("utf-8")
+    document = json.loads(call(*asked, "--method", "k-FED", "--force", "--json").stdout)
+    assert len(document["notes"]) == 2
+
+
 def test_refusals(sites, tmp_path):
     said = refusal("bench", sites, "--labels", "diagnoses", "--out", tmp_path / "bench", code=3)
     assert "Did you mean 'diagnosis'?" in said

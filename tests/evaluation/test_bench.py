@@ -10,7 +10,8 @@ import pytest
 from fedhk import EFKMVC, HeatKernelMVC, from_paper
 from fedhk.datasets import make_sites
 from fedhk.errors import DataError
-from fedhk.evaluation.bench import ABLATIONS, ALONE, BIBTEX, METHODS, bench
+from fedhk.evaluation.bench import ABLATIONS, ALONE, METHODS, QUALITY, bench
+from fedhk.evaluation.citations import BIBTEX
 
 QUICK = ["balanced k-means", "k-FED", "EFKMVC"]
 
@@ -38,7 +39,7 @@ def test_seeds_spread_and_table(data, tmp_path):
     (kmeans, *_), table = found.summary(), found.table()
     expected = [record["ARI"] for record in found.records[:2]]
     assert kmeans["ARI"] == np.mean(expected)
-    assert kmeans["ARI ±"] == np.std(expected)
+    assert kmeans["ARI ±"] == pytest.approx(np.std(expected, ddof=1))
     assert "180 rows at 3 sites, 2 seeds" in table.title
     assert r"\toprule" in table.to_latex()
     assert table.save(tmp_path / "table.tex").is_file()
@@ -54,15 +55,95 @@ def test_labels_are_only_for_measuring(data):
     assert named["ARI"] == pytest.approx(numbers["ARI"], abs=0.05)
 
 
-def test_gaps_are_taken_by_all_but_the_paper(data):
+@pytest.fixture
+def with_gaps(data):
     sites = {site: [view.copy() for view in views] for site, views in data.sites.items()}
     sites["site-00"][0][0, 0] = np.nan
     sites["site-01"][1] = None
+    return sites
+
+
+def test_gaps_are_taken_by_all_but_the_paper_and_the_table_says_so(data, with_gaps):
     said = []
     methods = [*QUICK, "each site alone", "HeatKernelMVC", "the paper's Algorithm 1"]
-    found = bench(sites, data.site_labels, methods=methods, n_seeds=1, report=said.append)
-    assert {record["method"] for record in found.records} == set(methods[:-1])
-    assert said[-1] == "the paper's Algorithm 1 does not take these rows"
+    found = bench(with_gaps, data.site_labels, methods=methods, n_seeds=1, report=said.append)
+    assert [record["method"] for record in found.records] == methods
+    *others, paper = found.summary()
+    assert not any(np.isnan(record["site ARI"]) for record in others)
+    assert all(np.isnan(paper[name]) for name in QUALITY)
+    why = "the paper has no rule for missing cells and views, and site 'site-00' has some in view 'view_0'"
+    assert said[-1] == f"the paper's Algorithm 1 is not run: {why}"
+    note = f"Not run: the paper's Algorithm 1; {why}."
+    table = found.table()
+    assert table.rows[-1] == ("the paper's Algorithm 1", "federated", *["–"] * 7)
+    assert note in str(table)
+    assert "Not run: the paper" in table.to_html()
+    assert "Not run: the paper's Algorithm 1; the paper has no rule" in table.to_latex()
+    drawn = [text.get_text() for text in found.draw().get_yticklabels()]
+    assert "the paper's Algorithm 1" not in drawn
+
+
+def test_sites_that_none_of_the_methods_takes_are_refused(data, with_gaps):
+    paper = ["the paper's Algorithm 1", "the paper's Algorithm 2"]
+    with pytest.raises(DataError, match=r"None of the methods can be run.*Algorithm 2: the paper has no rule"):
+        bench(with_gaps, data.site_labels, methods=paper, n_seeds=2)
+    with pytest.raises(DataError, match=r"None of the methods can be run.*No method was given"):
+        bench(data.sites, data.site_labels, methods=[])
+
+
+def test_cells_are_written_as_in_the_table(data):
+    found = bench(data.sites, data.site_labels, methods=["each site alone", "k-FED"], n_seeds=2)
+    (_, k_fed), rows = found.summary(), found.table().rows
+    assert found.cells("ARI") == {row[0]: row[2] for row in rows}
+    assert found.cells("ARI", 2) == {"each site alone": "–", "k-FED": f"{k_fed['ARI']:.2f} ± {k_fed['ARI ±']:.2f}"}
+    with pytest.raises(ValueError, match="did you mean 'ARI'"):
+        found.cells("ARL")
+
+
+def test_figures_keep_their_names_within_the_page(data):
+    alone = bench(data.sites, data.site_labels, methods=["each site alone"], n_seeds=1)
+    both = bench(
+        data.sites, data.site_labels, methods=["k-FED", "balanced k-means", "federated fuzzy c-means"], n_seeds=1
+    )
+    for found, name in ((alone, "adjusted Rand index, mean of sites"), (both, "adjusted Rand index")):
+        axes = found.draw()
+        figure = axes.figure
+        figure.draw_without_rendering()
+        assert axes.texts[0].get_text().startswith(name)
+        for text in (*axes.texts, *axes.get_yticklabels()):
+            box = text.get_window_extent()
+            assert box.x0 >= 0
+            assert box.x1 <= figure.bbox.x1
+            assert box.y1 <= figure.bbox.y1
+
+
+def test_rows_that_are_not_measured_are_said(data):
+    labels = dict(data.site_labels) | {"site-02": [None] * len(data.site_labels["site-02"])}
+    n_known = 180 - len(labels["site-02"])
+    found = bench(data.sites, labels, methods=["k-FED"], n_seeds=1)
+    assert found.notes == (
+        f"Measured on the {n_known} of 180 rows that have a class; no row of site 'site-02' has one.",
+    )
+    assert bench(data.sites, data.site_labels, methods=["k-FED"], n_seeds=1).notes == ()
+
+
+def test_methods_that_did_not_converge_are_said(data):
+    own = {"a short fit": EFKMVC(max_rounds=1, tol=1e-12, n_init=1, init="random")}
+    found = bench(data.sites, data.site_labels, methods=[], estimators=own, n_seeds=2)
+    assert "a short fit, 2 of 2 seeds: EFKMVC did not converge within max_rounds=1." in found.notes
+
+
+def test_methods_that_find_the_same_are_said(data):
+    found = bench(data.sites, data.site_labels, methods=["EFKMVC", "k-FED", "FedHKTucker"], n_seeds=1)
+    same = "EFKMVC, FedHKTucker have the same measures: a decomposition of full rank leaves centres as they are."
+    assert found.notes == (same,)
+
+
+def test_works_of_other_authors_are_cited_where_their_method_is_in_the_table(data):
+    cited = bench(data.sites, data.site_labels, methods=["k-FED", "EFKMVC"], n_seeds=1).references()
+    assert "dennis2021kfed" in cited
+    assert "sinaga2026fedhk" in cited
+    assert "bezdek" not in cited
 
 
 def test_estimators_of_ones_own_are_compared_beside_the_methods(data):

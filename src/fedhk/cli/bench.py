@@ -71,7 +71,7 @@ def bench(  # noqa: PLR0917
         with replacing(target) as draft:
             _write(found, draft)
     if json:
-        typer.echo(to_json({"out": str(target), "methods": list(found.summary())}))
+        typer.echo(to_json({"out": str(target), "methods": list(found.summary()), "notes": found.notes}))
         return
     say(str(found.table()), err=False)
     say(f"Written to {target}", err=False)
@@ -123,12 +123,10 @@ def _split_labels(federation: Federation, name: str) -> tuple[dict[str, Any], di
 def _write(found: Bench, folder: Path) -> None:
     import polars as pl
 
-    from fedhk.evaluation.bench import BIBTEX
-
     pl.DataFrame(list(found.records), infer_schema_length=None).write_csv(folder / RECORDS)
     for ending in ("csv", "tex", "html"):
         found.table().save(folder / f"{TABLE}.{ending}")
     drawn: Any = found.draw().figure
     for ending in ("pdf", "svg"):
         drawn.savefig(folder / f"{FIGURE}.{ending}", bbox_inches="tight")
-    (folder / REFERENCES).write_text(BIBTEX, "utf-8")
+    (folder / REFERENCES).write_text(found.references(), "utf-8")

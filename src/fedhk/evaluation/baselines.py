@@ -19,11 +19,12 @@ NUMBER = 8
 
 @dataclass(frozen=True)
 class Found:
-    """Clusters of every site's rows; rounds, and bytes of a site both ways, where rows stay at their sites."""
+    """Clusters of every site's rows; rounds, and bytes of a site both ways, where rows stay at their sites; a doubt."""
 
     labels: dict[str, NDArray[Any]]
     rounds: float = np.nan
     bytes_a_site: float = np.nan
+    doubt: str = ""
 
 
 def standardise(view: FloatArray) -> FloatArray:
@@ -94,7 +95,8 @@ def federated_fcm(
         centers = moved
     labels = {site: _memberships(rows, centers, fuzzifier).argmax(axis=1) for site, rows in sites.items()}
     sent = n_clusters * (2 * centers.shape[1] + 1)  # centres down, sums of rows and of memberships up
-    return Found(labels, rounds, NUMBER * sent * rounds)
+    doubt = f"it did not converge within {max_rounds} rounds" if change >= 1e-6 else ""
+    return Found(labels, rounds, NUMBER * sent * rounds, doubt)
 
 
 def _memberships(rows: FloatArray, centers: FloatArray, fuzzifier: float) -> FloatArray:

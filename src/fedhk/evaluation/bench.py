@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 from fedhk import reference
 from fedhk._names import explain_names
 from fedhk._records import Record, Records
-from fedhk._version import __version__
 from fedhk.after.tables import PrintedTable
 from fedhk.data.clients import check_clients
 from fedhk.data.views import Views
@@ -37,6 +37,7 @@ from fedhk.evaluation.baselines import (
     spectral,
     standardise,
 )
+from fedhk.evaluation.citations import cite
 from fedhk.metrics import matched_accuracy
 from fedhk.summary.drawing import cluster_colour, draw_grid, page_axes
 from fedhk.summary.words import number, plural
@@ -50,20 +51,11 @@ QUALITY, COST = ("ARI", "NMI", "ACC", "site ARI"), ("rounds", "kB a site", "seco
 # Spectral clustering of more rows takes minutes.
 MOST_SPECTRAL_ROWS = 5_000
 
-BIBTEX = f"""@article{{sinaga2026fedhk,
-  author = {{Sinaga, Kristina P.}},
-  title = {{Personalized Federated Heat-Kernel Enhanced Multi-View Clustering via Advanced Tensor Decomposition
-           Techniques}},
-  year = {{2026}}
-}}
-
-@software{{fedhk,
-  author = {{{{The FedHK developers}}}},
-  title = {{{{FedHK: personalized federated multi-view clustering}}}},
-  version = {{{__version__}}},
-  year = {{2026}}
-}}
-"""
+# Methods that find the same clusters more often than not, and why.
+ALIKE = (
+    (("EFKMVC", "FedHKTucker", "FedHKParafac2"), "a decomposition of full rank leaves centres as they are"),
+    (("the paper's Algorithm 2", "the paper's Algorithm 3"), "the paper prints the same formulas for both"),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,10 +96,10 @@ def _dense(own: Views, h: int, width: int) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class Method:
-    """A way to cluster sites; None where it cannot."""
+    """A way to cluster sites; it says why where it cannot."""
 
     rows: str  # where rows must be: pooled, alone or federated
-    find: Callable[[Task], Found | None]
+    find: Callable[[Task], Found | str]
 
 
 def ours(estimator: EFKMVC) -> Method:
@@ -125,9 +117,11 @@ def ours(estimator: EFKMVC) -> Method:
 
 
 def _pooled(find: Callable[[NDArray[Any], int, int], NDArray[Any]], most_rows: float = np.inf) -> Method:
-    def on_rows(task: Task) -> Found | None:
+    def on_rows(task: Task) -> Found | str:
         rows = np.concatenate(list(task.joint.values()))
-        return None if len(rows) > most_rows else Found(task.split(find(rows, task.n_clusters, task.seed)))
+        if len(rows) > most_rows:
+            return f"more than {most_rows:,} rows take minutes"
+        return Found(task.split(find(rows, task.n_clusters, task.seed)))
 
     return Method(POOLED, on_rows)
 
@@ -149,10 +143,13 @@ def _each_alone(task: Task) -> Found:
 def _as_printed(algorithm: Callable[..., reference.Outcome]) -> Method:
     """Make the method of an algorithm of the paper to the letter, on z-scores; it has no rule for missing cells."""
 
-    def find(task: Task) -> Found | None:
+    def find(task: Task) -> Found | str:
         views = [standardise(view) for view in task.views]
-        if any(np.isnan(view).any() for view in views):
-            return None
+        gaps = task.split(np.column_stack([np.isnan(view).any(axis=1) for view in views]))
+        for site, own in gaps.items():
+            if own.any():
+                view = task.tables[site].names[int(own.any(axis=0).argmax())]
+                return f"the paper has no rule for missing cells and views, and site {site!r} has some in view {view!r}"
         parts = [task.split(view) for view in views]
         found = algorithm(
             [[part[site] for part in parts] for site in task.tables], task.n_clusters, random_state=task.seed
@@ -199,18 +196,36 @@ class Bench:
     records: Records
     n_rows: int
     n_sites: int
+    notes: tuple[str, ...] = ()
 
     def summary(self) -> Records:
-        """Compute mean and standard deviation over seeds, by method."""
+        """Compute mean and standard deviation over seeds (divided by their number less 1), by method.
+
+        A method that could not be run has NaN; so has the standard deviation of one seed.
+        """
         found = Records()
         for method in dict.fromkeys(record["method"] for record in self.records):
             own = [record for record in self.records if record["method"] == method]
             row: Record = {"method": method, "rows": own[0]["rows"]}
             for name in (*QUALITY, *COST):
                 values = [float(record[name]) for record in own]
-                row |= {name: float(np.mean(values)), f"{name} ±": float(np.std(values))}
+                spread = float(np.std(values, ddof=1)) if len(values) > 1 else np.nan
+                row |= {name: float(np.mean(values)), f"{name} ±": spread}
             found.append(row)
         return found
+
+    def cells(self, measure: str = "ARI", digits: int = 3) -> dict[str, str]:
+        """Write a measure of each method as `table` does: "0.52 ± 0.04", with one seed "0.52", or "–"."""
+        known = (*QUALITY, *COST)
+        if measure not in known:
+            raise ValueError(explain_names([measure], list(known), "cells", "measure"))
+        return {
+            str(record["method"]): _show(record[measure], record[f"{measure} ±"], digits) for record in self.summary()
+        }
+
+    def references(self) -> str:
+        """Write what to cite, as BibTeX: FedHK, and the methods of other authors in the table."""
+        return cite(dict.fromkeys(str(record["method"]) for record in self.records))
 
     def table(self) -> PrintedTable:
         """Make the table of a paper: quality with its spread, and costs; `save` writes CSV, LaTeX or HTML."""
@@ -219,19 +234,19 @@ class Bench:
             (
                 str(record["method"]),
                 str(record["rows"]),
-                *(_show(record[name], record[f"{name} ±"] if n_seeds > 1 else None) for name in QUALITY),
+                *(_show(record[name], record[f"{name} ±"]) for name in QUALITY),
                 *("–" if np.isnan(record[name]) else number(record[name], 3) for name in COST),
             )
             for record in self.summary()
         ]
         counts = plural(self.n_rows, "row"), plural(self.n_sites, "site"), plural(n_seeds, "seed")
         title = "Agreement with the classes: {} at {}, {}".format(*counts)
-        spread = ["Mean ± standard deviation over seeds."] if n_seeds > 1 else []
+        spread = ["Mean ± sample standard deviation over seeds."] if n_seeds > 1 else []
         meaning = (
             "ARI, NMI and ACC are over all rows, where a cluster must mean the same everywhere; site ARI is the mean "
             "over sites."
         )
-        return PrintedTable(title, ("method", "rows", *QUALITY, *COST), rows, (*spread, meaning))
+        return PrintedTable(title, ("method", "rows", *QUALITY, *COST), rows, (*spread, meaning, *self.notes))
 
     def __str__(self) -> str:
         return str(self.table())
@@ -240,20 +255,28 @@ class Bench:
         return self.table()._repr_html_()
 
     def draw(self, ax: Axes | None = None) -> Axes:
-        """Draw the adjusted Rand index of every method, with its spread."""
-        found = [record for record in self.summary() if not np.isnan(record["ARI"])][::-1]
-        with page_axes(ax, 40.0 + 20.0 * len(found), (140.0, 12.0, 26.0, 24.0)) as axes:
-            colours = [cluster_colour((POOLED, FEDERATED).index(record["rows"])) for record in found]
+        """Draw the adjusted Rand index of every method, with its spread; that of sites, if no method has another."""
+        summary = self.summary()[::-1]
+        together = any(not np.isnan(record["ARI"]) for record in summary)
+        measure, name = (
+            ("ARI", "adjusted Rand index") if together else ("site ARI", "adjusted Rand index, mean of sites")
+        )
+        found = [record for record in summary if not np.isnan(record[measure])]
+        with page_axes(ax, 56.0 + 20.0 * len(found), (150.0, 12.0, 42.0, 24.0)) as axes:
+            colours = [cluster_colour(0 if record["rows"] == POOLED else 1) for record in found]
             places = range(len(found))
-            values, spreads = ([record[name] for record in found] for name in ("ARI", "ARI ±"))
-            axes.barh(places, values, color=colours, height=0.6, xerr=spreads, ecolor="#555", capsize=2)
+            values, spreads = ([record[key] for record in found] for key in (measure, f"{measure} ±"))
+            axes.barh(places, values, color=colours, height=0.6, xerr=np.nan_to_num(spreads), ecolor="#555", capsize=2)
             axes.set_yticks(list(places), [record["method"] for record in found])
-            draw_grid(axes, "x", "adjusted Rand index (blue: rows are pooled)")
+            pooled = any(record["rows"] == POOLED for record in found)
+            draw_grid(axes, "x", f"{name}\n(blue: rows are pooled)" if pooled else name)
         return axes
 
 
-def _show(mean: float, spread: float | None) -> str:
-    return "–" if np.isnan(mean) else f"{mean:.3f}" if spread is None else f"{mean:.3f} ± {spread:.3f}"
+def _show(mean: float, spread: float, digits: int = 3) -> str:
+    if np.isnan(mean):
+        return "–"
+    return f"{mean:z.{digits}f}" if np.isnan(spread) else f"{mean:z.{digits}f} ± {spread:.{digits}f}"
 
 
 def bench(
@@ -280,7 +303,9 @@ def bench(
     n_clusters : int, optional
         Number of clusters; by default that of the classes.
     methods : sequence of str, optional
-        Names of `METHODS` and `ABLATIONS`; by default all of the first.
+        Names of `METHODS` and `ABLATIONS`; by default all of the first: "balanced k-means", "spectral clustering",
+        "HeatKernelMVC", "each site alone", "k-FED", "federated fuzzy c-means", "the paper's Algorithm 1" to "4",
+        "EFKMVC", "FedHKTucker", "FedHKParafac2", "FedHKPerson" and "FedHKDiffusion".
     estimators : dict of str to estimator, optional
         Federated estimators to compare beside `methods`, by the name that they get in the table: with settings or parts
         of your own, or from `from_paper`. Their `n_clusters` and `random_state` are set here.
@@ -296,7 +321,13 @@ def bench(
     Returns
     -------
     Bench
-        `records`, `summary()`, `table()` and `draw()`.
+        `records`, `summary()`, `cells()`, `table()`, `draw()`, `references()`; and `notes`: which methods could not be
+        run and why, which did not converge, and which rows were not measured. They stand below the table.
+
+    Raises
+    ------
+    DataError
+        If labels do not fit, or if none of the methods can be run on these sites.
 
     Examples
     --------
@@ -323,15 +354,57 @@ def bench(
     if n_classes < 2:
         raise DataError(f"labels must have at least 2 classes, got {n_classes}.")
     records = Records()
+    refused: dict[str, list[str]] = {}
+    doubts: dict[tuple[str, str], int] = {}
+    seeds = range(random_state, random_state + n_seeds)
     for name in dict.fromkeys(wanted):
-        for seed in range(random_state, random_state + n_seeds):
+        run = {"method": name, "rows": known[name].rows}
+        for seed in seeds:
             report(f"{name}, seed {seed} ...")
-            record = _run(known[name], Task(given, tables, k, seed), truth)
-            if record is None:
-                report(f"{name} does not take these rows")
+            found = _run(known[name], Task(given, tables, k, seed), truth)
+            if isinstance(found, str):
+                report(f"{name} is not run: {found}")
+                refused.setdefault(found, []).append(name)
+                nothing = dict.fromkeys((*QUALITY, *COST), np.nan)
+                records.extend(run | {"seed": each} | nothing for each in seeds)
                 break
-            records.append({"method": name, "rows": known[name].rows, "seed": seed} | record)
-    return Bench(records, sum(own.n_rows for own in tables.values()), len(tables))
+            record, said = found
+            records.append(run | {"seed": seed} | record)
+            for doubt in said:
+                doubts[name, doubt] = doubts.get((name, doubt), 0) + 1
+    if not records or len(records) == n_seeds * sum(map(len, refused.values())):
+        why = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in refused.items())
+        raise DataError(f"None of the methods can be run on these sites. {why or 'No method was given'}.")
+    notes = (
+        *_say_unmeasured(truth),
+        *(f"Not run: {', '.join(names)}; {reason}." for reason, names in refused.items()),
+        *(f"{name}, {count} of {plural(n_seeds, 'seed')}: {doubt}." for (name, doubt), count in doubts.items()),
+        *_say_alike(records),
+    )
+    return Bench(records, sum(own.n_rows for own in tables.values()), len(tables), notes)
+
+
+def _say_unmeasured(truth: Mapping[str, NDArray[Any]]) -> list[str]:
+    """Say how many rows are not measured, and at which sites none is."""
+    n_rows, n_known = sum(map(len, truth.values())), sum(int((own >= 0).sum()) for own in truth.values())
+    if n_known == n_rows:
+        return []
+    without = [repr(site) for site, own in truth.items() if not (own >= 0).any()]
+    none = f"; no row of {'site' if len(without) == 1 else 'sites'} {', '.join(without)} has one" if without else ""
+    return [f"Measured on the {n_known:,} of {n_rows:,} rows that have a class{none}."]
+
+
+def _say_alike(records: Records) -> list[str]:
+    """Say which methods have the same measures with every seed, and why they may."""
+    notes = []
+    for names, why in ALIKE:
+        measures: dict[tuple[float, ...], dict[str, None]] = {}
+        for name in names:
+            own = tuple(float(record[key]) for record in records if record["method"] == name for key in QUALITY)
+            if own and not np.isnan(own).all():
+                measures.setdefault(own, {})[name] = None
+        notes += [f"{', '.join(same)} have the same measures: {why}." for same in measures.values() if len(same) > 1]
+    return notes
 
 
 def _check_estimator(name: str, estimator: Any) -> EFKMVC:
@@ -365,14 +438,14 @@ def _is_unknown(value: Any) -> bool:
     return value is None or (isinstance(value, float) and bool(np.isnan(value)))
 
 
-def _run(method: Method, task: Task, truth: Mapping[str, NDArray[Any]]) -> Record | None:
-    """Measure one method with one seed; None where it cannot cluster these sites."""
+def _run(method: Method, task: Task, truth: Mapping[str, NDArray[Any]]) -> tuple[Record, list[str]] | str:
+    """Measure one method with one seed, and say what its labels are in doubt for; or why it cannot be run."""
     began = time.perf_counter()
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")  # of runs that are compared and not used
+    with warnings.catch_warnings(record=True) as caught, np.errstate(all="ignore"):
+        warnings.simplefilter("always")
         found = method.find(task)
-    if found is None:
-        return None
+    if isinstance(found, str):
+        return found
     seconds = time.perf_counter() - began
     pairs = [(truth[site][truth[site] >= 0], found.labels[site][truth[site] >= 0]) for site in truth]
     own = [adjusted_rand_score(*pair) for pair in pairs if len(pair[0]) > 1]
@@ -380,4 +453,7 @@ def _run(method: Method, task: Task, truth: Mapping[str, NDArray[Any]]) -> Recor
     measures = (adjusted_rand_score, normalized_mutual_info_score, matched_accuracy)
     together = [np.nan if method.rows == ALONE else float(measure(true, labels)) for measure in measures]
     costs = (found.rounds, found.bytes_a_site / 1000, seconds)
-    return dict(zip((*QUALITY, *COST), (*together, float(np.mean(own)) if own else np.nan, *costs), strict=True))
+    values = (*together, float(np.mean(own)) if own else np.nan, *costs)
+    said = [str(warning.message) for warning in caught if issubclass(warning.category, ConvergenceWarning)]
+    doubts = [text.split(". ")[0].rstrip(".") for text in (*said, found.doubt) if text]
+    return dict(zip((*QUALITY, *COST), values, strict=True)), list(dict.fromkeys(doubts))
