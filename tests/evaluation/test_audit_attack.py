@@ -75,11 +75,13 @@ class TestMembership:
         assert "gives its rows away" in found.verdict
 
     def test_the_likelihood_ratio_sees_what_distances_do_not(self):
-        members, others = halves(blobs(600))
-        model = HeatKernelMVC(10, n_init=1, random_state=0).fit(members)
-        found = membership_attack(model, members, others, shadows=8, random_state=0)
-        assert found.likelihood_ratio.auc > found.distance.auc
-        assert found.strongest == found.likelihood_ratio
+        found = []
+        for seed in range(8):  # in one draw of 300 rows the other may be ahead by chance
+            members, others = halves(blobs(600, seed))
+            model = HeatKernelMVC(10, n_init=1, random_state=0).fit(members)
+            found.append(membership_attack(model, members, others, shadows=8, random_state=0))
+        assert np.mean([one.likelihood_ratio.auc - one.distance.auc for one in found]) > 0.01
+        assert all(one.strongest.auc == max(one.likelihood_ratio.auc, one.distance.auc) for one in found)
 
     @pytest.mark.filterwarnings("ignore:.*clusters that have rows:sklearn.exceptions.ConvergenceWarning")
     def test_noise_protects_rows_that_a_model_gives_away(self, monkeypatch):
