@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import fedhk
-from cli.calls import call
+from cli.calls import call, refusal
 from fedhk.datasets import make_sites
 
 
@@ -94,6 +95,58 @@ def test_what_does_not_go_together_is_refused(folders, tmp_path):
     pd.DataFrame({"id": [1000], "died": [1]}).to_csv(tmp_path / "few" / "site-00" / "later.csv", index=False)
     assert "have no site 'site-01'" in call("after", "profile", run, "--also", tmp_path / "few", code=3).stderr
     assert "--data" in call("after", "profile", run, "--data", tmp_path / "nothing", code=3).stderr
+
+
+def test_what_clustering_saw_is_no_outcome(folders, tmp_path):
+    root, _ = folders
+    for site in sorted((root / "data").iterdir()):
+        shutil.copytree(site, tmp_path / "data" / site.name)
+        later = pd.read_csv(root / "later" / site.name / "follow-up.csv")
+        later[["id", "days", "died"]].to_csv(tmp_path / "data" / site.name / "record.csv", index=False)
+    run = tmp_path / "run"
+    call("fit", tmp_path / "data", "--clusters", 3, "--seed", 0, "--out", run)
+    asked = ("--also", root / "later", "--time", "days", "--event", "died")
+    said = refusal("after", "outcomes", run, *asked, code=3)
+    assert "time='days' is a column of view 'record', which made the clusters" in said
+    said = refusal("report", run, "--after", *asked, code=3)
+    assert "'days' is in view 'record', which made the clusters" in said
+    call("after", "outcomes", run, "--also", root / "later", "--value", "walk")
+
+
+def test_a_column_of_two_further_tables_is_refused(folders, tmp_path):
+    root, _ = folders
+    for site in sorted((root / "later").iterdir()):
+        shutil.copytree(site, tmp_path / site.name)
+        shutil.copy(site / "follow-up.csv", tmp_path / site.name / "again.csv")
+    said = refusal("after", "outcomes", root / "run", "--also", tmp_path, "--event", "died", code=3)
+    assert "'died' is a column of 2 further tables, again and follow-up" in said
+
+
+@pytest.mark.parametrize("said_by", ["dictionary", "option"])
+def test_further_tables_have_the_ids_of_the_run(folders, tmp_path, said_by):
+    root, _ = folders
+    for folder in ("data", "later"):
+        for path in (root / folder).glob("*/*.csv"):
+            target = tmp_path / folder / path.relative_to(root / folder)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            pd.read_csv(path).rename(columns={"id": "patient_id"}).to_csv(target, index=False)
+    data, run = tmp_path / "data", tmp_path / "run"
+    named = ("--id", "patient_id")
+    if said_by == "dictionary":
+        call("dictionary", data, *named)
+        named = ()
+    call("fit", data, "--clusters", 3, "--seed", 0, *named, "--out", run)
+    asked = ("after", "outcomes", run, "--value", "walk", "--json", "--also")
+    expected = call("after", "outcomes", root / "run", "--value", "walk", "--json", "--also", root / "later").stdout
+    assert call(*asked, tmp_path / "later").stdout == expected
+    assert "Say which it is (--id NAME)" in refusal(*asked, root / "later", code=3)
+    assert call(*asked, root / "later", "--id", "id").stdout == expected
+    page = ("report", run, "--out", tmp_path / "page.html")
+    call(*page, "--after", "--also", tmp_path / "later", "--value", "walk")
+    assert "--id has no effect without --after" in call(*page, "--force", "--id", "id", code=2).stderr
+    data.rename(tmp_path / "moved")
+    (tmp_path / "moved" / "dictionary.toml").unlink(missing_ok=True)
+    assert call(*asked, tmp_path / "later", "--data", tmp_path / "moved").stdout == expected
 
 
 def test_a_run_with_a_budget_is_not_asked_without_one(folders, tmp_path):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import numpy as np
 import polars as pl
+import pytest
 
 from cli.calls import call, refusal, usage
 from fedhk.data.folders import write_site
+from fedhk.datasets import make_sites
 
 
 def test_own_model_where_there_is_one(hospitals, run, tmp_path):
@@ -119,3 +122,79 @@ def test_columns_of_several_views_are_told_apart(tmp_path):
     assert "'rate' is in the views ecg, lab: write it as ecg/rate." in said
     shown = call("predict", tmp_path / "run", "-", stdin="ecg/rate,height,lab/rate,sodium\n1,2,3,4\n").stdout
     assert len(shown.splitlines()) == 2
+
+
+def _write_patients(folder, data, n_rows=None):
+    """Sites with ids of another name, and a column of ranks that only a data dictionary can tell."""
+    for name, (view, *_) in data.sites.items():
+        rows = view[:n_rows]
+        columns = {f"x{i}": rows[:, i] for i in range(rows.shape[1])}
+        columns |= {"severity": np.array(["mild", "moderate", "severe"])[np.arange(len(rows)) % 3]}
+        (folder / name).mkdir(parents=True)
+        pl.DataFrame({"patient_id": [f"{name}-{i}" for i in range(len(rows))]} | columns).write_csv(
+            folder / name / "lab.csv"
+        )
+
+
+@pytest.fixture(scope="module")
+def ranked(tmp_path_factory):
+    """A run with a data dictionary, and new rows in a folder without one."""
+    root = tmp_path_factory.mktemp("ranked")
+    data = make_sites(3, 40, n_clusters=3, n_features=(4, 3), separation=9, random_state=0)
+    _write_patients(root / "data", data)
+    _write_patients(root / "new", data, 20)
+    call("dictionary", root / "data", "--id", "patient_id")
+    dictionary = root / "data" / "dictionary.toml"
+    ranks = 'kind = "ordered"\nlevels = ["mild", "moderate", "severe"]'
+    text = dictionary.read_text("utf-8")
+    begin = text.index("[lab.severity]\n") + len("[lab.severity]\n")
+    dictionary.write_text(text[:begin] + ranks + "\n", "utf-8")
+    call("fit", root / "data", "--clusters", 3, "--seed", 1, "--out", root / "run")
+    return root
+
+
+@pytest.mark.parametrize("model", ["run", "run/model.safetensors"])
+def test_new_rows_are_read_as_the_run_read_its_own(ranked, tmp_path, model):
+    call("predict", ranked / model, ranked / "new", "--out", tmp_path / "labels")
+    shutil.copytree(ranked / "new", tmp_path / "new")
+    shutil.copy(ranked / "data" / "dictionary.toml", tmp_path / "new")
+    call("predict", ranked / model, tmp_path / "new", "--out", tmp_path / "expected")
+    for site in ("site-00", "site-01", "site-02"):
+        found, expected = (pl.read_parquet(tmp_path / part / f"{site}.parquet") for part in ("labels", "expected"))
+        assert found["id"].to_list() == [f"{site}-{i}" for i in range(20)]
+        assert found.equals(expected)
+
+
+def test_the_ids_of_the_run_and_others_come_from_standard_input(ranked):
+    text = (ranked / "new" / "site-00" / "lab.csv").read_text("utf-8")
+    found = call("predict", ranked / "run", "-", "--site", "site-00", stdin=text).stdout
+    assert found.splitlines()[1].startswith("site-00-0,")
+    usual = text.replace("patient_id", "id", 1)
+    assert call("predict", ranked / "run", "-", "--site", "site-00", stdin=usual).stdout == found
+    other = text.replace("patient_id", "Pat-Nr", 1)
+    assert call("predict", ranked / "run", "-", "--site", "site-00", "--id", "Pat-Nr", stdin=other).stdout == found
+
+
+def test_ids_of_another_name_are_said(ranked, tmp_path):
+    for site in (ranked / "new").iterdir():
+        (tmp_path / "new" / site.name).mkdir(parents=True)
+        text = (site / "lab.csv").read_text("utf-8").replace("patient_id", "Pat-Nr", 1)
+        (tmp_path / "new" / site.name / "lab.csv").write_text(text, "utf-8")
+    asked = ("predict", ranked / "run", tmp_path / "new", "--out", tmp_path / "labels")
+    assert "Say which it is (--id NAME)" in refusal(*asked, code=3)
+    call(*asked, "--id", "Pat-Nr")
+
+
+def test_the_id_of_the_fit_is_that_of_new_rows(tmp_path):
+    data = make_sites(3, 40, n_clusters=3, n_features=(4, 3), separation=9, random_state=0)
+    _write_patients(tmp_path / "data", data)
+    call("fit", tmp_path / "data", "--clusters", 3, "--seed", 1, "--id", "patient_id", "--out", tmp_path / "run")
+    call("predict", tmp_path / "run", tmp_path / "data", "--out", tmp_path / "labels")
+    assert pl.read_parquet(tmp_path / "labels" / "site-01.parquet")["id"][0] == "site-01-0"
+
+
+def test_an_update_has_the_dictionary_of_its_run(ranked, tmp_path):
+    call("update", ranked / "run", ranked / "new", "--out", tmp_path / "updated")
+    assert (tmp_path / "updated" / "dictionary.toml").read_bytes() == (ranked / "data" / "dictionary.toml").read_bytes()
+    call("predict", tmp_path / "updated", ranked / "new", "--out", tmp_path / "labels")
+    call("report", tmp_path / "updated", "--site", "site-00", "--data", ranked / "new", "--out", tmp_path / "page.html")

@@ -14,7 +14,7 @@ from fedhk.after.tables import LEAST_ROWS
 from fedhk.data.checks import check_count, check_number
 from fedhk.data.clients import name_sites
 from fedhk.data.levels import is_frame
-from fedhk.data.outcomes import OUTCOMES, check_outcome
+from fedhk.data.outcomes import OUTCOMES, check_outcome, refuse_seen
 from fedhk.errors import DataError
 from fedhk.federation.engines.base import RemoteEngine
 from fedhk.federation.phases.base import Phase
@@ -122,6 +122,7 @@ def _reach_outcomes(model: Any, sites: Any, engine: RemoteEngine, given: Mapping
     for name, column in given.items():
         if not isinstance(column, str):
             raise DataError(f"{name} must be the name of a column at the sites, where engine leads to them.")
+        refuse_seen(name, column, model.view_columns_)
     return reach_sites(model, sites, engine, "outcomes", given)
 
 
@@ -156,11 +157,7 @@ def _by_site(name: str, given: Any, sites: Mapping[str, Any], known: set[str]) -
     found: dict[str, Any] = {}
     for site, views in sites.items():
         frames = {v: t for v, t in views.items() if is_frame(t)} if isinstance(views, Mapping) else {}
-        if inside := [view for view, table in frames.items() if view in known and given in table.columns]:
-            raise DataError(
-                f"{name}={given!r} is a column of view {inside[0]!r}, which made the clusters: what clustering saw is "
-                "no outcome. Leave it out of the views that are clustered."
-            )
+        refuse_seen(name, given, {view: table.columns for view, table in frames.items() if view in known})
         there = [table[given] for view, table in frames.items() if view not in known and given in table.columns]
         if not there:
             raise DataError(

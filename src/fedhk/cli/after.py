@@ -33,6 +33,7 @@ def profile(  # noqa: PLR0917
     run: o.RunFolder,
     data: o.RowsFolder = None,
     also: AlsoFolder = None,
+    id_column: o.IdOfRun = None,
     out: TableOut = None,
     force: o.Force = False,
     json: o.Json = False,
@@ -48,7 +49,7 @@ def profile(  # noqa: PLR0917
     with exit_codes():
         from fedhk.after.profile import profile as find
 
-        opened = _open(run, data, also, out, force)
+        opened = _open(run, data, also, id_column, out, force)
         found = find(opened.model, opened.sites, secure=opened.secure)
         tell_table(found.table(), out, json, {"tests": list(found.tests)})
 
@@ -57,6 +58,7 @@ def stability(  # noqa: PLR0917
     run: o.RunFolder,
     data: o.RowsFolder = None,
     halves: Halves = 50,
+    id_column: o.IdOfRun = None,
     out: TableOut = None,
     force: o.Force = False,
     json: o.Json = False,
@@ -70,7 +72,7 @@ def stability(  # noqa: PLR0917
     with exit_codes():
         from fedhk.after.stability import stability as find
 
-        opened = _open(run, data, None, out, force)
+        opened = _open(run, data, None, id_column, out, force)
         found = find(opened.model, opened.sites, n_resamples=halves, secure=opened.secure)
         tell_table(found.table(), out, json, {"verdicts": found.verdicts, "halves": found.mean_halves.tolist()})
 
@@ -82,6 +84,7 @@ def outcomes(  # noqa: PLR0917
     event: Event = None,
     value: Value = None,
     data: o.RowsFolder = None,
+    id_column: o.IdOfRun = None,
     out: TableOut = None,
     force: o.Force = False,
     json: o.Json = False,
@@ -93,7 +96,7 @@ def outcomes(  # noqa: PLR0917
         fedhk after outcomes run/ --also follow-up/ --time days --event died
     """
     with exit_codes():
-        opened = _open(run, data, also, out, force)
+        opened = _open(run, data, also, id_column, out, force)
         found = ask_outcomes(opened, time, event, value)
         tell_table(found.table(), out, json, {"p": found.p, "statistic": found.statistic})
 
@@ -102,6 +105,7 @@ def compare(  # noqa: PLR0917
     run: o.RunFolder,
     other: OtherRun,
     data: o.RowsFolder = None,
+    id_column: o.IdOfRun = None,
     out: TableOut = None,
     force: o.Force = False,
     json: o.Json = False,
@@ -117,7 +121,7 @@ def compare(  # noqa: PLR0917
         from fedhk.after.comparison import compare as find
         from fedhk.cli.predict import model_file
 
-        opened = _open(run, data, None, out, force)
+        opened = _open(run, data, None, id_column, out, force)
         found = find(opened.model, fedhk.load(model_file(other)), opened.sites, secure=opened.secure)
         tell_table(found.table(), out, json, {"matched": found.matched, "adjusted_rand": found.adjusted_rand})
 
@@ -125,8 +129,12 @@ def compare(  # noqa: PLR0917
 def ask_outcomes(opened: FinishedRun, time: str | None, event: str | None, value: str | None) -> Any:
     """Ask for the outcome that columns of the further tables name."""
     from fedhk.after.outcomes import outcomes as find
+    from fedhk.data.outcomes import refuse_seen
 
     given = {"time": time, "event": event, "value": value}
+    for name, column in given.items():
+        if column is not None:
+            refuse_seen(name, column, opened.model.view_columns_)
     columns: dict[str, Any] = {name: opened.column(column) for name, column in given.items() if column is not None}
     found: Any = find(opened.model, opened.sites, **columns, secure=opened.secure)
     if time is not None and event is not None:
@@ -134,11 +142,13 @@ def ask_outcomes(opened: FinishedRun, time: str | None, event: str | None, value
     return found
 
 
-def _open(run: Path, data: Path | None, also: Path | None, out: Path | None, force: bool) -> FinishedRun:
+def _open(  # noqa: PLR0917
+    run: Path, data: Path | None, also: Path | None, id_column: str | None, out: Path | None, force: bool
+) -> FinishedRun:
     from fedhk.report.run import open_finished
 
     check_new(out, force=force)
-    return open_finished(run, data, also)
+    return open_finished(run, data, also, id_column)
 
 
 def tell_table(table: PrintedTable, out: Path | None, json: bool, facts: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from fedhk.cli.algorithms import ALGORITHMS, list_tables
 from fedhk.cli.config import read_config
 from fedhk.cli.console import UNEXPECTED, exit_codes, make_facts_table, make_table, show, show_progress, to_json
 from fedhk.cli.predict import model_file, site_folders
-from fedhk.cli.runs import CONFIG, is_run
+from fedhk.cli.runs import CONFIG, is_run, reading_of
 from fedhk.data.named import named_views
 from fedhk.errors import DataError
 
@@ -222,9 +222,9 @@ def _attack_model(
         members = _find_members(path, site)
     if members.resolve() == others.resolve():
         raise DataError(f"--members and --non-members are the same folder, {str(others)!r}: rows are in one of them.")
-    model = fedhk.load(model_file(path, site))
+    model, reading = fedhk.load(model_file(path, site)), reading_of(path if path.is_dir() else path.parent)
     inside, outside = (
-        pool_rows({entry.name: named_views(read_site(entry, model.view_columns_)) for entry in site_folders(folder)})
+        pool_rows({e.name: named_views(read_site(e, model.view_columns_, reading)) for e in site_folders(folder)})
         for folder in (members, others)
     )
     with show_progress("shadow models", options["shadows"]) as progress:

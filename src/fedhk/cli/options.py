@@ -155,6 +155,10 @@ Evaluate = Annotated[
     bool, typer.Option("--evaluate", help="Also compare global, personal and alone models on held-out rows; more fits.")
 ]
 IdColumn = Annotated[str | None, option("id", "Column that says whose a row is.", "id", metavar="NAME")]
+IdOfRun = Annotated[
+    str | None,
+    option("id", "Column of --also, else of --data, that says whose a row is.", "that of the run", metavar="NAME"),
+]
 Ignore = Annotated[
     list[str] | None,
     typer.Option("--ignore", metavar="PATTERN", help="Pass over files and folders of such names; may be repeated."),

@@ -16,12 +16,15 @@ from fedhk._files import replacing
 from fedhk._names import suggest, suggest_path
 from fedhk.cli import options as o
 from fedhk.cli.console import OutputExistsError, exit_codes, make_table, say, show, to_json
-from fedhk.cli.runs import MODEL, absolute, check_apart, is_run, is_vacant
+from fedhk.cli.runs import MODEL, absolute, check_apart, is_run, is_vacant, reading_of
 from fedhk.data.named import SITES, named_views, write_labels
 from fedhk.errors import DataError
 
 # FOLDER that stands for a table on standard input.
 INPUT = Path("-")
+
+# The usual name of the column that says whose a row is.
+ID = "id"
 
 ModelPath = Annotated[Path, typer.Argument(help="A run folder or a model file.")]
 RowsPath = Annotated[
@@ -29,6 +32,7 @@ RowsPath = Annotated[
 ]
 LabelsOut = Annotated[Path | None, typer.Option("--out", "-o", help="Folder to write, with one file per site.")]
 Csv = Annotated[bool, typer.Option("--csv", help="Write CSV instead of parquet.")]
+IdOfRows = Annotated[str | None, o.option("id", "Column that says whose a row is.", "that of the run", metavar="NAME")]
 SiteName = Annotated[
     str | None,
     typer.Option("--site", help="Site whose rows they are, to use its own model; a folder's name otherwise."),
@@ -41,7 +45,7 @@ def predict(  # noqa: PLR0917
     out: LabelsOut = None,
     csv: Csv = False,
     site: SiteName = None,
-    id_column: o.IdColumn = None,
+    id_column: IdOfRows = None,
     ignore: o.Ignore = None,
     force: o.Force = False,
     json: o.Json = False,
@@ -104,24 +108,37 @@ def _predict_input(
     with exit_codes(), tempfile.TemporaryDirectory(prefix="fedhk-predict-") as scratch:
         folder, labels = Path(scratch) / (site or "input"), Path(scratch) / "labels"
         columns = fedhk.load(model_file(model, site)).view_columns_
-        _write_views(sys.stdin.read(), columns, folder, id_column or "id")
-        _predict_folder(model, folder, labels, id_column, ending="csv")
+        _write_views(sys.stdin.read(), columns, folder, [id_column] if id_column else _list_ids(model))
+        _predict_folder(model, folder, labels, ID, ending="csv")
         typer.echo((labels / f"{folder.name}.csv").read_text("utf-8"), nl=False)
 
 
-def _write_views(text: str, columns: dict[str, Sequence[str] | None], folder: Path, id_column: str) -> None:
-    """Write a table that has the columns of several views as a site's folder, one file per view."""
-    from fedhk.data.levels import base_name
+def _list_ids(model: Path) -> list[str]:
+    """List the names that the column of ids may have: that of the run, and the usual one."""
+    reading = reading_of(_run_of(model))
+    known = reading.id or (reading.dictionary.id if reading.dictionary is not None else None)
+    return [known, ID] if known else [ID]
+
+
+def _write_views(text: str, columns: dict[str, Sequence[str] | None], folder: Path, id_names: Sequence[str]) -> None:
+    """Write a table that has the columns of several views as a site's folder, one file per view.
+
+    The first of `id_names` that is a column has the ids.
+    """
+    from fedhk.data.levels import base_name, ordered_levels
 
     lines = text.lstrip("\ufeff").splitlines()
     if len(lines) < 2:
         raise DataError("Standard input has no row; it must be CSV with a header.")
     header, *rows = csv_format.reader(lines, delimiter=max(",;\t", key=lines[0].count))
     places = [name.strip() for name in header]
+    id_column = next((name for name in id_names if name in places), None)
     unnamed = [view for view, names in columns.items() if names is None]
     if unnamed:
         raise DataError(f"The model knows no names of columns of view {unnamed[0]!r}: give the rows as files.")
     known = {view: list(dict.fromkeys(map(base_name, names or ()))) for view, names in columns.items()}
+    for names in known.values():
+        names += [short for name in names if (short := ordered_levels(name)[0]) != name]
     found: dict[str, list[int]] = {}
     for i, name in enumerate(places):
         if name == id_column:
@@ -143,7 +160,7 @@ def _write_views(text: str, columns: dict[str, Sequence[str] | None], folder: Pa
         with (folder / f"{view}.csv").open("w", encoding="utf-8", newline="") as file:
             named = [places[i].removeprefix(f"{view}/") for i in own]
             table = [[row[i] for i in ids + own] for row in rows]
-            csv_format.writer(file).writerows([[id_column] * len(ids) + named, *table])
+            csv_format.writer(file).writerows([[ID] * len(ids) + named, *table])
 
 
 def _check_free(out: Path, force: bool) -> None:
@@ -171,9 +188,9 @@ def _predict_folder(  # noqa: PLR0917
 
     `site_name` says whose the rows of a single site's folder are; it must have a model of its own.
     """
-    from fedhk.data.folders import Reading, read_site
+    from fedhk.data.folders import read_site
 
-    reading = Reading(id_column, tuple(ignore or ()))
+    reading = reading_of(_run_of(model), id_column, ignore)
     general = fedhk.load(model_file(model))
     folders = site_folders(folder, reading.ignore)
     if site_name is not None and folders != [folder]:
@@ -224,6 +241,12 @@ def model_file(path: Path, site: str | None = None) -> Path:
         hint = suggest(site, known) if site is not None else suggest_path(path)
         raise DataError(f"There is no model {what}.{hint}")
     return file
+
+
+def _run_of(model: Path) -> Path:
+    """Find the folder of the run that a model is of; a model of a site is in a folder of it."""
+    folder = model if model.is_dir() else model.parent
+    return folder.parent if folder.name == SITES and is_run(folder.parent) else folder
 
 
 def site_folders(folder: Path, ignore: Sequence[str] = ()) -> list[Path]:

@@ -43,6 +43,7 @@ def report(  # noqa: PLR0917
     time: Time = None,
     event: Event = None,
     value: Value = None,
+    id_column: o.IdOfRun = None,
     force: o.Force = False,
     json: o.Json = False,
 ) -> None:
@@ -67,14 +68,14 @@ def report(  # noqa: PLR0917
         from fedhk.report.run import open_finished, write_report
 
         check_new(out, force=force)
-        named = {"--also": also, "--time": time, "--event": event, "--value": value}
+        named = {"--also": also, "--time": time, "--event": event, "--value": value, "--id": id_column}
         if useless := [name for name, given in named.items() if given is not None and not after]:
             raise typer.BadParameter(f"{useless[0]} has no effect without --after.")
         if own is not None and site is None:
             raise typer.BadParameter("has no effect without --site.", param_hint="--own")
         if after and site is not None:
             raise typer.BadParameter("--after asks all sites: it does not go with --site.")
-        found = _ask(open_finished(run, data, also), time, event, value) if after else []
+        found = _ask(open_finished(run, data, also, id_column), time, event, value) if after else []
         target = write_report(run, out, site=site, data=data, own=own, found=found)
         length = target.stat().st_size
     written = {"run": str(run), "site": site, "out": str(target), "bytes": length}

@@ -17,7 +17,7 @@ from fedhk.cli.console import OutputExistsError, to_json
 from fedhk.data.named import LABELS, SITES, to_parquet, write_labels
 
 if TYPE_CHECKING:
-    from fedhk.data.folders import Federation
+    from fedhk.data.folders import Federation, Reading
 
 MODEL, CONFIG, SUMMARY, HISTORY = "model.safetensors", "config.toml", "summary.json", "history"
 EVALUATION, RELEASES = "evaluation.csv", "releases.json"
@@ -30,6 +30,19 @@ COSTS = ("seconds", "bytes_up", "bytes_down", "refused")
 def is_run(folder: Path) -> bool:
     """Tell whether a folder holds a finished run."""
     return (folder / SUMMARY).is_file() and (folder / CONFIG).is_file()
+
+
+def reading_of(folder: Path, id_column: str | None = None, ignore: Collection[str] | None = None) -> Reading:
+    """Say how data are read for the run in a folder: as it read its own, unless the user says otherwise.
+
+    What a site got of a run has no configuration; a folder without a model says nothing of how data are read.
+    """
+    from fedhk.data.dictionary import find_dictionary
+    from fedhk.data.folders import Reading
+
+    config = read_config(folder / CONFIG) if is_run(folder) else Config()
+    dictionary = find_dictionary(folder) if (folder / MODEL).is_file() else None
+    return Reading(id_column or config.id, tuple(ignore or config.ignore or ()), dictionary)
 
 
 def is_under_way(folder: Path) -> bool:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 import fedhk
-from fedhk._files import replacing
+from fedhk._files import READABLE, replacing, write_atomically
 from fedhk.cli import options as o
 from fedhk.cli.algorithms import ALGORITHMS, list_tables
 from fedhk.cli.config import Config, ConfigError, read_config
@@ -25,6 +25,7 @@ from fedhk.cli.runs import (
     folder_mode,
     is_released,
     list_sites,
+    reading_of,
     write_run,
 )
 from fedhk.data.named import SITES
@@ -99,7 +100,8 @@ def _update_folder(  # noqa: PLR0917
     settings: tuple[float | None, int, float],
 ) -> tuple[Any, dict[str, Any], Path]:
     """Update the model of a run with the rows of a folder, and write a run folder; return model, summary and folder."""
-    from fedhk.data.folders import Reading, read_federation
+    from fedhk.data.dictionary import DICTIONARY
+    from fedhk.data.folders import read_federation
     from fedhk.federation.remote.site import keep_earlier
     from fedhk.report.run import write_report
     from fedhk.summary.drawing import require_matplotlib
@@ -133,13 +135,16 @@ def _update_folder(  # noqa: PLR0917
         choose_ledger(config, target)  # nor may it lie in the new rows
         model.set_params(privacy=fedhk.privacy.DifferentialPrivacy(**config.parameters["privacy"]))
     say_progress(f"reading {folder}")
-    federation = read_federation(folder, Reading(config.id, tuple(config.ignore or ())))
+    federation = read_federation(folder, reading_of(source, id_column, ignore))
     say_notes(federation.doubts)
     half_life, rounds, level = settings
     model.update(list_tables(federation), half_life=half_life, rounds=rounds, level=level)
     sites = {name: facts for name, facts in list_sites(federation).items() if name in model.labels_}
     with replacing(target, folder_mode(config)) as draft:
         summary = write_run(draft, model, sites, config)
+        found = next((path for path in (folder / DICTIONARY, source / DICTIONARY) if path.is_file()), None)
+        if found is not None:
+            write_atomically(draft / DICTIONARY, found.read_bytes(), READABLE)
         write_report(draft, title=target.name, data=federation)
         if target == source:
             keep_earlier(target)

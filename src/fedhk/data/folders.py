@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedhk._names import suggest
 from fedhk._text import is_printable
 from fedhk._typing import FloatArray
-from fedhk.data.dictionary import Kind, find_dictionary
+from fedhk.data.dictionary import Dictionary, Kind, find_dictionary
 from fedhk.data.doubts import find_doubts
 from fedhk.data.large import empty_table
 from fedhk.data.levels import base_name, common_columns, is_level, level_name
@@ -64,10 +64,13 @@ class Reading:
         The column that says whose a row is; None is the one that a data dictionary names, or "id".
     ignore : tuple of str, default=()
         Patterns of names of files and folders that are passed over, besides those of ``.fedhkignore``.
+    dictionary : Dictionary or None, default=None
+        The data dictionary of folders that have none of their own, such as that of the run that they are read for.
     """
 
     id: str | None = None
     ignore: tuple[str, ...] = ()
+    dictionary: Dictionary | None = None
 
 
 USUAL = Reading()
@@ -286,10 +289,8 @@ def _site_tables(folder: Path, reading: Reading) -> tuple[dict[str, Table], list
     """Read the tables of one site by view, sorted, and list the doubts about its folder."""
     if not folder.name.isprintable():
         raise DataError(f"site {folder.name!r}: the name of its folder must be printable.")
-    dictionary, patterns = (
-        find_dictionary(folder, folder.parent),
-        [*_read_ignored(folder.parent), *_read_ignored(folder), *reading.ignore],
-    )
+    dictionary = find_dictionary(folder, folder.parent) or reading.dictionary
+    patterns = [*_read_ignored(folder.parent), *_read_ignored(folder), *reading.ignore]
     id_name = reading.id or (dictionary.id if dictionary is not None else None) or ID
     entries = _entries(folder)
     passed = [path for path in entries if _matches(path, patterns)]

@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from fedhk._typing import FloatArray
+from fedhk.data.levels import base_name, ordered_levels
 from fedhk.errors import DataError
 
 # The view of each outcome, of one column.
 TIMES, EVENTS, VALUES = "a time", "an event", "a value"
 OUTCOMES = {"time": TIMES, "event": EVENTS, "value": VALUES}
+
+
+def refuse_seen(name: str, column: str, columns: Mapping[str, Iterable[str] | None]) -> None:
+    """Refuse an outcome that clustering saw: a column of a view that the model was fitted on.
+
+    `name` is a key of `OUTCOMES`, and `columns` are those of the fitted views, by view.
+    """
+    inside = [
+        view
+        for view, names in columns.items()
+        if column in (ordered_levels(base_name(str(name)))[0] for name in names or ())
+    ]
+    if inside:
+        raise DataError(
+            f"{name}={column!r} is a column of view {inside[0]!r}, which made the clusters: what clustering saw is no "
+            "outcome. Leave it out of the views that are clustered."
+        )
 
 
 def check_outcome(name: str, values: Any, site: str) -> FloatArray:

@@ -186,7 +186,9 @@ def _named_ids(lazy: pl.LazyFrame, id_name: str, path: Path) -> pl.LazyFrame:
         return lazy
     if id_name not in names or ID in names:
         fault = f"has a column {ID!r} beside it" if id_name in names else f"its columns are {listed(names)}"
-        raise file_error(path, f"{id_name!r} was said to be the column of ids, but {fault}.")
+        raise file_error(
+            path, f"{id_name!r} was said to be the column of ids, but {fault}. Say which it is (--id NAME)."
+        )
     return lazy.rename({id_name: ID})
 
 

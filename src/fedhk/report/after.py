@@ -211,6 +211,16 @@ class FinishedRun:
         """A column of the further tables, by site."""
         if name not in self.further:
             raise DataError(f"{name!r} is no column of the further tables; they have {list(self.further)[:20]}.")
+        known = self.model.view_names_
+        for site, views in self.sites.items():
+            tables = [
+                view for view, table in views.items() if view not in known and table and name in (table.columns or ())
+            ]
+            if len(tables) > 1:
+                raise DataError(
+                    f"site {site!r}: {name!r} is a column of {len(tables)} further tables, {join_names(tables)}: leave "
+                    "it in one of them only."
+                )
         return self.further[name]
 
 

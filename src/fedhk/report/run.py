@@ -76,10 +76,13 @@ def write_report(
     return target
 
 
-def open_finished(folder: Path, data: Path | None = None, also: Path | None = None) -> FinishedRun:
+def open_finished(
+    folder: Path, data: Path | None = None, also: Path | None = None, id_column: str | None = None
+) -> FinishedRun:
     """Open a run folder for questions after it: its models, its rows, and tables of the same rows in `also`.
 
-    `data` is the folder with the rows, by default the one that the run names.
+    `data` is the folder with the rows, by default the one that the run names. `id_column` is the column of ids in
+    `also`, or in `data` if there are no such tables; by default that of the run.
     """
     run = _read_run(folder)
     parameters = run.config.get("parameters", {})
@@ -88,13 +91,23 @@ def open_finished(folder: Path, data: Path | None = None, also: Path | None = No
     if where is None or not where.is_dir():
         raise DataError("the data folder of the run is not there: give --data.")
     reading = _how_read(run)
-    rows, further = read_federation(where, reading), None if also is None else read_federation(also, reading)
+    if also is None:
+        rows, further = read_federation(where, replace(reading, id=id_column or reading.id)), None
+    else:
+        rows = read_federation(where, reading)
+        further = read_federation(also, _how_further_read(also, reading, id_column))
     return open_run(folder, rows, further, secure=bool(parameters.get("secure", False)), private=private)
 
 
 def _how_read(run: _Run) -> Reading:
     """How the run read its folders."""
-    return Reading(run.config.get("id"), tuple(run.config.get("ignore", ())))
+    return Reading(run.config.get("id"), tuple(run.config.get("ignore", ())), find_dictionary(run.folder))
+
+
+def _how_further_read(also: Path, reading: Reading, id_column: str | None) -> Reading:
+    """How tables of the same rows are read: they have the ids of the run, and other columns than its dictionary."""
+    own, known = (found.id if found is not None else None for found in (find_dictionary(also), reading.dictionary))
+    return replace(reading, id=id_column or own or reading.id or known, dictionary=None)
 
 
 @dataclass(frozen=True)
