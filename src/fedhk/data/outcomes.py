@@ -24,7 +24,7 @@ def refuse_seen(name: str, column: str, columns: Mapping[str, Iterable[str] | No
     inside = [
         view
         for view, names in columns.items()
-        if column in (ordered_levels(base_name(str(name)))[0] for name in names or ())
+        if column in (ordered_levels(base_name(str(name)))[0] for name in (() if names is None else names))
     ]
     if inside:
         raise DataError(
