@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 
+import numpy as np
 import pytest
 
 from fedhk.federation.aggregators import Aggregator, RobustAggregator, SumAggregator
@@ -86,6 +87,64 @@ class Careless(Capped):
         return sites
 
 
+class OnlyOneColumn(Capped):
+    """Weights count twice where there is a column for every feature."""
+
+    def statistics(self, sites, parameters):
+        total = super().statistics(sites, parameters)
+        return replace(total, weights=tuple(w * min(w.shape[1], 2) for w in total.weights))
+
+
+class NoColumns(Capped):
+    def statistics(self, sites, parameters):
+        total = super().statistics(sites, parameters)
+        return replace(total, weights=tuple(w.max(axis=1) for w in total.weights))
+
+
+class Narrow(Capped):
+    """Expects one column of weights."""
+
+    def statistics(self, sites, parameters):
+        total = super().statistics(sites, parameters)
+        return replace(total, weights=tuple(w.reshape(len(w), 1) for w in total.weights))
+
+
+class Trusting(RobustAggregator):
+    """Robust but for the candidates."""
+
+    def candidates(self, sites):
+        return sites
+
+
+class Wide(Capped):
+    """Weights in a column for every feature, whatever the sites have."""
+
+    def statistics(self, sites, parameters):
+        total = super().statistics(sites, parameters)
+        parts = zip(total.weights, total.numerators, strict=True)
+        return replace(total, weights=tuple(np.broadcast_to(w, n.shape) for w, n in parts))
+
+
+class TestWide(TestCapped):
+    def aggregator(self):
+        return Wide()
+
+
+class Stacked(Capped):
+    """A mean over sites that stacks what they send, times their number."""
+
+    def statistics(self, sites, parameters):
+        def total(name):
+            return tuple(np.stack(parts).sum(axis=0) for parts in zip(*(getattr(s, name) for s in sites), strict=True))
+
+        return replace(reduce(add, sites), numerators=total("numerators"), weights=total("weights"))
+
+
+class TestStacked(AggregatorChecks):
+    def aggregator(self):
+        return Stacked()
+
+
 @pytest.mark.parametrize(
     ("broken", "check"),
     [
@@ -96,6 +155,10 @@ class Careless(Capped):
         (SumAggregator, "test_few_hostile_sites_move_no_centre_far"),
         (SumAggregator, "test_few_hostile_sites_move_no_moments_far"),
         (SumAggregator, "test_few_hostile_sites_move_no_sum_far"),
+        (NoColumns, "test_the_total_has_the_shapes_of_its_parts_and_is_possible"),
+        (OnlyOneColumn, "test_one_column_of_weights_says_the_same_as_equal_columns"),
+        (Trusting, "test_few_hostile_sites_cost_the_others_little_in_a_whole_fit"),
+        (SumAggregator, "test_few_hostile_sites_cost_the_others_little_in_a_whole_fit"),
         (Inventive, "test_candidates_are_those_of_the_sites"),
         (Careless, "test_what_is_given_is_not_changed"),
     ],
@@ -109,3 +172,12 @@ def test_a_broken_aggregator_fails(broken, check):
 
     with pytest.raises(AssertionError):
         getattr(Checks(), check)()
+
+
+def test_an_aggregator_that_expects_one_column_of_weights_fails_where_a_cell_is_missing():
+    class Checks(AggregatorChecks):
+        def aggregator(self):
+            return Narrow()
+
+    with pytest.raises(ValueError, match="reshape"):
+        Checks().test_a_whole_fit_takes_missing_cells_and_views()

@@ -38,7 +38,7 @@ class Aggregator(Option, ABC):
 
     @abstractmethod
     def statistics(self, sites: Sequence[Statistics], parameters: Parameters) -> Statistics:
-        """Combine the statistics of the sites at these parameters."""
+        """Combine the statistics of the sites at these parameters; arrays have the same shapes at all sites."""
 
     @abstractmethod
     def candidates(self, sites: Sequence[Candidates]) -> Sequence[Candidates]:

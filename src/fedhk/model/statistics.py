@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -76,3 +77,16 @@ class Statistics:
             0.0,
             0.0,
         )
+
+
+def match_shapes(sites: Sequence[Statistics]) -> list[Statistics]:
+    """Return the same statistics with weights that have as many columns at all sites: d_h where any site has so many.
+
+    A site with a missing cell sends d_h columns, a site without one sends a single column.
+    """
+    views = zip(*(site.weights for site in sites), strict=True)
+    shapes = [np.broadcast_shapes(*(weights.shape for weights in view)) for view in views]
+    return [
+        replace(site, weights=tuple(np.broadcast_to(w, shape) for w, shape in zip(site.weights, shapes, strict=True)))
+        for site in sites
+    ]

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from abc import abstractmethod
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.testing import assert_allclose
+from sklearn.metrics import adjusted_rand_score
 
 from fedhk._typing import FloatArray
 from fedhk.data.moments import Moments
-from fedhk.federation.aggregators import Aggregator
+from fedhk.datasets import MultiViewData, make_sites
+from fedhk.estimators.efkmvc import EFKMVC
+from fedhk.federation.aggregators import Aggregator, SumAggregator
+from fedhk.federation.participation import Participation
 from fedhk.model.parameters import Parameters
 from fedhk.model.passes import Passes
 from fedhk.model.preparation import site_moments
@@ -21,11 +27,17 @@ from fedhk.model.statistics import Statistics
 from fedhk.starts.candidates import Candidates, site_candidates
 from fedhk.testing._values import assert_same, assert_storable, check
 from fedhk.testing.components import make_common
+from fedhk.testing.hostile import LIES, Lies, lying_sites
 
 N_SITES, SITE_ROWS = 12, 150
 
 # How far a centre may be moved by hostile sites, as a part of the mean distance of a row to the mean of all rows.
 MOST_MOVED = 0.5
+
+# What hostile sites may cost the others in a whole fit, in adjusted Rand index. On data like that of the check, four
+# seeds, the worst lie cost plain sums 0.8 to 1.0, robust ones without their choice of candidates 0.28 to 0.47, and
+# the robust ones of FedHK at most 0.02.
+MOST_LOST = 0.1
 
 
 class AggregatorChecks:
@@ -55,20 +67,30 @@ class AggregatorChecks:
         assert_allclose(again, kept, rtol=1e-6)
 
     def test_the_total_has_the_shapes_of_its_parts_and_is_possible(self) -> None:
+        one_column, parameters = _statistics()
+        for sites in (one_column, [_widen(site) for site in one_column]):
+            total = self.aggregator().statistics(sites, parameters)
+            for part, expected in zip(total.numerators, sites[0].numerators, strict=True):
+                check(part.shape == expected.shape, f"shape {part.shape}, the sites have {expected.shape}")
+            for part, expected, full in zip(total.weights, sites[0].weights, sites[0].numerators, strict=True):
+                allowed = {expected.shape, full.shape}
+                check(part.shape in allowed, f"weights of shape {part.shape}, must be one of {allowed}")
+            for part in (*total.numerators, *total.weights):
+                check(np.isfinite(part).all(), "numbers that are not finite")
+            for name in ("costs", "masses", "objective", "rows"):
+                check(np.all(np.asarray(getattr(total, name)) >= 0), f"{name} below 0")
+            check(all(np.all(weight >= 0) for weight in total.weights), "weights below 0")
+
+    def test_one_column_of_weights_says_the_same_as_equal_columns(self) -> None:
         sites, parameters = _statistics()
-        total = self.aggregator().statistics(sites, parameters)
-        parts, expected_parts = ((*of.numerators, *of.weights) for of in (total, sites[0]))
-        for part, expected in zip(parts, expected_parts, strict=True):
-            check(part.shape == expected.shape, f"shape {part.shape}, the sites have {expected.shape}")
-            check(np.isfinite(part).all(), "numbers that are not finite")
-        for name in ("costs", "masses", "objective", "rows"):
-            check(np.all(np.asarray(getattr(total, name)) >= 0), f"{name} below 0")
-        check(all(np.all(weight >= 0) for weight in total.weights), "weights below 0")
+        narrow, wide = (self.aggregator().statistics(s, parameters) for s in (sites, [_widen(site) for site in sites]))
+        assert_same(_widen(narrow), _widen(wide), rtol=1e-6)
 
     def test_a_site_alone_gives_its_own_statistics(self) -> None:
         sites, parameters = _statistics()
         if self.exact_alone:
-            assert_same(self.aggregator().statistics(sites[:1], parameters), sites[0], rtol=1e-9)
+            alone = self.aggregator().statistics(sites[:1], parameters)
+            assert_same(_widen(alone), _widen(sites[0]), rtol=1e-9)
 
     def test_sites_that_are_all_alike_have_the_centres_of_each(self) -> None:
         sites, parameters = _statistics()
@@ -109,6 +131,29 @@ class AggregatorChecks:
             moved = np.abs(told / honest - 1.0).max()
             check(float(moved) <= MOST_MOVED, f"{self.hostile} of {N_SITES} sites move a sum by {moved} of itself")
 
+    def test_few_hostile_sites_cost_the_others_little_in_a_whole_fit(self) -> None:
+        data = _whole_sites()
+        hostile = sorted(data.sites)[: self.hostile]
+        honest = [site for site in sorted(data.sites) if site not in hostile]
+        truth = np.concatenate([data.site_labels[site] for site in honest])
+
+        def agreement(lies: Lies, sites: Collection[str], aggregator: Aggregator) -> float:
+            with lying_sites(hostile, lies):
+                model = _fit({site: data.sites[site] for site in sites}, aggregator)
+            return float(adjusted_rand_score(truth, np.concatenate([model.global_labels_[site] for site in honest])))
+
+        alone = agreement(Lies(), honest, SumAggregator())
+        for name, lies in LIES.items() if self.hostile else ():
+            lost = alone - agreement(lies, data.sites, self.aggregator())
+            check(lost <= MOST_LOST, f"{self.hostile} of {N_SITES} sites that lie ({name}) cost the others {lost:.2f}")
+
+    def test_a_whole_fit_takes_missing_cells_and_views(self) -> None:
+        sites = {name: [np.array(view) for view in views] for name, views in _whole_sites().sites.items()}
+        first, second = sorted(sites)[:2]
+        sites[first][0][0, 0] = np.nan
+        model = _fit({**sites, second: [sites[second][0], None]}, self.aggregator())
+        check(all(np.isfinite(view).all() for view in model.cluster_centers_), "centres that are not finite")
+
     def test_candidates_are_those_of_the_sites(self) -> None:
         candidates = _candidates()
         sent = [own for part in candidates for own in part.points]
@@ -125,6 +170,22 @@ class AggregatorChecks:
 
     def test_model_files_and_checkpoints_can_hold_it(self) -> None:
         assert_storable(self.aggregator())
+
+
+def _whole_sites() -> MultiViewData:
+    """Draw the rows of twelve sites that are alike."""
+    return make_sites(
+        N_SITES, 60, 3, (4, 3), class_mix=None, shift=0.0, scale=0.0, size_spread=0.0, separation=6.0, random_state=0
+    )
+
+
+def _fit(sites: Mapping[str, Any], aggregator: Aggregator) -> EFKMVC:
+    """Fit with all sites, also those that are off by so much that they would be left out as mistaken."""
+    stay = Participation(deviating="warn")
+    model = EFKMVC(3, scaling="standard", n_init=2, random_state=0, aggregator=aggregator, participation=stay)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return model.fit(sites)
 
 
 def _rows() -> tuple[list[Rows], Parameters]:
@@ -147,6 +208,12 @@ def _statistics() -> tuple[list[Statistics], Parameters]:
         with Passes(rows, common.n_clusters) as scan:
             found.append(scan.statistics(common))
     return found, common
+
+
+def _widen(statistics: Statistics) -> Statistics:
+    """The same with a column of weights for every feature, as where a cell is missing."""
+    parts = zip(statistics.weights, statistics.numerators, strict=True)
+    return replace(statistics, weights=tuple(np.broadcast_to(w, n.shape).copy() for w, n in parts))
 
 
 def _candidates() -> list[Candidates]:

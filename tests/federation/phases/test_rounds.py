@@ -141,7 +141,7 @@ def test_a_run_that_goes_up_and_down_says_so_and_which_model_it_keeps():
     progress = progress_of(run)
     assert run.history[1]["objective"] > run.history[0]["objective"]
     assert progress.lowest_at == 1
-    assert "iteration 1, which has the lowest objective, is kept" in progress.stop_reason
+    assert "model of round 1, which has the lowest objective, is kept" in progress.stop_reason
     assert np.argmin([record["objective"] for record in run.history]) == 0
 
 

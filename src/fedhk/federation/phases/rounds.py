@@ -119,7 +119,7 @@ class Rounds(Phase[RoundRequest, RoundReply]):
         state = board.get(Minimisation)
         progress = state.progress
         if progress.lowest < progress.objective:
-            kept = f" The model of iteration {progress.lowest_at}, which has the lowest objective, is kept."
+            kept = f" The model of round {progress.lowest_at}, which has the lowest objective, is kept."
             progress = replace(progress, stop_reason=progress.stop_reason + kept)
         return board.put(replace(state, progress=progress))
 

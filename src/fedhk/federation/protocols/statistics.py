@@ -32,6 +32,7 @@ from fedhk.model.parameters import Parameters
 from fedhk.model.passes import Passes
 from fedhk.model.rows import Rows, joint_rows, split_joint
 from fedhk.model.statistics import Statistics as RowStatistics
+from fedhk.model.statistics import match_shapes
 from fedhk.starts.kmeans import leading_axes
 from fedhk.starts.settings import Settings
 
@@ -402,7 +403,7 @@ def _join_spans(leading: FloatArray, span: FloatArray) -> FloatArray:
 
 def _descend(parameters: Parameters, sites: Sequence[RowStatistics], context: RoundContext) -> tuple[Parameters, float]:
     """Update the parameters from the statistics of sites at `parameters`; return them and the objective before."""
-    total = context.aggregator.statistics(sites, parameters)
+    total = context.aggregator.statistics(match_shapes(sites), parameters)
     better = improve(parameters, total, learn_weights=context.settings.learn_weights)
     return better, context.aggregator.objective([(site.objective, site.rows) for site in sites])
 
