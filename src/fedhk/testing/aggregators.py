@@ -15,7 +15,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from fedhk._typing import FloatArray
 from fedhk.data.moments import Moments
-from fedhk.datasets import MultiViewData, make_sites
+from fedhk.datasets import make_sites
 from fedhk.estimators.efkmvc import EFKMVC
 from fedhk.federation.aggregators import Aggregator, SumAggregator
 from fedhk.federation.participation import Participation
@@ -132,23 +132,22 @@ class AggregatorChecks:
             check(float(moved) <= MOST_MOVED, f"{self.hostile} of {N_SITES} sites move a sum by {moved} of itself")
 
     def test_few_hostile_sites_cost_the_others_little_in_a_whole_fit(self) -> None:
-        data = _whole_sites()
-        hostile = sorted(data.sites)[: self.hostile]
-        honest = [site for site in sorted(data.sites) if site not in hostile]
-        truth = np.concatenate([data.site_labels[site] for site in honest])
+        sites, labels = _whole_sites()
+        hostile, honest = sorted(sites)[: self.hostile], sorted(sites)[self.hostile :]
+        truth = np.concatenate([labels[site] for site in honest])
 
-        def agreement(lies: Lies, sites: Collection[str], aggregator: Aggregator) -> float:
+        def agreement(lies: Lies, names: Collection[str], aggregator: Aggregator) -> float:
             with lying_sites(hostile, lies):
-                model = _fit({site: data.sites[site] for site in sites}, aggregator)
+                model = _fit({site: sites[site] for site in names}, aggregator)
             return float(adjusted_rand_score(truth, np.concatenate([model.global_labels_[site] for site in honest])))
 
         alone = agreement(Lies(), honest, SumAggregator())
         for name, lies in LIES.items() if self.hostile else ():
-            lost = alone - agreement(lies, data.sites, self.aggregator())
+            lost = alone - agreement(lies, sites, self.aggregator())
             check(lost <= MOST_LOST, f"{self.hostile} of {N_SITES} sites that lie ({name}) cost the others {lost:.2f}")
 
     def test_a_whole_fit_takes_missing_cells_and_views(self) -> None:
-        sites = {name: [np.array(view) for view in views] for name, views in _whole_sites().sites.items()}
+        sites = {name: [np.array(view) for view in views] for name, views in _whole_sites()[0].items()}
         first, second = sorted(sites)[:2]
         sites[first][0][0, 0] = np.nan
         model = _fit({**sites, second: [sites[second][0], None]}, self.aggregator())
@@ -172,11 +171,12 @@ class AggregatorChecks:
         assert_storable(self.aggregator())
 
 
-def _whole_sites() -> MultiViewData:
-    """Draw the rows of twelve sites that are alike."""
-    return make_sites(
+def _whole_sites() -> tuple[dict[str, list[Any]], dict[str, Any]]:
+    """Draw the rows of twelve sites that are alike, and their clusters."""
+    data = make_sites(
         N_SITES, 60, 3, (4, 3), class_mix=None, shift=0.0, scale=0.0, size_spread=0.0, separation=6.0, random_state=0
     )
+    return data.sites or {}, data.site_labels or {}
 
 
 def _fit(sites: Mapping[str, Any], aggregator: Aggregator) -> EFKMVC:
