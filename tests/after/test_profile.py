@@ -360,5 +360,13 @@ def test_latex_has_signs_that_every_font_shows_and_indents():
     assert r"\caption{p $<$ 0.05}" in text
 
 
+def test_latex_can_be_referred_to_and_has_words_on_the_left(tmp_path):
+    table = PrintedTable("Who wins: 3 sets", ("method", "rows", "ARI"), [("a", "pooled", "0.1"), ("b", "–", "–")])
+    head = r"\begin{table} \centering \caption{Who wins: 3 sets} \label{tab:who-wins} \begin{tabular}{llr} \toprule"
+    assert table.to_latex().split("\n")[:6] == head.replace(" \\", "\n\\").split("\n")
+    assert table.to_latex().endswith("\\end{tabular}\n\\end{table}\n")  # a line between would be an empty paragraph
+    assert r"\label{tab:my-iris}" in table.save(tmp_path / "My iris.tex").read_text("utf-8")
+
+
 def test_days_that_are_no_date_are_shown_as_numbers():
     assert [show_date(days) for days in (0.4, -1.0, math.nan, 1e9)] == ["1970-01-01", "1969-12-31", "–", "1.00e+09"]

@@ -134,7 +134,12 @@ class TestWarnings:
             said = [text for text in warnings_of(fit) if "did not converge" not in text]
             assert len(said) == 1
             assert "all rows belong to all clusters alike" in said[0]
-            assert "fuzzifier 20 is too large" in said[0]
+            assert "fuzzifier 20 is too large: use 1.05 to 1.25, or fuzzifier='auto'." in said[0]
+
+    def test_a_fuzzifier_that_is_too_large_is_answered_with_a_smaller_one(self):
+        noise = [np.random.default_rng(0).normal(size=(200, 30))]
+        (said,) = warnings_of(lambda: HeatKernelMVC(3, fuzzifier=1.1, heat_time=1e4, **QUICK).fit(noise))
+        assert "fuzzifier 1.1 is too large: use a smaller one, such as 1.05, or fuzzifier='auto'." in said
 
     def test_one_cluster_is_no_doubt(self, data):
         assert warnings_of(lambda: HeatKernelMVC(1).fit(data.views)) == []

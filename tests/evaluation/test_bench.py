@@ -135,7 +135,7 @@ def test_methods_that_did_not_converge_are_said(data):
 
 def test_methods_that_find_the_same_are_said(data):
     found = bench(data.sites, data.site_labels, methods=["EFKMVC", "k-FED", "FedHKTucker"], n_seeds=1)
-    same = "EFKMVC, FedHKTucker have the same measures: a decomposition of full rank leaves centres as they are."
+    same = "Same measures: EFKMVC, FedHKTucker; a decomposition of full rank leaves centres as they are."
     assert found.notes == (same,)
 
 

@@ -6,6 +6,7 @@ import csv
 import io
 import math
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,15 +43,21 @@ class PrintedTable:
         csv.writer(file, lineterminator="\n").writerows([self.columns, *self.rows])
         return file.getvalue()
 
-    def to_latex(self) -> str:
-        """Write a LaTeX table with rules of the package booktabs."""
+    def to_latex(self, label: str | None = None) -> str:
+        r"""Write a LaTeX table with rules of the package booktabs; `\ref{tab:label}` refers to it.
+
+        `label` is made of the title by default. Columns of words stand left, columns of numbers right.
+        """
         lines = [" & ".join(map(_escape, row)) + r" \\" for row in (self.columns, *self.rows)]
         head, body = lines[0], "\n".join(lines[1:])
-        notes = "\n".join(f"\\par\\footnotesize {_escape(note)}" for note in self.notes)
-        places = "l" + "r" * (len(self.columns) - 1)
+        notes = "".join(f"\\par\\footnotesize {_escape(note)}\n" for note in self.notes)
+        cells = [[row[i] for row in self.rows] for i in range(1, len(self.columns))]
+        places = "l" + "".join("l" if _are_words(column) else "r" for column in cells)
         return (
-            f"\\begin{{table}}\n\\caption{{{_escape(self.title)}}}\n\\begin{{tabular}}{{{places}}}\n"
-            f"\\toprule\n{head}\n\\midrule\n{body}\n\\bottomrule\n\\end{{tabular}}\n{notes}\n\\end{{table}}\n"
+            f"\\begin{{table}}\n\\centering\n\\caption{{{_escape(self.title)}}}\n"
+            f"\\label{{tab:{_slug(self.title.split(':')[0] if label is None else label)}}}\n"
+            f"\\begin{{tabular}}{{{places}}}\n"
+            f"\\toprule\n{head}\n\\midrule\n{body}\n\\bottomrule\n\\end{{tabular}}\n{notes}\\end{{table}}\n"
         )
 
     def to_html(self) -> Markup:
@@ -59,12 +66,14 @@ class PrintedTable:
         return join(tag("h3", self.title), html_table(self.columns, self.rows), *notes)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write it by the ending of the name: .csv, .tex or .html."""
+        """Write it by the ending of the name: .csv, .tex or .html; the label in LaTeX is `tab:` and the file's name."""
         target = Path(path)
         suffix = target.suffix.lower()
         if suffix not in (".csv", ".tex", ".html"):
             raise ValueError(f"path={str(path)!r} must end in .csv, .tex or .html.")
-        text = self.to_csv() if suffix == ".csv" else self.to_latex() if suffix == ".tex" else self._to_page()
+        text = (
+            self.to_csv() if suffix == ".csv" else self.to_latex(target.stem) if suffix == ".tex" else self._to_page()
+        )
         write_atomically(target, text.encode())
         return target
 
@@ -85,6 +94,17 @@ class PrintedTable:
             return "  ".join([first, *rest]).rstrip()
 
         return "\n".join([self.title, *map(line, [self.columns, *self.rows]), *self.notes])
+
+
+def _are_words(column: Sequence[str]) -> bool:
+    """Tell whether cells have words and no number in them."""
+    text = "".join(column)
+    return any(map(str.isalpha, text)) and not any(map(str.isdigit, text))
+
+
+def _slug(text: str) -> str:
+    """Keep what every LaTeX reads in a label: ASCII letters, digits and underscores, with hyphens between words."""
+    return re.sub(r"[^a-z0-9_]+", "-", text.lower()).strip("-")
 
 
 def _escape(text: str) -> str:

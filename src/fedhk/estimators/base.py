@@ -42,6 +42,9 @@ from fedhk.tensors.low_rank import LowRank, LowRankParameters
 # Largest memberships that are on average no more than this above 1 over the number of clusters are all alike.
 ALIKE = 1e-3
 
+# Fuzzifiers that a user is told to try where memberships are alike with a larger one.
+USUAL_FUZZIFIERS = 1.05, 1.25
+
 # Fitted attributes that are tables, and are empty where a file does not have them.
 TABLES = ("deviations_", "choices_", "selection_", "drift_", "updates_")
 
@@ -447,7 +450,7 @@ def warn_of_doubts(model: Any, labels: Sequence[IntArray], memberships: Sequence
     if n_clusters > 1 and rows and largest / rows < 1.0 / n_clusters + ALIKE:
         warnings.warn(
             f"{name}: all rows belong to all clusters alike, so labels mean nothing. Rows are alike, or the fuzzifier "
-            f"{model.fuzzifier_:g} is too large: use 1.05 to 1.25, or fuzzifier='auto'.",
+            f"{model.fuzzifier_:g} is too large: {_advise_fuzzifier(model)}.",
             ConvergenceWarning,
             stacklevel=3,
         )
@@ -461,6 +464,14 @@ def warn_of_doubts(model: Any, labels: Sequence[IntArray], memberships: Sequence
             ConvergenceWarning,
             stacklevel=3,
         )
+
+
+def _advise_fuzzifier(model: Any) -> str:
+    """Say which fuzzifier to use instead of one that is too large; it is always smaller than that."""
+    least, most = USUAL_FUZZIFIERS
+    half = f"a smaller one, such as {1 + (model.fuzzifier_ - 1) / 2:g}"
+    smaller = f"{least:g} to {most:g}" if model.fuzzifier_ > most else half
+    return f"use {smaller}" if isinstance(model.fuzzifier, str) else f"use {smaller}, or fuzzifier='auto'"
 
 
 def _doubt_views(model: Any) -> Iterator[str]:

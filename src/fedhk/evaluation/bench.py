@@ -403,7 +403,7 @@ def _say_alike(records: Records) -> list[str]:
             own = tuple(float(record[key]) for record in records if record["method"] == name for key in QUALITY)
             if own and not np.isnan(own).all():
                 measures.setdefault(own, {})[name] = None
-        notes += [f"{', '.join(same)} have the same measures: {why}." for same in measures.values() if len(same) > 1]
+        notes += [f"Same measures: {', '.join(same)}; {why}." for same in measures.values() if len(same) > 1]
     return notes
 
 
