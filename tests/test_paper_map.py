@@ -14,6 +14,7 @@ import pytest
 
 from fedhk import reference
 from fedhk._names import PAPER_NAMES
+from fedhk.reference.arrays import FORMULAS
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "paper-map.md"
@@ -114,6 +115,11 @@ def test_the_table_has_its_columns():
 @rows
 def test_every_row_is_complete_and_names_what_exists(row):
     assert problems(row) == []
+
+
+def test_a_formula_that_is_in_two_files_is_named_with_its_file():
+    names = {name.split("(")[0] for row in ROWS for name in code(row[2])}
+    assert names & {f"reference.{formula}" for formula in FORMULAS} == set()
 
 
 def test_every_label_has_one_row():

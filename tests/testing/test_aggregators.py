@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import re
+from dataclasses import dataclass, fields, replace
 from functools import reduce
 from operator import add
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from fedhk.data.moments import Moments
 from fedhk.federation.aggregators import Aggregator, RobustAggregator, SumAggregator
+from fedhk.model.statistics import Statistics
+from fedhk.starts.candidates import Candidates
 from fedhk.testing.aggregators import AggregatorChecks
+
+PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
 
 
 class TestSum(AggregatorChecks):
@@ -181,3 +188,17 @@ def test_an_aggregator_that_expects_one_column_of_weights_fails_where_a_cell_is_
 
     with pytest.raises(ValueError, match="reshape"):
         Checks().test_a_whole_fit_takes_missing_cells_and_views()
+
+
+@pytest.mark.parametrize("value", [Statistics, Moments, Candidates])
+def test_the_page_has_all_fields(value):
+    page = PAGE.read_text(encoding="utf-8")
+    table = page[page.index(f"| **`{value.__name__}`**") :].split("\n\n")[0].split("| **`")[1]
+    assert re.findall(r"^\| `(\w+)`", table, re.MULTILINE) == [field.name for field in fields(value)]
+
+
+def test_the_page_has_all_methods():
+    page = PAGE.read_text(encoding="utf-8")
+    section = page[page.index("## An aggregator") : page.index("## A personal component")]
+    public = [name for name in vars(Aggregator) if not name.startswith("_")]
+    assert [name for name in public if not re.search(rf"`{name}\b", section)] == []

@@ -19,14 +19,27 @@ ROUNDING = 1e-12
 class Moments:
     """Moments of the features of one view, over observed cells; arrays have one number per feature.
 
-    The range (`low`, `high`) is NaN where it is not known: a site does not tell its extremes unless they are needed.
+    Parameters
+    ----------
+    rows : float
+        Weight of the rows in which the view has at least one observed cell.
+    total : float
+        Weight of all rows of the site, with or without the view.
+    weight : array of shape (d_h,)
+        Weight of the observed cells.
+    mean : array of shape (d_h,)
+        Their mean.
+    squares : array of shape (d_h,)
+        Their summed squared deviation from the mean.
+    low, high : array of shape (d_h,)
+        Their range; NaN where it is not known: a site does not tell its extremes unless they are needed.
     """
 
-    rows: float  # weight of the rows in which the view has at least one observed cell
-    total: float  # weight of all rows of the site, with or without the view
-    weight: FloatArray  # of the observed cells
+    rows: float
+    total: float
+    weight: FloatArray
     mean: FloatArray
-    squares: FloatArray  # summed squared deviation from the mean
+    squares: FloatArray
     low: FloatArray
     high: FloatArray
 

@@ -26,7 +26,8 @@ class Aggregator(Option, ABC):
     """Combines the replies of sites. A new aggregator is a frozen dataclass with the first two methods.
 
     The other methods are about what is exchanged before and after the rounds. They add up, unless a subclass says
-    otherwise.
+    otherwise. "Write parts of your own" in the documentation has a table of all methods, and of the fields of what they
+    get.
 
     `fedhk.testing.aggregators.AggregatorChecks` has tests for it.
     """

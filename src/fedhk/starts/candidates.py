@@ -39,11 +39,21 @@ STARTS_WORK, MOST_STARTS = 10**8, 5
 
 @dataclass(frozen=True)
 class Candidates:
-    """Means of groups of rows, and what is lost by taking means."""
+    """Means of groups of rows, and what is lost by taking means.
 
-    points: FloatArray  # (k, sum of widths), in model units; NaN where no row of the group has the feature
-    sizes: FloatArray  # weight of the rows of each group, (k,); scaled up where the site looked at a sample of its rows
-    spreads: FloatArray  # mean squared distance of the rows of each group to its mean per view, (k, s)
+    Parameters
+    ----------
+    points : array of shape (k, sum of widths)
+        The means, in model units; NaN where no row of the group has the feature.
+    sizes : array of shape (k,)
+        Weight of the rows of each group; scaled up where the site looked at a sample of its rows.
+    spreads : array of shape (k, s)
+        Mean squared distance of the rows of each group to its mean, per view.
+    """
+
+    points: FloatArray
+    sizes: FloatArray
+    spreads: FloatArray
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
     from fedhk.testing.hostile import LIES, lying_sites
 
-    with lying_sites({"oslo", "rome"}, LIES["far away"]):
+    with lying_sites({"oslo", "rome"}, LIES["far away, in every exchange"]):
         model = EFKMVC(n_clusters=3, aggregator="robust").fit(sites)
 
 Hostile sites know what the honest ones answer and what they would answer themselves, and agree on a lie.
