@@ -23,6 +23,7 @@ from fedhk.cli.info import info
 from fedhk.cli.ledger import ledger
 from fedhk.cli.predict import predict
 from fedhk.cli.report import report
+from fedhk.cli.split import split
 from fedhk.cli.update import update
 
 EPILOG = (
@@ -62,7 +63,7 @@ flower = typer.Typer(
     help="Run a federation of real sites on Flower: docs/deployment.md goes through it step by step.",
 )
 for group, commands in (
-    (app, (fit, update, predict, info, dictionary, report, ledger, bench, demo)),
+    (app, (fit, update, predict, info, split, dictionary, report, ledger, bench, demo)),
     (after, (profile, stability, outcomes, compare)),
     (audit, (privacy, attack, audit_run)),
     (flower, (local, init, run, flower_profile, flower_outcomes, certificates, link, register, key, mask_key, site)),

@@ -70,8 +70,7 @@ def info(  # noqa: PLR0917
         fedhk info run/model.safetensors --json
     """
     with exit_codes():
-        if not path.exists():
-            raise DataError(f"{str(path)!r} does not exist.{suggest_path(path)}")
+        _check_path(path)
         if not is_run(path) and not is_under_way(path) and (path / MODEL).is_file():
             path /= MODEL  # what a site got of a run
         kind = "model" if path.is_file() else "run" if is_run(path) else "federation"
@@ -97,6 +96,16 @@ def info(  # noqa: PLR0917
             show_kind(found)
             if columns:
                 _show_columns(found["columns"])
+
+
+def _check_path(path: Path) -> None:
+    """Refuse what is not there, and a file with data."""
+    from fedhk.data.one_file import advise_split
+
+    if not path.exists():
+        raise DataError(f"{str(path)!r} does not exist.{suggest_path(path)}")
+    if path.is_file() and (advice := advise_split(path)):
+        raise DataError(f"{str(path)!r} is a file with data. {advice}")
 
 
 def _describe_model(path: Path) -> dict[str, Any]:

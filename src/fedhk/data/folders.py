@@ -22,6 +22,7 @@ from fedhk.data.dictionary import Dictionary, Kind, find_dictionary
 from fedhk.data.doubts import find_doubts
 from fedhk.data.large import empty_table
 from fedhk.data.levels import base_name, common_columns, is_level, level_name
+from fedhk.data.one_file import advise_split
 from fedhk.data.tables import (
     ID,
     READERS,
@@ -253,7 +254,9 @@ def write_site(
 def _no_folder(folder: Path) -> DataError:
     """Make the error for a folder that does not exist, with the name that may be meant."""
     if folder.exists():
-        return DataError(f"Folder {str(folder)!r} is a file; give the folder that holds it.")
+        return DataError(
+            f"Folder {str(folder)!r} is a file. {advise_split(folder) or 'Give the folder that holds it.'}"
+        )
     beside = [entry.name for entry in folder.parent.iterdir() if entry.is_dir()] if folder.parent.is_dir() else []
     return DataError(f"Folder {str(folder)!r} does not exist.{suggest(folder.name, beside)}")
 
@@ -279,6 +282,11 @@ def _read_ignored(folder: Path) -> list[str]:
     path = folder / IGNORED
     lines = path.read_text("utf-8").splitlines() if path.is_file() else []
     return [*LEFTOVERS, *(line.strip() for line in lines if line.strip() and not line.startswith("#"))]
+
+
+def is_left_over(name: str) -> bool:
+    """Tell whether a folder or file of this name is always passed over."""
+    return name.startswith(".") or _matches(Path(name), LEFTOVERS)
 
 
 def _matches(path: Path, patterns: Sequence[str]) -> bool:

@@ -13,6 +13,7 @@ import math
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -40,6 +41,7 @@ __all__ = [
     "file_ending",
     "file_error",
     "listed",
+    "read_cells",
     "read_tables",
     "shape_text",
 ]
@@ -112,8 +114,31 @@ def read_tables(path: Path, entries: Mapping[str, Entries] | None = None, id_nam
     known = None if entries is None else entries.get(_view_name(path))
     if entries is not None and known is None and file_ending(path) != ".h5mu":
         raise file_error(path, f"is no view of the data dictionary, which has {listed(entries)}.")
-    try:
+    with _explained(path):
         return READERS[file_ending(path)](path, known, id_name)
+
+
+def read_cells(path: Path) -> tuple[pl.DataFrame, str, tuple[str, ...]]:
+    """Read a file with named columns as it is: the cells, those of text files as text, their separator, and doubts.
+
+    The separator is a tab for Excel files, whose text may have decimal commas.
+    """
+    ending = file_ending(path)
+    with _explained(path):
+        if ending in (".csv", ".csv.gz", ".tsv"):
+            cells, separator, doubts = _read_text(path)
+            return cells, separator, tuple(doubts)
+        doubts = _find_sheets(path) if ending == ".xlsx" else []
+        readers: dict[str, Any] = {".xlsx": pl.read_excel, ".parquet": pl.read_parquet, ".feather": pl.read_ipc}
+        with path.open("rb") as file:  # a path would be read as a pattern, a folder or an address
+            return readers[ending](file), "\t", tuple(doubts)
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Say in plain words why a file cannot be read."""
+    try:
+        yield
     except DataError:
         raise
     except (Exception, pl.exceptions.PanicException) as error:  # whatever a parser makes of damaged bytes
@@ -150,12 +175,17 @@ def _read_feather(path: Path, entries: Entries | None, id_name: str) -> list[Tab
 
 
 def _read_excel(path: Path, entries: Entries | None, id_name: str) -> list[Table]:
+    more = _find_sheets(path)
+    table = _typed_table(path, entries, id_name, pl.read_excel)
+    return [replace(table, doubts=(*more, *table.doubts))]
+
+
+def _find_sheets(path: Path) -> list[str]:
+    """Say so if an Excel file has several sheets; refuse if none can be read."""
     if importlib.util.find_spec("fastexcel") is None:
         raise file_error(path, "reading Excel needs an extra package: pip install 'fedhk[excel]'")
-    table = _typed_table(path, entries, id_name, pl.read_excel)
     sheets = importlib.import_module("fastexcel").read_excel(path.read_bytes()).sheet_names
-    more = f"file {path.name!r} has the sheets {listed(sheets)}: only the first is read."
-    return [replace(table, doubts=(*([more] * (len(sheets) > 1)), *table.doubts))]
+    return [f"file {path.name!r} has the sheets {listed(sheets)}: only the first is read."] * (len(sheets) > 1)
 
 
 def _typed_table(
@@ -195,6 +225,13 @@ def _named_ids(lazy: pl.LazyFrame, id_name: str, path: Path) -> pl.LazyFrame:
 def _read_csv(path: Path, entries: Entries | None, id_name: str) -> list[Table]:
     if path.suffix.lower() != ".gz" and path.stat().st_size > LARGE_BYTES:
         return [_read_large_csv(path, entries, id_name)]
+    data, separator, doubts = _read_text(path)
+    table = _frame_table(_number_ids(_named_ids(data.lazy(), id_name, path)), path, entries, separator)
+    return [replace(table, doubts=(*doubts, *table.doubts))]
+
+
+def _read_text(path: Path) -> tuple[pl.DataFrame, str, list[str]]:
+    """Read the cells of a text file as text; return them with what separates them, and doubts."""
     content = path.read_bytes()
     if path.suffix.lower() == ".gz":
         content = gzip.decompress(content)
@@ -211,9 +248,7 @@ def _read_csv(path: Path, entries: Entries | None, id_name: str) -> list[Table]:
         content = content.rstrip(b"\r\n")  # an empty line at the end is no row
         _refuse_short_lines([content], width, separator, path)
     # text: to guess types from every row takes four times as long
-    data = pl.read_csv(content, infer_schema=False, separator=separator)
-    table = _frame_table(_number_ids(_named_ids(data.lazy(), id_name, path)), path, entries, separator)
-    return [replace(table, doubts=(*doubts, *table.doubts))]
+    return pl.read_csv(content, infer_schema=False, separator=separator), separator, doubts
 
 
 def _read_large_csv(path: Path, entries: Entries | None, id_name: str) -> Table:

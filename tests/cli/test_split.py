@@ -1,0 +1,131 @@
+"""`fedhk split`: one file with the rows of all sites becomes a federation folder."""
+
+from __future__ import annotations
+
+import datetime
+import gzip
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+from numpy.testing import assert_array_equal
+
+from cli.calls import call, refusal
+from fedhk.data.folders import read_federation
+
+TEXT = """Pat-Nr;hospital;age;sodium;ward
+007;oslo;45,50;138;"a;b"
+008;rome;;141,0;N/A
+009; oslo ;61;1e2;"say ""x"" once"
+010;rome;70,25;139;c
+"""
+
+
+def patients(n_rows=90):
+    rng = np.random.default_rng(0)
+    group = rng.integers(3, size=n_rows)
+    return pl.DataFrame(
+        {
+            "id": [f"p{i}" for i in range(n_rows)],
+            "hospital": np.array(["oslo", "rome", "bern"])[np.arange(n_rows) % 3],
+            "age": (45 + 20 * group + rng.normal(size=n_rows)).round(1),
+            "sodium": (138 + 9 * group + rng.normal(size=n_rows)).round(1),
+            "sex": np.where(group == 1, "F", "M"),
+            "admitted": [datetime.date(2025, 1, 1) + datetime.timedelta(int(day)) for day in group],
+        }
+    )
+
+
+def test_cells_of_text_stay_as_they_are(tmp_path):
+    file, out = tmp_path / "lab.csv", tmp_path / "hospitals"
+    file.write_text(TEXT, "utf-8")
+    said = json.loads(call("split", file, "--site", "hospital", "--out", out, "--json").stdout)
+    assert said["sites"] == {"oslo": 2, "rome": 2}
+    assert (out / "oslo" / "lab.csv").read_text("utf-8") == (
+        'Pat-Nr;age;sodium;ward\n007;45,50;138;"a;b"\n009;61;1e2;"say ""x"" once"\n'
+    )
+    assert (out / "rome" / "lab.csv").read_text("utf-8") == "Pat-Nr;age;sodium;ward\n008;;141,0;N/A\n010;70,25;139;c\n"
+    site = read_federation(out).sites["rome"]
+    assert_array_equal(site.views["lab"][:, list(site.columns["lab"]).index("age")], [np.nan, 70.25])
+
+
+@pytest.mark.parametrize("ending", ["csv", "csv.gz", "tsv", "xlsx", "parquet", "feather"])
+def test_every_kind_of_file_gives_the_same_federation(tmp_path, ending):
+    table, file = patients(), tmp_path / f"lab.{ending}"
+    if ending == "xlsx":
+        pytest.importorskip("fastexcel")
+        table.write_excel(file)
+    elif ending == "csv.gz":
+        file.write_bytes(gzip.compress(table.write_csv().encode()))
+    else:
+        write = {"csv": table.write_csv, "parquet": table.write_parquet, "feather": table.write_ipc}
+        write.get(ending, lambda path: table.write_csv(path, separator="\t"))(file)
+    call("split", file, "--site", "hospital", "--out", tmp_path / "found")
+    for (name,), rows in table.group_by("hospital"):
+        (tmp_path / "expected" / name).mkdir(parents=True)
+        rows.drop("hospital").write_parquet(tmp_path / "expected" / name / "lab.parquet")
+    found, expected = read_federation(tmp_path / "found"), read_federation(tmp_path / "expected")
+    assert found.columns == expected.columns
+    for name, site in expected.sites.items():
+        assert_array_equal(found.sites[name].ids, site.ids)
+        assert_array_equal(found.sites[name].views["lab"], site.views["lab"])
+
+
+def test_what_is_split_can_be_fitted(tmp_path):
+    patients().write_csv(tmp_path / "patients.csv")
+    out = tmp_path / "hospitals"
+    call("split", tmp_path / "patients.csv", "--site", "hospital", "--view", "record", "--out", out)
+    assert sorted(path.relative_to(out).as_posix() for path in out.glob("*/*")) == [
+        "bern/record.csv",
+        "oslo/record.csv",
+        "rome/record.csv",
+    ]
+    call("fit", out, "--clusters", 3, "--seed", 0, "--out", tmp_path / "run")
+
+
+def test_commands_that_take_folders_name_it(tmp_path):
+    file = tmp_path / "patients.csv"
+    patients().write_csv(file)
+    advice = f"`fedhk split {file} --site COLUMN --out FOLDER`"
+    assert advice in refusal("fit", file, "--clusters", 3, "--out", tmp_path / "run", code=3)
+    assert advice in refusal("info", file, code=3)
+    (tmp_path / "notes.txt").write_text("text", "utf-8")
+    assert "Give the folder" in refusal("fit", tmp_path / "notes.txt", "-k", 3, "--out", tmp_path / "run", code=3)
+
+
+@pytest.mark.parametrize(
+    ("sites", "text"),
+    [
+        (["oslo", "", "oslo"], "column 'hospital': row 2 has no site (1 of 3 have none)"),
+        (["oslo", "oslo", "n/a"], "row 3 has no site"),
+        (["oslo", "../up", "oslo"], "'../up' cannot be the name of a site"),
+        (["oslo", ".hidden", "oslo"], "'.hidden' cannot be the name of a site"),
+        (["oslo", "a\\b", "oslo"], "cannot be the name of a site"),
+        (["oslo", "archive", "oslo"], "'archive' cannot be the name of a site"),
+        (["oslo", "x" * 300, "oslo"], "The name of a site must be 1 to"),
+        (["oslo", "Oslo", "oslo"], "Sites 'Oslo', 'oslo' differ by capital letters only"),
+        (["a", "b", "c"], "another value in every row"),
+    ],
+)
+def test_sites_that_cannot_be_folders_are_refused(tmp_path, sites, text):
+    pl.DataFrame({"age": [1, 2, 3], "hospital": sites}).write_csv(tmp_path / "lab.csv")
+    assert text in refusal("split", tmp_path / "lab.csv", "--site", "hospital", "--out", tmp_path / "out", code=3)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["lab.csv"]
+
+
+def test_what_cannot_be_split_is_refused(tmp_path):
+    file, out = tmp_path / "lab.csv", tmp_path / "out"
+    file.write_text(TEXT, "utf-8")
+    asked = ("split", file, "--out", out, "--site")
+    assert "has no column 'hospitl'" in refusal(*asked, "hospitl", code=3)
+    assert "cannot be the name of a view" in refusal(*asked, "hospital", "--view", "a/b", code=3)
+    assert "is a folder" in refusal("split", tmp_path, "--site", "hospital", "--out", tmp_path / "out", code=3)
+    assert "does not exist" in refusal("split", tmp_path / "x.csv", "--site", "hospital", "--out", out, code=3)
+    (tmp_path / "short.csv").write_text("a,b\n1\n", "utf-8")
+    said = refusal("split", tmp_path / "short.csv", "--site", "a", "--out", out, code=3)
+    assert said.startswith("Error: file 'short.csv': line 2 has fewer than 2 cells")
+    out.mkdir()
+    (out / "mine.txt").write_text("text", "utf-8")
+    assert "exists already" in refusal(*asked, "hospital", code=5)
+    assert [path.name for path in out.iterdir()] == ["mine.txt"]
