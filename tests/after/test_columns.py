@@ -10,6 +10,7 @@ from fedhk.after.columns import (
     ColumnsRequest,
     CompareSites,
     CountMagnitudes,
+    FindBins,
     GivenRanges,
     Ranges,
     SumColumns,
@@ -31,6 +32,7 @@ QUESTIONS = {
     "profile": [
         CountMagnitudes(COLUMNS),
         SumMoments(COLUMNS),
+        FindBins(COLUMNS, 10),
         SumColumns(COLUMNS, 3, 10),
         CompareSites(COLUMNS, 3),
     ],

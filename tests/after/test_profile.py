@@ -18,7 +18,15 @@ from statsmodels.stats.oneway import anova_oneway
 
 import fedhk
 from after.hospitals import make_federation, make_hospital, pool, pooled_labels
-from fedhk.after.columns import GivenRanges, SumColumns, Units, describe_columns, sum_columns
+from fedhk.after.columns import (
+    BinsRequest,
+    ColumnsRequest,
+    GivenRanges,
+    SumColumns,
+    Units,
+    describe_columns,
+    sum_columns,
+)
 from fedhk.after.run import read_sites
 from fedhk.after.tables import PrintedTable
 from fedhk.errors import DataError, MessageError
@@ -87,6 +95,58 @@ def test_quartiles_are_off_by_less_than_a_bin(found, column):
     exact = values.groupby(pooled_labels(model)).quantile([0.25, 0.5, 0.75]).unstack().to_numpy().T
     assert np.abs(found.quartiles[:, :, place] - exact).max() < 0.1 * values.std()
     assert_allclose(found.overall_quartiles[:, place], values.quantile([0.25, 0.5, 0.75]), atol=0.1 * values.std())
+
+
+def make_skewed(n, rng):
+    """Columns with long tails, zeros, whole numbers, and one value that makes the spread huge."""
+    group = rng.integers(3, size=n)
+    one_far = rng.exponential(50, n)
+    one_far[0] = 1e6
+    later = {
+        "normal": 140 + 4 * rng.normal(size=n) + group,
+        "long tail": np.exp(1.5 * rng.normal(size=n) + 0.7 * group),
+        "longer tail": np.exp(2.5 * rng.normal(size=n) + group),
+        "zeros": np.where(rng.random(n) < 0.4, 0, rng.exponential(30, n) * (1 + group)),
+        "one far": one_far,
+        "rank": np.minimum(rng.poisson(0.3 + 0.5 * group), 3).astype(float),
+        "yes": rng.random(n) < 0.2 + 0.2 * group,
+        "years": np.round(45 + 8 * group + 12 * rng.normal(size=n)),
+    }
+    return {"x": rng.normal(size=(n, 2)) + 8 * np.eye(3)[group][:, :2], "later": pd.DataFrame(later).astype(float)}
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_quartiles_of_skewed_columns_are_near_and_those_of_whole_numbers_exact(secure):
+    rng = np.random.default_rng(0)
+    sites = {site: make_skewed(601, rng) for site in "abc"}
+    model = fedhk.EFKMVC(3, random_state=0).fit({site: {"x": views["x"]} for site, views in sites.items()})
+    found, pooled = fedhk.profile(model, sites, secure=secure), pool(sites)["all"]["later"]
+    exact = pooled.groupby(pooled_labels(model)).quantile([0.25, 0.5, 0.75])
+    for column in pooled:
+        expected = exact[column].unstack().to_numpy().T
+        off = np.abs(found.quartiles[:, :, place_of(found, column)] - expected).max(axis=0)
+        assert np.all(off < 0.1 * (expected[2] - expected[0]) + 1e-9), column
+    places = [place_of(found, column) for column in ("rank", "yes", "years")]
+    assert_allclose(found.quartiles[:, :, places] % 1, 0)
+    assert found.quartiles[:, :, places].min() >= 0
+
+
+def test_a_small_cluster_far_from_all_others_has_quartiles_near_it():
+    rng = np.random.default_rng(0)
+    far = np.arange(3030)[:, None] >= 3000
+    later = rng.normal(size=far.shape) * np.where(far, 20, 1) + 1000 * far
+    views = {"x": far + 0.01 * rng.normal(size=far.shape)}
+    found = fedhk.profile(fedhk.HeatKernelMVC(2, random_state=0).fit(views), views | {"later": later})
+    small = int(np.argmin(found.rows))
+    assert found.rows[small] == 30
+    assert_allclose(found.quartiles[:, small, 1], np.quantile(later[far], [0.25, 0.5, 0.75]), rtol=0.1)
+    assert_allclose(found.quartiles[:, 1 - small, 1], np.quantile(later[~far], [0.25, 0.5, 0.75]), atol=0.05)
+
+
+@pytest.mark.parametrize("edges", [np.array([[2.0, 1.0, 3.0]] * 2), np.ones((3, 4)), np.full((2, 3), np.nan)])
+def test_a_site_refuses_edges_that_are_none(edges):
+    with pytest.raises(MessageError):
+        BinsRequest(ColumnsRequest(("a",), (2,), np.array([-1, -1])), edges)
 
 
 @pytest.mark.parametrize(("column", "view"), [("sex", "record"), ("drug", "later")])

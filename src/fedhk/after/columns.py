@@ -1,8 +1,9 @@
 """Sums of columns by cluster: how large values are, their moments, counts, sums and histograms, and site differences.
 
-In the open and under masks three sums come one after the other: powers of two between which values lie, moments in that
-range, and all else in units of these moments, so that no number needs more digits than it has. With noise the bounds
-that were given take the place of the first two, and what has no stated sensitivity is left out: `sealed` of each phase.
+In the open and under masks sums come one after the other: powers of two between which values lie, moments in that
+range, a histogram of each column that finds where its values are, and all else in units of these moments, so that no
+number needs more digits than it has. With noise the bounds that were given take the place of the first three, and what
+has no stated sensitivity is left out: `sealed` of each phase.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedhk._typing import FloatArray, IntArray
+from fedhk._typing import BoolArray, FloatArray, IntArray
 from fedhk.after.effects import i_squared, standardised_difference, variance
 from fedhk.after.run import STEP, AskedView
 from fedhk.data.levels import level_groups
@@ -33,14 +34,20 @@ MOST_NUMBERS = 5_000_000
 
 # Refusals of a site.
 OTHER_WIDTHS = Rule("the question is of more or fewer columns than it describes")
+NO_EDGES = Rule("the edges of bins do not go up")
 TOO_MANY_NUMBERS = Rule("the question asks for more numbers than anybody reads")
 
 # Values are counted by sign and power of two between these; smaller ones count as zero, larger ones as the largest.
 LEAST_POWER, MOST_POWER = -40, 100
 
-# Bins of the histograms that quartiles are read off. They are narrow near the mean of a column and wide far from it:
-# equal steps of arcsinh, so that they reach this many standard deviations to either side.
-BINS, REACH = 100, 50.0
+# Bins of the histograms that quartiles are read off: those of clusters are narrow where a column has many values. To
+# find where that is, a first histogram of all rows has bins of two kinds. Half are equal steps of arcsinh, narrow near
+# the mean and up to this many standard deviations to either side; half split the powers of two that have many values,
+# which serves columns with a long tail. It has at least so many bins.
+BINS, REACH, LEAST_FIRST_BINS = 100, 50.0, 8
+
+# Share of the bins of clusters that go to where any values are, so that a small cluster far from all others has some.
+FAR_SHARE = 0.25
 
 # The least variance of a column at a site, in units of its variance over all sites, that an effect is weighed with: a
 # site where all rows of a cluster are alike would outweigh all others.
@@ -158,6 +165,7 @@ class Ranges(Entry):
 
     low: FloatArray
     high: FloatArray
+    counts: FloatArray | None = None  # values by sign and power of two, (numbers, powers); None of bounds
 
 
 @dataclass(frozen=True)
@@ -195,7 +203,8 @@ class CountMagnitudes(ColumnSum[ColumnsRequest]):
         check_counts(values, site)
 
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:
-        counts = total.reshape(len(self.columns.numbers), -1) > 0.5
+        values = total.reshape(len(self.columns.numbers), -1)
+        counts = values > 0.5
         above = 2.0 ** np.arange(LEAST_POWER, MOST_POWER + 1)
         ends = np.concatenate([-above[::-1], [0.0], above])
         if not counts.any(axis=1).all():
@@ -204,7 +213,7 @@ class CountMagnitudes(ColumnSum[ColumnsRequest]):
         # a bin holds values up to its end, away from zero
         low = np.where(ends[first] > 0, 0.0, ends[first])
         high = np.where(ends[last] < 0, 0.0, ends[last])
-        return board.put(Ranges(low, np.maximum(high, low + 2.0**LEAST_POWER)))
+        return board.put(Ranges(low, np.maximum(high, low + 2.0**LEAST_POWER), values))
 
     def sealed(self, terms: Any) -> list[Phase[Any, Any]]:
         return super().sealed(terms) or [GivenRanges(self.columns, terms.public_bounds)]
@@ -296,6 +305,121 @@ class SumMoments(ColumnSum[UnitsRequest]):
 
 
 @dataclass(frozen=True, eq=False)
+class BinsRequest:
+    """Ask for values of columns by bin. A bin has its upper edge; the first and the last have what is outside."""
+
+    columns: ColumnsRequest
+    edges: FloatArray  # (numbers, bins + 1), in the units of the input
+
+    def __post_init__(self) -> None:
+        numbers = len(self.columns.numbers)
+        if self.edges.ndim != 2 or len(self.edges) != numbers or self.edges.shape[1] < 2:
+            raise MessageError(OTHER_WIDTHS)
+        if self.edges.size > MOST_NUMBERS:
+            raise MessageError(TOO_MANY_NUMBERS)
+        if not np.all(np.diff(self.edges, axis=1) >= 0):
+            raise MessageError(NO_EDGES)
+
+
+@dataclass(frozen=True, eq=False)
+class BinEdges(Entry):
+    """Edges of the bins of each number, (numbers, bins + 1), and whether all its values are whole numbers."""
+
+    edges: FloatArray
+    whole: BoolArray
+
+
+@dataclass(frozen=True)
+class FindBins(ColumnSum[BinsRequest]):
+    """Count the values of each number by bin, over all clusters, to find bins with equally many."""
+
+    name: ClassVar[str] = AFTER + "bins"
+    questions: ClassVar[tuple[str, ...]] = ("profile",)
+    with_noise: ClassVar[bool] = False  # bounds are given then
+
+    columns: ColumnsRequest
+    bins: int
+
+    def request(self, board: Board) -> BinsRequest:
+        counts, units, numbers = board.get(Ranges).counts, board.get(Units), self.columns.numbers
+        if counts is None:
+            raise ValueError("bounds leave no bins to find")
+        size = max(self.bins, LEAST_FIRST_BINS)
+        steps = 2 * (size // 4)  # even, so that no edge is at the mean itself, which many values may have
+        above = 2.0 ** np.arange(LEAST_POWER - 1, MOST_POWER + 1)
+        by_power = _share_bins(np.concatenate([-above[::-1], above]), counts, size - steps)
+        by_spread = units.shift[numbers, None] + units.scale[numbers, None] * bin_edges(steps - 1, bounded=False)
+        return BinsRequest(self.columns, np.sort(np.hstack([by_power, by_spread]), axis=1))
+
+    def size(self, board: Board) -> int:
+        return len(self.columns.numbers) * (max(self.bins, LEAST_FIRST_BINS) + 1)
+
+    @staticmethod
+    def vector(site: PlacedSite, request: BinsRequest) -> FloatArray:  # type: ignore[override]
+        numbers, bins = request.columns.numbers, request.edges.shape[1] - 1
+        counts, broken = np.zeros((len(numbers), bins)), np.zeros((len(numbers), 1))
+        for _, cells in request.columns.blocks(site):
+            values = cells[:, numbers]
+            counts += _count_in_bins(values, _search_bins(values, request.edges), bins)
+            broken[:, 0] += (values != np.floor(values)).sum(axis=0) - np.isnan(values).sum(axis=0)
+        return np.hstack([counts, broken]).ravel()
+
+    def check_vector(self, board: Board, values: FloatArray, site: str) -> None:
+        check_counts(values, site)
+
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:
+        found = total.reshape(len(self.columns.numbers), -1)
+        counts, whole = np.round(found[:, :-1]), found[:, -1] < 0.5
+        there = counts > 0
+        shares = (1 - FAR_SHARE) * counts / np.maximum(counts.sum(axis=1, keepdims=True), 1.0)
+        shares += FAR_SHARE * there / np.maximum(there.sum(axis=1, keepdims=True), 1)
+        edges = _share_bins(self.request(board).edges, shares, self.bins)
+        for place in np.flatnonzero(whole):
+            edges[place] = _split_whole_numbers(edges[place])
+        return board.put(BinEdges(edges, whole))
+
+
+def _share_bins(edges: FloatArray, counts: FloatArray, bins: int) -> FloatArray:
+    """Find the edges of bins with equally many values, (columns, bins + 1), from counts in other bins."""
+    found = np.empty((len(counts), bins + 1))
+    for place, (own, old) in enumerate(
+        zip(counts, np.broadcast_to(edges, (len(counts), edges.shape[-1])), strict=True)
+    ):
+        there = np.flatnonzero(own > 0)
+        if not len(there):
+            found[place] = 0.0  # nobody has a value
+            continue
+        # bins without values are left out, so that every share has one place
+        ends = np.column_stack([old[there], old[there + 1]]).ravel()
+        upto = np.cumsum(own[there])
+        before = np.column_stack([upto - own[there], upto]).ravel() / upto[-1]
+        found[place] = np.maximum.accumulate(np.interp(np.linspace(0.0, 1.0, bins + 1), before, ends))
+    return found
+
+
+def _split_whole_numbers(edges: FloatArray) -> FloatArray:
+    """Move edges between whole numbers; each has a bin of its own where there are bins enough."""
+    low, high = math.floor(edges[0]), math.ceil(edges[-1])
+    if high - low < len(edges) - 1:
+        return np.linspace(low - 0.5, low - 1.5 + len(edges), len(edges))
+    return np.concatenate([[low - 0.5], np.floor(edges[1:-1]) + 0.5, [high + 0.5]])
+
+
+def _search_bins(values: FloatArray, edges: FloatArray) -> IntArray:
+    """Find the bin of each value, (n, columns); a missing one has any."""
+    pairs = zip(edges[:, 1:-1], values.T, strict=True)
+    places = [np.searchsorted(own, column, side="left") for own, column in pairs]
+    return np.column_stack(places) if places else np.zeros(values.shape, np.intp)
+
+
+def _count_in_bins(values: FloatArray, places: IntArray, bins: int) -> FloatArray:
+    """Count the values of each column by bin, (columns, bins)."""
+    size = values.shape[1] * bins
+    places = places + bins * np.arange(values.shape[1])
+    return np.bincount(places[~np.isnan(values)], minlength=size).reshape(-1, bins).astype(np.float64)
+
+
+@dataclass(frozen=True, eq=False)
 class ProfileRequest:
     """Ask for counts, sums, squares and histograms of columns by cluster; `bounded` cuts what is outside [0, 1]."""
 
@@ -303,6 +427,7 @@ class ProfileRequest:
     n_clusters: int
     bins: int
     bounded: bool
+    edges: BinsRequest | None = None  # None is equal bins between the bounds
 
 
 @dataclass(frozen=True, eq=False)
@@ -330,6 +455,8 @@ def sum_columns(site: PlacedSite, request: ProfileRequest) -> FloatArray:
     numbers, groups, bins = columns.numbers, columns.groups, request.bins
     if bins < 0 or c * len(numbers) * bins > MOST_NUMBERS:
         raise MessageError(TOO_MANY_NUMBERS)
+    if request.edges is not None and request.edges.edges.shape != (len(numbers), bins + 1):
+        raise MessageError(OTHER_WIDTHS)
     first = np.concatenate([numbers, *(group[:1] for group in groups)]).astype(np.intp)
     rows, seen = np.zeros(c), np.zeros((c, len(first)))
     sums, squares = np.zeros((c, columns.width)), np.zeros((c, len(numbers)))
@@ -345,7 +472,10 @@ def sum_columns(site: PlacedSite, request: ProfileRequest) -> FloatArray:
         sums += member @ np.nan_to_num(values)
         squares += member @ np.square(np.nan_to_num(values[:, numbers]))
         if bins:
-            place = _find_bins(values[:, numbers], bins, bounded=request.bounded)
+            if request.edges is None:
+                place = _find_bins(values[:, numbers], bins, bounded=request.bounded)
+            else:
+                place = _search_bins(cells[:, numbers], request.edges.edges)
             place += (labels[:, None] * len(numbers) + np.arange(len(numbers))) * bins
             counted = np.bincount(place[known[:, numbers]], minlength=histograms.size)
             histograms += counted.reshape(histograms.shape)
@@ -385,9 +515,9 @@ class SumColumns(ColumnSum[ProfileRequest]):
 
     def request(self, board: Board) -> ProfileRequest:
         found = board.get(Units)
-        return ProfileRequest(
-            UnitsRequest(self.columns, found.shift, found.scale), self.n_clusters, self.bins, found.bounded
-        )
+        units = UnitsRequest(self.columns, found.shift, found.scale)
+        edges = next((BinsRequest(self.columns, entry.edges) for entry in board.find(BinEdges) if self.bins), None)
+        return ProfileRequest(units, self.n_clusters, self.bins, found.bounded, edges)
 
     def _shapes(self) -> list[tuple[int, ...]]:
         columns, c = self.columns, self.n_clusters
@@ -513,11 +643,13 @@ def compare_with_rest(found: ClusterColumns, least: float = 0.0) -> tuple[FloatA
 def read_quartiles(histograms: FloatArray, edges: FloatArray) -> FloatArray:
     """Compute the quartiles of histograms of shape (..., bins), as (3, ...); NaN where empty.
 
+    `edges` are common, (bins + 1,), or one line for each column, (columns, bins + 1), of histograms (c, columns, bins).
     Values are taken to be spread evenly over a bin, so that a quartile is off by less than a bin.
     """
     counts = np.maximum(histograms, 0.0)
     upto = np.cumsum(counts, axis=-1)
     total = upto[..., -1]
+    edges = np.broadcast_to(edges, (*total.shape, edges.shape[-1]))
     found = []
     for share in (0.25, 0.5, 0.75):
         wanted = share * total
@@ -525,5 +657,6 @@ def read_quartiles(histograms: FloatArray, edges: FloatArray) -> FloatArray:
         inside = np.take_along_axis(counts, place[..., None], -1)[..., 0]
         before = np.take_along_axis(upto, place[..., None], -1)[..., 0] - inside
         part = np.divide(wanted - before, inside, out=np.zeros_like(wanted), where=inside > 0)
-        found.append(np.where(total > 0, edges[place] + part * (edges[place + 1] - edges[place]), np.nan))
+        low, high = (np.take_along_axis(edges, ends[..., None], -1)[..., 0] for ends in (place, place + 1))
+        found.append(np.where(total > 0, low + part * (high - low), np.nan))
     return np.stack(found)

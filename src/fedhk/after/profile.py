@@ -14,10 +14,12 @@ from fedhk._typing import FloatArray
 from fedhk.after.columns import (
     BINS,
     MOST_NUMBERS,
+    BinEdges,
     ClusterColumns,
     ColumnsRequest,
     CompareSites,
     CountMagnitudes,
+    FindBins,
     SiteDifferences,
     SumColumns,
     SumMoments,
@@ -239,7 +241,8 @@ def profile(
         What leads to sites that have their own rows, as in `fit`. Views that they let questions read beside those of
         the model count as held out, where at least two sites have them.
     bins : int, default=100
-        Bins of the histograms that medians and quartiles are read off; 0 leaves these out.
+        Bins of the histograms that medians and quartiles are read off, narrow where a column has many values; 0 leaves
+        these out.
     least_rows : int, default=5
         Numbers about fewer rows are not shown. Tests and effect sizes are of all rows.
     privacy : fedhk.privacy.DifferentialPrivacy or None, default=None
@@ -272,6 +275,7 @@ def profile(
             f"at most {MOST_NUMBERS:,} are sent. Use fewer bins (0 leaves out quartiles), or leave out wide views."
         )
     first: list[Phase[Any, Any]] = [CountMagnitudes(columns), SumMoments(columns)]
+    first += [FindBins(columns, bins)] if bins else []
     answer = ask_sites(model, asked, [*first, last, CompareSites(columns, c)], privacy=privacy, secure=secure)
     dates = set() if engine is not None else _find_dates(take_sites(model, sites), asked.views)
     return _read_profile(answer, last, asked.views, dates, least_rows)
@@ -300,10 +304,13 @@ def _read_profile(
     quartiles = []
     for part in (found, everything):
         table = np.full((3, len(part.seen), columns.width), np.nan)
-        if phase.bins:
-            edges = bin_edges(phase.bins, bounded=units.bounded)
-            table[:, :, columns.numbers] = read_quartiles(part.histograms, edges)
-        quartiles.append(shift + scale * table)
+        for own in board.find(BinEdges):
+            values = read_quartiles(part.histograms, own.edges)
+            table[:, :, columns.numbers] = np.where(own.whole, np.ceil(values - 0.5) + 0.0, values)  # no -0
+        if phase.bins and units.bounded:
+            table[:, :, columns.numbers] = read_quartiles(part.histograms, bin_edges(phase.bins, bounded=True))
+            table = shift + scale * table
+        quartiles.append(table)
     mean, spread = _moments(found)
     overall_mean, overall_spread = _moments(everything)
     return Profile(
