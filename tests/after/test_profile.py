@@ -162,6 +162,30 @@ def test_categories_are_those_of_scipy(found, column, view):
     assert_allclose(line["effect_size"], stats.contingency.association(table, method="cramer"))
 
 
+@pytest.mark.parametrize("secure", [False, True])
+def test_levels_of_ordered_columns_are_counted_in_the_table(secure):
+    rng = np.random.default_rng(0)
+    order = ["none", "mild", "moderate", "severe", "never seen"]
+    sites = {}
+    for site in "abc":
+        group = rng.integers(2, size=200)
+        ranks = np.where(rng.random(200) < 0.1, -1, np.minimum(group + rng.integers(3, size=200), 3))
+        severity = pd.Categorical.from_codes(ranks, categories=order, ordered=True)
+        sites[site] = {
+            "x": rng.normal(size=(200, 2)) + 8 * group[:, None],
+            "later": pd.DataFrame({"severity": severity}),
+        }
+    model = fedhk.EFKMVC(2, random_state=0).fit({site: {"x": views["x"]} for site, views in sites.items()})
+    found = fedhk.profile(model, sites, secure=secure)
+    counts = pd.crosstab(pooled_labels(model), pool(sites)["all"]["later"]["severity"], dropna=False)[order]
+    assert_allclose(found.ranks[2], counts.to_numpy().T, atol=1e-6)
+    lines = found.table().rows
+    start = next(i for i, line in enumerate(lines) if line[0] == "later: severity")
+    assert [line[0].strip() for line in lines[start + 1 : start + 7]] == [*order, "missing"]
+    assert lines[start + 2][2].startswith(f"{counts['mild'][0]} (")
+    assert fedhk.profile(model, sites, bins=0).ranks == {}
+
+
 def test_two_clusters_are_compared_as_by_welchs_t():
     _, sites, full = make_federation()
     model = fedhk.EFKMVC(2, scaling="standard", random_state=0).fit(sites)

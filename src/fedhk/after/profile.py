@@ -34,7 +34,7 @@ from fedhk.after.run import Answer, Answered, AskedView, ask_sites, reach_sites,
 from fedhk.after.tables import LEAST_ROWS, PrintedTable, show_count, show_p
 from fedhk.data.checks import check_count
 from fedhk.data.frames import pandas
-from fedhk.data.levels import base_name, date_columns, is_level, level_name
+from fedhk.data.levels import base_name, date_columns, is_level, level_name, ordered_levels
 from fedhk.errors import DataError
 from fedhk.federation.board import Board
 from fedhk.federation.engines.base import RemoteEngine
@@ -97,6 +97,8 @@ class Profile(Answered):
         Standard deviation of the noise in counts of rows; 0 without noise.
     answer : Answer
         What was sent, and what it spent.
+    ranks : dict of int to array of shape (levels, c)
+        Rows of each level of ordered columns, by the place of the column; none with noise, or without `bins`.
     """
 
     columns: list[Column]
@@ -114,6 +116,7 @@ class Profile(Answered):
     least_rows: int
     noise: float
     answer: Answer = field(repr=False)
+    ranks: dict[int, FloatArray] = field(default_factory=dict)
 
     @property
     def n_clusters(self) -> int:
@@ -175,7 +178,15 @@ class Profile(Answered):
             tail = [number(test["effect_size"], 2), show_p(test["p_adjusted"])]
             if self.columns[found[0]].level:
                 rows.append([f"{view}: {name}{mark}", *[""] * (1 + self.n_clusters), *tail])
-                rows += [self._level_row(place) for place in found]
+                rows += [
+                    self._level_row(self.columns[place].level, self.mean[:, place] * self.seen[:, place], place)
+                    for place in found
+                ]
+            elif found[0] in self.ranks:
+                short, levels = ordered_levels(name)
+                rows.append([f"{view}: {short}{mark}", *[""] * (1 + self.n_clusters), *tail])
+                pairs = zip(levels, self.ranks[found[0]], strict=True)
+                rows += [self._level_row(level, have, found[0]) for level, have in pairs]
             else:
                 rows += self._number_rows(f"{view}: {name}{mark}", found[0], tail)
             missing = self.rows - self.seen[:, found[0]]
@@ -196,17 +207,11 @@ class Profile(Answered):
         lines = [[name, *means, *tail]]
         return lines if np.isnan(self.overall_quartiles[0, place]) else [*lines, ["", *medians, "", ""]]
 
-    def _level_row(self, place: int) -> list[str]:
+    def _level_row(self, level: str, have: FloatArray, place: int) -> list[str]:
+        """Show how many rows of each cluster have a level, of those with a value in the column."""
         known = self.seen[:, place]
-        have = self.mean[:, place] * known
         cells = [self._show_count(have[k], known[k]) for k in range(self.n_clusters)]
-        return [
-            f"    {self.columns[place].level}",
-            self._show_count(float(np.nansum(have)), float(known.sum())),
-            *cells,
-            "",
-            "",
-        ]
+        return [f"    {level}", self._show_count(float(np.nansum(have)), float(known.sum())), *cells, "", ""]
 
     def _show_count(self, count: float, whole: float) -> str:
         return show_count(count, self.least_rows, whole)
@@ -333,7 +338,23 @@ def _read_profile(
         least_rows=least_rows,
         noise=found.noise,
         answer=answer,
+        ranks=_count_ranks(answer.board, columns, views),
     )
+
+
+def _count_ranks(board: Board, columns: ColumnsRequest, views: Sequence[AskedView]) -> dict[int, FloatArray]:
+    """Count the rows of each level of ordered columns by cluster, from histograms with a bin for each whole number."""
+    names, found = [name for view in views for name in view.feature_names()], {}
+    for own in board.find(BinEdges):
+        for number_place, place in enumerate(columns.numbers):
+            levels, edges = ordered_levels(names[place])[1], own.edges[number_place]
+            # a level that nobody has is beyond the edges
+            bins = np.searchsorted(edges, np.arange(len(levels))) - 1
+            there = (bins >= 0) & (bins < len(edges) - 1)
+            if levels and own.whole[number_place] and len(set(bins[there])) == there.sum():
+                counts = board.get(ClusterColumns).histograms[:, number_place]
+                found[int(place)] = np.where(there, counts[:, np.where(there, bins, 0)], 0.0).T
+    return found
 
 
 def _name_column(view: AskedView, name: str) -> Column:
