@@ -231,6 +231,9 @@ class TestPolicies:
             fedhk.profile(model, here[1], engine=engine)
         with pytest.raises(DataError, match="the name of a column at the sites"):
             fedhk.outcomes(model, engine=engine, event=[1, 0])
+        view, columns = next((view, names) for view, names in model.view_columns_.items() if names)
+        with pytest.raises(DataError, match=f"is a column of view '{view}', which made the clusters"):
+            fedhk.outcomes(model, engine=engine, event=columns[0])
         alone = fedhk.HeatKernelMVC(2, random_state=0).fit(np.arange(20.0).reshape(10, 2))
         with pytest.raises(TypeError, match="fitted over sites"):
             fedhk.profile(alone, engine=engine)

@@ -198,3 +198,7 @@ def test_an_update_has_the_dictionary_of_its_run(ranked, tmp_path):
     assert (tmp_path / "updated" / "dictionary.toml").read_bytes() == (ranked / "data" / "dictionary.toml").read_bytes()
     call("predict", tmp_path / "updated", ranked / "new", "--out", tmp_path / "labels")
     call("report", tmp_path / "updated", "--site", "site-00", "--data", ranked / "new", "--out", tmp_path / "page.html")
+
+
+def test_an_attack_reads_rows_as_the_run_read_its_own(ranked):
+    call("audit", "attack", ranked / "run", "--non-members", ranked / "new", "--shadows", 0)

@@ -155,6 +155,7 @@ Evaluate = Annotated[
     bool, typer.Option("--evaluate", help="Also compare global, personal and alone models on held-out rows; more fits.")
 ]
 IdColumn = Annotated[str | None, option("id", "Column that says whose a row is.", "id", metavar="NAME")]
+IdOfRows = Annotated[str | None, option("id", "Column that says whose a row is.", "that of the run", metavar="NAME")]
 IdOfRun = Annotated[
     str | None,
     option("id", "Column of --also, else of --data, that says whose a row is.", "that of the run", metavar="NAME"),

@@ -32,7 +32,6 @@ RowsPath = Annotated[
 ]
 LabelsOut = Annotated[Path | None, typer.Option("--out", "-o", help="Folder to write, with one file per site.")]
 Csv = Annotated[bool, typer.Option("--csv", help="Write CSV instead of parquet.")]
-IdOfRows = Annotated[str | None, o.option("id", "Column that says whose a row is.", "that of the run", metavar="NAME")]
 SiteName = Annotated[
     str | None,
     typer.Option("--site", help="Site whose rows they are, to use its own model; a folder's name otherwise."),
@@ -45,7 +44,7 @@ def predict(  # noqa: PLR0917
     out: LabelsOut = None,
     csv: Csv = False,
     site: SiteName = None,
-    id_column: IdOfRows = None,
+    id_column: o.IdOfRows = None,
     ignore: o.Ignore = None,
     force: o.Force = False,
     json: o.Json = False,

@@ -50,7 +50,7 @@ def update(  # noqa: PLR0917
     half_life: HalfLife = None,
     rounds: Rounds = 3,
     level: Level = 0.05,
-    id_column: o.IdColumn = None,
+    id_column: o.IdOfRows = None,
     ignore: o.Ignore = None,
     force: o.Force = False,
     json: o.Json = False,
