@@ -139,3 +139,19 @@ def test_a_site_without_rows_takes_part_whatever_its_columns_are():
     assert labels["rome"][0] == labels["rome"][2] != labels["rome"][1]
     with pytest.raises(DataError, match="There are no rows at any of the 2 sites"):
         EFKMVC(n_clusters=2).fit({"rome": sites["oslo"], "oslo": sites["oslo"]})
+
+
+def test_text_among_numbers_is_named_with_its_site_and_the_index_of_its_row():
+    frame = pd.DataFrame({"hospital": ["oslo"] * 6 + ["rome"] * 6, "pulse": [str(i) for i in range(70, 82)]})
+    frame.loc[8, "pulse"] = "80 bpm"
+    said = "Site 'rome': View 'table', column 'pulse' holds numbers, but 1 of its 6 cells is text: '80 bpm'; .* in row 8"
+    with pytest.raises(DataError, match=said):
+        EFKMVC(n_clusters=2).fit(from_frame(frame, site="hospital"))
+    named = frame.assign(pulse=range(12), kind=["a", "b"] * 6).set_index("p" + frame.index.astype(str))
+    model = EFKMVC(n_clusters=2, random_state=0).fit(from_frame(named, site="hospital"))
+    with pytest.raises(ValueError, match="has the unknown level 'c' in row 'p3'"):
+        model.predict(named[["pulse", "kind"]].replace({"kind": {"b": "c"}}).iloc[2:])
+    named["pulse"] = named["pulse"].astype(float)
+    named.loc["p9", "pulse"] = np.inf
+    with pytest.raises(DataError, match="Site 'rome': View 'table' contains infinity in column 'pulse', row 'p9'"):
+        EFKMVC(n_clusters=2).fit(from_frame(named, site="hospital"))

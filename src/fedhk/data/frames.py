@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedhk.data.dictionary import Dictionary, read_dictionary
-from fedhk.data.levels import is_frame, read_cells
+from fedhk.data.levels import is_frame, name_row, read_cells
 from fedhk.errors import DataError, MissingPackageError
 
 __all__ = ["from_frame"]
@@ -90,7 +90,7 @@ def from_frame(
     if unknown.any():
         raise DataError(
             f"site={site!r} is missing in {int(unknown.sum())} rows, the first is row "
-            f"{frame.index[unknown.argmax()]!r}: every row needs a site."
+            f"{name_row(frame, int(unknown.argmax()))}: every row needs a site."
         )
     frame = _declare(frame, categories, {column for columns in chosen.values() for column in columns})
     tables = {view: frame[columns] for view, columns in chosen.items()}
@@ -154,7 +154,7 @@ def _declare(frame: Any, categories: Any, used: set[str]) -> Any:
             if wrong.any():
                 row = int(np.argmax(wrong.to_numpy()))
                 raise DataError(
-                    f"categories: column {column!r} has {values.iloc[row]!r} in row {frame.index[row]!r}, which is "
+                    f"categories: column {column!r} has {values.iloc[row]!r} in row {name_row(frame, row)}, which is "
                     f"none of its levels {list(levels)[:8]}."
                 )
         found = values.astype("category")

@@ -17,6 +17,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
+from fedhk._text import listed
 from fedhk._typing import BoolArray, FloatArray, IntArray
 from fedhk.data.large import empty_table
 
@@ -187,6 +188,8 @@ def _encode_column(series: Any, name: str, view: str, *, is_category: bool) -> t
             return ranks[:, None], [ordered_name(name, levels)]
         return _indicators(places, len(levels)), [f"{name}{MARK}{level}" for level in levels]
     if is_category or any(isinstance(value, str) for value in values):
+        if not is_category:
+            _refuse_text_among_numbers(values, series, name, view)
         return _encode_text(values, name, view, is_category=is_category)
     try:
         numbers = np.array([math.nan if value is None else float(value) for value in values], np.float64)
@@ -196,10 +199,36 @@ def _encode_column(series: Any, name: str, view: str, *, is_category: bool) -> t
         row = next(row for row, value in enumerate(values) if value is not None and not is_number(value))
         raise ValueError(
             f"View {view!r}, column {name!r} holds {type(values[row]).__name__}, {str(values[row])[:60]!r} in row "
-            f"{row}; a column holds numbers, truth values, text, categories or dates. Leave the column out, or make it "
+            f"{name_row(series, row)}; a column holds numbers, truth values, text, categories or dates. Leave the column out, or make it "
             "one of these."
         ) from None
     return numbers[:, None], [name]
+
+
+def name_row(table: Any, row: int) -> str:
+    """Name a row in messages: by the index of a pandas data frame or series, else by its number."""
+    index: Any = getattr(table, "index", None)
+    if not hasattr(index, "equals"):
+        return str(row)
+    label = index[row]
+    return repr(label.item() if isinstance(label, np.generic) else label)
+
+
+def _refuse_text_among_numbers(values: Sequence[Any], series: Any, name: str, view: str) -> None:
+    """Refuse a column of which most cells are numbers, and some are text."""
+    texts = ["" if value is None else str(value).strip() for value in values]
+    wrong = [row for row, text in enumerate(texts) if text and not is_number(text)]
+    cells = sum(map(bool, texts))
+    if not wrong or 2 * len(wrong) >= cells:
+        return
+    are = f"{len(wrong)} of its {cells} cells {'is' if len(wrong) == 1 else 'are'} text"
+    found = listed(dict.fromkeys(texts[row][:40] for row in wrong))
+    raise ValueError(
+        f"View {view!r}, column {name!r} holds numbers, but {are}: {found}; the first is in row "
+        f"{name_row(series, wrong[0])}. Write a number there (for a value below a limit of detection, such as '<5', the "
+        "limit or half of it), or leave the cell empty (pandas.to_numeric(column, errors='coerce') does that to all of "
+        "them). If the column is a category, say so: column.astype('category')."
+    )
 
 
 def is_number(value: Any) -> bool:
@@ -326,10 +355,11 @@ def common_columns(sites: Iterable[Sequence[str]]) -> tuple[str, ...] | None:
     return tuple(column for name in first for column in (sorted(kinds[name]) or [name]))
 
 
-def fit_columns(table: Any, columns: Sequence[str], wanted: Sequence[str], where: str) -> Any:
+def fit_columns(table: Any, columns: Sequence[str], wanted: Sequence[str], where: str, source: Any = None) -> Any:
     """A table with these columns as one with the columns that are wanted: in their order, with all their levels.
 
-    `where` begins the ValueError for a level that is not wanted, and for a column that is a number on one side only.
+    `where` begins the ValueError for a level that is not wanted, and for a column that is a number on one side only;
+    rows are named by the index of `source`, the data frame that the table was, where it has one.
     """
     place = {column: i for i, column in enumerate(columns)}
     own = level_groups(columns)
@@ -355,7 +385,7 @@ def fit_columns(table: Any, columns: Sequence[str], wanted: Sequence[str], where
             level = level_name(column)
             levels = [level_name(other) for other in wanted if base_name(other) == base_name(column)]
             raise ValueError(
-                f"{where}, column {base_name(column)!r} has the unknown level {level!r} in row {row}; known are "
-                f"{levels[:8]}{' and more' if len(levels) > 8 else ''}."
+                f"{where}, column {base_name(column)!r} has the unknown level {level!r} in row "
+                f"{name_row(source, row)}; known are {levels[:8]}{' and more' if len(levels) > 8 else ''}."
             )
     return out

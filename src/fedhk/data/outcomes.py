@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedhk._typing import FloatArray
-from fedhk.data.levels import base_name, ordered_levels
+from fedhk.data.levels import base_name, name_row, ordered_levels
 from fedhk.errors import DataError
 
 # The view of each outcome, of one column.
@@ -38,10 +38,9 @@ def check_outcome(name: str, values: Any, site: str) -> FloatArray:
 
     `name` is a key of `OUTCOMES`.
     """
-    try:
-        if hasattr(values, "convert_dtypes"):  # pandas, whose own missing value is no number
-            values = values.to_numpy(np.float64, na_value=np.nan)
-        column = np.asarray(values, np.float64)
+    try:  # the missing value of pandas is no number
+        numbers = values.to_numpy(np.float64, na_value=np.nan) if hasattr(values, "convert_dtypes") else values
+        column = np.asarray(numbers, np.float64)
     except (TypeError, ValueError) as error:
         hint = " For example column == 'yes' makes an event of text." if name == "event" else ""
         kinds = "0 and 1, or true and false" if name == "event" else "numbers"
@@ -60,7 +59,7 @@ def check_outcome(name: str, values: Any, site: str) -> FloatArray:
         row = int(wrong.argmax())
         count = int(wrong.sum())
         raise DataError(
-            f"Site {site!r}: {name} is {column[row]:g} in row {row}, and wrong in {count} rows in all; it must be "
+            f"Site {site!r}: {name} is {column[row]:g} in row {name_row(values, row)}, and wrong in {count} rows in all; it must be "
             f"{allowed}."
         )
     return column

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from fedhk._text import is_printable
 from fedhk._typing import FloatArray
-from fedhk.data.levels import common_columns, encode_frame, fit_columns
+from fedhk.data.levels import common_columns, encode_frame, fit_columns, name_row
 
 # Sums of squares of larger numbers would leave float64.
 LARGEST_VALUE = 1e140
@@ -173,7 +173,7 @@ def check_views(
         encoded = encode_frame(tables[i], found[i], known)
         inferred += [f"{found[i]}/{column}" for column in getattr(encoded, "inferred", ())]
         converted[i], given[i] = _read_table(encoded, found[i])
-        converted[i], given[i] = fit_table(converted[i], given[i], known, f"View {found[i]!r}")
+        converted[i], given[i] = fit_table(converted[i], given[i], known, f"View {found[i]!r}", tables[i])
     lengths = [converted[i].shape[0] for i in present]
     if len(set(lengths)) > 1:
         listed = ", ".join(f"{found[i]!r} has {length}" for i, length in zip(present, lengths, strict=True))
@@ -190,7 +190,7 @@ def check_views(
             difference := find_difference(given[i], width, known, widths[i], "the model", "but the model expects")
         ):
             raise ValueError(f"View {found[i]!r} {difference}.")
-        missing[i] = _has_missing(converted[i], found[i], given[i])
+        missing[i] = _has_missing(converted[i], found[i], given[i], tables[i])
         if converted[i].dtype != np.float32:
             dtype = np.dtype(np.float64)
     return Views(
@@ -198,14 +198,17 @@ def check_views(
     )
 
 
-def fit_table(table: Any, own: Columns, known: Columns, where: str) -> tuple[Any, Columns]:
-    """Bring a table to the known columns, in their order and with all levels; unchanged if other names differ."""
+def fit_table(table: Any, own: Columns, known: Columns, where: str, source: Any = None) -> tuple[Any, Columns]:
+    """Bring a table to the known columns, in their order and with all levels; unchanged if other names differ.
+
+    Messages name rows by the index of `source`, the data frame that the table was.
+    """
     if own is None or known is None or own == known or is_tensor(own) or is_tensor(known):
         return table, own
     names, wanted = [str(name) for name in own], [str(name) for name in known]
     if common_columns([wanted, names]) is None:
         return table, own
-    return fit_columns(table, names, wanted, where), known
+    return fit_columns(table, names, wanted, where, source), known
 
 
 def _named_tables(X: Any, names: Sequence[str] | None) -> tuple[list[Any], list[str]]:
@@ -296,7 +299,7 @@ def _row_names(tables: Sequence[Any], names: Sequence[str]) -> Any:
     return known[0][1] if known else None
 
 
-def _has_missing(table: Any, name: str, columns: Columns = None) -> bool:
+def _has_missing(table: Any, name: str, columns: Columns = None, source: Any = None) -> bool:
     """Tell whether a table has missing cells; refuse infinities and numbers whose squares would overflow."""
     if table.dtype.kind != "f":
         return False
@@ -310,7 +313,7 @@ def _has_missing(table: Any, name: str, columns: Columns = None) -> bool:
         if np.isinf(block).any():
             row, column = np.argwhere(np.isinf(block))[0].tolist()
             named = column if columns is None or is_tensor(columns) else repr(columns[column])
-            where = "" if sp.issparse(table) else f" in column {named}, row {rows.start + row}"
+            where = "" if sp.issparse(table) else f" in column {named}, row {name_row(source, rows.start + row)}"
             raise ValueError(
                 f"View {name!r} contains infinity{where}. Values must be finite; use NaN for a missing cell."
             )
