@@ -377,6 +377,7 @@ def test_wrong_outcomes_are_named_by_site_and_row(case, column, value, text):
         ({"event": "died", "grid": 10}, "grid and horizon have no effect"),
         ({"event": "age"}, "'age' is a column of view 'record', which made the clusters"),
         ({"event": "nothing"}, "Site 'athens' has no column 'nothing' for event. Give every site one more view"),
+        ({"event": "dyed"}, "has no column 'dyed' for event. Did you mean 'died'?"),
         ({"event": {"cairo": [1, 0]}}, "event has no values for site 'athens'. Give a dict from the name of each site"),
         ({"event": {"athens": [1], "bergen": [1], "cairo": [1]}}, "event has 1 values, the site has 90 rows"),
         (

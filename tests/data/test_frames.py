@@ -57,6 +57,10 @@ def test_codes_are_categories_where_they_are_said_to_be(categories):
             {"site": "hospital", "views": {"a": ["age", "height"]}},
             r"view 'a' has columns that the frame lacks: \['height'\]",
         ),
+        ({"site": "hospitl"}, "Did you mean 'hospital'"),
+        ({"site": "hospital", "views": {"a": ["agee"]}}, r"the frame lacks: \['agee'\]. Did you mean 'age'"),
+        ({"site": "hospital", "views": {"a": ["ecg", "age", "ecg"]}}, "view 'a' has 'ecg' more than once"),
+        ({"site": "hospital", "categories": ["cod"]}, "'cod' is no column of a view. Did you mean 'code'"),
         ({"site": "hospital", "views": {"a": "age"}}, "view 'a' has 'age'; it must be a list"),
         ({"site": "hospital", "views": {"a": ["hospital"]}}, "'hospital', which says whose a row is"),
         ({"site": "hospital", "views": {}}, "views={} must be a mapping"),
@@ -75,6 +79,14 @@ def test_what_does_not_fit_is_refused_by_name(options, said):
 def test_a_row_without_a_site_is_refused_by_its_index():
     with pytest.raises(DataError, match="site='hospital' is missing in 1 rows, the first is row 'p8'"):
         from_frame(FRAME.assign(hospital=["rome", None, "rome"]), site="hospital")
+    with pytest.raises(DataError, match="site='hospital' is missing in 2 rows, the first is row 'p8'"):
+        from_frame(FRAME.assign(hospital=["rome", "", " "]), site="hospital")
+
+
+def test_a_column_of_two_views_is_a_warning_that_names_both():
+    with pytest.warns(UserWarning, match="column 'age' is in the views 'a', 'b': it counts in each of them"):
+        sites = from_frame(FRAME, site="hospital", views={"a": ["age"], "b": ["ecg", "age"]})
+    assert list(sites["rome"]["b"].columns) == ["ecg", "age"]
 
 
 def test_columns_with_several_names_each_are_refused():
@@ -144,7 +156,9 @@ def test_a_site_without_rows_takes_part_whatever_its_columns_are():
 def test_text_among_numbers_is_named_with_its_site_and_the_index_of_its_row():
     frame = pd.DataFrame({"hospital": ["oslo"] * 6 + ["rome"] * 6, "pulse": [str(i) for i in range(70, 82)]})
     frame.loc[8, "pulse"] = "80 bpm"
-    said = "Site 'rome': View 'table', column 'pulse' holds numbers, but 1 of its 6 cells is text: '80 bpm'; .* in row 8"
+    said = (
+        "Site 'rome': View 'table', column 'pulse' holds numbers, but 1 of its 6 cells is text: '80 bpm'; .* in row 8"
+    )
     with pytest.raises(DataError, match=said):
         EFKMVC(n_clusters=2).fit(from_frame(frame, site="hospital"))
     named = frame.assign(pulse=range(12), kind=["a", "b"] * 6).set_index("p" + frame.index.astype(str))
@@ -155,3 +169,25 @@ def test_text_among_numbers_is_named_with_its_site_and_the_index_of_its_row():
     named.loc["p9", "pulse"] = np.inf
     with pytest.raises(DataError, match="Site 'rome': View 'table' contains infinity in column 'pulse', row 'p9'"):
         EFKMVC(n_clusters=2).fit(from_frame(named, site="hospital"))
+
+
+def test_a_site_without_any_value_is_named():
+    rows = np.random.default_rng(0).normal(size=(40, 2)) + np.repeat([[0.0], [9.0]], 20, axis=0)
+    sites = {"oslo": [rows], "rome": [rows + 0.1], "bern": [np.full((5, 2), np.nan)]}
+    with pytest.warns(UserWarning, match="no cell at 'bern' has a value"):
+        EFKMVC(n_clusters=2, random_state=0).fit(sites)
+
+
+def test_new_rows_that_differ_are_told_by_the_names_of_columns_and_sites():
+    frame = pd.DataFrame({"hospital": ["oslo", "rome"] * 20, "age": [30.0, 30.0, 70.0, 70.0] * 10})
+    frame = frame.assign(sex=["F", "F", "M", "M"] * 10, pulse=frame["age"] + 1)
+    sites = from_frame(frame, site="hospital", views={"record": ["age", "sex"], "vitals": ["pulse"]})
+    model = EFKMVC(n_clusters=2, random_state=0).fit(sites)
+    with pytest.raises(ValueError, match=r"'record' has 1 named columns, but .* 3 named columns: missing \['sex'\]\."):
+        model.predict({"record": frame[["age"]]})
+    with pytest.raises(
+        ValueError, match=r"'vitals' has 2 named columns, but .*: missing \['pulse'\], unexpected \['age'"
+    ):
+        model.predict({"vitals": frame[["age", "hospital"]].replace("rome", "oslo")})
+    with pytest.raises(ValueError, match=r"X has the sites \['oslo', 'rome'\], and the views of one site are expected"):
+        model.predict(sites)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
+from fedhk import EFKMVC
 from fedhk.estimators.choices import (
     ModelParameters,
     check_calibration,
@@ -106,12 +107,21 @@ class TestNumbersOfClusters:
         assert limit_numbers((2, 40), 0) == range(2, 41)
 
     @pytest.mark.parametrize(
-        "given", [[], [2, 3, 4], [2, "x"], (1, 4), (5, 3), (2.5, 4), "many", "2-", range(2, 9, 2)], ids=str
+        "given",
+        [[], [2, 3, 4], [2, "x"], (1, 4), (5, 3), (2.5, 4), "many", "2-", range(2, 9, 2), 1.5, 0, -1, True, None, {}],
+        ids=str,
     )
     def test_what_is_none_is_refused(self, given):
         with pytest.raises(
-            ValueError, match=r"n_clusters=.* must be a whole number, 'auto', or the least and the largest"
+            ValueError, match=r"n_clusters=.* must be a whole number from 1 on, 'auto', or the least and the largest"
         ):
+            read_numbers(given)
+        with pytest.raises(ValueError, match=r"'auto', or .* as \(2, 8\) or '2-8'"):
+            EFKMVC(n_clusters=given).fit([[np.eye(3)], [np.eye(3)]])
+
+    @pytest.mark.parametrize("given", [(5, 2), "5-2"])
+    def test_a_range_that_is_reversed_is_told(self, given):
+        with pytest.raises(ValueError, match=r"The range is reversed: did you mean \(2, 5\)\?"):
             read_numbers(given)
 
     def test_more_than_half_of_the_rows(self):

@@ -182,8 +182,6 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("name", "value", "allowed"),
         [
-            ("n_clusters", 0, r"range \[1, inf\)"),
-            ("n_clusters", None, "int"),
             ("max_rounds", 0, r"range \[1, inf\)"),
             ("protocol", "gossip", "'statistics'"),
             ("personalization", 1.5, r"range \[0.0, 1.0\]"),

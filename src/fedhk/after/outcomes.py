@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from fedhk._names import suggest
 from fedhk.after.binary import BinaryOutcome, CompareEvents, CountEvents, read_binary
 from fedhk.after.continuous import ContinuousOutcome, continuous_phases, read_continuous
 from fedhk.after.run import Answer, AskedSites, ask_sites, is_one_site, reach_sites, read_sites, take_sites
@@ -160,9 +161,11 @@ def _by_site(name: str, given: Any, sites: Mapping[str, Any], known: set[str]) -
         refuse_seen(name, given, {view: table.columns for view, table in frames.items() if view in known})
         there = [table[given] for view, table in frames.items() if view not in known and given in table.columns]
         if not there:
+            others = [str(column) for view, table in frames.items() if view not in known for column in table.columns]
             raise DataError(
-                f"Site {site!r} has no column {given!r} for {name}. Give every site one more view, a data frame with "
-                f"this column, beside the views that were clustered; or give {name} as a dict of arrays by site."
+                f"Site {site!r} has no column {given!r} for {name}.{suggest(given, others)} Give every site one more "
+                f"view, a data frame with this column, beside the views that were clustered; or give {name} as a dict of "
+                "arrays by site."
             )
         if len(there) > 1:
             raise DataError(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
+from fedhk._names import suggest
+from fedhk._text import listed
 from fedhk.data.dictionary import Dictionary, read_dictionary
 from fedhk.data.levels import is_frame, name_row, read_cells
 from fedhk.errors import DataError, MissingPackageError
@@ -79,14 +82,14 @@ def from_frame(
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise DataError(f"frame has several columns called {repeated[:5]}; names must differ.")
     if site not in names:
-        raise DataError(f"site={site!r} is no column of the frame; its columns are {names[:10]}.")
+        raise DataError(f"site={site!r} is no column of the frame; its columns are {names[:10]}.{suggest(site, names)}")
     if dictionary is not None:
         if views is not None or categories:
             raise DataError("dictionary= says what views and categories are: leave views= and categories= out.")
         known = dictionary if isinstance(dictionary, Dictionary) else read_dictionary(dictionary)
         views = {view: list(known.read_columns(view)) for view in known}
     chosen = _check_views(views, names, site)
-    unknown = frame[site].isna()
+    unknown = frame[site].isna() | frame[site].map(_is_blank).astype(bool)
     if unknown.any():
         raise DataError(
             f"site={site!r} is missing in {int(unknown.sum())} rows, the first is row "
@@ -98,6 +101,10 @@ def from_frame(
         tables = {view: _enforce(table, view, known.read_columns(view)) for view, table in tables.items()}
     groups = frame.groupby(site, sort=True, observed=True).indices
     return {str(name): {view: table.iloc[groups[name]] for view, table in tables.items()} for name in sorted(groups)}
+
+
+def _is_blank(name: Any) -> bool:
+    return isinstance(name, str) and not name.strip()
 
 
 def _as_pandas(frame: Any) -> Any:
@@ -119,10 +126,32 @@ def _check_views(views: Any, names: Sequence[str], site: str) -> dict[str, list[
         if isinstance(columns, str) or not len(columns):
             raise DataError(f"views: view {view!r} has {columns!r}; it must be a list of at least one column.")
         if lacking := [column for column in columns if column not in names]:
-            raise DataError(f"views: view {view!r} has columns that the frame lacks: {lacking[:5]}.")
+            meant = suggest(str(lacking[0]), names)
+            raise DataError(f"views: view {view!r} has columns that the frame lacks: {lacking[:5]}.{meant}")
+        if twice := sorted({column for column in columns if list(columns).count(column) > 1}):
+            raise DataError(f"views: view {view!r} has {listed(twice)} more than once: name each column once.")
         if site in columns:
             raise DataError(f"views: view {view!r} has {site!r}, which says whose a row is: leave it out of the views.")
+    _warn_of_shared(views)
     return {str(view): list(columns) for view, columns in views.items()}
+
+
+def _warn_of_shared(views: Mapping[str, Sequence[str]]) -> None:
+    """Warn of columns that are in several views."""
+    having: dict[str, list[str]] = {}
+    for view, columns in views.items():
+        for column in columns:
+            having.setdefault(column, []).append(view)
+    shared = {column: several for column, several in having.items() if len(several) > 1}
+    if shared:
+        column, several = next(iter(shared.items()))
+        more = f", and {len(shared) - 1} more columns are in several views" if len(shared) > 1 else ""
+        warnings.warn(
+            f"from_frame: column {column!r} is in the views {listed(several)}{more}: it counts in each of them. Leave it "
+            "in one, unless you mean that.",
+            UserWarning,
+            stacklevel=4,
+        )
 
 
 def _enforce(frame: Any, view: str, entries: Mapping[str, Any]) -> Any:
@@ -147,7 +176,7 @@ def _declare(frame: Any, categories: Any, used: set[str]) -> Any:
     given = categories if isinstance(categories, Mapping) else dict.fromkeys(categories)
     for column, levels in given.items():
         if column not in used:
-            raise DataError(f"categories: {column!r} is no column of a view.")
+            raise DataError(f"categories: {column!r} is no column of a view.{suggest(str(column), used)}")
         values = frame[column]
         if levels is not None:
             wrong = values.notna() & ~values.isin(list(levels))

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from fedhk._text import is_printable
 from fedhk._typing import FloatArray
-from fedhk.data.levels import common_columns, encode_frame, fit_columns, name_row
+from fedhk.data.levels import base_name, common_columns, encode_frame, fit_columns, name_row
 
 # Sums of squares of larger numbers would leave float64.
 LARGEST_VALUE = 1e140
@@ -105,12 +105,19 @@ def find_difference(  # noqa: PLR0917
     """
     if own_width == width and (own is None or known is None or own == known):
         return ""
-    if own_width != width or is_tensor(own) or is_tensor(known):
-        return f"has {size_text(own, own_width)}, {expects} {size_text(known, width)}"
-    here, there = list(map(str, own or ())), list(map(str, known or ()))
+    sizes = f"has {size_text(own, own_width)}, {expects} {size_text(known, width)}"
+    if own is None or known is None or is_tensor(own) or is_tensor(known):
+        return sizes
+    here, there = list(map(str, own)), list(map(str, known))
+    if set(map(base_name, here)) != set(map(base_name, there)):  # a category is one column, whatever its levels are
+        here, there = list(map(base_name, here)), list(map(base_name, there))
     missing, extra = sorted(set(there) - set(here)), sorted(set(here) - set(there))
     if missing or extra:
-        return f"has other columns than {whose}: missing {_few(missing)}, unexpected {_few(extra)}"
+        start = f"has other columns than {whose}" if own_width == width else sizes
+        parts = [f"{word} {_few(names)}" for word, names in (("missing", missing), ("unexpected", extra)) if names]
+        return f"{start}: {', '.join(parts)}"
+    if own_width != width:
+        return sizes
     place = next(i for i, name in enumerate(here) if name != there[i])
     return f"has the columns of {whose} in another order: column {place} is {here[place]!r} instead of {there[place]!r}"
 
@@ -219,7 +226,14 @@ def _named_tables(X: Any, names: Sequence[str] | None) -> tuple[list[Any], list[
             if hidden := [name for name in given if not is_printable(name)]:
                 raise ValueError(f"View {hidden[0]!r} has a name with characters that do not show: rename it.")
             return list(X.values()), given
-        if unknown := sorted(set(given) - set(names)):
+        unknown = sorted(set(given) - set(names))
+        if unknown and all(map(is_view_collection, X.values())):
+            raise ValueError(
+                f"X has the sites {_few(given)}, and the views of one site are expected, which are {list(names)}. Ask "
+                "for each site: {site: model.predict(views) for site, views in X.items()}, or by the own model of a "
+                "site, model.client_models_[site].predict(X[site])."
+            )
+        if unknown:
             raise ValueError(f"X has unknown views {unknown}; the model knows {list(names)}.")
         by_name = dict(zip(given, X.values(), strict=True))
         return [by_name.get(name) for name in names], list(names)

@@ -24,6 +24,7 @@ from fedhk.agreement.scalings import STRANGER
 from fedhk.data.frames import pandas
 from fedhk.data.levels import needs_encoding
 from fedhk.data.views import Columns, Views, check_views, is_tensor, is_view_collection
+from fedhk.estimators.choices import read_numbers
 from fedhk.estimators.frames import make_centers_frame, make_labels_frame
 from fedhk.estimators.persistence import ModelFile, readable_params, storable_params, write_model_file
 from fedhk.federation.phases.sum_start import ONE_CLUSTER
@@ -155,6 +156,11 @@ class HeatKernelModel(ReadsViews, ClusterMixin, BaseEstimator):  # type: ignore[
         "choices_",
         "selection_",
     )
+
+    def _validate_params(self) -> None:
+        """Check the parameters; what is wrong with a number of clusters is said in FedHK's own words."""
+        read_numbers(self.n_clusters)
+        super()._validate_params()
 
     @property
     def cluster_centers_(self) -> FloatArray | list[FloatArray]:

@@ -162,20 +162,23 @@ def check_together(protocol: Protocol, aggregator: Aggregator, settings: Setting
 
 def read_numbers(n_clusters: Any) -> range:
     """Return the numbers of clusters to choose among; just one if a number was given."""
-    if isinstance(n_clusters, Integral):
+    if isinstance(n_clusters, Integral) and not isinstance(n_clusters, bool) and n_clusters > 0:
         return range(int(n_clusters), int(n_clusters) + 1)
     if is_auto(n_clusters):
         return AUTO_CLUSTERS
+    ends: list[int] = []
     if isinstance(n_clusters, range):
         ends = [n_clusters[0], n_clusters[-1]] if len(n_clusters) and n_clusters.step == 1 else []
     elif isinstance(n_clusters, str):
         ends = [int(part) if part.strip().isdecimal() else -1 for part in n_clusters.split("-")]
-    else:
+    elif isinstance(n_clusters, list | tuple | np.ndarray) and np.ndim(n_clusters) == 1:
         ends = [int(part) if isinstance(part, Integral) else -1 for part in n_clusters]
     if len(ends) != 2 or not 2 <= ends[0] <= ends[1]:
+        swapped = len(ends) == 2 and 2 <= ends[1] < ends[0]
+        hint = f" The range is reversed: did you mean ({ends[1]}, {ends[0]})?" if swapped else ""
         raise ValueError(
-            f"n_clusters={n_clusters!r} must be a whole number, 'auto', or the least and the largest number to try, "
-            "from 2 on, as (2, 8) or '2-8'."
+            f"n_clusters={n_clusters!r} must be a whole number from 1 on, 'auto', or the least and the largest number "
+            f"to try, from 2 on, as (2, 8) or '2-8'.{hint}"
         )
     return range(ends[0], ends[1] + 1)
 

@@ -5,7 +5,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+import scipy.sparse as sp
+
 from fedhk._records import Records
+from fedhk._text import listed
 from fedhk.data.deviations import MEND, Deviation, compare_sites, describe_deviations, find_codes
 from fedhk.data.views import Views
 from fedhk.federation.board import Board
@@ -23,6 +27,13 @@ def keep_deviations(board: Board, clients: Mapping[str, Views], terms: SealedTer
     With noise or masks, nothing but sums may be kept: sites in this process are compared, and a warning is all.
     """
     here = {site: views for site, views in clients.items() if views.n_rows}
+    if empty := [site for site, views in here.items() if not _has_values(views)]:
+        warnings.warn(
+            f"no cell at {listed(empty)} has a value: rows there belong to all clusters alike, and get the first. Are "
+            "columns named as elsewhere, and values read?",
+            UserWarning,
+            stacklevel=4,
+        )
     entry = next(board.find(Deviations), Deviations((), {}))
     if terms.is_open:
         codes = [code for site, views in here.items() for code in find_codes(site, views)]
@@ -32,6 +43,15 @@ def keep_deviations(board: Board, clients: Mapping[str, Views], terms: SealedTer
     if found:
         warnings.warn(_describe(found, entry.excluded, is_open=terms.is_open), UserWarning, stacklevel=4)
     return _list_deviations(found if terms.is_open else (), entry.excluded)
+
+
+def _has_values(views: Views) -> bool:
+    """Tell whether a site has any cell with a value."""
+    tables = [(table, missing) for table, missing in zip(views.tables, views.missing, strict=True) if table is not None]
+    if any(not missing or sp.issparse(table) for table, missing in tables):
+        return True
+    # the first rows mostly have a value; tables may be larger than memory
+    return any(not (np.isnan(table[:64]).all() and np.isnan(table).all()) for table, _ in tables)
 
 
 def _list_deviations(found: Sequence[Deviation], excluded: Mapping[str, str]) -> Records:
