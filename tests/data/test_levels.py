@@ -77,7 +77,7 @@ class TestOneFrame:
             (["120/80", "130/85", "unknown"], "column 'k' holds two numbers in a cell, such as '120/80'"),
             (
                 [*map(str, range(30)), "<5", "<5", "80 bpm"],
-                "'k' holds numbers, but 3 of its 33 cells are text: '<5', '80 bpm'; the first is in row 30. Write a number",
+                "'k' holds numbers, but 3 of its 33 cells are text: '<5', '80 bpm'; the first is in row 30. Write",
             ),
             ([1.5, 2.5, "hemolytic", None], "'k' holds numbers, but 1 of its 3 cells is text: 'hemolytic'; the first"),
             ([{1}, {2}], "column 'k' holds set, '{1}' in row 0"),

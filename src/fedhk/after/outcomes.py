@@ -164,8 +164,8 @@ def _by_site(name: str, given: Any, sites: Mapping[str, Any], known: set[str]) -
             others = [str(column) for view, table in frames.items() if view not in known for column in table.columns]
             raise DataError(
                 f"Site {site!r} has no column {given!r} for {name}.{suggest(given, others)} Give every site one more "
-                f"view, a data frame with this column, beside the views that were clustered; or give {name} as a dict of "
-                "arrays by site."
+                f"view, a data frame with this column, beside the views that were clustered; or give {name} as a dict "
+                "of arrays by site."
             )
         if len(there) > 1:
             raise DataError(

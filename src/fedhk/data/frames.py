@@ -147,8 +147,8 @@ def _warn_of_shared(views: Mapping[str, Sequence[str]]) -> None:
         column, several = next(iter(shared.items()))
         more = f", and {len(shared) - 1} more columns are in several views" if len(shared) > 1 else ""
         warnings.warn(
-            f"from_frame: column {column!r} is in the views {listed(several)}{more}: it counts in each of them. Leave it "
-            "in one, unless you mean that.",
+            f"from_frame: column {column!r} is in the views {listed(several)}{more}: it counts in each of them. Leave "
+            "it in one, unless you mean that.",
             UserWarning,
             stacklevel=4,
         )

@@ -199,8 +199,8 @@ def _encode_column(series: Any, name: str, view: str, *, is_category: bool) -> t
         row = next(row for row, value in enumerate(values) if value is not None and not is_number(value))
         raise ValueError(
             f"View {view!r}, column {name!r} holds {type(values[row]).__name__}, {str(values[row])[:60]!r} in row "
-            f"{name_row(series, row)}; a column holds numbers, truth values, text, categories or dates. Leave the column out, or make it "
-            "one of these."
+            f"{name_row(series, row)}; a column holds numbers, truth values, text, categories or dates. "
+            "Leave the column out, or make it one of these."
         ) from None
     return numbers[:, None], [name]
 
@@ -225,9 +225,9 @@ def _refuse_text_among_numbers(values: Sequence[Any], series: Any, name: str, vi
     found = listed(dict.fromkeys(texts[row][:40] for row in wrong))
     raise ValueError(
         f"View {view!r}, column {name!r} holds numbers, but {are}: {found}; the first is in row "
-        f"{name_row(series, wrong[0])}. Write a number there (for a value below a limit of detection, such as '<5', the "
-        "limit or half of it), or leave the cell empty (pandas.to_numeric(column, errors='coerce') does that to all of "
-        "them). If the column is a category, say so: column.astype('category')."
+        f"{name_row(series, wrong[0])}. Write a number there (for a value below a limit of detection, such as '<5', "
+        "the limit or half of it), or leave the cell empty (pandas.to_numeric(column, errors='coerce') does that to "
+        "all of them). If the column is a category, say so: column.astype('category')."
     )
 
 

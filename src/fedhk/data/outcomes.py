@@ -59,7 +59,7 @@ def check_outcome(name: str, values: Any, site: str) -> FloatArray:
         row = int(wrong.argmax())
         count = int(wrong.sum())
         raise DataError(
-            f"Site {site!r}: {name} is {column[row]:g} in row {name_row(values, row)}, and wrong in {count} rows in all; it must be "
-            f"{allowed}."
+            f"Site {site!r}: {name} is {column[row]:g} in row {name_row(values, row)}, and wrong in {count} rows in "
+            f"all; it must be {allowed}."
         )
     return column

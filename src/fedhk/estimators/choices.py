@@ -162,7 +162,7 @@ def check_together(protocol: Protocol, aggregator: Aggregator, settings: Setting
 
 def read_numbers(n_clusters: Any) -> range:
     """Return the numbers of clusters to choose among; just one if a number was given."""
-    if isinstance(n_clusters, Integral) and not isinstance(n_clusters, bool) and n_clusters > 0:
+    if isinstance(n_clusters, Integral) and not isinstance(n_clusters, bool) and int(n_clusters) > 0:
         return range(int(n_clusters), int(n_clusters) + 1)
     if is_auto(n_clusters):
         return AUTO_CLUSTERS
