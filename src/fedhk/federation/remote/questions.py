@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +128,7 @@ class QuestionRows:
     def _find_model(self, digest: str, *, own: bool) -> FittedModel:
         """Find the model with this digest among those that runs have ended with; `own` gives the site's own of it."""
         earlier = (self.results.with_name(f"{self.results.name}-{number}") for number in count(1))
-        for folder in (self.results, *_while_there(earlier)):
+        for folder in (self.results, *reversed(list(takewhile(Path.is_dir, earlier)))):  # the last one first
             if (folder / MODEL).is_file():
                 common = self.questions.read_model(folder / MODEL)
                 if common.digest() == digest:
@@ -142,15 +142,6 @@ def check_outcomes(question: Question) -> None:
     """Refuse a question whose kind and outcomes do not fit together."""
     if bool(question.outcomes) != (question.kind == "outcomes") or not question.outcomes.keys() <= OUTCOMES.keys():
         raise MessageError(OTHER_OUTCOME)
-
-
-def _while_there(folders: Any) -> list[Path]:
-    found = []
-    for folder in folders:
-        if not folder.is_dir():
-            break
-        found.append(folder)
-    return found[::-1]  # the last one first
 
 
 def _find_column(tables: Mapping[str, NamedTable], column: str) -> Any:
