@@ -378,9 +378,9 @@ def _find_excess(
     rows: Rows, parameters: Parameters, labels: IntArray, limit: Limit | float | None
 ) -> tuple[FloatArray, FloatArray]:
     """Compute how far views and cells are from their centre, in multiples of their limits; 0 where there is none."""
-    by_column, by_view = map(np.nan_to_num, _measure_parts(rows, parameters, labels))
     if not isinstance(limit, Limit):
-        return 0.0 * by_view, 0.0 * by_column
+        return np.zeros((rows.n_rows, len(rows.widths))), np.zeros((rows.n_rows, sum(rows.widths)))
+    by_column, by_view = map(np.nan_to_num, _measure_parts(rows, parameters, labels))
     below, above = (np.inf, np.inf) if limit.columns is None else limit.columns.T
     return by_view / limit.views, np.where(by_column > 0, by_column / above, -by_column / below)
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from fedhk._text import listed
 from fedhk._typing import FloatArray
+from fedhk.data.deviations import LEAST_REPEATS
 from fedhk.data.levels import base_name, find_numbers, is_level, level_name
 from fedhk.data.tables import ID
 
@@ -33,8 +34,8 @@ QUANTITY = re.compile(r"[+-]?\d+(?:[.,]\d+)?\s*([^\d\s.,].*)")
 # Whole numbers up to so many are codes of a category rather than counts.
 MOST_CODES = 10
 
-# A code for a missing value repeats, and leaves out at least two codes below it: 1, 2 and 9.
-LEAST_REPEATS, LEAST_GAP = 3, 3
+# A code for a missing value leaves out at least two codes below it: 1, 2 and 9.
+LEAST_GAP = 3
 
 # Sums and means are written with few digits. A row has a column's mean that closely in 2 of 100 cases.
 LEAST_SUMMED, SAME_SUM, SAME_MEAN = 5, 1e-4, 0.02

@@ -79,24 +79,27 @@ class PolicyGuard(Guard):
     def admit(self, site: Site, request: Any, entries: Sequence[Shared]) -> None:
         """Refuse what the terms of the run or the policy do not allow; then load the site's rows."""
         if isinstance(request, Greeting):
-            names_all = request.held_out and self._questions is not None and self._policy.questions
-            site.views = self._questions.introduce() if names_all and self._questions else self._read_views(None)
+            if self._questions is not None and request.held_out and self._policy.questions:
+                site.views = self._questions.introduce()
+            else:
+                site.views = self._read_views(None)
             return
-        phases = [phase_named(name.removeprefix(LENGTH_OF)) for name in self._kind.removeprefix(SEALED).split(AND)]
+        phases = [phase_named(name) for name in _split_kind(self._kind)]
         for phase in phases:
             self._policy.check_phase(phase)
         terms = _enter_run(site, entries)
-        privacy, asks = _read_budget(terms), asks_question(self._kind)
+        privacy, is_question = _read_budget(terms), asks_question(self._kind)
         is_open = privacy is None and not terms.secure
-        self._policy.check(terms, privacy, question=asks)
-        if asks:
+        self._policy.check(terms, privacy, question=is_question)
+        question = _find_question(site, entries) if is_question else None
+        if question is not None:
             for phase in phases:
-                self._policy.check_question(phase, _find_question(site, entries).kind, is_open=is_open)
+                self._policy.check_question(phase, question.kind, is_open=is_open)
         self._chosen = self._choose_guard(site.name, terms, privacy)
         self._chosen.phase(self._kind)
         self._chosen.admit(site, request, entries)
-        if asks:
-            self._place(site, terms, _find_question(site, entries), request, with_noise=privacy is not None)
+        if question is not None:
+            self._place(site, terms, question, request, with_noise=privacy is not None)
         else:
             site.views, site.least_group = self._read_views(terms), self._policy.least_group
         if is_open:
@@ -142,7 +145,12 @@ class AdmittedEnd:
 
 def asks_question(kind: str) -> bool:
     """Tell whether messages of this kind belong to a question after a fit."""
-    return any(name.removeprefix(LENGTH_OF).startswith(AFTER) for name in kind.removeprefix(SEALED).split(AND))
+    return any(name.startswith(AFTER) for name in _split_kind(kind))
+
+
+def _split_kind(kind: str) -> list[str]:
+    """Return the names of the phases that messages of a kind belong to, sealed or not."""
+    return [name.removeprefix(LENGTH_OF) for name in kind.removeprefix(SEALED).split(AND)]
 
 
 def _find_question(site: Site, entries: Sequence[Shared]) -> Question:
