@@ -15,6 +15,7 @@ from fedhk._typing import FloatArray
 from fedhk.data.deviations import LEAST_REPEATS
 from fedhk.data.levels import base_name, find_numbers, is_level, level_name
 from fedhk.data.tables import ID
+from fedhk.data.views import row_blocks
 
 # Cells that are looked at first: whether a column varies, or two sites have the same rows, mostly shows there.
 FIRST_CELLS = 2**20
@@ -128,16 +129,22 @@ def _first(table: FloatArray) -> FloatArray:
     return table[: max(FIRST_CELLS // table.shape[1], 2)]
 
 
+def _are_alike(ours: FloatArray, theirs: FloatArray) -> bool:
+    """Tell whether two tables have the same cells, block by block: a table may be larger than memory."""
+    if ours.shape != theirs.shape:
+        return False
+    blocks = row_blocks(len(ours), 8 * max(ours.shape[1], 1))
+    return all(np.array_equal(ours[rows], theirs[rows], equal_nan=True) for rows in blocks)
+
+
 def _of_copies(view: str, tables: Mapping[str, FloatArray]) -> Iterator[str]:
     """List sites with identical rows, and a site that has all of its rows twice."""
     for site, table in tables.items():
         half, rest = divmod(len(table), 2)
-        alike = half > 1 and not rest and np.array_equal(_first(table[:half]), _first(table[half:]), equal_nan=True)
-        if alike and np.array_equal(table[:half], table[half:], equal_nan=True):
+        if half > 1 and not rest and _are_alike(table[:half], table[half:]):
             yield f"site {site!r} has all of its rows in view {view!r} twice: was a file appended to itself?"
     for (first, ours), (second, theirs) in combinations(tables.items(), 2):
-        alike = len(ours) > 1 and np.array_equal(_first(ours), _first(theirs), equal_nan=True)
-        if alike and np.array_equal(ours, theirs, equal_nan=True):
+        if len(ours) > 1 and _are_alike(ours, theirs):
             yield f"sites {first!r} and {second!r} have the same rows in view {view!r}: is one a copy of the other?"
 
 
