@@ -1,13 +1,18 @@
 """Large files are read in pieces into an array on disk, and hold the same numbers."""
 
+import tracemalloc
+from types import SimpleNamespace
+
 import numpy as np
 import polars as pl
 import pytest
 
 from fedhk import EFKMVC
-from fedhk.data import large, tables
+from fedhk.agreement.scalings import choose_rows
+from fedhk.data import doubts, large, tables
 from fedhk.data.folders import read_federation, read_site
 from fedhk.data.named import named_views
+from fedhk.data.views import check_views
 from fedhk.errors import DataError
 
 FRAME = pl.DataFrame(
@@ -105,3 +110,16 @@ class TestText:
         (tmp_path / "oslo" / "lab.csv").write_text("\n".join(["id,a,b", *lines, ""]))
         with pytest.raises(DataError, match="line 72 has fewer than 3 cells"):
             read_site(tmp_path / "oslo")
+
+
+def test_what_is_asked_of_all_rows_takes_no_copy_of_the_table(monkeypatch):
+    monkeypatch.setattr(doubts, "FIRST_CELLS", 2**14)
+    table = np.ones((20_000, 100))
+    views, site = check_views([table]), SimpleNamespace(views={"lab": table}, ids=None, doubts=())
+    tracemalloc.start()
+    try:
+        choose_rows(views)
+        assert list(doubts.find_doubts({"oslo": site}, {"lab": tuple(f"x{i}" for i in range(100))}))
+        assert tracemalloc.get_traced_memory()[1] < table.nbytes / 2
+    finally:
+        tracemalloc.stop()

@@ -24,7 +24,7 @@ from fedhk.data.levels import level_groups
 from fedhk.data.moments import Moments, have_own_units
 from fedhk.data.row_forms import count_documents, has_negative
 from fedhk.data.scaling import SCALINGS, Reference, Scaling
-from fedhk.data.views import Columns, Views
+from fedhk.data.views import Columns, Views, row_blocks
 from fedhk.model.preparation import references_from_moments, site_moments
 from fedhk.starts.seeding import distinct_rows
 
@@ -119,10 +119,13 @@ def choose_rows(views: Views, sample_weight: FloatArray | None = None) -> IntArr
     keys: FloatArray = np.zeros((views.n_rows, len(known)))
     complete = np.ones(views.n_rows, bool)
     for place, table in enumerate(known):
-        lacks = np.zeros(views.n_rows, bool) if sp.issparse(table) else np.isnan(table).all(axis=1)
-        complete &= ~lacks
-        cells = table if sp.issparse(table) else np.nan_to_num(table)
-        keys[:, place] = cells @ np.cos(np.arange(table.shape[1]))
+        directions = np.cos(np.arange(table.shape[1]))
+        for block in row_blocks(views.n_rows, 8 * table.shape[1]):  # a table may be larger than memory
+            cells = table[block]
+            if not sp.issparse(cells):
+                complete[block] &= ~np.isnan(cells).all(axis=1)
+                cells = np.nan_to_num(cells)
+            keys[block, place] = cells @ directions
     rows = np.flatnonzero(complete)
     first, _ = distinct_rows(keys[rows], None if sample_weight is None else sample_weight[rows])
     chosen = rows[first]

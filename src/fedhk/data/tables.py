@@ -31,6 +31,7 @@ from fedhk.data.file_columns import ReadColumn, read_column
 from fedhk.data.file_doubts import find_count_doubts, find_id_doubts, find_text_doubts
 from fedhk.data.large import CHUNK_BYTES, LARGE_BYTES, empty_table
 from fedhk.data.levels import NAMED_LIKE_IDS, base_name, common_columns
+from fedhk.data.views import row_blocks
 from fedhk.errors import DataError
 
 __all__ = [
@@ -506,12 +507,14 @@ def _plain_numbers(piece: pl.DataFrame, known: Mapping[str, ColumnEntry | None])
 
 def _few_decimals(numbers: pl.DataFrame) -> set[str]:
     """List the columns whose numbers all have at most three decimals; only these may have marks or be codes."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        thousandths = 1000.0 * numbers.to_numpy()
-        wrong = np.abs(thousandths - np.round(thousandths)) > 1e-6 * np.maximum(np.abs(thousandths), 1.0)
-    return {
-        name for name, is_wrong in zip(numbers.columns, np.any(wrong, axis=0).tolist(), strict=True) if not is_wrong
-    }
+    cells = numbers.to_numpy()
+    few = np.ones(numbers.width, bool)
+    for rows in row_blocks(len(cells), 8 * numbers.width):
+        with np.errstate(invalid="ignore", over="ignore"):
+            thousandths = 1000.0 * cells[rows]
+            wrong = np.abs(thousandths - np.round(thousandths)) > 1e-6 * np.maximum(np.abs(thousandths), 1.0)
+        few &= ~wrong.any(axis=0)
+    return {name for name, has_few in zip(numbers.columns, few.tolist(), strict=True) if has_few}
 
 
 def _says_whose(lazy: pl.LazyFrame, name: str) -> bool:

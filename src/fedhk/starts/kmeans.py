@@ -15,6 +15,7 @@ import scipy.linalg
 import scipy.sparse as sp
 
 from fedhk._typing import FloatArray, IntArray
+from fedhk.data.views import row_blocks
 from fedhk.model.rows import Rows
 
 # Directions that hold less than this share of the squares are what rounding leaves.
@@ -120,12 +121,17 @@ def lloyd_each(
     going = np.arange(len(seeds))  # the seeds from which points still change their centres
     for _ in range(passes + 1):
         flat = centers[going].reshape(-1, width)
-        distances = points @ flat.T  # in place: it is the largest array here
-        distances *= -2
-        distances += np.einsum("kd,kd->k", flat, flat)
-        distances = distances.reshape(len(points), len(going), count)
-        nearest = distances.argmin(axis=2)
-        least = distances.ravel().take(np.arange(nearest.size).reshape(nearest.shape) * count + nearest)
+        lengths = np.einsum("kd,kd->k", flat, flat)
+        nearest = np.empty((len(points), len(going)), np.int64)
+        least = np.empty((len(points), len(going)))
+        for rows in row_blocks(len(points), 8 * len(flat)):  # distances of all points may need much memory
+            distances = points[rows] @ flat.T
+            distances *= -2
+            distances += lengths
+            distances = distances.reshape(-1, len(going), count)
+            nearest[rows] = distances.argmin(axis=2)
+            places = np.arange(nearest[rows].size).reshape(-1, len(going)) * count + nearest[rows]
+            least[rows] = distances.ravel().take(places)
         inertia[going] = weight @ np.maximum(norms[:, None] + least, 0.0)
         moved = np.any(np.ascontiguousarray(nearest.T) != labels[going], axis=1)
         going, nearest = going[moved], nearest[:, moved]
