@@ -134,6 +134,17 @@ def test_one_rare_word_among_many_is_not_off():
     assert not any(one.is_sure for one in compare_sites(check_clients(sites)))
 
 
+def test_codes_for_missing_values_hide_no_wrong_unit():
+    sites = changed(lab(), lambda x: 1000 * x, site="site-01")
+    for name in sites:
+        sites[name][::20] = -999.0
+    kinds = [
+        (one.site, one.kind, one.columns) for one in compare_sites(check_clients({n: [x] for n, x in sites.items()}))
+    ]
+    assert ("site-01", "larger", ("column 1",)) in kinds
+    assert sum(kind == "code" for _, kind, _ in kinds) == sum(x.shape[1] for x in sites.values())
+
+
 def test_of_two_sites_nobody_can_say_which_is_right():
     (only,) = found(changed(lab(2), lambda x: 1e6 * x, site="site-01"))
     assert only.columns == ("area",)

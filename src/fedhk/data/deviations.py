@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fedhk._typing import BoolArray, FloatArray, IntArray
+from fedhk.data.large import empty_table
 from fedhk.data.levels import find_numbers
 from fedhk.data.moments import Moments, have_own_units, view_moments
 from fedhk.data.scaling import Reference
@@ -76,6 +77,10 @@ LEAST_REPEATS, CODE_DISTANCE = 3, 10.0
 # Values of nothing but nines, two at least, are what people write for a missing cell: -99, 999. They are codes if they
 # lie further from all others than this part of their range, or below zero where no other value does.
 NINES_DISTANCE = 0.25
+
+
+# Codes of a table, each with its column.
+Codes = list[tuple[float, int]]
 
 
 @dataclass(frozen=True)
@@ -171,28 +176,42 @@ def compare_sites(sites: Mapping[str, Views], *, unit_rows: bool = False) -> tup
     """
     moments: dict[str, dict[str, Moments]] = {}
     columns: dict[str, Columns] = {}
+    codes: list[Deviation] = []
     for site, views in sites.items():
-        moments[site] = {}
+        own_codes = [_codes(table) for table in views.tables]
+        codes += _describe_codes(site, views, own_codes)
+        known, moments[site] = _without_codes(views, own_codes), {}
         for number, (name, width) in enumerate(zip(views.names, views.widths, strict=True)):
             if width is not None:
                 columns[name] = columns.get(name) or views.columns[number]
-                own = view_moments(views, number, unit_rows=unit_rows, sample_weight=None, width=width)
+                own = view_moments(known, number, unit_rows=unit_rows, sample_weight=None, width=width)
                 moments[site][name] = own
-    codes = [code for site, views in sites.items() for code in find_codes(site, views)]
-    named = {(code.site, code.view, code.columns) for code in codes}  # a code explains what else is off in its column
-    found = [one for one in find_deviations(moments, columns) if (one.site, one.view, one.columns) not in named]
-    return (*found, *codes)
+    return (*find_deviations(moments, columns), *codes)
 
 
 def find_codes(site: str, views: Views) -> list[Deviation]:
     """Find columns in which one extreme value repeats far outside the rest, such as -9999; sparse views have none."""
-    found = []
-    for view, table, columns in zip(views.names, views.tables, views.columns, strict=True):
-        if table is None or sp.issparse(table) or not len(table):
-            continue
-        for value, column in _codes(np.asarray(table)):
-            found.append(Deviation(site, view, (_name(columns, column),), "code", value, 0))
-    return found
+    return _describe_codes(site, views, [_codes(table) for table in views.tables])
+
+
+def _describe_codes(site: str, views: Views, codes: Sequence[Codes]) -> list[Deviation]:
+    return [
+        Deviation(site, view, (_name(columns, column),), "code", value, 0)
+        for view, columns, found in zip(views.names, views.columns, codes, strict=True)
+        for value, column in found
+    ]
+
+
+def _without_codes(views: Views, codes: Sequence[Codes]) -> Views:
+    """Return the rows with codes as missing cells, so that a code does not hide what else is off in its column."""
+    tables, missing = list(views.tables), list(views.missing)
+    for number, (table, found) in enumerate(zip(views.tables, codes, strict=True)):
+        if found:
+            tables[number], missing[number] = empty_table(table.shape, table.dtype), True
+            tables[number][...] = table
+            for value, column in found:
+                tables[number][table[:, column] == value, column] = np.nan
+    return replace(views, tables=tuple(tables), missing=tuple(missing))
 
 
 def compare_with_all(views: Views, names: Sequence[str], references: Sequence[Reference]) -> list[str]:
@@ -238,9 +257,11 @@ def compare_with_all(views: Views, names: Sequence[str], references: Sequence[Re
     return found
 
 
-def _codes(table: FloatArray) -> list[tuple[float, int]]:
-    """Return pairs of a code and its column."""
-    found = []
+def _codes(table: Any) -> Codes:
+    """Find the codes of a table; a sparse one, or one without rows, has none."""
+    found: Codes = []
+    if table is None or sp.issparse(table) or not len(table):
+        return found
     for sign in (1.0, -1.0):
         most, next_most = np.full((2, table.shape[1]), -np.inf)
         least, repeats = np.full(table.shape[1], np.inf), np.zeros(table.shape[1], np.intp)
