@@ -262,10 +262,13 @@ def _codes(table: Any) -> Codes:
     found: Codes = []
     if table is None or sp.issparse(table) or not len(table):
         return found
+    blocks = list(row_blocks(len(table), 8 * table.shape[1]))
+    if len(blocks) == 1 and not _has_repeated_extremes(table):  # most small sites
+        return found
     for sign in (1.0, -1.0):
         most, next_most = np.full((2, table.shape[1]), -np.inf)
         least, repeats = np.full(table.shape[1], np.inf), np.zeros(table.shape[1], np.intp)
-        for rows in row_blocks(len(table), 8 * table.shape[1]):
+        for rows in blocks:
             values = sign * np.asarray(table[rows], np.float64)
             values = np.where(np.isnan(values), -np.inf, values)
             top = values.max(axis=0)
@@ -285,6 +288,12 @@ def _codes(table: Any) -> Codes:
         columns = np.flatnonzero(far & ~usual & (repeats >= LEAST_REPEATS))
         found += [(sign * float(most[column]), int(column)) for column in columns]
     return found
+
+
+def _has_repeated_extremes(table: FloatArray) -> bool:
+    """Tell whether the largest or the smallest value of any column occurs often enough to be a code."""
+    extremes = np.fmax.reduce(table), np.fmin.reduce(table)
+    return any((table == extreme).sum(axis=0).max(initial=0) >= LEAST_REPEATS for extreme in extremes)
 
 
 def _are_nines(values: FloatArray) -> BoolArray:

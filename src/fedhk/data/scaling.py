@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
@@ -203,10 +204,15 @@ class Reference:
         """Number of features."""
         return int(self.shift.shape[0])
 
-    @property
+    @cached_property
     def known_shift(self) -> FloatArray:
         """Shift, with 0 for features that are dropped."""
         return np.where(np.isfinite(self.scale), self.shift, 0.0)
+
+    @cached_property
+    def squared_offset(self) -> float:
+        """Squared distance of the input's zero from the mean, in model units."""
+        return float(np.square(self.known_shift / self.scale).sum())
 
     def to_model(self, values: FloatArray) -> FloatArray:
         """Convert centres or rows from input units to model units; rows must have their form already."""

@@ -65,7 +65,7 @@ class Views:
 
 def row_blocks(n_rows: int, row_bytes: int) -> Iterator[slice]:
     """Iterate over consecutive ranges of rows of about `BLOCK_BYTES` each; they depend on the shape only."""
-    size = int(np.clip(BLOCK_BYTES // max(row_bytes, 1), 64, 4096))
+    size = min(max(BLOCK_BYTES // max(row_bytes, 1), 64), 4096)
     for start in range(0, n_rows, size):
         yield slice(start, min(start + size, n_rows))
 

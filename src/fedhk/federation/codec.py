@@ -84,24 +84,24 @@ class _Writer:
     parts: dict[str, list[NDArray[Any]]] = dataclasses.field(default_factory=dict)
 
     def write(self, value: Any, kind: Any) -> Tree:  # noqa: PLR0911 - one return per kind
-        origin, arguments = _parts_of(kind)
-        if kind is float:
+        form, arguments = _form_of(kind)
+        if form == "float":
             return self._keep(np.array([value], np.float64))
-        if dataclasses.is_dataclass(kind):
+        if form == "dataclass":
             return self._dataclass(value, kind)
-        if origin is np.ndarray or kind is np.ndarray:
+        if form == "array":
             return self._array(np.asarray(value))
-        if origin in UNIONS:
+        if form == "union":
             for place, member in enumerate(arguments):
                 if _fits(value, member):
                     return None if member is type(None) else [place, self.write(value, member)]
             raise TypeError(f"{type(value).__name__} is none of {arguments}")
-        if origin is tuple and arguments != (float, ...):
+        if form == "tuple":
             return list(map(self.write, value, _kinds_of(value, arguments)))
-        if origin is dict:
+        if form == "dict":
             return self.write(tuple(value.items()), arguments[0])
-        if origin is tuple or kind is bytes:
-            self._keep(np.frombuffer(value, np.uint8) if kind is bytes else np.array(value, np.float64))
+        if form in ("floats", "bytes"):
+            self._keep(np.frombuffer(value, np.uint8) if form == "bytes" else np.array(value, np.float64))
             return len(value)
         return _checked(value, kind)
 
@@ -140,30 +140,30 @@ class _Reader:
     repeated: int = 0
 
     def read(self, tree: Tree, kind: Any) -> Any:  # noqa: C901, PLR0911 - one branch per kind
-        origin, arguments = _parts_of(kind)
-        if kind is float:
+        form, arguments = _form_of(kind)
+        if form == "float":
             return float(self._take(FLOATS, 1)[0])
-        if dataclasses.is_dataclass(kind):
+        if form == "dataclass":
             return self._dataclass(tree, kind)
-        if origin is np.ndarray or kind is np.ndarray:
+        if form == "array":
             return self._array(tree)
-        if origin in UNIONS:
+        if form == "union":
             if tree is not None:
                 place, part = tree
                 return self.read(part, arguments[_index(place, len(arguments))])
             if type(None) not in arguments:
                 raise ValueError("a value is missing")
             return None
-        if origin is tuple and arguments != (float, ...):
+        if form == "tuple":
             return tuple(map(self.read, tree, _kinds_of(tree, arguments)))
-        if origin is dict:
+        if form == "dict":
             pairs = self.read(tree, arguments[0])
             if len(found := dict(pairs)) < len(pairs):
                 raise ValueError("a name is there twice")
             return found
-        if origin is tuple or kind is bytes:
-            numbers = self._take(BYTES if kind is bytes else FLOATS, _index(tree))
-            return numbers.tobytes() if kind is bytes else tuple(numbers.tolist())
+        if form in ("floats", "bytes"):
+            numbers = self._take(BYTES if form == "bytes" else FLOATS, _index(tree))
+            return numbers.tobytes() if form == "bytes" else tuple(numbers.tolist())
         return _checked(tree, kind)
 
     def _dataclass(self, tree: Tree, kind: Any) -> Any:
@@ -221,6 +221,21 @@ def _parts_of(kind: Any) -> tuple[Any, tuple[Any, ...]]:
         pair = types.GenericAlias(tuple, (str, arguments[1]))
         return dict, (types.GenericAlias(tuple, (pair, ...)),)
     return origin, arguments
+
+
+@cache
+def _form_of(kind: Any) -> tuple[str, tuple[Any, ...]]:
+    """Name the way in which values of a type are written, with the arguments of the type; looked up for every value."""
+    origin, arguments = _parts_of(kind)
+    if dataclasses.is_dataclass(kind):
+        form = "dataclass"
+    elif origin is np.ndarray or kind is np.ndarray:
+        form = "array"
+    elif origin is tuple:
+        form = "floats" if arguments == (float, ...) else "tuple"
+    else:
+        form = "union" if origin in UNIONS else {float: "float", bytes: "bytes", dict: "dict"}.get(origin or kind, "")
+    return form, arguments
 
 
 def _kinds_of(parts: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -74,6 +74,11 @@ class Site:
             self._cache[id(entry)] = known
         return known[1]
 
+    def forget(self, *entries: object) -> None:
+        """Free what was derived from these entries."""
+        for entry in entries:
+            self._cache.pop(id(entry), None)
+
     def read_views(self) -> Views:
         """Return the site's views, with very wide ones folded once the folds are published."""
         for entry in self.board.find(Folds):

@@ -133,6 +133,11 @@ class RememberingParameters(Parameters):
         return Parameters(**{field.name: getattr(self, field.name) for field in fields(Parameters)})
 
 
+def most_placed(rows: Rows) -> int:
+    """Compute how many of these rows are placed at most."""
+    return min(SAMPLE_ROWS, max(MOST_CELLS // sum(rows.widths), 1))
+
+
 @dataclass(frozen=True, eq=False)
 class PlacedRows:
     """A site's rows, or a sample of many, with their clusters: what all sums of an update are made from.
@@ -156,14 +161,16 @@ class PlacedRows:
     n_clusters: int
 
     @classmethod
-    def of(cls, rows: Rows, parameters: Parameters) -> Self:
-        """Place rows at the centres of a model."""
-        most = min(SAMPLE_ROWS, max(MOST_CELLS // sum(rows.widths), 1))
-        chosen = np.random.default_rng(0).permutation(rows.n_rows)[:most]
+    def of(cls, rows: Rows, parameters: Parameters, known: IntArray | None = None) -> Self:
+        """Place rows at the centres of a model; `known` are the clusters of all rows, if somebody knows them."""
+        chosen = np.random.default_rng(0).permutation(rows.n_rows)[: most_placed(rows)]
         placed = rows if len(chosen) == rows.n_rows else take(rows, chosen)
-        with Passes(placed, parameters.n_clusters) as scan:
-            labels = scan.assign(parameters)[1]
-        labels = labels[chosen] if placed is rows else labels
+        if known is None:
+            with Passes(placed, parameters.n_clusters) as scan:
+                labels = scan.assign(parameters)[1]
+            labels = labels[chosen] if placed is rows else labels
+        else:
+            labels = known[chosen]
         order = np.argsort(labels, kind="stable")
         some, labels = take(rows, chosen[order]), labels[order]
         away = joint_rows(some, missing=np.nan) - np.hstack(parameters.centers)[labels]

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, reduce
 from operator import add
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -50,6 +50,10 @@ class Nearest(NamedTuple):
     kernels: FloatArray  # of each row and that centre, per view, of shape (s, rows)
     distances: FloatArray  # of each row and that centre, summed over views
     alone: BoolArray
+
+
+# Memberships (n, c), labels (n,) and objective of rows.
+Assignment: TypeAlias = tuple[FloatArray, IntArray, float]
 
 
 @dataclass
@@ -318,7 +322,7 @@ class Passes(AbstractContextManager["Passes"]):
         sums = reduce(add, self._map(together, Workspace.sums, n_models=len(models)))
         return self._spaces[0].finish(sums)
 
-    def assign(self, parameters: Parameters) -> tuple[FloatArray, IntArray, float]:
+    def assign(self, parameters: Parameters) -> Assignment:
         """Memberships (n, c), labels (n,) and objective of all rows at the given parameters."""
         rows = self.rows
         memberships = np.empty((rows.n_rows, parameters.n_clusters), rows.dtype)

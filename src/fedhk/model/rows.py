@@ -56,6 +56,8 @@ class Rows:
     def dtype(self) -> np.dtype[Any]:
         """The precision of the arithmetic on rows; sums over rows are always float64."""
         low, high = SINGLE_RANGE
+        if self.views.dtype == np.float64:
+            return self.views.dtype
         for reference in self.references:
             finite = reference.scale[np.isfinite(reference.scale)]
             if np.any(finite < low) or np.any(finite > high) or np.any(np.abs(reference.known_shift) > high):
@@ -150,7 +152,7 @@ def view_sums(joint: FloatArray, widths: Sequence[int]) -> FloatArray:
 def is_near_zero(reference: Reference, dtype: np.dtype[Any]) -> bool:
     """Tell whether features are near enough to zero, in spreads, that shifting rows by matrix algebra is accurate."""
     digits = 1e-6 if dtype == np.float32 else 1e-13
-    return bool(np.square(reference.known_shift / reference.scale).sum() * np.finfo(dtype).eps < digits)
+    return bool(reference.squared_offset * np.finfo(dtype).eps < digits)
 
 
 def _row_norms(table: Any, reference: Reference, dtype: np.dtype[Any]) -> FloatArray:

@@ -15,7 +15,7 @@ from fedhk.data.views import Views
 from fedhk.model.cluster_summary import ClusterSummary
 from fedhk.model.descent import improve
 from fedhk.model.fitted import FittedModel
-from fedhk.model.passes import Passes
+from fedhk.model.passes import Assignment, Passes
 from fedhk.model.preparation import localise
 from fedhk.model.rows import Rows
 from fedhk.model.statistics import Statistics
@@ -75,9 +75,11 @@ class Personal(Option, ABC):
         learn_weights: bool,
         workers: int = 1,
         kept: Sequence[KeptModel] = (),
+        assigned: Assignment | None = None,
     ) -> SiteOutcome:
         """Fit a site's own model from the global one and the site's rows; `SiteInputs` explains the arguments.
 
+        `assigned` are the memberships, labels and objective of the rows in the global model, if they are known.
         Where there is a calibration, the references of the model are in the units of the calibrated rows.
         """
         common, local = model.parameters, replace(model, references=localise(model.references, views))
@@ -86,11 +88,13 @@ class Personal(Option, ABC):
             local = replace(local, references=calibrated.references)
         rows = local.rows(views)
         own = self.fit_rows(SiteInputs(local, rows, calibrations, summaries, site, learn_weights, workers, kept))
-        with Passes(own.rows, common.n_clusters, workers) as scan:
-            memberships, labels, objective = global_outcome = scan.assign(own.parameters)
-        if own.parameters is not common or own.rows is not rows:
+        if assigned is None:
             with Passes(rows, common.n_clusters, workers) as scan:
-                global_outcome = scan.assign(common)
+                assigned = scan.assign(common)
+        memberships, labels, objective = assigned
+        if own.parameters is not common or own.rows is not rows:
+            with Passes(own.rows, common.n_clusters, workers) as scan:
+                memberships, labels, objective = scan.assign(own.parameters)
         shares = dict(own.shares)
         if Shift.name in shares and any(calibration.shift > 0 for calibration in calibrations):
             # calibration has removed most of the offset already: the share that is reported is of the whole difference
@@ -99,7 +103,7 @@ class Personal(Option, ABC):
         if own.rows is not rows:  # the site reads its rows on a scale of its own
             found = replace(found, references=own.rows.references)
         terms = objective, own.center_distance, own.view_distance
-        return SiteOutcome(found, labels, memberships, global_outcome[1], *terms, shares, own.tensor_distance)
+        return SiteOutcome(found, labels, memberships, assigned[1], *terms, shares, own.tensor_distance)
 
 
 @dataclass(frozen=True)

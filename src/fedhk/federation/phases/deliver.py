@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from fedhk._typing import FloatArray, IntArray
 from fedhk.errors import MessageError
-from fedhk.federation.board import Board, Entry, Passing
+from fedhk.federation.board import Board, Entry, Passing, RowEntry
 from fedhk.federation.entries import (
     Basis,
     Broadcast,
@@ -22,7 +22,7 @@ from fedhk.federation.entries import (
     fitted_model,
 )
 from fedhk.federation.phases.base import Phase
-from fedhk.federation.phases.finish import final_parameters, final_rows
+from fedhk.federation.phases.finish import final_parameters, final_rows, forget_final_rows
 from fedhk.federation.phases.fold import WideSums, mean_of_sums
 from fedhk.federation.phases.frame import Frame
 from fedhk.federation.protocols.personalized import OwnModels
@@ -30,6 +30,7 @@ from fedhk.federation.site import Site
 from fedhk.model.drift import SitePast
 from fedhk.model.fitted import FittedModel
 from fedhk.model.parameters import Parameters
+from fedhk.model.passes import Assignment
 from fedhk.personal.options import Personal
 from fedhk.personal.outcome import SiteOutcome, SiteReport
 from fedhk.tensors.low_rank import LowRank, LowRankParameters
@@ -128,10 +129,12 @@ class Deliver(Phase[DeliverRequest, DeliverReply]):
             learn_weights=request.learn_weights,
             workers=site.workers,
             kept=next((entry.models for entry in site.memory.find(OwnModels)), ()),
+            assigned=_find_assignment(site, request),
         )
         sums = _sum_wide(site, outcome.global_labels, parameters.n_clusters)
         site.keep(Outcome(replace(outcome, model=_unfold(site, outcome.model, sums))))
         _remember_rows(site, parameters, request.keep)
+        forget_final_rows(site)
         return DeliverReply((outcome.report,) if request.report else (), sums)
 
     def check(self, board: Board, reply: DeliverReply, site: str) -> None:
@@ -150,6 +153,14 @@ class Deliver(Phase[DeliverRequest, DeliverReply]):
             means[name] = mean_of_sums(sent, clusters, fold.n_columns)
         board = board.put(WideMeans(means)) if means else board
         return board.put(Reports({site: reply.reports[0] for site, reply in replies.items() if reply.reports}))
+
+
+def _find_assignment(site: Site, request: DeliverRequest) -> Assignment | None:
+    """Return the memberships of rows in the common model where `Finish` needs them, too: few rows, read as they are."""
+    if request.forms or any(site.board.find(RowEntry)):
+        return None
+    final = final_rows(site)
+    return final.assigned if final.is_small else None
 
 
 def _sum_wide(site: Site, labels: IntArray, n_clusters: int) -> dict[str, WideSums]:
@@ -178,7 +189,7 @@ def _remember_rows(site: Site, parameters: Parameters, keep: float) -> None:
     """Keep at the site what later updates compare rows with; in an update, earlier rows are weighted by `keep`."""
     if parameters.n_clusters * sum(site.rows().widths) > MOST_REMEMBERED:
         return
-    past = SitePast.of(final_rows(site), site.see(parameters), parameters)
+    past = SitePast.of(final_rows(site).placed, site.see(parameters), parameters)
     for known in site.memory.find(OwnPast) if keep > 0 else ():
         past = known.past.add(past, keep)
     site.keep(OwnPast(past))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -28,9 +29,10 @@ from fedhk.federation.plausible import ROUNDING, can_weigh, check_rows, check_su
 from fedhk.federation.site import Site
 from fedhk.federation.table import check_array
 from fedhk.model.cluster_summary import ClusterSummary, summarise_clusters
-from fedhk.model.memory import OVER_ROWS, ClusterSpread, Memory, PlacedRows
+from fedhk.model.memory import OVER_ROWS, ClusterSpread, Memory, PlacedRows, most_placed
 from fedhk.model.parameters import Parameters
-from fedhk.model.passes import Passes
+from fedhk.model.passes import Assignment, Passes
+from fedhk.model.rows import Rows
 
 
 @dataclass(frozen=True)
@@ -43,13 +45,45 @@ class FinishRequest:
 
 def final_parameters(site: Site) -> Parameters:
     """Return the final parameters, as the server published them."""
-    basis = next(site.board.find(Basis), None)
-    return site.board.get(FinalModel).model.parameters(site.rows().widths, basis)
+    basis, model = next(site.board.find(Basis), None), site.board.get(FinalModel).model
+    return site.derive(model, lambda: model.parameters(site.rows().widths, basis))
 
 
-def final_rows(site: Site) -> PlacedRows:
-    """Return the site's rows, placed at the final parameters as the site uses them."""
-    return site.derive(site.board.get(FinalModel), lambda: PlacedRows.of(site.rows(), site.see(final_parameters(site))))
+@dataclass(frozen=True, eq=False)
+class FinalRows:
+    """A site's rows at the final parameters: what `Finish` and `Deliver` both need is computed once."""
+
+    rows: Rows
+    seen: Parameters  # as the site uses them
+    workers: int
+
+    @cached_property
+    def assigned(self) -> Assignment:
+        """Memberships, labels and objective of all rows."""
+        with Passes(self.rows, self.seen.n_clusters, self.workers) as scan:
+            return scan.assign(self.seen)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether all rows are placed: memberships of more rows are not kept from one phase to the next."""
+        return self.rows.n_rows <= most_placed(self.rows)
+
+    @cached_property
+    def placed(self) -> PlacedRows:
+        """The rows, or a sample of them, with their clusters."""
+        return PlacedRows.of(self.rows, self.seen, self.assigned[1] if self.is_small else None)
+
+
+def final_rows(site: Site) -> FinalRows:
+    """Return the site's rows at the final parameters."""
+    entry = site.board.get(FinalModel)
+    return site.derive(entry, lambda: FinalRows(site.rows(), site.see(final_parameters(site)), site.workers))
+
+
+def forget_final_rows(site: Site) -> None:
+    """Free what `final_rows` keeps: with very many sites that is more than their rows."""
+    entry = site.board.get(FinalModel)
+    site.forget(entry, entry.model)
 
 
 @dataclass(frozen=True)
@@ -79,7 +113,7 @@ class Finish(SumPhase[FinishRequest]):
         statistics = site.collect(parameters)
         sums = np.array([statistics.objective, statistics.rows])
         if request.memory:
-            remembered = statistics.heights, final_rows(site).sums_over_rows()
+            remembered = statistics.heights, final_rows(site).placed.sums_over_rows()
             sums = np.concatenate([sums, np.hstack(remembered).ravel()])
         if not request.summary:
             return sums
