@@ -6,11 +6,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 
 from federations import TestEngine, make_plan, make_sites, parameters_of, read_reply, run_sites, with_field
 from fedhk import Personalization, datasets
+from fedhk.data.views import check_views
+from fedhk.federation.entries import References
 from fedhk.federation.phases.deliver import Deliver, Outcome, Reports
+from fedhk.federation.phases.finish import FinalRows
+from fedhk.model.parameters import Parameters
+from fedhk.model.passes import Passes
+from fedhk.model.rows import Rows
 from fedhk.personal.options import GradientStep
 
 LIAR = "oslo"
@@ -26,6 +32,11 @@ def outcomes(engine):
     return {name: site.memory.get(Outcome).outcome for name, site in engine.states.items()}
 
 
+def place(rows, parameters):
+    with Passes(rows, parameters.n_clusters) as scan:
+        return scan.assign(parameters)
+
+
 PERSONAL = [GradientStep(), GradientStep(0.5), Personalization(), Personalization(centers=0.5)]
 
 
@@ -37,6 +48,27 @@ def test_every_site_has_labels_of_its_own_model_and_of_the_common_one(sites, per
         assert outcome.labels.shape == outcome.global_labels.shape == (n,)
         assert_array_equal(outcome.memberships.argmax(axis=1), outcome.labels)
         assert np.allclose(outcome.memberships.sum(axis=1), 1)
+
+
+@pytest.mark.parametrize("personal", PERSONAL, ids=str)
+def test_memberships_are_those_of_the_rows_in_the_own_model_and_in_the_common_one(sites, personal):
+    """Rows are placed once for several phases: the result is that of placing them anew."""
+    run, engine = run_sites(make_plan(max_rounds=3, personal=personal), sites)
+    for name, outcome in outcomes(engine).items():
+        views, own = check_views(sites[name]), outcome.model
+        memberships, labels, objective = place(own.rows(views), own.parameters)
+        assert_allclose(outcome.memberships, memberships, rtol=0, atol=1e-12)
+        assert_array_equal(outcome.labels, labels)
+        assert_allclose(outcome.objective, objective, rtol=1e-12)
+        common = Rows(views, run.board.get(References).references)
+        assert_array_equal(outcome.global_labels, place(common, parameters_of(run))[1])
+
+
+def test_what_was_derived_for_the_end_of_a_run_is_freed(sites):
+    _, engine = run_sites(make_plan(max_rounds=2, personal=GradientStep()), sites)
+    for site in engine.states.values():
+        kept = [value for _, value in site._cache.values()]
+        assert not any(isinstance(value, FinalRows | Parameters) for value in kept)
 
 
 def test_without_a_step_the_own_model_is_the_common_one(sites):
