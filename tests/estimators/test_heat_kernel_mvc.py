@@ -437,3 +437,16 @@ class TestTensorViews:
         assert_array_equal(fits[0].cluster_centers_[0], fits[1].cluster_centers_[0])
         with pytest.raises(ValueError, match=r"'image' has shape \(3, 2, 3\); .*=\(3, 6\) or \(3, 3, 2\)"):
             HeatKernelMVC(3, init=[image.transpose(0, 2, 1), age]).fit(tensors)
+
+
+def test_a_refit_forgets_the_column_names_of_the_last_fit(views, tmp_path):
+    named = pd.DataFrame(views[0], columns=list("abcd"))
+    mixed = pd.DataFrame({"kind": ["x", "y"] * (len(named) // 2), "size": views[0][:, 0]})
+    model = HeatKernelMVC(2, **QUICK).fit(named)
+    assert list(model.feature_names_in_) == list("abcd")
+    for other in (mixed, views):
+        model.fit(other)
+        assert not hasattr(model, "feature_names_in_")
+        model.save(tmp_path / "model.safetensors")
+        assert_array_equal(fedhk.load(tmp_path / "model.safetensors").predict(other), model.labels_)
+        model.fit(named)

@@ -5,19 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import reduce
 from operator import add
+from threading import Barrier, Thread
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
+from threadpoolctl import threadpool_info
 
 from cases import cases
 from fedhk.data.row_forms import row_lengths
 from fedhk.data.views import check_views
 from fedhk.model.descent import improve
 from fedhk.model.parameters import Parameters
-from fedhk.model.passes import Passes
+from fedhk.model.passes import Passes, own_threads
 from fedhk.model.preparation import prepare
 from fedhk.model.rows import Rows, take
 from fedhk.reference import model as reference
@@ -236,3 +238,33 @@ def test_single_and_double_precision_agree():
     assert rows32.dtype == np.float32
     assert_allclose(a.objective, b.objective, rtol=1e-5)
     assert_allclose(a.numerators[0], b.numerators[0], rtol=1e-3, atol=1e-5 * b.rows)
+
+
+def blas_threads():
+    return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+
+
+def test_fits_that_overlap_in_threads_leave_blas_as_it_was():
+    step, seen = Barrier(2), []
+
+    def first():
+        with own_threads():
+            step.wait()  # the second comes in
+            step.wait()
+        step.wait()  # the first is out, the second still in
+
+    def second():
+        step.wait()
+        with own_threads():
+            step.wait()
+            step.wait()
+            seen.append(blas_threads())
+
+    before = blas_threads()
+    threads = [Thread(target=first), Thread(target=second)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == [[1] * len(before)]
+    assert blas_threads() == before

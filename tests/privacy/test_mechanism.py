@@ -23,6 +23,8 @@ def budget(**changes):
         ({"epsilon": -1.0}, r"epsilon=-1.0 must be"),
         ({"epsilon": float("nan")}, r"epsilon=nan must be"),
         ({"epsilon": float("inf")}, r"epsilon=inf must be"),
+        ({"epsilon": "1"}, r"epsilon='1' must be a finite number above 0"),
+        ({"delta": None}, r"delta=None must be between 0 and 1"),
         ({"delta": 0}, r"delta=0 must be between 0 and 1"),
         ({"delta": 1.0}, r"delta=1.0 must be between 0 and 1"),
         ({"neighbours": "swap"}, r"neighbours='swap' must be one of"),

@@ -69,6 +69,7 @@ class ReadsViews(KnowsNames):
         """Check the parameters, then read the views and row weights to fit."""
         self._validate_params()
         self._single_table = not is_view_collection(X)
+        vars(self).pop("feature_names_in_", None)  # of an earlier fit
         views = check_views(X if not self._single_table else self._as_table(X, reset=True))
         return views, _check_weights(sample_weight, views)
 

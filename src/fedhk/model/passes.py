@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, reduce
 from operator import add
+from threading import Lock
 from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -396,13 +397,48 @@ class Passes(AbstractContextManager["Passes"]):
 _find_libraries = cache(ThreadpoolController)
 
 
+class _BlasLimit:
+    """Keeps BLAS to one thread while any fit is under way, and gives it back its threads after the last one.
+
+    The setting is one for the whole process. If every fit put back what it found, of two fits at the same time in
+    threads of a user the second would find the limit of the first, and leave it behind for good.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._users = Lock(), 0
+
+    def enter(self) -> int:
+        """Set the limit; return how many threads BLAS had until now."""
+        with self._lock:
+            blas = _find_libraries().select(user_api="blas")
+            workers = max((library["num_threads"] for library in blas.info()), default=1)
+            if not self._users:
+                self._limit = blas.limit(limits=1)
+            self._users += 1
+            return workers
+
+    def leave(self) -> None:
+        """Put back what was set before, if nobody else needs the limit."""
+        with self._lock:
+            self._users -= 1
+            if not self._users:
+                self._limit.restore_original_limits()
+            # threadpoolctl lets only the thread that set a limit change it, until that thread has left such a block
+            with _find_libraries().select(user_api="blas").limit(limits=None):
+                pass
+
+
+_blas_limit = _BlasLimit()
+
+
 @contextmanager
 def own_threads() -> Iterator[int]:
     """Keep BLAS to one thread and yield how many threads to use instead.
 
     The number is what BLAS would have used, so that `OMP_NUM_THREADS` and `threadpoolctl` are respected.
     """
-    controller = _find_libraries().select(user_api="blas")
-    workers = max((library["num_threads"] for library in controller.info()), default=1)
-    with controller.limit(limits=1):
+    workers = _blas_limit.enter()
+    try:
         yield workers
+    finally:
+        _blas_limit.leave()

@@ -98,10 +98,10 @@ class DifferentialPrivacy(Option):
     def __post_init__(self) -> None:
         self._set("bounds", _plain(self.bounds))
         self._set("ledger", None if self.ledger is None else os.fspath(self.ledger))
-        if not (math.isfinite(self.epsilon) and self.epsilon > 0):
-            raise ValueError(f"epsilon={self.epsilon!r} must be a finite number above 0.")
-        if not 0 < self.delta < 1:
-            raise ValueError(f"delta={self.delta!r} must be between 0 and 1, and below 1 over the rows of any site.")
+        self._keep_number("epsilon", lambda epsilon: 0 < epsilon < math.inf, "a finite number above 0")
+        self._keep_number(
+            "delta", lambda delta: 0 < delta < 1, "between 0 and 1, and below 1 over the rows of any site"
+        )
         self._set("plan", _read_plan(self.plan))
         self._check_word("neighbours", get_args(Neighbours))
         self._check_word("unit", get_args(Unit))
