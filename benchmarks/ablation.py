@@ -10,6 +10,11 @@ missing cells, so heart4_nan is in the last table alone.
 
 from __future__ import annotations
 
+from usage import show_help
+
+if __name__ == "__main__":  # before imports that take seconds
+    show_help(__doc__)
+
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +32,6 @@ from fedhk.reference import arrays, untensorize
 from fedhk.reference.tensor_federation import FederationOptions, start_parts
 from methods import Sites
 from tables import spread, table
-from usage import show_help
 
 SEEDS = seeds(3)
 ROUNDS, PASSES, TOLERANCE = 100, 5, 1e-6
@@ -291,5 +295,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    show_help(__doc__)
     main()

@@ -12,6 +12,11 @@ real where the data have them, else ten by Dirichlet(.5).
 
 from __future__ import annotations
 
+from usage import show_help
+
+if __name__ == "__main__":  # before imports that take seconds
+    show_help(__doc__)
+
 import sys
 import time
 import warnings
@@ -24,7 +29,6 @@ from sklearn.metrics import adjusted_rand_score
 import fedhk
 from data import DataSet, public_sets, seeds, shared_sets, site_rows
 from fedhk.datasets import make_sites, split_dirichlet
-from usage import show_help
 
 EFFECTS = ("none", "shift", "gain", "mix", "shift+mix", "gain+mix", "scale", "shift+gain")
 KINDS = ("gauss", "corr", "size", "counts", "image")
@@ -248,5 +252,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    show_help(__doc__)
     main()

@@ -11,6 +11,11 @@ was charged. It shares no code with `fedhk audit`.
 
 from __future__ import annotations
 
+from usage import show_help
+
+if __name__ == "__main__":  # before imports that take seconds
+    show_help(__doc__)
+
 import math
 import os
 import sys
@@ -49,7 +54,6 @@ from fedhk.privacy.kernel_sensitivity import kernel_reach
 from fedhk.privacy.ledger import Ledger, spent_on
 from fedhk.privacy.secure_site import SecureSite
 from fedhk.starts.cells import Landmarks
-from usage import show_help
 
 RESULTS = Path(os.environ.get("FEDHK_BENCHMARK_RESULTS", Path(__file__).parent / "results"))
 
@@ -479,5 +483,4 @@ stay below what the ledger was charged. All bounds of the table hold together wi
 
 
 if __name__ == "__main__":
-    show_help(__doc__)
     main()

@@ -9,6 +9,11 @@ beside that of the best times stand mean and spread of those of single turns. By
 
 from __future__ import annotations
 
+from usage import show_help
+
+if __name__ == "__main__":  # before imports that take seconds
+    show_help(__doc__)
+
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,7 +33,6 @@ from fedhk.protocols import FactorAveraging, Statistics
 from fedhk.reference import center_message_size, tensor_message_size
 from fedhk.tensors.low_rank import LowRankForm
 from tables import grid, spread, table
-from usage import show_help
 
 REPEATS = 7
 NUMBER = 8  # bytes of one
@@ -283,5 +287,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    show_help(__doc__)
     main()

@@ -8,6 +8,11 @@ those that are shown. The shared sets were looked at afterwards and changed noth
 
 from __future__ import annotations
 
+from usage import show_help
+
+if __name__ == "__main__":  # before imports that take seconds
+    show_help(__doc__)
+
 import sys
 import warnings
 from collections.abc import Callable
@@ -25,7 +30,6 @@ from fedhk.data.deviations import Deviation, find_deviations
 from fedhk.datasets import make_sites, split_by_group, split_dirichlet, split_even, split_views
 from fedhk.model.preparation import site_moments
 from tables import grid
-from usage import show_help
 
 KINDS = ("gauss", "t3", "lognormal", "exponential", "counts", "binary", "rare")
 CONTINUOUS = ("gauss", "t3", "lognormal", "exponential")
@@ -237,7 +241,6 @@ def try_fits(sets: list[DataSet]) -> str:
 
 
 if __name__ == "__main__":
-    show_help(__doc__)
     number = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
     shared = shared_sets()
     text = f"""# Honest mistakes: who is named

@@ -12,6 +12,17 @@ lets the server see sums over sites only, with EFKMVC too.
 from __future__ import annotations
 
 import argparse
+
+if __name__ == "__main__":  # before imports that take seconds
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=5, help="how many")
+    parser.add_argument("--sets", default="", help="names of data sets, with commas between them; all by default")
+    parser.add_argument("--public", action="store_true", help="also the sets of scikit-learn")
+    parser.add_argument("--secure", action="store_true", help="under masks")
+    parser.add_argument("--large", action="store_true", help="time and memory of many rows instead")
+    parser.add_argument("--private", action="store_true", help="clusters of several shapes under noise instead")
+    options = parser.parse_args()
+
 import itertools
 import resource
 import time
@@ -148,15 +159,7 @@ def private(seeds: int, n_rows: int = 15_000, n_sites: int = 10) -> None:
         print(f"| {kind} | {epsilon:g} | {np.mean(ours):.2f} | {min(ours):.2f} | {np.mean(theirs):.2f} |", flush=True)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--sets", default="")
-    parser.add_argument("--public", action="store_true", help="also the sets of scikit-learn")
-    parser.add_argument("--secure", action="store_true", help="under masks")
-    parser.add_argument("--large", action="store_true", help="time and memory of many rows instead")
-    parser.add_argument("--private", action="store_true", help="clusters of several shapes under noise instead")
-    options = parser.parse_args()
+def main(options: argparse.Namespace) -> None:
     if options.large:
         large()
         return
@@ -172,4 +175,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(options)

@@ -8,6 +8,11 @@ passes over the rows included. The cost of encoding and decoding alone stands be
 
 from __future__ import annotations
 
+from usage import show_help
+
+if __name__ == "__main__":  # before imports that take seconds
+    show_help(__doc__)
+
 import time
 
 import numpy as np
@@ -17,7 +22,6 @@ from fedhk import EFKMVC
 from fedhk.datasets import make_sites
 from fedhk.federation.messages import Message, decode, encode
 from tables import spread, table
-from usage import show_help
 
 
 def per_site_and_round(n_sites: int, n_rows: int, rounds: int) -> tuple[np.ndarray, float]:
@@ -56,5 +60,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    show_help(__doc__)
     main()

@@ -23,6 +23,13 @@ beyond noise, by empty clusters, or by two or three of these (fitted to the 50 f
 from __future__ import annotations
 
 import argparse
+
+if __name__ == "__main__":  # before imports that take seconds
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("settings", type=int, nargs="?", default=50, help="how many to judge by")
+    parser.add_argument("--fit", type=int, default=0, help="so many settings to fit to")
+    given = parser.parse_args()
+
 import warnings
 from typing import Any
 
@@ -93,11 +100,7 @@ def show(seeds: range) -> list[str]:
     return table(f"Expectation before a run: right within .1 in {right} of {len(seeds)} settings", head, lines)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="What a private run can be expected to find.")
-    parser.add_argument("settings", type=int, nargs="?", default=50)
-    parser.add_argument("--fit", type=int, default=0, help="so many settings to fit to")
-    given = parser.parse_args()
+def main(given: argparse.Namespace) -> None:
     if given.fit:
         fit(range(FIRST_FITTED, FIRST_FITTED + given.fit))
         return
@@ -107,4 +110,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(given)

@@ -9,6 +9,11 @@ the pooled data, which no federation could draw: what seeding saves.
 
 from __future__ import annotations
 
+from usage import show_help
+
+if __name__ == "__main__":  # before imports that take seconds
+    show_help(__doc__)
+
 from typing import Any
 
 import numpy as np
@@ -20,7 +25,6 @@ from data import RESULTS, DataSet, balanced_kmeans, public_sets, seeds, shared_s
 from fedhk import EFKMVC, HeatKernelMVC
 from fedhk.datasets import split_views
 from tables import spread, table
-from usage import show_help
 
 SEEDS = seeds(5)
 
@@ -116,5 +120,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    show_help(__doc__)
     main()

@@ -10,6 +10,11 @@ differs from that of the 16 honest sites alone with a plain sum. The start itsel
 
 from __future__ import annotations
 
+from usage import show_help
+
+if __name__ == "__main__":  # before imports that take seconds
+    show_help(__doc__)
+
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -46,7 +51,6 @@ from fedhk.privacy.trusted_candidates import trusted_candidates
 from fedhk.starts.candidates import Candidates
 from plots import save
 from tables import spread, table
-from usage import show_help
 
 # other seeds than those by which variants were chosen, which were 0 to 4
 SEEDS, N_SITES, N_HOSTILE = seeds(5, first=10), 20, 4
@@ -377,5 +381,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    show_help(__doc__)
     main()

@@ -9,6 +9,11 @@ differs from that of a fit of these 16 alone with plain sums.
 
 from __future__ import annotations
 
+from usage import show_help
+
+if __name__ == "__main__":  # before imports that take seconds
+    show_help(__doc__)
+
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,7 +31,6 @@ from fedhk.model.statistics import Statistics
 from fedhk.testing.hostile import LIES, Lies, StatisticsLie, lying_sites
 from hostile import ATTACKS, made
 from tables import spread, table
-from usage import show_help
 
 # other seeds than those by which the robust sums were written, which were 0 to 2
 SEEDS, N_SITES, N_HOSTILE = seeds(5, first=10), 20, 4
@@ -112,5 +116,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    show_help(__doc__)
     main()

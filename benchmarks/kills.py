@@ -9,6 +9,11 @@ imports. The death of a child is a real SIGKILL: nothing is cleaned up, no buffe
 
 from __future__ import annotations
 
+from usage import show_help
+
+if __name__ == "__main__":  # before imports that take seconds
+    show_help(__doc__)
+
 import os
 import random
 import signal
@@ -19,7 +24,6 @@ import time
 from pathlib import Path
 
 from fedhk import EFKMVC, datasets
-from usage import show_help
 
 ROUNDS = 60
 
@@ -134,5 +138,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    show_help(__doc__)
     nursery() if sys.argv[1:] == ["nursery"] else main()

@@ -11,11 +11,18 @@ count, as it takes them back when somebody needs them.
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
+
+if __name__ == "__main__":  # before imports that take seconds
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="where the file and the run are written")
+    parser.add_argument("--gigabytes", type=float, default=10, help="size of the rows as numbers")
+    options = parser.parse_args()
+
 import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -56,11 +63,7 @@ def watch(command: list[str]) -> tuple[int, float, float]:
     return process.wait(), time.perf_counter() - started, most
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--gigabytes", type=float, default=10)
-    options = parser.parse_args()
+def main(options: argparse.Namespace) -> None:
     data, out = options.folder / "data", options.folder / "run"
     rows = make_folder(data, options.gigabytes)
     fit = ["fit", str(data), "--clusters", "4", "--seed", "0", "--out", str(out)]
@@ -74,4 +77,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(options)

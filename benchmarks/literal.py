@@ -9,6 +9,11 @@ leaves open from the defaults of `fedhk.reference`; they do not take missing cel
 
 from __future__ import annotations
 
+from usage import show_help
+
+if __name__ == "__main__":  # before imports that take seconds
+    show_help(__doc__)
+
 from collections.abc import Sequence
 
 import numpy as np
@@ -19,7 +24,6 @@ from fedhk.datasets import make_sites
 from methods import PAPER
 from peers import Record, run
 from tables import spread, table
-from usage import show_help
 
 SEEDS = seeds(2)
 MEASURES = ("ARI", "site ARI")
@@ -78,5 +82,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    show_help(__doc__)
     main()

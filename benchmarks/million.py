@@ -9,6 +9,12 @@ Bars: 90 seconds on two cores, and 2 GB. Memory is the most that the process had
 from __future__ import annotations
 
 import argparse
+
+if __name__ == "__main__":  # before imports that take seconds
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=1_000_000, help="rows of all sites")
+    options = parser.parse_args()
+
 import resource
 import time
 import warnings
@@ -34,10 +40,8 @@ def make_rows(n_rows: int) -> tuple[list[np.ndarray], np.ndarray]:
     return views, labels
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=ROWS)
-    n_rows = parser.parse_args().rows
+def main(options: argparse.Namespace) -> None:
+    n_rows = options.rows
     warnings.simplefilter("ignore")
     views, labels = make_rows(n_rows)
     sites = {f"site-{i}": [view[i::SITES] for view in views] for i in range(SITES)}
@@ -59,4 +63,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(options)

@@ -14,6 +14,13 @@ are used but to measure. How categories weigh was chosen on other seeds of gener
 from __future__ import annotations
 
 import argparse
+
+if __name__ == "__main__":  # before imports that take seconds
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=10, help="how many")
+    parser.add_argument("--only", default="", help="methods with this word")
+    options = parser.parse_args()
+
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -196,11 +203,7 @@ METHODS: dict[str, Callable[[Mixed, int], np.ndarray]] = {
 }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--only", default="", help="methods with this word")
-    options = parser.parse_args()
+def main(options: argparse.Namespace) -> None:
     sets = {"census-like": census_like, "heart-like": heart_like}
     sets |= {make.__name__: make for make in (heart4, heart4_nan) if (SHARED / f"{make.__name__}.npz").is_file()}
     rows = []
@@ -221,4 +224,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(options)

@@ -9,6 +9,11 @@ mere noise; of unequal sizes and spreads in all. Noise: normal, uniform and heav
 
 from __future__ import annotations
 
+from usage import show_help
+
+if __name__ == "__main__":  # before imports that take seconds
+    show_help(__doc__)
+
 import sys
 import time
 import warnings
@@ -18,7 +23,6 @@ import numpy as np
 import fedhk
 from data import shared_sets, site_rows
 from fedhk.datasets import make_sites
-from usage import show_help
 
 KINDS = {
     "round": {"class_mix": None, "size_spread": 0.0},
@@ -110,7 +114,6 @@ def main_shared(count):
 
 
 if __name__ == "__main__":
-    show_help(__doc__)
     warnings.simplefilter("ignore")
     numbers = [int(word) for word in sys.argv[1:] if word.isdecimal()]
     if "--shared" in sys.argv:

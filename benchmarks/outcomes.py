@@ -8,13 +8,17 @@ one to six years; epsilon 1, delta 1e-5. Errors and coverage are those at all ti
 
 from __future__ import annotations
 
+from usage import show_help
+
+if __name__ == "__main__":  # before imports that take seconds
+    show_help(__doc__)
+
 import sys
 
 import numpy as np
 
 import fedhk
 from fedhk.privacy import DifferentialPrivacy
-from usage import show_help
 
 MEANS = np.array([1.5, 3.0, 4.5])
 
@@ -57,6 +61,5 @@ def main(seeds, first):
 
 
 if __name__ == "__main__":
-    show_help(__doc__)
     numbers = [int(word) for word in sys.argv[1:]]
     main(*(numbers + [20, 0][len(numbers) :]))

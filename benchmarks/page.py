@@ -9,6 +9,11 @@ shown, and said to be.
 
 from __future__ import annotations
 
+from usage import show_help
+
+if __name__ == "__main__":  # before imports that take seconds
+    show_help(__doc__)
+
 import json
 import re
 from dataclasses import dataclass
@@ -18,7 +23,6 @@ from data import RESULTS
 from methods import METHODS, OURS
 from peers import OUR_FEDERATED, PUBLISHED, Results, best_of, mean_of, mean_over_sets, published_above
 from tables import grid, spread
-from usage import show_help
 
 KEPT = Path(__file__).parent / "results"
 DOCS = Path(__file__).parents[1] / "docs"
@@ -328,5 +332,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    show_help(__doc__)
     main()

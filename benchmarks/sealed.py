@@ -12,6 +12,11 @@ the same start, and what differs is what their rounds make of it.
 
 from __future__ import annotations
 
+from usage import show_help
+
+if __name__ == "__main__":  # before imports that take seconds
+    show_help(__doc__)
+
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -30,7 +35,6 @@ from fedhk.federation.sealed import noise
 from fedhk.privacy import DifferentialPrivacy
 from tables import size, spread, table
 from tensors import fit, mean, of, shown_ranks
-from usage import show_help
 
 SEEDS = seeds(3)
 REAL = ("msrcv1_5v", "bbcsport")
@@ -157,5 +161,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    show_help(__doc__)
     main()

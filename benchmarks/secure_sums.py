@@ -10,6 +10,11 @@ two cores, and at most four times the bytes a site of 100 sites.
 
 from __future__ import annotations
 
+from usage import show_help
+
+if __name__ == "__main__":  # before imports that take seconds
+    show_help(__doc__)
+
 import sys
 import time
 import warnings
@@ -24,7 +29,6 @@ from fedhk.privacy.secure_graph import fewest_partners
 from fedhk.privacy.secure_sum import default_threshold
 from scale import make_sites
 from tables import table
-from usage import show_help
 
 ABSENT, ROWS = 0.05, 20
 
@@ -125,5 +129,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    show_help(__doc__)
     main()

@@ -13,6 +13,13 @@ beside them stand mean and spread of the ratios of single turns.
 from __future__ import annotations
 
 import argparse
+
+if __name__ == "__main__":  # before imports that take seconds
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="growth and memory with fewer rows")
+    parser.add_argument("--only", choices=["iteration", "fits", "growth", "memory"], help="one table, printed only")
+    given = parser.parse_args()
+
 import importlib.util
 import subprocess
 import sys
@@ -303,11 +310,7 @@ def memory(n_rows: int, n_mapped: int, repeats: int = 3) -> list[str]:
     return table("Memory of a whole fit (labels and memberships included)", header, lines)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--only", choices=["iteration", "fits", "growth", "memory"])
-    given = parser.parse_args()
+def main(given: argparse.Namespace) -> None:
     quick = given.quick
     parts = {
         "iteration": lambda: [
@@ -326,4 +329,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(given)

@@ -8,6 +8,11 @@ Noise: 600 rows of independent normal columns at three sites, 2 to 20 columns, 2
 
 from __future__ import annotations
 
+from usage import show_help
+
+if __name__ == "__main__":  # before imports that take seconds
+    show_help(__doc__)
+
 import sys
 import warnings
 
@@ -16,7 +21,6 @@ from scipy.stats import spearmanr
 
 import fedhk
 from fedhk.after.stability import STABLE
-from usage import show_help
 
 APART = np.array([1.0, 1.3, 1.6, 2.0, 2.5, 3.2])
 
@@ -52,6 +56,5 @@ def main(seeds):
 
 
 if __name__ == "__main__":
-    show_help(__doc__)
     warnings.simplefilter("ignore")
     main(int(sys.argv[1]) if len(sys.argv) > 1 else 20)

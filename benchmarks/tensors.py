@@ -14,6 +14,11 @@ tables of every protocol and rank.
 
 from __future__ import annotations
 
+from usage import show_help
+
+if __name__ == "__main__":  # before imports that take seconds
+    show_help(__doc__)
+
 import time
 import warnings
 from collections.abc import Sequence
@@ -37,7 +42,6 @@ from fedhk.model.rows import Rows
 from fedhk.protocols import FactorAveraging, Statistics
 from fedhk.reference import center_message_size, tensor_message_size
 from tables import size, spread, table
-from usage import show_help
 
 SEEDS = seeds(5)
 TENSORS = ("FedHKTucker", "FedHKParafac2")
@@ -430,5 +434,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    show_help(__doc__)
     main()

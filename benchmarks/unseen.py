@@ -15,6 +15,11 @@ settings. The last table is in results/unseen.md, with what was learnt from it.
 
 from __future__ import annotations
 
+from usage import show_help
+
+if __name__ == "__main__":  # before imports that take seconds
+    show_help(__doc__)
+
 import sys
 import time
 import warnings
@@ -30,7 +35,6 @@ from sklearn.metrics import adjusted_rand_score
 
 import fedhk
 from data import DataSet, balanced_kmeans, site_rows
-from usage import show_help
 
 ESTIMATORS = ("EFKMVC", "FedHKPerson", "FedHKDiffusion")
 NEWSGROUPS = ("comp.graphics", "rec.autos", "sci.crypt", "sci.med", "soc.religion.christian", "talk.politics.mideast")
@@ -403,5 +407,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    show_help(__doc__)
     main()

@@ -14,6 +14,22 @@ False alarms: the drift report of the first update and of the third, where nothi
 from __future__ import annotations
 
 import argparse
+
+if __name__ == "__main__":  # before imports that take seconds
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["drift", "alarms"])
+    parser.add_argument("--seeds", type=int, default=3, help="years of each kind of drift")
+    parser.add_argument("--first-seed", type=int, default=0, help="seed of the first year; the others follow")
+    parser.add_argument("--runs", type=int, default=200, help="runs without drift")
+    parser.add_argument("--separation", type=float, nargs="+", help="of centres, per feature, in standard deviations")
+    parser.add_argument("--rows", type=int, default=100, help="rows of a site in a month")
+    parser.add_argument("--half-life", type=float, default=1.0, help="of updates, in months; 0 never forgets")
+    parser.add_argument("--rounds", type=int, default=3, help="most rounds of an update")
+    kinds = ("moving", "splitting", "vanishing", "new", "all", "none")
+    parser.add_argument("--kinds", nargs="+", default=kinds, choices=kinds)
+    parser.add_argument("--verbose", action="store_true", help="also show every month")
+    given = parser.parse_args()
+
 import warnings
 
 import numpy as np
@@ -136,19 +152,7 @@ def show_alarms(runs: int, per_site: int, separations: list[float]) -> None:
         print(f"| {separation} | {runs} | {alarms[0] / runs:.3f} | {alarms[1] / runs:.3f} |", flush=True)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["drift", "alarms"])
-    parser.add_argument("--seeds", type=int, default=3, help="years of each kind of drift")
-    parser.add_argument("--first-seed", type=int, default=0, help="seed of the first year; the others follow")
-    parser.add_argument("--runs", type=int, default=200, help="runs without drift")
-    parser.add_argument("--separation", type=float, nargs="+", help="of centres, per feature, in standard deviations")
-    parser.add_argument("--rows", type=int, default=100, help="rows of a site in a month")
-    parser.add_argument("--half-life", type=float, default=1.0, help="of updates, in months; 0 never forgets")
-    parser.add_argument("--rounds", type=int, default=3, help="most rounds of an update")
-    parser.add_argument("--kinds", nargs="+", default=KINDS, choices=KINDS)
-    parser.add_argument("--verbose", action="store_true", help="also show every month")
-    given = parser.parse_args()
+def main(given: argparse.Namespace) -> None:
     warnings.simplefilter("ignore")
     if given.what == "alarms":
         show_alarms(given.runs, given.rows, given.separation or [0.6, 1.6])
@@ -157,4 +161,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(given)

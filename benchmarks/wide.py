@@ -10,6 +10,13 @@ Agreement with the topics stands beside that of k-means on all rows in one place
 from __future__ import annotations
 
 import argparse
+
+if __name__ == "__main__":  # before imports that take seconds
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--columns", type=int, default=200_000, help="of the view")
+    parser.add_argument("--rows", type=int, default=2000, help="rows of a site")
+    given = parser.parse_args()
+
 import resource
 import time
 
@@ -62,11 +69,7 @@ def run(estimator: str, rows: sp.csr_array, topics: np.ndarray) -> list[str]:
     return [estimator, *numbers, f"{adjusted_rand_score(topics, labels):.3f}"]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--columns", type=int, default=200_000)
-    parser.add_argument("--rows", type=int, default=2000, help="rows of a site")
-    given = parser.parse_args()
+def main(given: argparse.Namespace) -> None:
     rows, topics = make_documents(SITES * given.rows, given.columns, seed=0)
     lines = [run(estimator, rows, topics) for estimator in ("EFKMVC", "FedHKPerson", "FedHKDiffusion")]
     weighed = TfidfTransformer().fit_transform(sp.csr_matrix(rows))
@@ -82,4 +85,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(given)
