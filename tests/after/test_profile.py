@@ -183,7 +183,12 @@ def test_levels_of_ordered_columns_are_counted_in_the_table(secure):
     start = next(i for i, line in enumerate(lines) if line[0] == "later: severity")
     assert [line[0].strip() for line in lines[start + 1 : start + 7]] == [*order, "missing"]
     assert lines[start + 2][2].startswith(f"{counts['mild'][0]} (")
-    assert fedhk.profile(model, sites, bins=0).ranks == {}
+    assert set(found.frame()["column"]) == {"0", "1", "severity"}
+    assert line_of(found, "severity")["test"] == "Welch"
+    assert found.labels[-1] == "severity"
+    without = fedhk.profile(model, sites, bins=0)
+    assert without.ranks == {}
+    assert "later: severity (0 is none, 4 is never seen)" in [line[0] for line in without.table().rows]
 
 
 def test_two_clusters_are_compared_as_by_welchs_t():

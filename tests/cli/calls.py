@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from typer.testing import CliRunner
 
 from fedhk.cli import app
@@ -44,7 +46,7 @@ def interrupt(monkeypatch, folder, *arguments):
     with monkeypatch.context() as patch:
         patch.setattr(efkmvc, "save_run", save_and_stop)
         result = call("fit", *arguments, "--out", folder, code=130)
-    assert "--resume" in result.stderr
+    assert f"`fedhk fit --resume --out {shlex.quote(str(folder))}` goes on." in result.stderr
     return folder
 
 

@@ -75,5 +75,7 @@ def test_the_page_of_a_site_of_a_network_needs_what_the_site_got(run, tmp_path):
     text = (tmp_path / "page.html").read_text("utf-8")
     assert "The rows could not be read" not in text
     assert "stayed at the sites" not in text
-    assert "fedhk flower init" in text
+    sites = ",".join(json.loads((run / "summary.json").read_text("utf-8"))["sites"])
+    assert f"fedhk flower init app/ --config config.toml --sites {sites}\n" in text
+    assert "fedhk flower run app/ --root-certificates PATH/ca.crt --out again/" in text
     assert "without --site" in call("report", without, "--own", got, code=2).stderr

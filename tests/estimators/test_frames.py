@@ -42,6 +42,15 @@ def test_centres_of_levels_are_shares(model, tmp_path):
         assert set(frame["level"].dropna()) == {"u", "v"}
 
 
+def test_an_ordered_column_has_its_own_name_and_a_rank_as_centre():
+    stage = pd.Categorical(["I", "I", "III", "III"], categories=["I", "II", "III"], ordered=True)
+    rows = pd.DataFrame({"x": [0.0, 0.1, 5.0, 5.1], "stage": stage})
+    frame = HeatKernelMVC(2, random_state=0).fit(rows).centers_frame()
+    assert frame["column"].tolist() == ["x", "stage"] * 2
+    assert frame["level"].isna().all()
+    assert sorted(frame.query("column == 'stage'")["center"].round(6)) == [0.0, 2.0]
+
+
 def test_the_history_is_a_line_per_round(model):
     assert model.history_frame()["round"].tolist() == list(range(1, model.n_iter_ + 1))
 

@@ -14,6 +14,7 @@ from fedhk.after.run import Answer, ask_sites, read_sites
 from fedhk.after.stability import model_rows
 from fedhk.data.checks import check_count, check_number
 from fedhk.data.frames import pandas
+from fedhk.data.levels import ordered_levels
 from fedhk.data.views import is_tensor, row_blocks
 from fedhk.embedding.diffusion import EmbeddedModel
 from fedhk.errors import DataError
@@ -415,5 +416,5 @@ def _name_columns(model: FittedModel) -> list[list[str]]:
         elif names is None or is_tensor(names):
             found.append([str(place) for place in range(reference.width)])
         else:
-            found.append([str(name) for name in names])
+            found.append([ordered_levels(str(name))[0] for name in names])
     return found

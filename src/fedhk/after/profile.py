@@ -57,6 +57,7 @@ class Column:
     level: str
     used: bool
     is_date: bool = False  # its numbers are days since 1970
+    order: tuple[str, ...] = ()  # levels of an ordered column, whose numbers are ranks from 0 on
 
     @property
     def label(self) -> str:
@@ -183,12 +184,13 @@ class Profile(Answered):
                     for place in found
                 ]
             elif found[0] in self.ranks:
-                short, levels = ordered_levels(name)
-                rows.append([f"{view}: {short}{mark}", *[""] * (1 + self.n_clusters), *tail])
-                pairs = zip(levels, self.ranks[found[0]], strict=True)
+                rows.append([f"{view}: {name}{mark}", *[""] * (1 + self.n_clusters), *tail])
+                pairs = zip(self.columns[found[0]].order, self.ranks[found[0]], strict=True)
                 rows += [self._level_row(level, have, found[0]) for level, have in pairs]
             else:
-                rows += self._number_rows(f"{view}: {name}{mark}", found[0], tail)
+                order = self.columns[found[0]].order
+                ranks = f" (0 is {order[0]}, {len(order) - 1} is {order[-1]})" if order else ""
+                rows += self._number_rows(f"{view}: {name}{ranks}{mark}", found[0], tail)
             missing = self.rows - self.seen[:, found[0]]
             if missing.sum() > 0.5:
                 cells = [self._show_count(missing[k], self.rows[k]) for k in clusters]
@@ -360,7 +362,8 @@ def _count_ranks(board: Board, columns: ColumnsRequest, views: Sequence[AskedVie
 def _name_column(view: AskedView, name: str) -> Column:
     if view.has_names and is_level(name):
         return Column(view.name, base_name(name), level_name(name), view.used)
-    return Column(view.name, name, "", view.used)
+    short, order = ordered_levels(name) if view.has_names else (name, ())
+    return Column(view.name, short, "", view.used, order=order)
 
 
 def _moments(found: ClusterColumns) -> tuple[FloatArray, FloatArray]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 import traceback
 import warnings
@@ -48,6 +49,11 @@ def show(*parts: Any) -> None:
 def say(text: str, *, err: bool = True) -> None:
     """Write a message to the user, on standard error; names and reasons in it may come from anybody."""
     typer.echo("\n".join(map(printable, text.split("\n"))), err=err)
+
+
+def write_command(*words: object) -> str:
+    """Write a command as a shell takes it: a folder may have blanks in its name."""
+    return shlex.join(map(str, words))
 
 
 def say_progress(text: str) -> None:

@@ -12,7 +12,7 @@ from fedhk._files import replacing
 from fedhk.cli import options as o
 from fedhk.cli.algorithms import make_option
 from fedhk.cli.config import Config
-from fedhk.cli.console import exit_codes, format_bytes, make_table, say, show, to_json
+from fedhk.cli.console import exit_codes, format_bytes, make_table, say, show, to_json, write_command
 from fedhk.cli.runs import absolute, check_free, is_run, list_sites, write_run
 
 if TYPE_CHECKING:
@@ -190,7 +190,8 @@ def _show_results(results: dict[str, Any], target: Path, page: Path) -> None:
     show(make_table("ARI at each site", columns, sites, numbers=("rows", *methods)))
     show(_describe_gain(results), _describe_spending(results["privacy"]), "\n")
     say(f"Open the page: {page}", err=False)
-    say(f"Go on: fedhk fit {target / DATA} --clusters {results['n_clusters']} --out run/", err=False)
+    go_on = write_command("fedhk", "fit", target / DATA, "--clusters", results["n_clusters"], "--out", "run/")
+    say(f"Go on: {go_on}", err=False)
 
 
 def _format_share(value: float | None) -> str:

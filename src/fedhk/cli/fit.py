@@ -26,6 +26,7 @@ from fedhk.cli.console import (
     say_progress,
     show,
     to_json,
+    write_command,
 )
 from fedhk.cli.runs import (
     UNDER_WAY,
@@ -125,7 +126,7 @@ def fit(  # noqa: PLR0917
     if out is None and config is None:
         raise typer.BadParameter("a run folder to write is needed, or --config.", param_hint="--out")
     target = absolute(out or config.parent)  # type: ignore[union-attr]
-    with exit_codes(f"`fedhk fit --resume --out {target}` goes on."):
+    with exit_codes(f"`{write_command('fedhk', 'fit', '--resume', '--out', target)}` goes on."):
         wanted = _read_base(target, config, resume)
         wanted = wanted.updated(
             parameters, data=folder, algorithm=algorithm, seed=seed, id=id_column, ignore=ignore or None

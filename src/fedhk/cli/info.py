@@ -26,6 +26,7 @@ from fedhk.cli.console import (
     say,
     show,
     to_json,
+    write_command,
 )
 from fedhk.cli.fit import list_rank_facts, list_run_facts
 from fedhk.cli.predict import site_folders
@@ -180,8 +181,8 @@ def _show_unfinished(found: dict[str, Any]) -> None:
     objective = None if found["objective"] is None else f"{found['objective']:.6g}"
     facts = [(name, found[name]) for name in ("algorithm", "data", "seed", "rounds")]
     show(make_facts_table(f"unfinished run {found['path']}", [*facts, ("objective", objective)]))
-    command = "fedhk fit" if found["data"] is not None else "fedhk flower run APP"
-    say(f"`{command} --resume --out {found['path']}` goes on.", err=False)
+    command = ["fedhk", "fit"] if found["data"] is not None else ["fedhk", "flower", "run", "APP"]
+    say(f"`{write_command(*command, '--resume', '--out', found['path'])}` goes on.", err=False)
 
 
 def _describe_columns(path: Path, federation: Federation, doubts: list[str], html: Path | None) -> list[dict[str, Any]]:

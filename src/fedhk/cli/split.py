@@ -11,7 +11,7 @@ import typer
 
 from fedhk._files import replacing, write_atomically
 from fedhk.cli import options as o
-from fedhk.cli.console import OutputExistsError, exit_codes, make_table, say, say_notes, show, to_json
+from fedhk.cli.console import OutputExistsError, exit_codes, make_table, say, say_notes, show, to_json, write_command
 from fedhk.cli.runs import absolute, is_vacant
 from fedhk.errors import DataError
 
@@ -61,7 +61,7 @@ def split(file: OneFile, site: SiteColumn, out: FolderOut, view: ViewName = None
     show(
         make_table(f"view {name}", ("site", "rows"), [(each, f"{n:,}") for each, n in rows.items()], numbers=("rows",))
     )
-    say(f"Written to {target}; `fedhk info {out}` checks it.", err=False)
+    say(f"Written to {target}; `{write_command('fedhk', 'info', out)}` checks it.", err=False)
 
 
 def _check_names(names: Collection[str], what: str) -> None:

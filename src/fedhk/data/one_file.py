@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,7 +57,7 @@ def advise_split(path: Path) -> str:
         return ""
     return (
         "FedHK reads a folder with a sub-folder per site. If a column of the file says which site a row is of, "
-        f"`fedhk split {path} --site COLUMN --out FOLDER` makes one."
+        f"`fedhk split {shlex.quote(str(path))} --site COLUMN --out FOLDER` makes one."
     )
 
 

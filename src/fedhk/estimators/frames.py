@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedhk.data.frames import pandas
-from fedhk.data.levels import base_name, is_level, level_name
+from fedhk.data.levels import base_name, is_level, level_name, ordered_levels
 from fedhk.data.views import Columns, is_tensor
 
 
@@ -30,16 +30,18 @@ def make_centers_frame(centers: Any, views: list[str], columns: tuple[Columns, .
     """Make a frame with one line for each cluster and column: cluster, view, column, level, center.
 
     Centres are in input units. A level's centre is the share of the cluster's rows that have it; other columns have no
-    level.
+    level, and the centre of an ordered column is a rank from 0 on.
     """
     lines = []
     for view, values, names in zip(views, centers, columns, strict=True):
         table = np.asarray(values).reshape(len(values), -1)
         named = [None] * table.shape[1] if names is None or is_tensor(names) else list(names)
         for place, name in enumerate(named):
-            column, level = (
-                (base_name(name), level_name(name)) if is_level(name) else (place if name is None else name, None)
-            )
+            if is_level(name):
+                column, level = base_name(name), level_name(name)
+            else:
+                column, level = place if name is None else name, None
+                column = ordered_levels(column)[0] if isinstance(column, str) else column
             for cluster, center in enumerate(table[:, place].tolist()):
                 lines.append({"cluster": cluster, "view": view, "column": column, "level": level, "center": center})
     return pandas().DataFrame(lines).sort_values("cluster", kind="stable", ignore_index=True)

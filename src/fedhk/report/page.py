@@ -271,6 +271,8 @@ def _repeat(facts: Facts) -> _Section:
     if not facts.command:
         return _section("again", "Run it again", "", tag("pre", facts.config))
     words = "Run this command in the folder of the run. "
+    if "PATH" in facts.command:
+        words = "Run these commands in the folder of the run. PATH is the folder of your certificates. "
     words += "Noise differs from run to run." if facts.privacy else "The same data and this file give the same model."
     folded = tag("details", tag("summary", "config.toml"), tag("pre", facts.config))
     return _section("again", "Run it again", words, tag("pre", facts.command), folded)

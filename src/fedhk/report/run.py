@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -40,7 +41,8 @@ REPORT = "report.html"
 COMPARISON = "page.json"
 
 AGAIN_AT_HOME = "fedhk fit --config config.toml --out again/"
-AGAIN_ELSEWHERE = "fedhk flower init app/ --config config.toml --sites NAMES, then fedhk flower run app/ --out again/"
+AGAIN_ELSEWHERE = """fedhk flower init app/ --config config.toml --sites {sites}
+fedhk flower run app/ --root-certificates PATH/ca.crt --out again/"""
 
 ELSEWHERE = (
     "Labels and models of single sites are not in this run: they stayed at the sites. What is computed from them is "
@@ -146,6 +148,13 @@ def _read_run(folder: Path) -> _Run:
     return run
 
 
+def _write_again(run: _Run) -> str:
+    """Write the commands that repeat a run, to be called in its folder."""
+    if "data" in run.config:
+        return AGAIN_AT_HOME
+    return AGAIN_ELSEWHERE.format(sites=shlex.quote(",".join(run.views)))
+
+
 def read_facts(
     folder: Path,
     site: str | None = None,
@@ -187,7 +196,7 @@ def read_facts(
         released_only=(private or secure) and site is None,
         own_page_of=site,
         config=run.text,
-        command=AGAIN_AT_HOME if "data" in run.config else AGAIN_ELSEWHERE,
+        command=_write_again(run),
         version=str(run.summary.get("fedhk", "")),
         dictionary=find_dictionary(folder) or Dictionary(),
     )

@@ -13,7 +13,7 @@ from fedhk._version import __version__
 from fedhk.cli import options as o
 from fedhk.cli.algorithms import ALGORITHMS
 from fedhk.cli.config import Config, ConfigError, read_config
-from fedhk.cli.console import OutputExistsError, exit_codes, say
+from fedhk.cli.console import OutputExistsError, exit_codes, say, write_command
 from fedhk.cli.fit import with_public_bounds
 from fedhk.cli.runs import is_vacant
 
@@ -123,7 +123,7 @@ def init(  # noqa: PLR0917
         wanted = with_public_bounds(wanted, dictionary)
         make_app(folder, wanted, sites=site_names(sites or ""), wait=wait)
     say(f"Written to {folder}. Next, on the SuperLink's machine, with the ca.crt of `fedhk flower certificates`:")
-    say(f"fedhk flower run {folder} --root-certificates tls/ca.crt --out run/")
+    say(write_command("fedhk", "flower", "run", folder, "--root-certificates", "tls/ca.crt", "--out", "run/"))
 
 
 def make_config(
