@@ -37,11 +37,10 @@ def make_centers_frame(centers: Any, views: list[str], columns: tuple[Columns, .
         table = np.asarray(values).reshape(len(values), -1)
         named = [None] * table.shape[1] if names is None or is_tensor(names) else list(names)
         for place, name in enumerate(named):
-            if is_level(name):
-                column, level = base_name(name), level_name(name)
-            else:
-                column, level = place if name is None else name, None
-                column = ordered_levels(column)[0] if isinstance(column, str) else column
+            column: Any = place if name is None else name
+            level = level_name(column) if is_level(column) else None
+            if isinstance(column, str):
+                column = ordered_levels(base_name(column))[0]
             for cluster, center in enumerate(table[:, place].tolist()):
                 lines.append({"cluster": cluster, "view": view, "column": column, "level": level, "center": center})
     return pandas().DataFrame(lines).sort_values("cluster", kind="stable", ignore_index=True)
