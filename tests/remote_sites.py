@@ -82,9 +82,9 @@ def make_policies(folder: Path, sites: Iterable[str], **demands: Any) -> dict[st
     return {site: Policy(identity=str(folder / f"{site}.pem"), known=known, **demands) for site in known}
 
 
-def read_boards(state: Path, site: str) -> tuple[Board, Board]:
+def read_boards(state: Path, site: str, file: str = STATE) -> tuple[Board, Board]:
     """What a site has in its file: what the server has published, and what it keeps for itself."""
-    stored = read_file(state / site / STATE, KIND, site, SiteFile)
+    stored = read_file(state / site / file, KIND, site, SiteFile)
     return unpack_board(stored.board, site), unpack_board(stored.memory, site)
 
 

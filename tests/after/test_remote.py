@@ -14,18 +14,21 @@ from fedhk.after.binary import CountEvents
 from fedhk.after.columns import ColumnsRequest, CountMagnitudes
 from fedhk.after.comparison import CountPairs
 from fedhk.after.run import ask_sites, reach_sites
+from fedhk.after.stability import BaseModels, BatchRequest, RefitModels, SumSpread
 from fedhk.data.folders import write_site
 from fedhk.data.named import NamedTable
-from fedhk.errors import DataError, QuorumError
+from fedhk.errors import DataError, MessageError, QuorumError
 from fedhk.federation.engines.remote import RemoteSites
+from fedhk.federation.entries import Broadcast
 from fedhk.federation.remote.policy import Policy
+from fedhk.federation.remote.questions import SiteSecret
 from fedhk.federation.remote.site import QUESTION_STATE, STATE
 from fedhk.privacy import DifferentialPrivacy
 from fedhk.privacy.ledger import Ledger
-from remote_sites import NAMES, QUICK, Wire, make_policies
+from remote_sites import NAMES, QUICK, Wire, make_policies, read_boards
 
 COLUMNS = ("days", "died", "walk")
-ALLOWED = {"questions": ["profile", "outcomes"], "held_out": list(COLUMNS)}
+ALLOWED = {"questions": ["profile", "outcomes", "stability", "compare", "limits"], "held_out": list(COLUMNS)}
 OPEN = ALLOWED | {"open_questions": True, "least_rows": 1}
 FIT = QUICK | {"view_weights": "uniform", "scaling": "standard"}
 EXACT = {"rtol": 1e-9, "atol": 1e-9}
@@ -94,6 +97,7 @@ def same(found, expected, names, **tolerances):
 
 
 PROFILE = ("rows", "seen", "mean", "spread", "quartiles", "difference", "i_squared")
+LIMIT = ("distance", "views", "columns")
 SURVIVAL = ("curves", "lower", "upper", "at_risk", "events", "rows", "statistic", "p", "hazard_ratio")
 
 
@@ -123,6 +127,49 @@ class TestAnswers:
         same(far, fedhk.outcomes(known, frames, **asked), SURVIVAL, **EXACT)
         assert far.time_name == "days"
 
+    @pytest.mark.parametrize("secure", [False, True])
+    def test_limits_are_those_of_sites_at_hand(self, reach, here, tmp_path, secure):
+        policies = make_policies(tmp_path, NAMES, **ALLOWED) if secure else policies_with(**OPEN)
+        model, engine, _ = reach(policies)
+        known, sites = here
+        near = fedhk.find_limit(known, sites, rare=0.01, secure=secure)
+        far = fedhk.find_limit(model, engine=engine, rare=0.01, secure=secure)
+        same(far, near, LIMIT, **EXACT)
+        assert far.table().rows == near.table().rows
+        off = np.array([[0.0], [500.0]])
+        new = {view: table.values[:2] + off for view, table in _without_later(sites)["rome"].items()}
+        assert fedhk.place(model, new, limit=far).outlier.tolist() == [False, True]
+
+    @pytest.mark.parametrize("secure", [False, True])
+    def test_two_models_are_compared_as_at_hand(self, reach, here, tmp_path, secure):
+        policies = make_policies(tmp_path, NAMES, **ALLOWED) if secure else policies_with(**OPEN)
+        model, engine, _ = reach(policies)
+        last_year = fedhk.EFKMVC(2, engine=engine, **FIT).fit()
+        known, sites = here
+        near = fedhk.compare(known, fedhk.EFKMVC(2, **FIT).fit(_without_later(sites)), sites)
+        far = fedhk.compare(model, last_year, engine=engine, secure=secure)
+        same(far, near, ("counts", "adjusted_rand", "stayed"), **EXACT)
+        assert far.matched == near.matched
+
+    def test_stability_is_that_of_sites_at_hand_with_the_same_halves(self, reach, here, monkeypatch):
+        monkeypatch.setattr("fedhk.federation.remote.questions._keep_secret", lambda _: "")
+        model, engine, _ = reach(policies_with(**OPEN))
+        known, sites = here
+        near, far = fedhk.stability(known, sites, n_resamples=6), fedhk.stability(model, engine=engine, n_resamples=6)
+        same(far, near, ("halves", "jaccard", "consensus", "rows", "reference"), **EXACT)
+        assert far.site_jaccard.keys() == set(NAMES)
+        for site, values in near.site_jaccard.items():
+            assert_allclose(far.site_jaccard[site], values, **EXACT)
+
+    def test_stability_under_masks_tells_of_no_single_site(self, reach, here, tmp_path):
+        model, engine, _ = reach(make_policies(tmp_path, NAMES, **ALLOWED))
+        far = fedhk.stability(model, engine=engine, n_resamples=6, secure=True)
+        near = fedhk.stability(here[0], here[1], n_resamples=6, secure=True)
+        assert far.verdicts == near.verdicts == ["stable"] * 3
+        assert far.site_jaccard == {}
+        with pytest.raises(ValueError, match="show the sums of single sites"):
+            fedhk.stability(model, engine=engine, secure=True, leave_sites_out=True)
+
     def test_with_noise_they_are_charged_to_the_ledger_of_the_fit(self, reach, tmp_path):
         policies = policies_with(epsilon=3.0, delta=1e-5, **ALLOWED)
         fit = DifferentialPrivacy(2.0, 1e-5, (-20, 20))
@@ -137,6 +184,10 @@ class TestAnswers:
         assert found.privacy_total[0] == pytest.approx(model.privacy_spent_[0] + found.privacy_spent[0])
         with pytest.raises(QuorumError, match="above what this site allows"):
             fedhk.outcomes(model, engine=engine, event="died", privacy=DifferentialPrivacy(2.5, 1e-5, (0, 1)))
+        with pytest.raises(QuorumError, match="above what this site allows"):
+            fedhk.find_limit(model, engine=engine, privacy=DifferentialPrivacy(2.5, 1e-5, (0, 1)))
+        with pytest.raises(QuorumError, match="with noise only"):
+            fedhk.stability(model, engine=engine, n_resamples=2)
 
     def test_a_run_that_is_under_way_is_left_as_it_is(self, reach):
         model, engine, wire = reach(policies_with(**OPEN))
@@ -224,6 +275,24 @@ class TestPolicies:
             ask_sites(model, asked, [CountEvents(10**9)])
         with pytest.raises(QuorumError, match="names no outcomes, or others"):
             ask_sites(model, reach_sites(model, None, engine, "outcomes", {"weight": "died"}), [CountEvents(3)])
+
+    def test_the_server_learns_neither_halves_nor_the_sums_of_one_site_by_stability(self, reach, tmp_path):
+        model, engine, wire = reach(make_policies(tmp_path, NAMES, **ALLOWED))
+        asked = reach_sites(model, None, engine, "stability")
+        parameters = replace(model._model.parameters.free(), sizes=None)
+        refits = RefitModels(parameters, 2, ("rome",), 0)
+        with pytest.raises(QuorumError, match="a model without one site would show the sums of that site"):
+            ask_sites(model, asked, [SumSpread(parameters), refits], secure=True)
+        with pytest.raises(ValueError, match="n_resamples=1200 is too many"):
+            fedhk.stability(model, engine=engine, n_resamples=1200, secure=True)
+        many = np.zeros((2400, 3, 5)), np.arange(2400), ("",) * 2400
+        with pytest.raises(MessageError, match="more models than anybody needs"):
+            BatchRequest(Broadcast.of(parameters), *many, seed=0)
+        found = [fedhk.stability(model, engine=engine, n_resamples=2, secure=True).answer.board for _ in range(2)]
+        tables = [board.get(BaseModels).centers for board in found]
+        assert not np.allclose(*tables, atol=1e-6)  # the same seed, other halves
+        _, memory = read_boards(wire.state, "rome", QUESTION_STATE)
+        assert len(memory.get(SiteSecret).secret) == 32
 
     def test_what_does_not_fit_is_said_before_any_site_is_asked(self, reach, here):
         model, engine, _ = reach(policies_with(**OPEN))

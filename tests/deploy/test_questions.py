@@ -20,7 +20,7 @@ NAMES = ("oslo", "pisa", "rome")
 
 pytestmark = pytest.mark.slow
 
-DEMANDS = 'questions = ["profile", "outcomes"]\nheld_out = {held_out}\n'
+DEMANDS = 'questions = ["profile", "outcomes", "stability", "compare", "limits"]\nheld_out = {held_out}\n'
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_sites_answer_after_a_run_as_their_policies_say(folders, further, deploy
         deployment.run(parameters)
 
         def ask(**asked):
-            question = {"kind": "outcomes", "outcomes": {"event": "died"}, "secure": True, "privacy": None} | asked
+            question = {"kind": "outcomes", "given": {"event": "died"}, "secure": True, "privacy": None} | asked
             with connect(running.address, tmp_path / "tls" / CA, insecure=False) as control:
                 return ask_app(control, tmp_path / "app", deployment.out, question, watch=running.check)
 
@@ -54,6 +54,10 @@ def test_sites_answer_after_a_run_as_their_policies_say(folders, further, deploy
             ask()
         policies["rome"].write_text(policies["rome"].read_text("utf-8").replace("[]", '["died"]'), "utf-8")
         told = ask()
+        sure = ask(kind="stability", given={"n_resamples": 2})
+        model = str(deployment.out / "model.safetensors")
+        both = ask(kind="compare", given={"other": model})
+        limits = ask(kind="limits", given={"rare": 0.01})
     here = fedhk.EFKMVC(**parameters, random_state=0).fit(list_tables(read_federation(folders["rome"].parent)))
     expected = fedhk.outcomes(
         here,
@@ -63,3 +67,7 @@ def test_sites_answer_after_a_run_as_their_policies_say(folders, further, deploy
     )
     assert told["table"].rows == expected.table().rows
     assert told["facts"]["p"] == pytest.approx(expected.p, abs=1e-6)
+    sites = list_tables(read_federation(folders["rome"].parent))
+    assert len(sure["facts"]["verdicts"]) == 3  # halves are drawn from secrets of the sites
+    assert both["table"].rows == fedhk.compare(here, here, sites).table().rows
+    assert limits["table"].rows == fedhk.find_limit(here, sites, rare=0.01).table().rows

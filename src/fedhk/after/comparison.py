@@ -9,28 +9,27 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from fedhk._typing import FloatArray, IntArray
-from fedhk.after.columns import PlaceCount, PlacesRequest
-from fedhk.after.run import Answer, Answered, ask_sites, make_placed, read_sites
+from fedhk.after.columns import MOST_NUMBERS, TOO_MANY_NUMBERS, PlaceCount, PlacesRequest
+from fedhk.after.run import Answer, Answered, AskedSites, ask_sites, find_sites, make_placed, read_sites
 from fedhk.after.stability import share_rows
 from fedhk.after.tables import LEAST_ROWS, PrintedTable, show_count
 from fedhk.agreement.frames import adjust, share_information
 from fedhk.data.checks import check_count
 from fedhk.data.frames import pandas
-from fedhk.errors import DataError
+from fedhk.errors import DataError, MessageError
 from fedhk.federation.board import Board, Entry
+from fedhk.federation.engines.base import RemoteEngine
+from fedhk.federation.placed import OTHER_CLUSTERS
 from fedhk.model.passes import own_threads
 from fedhk.privacy.mechanism import AFTER, DifferentialPrivacy, SecureSummation
 from fedhk.summary.words import number
-
-# The view in which sites have the clusters of the other model.
-OTHER = "other clusters"
 
 
 @dataclass(frozen=True)
 class PairsRequest(PlacesRequest):
     """Ask for rows by their clusters in two models, which have so many."""
 
-    views: ClassVar[tuple[str, ...]] = (OTHER,)
+    views: ClassVar[tuple[str, ...]] = (OTHER_CLUSTERS,)
 
     n_others: int
 
@@ -40,6 +39,10 @@ class PairsRequest(PlacesRequest):
 
     def find_places(self, values: FloatArray) -> IntArray:
         return np.clip(values[:, 0], 0, self.n_others - 1).astype(np.intp)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.n_clusters * self.n_others <= MOST_NUMBERS:
+            raise MessageError(TOO_MANY_NUMBERS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +58,7 @@ class CountPairs(PlaceCount[PairsRequest]):
     """Count rows by their clusters in two models."""
 
     name: ClassVar[str] = AFTER + "pairs"
+    questions: ClassVar[tuple[str, ...]] = ("compare",)
 
     n_clusters: int
     n_others: int
@@ -115,6 +119,9 @@ class Comparison(Answered):
         ]
         return pandas().DataFrame(lines)
 
+    def facts(self) -> dict[str, Any]:
+        return {"matched": self.matched, "adjusted_rand": self.adjusted_rand}
+
     def table(self) -> PrintedTable:
         """Make a table with one line for each cluster of the first model, one column for each of the other."""
         head = ["", *(f"other {b}" for b in range(self.counts.shape[1])), "partner", "Jaccard"]
@@ -151,8 +158,9 @@ def adjusted_rand_index(table: FloatArray) -> float:
 def compare(
     model: Any,
     other: Any,
-    sites: Any,
+    sites: Any = None,
     *,
+    engine: RemoteEngine | None = None,
     least_rows: int = LEAST_ROWS,
     privacy: DifferentialPrivacy | None = None,
     secure: bool | SecureSummation = False,
@@ -164,7 +172,9 @@ def compare(
     model, other : estimator
         Fitted clusterers of FedHK, such as those of two years; they may have other numbers of clusters and other views.
     sites : dict or list of sites
-        Rows with the views of both.
+        Rows with the views of both. Left out with `engine`.
+    engine : fedhk.federation.engines.RemoteEngine or None, default=None
+        What leads to sites that have their own rows, as in `fit`. They must have kept the results of both fits.
     least_rows : int, default=5
         Smaller counts are not shown.
     privacy : fedhk.privacy.DifferentialPrivacy or None, default=None
@@ -187,20 +197,26 @@ def compare(
     ((3, 4), 3)
     """
     least_rows = check_count(least_rows, "least_rows")
-    asked, others = read_sites(model, sites, used=True), read_sites(other, sites, used=True)
+    asked = find_sites(model, sites, engine, "compare", other=other)
+    if engine is None:
+        asked = _add_clusters(asked, other, sites, own=privacy is None)
+    phase = CountPairs(int(model.n_clusters_), int(other.n_clusters_))
+    answer = ask_sites(model, asked, [phase], privacy=privacy, secure=secure)
+    found = answer.board.get(PairCounts)
+    return _read_comparison(found, least_rows, answer)
+
+
+def _add_clusters(asked: AskedSites, other: Any, sites: Any, *, own: bool) -> AskedSites:
+    """Return the sites with the clusters of another model as a view."""
     with own_threads():
-        placed = make_placed(other, others, own=privacy is None)
+        placed = make_placed(other, read_sites(other, sites, asked.kind), own=own)
         labels = {name: site.labels()[:, None].astype(np.float64) for name, site in placed.items()}
     for name, views in asked.sites.items():
         if len(labels[name]) != views.n_rows:
             raise DataError(
                 f"Site {name!r} has {views.n_rows} rows in one model's views, {len(labels[name])} in the other's."
             )
-    asked = asked.with_view(OTHER, ("cluster",), labels)
-    phase = CountPairs(int(model.n_clusters_), int(other.n_clusters_))
-    answer = ask_sites(model, asked, [phase], privacy=privacy, secure=secure)
-    found = answer.board.get(PairCounts)
-    return _read_comparison(found, least_rows, answer)
+    return asked.with_view(OTHER_CLUSTERS, ("cluster",), labels)
 
 
 def _read_comparison(found: PairCounts, least_rows: int, answer: Answer) -> Comparison:

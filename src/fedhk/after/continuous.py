@@ -148,6 +148,9 @@ class ContinuousOutcome(Answered):
     noise: float
     answer: Answer = field(repr=False)
 
+    def facts(self) -> dict[str, Any]:
+        return {"p": self.p, "statistic": self.statistic}
+
     def table(self) -> PrintedTable:
         """Make a table with one line for each cluster."""
         rows = []

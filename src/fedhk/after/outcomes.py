@@ -131,7 +131,7 @@ def _read_outcomes(model: Any, sites: Any, given: Mapping[str, Any]) -> AskedSit
     """Check the outcomes, and return the sites with each as a view."""
     if is_one_site(model, sites):
         given = {name: values if isinstance(values, str) else {ONLY_SITE: values} for name, values in given.items()}
-    by_name, asked = take_sites(model, sites), read_sites(model, sites, used=True)
+    by_name, asked = take_sites(model, sites), read_sites(model, sites, "outcomes")
     known = set(model.view_names_)
     columns = {name: _by_site(name, values, by_name, known) for name, values in given.items()}
     for name, by_site in columns.items():

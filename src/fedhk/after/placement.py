@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from fedhk._typing import BoolArray, FloatArray, IntArray
 from fedhk.after.columns import MOST_NUMBERS, RowCount
-from fedhk.after.run import Answer, ask_sites, read_sites
-from fedhk.after.stability import model_rows
+from fedhk.after.run import Answer, Answered, ask_sites, find_sites
+from fedhk.after.tables import PrintedTable
 from fedhk.data.checks import check_count, check_number
 from fedhk.data.frames import pandas
 from fedhk.data.levels import ordered_levels
@@ -19,6 +19,7 @@ from fedhk.data.views import is_tensor, row_blocks
 from fedhk.embedding.diffusion import EmbeddedModel
 from fedhk.errors import DataError
 from fedhk.federation.board import Board, Entry, align_views
+from fedhk.federation.engines.base import RemoteEngine
 from fedhk.federation.phases.base import Nothing
 from fedhk.federation.placed import PlacedSite
 from fedhk.model.fitted import FittedModel
@@ -27,6 +28,7 @@ from fedhk.model.passes import Passes, own_threads
 from fedhk.model.rows import Rows, joint_rows, take, view_sums
 from fedhk.privacy.mechanism import AFTER, DifferentialPrivacy, SecureSummation
 from fedhk.privacy.sensitivity import Neighbours, sum_sensitivity
+from fedhk.summary.words import number
 
 # Distances are counted in steps of their exponent phi, up to where the kernel 1 - exp(-phi) is 1 to the last digit.
 STEPS, FARTHEST = 400, 36.0
@@ -67,13 +69,14 @@ class CountDistances(RowCount[Nothing]):
     """Count rows of all sites by the distance to their centre."""
 
     name: ClassVar[str] = AFTER + "distances"
+    questions: ClassVar[tuple[str, ...]] = ("limits",)
 
     def size(self, board: Board) -> int:
         return STEPS
 
     @staticmethod
     def vector(site: PlacedSite, request: Nothing) -> FloatArray:  # type: ignore[override]
-        phi, _ = _find_exponents(model_rows(site), site.model.parameters)
+        phi, _ = _find_exponents(site.model_rows(), site.model.parameters)
         place = np.minimum(phi / FARTHEST * STEPS, STEPS - 1).astype(np.intp)
         return np.bincount(place, minlength=STEPS).astype(np.float64)
 
@@ -113,6 +116,7 @@ class CountParts(RowCount[Nothing]):
     """Count cells of all sites, and rows in each view, by the distance to their centre."""
 
     name: ClassVar[str] = AFTER + "parts"
+    questions: ClassVar[tuple[str, ...]] = ("limits",)
 
     widths: tuple[int, ...]  # of the views, folded
 
@@ -121,12 +125,13 @@ class CountParts(RowCount[Nothing]):
 
     @staticmethod
     def vector(site: PlacedSite, request: Nothing) -> FloatArray:  # type: ignore[override]
-        shown, labels = _show_views(site.model), site.labels()
-        rows = shown.rows(align_views(site.views, shown.view_names, shown.widths, site.name))
+        model, labels, shown = _show_views(site.model), site.labels(), site.shown()
+        rows = model.rows(align_views(site.views, model.view_names, model.widths, site.name))
         parts = _count_parts(rows.widths)
         counts = np.zeros(parts * 2 * SIDE)
-        for block in row_blocks(rows.n_rows, 8 * sum(rows.widths)):
-            found = np.hstack(_measure_parts(take(rows, block), shown.parameters, labels[block]))[:, -parts:]
+        for block in row_blocks(len(shown), 8 * sum(rows.widths)):
+            own = shown[block]
+            found = np.hstack(_measure_parts(take(rows, own), model.parameters, labels[own]))[:, -parts:]
             with np.errstate(divide="ignore"):
                 step = np.clip((np.log2(np.abs(found)) - LEAST_POWER) * PARTS, 0, SIDE - 1)
             place = np.nan_to_num(step).astype(np.intp) + SIDE * (found > 0) + 2 * SIDE * np.arange(parts)
@@ -174,7 +179,7 @@ def _find_tails(found: PartCounts, rare: float) -> FloatArray:
 
 
 @dataclass(frozen=True, eq=False)
-class Limit:
+class Limit(Answered):
     """Limits on the distance from a centre within which a row belongs to a cluster.
 
     Parameters
@@ -190,19 +195,55 @@ class Limit:
     columns : array of shape (d, 2) or None
         How far a cell of each column may be below and above the centre, views side by side, in the same unit; None
         of very wide tables.
+    names : dict of str to list of str
+        The columns of each view.
+    noise : float
+        Standard deviation of the noise in counts; 0 without noise.
     """
 
     distance: float
     rare: float
-    answer: Answer
+    answer: Answer = field(repr=False)
     views: FloatArray
     columns: FloatArray | None
+    names: dict[str, list[str]] = field(default_factory=dict)
+    noise: float = 0.0
+
+    def facts(self) -> dict[str, Any]:
+        columns = {} if self.columns is None else {view: part.tolist() for view, part in self._by_view(self.columns)}
+        views = dict(zip(self.names, self.views.tolist(), strict=True))
+        return {"distance": self.distance, "rare": self.rare, "views": views, "columns": columns}
+
+    def _by_view(self, columns: FloatArray) -> Iterator[tuple[str, FloatArray]]:
+        ends = np.cumsum([len(names) for names in self.names.values()])[:-1]
+        return zip(self.names, np.split(columns, ends), strict=True)
+
+    def table(self) -> PrintedTable:
+        """Make a table with one line for each view and column."""
+        rows = [["whole row", "", number(self.distance, 2)]]
+        parts = {} if self.columns is None else dict(self._by_view(self.columns))
+        for (view, names), limit in zip(self.names.items(), self.views, strict=True):
+            rows.append([f"view {view}", "", number(limit, 2)])
+            pairs = zip(names, parts.get(view, ()), strict=False)
+            rows += [[f"    {name}", number(below, 2), number(above, 2)] for name, (below, above) in pairs]
+        return PrintedTable("How far from its centre a row may be", ["", "below", "above"], rows, self.notes)
+
+    @property
+    def notes(self) -> list[str]:
+        """Notes below the table."""
+        return [
+            f"At most about {number(self.rare, 2)} of sound rows are beyond one of the limits.",
+            "The limit of the whole row is an exponent of the heat kernel. Those of views and columns are in units in "
+            "which a column of the view has a mean square of about 1.",
+            *self._noise_notes(),
+        ]
 
 
 def find_limit(
     model: Any,
-    sites: Any,
+    sites: Any = None,
     *,
+    engine: RemoteEngine | None = None,
     rare: float = 0.001,
     privacy: DifferentialPrivacy | None = None,
     secure: bool | SecureSummation = False,
@@ -217,7 +258,9 @@ def find_limit(
     model : estimator
         A fitted clusterer of FedHK.
     sites : dict or list of sites
-        As in `fit`.
+        As in `fit`. Left out with `engine`.
+    engine : fedhk.federation.engines.RemoteEngine or None, default=None
+        What leads to sites that have their own rows, as in `fit`.
     rare : float, default=0.001
         Share of sound rows that may be called outliers by mistake. Half of it is for the whole row; all columns, below
         and above, and all views share the other half.
@@ -228,10 +271,10 @@ def find_limit(
     """
     if check_number(rare, "rare", open_below=True) >= 1:
         raise ValueError(f"rare={rare!r} must be above 0 and below 1.")
-    asked = read_sites(model, sites, used=True)
+    asked = find_sites(model, sites, engine, "limits")
     widths = tuple(reference.width for reference in model._model.references)
     phases = [CountDistances(), CountParts(widths)]
-    answer = ask_sites(model, asked, phases, privacy=privacy, secure=secure, common_centers=True)
+    answer = ask_sites(model, asked, phases, privacy=privacy, secure=secure)
     counts, parts = answer.board.get(DistanceCounts).counts, answer.board.get(PartCounts)
     beyond = np.cumsum(counts[::-1])[::-1]  # with noise it goes up and down: the last step that many reach counts
     reached = np.flatnonzero(beyond > rare / 2 * counts.sum())
@@ -239,7 +282,9 @@ def find_limit(
     distance = step * (int(reached[-1]) + 1 if len(reached) else 0)
     n_views, n_columns = len(widths), len(parts.counts) - len(widths)
     tails = _find_tails(parts, rare / 2 / (2 * n_columns + n_views))
-    return Limit(distance, rare, answer, tails[n_columns:, 1], tails[:n_columns] if n_columns else None)
+    names = dict(zip(model._model.view_names, _name_columns(model._model), strict=True))
+    columns = tails[:n_columns] if n_columns else None
+    return Limit(distance, rare, answer, tails[n_columns:, 1], columns, names, parts.noise)
 
 
 @dataclass(frozen=True, eq=False)

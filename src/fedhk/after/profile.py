@@ -30,7 +30,7 @@ from fedhk.after.columns import (
     read_quartiles,
 )
 from fedhk.after.effects import adjust_p_values, chi_square_test, cramers_v, eta_squared, variance, welch_test
-from fedhk.after.run import Answer, Answered, AskedView, ask_sites, reach_sites, read_sites, take_sites
+from fedhk.after.run import Answer, Answered, AskedView, ask_sites, find_sites, take_sites
 from fedhk.after.tables import LEAST_ROWS, PrintedTable, show_count, show_p
 from fedhk.data.checks import check_count
 from fedhk.data.frames import pandas
@@ -165,6 +165,9 @@ class Profile(Answered):
     def _count(self, count: float) -> float:
         return count if count == 0 or count >= self.least_rows else np.nan
 
+    def facts(self) -> dict[str, Any]:
+        return {"tests": list(self.tests)}
+
     def table(self) -> PrintedTable:
         """Make the "Table 1" of a paper."""
         clusters = range(self.n_clusters)
@@ -273,7 +276,7 @@ def profile(
     (180, True)
     """
     bins, least_rows = check_count(bins, "bins", minimum=0), check_count(least_rows, "least_rows")
-    asked = read_sites(model, sites) if engine is None else reach_sites(model, sites, engine, "profile")
+    asked = find_sites(model, sites, engine, "profile")
     columns, c = describe_columns(asked.views), int(model.n_clusters_)
     last = SumColumns(columns, c, bins)
     if last.size(Board()) > MOST_NUMBERS:

@@ -35,7 +35,7 @@ from fedhk.estimators.sealing import (
 from fedhk.federation.board import Board, Shared
 from fedhk.federation.engines.base import Engine, RemoteEngine
 from fedhk.federation.engines.inprocess import InProcessEngine
-from fedhk.federation.entries import Members, Question, Terms
+from fedhk.federation.entries import QUESTIONS, Members, Question, Terms
 from fedhk.federation.participation import Participation
 from fedhk.federation.phases.base import Phase
 from fedhk.federation.placed import PlacedSite
@@ -84,6 +84,8 @@ class AskedSites:
         Their rows; of sites elsewhere views without rows.
     views : tuple of AskedView
         All views in question.
+    kind : str
+        The question, a name in `QUESTIONS`.
     engine : RemoteEngine or None
         What leads to sites elsewhere; None where they are in this process.
     first : tuple of Shared
@@ -92,13 +94,14 @@ class AskedSites:
 
     sites: dict[str, Views]
     views: tuple[AskedView, ...]
+    kind: str
     engine: RemoteEngine | None = None
     first: tuple[Shared, ...] = ()
 
     def with_view(self, name: str, columns: tuple[str, ...], tables: Mapping[str, FloatArray]) -> AskedSites:
         """Return the sites with one more view, which was not used for clustering."""
         sites = {site: views.with_view(name, columns, tables[site]) for site, views in self.sites.items()}
-        return AskedSites(sites, (*self.views, AskedView(name, len(columns), columns, used=False)))
+        return replace(self, sites=sites, views=(*self.views, AskedView(name, len(columns), columns, used=False)))
 
 
 def take_sites(model: Any, sites: Any, *, used: bool = False) -> dict[str, Any]:
@@ -128,12 +131,12 @@ def is_one_site(model: Any, sites: Any) -> bool:
     return not are_sites(sites) and not hasattr(model, "client_models_")
 
 
-def read_sites(model: Any, sites: Any, *, used: bool = False) -> AskedSites:
+def read_sites(model: Any, sites: Any, kind: str = "profile") -> AskedSites:
     """Check rows, as `take_sites` takes them, against a fitted model.
 
-    Views that it does not know were held out from clustering; with `used` they are left out.
+    Views that it does not know were held out from clustering; they are left out, unless the question reads them.
     """
-    sites = take_sites(model, sites, used=used)
+    sites = take_sites(model, sites, used=not QUESTIONS[kind].held_out)
     known = _known_views(model)
     asked = {name: AskedView(name, *size, used=True) for name, size in known.items()}
     checked = {site: fit_site(views, known, site) for site, views in check_clients(sites).items()}
@@ -144,7 +147,7 @@ def read_sites(model: Any, sites: Any, *, used: bool = False) -> AskedSites:
                 if view.columns is None:  # a model of one table knows no names
                     asked[name] = replace(view, columns=columns)
     _check_held_out(asked.values())
-    return AskedSites(checked, tuple(asked.values()))
+    return AskedSites(checked, tuple(asked.values()), kind)
 
 
 def _known_views(model: Any) -> dict[str, tuple[int, Columns]]:
@@ -154,7 +157,13 @@ def _known_views(model: Any) -> dict[str, tuple[int, Columns]]:
 
 
 def reach_sites(
-    model: Any, sites: Any, engine: RemoteEngine, kind: str, outcomes: Mapping[str, str] | None = None
+    model: Any,
+    sites: Any,
+    engine: RemoteEngine,
+    kind: str,
+    outcomes: Mapping[str, str] | None = None,
+    *,
+    other: Any = None,
 ) -> AskedSites:
     """Ask sites elsewhere which views they let a question read.
 
@@ -166,19 +175,23 @@ def reach_sites(
         Rows, which nobody gives here: the sites have them.
     engine : RemoteEngine
         What led to the sites in the fit, or a new one.
-    kind : {"profile", "outcomes"}
-        The question, as the policies of sites list it.
+    kind : str
+        The question, a name in `QUESTIONS`, as the policies of sites list it.
     outcomes : dict of str to str, optional
         The column of each outcome.
+    other : estimator, optional
+        The clusterer whose clusters are compared. The sites have kept its results, too.
     """
-    check_is_fitted(model)
+    models = [model] if other is None else [model, other]
+    for each in models:
+        check_is_fitted(each)
+        if not hasattr(each, "engine"):
+            raise TypeError(f"model must have been fitted over sites, got {type(each).__name__}.")
     if sites is not None:
         raise DataError("engine leads to sites that have their own rows: leave sites out, or engine.")
-    if not hasattr(model, "engine"):
-        raise TypeError(f"model must have been fitted over sites, got {type(model).__name__}.")
-    engine = engine.for_questions(held_out=kind == "profile")
+    engine = engine.for_questions(held_out=QUESTIONS[kind].held_out)
     described, first = engine.describe(), engine.begin(None)
-    held_by = _count_holders(model, described)
+    held_by, *_ = [_count_holders(each, described) for each in models]
     asked = [AskedView(name, *size, used=True) for name, size in _known_views(model).items()]
     columns = {name: found for terms in first if isinstance(terms, Terms) for name, found in terms.columns.items()}
     for name, found in columns.items():
@@ -188,9 +201,16 @@ def reach_sites(
     # sites read what was clustered in the order of the model
     columns |= {view.name: tuple(view.feature_names()) if view.has_names else None for view in asked if view.used}
     _check_held_out(asked)
-    question = Question(kind, model._model.digest(), dict(outcomes or {}))
+    question = Question(
+        kind, model._model.digest(), dict(outcomes or {}), "" if other is None else other._model.digest()
+    )
     entries = [replace(entry, columns=columns) if isinstance(entry, Terms) else entry for entry in first]
-    return AskedSites(described, tuple(asked), engine, (*entries, question))
+    return AskedSites(described, tuple(asked), kind, engine, (*entries, question))
+
+
+def find_sites(model: Any, sites: Any, engine: RemoteEngine | None, kind: str, **question: Any) -> AskedSites:
+    """Read the rows of sites at hand, or reach sites elsewhere, where there is an engine."""
+    return read_sites(model, sites, kind) if engine is None else reach_sites(model, sites, engine, kind, **question)
 
 
 def _count_holders(model: Any, described: Mapping[str, Views]) -> Counter[str]:
@@ -255,6 +275,10 @@ class Answered(ABC):
     def table(self) -> PrintedTable:
         """Show the table as text."""
 
+    @abstractmethod
+    def facts(self) -> dict[str, Any]:
+        """Return the main numbers behind the table, for JSON."""
+
     @property
     def privacy_spent(self) -> tuple[float, float] | None:
         """Return (epsilon, delta) of this answer; None without noise."""
@@ -286,7 +310,6 @@ def ask_sites(
     *,
     privacy: DifferentialPrivacy | None = None,
     secure: bool | SecureSummation = False,
-    common_centers: bool = False,
 ) -> Answer:
     """Run phases over the sites of a fitted model. Every site must answer.
 
@@ -303,8 +326,6 @@ def ask_sites(
         model depends on all of its rows, so that one row could change many labels.
     secure : bool or SecureSummation
         Whether the server sees sums over all sites only.
-    common_centers : bool
-        Whether rows are placed by the centres of the global model, in the units and the frame of their site.
     """
     terms = make_question_terms(model, privacy, secure, count_sums(phases), asked.sites)
     guards = make_guards(terms, asked.sites, None) if asked.engine is None else {}
@@ -314,7 +335,7 @@ def ask_sites(
     with own_threads() as workers:
         engine: Engine | None = asked.engine
         if engine is None:
-            sites = make_placed(model, asked, own=terms.noise is None, common_centers=common_centers)
+            sites = make_placed(model, asked, own=terms.noise is None)
             engine = InProcessEngine(sites, guards, workers=workers)
         try:
             run = conduct(terms.compose(phases), engine, Run(board=board), seed=0, participation=participation)
@@ -331,17 +352,10 @@ def count_sums(phases: Iterable[Phase[Any, Any]]) -> int:
     return sum(getattr(phase, "with_noise", True) for phase in phases)
 
 
-def make_placed(model: Any, asked: AskedSites, *, own: bool, common_centers: bool = False) -> dict[str, PlacedSite]:
+def make_placed(model: Any, asked: AskedSites, *, own: bool) -> dict[str, PlacedSite]:
     """Make the sites with the model that places their rows: their own if they have one, else the global one."""
     models = getattr(model, "client_models_", {}) if own else {}
     fitted = {name: models.get(name, model)._model for name in asked.sites}
-    if common_centers:
-        fitted = {name: _with_references(model._model, site) for name, site in fitted.items()}
+    if QUESTIONS[asked.kind].common_centers:
+        fitted = {name: model._model.with_references_of(site) for name, site in fitted.items()}
     return {name: PlacedSite(name, views, model=fitted[name]) for name, views in asked.sites.items()}
-
-
-def _with_references(model: FittedModel, own: FittedModel) -> FittedModel:
-    """Return the global model with the references of a site's own model."""
-    known = dict(zip(own.view_names, own.references, strict=True))
-    pairs = zip(model.view_names, model.references, strict=True)
-    return replace(model, references=tuple(known.get(name, reference) for name, reference in pairs))

@@ -20,18 +20,20 @@ import numpy as np
 
 from fedhk._typing import FloatArray, IntArray
 from fedhk.after.columns import ColumnSum, check_counts
-from fedhk.after.run import Answer, Answered, ask_sites, read_sites
+from fedhk.after.run import Answer, Answered, ask_sites, find_sites
 from fedhk.after.tables import PrintedTable
 from fedhk.data.checks import check_count
 from fedhk.data.frames import pandas
-from fedhk.federation.board import Board, Entry, align_views
+from fedhk.errors import MessageError, Rule
+from fedhk.federation.board import Board, Entry
+from fedhk.federation.engines.base import RemoteEngine
 from fedhk.federation.entries import Broadcast
 from fedhk.federation.phases.base import Phase
 from fedhk.federation.placed import PlacedSite
 from fedhk.model.cluster_summary import ClusterSummary, summarise_clusters
 from fedhk.model.parameters import LEAST_SHARE, Parameters
 from fedhk.model.passes import Passes
-from fedhk.model.rows import Rows, split_joint
+from fedhk.model.rows import split_joint
 from fedhk.privacy.mechanism import AFTER, SecureSummation
 from fedhk.starts.kmeans import lloyd, plus_plus
 from fedhk.summary.charts import BINS
@@ -52,6 +54,14 @@ STABLE = 0.75
 
 HALVES = 2
 
+# Base models with all their starts that a site refits at most: twenty times as many as by default.
+MOST_MODELS = 2000
+
+# Refusals of a site.
+OTHER_MODELS = Rule("the question has more or fewer centres than halves of rows")
+TOO_MANY_MODELS = Rule("the question asks for more models than anybody needs")
+ONE_SITE = Rule("this site gives masked sums, and a model without one site would show the sums of that site")
+
 # Clouds of rows without clusters, whose clusters are halved as those that were found are: one more would have a larger
 # Jaccard than all of them with a probability of one in twenty. Pairs of halves of each, its rows and cells at most.
 CLOUDS, CLOUD_PAIRS, CLOUD_ROWS, CLOUD_CELLS = 19, 4, 2000, 2 * 10**6
@@ -60,19 +70,16 @@ CLOUDS, CLOUD_PAIRS, CLOUD_ROWS, CLOUD_CELLS = 19, 4, 2000, 2 * 10**6
 OFTEN = 1 / 3
 
 
-def model_rows(site: PlacedSite) -> Rows:
-    """A site's rows in model units."""
-    model = site.model
-    return site.derive(
-        site.views, lambda: model.rows(align_views(site.views, model.view_names, model.widths, site.name))
-    )
-
-
 @dataclass(frozen=True, eq=False)
 class SpreadRequest:
     """Ask how large clusters are and how far rows spread in them."""
 
     model: Broadcast
+
+    @property
+    def n_clusters(self) -> int:
+        """Number of clusters."""
+        return int(self.model.centers.read().shape[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +94,7 @@ class SumSpread(ColumnSum[SpreadRequest]):
     """How large clusters are and how far rows spread in them: what starts of base models are drawn from."""
 
     name: ClassVar[str] = AFTER + "spread"
+    questions: ClassVar[tuple[str, ...]] = ("stability",)
 
     parameters: Parameters
 
@@ -98,8 +106,8 @@ class SumSpread(ColumnSum[SpreadRequest]):
 
     @staticmethod
     def vector(site: PlacedSite, request: SpreadRequest) -> FloatArray:  # type: ignore[override]
-        rows = model_rows(site)
-        return summarise_clusters(rows, request.model.parameters(rows.widths), site.labels()).to_array()
+        rows, labels = site.model_rows(), site.labels()[site.shown()]
+        return summarise_clusters(rows, request.model.parameters(rows.widths), labels).to_array()
 
     def check_vector(self, board: Board, values: FloatArray, site: str) -> None:
         check_counts(values, site)
@@ -119,13 +127,31 @@ class BatchRequest:
     left_out: tuple[str, ...]  # (models,): the site without weight; "" where rows are halved
     seed: int
 
+    def __post_init__(self) -> None:
+        if self.centers.ndim != 3 or {self.draws.shape, (len(self.left_out),)} != {self.centers.shape[:1]}:
+            raise MessageError(OTHER_MODELS)
+        if len(self.centers) > MOST_MODELS:
+            raise MessageError(TOO_MANY_MODELS)
+
+    @property
+    def n_clusters(self) -> int:
+        """Number of clusters."""
+        return int(self.centers.shape[1])
+
     def weights(self, model: int, site: PlacedSite) -> FloatArray:
-        """Weights of a site's rows in a base model: 1 in its half and 0 in the other, or all or none."""
-        n_rows = site.views.n_rows
+        """Weights of a site's rows in a base model: 1 in its half and 0 in the other, or all or none.
+
+        A site elsewhere adds a secret to the seed: from the sums of many halves that it knows, a server could compute
+        single rows.
+        """
+        n_rows = len(site.shown())
         if self.left_out[model]:
+            if site.masked:  # all sums without those of all other sites are its own
+                raise MessageError(ONE_SITE)
             return np.full(n_rows, float(self.left_out[model] != site.name))
         pair, half = divmod(int(self.draws[model]), HALVES)
-        order = np.random.default_rng([self.seed, pair, zlib.crc32(site.name.encode())]).permutation(n_rows)
+        own = zlib.crc32(site.name.encode()), *site.secret.encode()
+        order = np.random.default_rng([self.seed, pair, *own]).permutation(n_rows)
         # where rows are odd in number, which half has one more is drawn, too
         return np.asarray((order + pair) % HALVES == half, np.float64)
 
@@ -148,6 +174,7 @@ class RefitModels(ColumnSum[BatchRequest]):
     """Rounds of all base models at once."""
 
     name: ClassVar[str] = AFTER + "refits"
+    questions: ClassVar[tuple[str, ...]] = ("stability",)
 
     parameters: Parameters
     n_resamples: int
@@ -194,7 +221,7 @@ class RefitModels(ColumnSum[BatchRequest]):
 
     @staticmethod
     def vector(site: PlacedSite, request: BatchRequest) -> FloatArray:  # type: ignore[override]
-        rows, found, c = model_rows(site), [], request.centers.shape[1]
+        rows, found, c = site.model_rows(), [], request.centers.shape[1]
         for first in range(0, len(request.centers), STARTS):  # starts of one base model are of the same rows
             weighted = replace(rows, sample_weight=request.weights(first, site))
             with Passes(weighted, c, site.workers) as scan:
@@ -256,6 +283,7 @@ class CountOverlaps(ColumnSum[BatchRequest]):
     """Which rows are together in base models, by the clusters that were found, and by those of the other half."""
 
     name: ClassVar[str] = AFTER + "overlaps"
+    questions: ClassVar[tuple[str, ...]] = ("stability",)
 
     refits: RefitModels
 
@@ -275,10 +303,11 @@ class CountOverlaps(ColumnSum[BatchRequest]):
 
     @staticmethod
     def vector(site: PlacedSite, request: BatchRequest) -> FloatArray:  # type: ignore[override]
-        rows, c = model_rows(site), request.centers.shape[1]
+        rows, c = site.model_rows(), request.centers.shape[1]
         with Passes(rows, c, site.workers) as scan:
             found = [scan.assign(request.parameters(m, rows.widths))[1] for m in range(len(request.centers))]
-        pairs = [(site.labels(), labels) for labels in found]
+        own = site.labels()[site.shown()]
+        pairs = [(own, labels) for labels in found]
         halved = [labels for labels, site_name in zip(found, request.left_out, strict=True) if not site_name]
         pairs += zip(halved[::HALVES], halved[1::HALVES], strict=True)
         return np.concatenate([np.bincount(a * c + b, minlength=c * c) for a, b in pairs]).astype(np.float64)
@@ -299,6 +328,11 @@ class CertaintyRequest:
     models: BatchRequest
     places: IntArray  # (halves, c)
 
+    @property
+    def n_clusters(self) -> int:
+        """Number of clusters."""
+        return self.models.n_clusters
+
 
 @dataclass(frozen=True, eq=False)
 class CertaintyCounts(Entry):
@@ -313,6 +347,7 @@ class CountStays(ColumnSum[CertaintyRequest]):
     """How often rows of some certainty stay in their cluster when halves of the rows are clustered anew."""
 
     name: ClassVar[str] = AFTER + "stays"
+    questions: ClassVar[tuple[str, ...]] = ("stability",)
 
     overlaps: CountOverlaps
 
@@ -328,7 +363,7 @@ class CountStays(ColumnSum[CertaintyRequest]):
 
     @staticmethod
     def vector(site: PlacedSite, request: CertaintyRequest) -> FloatArray:  # type: ignore[override]
-        rows, asked = model_rows(site), request.models
+        rows, asked = site.model_rows(), request.models
         with Passes(rows, asked.centers.shape[1], site.workers) as scan:
             memberships, labels, _ = scan.assign(site.model.parameters)
             stayed = np.zeros(rows.n_rows)
@@ -501,6 +536,9 @@ class Stability(Answered):
         without = {f"without {site}": values for site, values in self.site_jaccard.items()}
         return pandas().DataFrame(found | {"verdict": self.verdicts} | without)
 
+    def facts(self) -> dict[str, Any]:
+        return {"verdicts": self.verdicts, "halves": self.mean_halves.tolist()}
+
     def table(self) -> PrintedTable:
         """One line for each cluster."""
         head = ["", "rows", "two halves agree", "Jaccard", "verdict", "least without a site"]
@@ -537,10 +575,11 @@ class Stability(Answered):
 
 def stability(
     model: Any,
-    sites: Any,
+    sites: Any = None,
     *,
+    engine: RemoteEngine | None = None,
     n_resamples: int = 50,
-    leave_sites_out: bool = True,
+    leave_sites_out: bool | None = None,
     random_state: int = 0,
     secure: bool | SecureSummation = False,
 ) -> Stability:
@@ -552,12 +591,16 @@ def stability(
         A fitted clusterer of FedHK. Units, embedding, view weights, heat time and fuzzifier are kept; centres are
         looked for anew.
     sites : dict or list of sites
-        As in `fit`; of an estimator for one site, its views.
+        As in `fit`; of an estimator for one site, its views. Left out with `engine`.
+    engine : fedhk.federation.engines.RemoteEngine or None, default=None
+        What leads to sites that have their own rows, as in `fit`. They draw halves of their rows from secrets of their
+        own, so that another call with the same `random_state` has other halves.
     n_resamples : int, default=50
         Halves of the rows within sites, in pairs that share no row: an even number. All are refitted together, in few
         exchanges.
-    leave_sites_out : bool, default=True
-        Whether models without each of the sites are fitted, too.
+    leave_sites_out : bool or None, default=None
+        Whether models without each of the sites are fitted, too. None is yes, unless sites elsewhere mask their sums:
+        a sum without one site would show the sum of that site, so that they refuse it.
     random_state : int, default=0
         What halves and starts are drawn with.
     secure : bool or fedhk.privacy.SecureSummation, default=False
@@ -584,13 +627,20 @@ def stability(
     if n_resamples % HALVES:
         raise ValueError(f"n_resamples={n_resamples} must be even: halves of the rows come in pairs.")
     seed = check_count(random_state, "random_state", minimum=0)
-    asked = read_sites(model, sites, used=True)
+    hidden = engine is not None and bool(secure)
+    if hidden and leave_sites_out:
+        raise ValueError("leave_sites_out=True would show the sums of single sites, which secure=True hides.")
+    asked = find_sites(model, sites, engine, "stability")
     parameters = replace(model._model.parameters.free(), sizes=None)
-    names = tuple(asked.sites) if leave_sites_out and len(asked.sites) > 1 else ()
+    leaves_out = not hidden if leave_sites_out is None else leave_sites_out
+    names = tuple(asked.sites) if leaves_out and len(asked.sites) > 1 else ()
     refits = RefitModels(parameters, n_resamples, names, seed)
+    if refits.n_models > MOST_MODELS:
+        most = MOST_MODELS // STARTS - len(names)
+        raise ValueError(f"n_resamples={n_resamples} is too many: sites refit at most {most} halves at once.")
     overlaps = CountOverlaps(refits)
     phases: list[Phase[Any, Any]] = [SumSpread(parameters), refits, overlaps, CountStays(overlaps)]
-    answer = ask_sites(model, asked, phases, secure=secure, common_centers=True)
+    answer = ask_sites(model, asked, phases, secure=secure)
     found = answer.board.get(Overlaps)
     jaccard, halved = find_jaccard(found.tables), found.tables[:n_resamples]
     certain, summary = answer.board.get(CertaintyCounts), answer.board.get(ClusterSpread).summary

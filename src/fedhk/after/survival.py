@@ -384,6 +384,9 @@ class Survival(Answered):
         """Share of each cluster without event after a time."""
         return self.curves[:, int(np.searchsorted(self.times, time, side="right")) - 1]
 
+    def facts(self) -> dict[str, Any]:
+        return {"p": self.p, "statistic": self.statistic}
+
     def table(self) -> PrintedTable:
         """One line for each cluster."""
         head = ["", "rows", "events", f"mean time up to {number(self.horizon)}", "hazard ratio to the rest", "I²"]

@@ -51,7 +51,7 @@ def profile(  # noqa: PLR0917
 
         opened = _open(run, data, also, id_column, out, force)
         found = find(opened.model, opened.sites, secure=opened.secure)
-        tell_table(found.table(), out, json, {"tests": list(found.tests)})
+        tell_table(found.table(), out, json, found.facts())
 
 
 def stability(  # noqa: PLR0917
@@ -74,7 +74,7 @@ def stability(  # noqa: PLR0917
 
         opened = _open(run, data, None, id_column, out, force)
         found = find(opened.model, opened.sites, n_resamples=halves, secure=opened.secure)
-        tell_table(found.table(), out, json, {"verdicts": found.verdicts, "halves": found.mean_halves.tolist()})
+        tell_table(found.table(), out, json, found.facts())
 
 
 def outcomes(  # noqa: PLR0917
@@ -98,7 +98,7 @@ def outcomes(  # noqa: PLR0917
     with exit_codes():
         opened = _open(run, data, also, id_column, out, force)
         found = ask_outcomes(opened, time, event, value)
-        tell_table(found.table(), out, json, {"p": found.p, "statistic": found.statistic})
+        tell_table(found.table(), out, json, found.facts())
 
 
 def compare(  # noqa: PLR0917
@@ -123,7 +123,7 @@ def compare(  # noqa: PLR0917
 
         opened = _open(run, data, None, id_column, out, force)
         found = find(opened.model, fedhk.load(model_file(other)), opened.sites, secure=opened.secure)
-        tell_table(found.table(), out, json, {"matched": found.matched, "adjusted_rand": found.adjusted_rand})
+        tell_table(found.table(), out, json, found.facts())
 
 
 def ask_outcomes(opened: FinishedRun, time: str | None, event: str | None, value: str | None) -> Any:

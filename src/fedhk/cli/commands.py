@@ -12,8 +12,11 @@ from fedhk.cli.bench import bench
 from fedhk.cli.demo import demo
 from fedhk.cli.dictionary import dictionary
 from fedhk.cli.fit import fit
+from fedhk.cli.flower.ask import compare as flower_compare
+from fedhk.cli.flower.ask import limits
 from fedhk.cli.flower.ask import outcomes as flower_outcomes
 from fedhk.cli.flower.ask import profile as flower_profile
+from fedhk.cli.flower.ask import stability as flower_stability
 from fedhk.cli.flower.init import init
 from fedhk.cli.flower.keys import certificates, key, mask_key, register
 from fedhk.cli.flower.local import local
@@ -66,7 +69,8 @@ for group, commands in (
     (app, (fit, update, predict, info, split, dictionary, report, ledger, bench, demo)),
     (after, (profile, stability, outcomes, compare)),
     (audit, (privacy, attack, audit_run)),
-    (flower, (local, init, run, flower_profile, flower_outcomes, certificates, link, register, key, mask_key, site)),
+    (flower, (local, init, run, flower_profile, flower_outcomes, flower_stability, flower_compare, limits)),
+    (flower, (certificates, link, register, key, mask_key, site)),
 ):
     for command in commands:
         group.command(epilog=EPILOG)(command)

@@ -66,9 +66,43 @@ class Terms(Shared):
 class Question(Shared):
     """What is asked after a fit. Sites that are elsewhere get it with the terms, and decide whether they answer."""
 
-    kind: str  # "profile" or "outcomes": a name that the policy of a site lists
+    kind: str  # a name in `QUESTIONS`, which the policy of a site lists
     model: str  # digest of the model that places rows in clusters: `FittedModel.digest`
     outcomes: dict[str, str] = field(default_factory=dict)  # the column of each outcome: "time", "event" or "value"
+    other: str = ""  # digest of the model whose clusters are compared; "" where there is none
+
+
+@dataclass(frozen=True)
+class QuestionKind:
+    """What a question after a fit reads at a site, beside the rows that were clustered.
+
+    Parameters
+    ----------
+    held_out : bool
+        Views that clustering did not see.
+    outcomes : bool
+        Columns that the question names.
+    other : bool
+        The clusters of a second model.
+    common_centers : bool
+        Rows are placed by the centres of the global model, in the units and the frame of their site. Otherwise the
+        site's own model places them, where it has one.
+    """
+
+    held_out: bool = False
+    outcomes: bool = False
+    other: bool = False
+    common_centers: bool = False
+
+
+QUESTIONS = {
+    "profile": QuestionKind(held_out=True),
+    "outcomes": QuestionKind(outcomes=True),
+    "stability": QuestionKind(common_centers=True),
+    "compare": QuestionKind(other=True),
+    "limits": QuestionKind(common_centers=True),
+}
+"""All questions after a fit, by the names that policies and commands have for them."""
 
 
 @dataclass(frozen=True)

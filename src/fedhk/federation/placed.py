@@ -16,6 +16,10 @@ from fedhk.federation.board import align_views
 from fedhk.federation.site import Site
 from fedhk.model.fitted import FittedModel
 from fedhk.model.passes import Passes
+from fedhk.model.rows import Rows, take
+
+# The view in which a site has the clusters of another model, where two are compared.
+OTHER_CLUSTERS = "other clusters"
 
 # Refusal of a site.
 OTHER_VIEW = Rule("this site does not let the question read one of the views that it names")
@@ -29,14 +33,34 @@ class PlacedSite(Site):
     readable: tuple[str, ...] | None = None  # views that questions may read; None is all
     # Clusters with fewer rows here, and columns with fewer values in a cluster, are left out of all answers.
     least_rows: int = 1
+    # Whether sums are masked: then nothing may be asked of this site that is not asked of all others.
+    masked: bool = False
+    secret: str = ""  # from which the site draws parts of its rows that nobody else is to know; "" at hand
 
     def labels(self) -> IntArray:
         """The cluster of each row."""
         return self.derive(self.model, self._place)
 
-    def _place(self) -> IntArray:
+    def model_rows(self) -> Rows:
+        """The rows in model units, without those of clusters that are too small here to be told of."""
+        return self.derive(self.views, self._read_shown)
+
+    def shown(self) -> IntArray:
+        """Return the numbers of the rows that `model_rows` has."""
+        labels = self.labels()
+        counts = np.bincount(labels, minlength=self.model.parameters.n_clusters)
+        return np.flatnonzero(counts[labels] >= self.least_rows)
+
+    def _read_shown(self) -> Rows:
+        rows = self._all_rows()
+        return rows if self.least_rows <= 1 else take(rows, self.shown())
+
+    def _all_rows(self) -> Rows:
         model = self.model
-        rows = model.rows(align_views(self.views, model.view_names, model.widths, self.name))
+        return model.rows(align_views(self.views, model.view_names, model.widths, self.name))
+
+    def _place(self) -> IntArray:
+        model, rows = self.model, self._all_rows()
         with Passes(rows, model.parameters.n_clusters, self.workers) as scan:
             return scan.assign(model.parameters)[1]
 

@@ -92,6 +92,12 @@ class FittedModel:
         named = dict(zip(self.view_names, self.columns, strict=True)) | dict(columns)
         return replace(self, folded=known, columns=tuple(named.values()))
 
+    def with_references_of(self, own: FittedModel) -> FittedModel:
+        """Return this model with the references of another one, such as a site's own, which may lack views."""
+        known = dict(zip(own.view_names, own.references, strict=True))
+        pairs = zip(self.view_names, self.references, strict=True)
+        return replace(self, references=tuple(known.get(name, reference) for name, reference in pairs))
+
     def _table_rows(self, views: Views, sample_weight: FloatArray | None = None) -> Rows:
         """Return folded rows in model units."""
         return Rows(views, localise(self.references, views), sample_weight)

@@ -1,4 +1,4 @@
-"""`fedhk flower profile` and `outcomes` refuse what cannot be asked before any site is asked."""
+"""`fedhk flower profile` and the other questions refuse what cannot be asked before any site is asked."""
 
 from __future__ import annotations
 
@@ -15,10 +15,17 @@ def app(tmp_path):
     return tmp_path / "app"
 
 
-def test_a_run_that_is_not_there(app, tmp_path):
-    code, output = call_flower("profile", app, tmp_path / "run", "--insecure")
+@pytest.mark.parametrize("question", ["profile", "stability", "limits"])
+def test_a_run_that_is_not_there(app, tmp_path, question):
+    code, output = call_flower(question, app, tmp_path / "run", "--insecure")
     assert code == 3
     assert "holds no finished run" in output
+
+
+def test_another_run_that_is_not_there(app, tmp_path):
+    code, output = call_flower("compare", app, tmp_path / "run", tmp_path / "last-year", "--insecure")
+    assert code == 3
+    assert "There is no model" in output
 
 
 def test_a_budget_without_the_range_of_its_columns(app, tmp_path):

@@ -65,7 +65,7 @@ class TestCoordinate:
     def test_a_question_is_asked_in_place_of_a_fit(self, wire, tmp_path):
         call_flower("init", tmp_path / "app", "--clusters", 2, "--seed", 0)
         coordinate(tmp_path / "app" / "fedhk.toml", wire, self.settings(tmp_path))
-        asked = {"kind": "profile", "outcomes": {}, "secure": False, "privacy": None}
+        asked = {"kind": "profile", "given": {}, "secure": False, "privacy": None}
         asked |= {"run": str(tmp_path / "run"), "answer": str(tmp_path / "answer")}
         (tmp_path / "question").write_text(json.dumps(asked))
         question = self.settings(tmp_path, question=str(tmp_path / "question"))
@@ -78,3 +78,26 @@ class TestCoordinate:
         told = json.loads((tmp_path / "answer").read_text())
         assert told["table"]["rows"][0][:2] == ["rows", "120"]
         assert all(test["circular"] for test in told["facts"]["tests"])
+
+    @pytest.mark.parametrize(
+        ("kind", "given", "fact"),
+        [
+            ("stability", {"n_resamples": 4}, "verdicts"),
+            ("compare", {"other": "model.safetensors"}, "adjusted_rand"),
+            ("limits", {"rare": 0.01}, "distance"),
+        ],
+    )
+    def test_every_question_has_a_table_and_facts(self, wire, tmp_path, kind, given, fact):
+        call_flower("init", tmp_path / "app", "--clusters", 2, "--seed", 0)
+        coordinate(tmp_path / "app" / "fedhk.toml", wire, self.settings(tmp_path))
+        given = {name: str(tmp_path / "run" / value) if name == "other" else value for name, value in given.items()}
+        asked = {"kind": kind, "given": given, "secure": False, "privacy": None}
+        asked |= {"run": str(tmp_path / "run"), "answer": str(tmp_path / "answer")}
+        (tmp_path / "question").write_text(json.dumps(asked))
+        allowed = Policy(questions=[kind], open_questions=True, least_rows=1)
+        wire.policies = dict.fromkeys([name for name, _ in wire.sites.values()], allowed)
+        question = self.settings(tmp_path, question=str(tmp_path / "question"))
+        coordinate(tmp_path / "app" / "fedhk.toml", wire, question)
+        told = json.loads((tmp_path / "answer").read_text())
+        assert told["table"]["rows"]
+        assert told["facts"][fact] is not None

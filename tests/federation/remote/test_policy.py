@@ -79,7 +79,7 @@ class TestPolicy:
             ('known = { rome = "zz" }', "hexadecimal"),
             ('identity = "mask.pem"', "names .*mask.pem', from its own folder: it is not there"),
             ('bounds = "dictionary.toml"', "names .*dictionary.toml', from its own folder: it is not there"),
-            ("questions = ['stability']", "questions has 'stability'; it may have 'profile' and 'outcomes'"),
+            ("questions = ['rows']", "questions has 'rows'; it may have 'profile', 'outcomes', 'stability'"),
             ("held_out = 'died'", "held_out='died' must be a list of names"),
             ("open_questions = 1", "open_questions=1 must be true or false"),
         ],

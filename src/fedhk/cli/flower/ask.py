@@ -1,4 +1,4 @@
-"""`fedhk flower profile` and `fedhk flower outcomes`: questions to the sites of a finished run, over Flower."""
+"""`fedhk flower profile`, `outcomes`, `stability`, `compare`, `limits`: questions to sites of a run, over Flower."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ import typer
 
 from fedhk._files import write_atomically
 from fedhk.cli import options as o
-from fedhk.cli.after import TableOut, tell_table
+from fedhk.cli.after import Halves, OtherRun, TableOut, tell_table
 from fedhk.cli.console import check_new, exit_codes, to_json
 from fedhk.cli.flower.init import Sites, site_names
 from fedhk.cli.flower.processes import Control, connect, interruptible
 from fedhk.cli.flower.run import ASK_EVERY, AppFolder, ask_status, call_app, read_app
+from fedhk.cli.predict import model_file
 from fedhk.cli.runs import absolute, is_run
 from fedhk.errors import DataError
 
@@ -32,6 +33,8 @@ Event = Annotated[
     str | None, typer.Option("--event", metavar="COLUMN", help="Column at the sites: 1 if it happened, 0.")
 ]
 Value = Annotated[str | None, typer.Option("--value", metavar="COLUMN", help="Column at the sites: a number, instead.")]
+
+Rare = Annotated[float, typer.Option("--rare", help="Share of sound rows that may be beyond the limits.")]
 
 
 def profile(  # noqa: PLR0917
@@ -58,7 +61,7 @@ def profile(  # noqa: PLR0917
 
         fedhk flower profile clinics/ run/ --root-certificates tls/ca.crt --out table-1.tex
     """
-    asked = {"kind": "profile", "outcomes": {}} | _protection(secure, epsilon, delta, bounds)
+    asked = {"kind": "profile", "given": {}} | _protection(secure, epsilon, delta, bounds)
     _ask(folder, run, asked, (superlink, root_certificates, insecure), sites, out, force=force, json=json)
 
 
@@ -90,11 +93,98 @@ def outcomes(  # noqa: PLR0917
     """
     given = {"time": time, "event": event, "value": value}
     columns = {name: column for name, column in given.items() if column is not None}
-    asked = {"kind": "outcomes", "outcomes": columns} | _protection(secure, epsilon, delta, bounds)
+    asked = {"kind": "outcomes", "given": columns} | _protection(secure, epsilon, delta, bounds)
     _ask(folder, run, asked, (superlink, root_certificates, insecure), sites, out, force=force, json=json)
 
 
-def _protection(secure: bool, epsilon: float | None, delta: float | None, bounds: str | None) -> dict[str, Any]:
+def stability(  # noqa: PLR0917
+    folder: AppFolder,
+    run: o.RunFolder,
+    halves: Halves = 50,
+    superlink: o.SuperLink = o.DEFAULT_ADDRESS,
+    root_certificates: o.RootCertificates = None,
+    insecure: o.Insecure = False,
+    sites: Sites = None,
+    secure: Masks = True,
+    out: TableOut = None,
+    force: o.Force = False,
+    json: o.Json = False,
+) -> None:
+    """Ask the sites of a finished run how sure the clusters are: whether halves of their rows find them.
+
+    Sites refit models to halves of their rows, in at most 15 exchanges. Models without single sites are fitted with
+    --no-secure only: under masks nobody may see the sums of one site.
+
+    For example:
+
+        fedhk flower stability clinics/ run/ --halves 20 --root-certificates tls/ca.crt
+    """
+    asked = {"kind": "stability", "given": {"n_resamples": halves}} | _protection(secure)
+    _ask(folder, run, asked, (superlink, root_certificates, insecure), sites, out, force=force, json=json)
+
+
+def compare(  # noqa: PLR0917
+    folder: AppFolder,
+    run: o.RunFolder,
+    other: OtherRun,
+    superlink: o.SuperLink = o.DEFAULT_ADDRESS,
+    root_certificates: o.RootCertificates = None,
+    insecure: o.Insecure = False,
+    sites: Sites = None,
+    secure: Masks = True,
+    epsilon: o.Epsilon = None,
+    delta: o.Delta = None,
+    out: TableOut = None,
+    force: o.Force = False,
+    json: o.Json = False,
+) -> None:
+    """Ask the sites of two finished runs how their clusters agree: matched clusters, and counts of rows in both.
+
+    Every site must have kept the results of both runs.
+
+    For example:
+
+        fedhk flower compare clinics/ this-year/ last-year/ --root-certificates tls/ca.crt
+    """
+    with exit_codes():
+        file = absolute(model_file(other))
+    asked = {"kind": "compare", "given": {"other": str(file)}} | _count_protection(secure, epsilon, delta)
+    _ask(folder, run, asked, (superlink, root_certificates, insecure), sites, out, force=force, json=json)
+
+
+def limits(  # noqa: PLR0917
+    folder: AppFolder,
+    run: o.RunFolder,
+    rare: Rare = 0.001,
+    superlink: o.SuperLink = o.DEFAULT_ADDRESS,
+    root_certificates: o.RootCertificates = None,
+    insecure: o.Insecure = False,
+    sites: Sites = None,
+    secure: Masks = True,
+    epsilon: o.Epsilon = None,
+    delta: o.Delta = None,
+    out: TableOut = None,
+    force: o.Force = False,
+    json: o.Json = False,
+) -> None:
+    """Ask the sites of a finished run how far from its centre a row may be: beyond that, a new row belongs nowhere.
+
+    For example:
+
+        fedhk flower limits clinics/ run/ --rare 0.01 --root-certificates tls/ca.crt
+    """
+    asked = {"kind": "limits", "given": {"rare": rare}} | _count_protection(secure, epsilon, delta)
+    _ask(folder, run, asked, (superlink, root_certificates, insecure), sites, out, force=force, json=json)
+
+
+def _count_protection(secure: bool, epsilon: float | None, delta: float | None) -> dict[str, Any]:
+    """Return the protection of a question that counts rows alone: any bounds will do."""
+    return _protection(secure, epsilon, delta, None if epsilon is None else "0,1")
+
+
+def _protection(
+    secure: bool, epsilon: float | None = None, delta: float | None = None, bounds: str | None = None
+) -> dict[str, Any]:
     privacy = o.parse_privacy(epsilon, delta, bounds)
     if privacy is not None and bounds is None:
         raise typer.BadParameter("is needed with --epsilon.", param_hint="--bounds")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,12 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedhk._files import replacing, write_atomically
+from fedhk.after.comparison import compare
 from fedhk.after.outcomes import outcomes
+from fedhk.after.placement import find_limit
 from fedhk.after.profile import profile
+from fedhk.after.run import Answered
+from fedhk.after.stability import stability
 from fedhk.cli.algorithms import ALGORITHMS
 from fedhk.cli.config import Config, read_config
 from fedhk.cli.console import exit_code, to_json
@@ -24,6 +29,15 @@ from fedhk.federation.engines.remote import RemoteSites, Transport
 from fedhk.privacy.mechanism import DifferentialPrivacy
 from fedhk.report.run import write_report
 from fedhk.summary.drawing import require_matplotlib
+
+ASK: dict[str, Callable[..., Answered]] = {
+    "profile": profile,
+    "outcomes": outcomes,
+    "stability": stability,
+    "compare": compare,
+    "limits": find_limit,
+}
+"""What asks each of the questions after a fit."""
 
 
 def make_server_app(config: Path) -> ServerApp:
@@ -86,16 +100,13 @@ def _ask_remote(file: Path, transport: Transport, chosen: dict[str, Any]) -> Non
     model = load(run / MODEL)
     sites = site_names(chosen["sites"]) or sorted(json.loads((run / SUMMARY).read_text("utf-8"))["sites"])
     engine = RemoteSites(transport, expected=sites, wait_for=len(sites), wait=float(chosen["wait"]))
-    privacy = None if asked["privacy"] is None else DifferentialPrivacy(**asked["privacy"])
-    how: dict[str, Any] = {"engine": engine, "secure": asked["secure"], "privacy": privacy}
-    found: Any
-    if asked["kind"] == "profile":
-        found = profile(model, **how)
-        facts: dict[str, Any] = {"tests": list(found.tests)}
-    else:
-        found = outcomes(model, **asked["outcomes"], **how)
-        facts = {"p": found.p, "statistic": found.statistic}
-    told = {"table": asdict(found.table()), "facts": facts | {"privacy_spent": found.privacy_spent}}
+    given: dict[str, Any] = asked["given"] | {"engine": engine, "secure": asked["secure"]}
+    if asked["privacy"] is not None:
+        given["privacy"] = DifferentialPrivacy(**asked["privacy"])
+    if "other" in given:
+        given["other"] = load(given["other"])
+    found: Answered = ASK[asked["kind"]](model, **given)
+    told = {"table": asdict(found.table()), "facts": found.facts() | {"privacy_spent": found.privacy_spent}}
     write_atomically(asked["answer"], to_json(told).encode())
 
 

@@ -14,7 +14,7 @@ from fedhk._files import read_toml
 from fedhk.data.dictionary import read_dictionary
 from fedhk.data.folders import SiteData
 from fedhk.errors import DataError, MessageError, Rule
-from fedhk.federation.entries import Terms
+from fedhk.federation.entries import QUESTIONS, Terms
 from fedhk.federation.gate import MalformedError
 from fedhk.federation.phases.base import Phase
 from fedhk.privacy.accounting import epsilon_of
@@ -26,9 +26,6 @@ from fedhk.privacy.secure_site import SecureSite
 from fedhk.privacy.sensitivity import Neighbours
 
 LOG = logging.getLogger("fedhk.site")
-
-# Questions after a fit that sites on other machines may answer.
-QUESTIONS = ("profile", "outcomes")
 
 # Refusals of a site: one constant text per rule; its log has the numbers.
 MASKED_ONLY = Rule("this site gives masked sums only; the run must use secure=True")
@@ -90,8 +87,9 @@ class Policy:
         Fewest rows of a group whose mean leaves in the open, as a candidate for the start.
     phases : list of str
         Exchanges beyond those of FedHK itself in which the site takes part.
-    questions : list of {"profile", "outcomes"}
-        Questions after a fit that the site answers; by default none.
+    questions : list of {"profile", "outcomes", "stability", "compare", "limits"}
+        Questions after a fit that the site answers; by default none. "stability" refits models, so that the coordinator
+        sends centres and gets sums as in a fit.
     held_out : list of str
         Columns of its further tables, which clustering did not see, that questions may read; by default none.
     open_questions : bool
@@ -154,7 +152,7 @@ class Policy:
             if not isinstance(listed, list | tuple) or not all(isinstance(each, str) for each in listed):
                 raise DataError(f"policy: {name}={listed!r} must be a list of names.")
         if unknown := sorted(set(self.questions) - set(QUESTIONS)):
-            raise DataError(f"policy: questions has {unknown[0]!r}; it may have {' and '.join(map(repr, QUESTIONS))}.")
+            raise DataError(f"policy: questions has {unknown[0]!r}; it may have {', '.join(map(repr, QUESTIONS))}.")
 
     @property
     def is_sealed(self) -> bool:

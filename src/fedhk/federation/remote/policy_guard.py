@@ -34,7 +34,7 @@ LOG = logging.getLogger("fedhk.site")
 # Refusals of a site: one constant text per rule.
 BAD_BUDGET = Rule("the run's privacy budget cannot be used")
 BAD_NAME = Rule(f"the name of the run is not 1 to {MAX_NAME} printable characters")
-OTHER_CLUSTERS = Rule("the question is of more or fewer clusters than the model has")
+OTHER_NUMBER = Rule("the question is of more or fewer clusters than the model has")
 FEW_ROWS = Rule("this site has too few rows for a run in the open; it takes part with masks or noise")
 
 
@@ -115,10 +115,11 @@ class PolicyGuard(Guard):
         self._questions.place(site, terms, question, with_noise=with_noise)
         if not with_noise and not terms.secure:
             site.least_rows = self._policy.least_rows
+        site.masked = terms.secure
         clusters = site.model.parameters.n_clusters
         for part in request if isinstance(request, tuple) else (request,):
             if getattr(part, "n_clusters", clusters) != clusters:
-                raise MessageError(OTHER_CLUSTERS)
+                raise MessageError(OTHER_NUMBER)
 
     def _choose_guard(self, site: str, terms: Terms, privacy: DifferentialPrivacy | None) -> Guard:
         """Return the guard for runs on these terms."""

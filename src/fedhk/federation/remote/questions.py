@@ -7,21 +7,26 @@ kept from a run, never by one that a message brings: with centres of its own cho
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from fedhk._typing import FloatArray
 from fedhk.data.folders import SiteData, read_site
 from fedhk.data.further import align_tables, keep_columns
 from fedhk.data.levels import base_name
 from fedhk.data.named import SITES, NamedTable, named_views
 from fedhk.data.outcomes import OUTCOMES, check_outcome
-from fedhk.data.views import Views, check_views, fit_table
+from fedhk.data.views import Views, check_views, fit_table, is_tensor
 from fedhk.errors import DataError, MessageError, Rule
-from fedhk.federation.entries import Question, Terms
-from fedhk.federation.placed import PlacedSite
+from fedhk.federation.board import Entry
+from fedhk.federation.entries import QUESTIONS, Question, Terms
+from fedhk.federation.placed import OTHER_CLUSTERS, PlacedSite
 from fedhk.federation.remote.delivery import MODEL
 from fedhk.federation.remote.policy import OTHER_COLUMN, Policy
 from fedhk.model.fitted import FittedModel
@@ -35,6 +40,13 @@ OTHER_OUTCOME = Rule("the question names no outcomes, or others than a time, an 
 
 ReadModel = Callable[[Path], FittedModel]
 """Reads a model file."""
+
+
+@dataclass(frozen=True)
+class SiteSecret(Entry):
+    """A secret from which a site draws parts of its rows; it keeps it in its memory while a question goes on."""
+
+    secret: str
 
 
 @dataclass(frozen=True)
@@ -90,22 +102,35 @@ class QuestionRows:
 
         With noise that is the global model: a site's own depends on all of its rows.
         """
-        site.model = self._find_model(question.model, own=not with_noise)
-        if with_noise and any(each.heat_coef not in ("uniform", "minmax") for each in site.model.references):
-            raise MessageError(LOCAL_COEFFICIENTS)
+        kind = QUESTIONS[question.kind]
+        site.model = self._find_model(question.model, own=not with_noise, common_centers=kind.common_centers)
         data = self.read_data(terms)
-        further = self._align(data)
-        if question.outcomes:
-            site.views = self._check(named_views(data), {})
+        site.views, site.readable = self._check(named_views(data), {}), ()
+        if kind.held_out:
+            known = {view: table for view, table in self._align(data).items() if view in terms.columns}
+            fitted = {view: _fit(table, terms.columns[view], view) for view, table in known.items()}
+            site.views, site.readable = self._check(named_views(data), fitted), None
+        if kind.outcomes:
+            further = self._align(data)
             for name, column in question.outcomes.items():
                 values = check_outcome(name, _find_column(further, column), self.site)
                 site.views = site.views.with_view(OUTCOMES[name], (column,), values[:, None])
             site.readable = tuple(OUTCOMES[name] for name in question.outcomes)
-        else:
-            known = {view: table for view, table in further.items() if view in terms.columns}
-            fitted = {view: _fit(table, terms.columns[view], view) for view, table in known.items()}
-            site.views = self._check(named_views(data), fitted)
-            site.readable = None
+        if kind.other:
+            other = self._find_model(question.other, own=not with_noise)
+            site.views = site.views.with_view(OTHER_CLUSTERS, ("cluster",), self._label_rows(site, terms, other))
+            site.readable = (OTHER_CLUSTERS,)
+        site.secret = _keep_secret(site)
+
+    def _label_rows(self, site: PlacedSite, terms: Terms, model: FittedModel) -> FloatArray:
+        """Return the clusters of another model as a column; it may have other views, and columns in another order."""
+        columns = terms.columns | {
+            view: None if names is None or is_tensor(names) else tuple(map(str, names))
+            for view, names in zip(model.view_names, model.columns, strict=True)
+        }
+        views = self._check(named_views(self.read_data(replace(terms, columns=columns))), {})
+        placed = PlacedSite(self.site, views, workers=site.workers, model=model)
+        return placed.labels()[:, None].astype(np.float64)
 
     def _align(self, data: SiteData) -> dict[str, NamedTable]:
         """Read the further tables, with the columns that the policy allows, and rows in the order of the site's own."""
@@ -125,23 +150,40 @@ class QuestionRows:
         except (TypeError, ValueError) as error:
             raise DataError(str(error)) from error
 
-    def _find_model(self, digest: str, *, own: bool) -> FittedModel:
-        """Find the model with this digest among those that runs have ended with; `own` gives the site's own of it."""
+    def _find_model(self, digest: str, *, own: bool, common_centers: bool = False) -> FittedModel:
+        """Find the model with this digest among those that runs have ended with; `own` gives the site's own of it.
+
+        With `common_centers` the centres are those of the global model all the same. Without `own`, as with noise, a
+        model that makes the clusters of rows depend on other rows is refused.
+        """
         earlier = (self.results.with_name(f"{self.results.name}-{number}") for number in count(1))
         for folder in (self.results, *reversed(list(takewhile(Path.is_dir, earlier)))):  # the last one first
             if (folder / MODEL).is_file():
                 common = self.questions.read_model(folder / MODEL)
                 if common.digest() == digest:
                     file = folder / SITES / f"{self.site}.safetensors"
-                    return self.questions.read_model(file) if own and file.is_file() else common
+                    found = self.questions.read_model(file) if own and file.is_file() else common
+                    if not own and any(each.heat_coef not in ("uniform", "minmax") for each in found.references):
+                        raise MessageError(LOCAL_COEFFICIENTS)
+                    return common.with_references_of(found) if common_centers else found
         LOG.warning("site %r has no model with the digest %.64r in %s", self.site, digest, self.results)
         raise MessageError(OTHER_MODEL)
 
 
 def check_outcomes(question: Question) -> None:
     """Refuse a question whose kind and outcomes do not fit together."""
-    if bool(question.outcomes) != (question.kind == "outcomes") or not question.outcomes.keys() <= OUTCOMES.keys():
+    expected = QUESTIONS[question.kind].outcomes
+    if bool(question.outcomes) != expected or not question.outcomes.keys() <= OUTCOMES.keys():
         raise MessageError(OTHER_OUTCOME)
+
+
+def _keep_secret(site: PlacedSite) -> str:
+    """Return a secret of the site, the same for all messages of a question."""
+    kept = next(site.memory.find(SiteSecret), None)
+    if kept is None:
+        kept = SiteSecret(secrets.token_hex(16))
+        site.keep(kept)
+    return kept.secret
 
 
 def _find_column(tables: Mapping[str, NamedTable], column: str) -> Any:
