@@ -239,10 +239,12 @@ def test_the_analysis_of_variance_is_that_of_statsmodels(case):
     weights = known.groupby("cluster").size() / len(known)
     assert_allclose(ours.adjusted_mean @ weights, known["walk"].mean())
     effects, variances = [], []
+    counts = rows.groupby("cluster").size()
+    signs = np.array([-counts[0], -counts[1], counts[0] + counts[1]]) / (counts[0] + counts[1])
     for _, part in known.groupby("site"):
-        a, b = (part.loc[(part["cluster"] == 2) == side, "walk"] for side in (True, False))
-        effects.append(a.mean() - b.mean())
-        variances.append(a.var() / len(a) + b.var() / len(b))
+        by_cluster = part.groupby("cluster")["walk"]
+        effects.append(signs @ by_cluster.mean())
+        variances.append(signs**2 @ (by_cluster.var() / by_cluster.count()))
     assert_allclose(ours.i_squared[2], max(combine_effects(np.array(effects), np.array(variances)).i2, 0), atol=1e-6)
 
 

@@ -204,15 +204,33 @@ def test_heterogeneity_is_that_of_a_meta_analysis_of_sites(found):
     model, _, sites = make_federation()
     for column in ("age", "quality"):
         view = "later" if column == "quality" else "record"
+        rows = np.bincount(pooled_labels(model), minlength=3)
+        signs = np.array([-rows[0], rows[0] + rows[2], -rows[2]]) / (rows[0] + rows[2])  # cluster 1 less the others
         effects, variances = [], []
         for site, views in sites.items():
-            values, inside = views[view][column], model.labels_[site] == 1
-            a, b = values[inside].dropna(), values[~inside].dropna()
-            effects.append(a.mean() - b.mean())
-            variances.append(a.var() / len(a) + b.var() / len(b))
+            by_cluster = views[view][column].groupby(model.labels_[site])
+            effects.append(signs @ by_cluster.mean())
+            variances.append(signs**2 @ (by_cluster.var() / by_cluster.count()))
         theirs = combine_effects(np.array(effects), np.array(variances))
         ours = found.i_squared[1, place_of(found, column)]
         assert_allclose(ours, max(theirs.i2, 0.0), rtol=1e-6, atol=1e-9)
+
+
+def test_another_mix_of_other_clusters_is_no_heterogeneity_and_another_cluster_is():
+    """Cluster 0 is 4 below the rest at one site and nearly 20 at another, and is the same at both."""
+    rng, sites = np.random.default_rng(0), {}
+    for site, counts in enumerate(([60, 130, 10], [60, 10, 130], [40, 80, 80], [80, 60, 60])):
+        group = np.repeat(np.arange(3), counts)
+        apart = 4.0 * (group > 0) + 16.0 * (group > 1) + np.tile([-1.0, 1.0], 100)
+        later = np.column_stack([apart, apart + 3 * site, apart + 5 * ((group == 1) & (site == 2))])
+        sites[f"site-{site}"] = {"rows": 10.0 * group[:, None] + rng.normal(size=(200, 2)), "later": later}
+    model = fedhk.EFKMVC(3, scaling="none", random_state=0).fit({s: {"rows": v["rows"]} for s, v in sites.items()})
+    found = fedhk.profile(model, sites)
+    middle = int(np.argsort(found.mean[:, 0])[1])
+    same, shifted, other = found.i_squared[:, 2:].T
+    assert_allclose(same, 0.0, atol=1e-6)
+    assert_allclose(shifted, 0.0, atol=1e-6)
+    assert other[middle] > 0.95
 
 
 def test_p_values_are_adjusted_among_columns_of_their_kind(found):

@@ -8,9 +8,13 @@ from numpy.testing import assert_allclose
 from sklearn.datasets import make_circles, make_moons
 
 from fedhk.agreement.number import (
+    ALONE,
     CLEAR,
     DRAWS,
+    SEVERAL,
+    STEP,
     UNCLEAR,
+    VALUES,
     Graph,
     Points,
     TriedNumber,
@@ -159,12 +163,26 @@ def test_the_overlap_is_one_for_the_same_directions_and_zero_by_chance():
 
 
 def tried(*lines):
-    return [TriedNumber(k, gap, agreement, slowing, 9.0) for k, gap, agreement, slowing in lines]
+    return [TriedNumber(k, gap, agreement, slowing, 9.0, 2) for k, gap, agreement, slowing in lines]
 
 
 def test_the_number_with_the_largest_gap_on_which_views_agree_is_taken():
-    assert choose_number(tried((2, 0.1, 0.9, 3.0), (3, 0.3, 0.8, 3.0), (4, 0.4, 0.1, 3.0))) == (3, CLEAR)
+    assert choose_number(tried((2, 0.1, 0.9, 3.0), (3, 0.3, 0.8, 3.0), (4, 0.4, 0.1, 3.0))) == (
+        3,
+        CLEAR.format(SEVERAL),
+    )
     assert choose_number(tried((2, 0.2, 0.9, 3.0), (3, 0.3, 0.8, 3.0))) == (3, UNCLEAR.format("2 has"))
+
+
+def test_the_note_says_what_was_looked_at():
+    clear = TriedNumber(3, 0.3, 1.0, 3.0, 9.0, 1)
+    assert choose_number([clear])[1] == CLEAR.format(ALONE)
+    assert "views agree" not in choose_number([clear])[1]
+    moons = [TriedNumber(2, 0.01, 1.0, 9.0, 9.0, 1), TriedNumber(9, 0.05, 1.0, 1.2, 9.0, 1)]
+    assert choose_number(moons)[1] == STEP.format(ALONE)
+    repeated = np.repeat(np.eye(3), 20, axis=0)
+    model = fedhk.HeatKernelMVC("auto", random_state=0).fit(repeated)
+    assert [one["note"] for one in model.selection_ if one["taken"]] == [VALUES]
 
 
 def test_a_number_that_is_not_clear_names_those_that_come_near():
@@ -182,11 +200,19 @@ def test_a_step_in_the_rates_counts_where_the_gap_is_none():
 
 def test_a_larger_step_that_may_be_chance_does_not_hide_a_sure_one():
     """Three groups of one number: heat may pass one of the two gaps between them much more easily than the other."""
-    chance = TriedNumber(2, 0.004, 1.0, 32.0, 2.0)
-    assert choose_number([chance, TriedNumber(3, 0.011, 1.0, 3.9, 7.2), TriedNumber(8, 0.052, 1.0, 1.7, 2.3)])[0] == 3
-    assert choose_number([chance, TriedNumber(3, 0.036, 1.0, 9.0, 9.0), TriedNumber(7, 0.13, 1.0, 1.7, 0.7)])[0] == 3
+    chance = TriedNumber(2, 0.004, 1.0, 32.0, 2.0, 2)
+    assert (
+        choose_number([chance, TriedNumber(3, 0.011, 1.0, 3.9, 7.2, 2), TriedNumber(8, 0.052, 1.0, 1.7, 2.3, 2)])[0]
+        == 3
+    )
+    assert (
+        choose_number([chance, TriedNumber(3, 0.036, 1.0, 9.0, 9.0, 2), TriedNumber(7, 0.13, 1.0, 1.7, 0.7, 2)])[0] == 3
+    )
     # each group is a line, whose halves are a step of its own
-    assert choose_number([chance, TriedNumber(3, 0.012, 1.0, 5.7, 6.8), TriedNumber(6, 0.054, 1.0, 3.5, 7.5)])[0] == 3
+    assert (
+        choose_number([chance, TriedNumber(3, 0.012, 1.0, 5.7, 6.8, 2), TriedNumber(6, 0.054, 1.0, 3.5, 7.5, 2)])[0]
+        == 3
+    )
 
 
 @pytest.mark.parametrize("views", [1, 2])
@@ -209,8 +235,8 @@ def test_groups_of_one_number_are_counted_beside_a_category(views):
 def test_nothing_sure_is_one_cluster():
     assert choose_number([])[0] == 1
     assert choose_number(tried((2, 0.3, 0.01, 3.0)))[0] == 1  # of which views, or sites, know nothing
-    assert choose_number([TriedNumber(2, 0.3, 0.9, 3.0, 3.0)])[0] == 1
-    assert choose_number([TriedNumber(2, 0.03, 1.0, 9.0, 3.0), TriedNumber(3, 0.04, 1.0, 1.0, 9.0)])[0] == 1
+    assert choose_number([TriedNumber(2, 0.3, 0.9, 3.0, 3.0, 2)])[0] == 1
+    assert choose_number([TriedNumber(2, 0.03, 1.0, 9.0, 3.0, 2), TriedNumber(3, 0.04, 1.0, 1.0, 9.0, 2)])[0] == 1
 
 
 def test_a_selection_says_what_was_taken_and_why():
@@ -218,7 +244,7 @@ def test_a_selection_says_what_was_taken_and_why():
     assert [line["taken"] for line in lines] == [False, True]
     assert [bool(line["note"]) for line in lines] == [False, True]
     assert_allclose([line["score"] for line in lines], [0.05, 0.3])
-    one = describe_selection([TriedNumber(2, 0.3, 0.9, 3.0, 0.0)])
+    one = describe_selection([TriedNumber(2, 0.3, 0.9, 3.0, 0.0, 2)])
     assert [(line["n_clusters"], line["taken"]) for line in one] == [(1, True), (2, False)]
     assert [(line["n_clusters"], line["taken"]) for line in describe_selection([])] == [(1, True)]
 

@@ -579,9 +579,33 @@ class SiteDifferences(Entry):
         return next(known, np.full(found.sums.shape, np.nan))
 
 
+@dataclass(frozen=True, eq=False)
+class DifferencesRequest:
+    """Ask how far each cluster differs from the others at a site, beside what is so over all sites."""
+
+    asked: ProfileRequest
+    means: FloatArray  # (c, d): of each cluster over all sites, in units
+    rows: FloatArray  # (c,): of each cluster over all sites
+
+    def __post_init__(self) -> None:
+        c, width = self.asked.n_clusters, self.asked.units.columns.width
+        if self.means.shape != (c, width) or self.rows.shape != (c,):
+            raise MessageError(OTHER_WIDTHS)
+
+    @property
+    def n_clusters(self) -> int:
+        """Number of clusters."""
+        return self.asked.n_clusters
+
+
 @dataclass(frozen=True)
-class CompareSites(ColumnSum[ProfileRequest]):
-    """Compare the differences of clusters between sites, each weighted by its precision."""
+class CompareSites(ColumnSum[DifferencesRequest]):
+    """Compare the differences of clusters between sites, each weighted by its precision.
+
+    The other rows of two sites may be of other clusters, so that a cluster which is the same at both differs from them
+    by more at one site than at the other. Therefore the other clusters weigh the same at every site: by their rows over
+    all sites (direct standardisation). See `compare_with_clusters`.
+    """
 
     name: ClassVar[str] = AFTER + "differences"
     questions: ClassVar[tuple[str, ...]] = ("profile", "outcomes")
@@ -590,8 +614,11 @@ class CompareSites(ColumnSum[ProfileRequest]):
     columns: ColumnsRequest
     n_clusters: int
 
-    def request(self, board: Board) -> ProfileRequest:
-        return SumColumns(self.columns, self.n_clusters, bins=0).request(board)
+    def request(self, board: Board) -> DifferencesRequest:
+        found = board.get(ClusterColumns)
+        means = np.divide(found.sums, found.seen, out=np.zeros(found.sums.shape), where=found.seen > 0)
+        asked = SumColumns(self.columns, self.n_clusters, bins=0).request(board)
+        return DifferencesRequest(asked, means, np.maximum(found.rows, 0.0))
 
     def size(self, board: Board) -> int:
         return 4 * self.n_clusters * self.columns.width
@@ -600,10 +627,10 @@ class CompareSites(ColumnSum[ProfileRequest]):
         return fit_step(ROOM_FOR_ROWS / LEAST_VARIANCE * MOST_EFFECT**2, len(board.get(Members).sites), max(WORDS))
 
     @staticmethod
-    def vector(site: PlacedSite, request: ProfileRequest) -> FloatArray:  # type: ignore[override]
-        phase = SumColumns(request.units.columns, request.n_clusters, bins=0)
-        own = phase.take(Board(), sum_columns(site, request), 0.0).get(ClusterColumns)
-        apart, var, _ = compare_with_rest(own, least=LEAST_VARIANCE)
+    def vector(site: PlacedSite, request: DifferencesRequest) -> FloatArray:  # type: ignore[override]
+        phase = SumColumns(request.asked.units.columns, request.n_clusters, bins=0)
+        own = phase.take(Board(), sum_columns(site, request.asked), 0.0).get(ClusterColumns)
+        apart, var = compare_with_clusters(own, request.means, request.rows, least=LEAST_VARIANCE)
         weight = np.where(np.isnan(var), 0.0, 1.0 / np.where(var > 0, var, np.inf))
         apart = np.clip(np.nan_to_num(apart), -MOST_EFFECT, MOST_EFFECT)
         return np.stack([weight, weight * apart, weight * np.square(apart), weight > 0]).ravel()
@@ -638,6 +665,33 @@ def compare_with_rest(found: ClusterColumns, least: float = 0.0) -> tuple[FloatA
     standard = standardised_difference(means[0], variances[0], means[1], variances[1])
     unknown = np.isnan(variances[0]) | np.isnan(variances[1])
     return np.where(unknown, np.nan, means[0] - means[1]), of_mean[0] + of_mean[1], np.where(unknown, np.nan, standard)
+
+
+def compare_with_clusters(
+    found: ClusterColumns, means: FloatArray, rows: FloatArray, least: float
+) -> tuple[FloatArray, FloatArray]:
+    """Compute, per cluster and column, the mean less those of all other clusters, and its variance.
+
+    All are above the means over all sites, (c, d), so that a site may lack clusters. The others weigh by their rows
+    over all sites, (c,). NaN where a cluster, or all others, have fewer than two values. Variances of rows are at least
+    `least`.
+    """
+    var = np.maximum(variance(found.seen, found.sums, found.squares), least)
+    known = ~np.isnan(var)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        above = np.where(known, found.sums / found.seen - means, 0.0)
+        of_mean = np.where(known, var / found.seen, 0.0)
+    weight = known * rows[:, None]
+
+    def add_others(values: FloatArray) -> FloatArray:
+        return np.asarray(values.sum(axis=0) - values)
+
+    total = add_others(weight)
+    compared = known & (total > 1e-9 * weight.sum(axis=0))
+    whole = np.where(compared, total, 1.0)
+    apart = above - add_others(weight * above) / whole
+    spread = of_mean + add_others(np.square(weight) * of_mean) / np.square(whole)
+    return np.where(compared, apart, np.nan), np.where(compared, spread, np.nan)
 
 
 def read_quartiles(histograms: FloatArray, edges: FloatArray) -> FloatArray:

@@ -87,6 +87,7 @@ class Profile(Answered):
         Standardised difference to all other rows.
     i_squared : array of shape (c, d)
         Heterogeneity of that difference between sites, from 0 to 1; NaN with noise, or where one site knows it alone.
+        Sites may have other mixes of clusters in the other rows: that does not count as heterogeneity.
     overall_mean, overall_spread, overall_quartiles
         The same of all rows.
     tests : list of dict

@@ -78,7 +78,10 @@ LEAST_SPREAD = 1e-3
 LEAST_SQUARE = 1e-12
 
 ONE = "one cluster: heat stays nowhere surely longer than in one normal cloud of points"
-CLEAR = "heat stays in as many directions, views agree on them, and no other number is near"
+CLEAR = "heat stays in as many directions, {}, and no other number is near"
+STEP = "heat leaves the next direction much faster than in one normal cloud of points, and {}"
+VALUES = "rows have as many different values, and no others"
+SEVERAL, ALONE = "views agree on them", "though in one view, which no other confirms"
 UNCLEAR = "no clear number: {} more than half of its score"
 
 
@@ -100,6 +103,8 @@ class TriedNumber:
     evidence : float
         How much longer heat stays in as many directions than in draws of one normal distribution, in standard
         deviations of these.
+    views : int
+        How many views were looked at and compared; 0 where it is enough to count the different values of rows.
     """
 
     n_clusters: int
@@ -107,6 +112,7 @@ class TriedNumber:
     agreement: float
     slowing: float
     evidence: float
+    views: int
 
     @property
     def score(self) -> float:
@@ -131,11 +137,16 @@ def choose_number(tried: Sequence[TriedNumber]) -> tuple[int, str]:
     if sure and (best.gap < SMALL_GAP or best.evidence <= SURE):
         slowest = max(sure, key=lambda one: one.slowing)
         if slowest is not best:
-            return slowest.n_clusters, CLEAR
+            return slowest.n_clusters, _say(STEP, slowest)
     elif best.evidence <= SURE or larger:
         return 1, ONE
     near = [one for one in tried if one is not best and one.score >= CLEAR_SHARE * best.score]
-    return best.n_clusters, _name_rivals(near) if near else CLEAR
+    return best.n_clusters, _name_rivals(near) if near else _say(CLEAR, best)
+
+
+def _say(sentence: str, one: TriedNumber) -> str:
+    """Say what was looked at."""
+    return VALUES if one.views == 0 else sentence.format(SEVERAL if one.views > 1 else ALONE)
 
 
 def _name_rivals(near: Sequence[TriedNumber]) -> str:
@@ -149,7 +160,11 @@ def _name_rivals(near: Sequence[TriedNumber]) -> str:
 def describe_selection(tried: Sequence[TriedNumber]) -> Records:
     """The numbers that were tried as records: n_clusters, gap, agreement, slowing, evidence, score, taken, note."""
     chosen, why = choose_number(tried)
-    lines: list[dict[str, Any]] = [vars(one) | {"score": one.score, "taken": one.n_clusters == chosen} for one in tried]
+    shown = [{name: value for name, value in vars(one).items() if name != "views"} for one in tried]
+    pairs = zip(shown, tried, strict=True)
+    lines: list[dict[str, Any]] = [
+        line | {"score": one.score, "taken": one.n_clusters == chosen} for line, one in pairs
+    ]
     if chosen == 1:
         nothing = dict.fromkeys(("gap", "agreement", "slowing", "evidence", "score"))
         lines.insert(0, {"n_clusters": 1, **nothing, "taken": True})
@@ -314,7 +329,7 @@ def _count_values(different: int, smallest: int, largest: int) -> tuple[TriedNum
     """What speaks for each number where rows have so few different values that each of these is a cluster."""
     most = 1.0 / LEAST_RATE
     return tuple(
-        TriedNumber(k, 1.0, 1.0, most, most) if k == different else TriedNumber(k, 0.0, 1.0, 1.0, most)
+        TriedNumber(k, 1.0, 1.0, most, most, 0) if k == different else TriedNumber(k, 0.0, 1.0, 1.0, most, 0)
         for k in range(smallest, largest + 1)
     )
 
@@ -347,7 +362,8 @@ def _try_numbers(points: Points, smallest: int, largest: int, seed: int) -> Iter
         evidence = heat.evidence if len(views) > 1 else heat.evidence_alone(tries)
         parts = heat.gaps[1:], agreement, heat.slowing[1:], evidence[1:]
         tried = tuple(
-            TriedNumber(int(k), *(float(part[k - 2]) for part in parts)) for k in (few if len(views) == 1 else numbers)
+            TriedNumber(int(k), *(float(part[k - 2]) for part in parts), len(views))
+            for k in (few if len(views) == 1 else numbers)
         )
         if views is everything or choose_number(tried)[0] > 1:
             yield tried

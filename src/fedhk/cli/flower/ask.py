@@ -112,8 +112,8 @@ def stability(  # noqa: PLR0917
 ) -> None:
     """Ask the sites of a finished run how sure the clusters are: whether halves of their rows find them.
 
-    Sites refit models to halves of their rows, in at most 15 exchanges. Models without single sites are fitted with
-    --no-secure only: under masks nobody may see the sums of one site.
+    Sites refit models to halves of their rows, in at most 15 exchanges, and in three times as many under masks. Models
+    without single sites are fitted with --no-secure only: under masks nobody may see the sums of one site.
 
     For example:
 
