@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 from sklearn.datasets import make_circles, make_moons
 
+import fedhk
 from fedhk.agreement.number import (
     ALONE,
     CLEAR,
@@ -200,19 +201,14 @@ def test_a_step_in_the_rates_counts_where_the_gap_is_none():
 
 def test_a_larger_step_that_may_be_chance_does_not_hide_a_sure_one():
     """Three groups of one number: heat may pass one of the two gaps between them much more easily than the other."""
-    chance = TriedNumber(2, 0.004, 1.0, 32.0, 2.0, 2)
-    assert (
-        choose_number([chance, TriedNumber(3, 0.011, 1.0, 3.9, 7.2, 2), TriedNumber(8, 0.052, 1.0, 1.7, 2.3, 2)])[0]
-        == 3
-    )
-    assert (
-        choose_number([chance, TriedNumber(3, 0.036, 1.0, 9.0, 9.0, 2), TriedNumber(7, 0.13, 1.0, 1.7, 0.7, 2)])[0] == 3
-    )
-    # each group is a line, whose halves are a step of its own
-    assert (
-        choose_number([chance, TriedNumber(3, 0.012, 1.0, 5.7, 6.8, 2), TriedNumber(6, 0.054, 1.0, 3.5, 7.5, 2)])[0]
-        == 3
-    )
+    for sure, larger in (
+        ((3, 0.011, 1.0, 3.9, 7.2), (8, 0.052, 1.0, 1.7, 2.3)),
+        ((3, 0.036, 1.0, 9.0, 9.0), (7, 0.13, 1.0, 1.7, 0.7)),
+        # each group is a line, whose halves are a step of its own
+        ((3, 0.012, 1.0, 5.7, 6.8), (6, 0.054, 1.0, 3.5, 7.5)),
+    ):
+        chance = 2, 0.004, 1.0, 32.0, 2.0
+        assert choose_number([TriedNumber(*one, 2) for one in (chance, sure, larger)])[0] == 3
 
 
 @pytest.mark.parametrize("views", [1, 2])

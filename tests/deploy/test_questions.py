@@ -20,7 +20,10 @@ NAMES = ("oslo", "pisa", "rome")
 
 pytestmark = pytest.mark.slow
 
-DEMANDS = 'questions = ["profile", "outcomes", "stability", "compare", "limits"]\nopen_questions = true\nheld_out = {held_out}\n'
+DEMANDS = """questions = ["profile", "outcomes", "stability", "compare", "limits"]
+open_questions = true
+held_out = {held_out}
+"""
 
 
 @pytest.fixture

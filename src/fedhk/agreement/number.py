@@ -161,9 +161,8 @@ def describe_selection(tried: Sequence[TriedNumber]) -> Records:
     """The numbers that were tried as records: n_clusters, gap, agreement, slowing, evidence, score, taken, note."""
     chosen, why = choose_number(tried)
     shown = [{name: value for name, value in vars(one).items() if name != "views"} for one in tried]
-    pairs = zip(shown, tried, strict=True)
     lines: list[dict[str, Any]] = [
-        line | {"score": one.score, "taken": one.n_clusters == chosen} for line, one in pairs
+        line | {"score": one.score, "taken": one.n_clusters == chosen} for line, one in zip(shown, tried, strict=True)
     ]
     if chosen == 1:
         nothing = dict.fromkeys(("gap", "agreement", "slowing", "evidence", "score"))
