@@ -11,6 +11,7 @@ import fedhk
 from fedhk.agreement.number import (
     ALONE,
     CLEAR,
+    CODES,
     DRAWS,
     SEVERAL,
     STEP,
@@ -184,6 +185,17 @@ def test_the_note_says_what_was_looked_at():
     repeated = np.repeat(np.eye(3), 20, axis=0)
     model = fedhk.HeatKernelMVC("auto", random_state=0).fit(repeated)
     assert [one["note"] for one in model.selection_ if one["taken"]] == [VALUES]
+
+
+def test_clusters_that_codes_for_missing_values_make_are_doubted():
+    sites = make_sites(3, 80, n_features=(3, 3), n_clusters=2, separation=7, random_state=0).sites
+    rng = np.random.default_rng(0)
+    spoilt = {site: [np.where(rng.random(view.shape) < 0.05, -999.0, view) for view in sites[site]] for site in sites}
+    with pytest.warns(UserWarning, match="-999 again and again"):
+        model = fedhk.EFKMVC((2, 6), n_init=1, random_state=0).fit(spoilt)
+    assert [one["note"].endswith(CODES) for one in model.selection_ if one["taken"]] == [True]
+    sound = fedhk.EFKMVC((2, 6), n_init=1, random_state=0).fit(sites)
+    assert not any(CODES in one["note"] for one in sound.selection_)
 
 
 def test_a_number_that_is_not_clear_names_those_that_come_near():

@@ -81,6 +81,7 @@ ONE = "one cluster: heat stays nowhere surely longer than in one normal cloud of
 CLEAR = "heat stays in as many directions, {}, and no other number is near"
 STEP = "heat leaves the next direction much faster than in one normal cloud of points, and {}"
 VALUES = "rows have as many different values, and no others"
+CODES = "; but cells with codes for missing values (`deviations_`) may have made these clusters: empty them, fit again"
 SEVERAL, ALONE = "views agree on them", "though in one view, which no other confirms"
 UNCLEAR = "no clear number: {} more than half of its score"
 
@@ -168,6 +169,11 @@ def describe_selection(tried: Sequence[TriedNumber]) -> Records:
         nothing = dict.fromkeys(("gap", "agreement", "slowing", "evidence", "score"))
         lines.insert(0, {"n_clusters": 1, **nothing, "taken": True})
     return Records(line | {"note": why if line["taken"] else ""} for line in lines)
+
+
+def doubt_selection(selection: Records) -> Records:
+    """Add to the note on the number that was taken that rows have codes for missing values."""
+    return Records(line | {"note": line["note"] + CODES if line["taken"] else line["note"]} for line in selection)
 
 
 def count_points(largest: int) -> int:
@@ -359,10 +365,12 @@ def _try_numbers(points: Points, smallest: int, largest: int, seed: int) -> Iter
         )
         agreement = np.where(within > LEAST_AGREEMENT, agreement, within)  # not that on which site a row is of
         evidence = heat.evidence if len(views) > 1 else heat.evidence_alone(tries)
-        parts = heat.gaps[1:], agreement, heat.slowing[1:], evidence[1:]
+        parts = zip(heat.gaps[1:], agreement, heat.slowing[1:], evidence[1:], strict=False)
+        measured = [[float(value) for value in values] for values in parts]  # of 2 clusters, of 3, ...
         tried = tuple(
-            TriedNumber(int(k), *(float(part[k - 2]) for part in parts), len(views))
+            TriedNumber(int(k), gap, alike, slowing, sure, len(views))
             for k in (few if len(views) == 1 else numbers)
+            for gap, alike, slowing, sure in measured[k - 2 : k - 1]
         )
         if views is everything or choose_number(tried)[0] > 1:
             yield tried

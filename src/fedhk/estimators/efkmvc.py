@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 from fedhk._options import Option
 from fedhk._random import check_generator
 from fedhk._records import Records
-from fedhk.agreement.number import describe_selection
+from fedhk.agreement.number import describe_selection, doubt_selection
 from fedhk.data.clients import check_clients
 from fedhk.data.folds import can_fold, find_wide
 from fedhk.data.scaling import AUTO, check_cells, make_scaling
@@ -457,6 +457,8 @@ class EFKMVC(ModelParameters, HeatKernelModel):
             self._keep_memory(run, here.states, recalled)
         unit_rows = choices.settings.scaling.unit_rows
         self.deviations_ = keep_deviations(run.board, clients, terms, unit_rows=unit_rows)
+        if any(one["kind"] == "code" and not one["excluded"] for one in self.deviations_):
+            self.selection_ = doubt_selection(self.selection_)
         return self
 
     # ------------------------------------------------------------------------------------------------- before the run
