@@ -565,7 +565,8 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         chosen, frame = next(board.find(Scalings), Scalings(())), next(board.find(Shares), Shares(0.0, 0.0))
         opinions, sealed = (*chosen.opinions, *frame.opinions), self.privacy is not None
         self.choices_ = describe_choices(self.scaling, model.view_names, opinions, sealed=sealed)
-        self.selection_ = next((describe_selection(found.tried) for found in board.find(ChosenNumber)), Records())
+        numbers = (describe_selection(found.tried) for found in board.find(ChosenNumber))
+        self.selection_: Records = next(numbers, Records())
 
     def _keep_spent(self, board: Board, terms: SealedTerms, guards: Mapping[str, Any], *, adds: bool) -> None:
         """Set what was released with noise; an update adds to earlier releases."""
