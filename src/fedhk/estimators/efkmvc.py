@@ -457,8 +457,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
             self._keep_memory(run, here.states, recalled)
         unit_rows = choices.settings.scaling.unit_rows
         self.deviations_ = keep_deviations(run.board, clients, terms, unit_rows=unit_rows)
-        if any(one["kind"] == "code" and not one["excluded"] for one in self.deviations_):
-            self.selection_ = doubt_selection(self.selection_)
+        self._doubt_number()
         return self
 
     # ------------------------------------------------------------------------------------------------- before the run
@@ -565,8 +564,12 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         chosen, frame = next(board.find(Scalings), Scalings(())), next(board.find(Shares), Shares(0.0, 0.0))
         opinions, sealed = (*chosen.opinions, *frame.opinions), self.privacy is not None
         self.choices_ = describe_choices(self.scaling, model.view_names, opinions, sealed=sealed)
-        numbers = (describe_selection(found.tried) for found in board.find(ChosenNumber))
-        self.selection_: Records = next(numbers, Records())
+        self.selection_ = next((describe_selection(found.tried) for found in board.find(ChosenNumber)), Records())
+
+    def _doubt_number(self) -> None:
+        """Say of the number of clusters that was found that codes for missing values may have made them."""
+        if any(one["kind"] == "code" and not one["excluded"] for one in self.deviations_):
+            self.selection_ = doubt_selection(self.selection_)
 
     def _keep_spent(self, board: Board, terms: SealedTerms, guards: Mapping[str, Any], *, adds: bool) -> None:
         """Set what was released with noise; an update adds to earlier releases."""
