@@ -37,6 +37,8 @@ def test_numbers_have_three_digits(value, text):
         (0.043, "4.3 %"),
         (0.05, "5 %"),
         (0.173, "17 %"),
+        (0.385, "39 %"),  # halves are rounded up, as the script of the page rounds
+        (0.0225, "2.3 %"),
     ],
 )
 def test_shares_never_hide_what_is_there(share, text):

@@ -24,6 +24,9 @@ BINS = 10
 # Share of rows below which a bar has no label: labels of bars side by side would run into each other.
 WORTH_A_LABEL = 0.01
 
+# Least share of the objective that its axis spans: the text says differences to 0.1 %, and ticks have five digits then.
+LEAST_SPAN = 0.001
+
 # Bars are at least a few pixels wide: more rounds than fit are drawn in groups.
 MOST_BARS = 60
 
@@ -55,6 +58,7 @@ def convergence(rounds: Sequence[Round], ax: Axes | None = None, unit: str = "ro
             marks = axes.scatter(*places, s=area, facecolor=fill, edgecolor=KIND_COLOURS[0], zorder=3)
             describe(marks, css, [f"{unit} {r.number}: {number(r.objective, 6)}{_tell_answers(r)}" for r in some])
         axes.margins(x=0.03, y=0.08)
+        _widen(axes, LEAST_SPAN)
         draw_grid(axes, "y", "objective")
         _count_along(axes, unit)
     first, *_, last = [r.objective for r in known] * 2 or [0.0, 0.0]
@@ -67,6 +71,14 @@ def convergence(rounds: Sequence[Round], ax: Axes | None = None, unit: str = "ro
     columns = (unit, "objective", "sites that answered", "time")
     rows = [(r.number, number(r.objective, 6), "–" if r.sites is None else r.sites, seconds(r.seconds)) for r in rounds]
     return Figure("convergence", "Convergence", note, axes, about, columns, rows)
+
+
+def _widen(ax: Axes, share: float) -> None:
+    """Let the vertical axis span at least a share of what it shows: smaller differences have too many digits."""
+    low, high = ax.get_ylim()
+    middle, least = (low + high) / 2, share * abs(low + high) / 2
+    if high - low < least:
+        ax.set_ylim(middle - least / 2, middle + least / 2)
 
 
 def selection(tried: Sequence[TriedNumber], ax: Axes | None = None) -> Figure:

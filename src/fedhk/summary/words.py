@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
+from decimal import ROUND_HALF_UP, Decimal
 
 
 def number(value: float, digits: int = 3) -> str:
@@ -45,7 +46,8 @@ def percent(share: float) -> str:
         return "under 0.1 %"
     if 99.5 <= value < 100:
         return "over 99 %"
-    text = f"{value:.1f}" if abs(value) < 9.95 else f"{value:.0f}"
+    digits = Decimal("0.1") if abs(value) < 9.95 else Decimal(1)
+    text = str(Decimal(value).quantize(digits, ROUND_HALF_UP))  # as the script of the page rounds
     return f"{text.removesuffix('.0')} %"
 
 
