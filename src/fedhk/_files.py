@@ -116,8 +116,9 @@ def _toml_value(value: Any) -> str:
 def replacing(out: Path, mode: int = 0o700) -> Iterator[Path]:
     """Yield a hidden folder beside `out` that replaces `out` once it is complete.
 
-    By default nobody but its owner can look into it.
+    By default nobody but its owner can look into it. Where `out` is a link, the folder that it leads to is replaced.
     """
+    out = out.resolve()
     out.parent.mkdir(parents=True, exist_ok=True)
     token = secrets.token_hex(4)
     draft, old = (out.with_name(f".{out.name}.{token}.{kind}") for kind in ("new", "old"))

@@ -41,6 +41,16 @@ def test_force_keeps_the_old_run_until_the_new_one_is_complete(run, hospitals):
     assert not (run / "checkpoint.toml").exists()
 
 
+def test_force_by_way_of_a_link_replaces_the_run_that_it_leads_to(run, hospitals):
+    link = run.parent / "latest"
+    link.symlink_to(run)
+    call("fit", hospitals, "-k", 2, "-o", link, "--force")
+    assert link.is_symlink()
+    assert fedhk.load(run / "model.safetensors").n_clusters_ == 2
+    assert not (run / "checkpoint.toml").exists()
+    assert [path.name for path in run.parent.iterdir() if path.name.startswith(".")] == []
+
+
 def test_what_is_no_run_is_never_replaced(hospitals, tmp_path):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.md").write_text("years of work")

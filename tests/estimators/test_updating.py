@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
@@ -232,3 +235,26 @@ def test_no_site_is_refused_for_what_coefficients_weigh():
     model = EFKMVC(3, heat_coef="absdev", view_weights="uniform", init=start, max_rounds=4, tol=0.0).fit(sites)
     assert not any(record["refused"] for record in model.history_)
     assert not any(record["refused"] for record in model.update(sites).history_)
+
+
+def test_columns_are_known_by_their_names_and_levels():
+    def as_frames(sites, order, levels):
+        return {
+            site: {
+                "a": pd.DataFrame(views["a"], columns=["x", "y"]).assign(kind=np.resize(levels, len(views["a"])))[
+                    order
+                ],
+                "b": views["b"],
+            }
+            for site, views in sites.items()
+        }
+
+    first, later = make_rows(0)[0], make_rows(1)[0]
+    model = EFKMVC(3, random_state=0, n_init=3).fit(as_frames(first, ["x", "y", "kind"], ["u", "v", "w"]))
+    centers = []
+    for order in (["x", "y", "kind"], ["kind", "y", "x"]):
+        updated = copy.deepcopy(model).update(as_frames(later, order, ["u", "v"]))
+        assert updated.updates_[0]["rows"] == 4 * 60
+        assert updated.view_columns_ == model.view_columns_
+        centers.append(updated.cluster_centers_[0])
+    assert_array_equal(*centers)

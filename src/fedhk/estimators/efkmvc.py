@@ -52,7 +52,7 @@ from fedhk.estimators.sealing import (
     make_sealed_terms,
     read_public,
 )
-from fedhk.estimators.updating import Recollection, describe_update, recollect, revise_phases
+from fedhk.estimators.updating import Recollection, describe_update, fit_sites, recollect, revise_phases
 from fedhk.federation.aggregators import Aggregator, SumAggregator, make_aggregator
 from fedhk.federation.board import Board
 from fedhk.federation.checkpoint import blame_checkpoint, open_checkpoint, save_run
@@ -366,8 +366,10 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         """Continue a fitted model with new rows, in few rounds; the rows that it was fitted on are not needed.
 
         Clusters keep their numbers. New ones come behind them where rows fit nowhere. Those of which nothing is left,
-        after forgetting, are gone: their numbers are not used again (`gone_clusters_`). `drift_` says which clusters
-        have moved at which sites, `updates_` what every update did.
+        after forgetting, are gone: their numbers are not used again (`gone_clusters_`). So are those that new rows have
+        surely left, whatever is remembered of them: give rows of all sites in one update, or a cluster that only the
+        others have may be taken for gone. `drift_` says which clusters have moved at which sites, `updates_` what every
+        update did.
 
         Parameters
         ----------
@@ -401,7 +403,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         self._validate_params()
         clients = self._read_sites(X)
         recalled = recollect(self, clients, half_life=half_life, rounds=rounds, level=level)
-        return self._run(clients, recalled=recalled)
+        return self._run(fit_sites(self._model, clients), recalled=recalled)
 
     def _read_sites(self, X: Any) -> dict[str, Views]:
         """Read the views of the sites; sites on other machines have views without rows."""

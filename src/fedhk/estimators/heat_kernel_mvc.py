@@ -243,8 +243,9 @@ class HeatKernelMVC(
         """Go on with new rows; the first call fits the model.
 
         Clusters keep their numbers. New ones come behind them where rows fit nowhere or a cluster has come apart. Those
-        of which nothing is left, after forgetting, are gone (`gone_clusters_`). `labels_` are those of the new rows,
-        `drift_` says which clusters have moved, `updates_` what every call did.
+        of which nothing is left, after forgetting, and those that new rows have surely left are gone
+        (`gone_clusters_`). `labels_` are those of the new rows, `drift_` says which clusters have moved, `updates_`
+        what every call did.
 
         Parameters
         ----------

@@ -26,6 +26,7 @@ from fedhk.federation.phases.update import EnterViews, Found, Recall, Revise
 from fedhk.federation.run import Run, conduct
 from fedhk.federation.site import Site
 from fedhk.model.drift import SitePast, report_drift
+from fedhk.model.fitted import FittedModel
 from fedhk.model.memory import Memory, PlacedRows, remember
 from fedhk.model.parameters import Parameters
 from fedhk.model.rows import Rows
@@ -76,10 +77,7 @@ def check_update(half_life: float | None, rounds: int, level: float) -> float:
 def recollect(
     model: Any, clients: Mapping[str, Views], *, half_life: float | None, rounds: int, level: float
 ) -> Recollection:
-    """Check that a fitted model can be updated with these sites, and return what the update starts from.
-
-    Tables of the sites get the columns of the model, in its order.
-    """
+    """Check that a fitted model can be updated with these sites, and return what the update starts from."""
     keep = check_update(half_life, rounds, level)
     fitted = model._model
     if isinstance(fitted, EmbeddedModel):
@@ -103,15 +101,19 @@ def recollect(
             f"n_clusters={given} is more than the {fitted.parameters.n_clusters} clusters of the fitted model: an "
             "update adds clusters where rows fit nowhere. Fit anew for another number."
         )
-    known = dict(zip(fitted.view_names, zip(fitted.widths, fitted.columns, strict=True), strict=True))
-    for site, views in clients.items():
-        fit_site(views, known, site)
     if getattr(model, "engine", None) is None and not any(views.n_rows for views in clients.values()):
         raise DataError("No site has a new row: there is nothing to update the model with.")
-    new = list(dict.fromkeys(name for views in clients.values() for name in views.names if name not in known))
+    named = dict.fromkeys(name for views in clients.values() for name in views.names)
+    new = [name for name in named if name not in fitted.view_names]
     refuse_new_views(model, new)
     recall = Recall(fitted, model._memory.fade(keep), model._calibrations, len(clients))
     return Recollection(recall, keep, int(rounds), float(level), new)
+
+
+def fit_sites(model: FittedModel, clients: Mapping[str, Views]) -> dict[str, Views]:
+    """Return the tables of the sites with the columns of the model, in its order; a DataError says what differs."""
+    known = dict(zip(model.view_names, zip(model.widths, model.columns, strict=True), strict=True))
+    return {site: fit_site(views, known, site) for site, views in clients.items()}
 
 
 def revise_phases(
