@@ -3,14 +3,16 @@
 With Z the affinities (n, m) and d = Z^T 1 their column sums, heat goes from anchors to rows and back by
 G = R Z^T Z R, where R is the root of d^(-1), or of what groups of anchors make of it (`fedhk.embedding.groups`).
 Rows of Z sum to 1, so that d = Z^T Z 1: column sums are a product too. Sites need d for nothing. They get directions V
-and answer with Z^T Z V, a sum over rows. The server computes the best approximation in the span of all directions so
-far (Rayleigh-Ritz), and asks next for the directions of its error: a block Krylov method whose every product is one
-exchange. The Gram matrix is the answer to V = I.
+and answer with Z^T Z V, a sum over rows. The server has rows that stand in for those of the sites, and so a model of G.
+It corrects the model by what was answered, takes its eigenvectors, and asks next for what they have outside of the
+directions so far: every product is one exchange. The Gram matrix is the answer to V = I. Where all rows are here and
+nothing stands in for them, the best approximation in the span of the directions is taken instead (Rayleigh-Ritz), and
+the next directions are those of its error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,6 +27,9 @@ from fedhk.embedding.groups import NO_GROUPS, AnchorGroups, Root, partition_anch
 from fedhk.embedding.options import Diffusion
 from fedhk.embedding.parts import Parts, weigh_parts
 from fedhk.model.rows import Rows
+
+# Multiplication of columns by a matrix that is not written out.
+Multiply = Callable[[FloatArray], FloatArray]
 
 # Directions beyond those of the clusters that count in the embedding (`weigh_directions`). Of none, one, two and as
 # many as clusters, one was best on 18 real data sets, and then gained on 25 others
@@ -62,7 +67,7 @@ class Eigenvectors:
 
     values: FloatArray  # largest first, from 0 to 1
     vectors: FloatArray  # of shape (m, k), orthonormal, in the rotation of `canonical_rotation`
-    errors: FloatArray  # G vectors - values vectors: where to look next
+    errors: FloatArray  # where to look next: what vectors have outside of the directions so far, or G v - value v
     root: Root  # R, by which directions that sites know become those of G, and back
 
     def projection(self, n_components: int) -> FloatArray:
@@ -133,18 +138,15 @@ def first_directions(affinities: Any, n_wanted: int, groups: AnchorGroups, tol: 
     There are more than the wanted ones where eigenvalues are nearly the same, as where clusters are long: a vector that
     may be off by `tol` cannot be told from those whose eigenvalue is less than that below its own.
     """
-    sums = np.asarray(affinities.sum(axis=0)).ravel()
-    # an anchor that no stand-in is near to may still be near to rows
-    near = sums > 1e-12 * max(float(sums.max(initial=0.0)), 1e-300)
-    root = Root.of(np.where(near, sums, sums[near].mean() if near.any() else 1.0), groups)
+    root = _stand_in_root(affinities, groups)
     scaled = _apply_to_rows(affinities, root)
     vectors = _leading_vectors(scaled, min(n_wanted + BEYOND, affinities.shape[1]))
     values = np.square(scaled @ vectors).sum(axis=0)
     same = int((values > values[:n_wanted][-1] - tol).sum())
     vectors = vectors[:, : max(same, n_wanted + EXTRA_DIRECTIONS)]
     # heat that is spread evenly is 1 in all columns, and more in the last ones where there are groups of these
-    even = np.ones((len(sums), 1 + bool(len(root.joint))))
-    even[: len(sums) - len(root.joint), 1:] = 0.0
+    even = np.ones((len(vectors), 1 + bool(len(root.joint))))
+    even[: len(vectors) - len(root.joint), 1:] = 0.0
     return normalise_columns(np.column_stack([even, root.apply(vectors[:, 1:])]))
 
 
@@ -200,11 +202,27 @@ def tie_to_parts(
 
 
 def approximate_eigenvectors(
-    known: Sequence[tuple[FloatArray, FloatArray]], n_wanted: int, groups: AnchorGroups = NO_GROUPS
+    known: Sequence[tuple[FloatArray, FloatArray]],
+    n_wanted: int,
+    groups: AnchorGroups = NO_GROUPS,
+    stand_ins: Any = None,
 ) -> Eigenvectors:
-    """Rayleigh-Ritz in the span of directions; fewer vectors than wanted where the span has fewer dimensions.
+    """Leading eigenvectors of what is known of G, and where to look next.
 
-    `known` are directions and their products, summed over all rows; the first direction of all is 1.
+    Parameters
+    ----------
+    known : sequence of (directions, products)
+        Directions and their products, summed over all rows; the first direction of all is 1.
+    n_wanted : int
+        How many vectors. Without stand-ins they are fewer where directions have fewer dimensions.
+    groups : AnchorGroups
+        Groups of anchors.
+    stand_ins : sparse array of shape (n, m) or None
+        Affinities of rows that stand in for those of the sites. The model of G that they make is changed as little as
+        gives the known products (the least symmetric change: Powell's), and the vectors are its own. What they have
+        outside of the directions follows from the model alone; what is then left of their error is about the square of
+        that, because the model is off by as much as its eigenvectors are. None is Rayleigh-Ritz: the best vectors in
+        the span of the directions.
     """
     directions, sums = (np.hstack(parts) for parts in zip(*known, strict=True))
     root = Root.of(sums[:, 0], groups)
@@ -215,10 +233,14 @@ def approximate_eigenvectors(
     kept = sizes > SPAN * sizes.max(initial=0.0)
     span, mix = left[:, kept], right[kept].T / sizes[kept]
     images = root.apply(sums / lengths) @ mix
-    inner = span.T @ images
-    values, turns = np.linalg.eigh((inner + inner.T) / 2)
-    turns = turns[:, ::-1]
-    return _choose_leading(values[::-1], span @ turns, images @ turns, root, n_wanted)
+    if stand_ins is None:
+        inner = span.T @ images
+        values, turns = np.linalg.eigh((inner + inner.T) / 2)
+        values, vectors = values[::-1], span @ turns[:, ::-1]
+        return _choose_leading(values, vectors, images @ turns[:, ::-1] - values * vectors, root, n_wanted)
+    multiply = _correct_model(_multiply_by_model(stand_ins, groups), span, images)
+    values, vectors = _leading_pairs(multiply, span, n_wanted + BEYOND)
+    return _choose_leading(values, vectors, vectors - span @ (span.T @ vectors), root, n_wanted)
 
 
 def solve_gram(total: FloatArray, n_wanted: int, groups: AnchorGroups = NO_GROUPS) -> Eigenvectors:
@@ -228,7 +250,8 @@ def solve_gram(total: FloatArray, n_wanted: int, groups: AnchorGroups = NO_GROUP
     size = len(normal)
     few = max(0, size - n_wanted - BEYOND)
     values, vectors = scipy.linalg.eigh((normal + normal.T) / 2, subset_by_index=[few, size - 1])
-    return _choose_leading(values[::-1], vectors[:, ::-1], normal @ vectors[:, ::-1], root, n_wanted)
+    values, vectors = values[::-1], vectors[:, ::-1]
+    return _choose_leading(values, vectors, normal @ vectors - values * vectors, root, n_wanted)
 
 
 def find_eigenvectors(
@@ -287,13 +310,57 @@ def normalise_columns(directions: FloatArray) -> FloatArray:
 
 
 def _choose_leading(
-    values: FloatArray, vectors: FloatArray, images: FloatArray, root: Root, n_wanted: int
+    values: FloatArray, vectors: FloatArray, errors: FloatArray, root: Root, n_wanted: int
 ) -> Eigenvectors:
     """The first vectors in their canonical rotation; a group of equal eigenvalues is turned before it is cut."""
     count = min(n_wanted + BEYOND, len(values))
     turn = canonical_rotation(values[:count], vectors[:, :count])[:, :n_wanted]
-    values, vectors, images = values[:n_wanted], vectors[:, :count] @ turn, images[:, :count] @ turn
-    return Eigenvectors(np.clip(values, 0.0, 1.0), vectors, images - values * vectors, root)
+    values = np.clip(values[:n_wanted], 0.0, 1.0)
+    return Eigenvectors(values, vectors[:, :count] @ turn, errors[:, :count] @ turn, root)
+
+
+def _stand_in_root(affinities: Any, groups: AnchorGroups) -> Root:
+    """R of rows that stand in; an anchor that none of them is near to may still be near to rows."""
+    sums = np.asarray(affinities.sum(axis=0)).ravel()
+    near = sums > 1e-12 * max(float(sums.max(initial=0.0)), 1e-300)
+    return Root.of(np.where(near, sums, sums[near].mean() if near.any() else 1.0), groups)
+
+
+def _multiply_by_model(stand_ins: Any, groups: AnchorGroups) -> Multiply:
+    """Multiplication by the model of G that rows that stand in make."""
+    root = _stand_in_root(stand_ins, groups)
+    return lambda values: root.apply(products(stand_ins, root.apply(values)))
+
+
+def _correct_model(model: Multiply, span: FloatArray, images: FloatArray) -> Multiply:
+    """Multiplication by the symmetric matrix nearest to the model that maps an orthonormal span to given images."""
+    missed = images - model(span)
+    inner = span.T @ missed
+    inner = (inner + inner.T) / 2
+
+    def multiply(values: FloatArray) -> FloatArray:
+        inside = span.T @ values
+        return np.asarray(model(values) + missed @ inside + span @ (missed.T @ values - inner @ inside))
+
+    return multiply
+
+
+def _leading_pairs(multiply: Multiply, span: FloatArray, count: int) -> tuple[FloatArray, FloatArray]:
+    """Leading eigenvalues, largest first, and eigenvectors of a symmetric matrix, all vectors at once.
+
+    A small matrix is solved whole. Of a larger one the span is close to the vectors, and a block that begins with it
+    is multiplied.
+    """
+    size = len(span)
+    block = np.eye(size)
+    if size > DENSE_COLUMNS:
+        more = np.random.RandomState(0).normal(size=(size, BLOCK_EXTRA))
+        block = np.linalg.qr(np.hstack([span, more]))[0]
+        for _ in range(BLOCK_PASSES):
+            block = np.linalg.qr(multiply(block))[0]
+    inner = block.T @ multiply(block)
+    values, turns = np.linalg.eigh((inner + inner.T) / 2)
+    return values[: -count - 1 : -1], block @ turns[:, : -count - 1 : -1]
 
 
 def _apply_to_rows(affinities: Any, root: Root) -> Any:
