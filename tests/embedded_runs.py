@@ -81,7 +81,7 @@ def run_diffusion(board, sites, n_clusters=3, **options):
 def map_of(board):
     """The embedding that was published."""
     embedding = board.get(Embedding)
-    return DiffusionMap(board.get(Anchors).graph, embedding.projection.read(), embedding.values)
+    return DiffusionMap(board.get(Anchors).graph, embedding.projection, embedding.values)
 
 
 def site_with(board, views, name="oslo"):

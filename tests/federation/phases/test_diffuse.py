@@ -211,7 +211,7 @@ def test_a_site_says_what_it_lacks_and_what_does_not_fit():
         Diffuse.vector(site_with(board, views), few)
     ended = run_diffusion(before, {"all": views})
     embedding = ended.get(module.Embedding)
-    short = replace(embedding, projection=Table.of(np.ones((3, 2)), "half"))
+    short = replace(embedding, directions=Table.of(np.ones((3, 2)), "half"))
     with pytest.raises(MessageError, match=r"directions of the embedding have shape \(3, 2\)"):
         site_with(ended.put(short), views).rows()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -68,9 +69,9 @@ TOL, MOST_EXCHANGES = 0.02, 6
 # was shorter than 0.02, without a model from rows that stand in (benchmarks/results/diffusion-tried.md).
 OUTSIDE = 0.22
 
-# Directions go to sites in bytes: whatever they are, products with them are exact, and what rounding leaves out of the
-# eigenvectors is in their error, by which the next directions are chosen. Sums come back in half precision, whose error
-# of 2^-11 is far below `TOL`.
+# Directions go to sites in bytes, those of the embedding too: its rows have shares in many anchors, over which rounding
+# to 1/254 averages out. Whatever directions are asked, products with them are exact, and what rounding leaves out of
+# the eigenvectors is found outside of them. Sums come back in half precision, whose error of 2^-11 is far below `TOL`.
 DIRECTION_PRECISION, SUM_PRECISION = "byte", "half"
 
 # Bytes of a number that sites get and that they send, and the exchanges that eigenvectors usually take: by these the
@@ -95,23 +96,27 @@ UNBOUNDED_TIES = Rule("anchors with which a row could say more than the noise is
 class Embedding(RowEntry):
     """The embedding: from here on a row is its place among the directions in which heat stays."""
 
-    projection: Table  # of shape (m, k): what affinities are multiplied by
+    directions: Table  # of shape (k, m): what affinities are multiplied by
     values: FloatArray  # eigenvalues, largest first
 
     @classmethod
     def of(cls, projection: FloatArray, values: FloatArray) -> Embedding:
-        """Round a projection; embedded rows have length 1 whatever its unit, and few digits hold numbers around 1."""
-        largest = max(float(np.abs(projection).max(initial=0.0)), 1e-300)
-        return cls(Table.of(projection / largest, PRECISION), values)
+        """Round a projection, of shape (m, k)."""
+        return cls(Table.of(projection.T, DIRECTION_PRECISION), values)
+
+    @cached_property
+    def projection(self) -> FloatArray:
+        """The projection as server and sites read it, of shape (m, k)."""
+        return np.ascontiguousarray(self.directions.read().T)
 
     @property
     def space(self) -> Space:
         """Where embedded rows are: they have length 1."""
-        return Space((np.full(self.projection.values.shape[1], 1.0 + ROUNDING),))
+        return Space((np.full(self.projection.shape[1], 1.0 + ROUNDING),))
 
     def apply(self, rows: Rows) -> Rows:
-        self.projection.check((sum(rows.widths), None), "", "directions of the embedding")
-        embedding = embed_affinities(rows.views.tables[0], self.projection.read())
+        self.directions.check((None, sum(rows.widths)), "", "directions of the embedding")
+        embedding = embed_affinities(rows.views.tables[0], self.projection)
         return make_embedded_rows(embedding, rows.sample_weight)
 
     def wrap(self, model: FittedModel, board: Board) -> FittedModel:
@@ -121,7 +126,7 @@ class Embedding(RowEntry):
             model.references,
             model.view_names,
             model.columns,
-            diffusion=DiffusionMap(board.get(Anchors).graph, self.projection.read(), self.values),
+            diffusion=DiffusionMap(board.get(Anchors).graph, self.projection, self.values),
             means=clusters.in_units(board),
             sizes=clusters.sizes,
         )
@@ -262,7 +267,7 @@ class Diffuse(SumPhase[DiffuseRequest]):
     def _embed(self, board: Board, found: Eigenvectors) -> Board:
         """Publish the embedding, and choose the start of the rounds on rows that stand in for those of the sites."""
         embedding = Embedding.of(found.cluster_projection(self.settings.n_clusters), found.values)
-        rows = make_embedded_rows(embed_affinities(board.get(StandIns).affinities, embedding.projection.read()))
+        rows = make_embedded_rows(embed_affinities(board.get(StandIns).affinities, embedding.projection))
         start = self.settings.start(rows, np.random.RandomState(self.seed), self.workers)
         board = board.drop(StandIns, Groups, Search).put(embedding, embedding.space)
         return self.protocol.begin(board, self.settings, start, rows)
@@ -368,7 +373,7 @@ class CountTies(SumPhase[TiesRequest]):
         found = solve_gram(counts, n_clusters)
         no_views = np.zeros((graph.n_columns - len(counts), n_clusters))  # rows are tied in all views together alone
         embedding = Embedding.of(np.vstack([no_views, found.projection(n_clusters)]), found.values)
-        shares = embedding.projection.read()[len(no_views) :]
+        shares = embedding.projection[len(no_views) :]
         rows = make_embedded_rows(embed_affinities(np.eye(len(counts)), shares), sizes)
         settings = replace(self.settings, n_clusters=n_clusters)
         start = settings.start(rows, np.random.RandomState(self.seed), self.workers, halves=False)
