@@ -57,6 +57,9 @@ DENSE_COLUMNS = 400
 # Larger ones by so many products with a block that has so many directions more than are wanted.
 BLOCK_PASSES, BLOCK_EXTRA = 30, 10
 
+# By fewer where vectors are near: each makes what is off about half as long, and 0.02 is good enough.
+NEAR_PASSES = 10
+
 # Eigenvalues below this share of the first are noise; dividing by their roots would make it large.
 LEAST_VALUE = 1e-8
 
@@ -67,7 +70,7 @@ class Eigenvectors:
 
     values: FloatArray  # largest first, from 0 to 1
     vectors: FloatArray  # of shape (m, k), orthonormal, in the rotation of `canonical_rotation`
-    errors: FloatArray  # where to look next: what vectors have outside of the directions so far, or G v - value v
+    errors: FloatArray  # where to look next, as long as the error that is left
     root: Root  # R, by which directions that sites know become those of G, and back
 
     def projection(self, n_components: int) -> FloatArray:
@@ -220,9 +223,9 @@ def approximate_eigenvectors(
     stand_ins : sparse array of shape (n, m) or None
         Affinities of rows that stand in for those of the sites. The model of G that they make is changed as little as
         gives the known products (the least symmetric change: Powell's), and the vectors are its own. What they have
-        outside of the directions follows from the model alone; what is then left of their error is about the square of
-        that, because the model is off by as much as its eigenvectors are. None is Rayleigh-Ritz: the best vectors in
-        the span of the directions.
+        outside of the directions, o, follows from the model alone. It is off there as it was where it could be
+        compared, by about |G v - value v| of the part v inside, so that |G v - value v| |o| is left of their error.
+        None is Rayleigh-Ritz: the best vectors in the span of the directions, whose error is G v - value v.
     """
     directions, sums = (np.hstack(parts) for parts in zip(*known, strict=True))
     root = Root.of(sums[:, 0], groups)
@@ -233,14 +236,16 @@ def approximate_eigenvectors(
     kept = sizes > SPAN * sizes.max(initial=0.0)
     span, mix = left[:, kept], right[kept].T / sizes[kept]
     images = root.apply(sums / lengths) @ mix
+    values, turns = _solve_symmetric(span.T @ images)
+    vectors = span @ turns
     if stand_ins is None:
-        inner = span.T @ images
-        values, turns = np.linalg.eigh((inner + inner.T) / 2)
-        values, vectors = values[::-1], span @ turns[:, ::-1]
-        return _choose_leading(values, vectors, images @ turns[:, ::-1] - values * vectors, root, n_wanted)
+        return _choose_leading(values, vectors, images @ turns - values * vectors, root, n_wanted)
     multiply = _correct_model(_multiply_by_model(stand_ins, groups), span, images)
-    values, vectors = _leading_pairs(multiply, span, n_wanted + BEYOND)
-    return _choose_leading(values, vectors, vectors - span @ (span.T @ vectors), root, n_wanted)
+    count = n_wanted + BEYOND
+    values, vectors = _leading_pairs(multiply, vectors[:, :count], count)
+    outside = vectors - span @ (span.T @ vectors)
+    left = np.linalg.norm(multiply(outside) - values * outside, axis=0)  # the same outside and inside, but for its sign
+    return _choose_leading(values, vectors, outside * left, root, n_wanted)
 
 
 def solve_gram(total: FloatArray, n_wanted: int, groups: AnchorGroups = NO_GROUPS) -> Eigenvectors:
@@ -345,22 +350,26 @@ def _correct_model(model: Multiply, span: FloatArray, images: FloatArray) -> Mul
     return multiply
 
 
-def _leading_pairs(multiply: Multiply, span: FloatArray, count: int) -> tuple[FloatArray, FloatArray]:
-    """Leading eigenvalues, largest first, and eigenvectors of a symmetric matrix, all vectors at once.
+def _leading_pairs(multiply: Multiply, near: FloatArray, count: int) -> tuple[FloatArray, FloatArray]:
+    """Leading eigenvalues, largest first, and eigenvectors of a symmetric matrix, given vectors that are near to them.
 
-    A small matrix is solved whole. Of a larger one the span is close to the vectors, and a block that begins with it
-    is multiplied.
+    A small matrix is solved whole, of a larger one a block that begins with the vectors is multiplied.
     """
-    size = len(span)
+    size = len(near)
     block = np.eye(size)
     if size > DENSE_COLUMNS:
         more = np.random.RandomState(0).normal(size=(size, BLOCK_EXTRA))
-        block = np.linalg.qr(np.hstack([span, more]))[0]
-        for _ in range(BLOCK_PASSES):
+        block = np.linalg.qr(np.hstack([near, more]))[0]
+        for _ in range(NEAR_PASSES):
             block = np.linalg.qr(multiply(block))[0]
-    inner = block.T @ multiply(block)
-    values, turns = np.linalg.eigh((inner + inner.T) / 2)
-    return values[: -count - 1 : -1], block @ turns[:, : -count - 1 : -1]
+    values, turns = _solve_symmetric(block.T @ multiply(block))
+    return values[:count], block @ turns[:, :count]
+
+
+def _solve_symmetric(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Eigenvalues, largest first, and eigenvectors of a matrix that is symmetric but for rounding."""
+    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
+    return values[::-1], vectors[:, ::-1]
 
 
 def _apply_to_rows(affinities: Any, root: Root) -> Any:

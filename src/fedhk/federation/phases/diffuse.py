@@ -60,14 +60,9 @@ from fedhk.model.rows import Rows
 from fedhk.privacy.sensitivity import Neighbours, sum_sensitivity
 from fedhk.starts.settings import Settings
 
-# Eigenvalues nearer than this are not told apart by rows that stand in, and the most exchanges that are spent on
-# eigenvectors. What more exchanges change is below what anchors drawn with another seed change (docs/diffusion.md).
+# The error at which an eigenvector is good enough, and the most exchanges that are spent on it. What more exchanges
+# change is below what anchors drawn with another seed change (docs/diffusion.md).
 TOL, MOST_EXCHANGES = 0.02, 6
-
-# Share of an eigenvector that may lie outside of what sites were asked. About its square, 0.05, is left of the error:
-# as much as was left (0.01 to 0.12 on 20 data sets, half of them generated) where sites were asked until G v - value v
-# was shorter than 0.02, without a model from rows that stand in (benchmarks/results/diffusion-tried.md).
-OUTSIDE = 0.22
 
 # Directions go to sites in bytes, those of the embedding too: its rows have shares in many anchors, over which rounding
 # to 1/254 averages out. Whatever directions are asked, products with them are exact, and what rounding leaves out of
@@ -182,7 +177,7 @@ class Diffuse(SumPhase[DiffuseRequest]):
     seed: int
     workers: int = 1
     scale: float = Diffusion.scale  # with noise: how fast ties weaken with the distance
-    tol: float = OUTSIDE  # share of eigenvectors outside of what was asked at which no further exchange is spent on them
+    tol: float = TOL  # error of the eigenvectors at which no further exchange is spent on them
     max_exchanges: int = MOST_EXCHANGES
 
     def sealed(self, terms: Any) -> list[Phase[Any, Any]]:
@@ -196,7 +191,7 @@ class Diffuse(SumPhase[DiffuseRequest]):
         if gram_is_smaller(columns, wanted + EXTRA_DIRECTIONS):
             return board.put(Search(np.zeros((columns, 0))))
         # where rows that stand in for those of the sites say that heat stays longest
-        return board.put(Search(_round_directions(first_directions(stand_ins, wanted, _groups(board), TOL))))
+        return board.put(Search(_round_directions(first_directions(stand_ins, wanted, _groups(board), self.tol))))
 
     def is_done(self, board: Board, exchanges: int) -> bool:
         return board.has(Embedding)
