@@ -1,11 +1,11 @@
-"""One step of the descent: view weights go to views that are there."""
+"""One step of the descent gives weight to views that are there; it ends when the objective settles."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fedhk.model.descent import improve, learned_view_weights
+from fedhk.model.descent import Progress, improve, learned_view_weights
 from fedhk.model.parameters import Parameters
 from fedhk.model.statistics import Statistics
 
@@ -51,3 +51,18 @@ class TestWeightsOfViewsThatAreNotThere:
             improve(before, statistics, learn_weights=True).view_weights,
             learned_view_weights(statistics.costs, before.view_shares, before.view_exponent),
         )
+
+
+class TestTheEndOfADescent:
+    def test_a_tolerance_is_a_share_of_the_objective_or_an_amount_for_each_row(self):
+        start = Progress(parameters([[0.0]]), iteration=1, objective=10.0)
+
+        def fall(by, **given):
+            return start.advance(start.parameters, 10.0 - by, max_iter=9, tol=0.01, **given)
+
+        assert fall(0.09).converged
+        assert not fall(0.11).converged
+        assert fall(0.49, rows=50.0).converged
+        assert not fall(0.51, rows=50.0).converged
+        assert "of itself in iteration 2" in fall(0.09).stop_reason
+        assert "for each row in iteration 2" in fall(0.49, rows=50.0).stop_reason

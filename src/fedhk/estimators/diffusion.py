@@ -57,8 +57,8 @@ class FedHKDiffusion(EFKMVC):
     heat_coef, scaling, n_init, random_state
         As in `HeatKernelMVC`; "auto" recognises text.
     tol : float, default=0.0004
-        As in `HeatKernelMVC`. The default is the square of the error that the embedding may have: what the objective
-        falls by below that says nothing about the rows.
+        Stop when the objective falls by less than this for each row; 0 runs all rounds. Embedded rows have length 1,
+        and the default is the square of the error that they may have: a smaller fall says nothing about them.
     heat_time, fuzzifier
         As in `HeatKernelMVC`, for embedded rows.
     init : {"k-means++", "random"}, default="k-means++"
@@ -142,7 +142,13 @@ class FedHKDiffusion(EFKMVC):
             *self.calibrate_phases(run),
             *self._anchor_phases(run, diffusion),
             Diffuse(run.settings, run.protocol, run.seed, run.workers, diffusion.scale),
-            Rounds(run.protocol, RoundContext(run.settings, run.aggregator), int(self.max_rounds), float(self.tol)),
+            Rounds(
+                run.protocol,
+                RoundContext(run.settings, run.aggregator),
+                int(self.max_rounds),
+                float(self.tol),
+                per_row=True,
+            ),
             FinishEmbedded(),
             Deliver(run.personal, run.settings.learn_weights),
         ]

@@ -43,6 +43,7 @@ class Progress:
         *,
         max_iter: int,
         tol: float,
+        rows: float | None = None,
         may_rise: bool = False,
         settle: int = 1,
         unit: str = "iteration",
@@ -50,12 +51,13 @@ class Progress:
         """Return the state after one more iteration, with `objective` at the old parameters.
 
         An iteration that cannot raise the objective, but for the last digits, has converged once the objective falls by
-        no more than `tol` of itself. Where it may rise, by rounding or because the iteration is no descent, a rise is
-        no end: the objective must change by no more than that, up or down, in `settle` iterations in a row. `unit` is
-        what the stop reason calls an iteration.
+        no more than `tol` of itself; where `rows` are given, by no more than `tol` for each of so many rows. Where it
+        may rise, by rounding or because the iteration is no descent, a rise is no end: the objective must change by no
+        more than that, up or down, in `settle` iterations in a row. `unit` is what the stop reason calls an iteration.
         """
         iteration, change = self.iteration + 1, self.objective - objective
-        small = math.isfinite(change) and (abs(change) if may_rise else change) <= tol * self.objective
+        least = tol * (self.objective if rows is None else rows)
+        small = math.isfinite(change) and (abs(change) if may_rise else change) <= least
         settled = self.settled + 1 if tol > 0 and small else 0
         lowest, lowest_at = self.lowest, self.lowest_at
         if objective < lowest:
@@ -63,8 +65,9 @@ class Progress:
         reason, converged = "", settled >= settle
         if converged:
             what = "changed" if may_rise else "fell"
-            rounds = f"{unit} {iteration}" if settle == 1 else f"{unit}s {iteration - settle + 1} to {iteration}"
-            reason = f"The objective {what} by less than tol={tol:g} of itself in {rounds}."
+            numbers = f"{unit} {iteration}" if settle == 1 else f"{unit}s {iteration - settle + 1} to {iteration}"
+            share = "of itself" if rows is None else "for each row"
+            reason = f"The objective {what} by less than tol={tol:g} {share} in {numbers}."
         elif tol > 0 and may_rise and iteration - lowest_at >= PATIENCE:
             reason = f"The objective went up and down, and was not below that of {unit} {lowest_at} again."
         elif iteration >= max_iter:

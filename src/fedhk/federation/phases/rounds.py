@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from fedhk.errors import MessageError
 from fedhk.federation.board import Board, Entry, RowEntry
-from fedhk.federation.entries import Basis, FinalModel, FinalParameters, Minimisation
+from fedhk.federation.entries import Basis, FinalModel, FinalParameters, Minimisation, Population
 from fedhk.federation.participation import Participation
 from fedhk.federation.phases.base import Phase
 from fedhk.federation.phases.sum_rounds import MaskedMoves, MaskedRounds, NoisyMoves, NoisyRounds
@@ -58,7 +58,8 @@ class Rounds(Phase[RoundRequest, RoundReply]):
     protocol: Protocol
     context: RoundContext
     max_rounds: int
-    tol: float  # relative change of the objective below which the rounds end; 0 runs all of them
+    tol: float  # change of the objective below which the rounds end, as a share of it; 0 runs all of them
+    per_row: bool = False  # whether `tol` is the change for each row instead
 
     def request(self, board: Board) -> RoundRequest:
         return self._resolve(board).request(board, self.context)
@@ -97,6 +98,7 @@ class Rounds(Phase[RoundRequest, RoundReply]):
             objective,
             max_iter=self.max_rounds,
             tol=self.tol,
+            rows=board.get(Population).rows if self.per_row else None,
             may_rise=may_rise,
             settle=1 if descends else SETTLE_ROUNDS,
             unit="round",
@@ -143,7 +145,7 @@ class Rounds(Phase[RoundRequest, RoundReply]):
             return [terms.seal(MaskedMoves(learn, form, self.max_rounds, self.tol, protocol))]
         if terms.noise is not None:
             return [terms.seal(NoisyRounds(learn, form, terms.noise, self.max_rounds))]
-        return [terms.seal(MaskedRounds(learn, form, self.max_rounds, self.tol))]
+        return [terms.seal(MaskedRounds(learn, form, self.max_rounds, self.tol, per_row=self.per_row))]
 
     def participants(self, board: Board, sites: Sequence[str], participation: Participation, seed: Any) -> list[str]:
         return participation.draw(sites, seed)

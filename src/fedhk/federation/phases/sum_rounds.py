@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -122,7 +122,8 @@ class MaskedRounds(SumRounds[MaskedRoundRequest]):
     name: ClassVar[str] = "masked round"
 
     max_rounds: int
-    tol: float  # relative fall of the objective below which the rounds end; 0 runs all of them
+    tol: float  # fall of the objective below which the rounds end, as a share of it; 0 runs all of them
+    per_row: bool = field(default=False, kw_only=True)  # whether `tol` is the fall for each row instead
 
     def request(self, board: Board) -> MaskedRoundRequest:
         return MaskedRoundRequest(Broadcast.of(board.get(Minimisation).parameters), _full_weights(board))
@@ -167,7 +168,14 @@ class MaskedRounds(SumRounds[MaskedRoundRequest]):
 
     def _advance(self, progress: Progress, better: Parameters, statistics: Statistics) -> Progress:
         """Where the rounds stand after one more, with these statistics, that found better parameters."""
-        return progress.advance(better, statistics.objective, max_iter=self.max_rounds, tol=self.tol, unit="round")
+        return progress.advance(
+            better,
+            statistics.objective,
+            max_iter=self.max_rounds,
+            tol=self.tol,
+            rows=statistics.rows if self.per_row else None,
+            unit="round",
+        )
 
 
 @dataclass(frozen=True, eq=False)
