@@ -242,7 +242,8 @@ def approximate_eigenvectors(
         return _choose_leading(values, vectors, images @ turns - values * vectors, root, n_wanted)
     multiply = _correct_model(_multiply_by_model(stand_ins, groups), span, images)
     count = n_wanted + BEYOND
-    values, vectors = _leading_pairs(multiply, vectors[:, :count], count)
+    near = vectors[:, :count][:, values[:count] > SAME_VALUE]  # products with others are rounding
+    values, vectors = _leading_pairs(multiply, near, count)
     outside = vectors - span @ (span.T @ vectors)
     left = np.linalg.norm(multiply(outside) - values * outside, axis=0)  # the same outside and inside, but for its sign
     return _choose_leading(values, vectors, outside * left, root, n_wanted)
