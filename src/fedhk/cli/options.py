@@ -209,7 +209,12 @@ LocalPasses = Annotated[
 MaxRounds = Annotated[int | None, option("max-rounds", "Most rounds.", 100, ROUNDS, min=1)]
 Tol = Annotated[
     float | None,
-    option("tol", "Stop when the objective falls by less than this share.", "1e-05, fedhk-diffusion 0.0004", ROUNDS),
+    option(
+        "tol",
+        "Stop when the objective falls by less than this share (fedhk-diffusion: by less for each row).",
+        "1e-05, fedhk-diffusion 0.0004",
+        ROUNDS,
+    ),
 ]
 Fraction = Annotated[float | None, option("fraction", "Share of the sites asked in a round.", 1.0, ROUNDS)]
 MinSites = Annotated[
