@@ -32,7 +32,7 @@ QUESTIONS = {
     "profile": [
         CountMagnitudes(COLUMNS),
         SumMoments(COLUMNS),
-        FindBins(COLUMNS, 10),
+        FindBins(COLUMNS, 3, 10),
         SumColumns(COLUMNS, 3, 10),
         CompareSites(COLUMNS, 3),
     ],

@@ -233,6 +233,21 @@ def test_another_mix_of_other_clusters_is_no_heterogeneity_and_another_cluster_i
     assert other[middle] > 0.95
 
 
+@pytest.mark.parametrize("far", [8.0, 40.0])
+def test_quartiles_of_a_small_cluster_far_from_all_others_are_right(far):
+    """One row in fifty is there: of bins by the number of values it would have two."""
+    rng = np.random.default_rng(1)
+    group = rng.choice(3, 3000, p=[0.6, 0.38, 0.02])
+    later = rng.normal(size=3000) + np.array([0.0, 1.0, far])[group]
+    sites = {"a": {"rows": 20.0 * group[:, None] + rng.normal(size=(3000, 2)), "later": later[:, None]}}
+    init = [20.0 * np.arange(3)[:, None] * np.ones(2)]
+    model = fedhk.EFKMVC(3, scaling="none", init=init, random_state=0).fit({"a": {"rows": sites["a"]["rows"]}})
+    found = fedhk.profile(model, sites).quartiles[:, :, -1].T
+    for k in range(3):
+        true = np.quantile(later[group == k], [0.25, 0.5, 0.75])
+        assert_allclose(found[k], true, atol=0.15 * (true[2] - true[0]))
+
+
 def test_p_values_are_adjusted_among_columns_of_their_kind(found):
     assert [line["circular"] for line in found.tests if line["column"] in ("quality", "drug")] == [False, False]
     for circular in (True, False):

@@ -11,14 +11,14 @@ from numpy.testing import assert_allclose
 import fedhk
 from after.hospitals import make_federation
 from fedhk.after.binary import CountEvents
-from fedhk.after.comparison import OTHER, CountPairs
+from fedhk.after.comparison import CountPairs
 from fedhk.after.placement import CountDistances
 from fedhk.after.run import ask_sites, read_sites
 from fedhk.after.survival import NOISY_KINDS, CountSurvival
 from fedhk.data.outcomes import EVENTS, TIMES
 from fedhk.errors import DataError, QuorumError
 from fedhk.federation.board import Board
-from fedhk.federation.placed import PlacedSite
+from fedhk.federation.placed import OTHER_CLUSTERS, PlacedSite
 from fedhk.privacy import DifferentialPrivacy
 
 
@@ -70,7 +70,7 @@ def test_no_row_moves_counts_by_more_than_is_stated(odd, neighbours):
     n = asked.sites["a"].n_rows
     asked = asked.with_view(TIMES, ("time",), {"a": rng.uniform(0, 9, (n, 1))})
     asked = asked.with_view(EVENTS, ("event",), {"a": rng.integers(0, 2, (n, 1)).astype(float)})
-    asked = asked.with_view(OTHER, ("cluster",), {"a": rng.integers(0, 2, (n, 1)).astype(float)})
+    asked = asked.with_view(OTHER_CLUSTERS, ("cluster",), {"a": rng.integers(0, 2, (n, 1)).astype(float)})
     grid = tuple(np.linspace(0, 8, 5))
     for phase in (CountSurvival(2, grid, kinds=NOISY_KINDS), CountPairs(2, 2), CountDistances()):
         request, moved = phase.request(Board()), 0.0

@@ -74,8 +74,8 @@ def test_the_page_answers_what_a_clinician_asks(folders, tmp_path):
         "is stable and can be trusted",
         "What is special about each cluster?",
         "What becomes of each cluster?",
-        "has the event (died) more often than the others at the same site",
-        "That is so at every site",
+        "has the event (died) sooner than the others at the same site",
+        "Sites agree on that, as far as chance lets one tell",
         "at risk",
     ):
         assert words in page, words

@@ -41,13 +41,10 @@ TOO_MANY_NUMBERS = Rule("the question asks for more numbers than anybody reads")
 LEAST_POWER, MOST_POWER = -40, 100
 
 # Bins of the histograms that quartiles are read off: those of clusters are narrow where a column has many values. To
-# find where that is, a first histogram of all rows has bins of two kinds. Half are equal steps of arcsinh, narrow near
+# find where that is, a first histogram has bins of two kinds. Half are equal steps of arcsinh, narrow near
 # the mean and up to this many standard deviations to either side; half split the powers of two that have many values,
 # which serves columns with a long tail. It has at least so many bins.
 BINS, REACH, LEAST_FIRST_BINS = 100, 50.0, 8
-
-# Share of the bins of clusters that go to where any values are, so that a small cluster far from all others has some.
-FAR_SHARE = 0.25
 
 # The least variance of a column at a site, in units of its variance over all sites, that an effect is weighed with: a
 # site where all rows of a cluster are alike would outweigh all others.
@@ -329,18 +326,35 @@ class BinEdges(Entry):
     whole: BoolArray
 
 
+@dataclass(frozen=True, eq=False)
+class FirstBinsRequest:
+    """Ask for values of columns by cluster and bin."""
+
+    bins: BinsRequest
+    n_clusters: int
+
+    def __post_init__(self) -> None:
+        if self.n_clusters * self.bins.edges.size > MOST_NUMBERS:
+            raise MessageError(TOO_MANY_NUMBERS)
+
+
 @dataclass(frozen=True)
-class FindBins(ColumnSum[BinsRequest]):
-    """Count the values of each number by bin, over all clusters, to find bins with equally many."""
+class FindBins(ColumnSum[FirstBinsRequest]):
+    """Count the values of each number by cluster and bin, to find bins in which all clusters have a part.
+
+    Every cluster has the same share of the bins, so that a small one far from all others has narrow ones, too:
+    benchmarks/results/shares.md compares that with bins by the number of values.
+    """
 
     name: ClassVar[str] = AFTER + "bins"
     questions: ClassVar[tuple[str, ...]] = ("profile",)
     with_noise: ClassVar[bool] = False  # bounds are given then
 
     columns: ColumnsRequest
+    n_clusters: int
     bins: int
 
-    def request(self, board: Board) -> BinsRequest:
+    def request(self, board: Board) -> FirstBinsRequest:
         counts, units, numbers = board.get(Ranges).counts, board.get(Units), self.columns.numbers
         if counts is None:
             raise ValueError("bounds leave no bins to find")
@@ -349,31 +363,34 @@ class FindBins(ColumnSum[BinsRequest]):
         above = 2.0 ** np.arange(LEAST_POWER - 1, MOST_POWER + 1)
         by_power = _share_bins(np.concatenate([-above[::-1], above]), counts, size - steps)
         by_spread = units.shift[numbers, None] + units.scale[numbers, None] * bin_edges(steps - 1, bounded=False)
-        return BinsRequest(self.columns, np.sort(np.hstack([by_power, by_spread]), axis=1))
+        bins = BinsRequest(self.columns, np.sort(np.hstack([by_power, by_spread]), axis=1))
+        return FirstBinsRequest(bins, self.n_clusters)
 
     def size(self, board: Board) -> int:
-        return len(self.columns.numbers) * (max(self.bins, LEAST_FIRST_BINS) + 1)
+        return len(self.columns.numbers) * (self.n_clusters * max(self.bins, LEAST_FIRST_BINS) + 1)
 
     @staticmethod
-    def vector(site: PlacedSite, request: BinsRequest) -> FloatArray:  # type: ignore[override]
-        numbers, bins = request.columns.numbers, request.edges.shape[1] - 1
-        counts, broken = np.zeros((len(numbers), bins)), np.zeros((len(numbers), 1))
-        for _, cells in request.columns.blocks(site):
+    def vector(site: PlacedSite, request: FirstBinsRequest) -> FloatArray:  # type: ignore[override]
+        columns, edges, c = request.bins.columns, request.bins.edges, request.n_clusters
+        numbers, bins = columns.numbers, edges.shape[1] - 1
+        counts, broken = np.zeros((c, len(numbers), bins)), np.zeros(len(numbers))
+        for labels, cells in columns.blocks(site):
             values = cells[:, numbers]
-            counts += _count_in_bins(values, _search_bins(values, request.edges), bins)
-            broken[:, 0] += (values != np.floor(values)).sum(axis=0) - np.isnan(values).sum(axis=0)
-        return np.hstack([counts, broken]).ravel()
+            places = _search_bins(values, edges)
+            for k in range(c):
+                counts[k] += _count_in_bins(values[labels == k], places[labels == k], bins)
+            broken += (values != np.floor(values)).sum(axis=0) - np.isnan(values).sum(axis=0)
+        return np.concatenate([counts.ravel(), broken])
 
     def check_vector(self, board: Board, values: FloatArray, site: str) -> None:
         check_counts(values, site)
 
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:
-        found = total.reshape(len(self.columns.numbers), -1)
-        counts, whole = np.round(found[:, :-1]), found[:, -1] < 0.5
-        there = counts > 0
-        shares = (1 - FAR_SHARE) * counts / np.maximum(counts.sum(axis=1, keepdims=True), 1.0)
-        shares += FAR_SHARE * there / np.maximum(there.sum(axis=1, keepdims=True), 1)
-        edges = _share_bins(self.request(board).edges, shares, self.bins)
+        numbers = len(self.columns.numbers)
+        counts, whole = np.round(total[: total.size - numbers]), total[total.size - numbers :] < 0.5
+        counts = counts.reshape(self.n_clusters, numbers, -1)
+        shares = (counts / np.maximum(counts.sum(axis=2, keepdims=True), 1.0)).sum(axis=0)
+        edges = _share_bins(self.request(board).bins.edges, shares, self.bins)
         for place in np.flatnonzero(whole):
             edges[place] = _split_whole_numbers(edges[place])
         return board.put(BinEdges(edges, whole))

@@ -40,7 +40,8 @@ SIDE = PARTS * (MOST_POWER - LEAST_POWER)
 
 # Share of the cells on one side of the centre that show how fast a tail falls. On generated columns (20 of them, 300 to
 # 3,000 rows) fewer cells than asked for were then beyond the limit: normal, uniform, exponential, t with 4 degrees of
-# freedom; of lognormal ones up to twice as many.
+# freedom; of lognormal ones up to twice as many. With .05 there were too many of t, with .2 and .4 fewer wrong cells
+# were found (benchmarks/results/shares.md).
 TAIL_SHARE = 0.1
 
 

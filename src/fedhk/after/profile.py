@@ -286,7 +286,7 @@ def profile(
             f"at most {MOST_NUMBERS:,} are sent. Use fewer bins (0 leaves out quartiles), or leave out wide views."
         )
     first: list[Phase[Any, Any]] = [CountMagnitudes(columns), SumMoments(columns)]
-    first += [FindBins(columns, bins)] if bins else []
+    first += [FindBins(columns, c, bins)] if bins else []
     answer = ask_sites(model, asked, [*first, last, CompareSites(columns, c)], privacy=privacy, secure=secure)
     dates = set() if engine is not None else _find_dates(take_sites(model, sites), asked.views)
     return _read_profile(answer, last, asked.views, dates, least_rows)

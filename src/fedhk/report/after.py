@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import singledispatch
@@ -28,7 +29,7 @@ from fedhk.errors import DataError
 from fedhk.estimators.loading import load
 from fedhk.summary.facts import Extra
 from fedhk.summary.html import Markup, join, table, tag
-from fedhk.summary.words import join_names, number, two_digits
+from fedhk.summary.words import join_names, number, show_date, two_digits
 
 # Columns that are named for each cluster, and the least difference that is worth a word (Cohen's "small" is 0.2).
 MOST_NAMED, LEAST_DIFFERENCE = 4, 0.2
@@ -37,6 +38,8 @@ MOST_NAMED, LEAST_DIFFERENCE = 4, 0.2
 SITES_DIFFER = 0.5
 
 UNSEEN = "Clustering did not see this outcome."
+AGREE = "Sites agree on these differences, unless the contrary is said."
+SOONER = "sooner", "later"
 
 
 @singledispatch
@@ -98,7 +101,8 @@ def _(found: Profile) -> Extra:
         text = f"Cluster {k}: {'; '.join(said) if said else 'like all other rows in every column'}."
         differ = [found.labels[p] for p in named if found.i_squared[k, p] >= SITES_DIFFER]
         sentences.append(text + (f" Sites disagree on how much: {', '.join(differ)}." if differ else ""))
-    words = "How each cluster differs from all other rows. " + " ".join(found.notes[-1:])
+    compared = [AGREE] if np.isfinite(found.i_squared).any() else []
+    words = " ".join(["How each cluster differs from all other rows.", *compared, *found.notes[-1:]])
     figure = tag("div", draw_profile(found).to_html(), class_="figures wide")
     return _show(
         "profile", "What is special about each cluster?", words, sentences, figure, _fold(found.table(), "Table 1")
@@ -107,30 +111,63 @@ def _(found: Profile) -> Extra:
 
 def _say_column(found: Profile, k: int, place: int) -> str:
     column, apart, name = found.columns[place], found.difference[k, place], found.labels[place]
-    mark = "*" if column.used else ""
+    mark, own = "*" if column.used else "", found.mean[k, place]
+    others = np.delete(np.arange(found.n_clusters), k)
+    weights = np.where(np.isnan(found.mean[others, place]), 0.0, np.maximum(found.seen[others, place], 0.0))
+    rest = float(weights @ np.nan_to_num(found.mean[others, place]) / weights.sum())
     if column.level:
         more = "more" if apart > 0 else "less"
-        return f"{name}{mark} {more} often ({100 * found.mean[k, place]:.0f} %)"
-    return f"{name}{mark} {'higher' if apart > 0 else 'lower'} (mean {number(found.mean[k, place])})"
+        return f"{name}{mark} {more} often ({100 * own:.0f} %, others {100 * rest:.0f} %)"
+    shown = f"{_round_mean(own, found, place)}, others {_round_mean(rest, found, place)}"
+    return f"{name}{mark} {'higher' if apart > 0 else 'lower'} (mean {shown})"
+
+
+def _round_mean(mean: float, found: Profile, place: int) -> str:
+    """Write a mean with two digits of the spread of its column: more say nothing."""
+    if found.columns[place].is_date:
+        return show_date(mean)
+    spread = float(found.overall_spread[place])
+    if not 1e-4 < spread < 1e9:
+        return number(mean)
+    digits = 1 - math.floor(math.log10(spread))
+    return f"{round(mean, digits) + 0.0:,.{max(digits, 0)}f}".replace("-", "−")  # no minus before a zero
 
 
 def _say_ratio(
-    what: str, interval: Sequence[float], heterogeneity: float, *, stratified: bool, event: str = "the event"
+    what: str,
+    interval: Sequence[float],
+    heterogeneity: float,
+    *,
+    stratified: bool,
+    event: str = "the event",
+    sides: tuple[str, str] = ("more often", "less often"),
 ) -> str:
     """A sentence about the ratio of one cluster to the others, with its interval, and whether sites agree."""
     ratio, lower, upper = interval
     if not np.isfinite(lower):
         return "too few events to compare."
-    side = "more often" if lower > 1 else "less often" if upper < 1 else "neither clearly more nor clearly less often"
+    side = f"neither clearly {sides[0]} nor clearly {sides[1]}"
+    if lower > 1 or upper < 1:
+        side = sides[0] if lower > 1 else sides[1]
     where = " at the same site" if stratified else ""
     numbers = f"{what} {number(ratio, 2)}, {number(lower, 2)} to {number(upper, 2)}"
     text = f"has {event} {side} than the others{where} ({numbers})."
     if np.isnan(heterogeneity):
         return text
-    agree = "That is so at every site, as far as chance allows"
+    agree = "Sites agree on that, as far as chance lets one tell"
     if heterogeneity >= SITES_DIFFER:
         agree = "Sites disagree on how much"
     return f"{text} {agree} (I² {number(heterogeneity, 2)})."
+
+
+def _join_others(means: FloatArray, k: int) -> str:
+    """Say between which numbers those of the other clusters are."""
+    others = np.delete(means, k)
+    others = others[np.isfinite(others)]
+    if not len(others):
+        return ""
+    ends = list(dict.fromkeys(map(number, (others.min(), others.max()))))
+    return f" (other clusters {' to '.join(ends)})"
 
 
 @_describe_answer.register
@@ -139,10 +176,12 @@ def _(found: Survival) -> Extra:
     for k in np.flatnonzero(found.rows >= found.least_rows).tolist():
         interval = found.hazard_ratio[k], found.hazard_lower[k], found.hazard_upper[k]
         event = "the event" if found.event_name == EVENT_NAME else f"the event ({found.event_name})"
-        text = _say_ratio("hazard ratio", interval, found.i_squared[k], stratified=found.stratified, event=event)
+        how: dict[str, Any] = {"stratified": found.stratified, "event": event, "sides": SOONER}
+        text = _say_ratio("hazard ratio", interval, found.i_squared[k], **how)
         mean = found.restricted_mean[k]
         if np.isfinite(mean):
-            text += f" Mean {found.time_name} without event up to {number(found.horizon)}: {number(mean)}."
+            others = _join_others(found.restricted_mean, k)
+            text += f" Mean {found.time_name} without event up to {number(found.horizon)}: {number(mean)}{others}."
         sentences.append(f"Cluster {k} {text}")
     figure = tag("div", draw_survival(found).to_html(), class_="figures wide")
     words = " ".join([UNSEEN, *found.notes[:1]])
