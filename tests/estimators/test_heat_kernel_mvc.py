@@ -450,3 +450,12 @@ def test_a_refit_forgets_the_column_names_of_the_last_fit(views, tmp_path):
         model.save(tmp_path / "model.safetensors")
         assert_array_equal(fedhk.load(tmp_path / "model.safetensors").predict(other), model.labels_)
         model.fit(named)
+
+
+def test_set_output_makes_data_frames_of_distances(views):
+    model = HeatKernelMVC(3, **QUICK).set_output(transform="pandas")
+    frame = model.fit(views).transform(views)
+    assert list(frame.columns) == list(model.get_feature_names_out())
+    plain = HeatKernelMVC(3, **QUICK).fit(views).transform(views)
+    assert isinstance(plain, np.ndarray)
+    assert_array_equal(frame, plain)

@@ -332,6 +332,10 @@ class HeatKernelMVC(
         """Find the clusters and return each row's; the same as `fit(X).labels_`."""
         return self.fit(X, y, sample_weight).labels_
 
+    def transform(self, X: Any) -> FloatArray:
+        """Return the kernel distance of each row to each centre, a weighted sum over views, shape (n, c)."""
+        return super().transform(X)  # scikit-learn's `set_output` sees only methods of the class itself
+
     def _fit_rows(
         self, rows: Rows, settings: Settings, generator: np.random.Generator, workers: int
     ) -> tuple[Progress, list[dict[str, Any]]]:
