@@ -17,17 +17,19 @@ from fedhk.starts.cells import (
     MOST_FEATURES,
     Landmarks,
     count_group_totals,
+    count_view_totals,
     cut_rows,
     draw_landmarks,
     group_totals,
     keep_landmarks,
     leading_directions,
-    nearest_distances,
     read_groups,
     read_second_moments,
+    read_view_groups,
     second_moments,
     sketch,
     split_groups,
+    view_group_totals,
 )
 
 
@@ -202,20 +204,35 @@ class TestGroups:
             assert_allclose(found.points, [joint[:3].mean(axis=0), joint[3]])
 
 
-class TestNearestDistances:
-    def test_rows_that_have_a_view_add_their_squared_distance_to_its_nearest_point(self):
+class TestViewGroups:
+    def test_rows_that_have_a_view_are_summed_by_its_nearest_point_and_any_split_gives_the_same(self):
         rng = np.random.default_rng(0)
         joint = rng.normal(size=(12, 5))
         first = Landmarks(np.eye(2)[:, :1], rng.normal(size=(3, 1)))
         second = Landmarks(np.linalg.qr(rng.normal(size=(3, 2)))[0], rng.normal(size=(2, 2)))
         both = in_model_units(joint[:7, :2], joint[:7, 2:])
         one = Rows(check_views([joint[7:, :2], None], missing_views=True), both.references)
-        found = sum(nearest_distances(rows, (first, second)) for rows in (both, one))
-        apart = [
-            np.square((rows @ view.axes)[:, None] - view.places[None]).sum(axis=2).min(axis=1).sum()
-            for rows, view in ((joint[:, :2], first), (joint[:7, 2:], second))
-        ]
-        assert_allclose(found, [*apart, 12, 7], atol=1e-12)
+        total = sum(view_group_totals(rows, (first, second)) for rows in (both, one))
+        sizes = count_view_totals((first, second))
+        assert [len(total), *sizes] == [14, 7, 7]
+        for part, view, rows in zip(np.split(total, [7]), (first, second), (joint[:, :2], joint[:7, 2:]), strict=True):
+            means, within, count = read_view_groups(part, view)
+            places, nearest = rows @ view.axes, view.nearest(rows)
+            for point in range(len(view)):
+                own = places[nearest == point]
+                assert_allclose(means.places[point], own.mean(axis=0) if len(own) else view.places[point], atol=1e-12)
+            assert_allclose(within, np.square(places - means.places[nearest]).sum(), atol=1e-12)
+            assert count == len(rows)
+
+    def test_each_pass_explains_more(self):
+        rng = np.random.default_rng(2)
+        rows = in_model_units(rng.normal(size=(60, 3)))
+        view, found = Landmarks(np.eye(3), rng.normal(size=(4, 3))), []
+        for _ in range(5):
+            view, within, _ = read_view_groups(view_group_totals(rows, (view,)), view)
+            found.append(within)
+        assert found == sorted(found, reverse=True)
+        assert found[-1] < found[0]
 
     def test_in_a_basis_rows_are_projected_first(self):
         rng = np.random.default_rng(1)
@@ -224,7 +241,7 @@ class TestNearestDistances:
         views = [Landmarks(np.eye(1), rng.normal(size=(2, 1))), Landmarks(np.eye(2), rng.normal(size=(2, 2)))]
         outer = [Landmarks(e @ v.axes, v.places) for e, v in zip(basis, views, strict=True)]
         rows = in_model_units(joint[:, :2], joint[:, 2:])
-        assert_allclose(nearest_distances(rows, views, block_diag(*basis)), nearest_distances(rows, outer), atol=1e-12)
+        assert_allclose(view_group_totals(rows, views, block_diag(*basis)), view_group_totals(rows, outer), atol=1e-12)
 
 
 class TestLeadingDirections:

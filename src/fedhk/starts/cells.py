@@ -135,21 +135,43 @@ def split_groups(landmarks: Landmarks, groups: Candidates, count: int, seed: int
     return replace(landmarks, places=np.vstack([places, places[more] + lengths[:, None] * turned]))
 
 
-def nearest_distances(rows: Rows, views: Sequence[Landmarks], basis: FloatArray | None = None) -> FloatArray:
-    """Sum over the rows that have a view of the squared distance to the nearest of its points, along its directions.
+def view_group_totals(rows: Rows, views: Sequence[Landmarks], basis: FloatArray | None = None) -> FloatArray:
+    """Sums over the rows that have a view and are nearest to each of its points, along its directions, as one vector.
 
-    It is followed, for each view, by the number of these rows. With a `basis`, orthonormal columns of all features,
+    For each view and point they are the sum of the rows and how many they are; after those of a view comes the sum of
+    the squared lengths of its rows. `read_view_groups` reads them. With a `basis`, orthonormal columns of all features,
     directions are in its coordinates.
     """
-    total = np.zeros((2, len(views)))
+    totals = [np.zeros((len(landmarks), landmarks.places.shape[1] + 1)) for landmarks in views]
+    squares = [0.0] * len(views)
     for joint, seen in read_blocks(rows):
         inner = joint if basis is None else joint @ basis
         parts = split_joint(inner, [len(landmarks.axes) for landmarks in views])
         for view, (part, has, landmarks) in enumerate(zip(parts, seen, views, strict=True)):
             held = part[has.any(axis=1)]
-            apart = held @ landmarks.axes - landmarks.places[landmarks.nearest(held)]
-            total[:, view] += np.square(apart).sum(), len(held)
-    return total.ravel()
+            places, ones = held @ landmarks.axes, np.ones(len(held))
+            values = np.column_stack([places, ones])
+            totals[view] += group_sums(values, ones, landmarks.nearest(held), len(landmarks))[0]
+            squares[view] += float(np.square(places).sum())
+    return np.concatenate([np.append(total, own) for total, own in zip(totals, squares, strict=True)])
+
+
+def count_view_totals(views: Sequence[Landmarks]) -> list[int]:
+    """How many numbers `view_group_totals` gives for each view."""
+    return [len(landmarks) * (landmarks.places.shape[1] + 1) + 1 for landmarks in views]
+
+
+def read_view_groups(vector: FloatArray, landmarks: Landmarks) -> tuple[Landmarks, float, float]:
+    """Read the numbers of one view from the sum of `view_group_totals` over sites.
+
+    Returns the means of the rows of each point, as points; how far rows are from these, squared and summed; and how
+    many rows there are. A point without rows stays where it is.
+    """
+    table = vector[:-1].reshape(len(landmarks), -1)
+    sums, counts = table[:, :-1], table[:, -1:]
+    means = np.where(counts > 0.5, sums / np.maximum(counts, 0.5), landmarks.places)
+    within = float(vector[-1] - (counts * np.square(means)).sum())
+    return replace(landmarks, places=means), max(within, 0.0), float(counts.sum())
 
 
 def group_totals(

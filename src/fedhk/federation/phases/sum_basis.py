@@ -56,11 +56,11 @@ from fedhk.starts.cells import (
     draw_landmarks,
     group_totals,
     leading_directions,
-    nearest_distances,
     read_second_moments,
     score_products,
     second_moments,
     sketch,
+    view_group_totals,
 )
 from fedhk.starts.kmeans import leading_axes
 from fedhk.starts.settings import Settings
@@ -331,7 +331,7 @@ class BasisViewDistances(ViewDistances):
     def vector(site: Site, request: ViewDistancesRequest) -> FloatArray:
         rows, basis = site.rows(), site.board.get(Basis)
         check_views_of(request.views, [part.shape[1] for part in basis.columns_of(rows.widths)])
-        return nearest_distances(rows, request.views, basis.block)
+        return view_group_totals(rows, request.views, basis.block)
 
 
 @dataclass(frozen=True)
