@@ -17,8 +17,8 @@ __all__ = ["NoisySetting", "expect_share"]
 # says how right it is on others. Of some twenty forms, this one was right most often on federations held out in turn.
 NOISE_SCALE, STEEPNESS = 1.23, 1.58
 
-# Noise in the rows of a cluster, in a round, over these rows, above which it hides clusters. On 50 generated mixtures (2
-# to 7 clusters, 2 to 8 features, 100 to 800 rows, two runs each), with the k-means cost of the best centres as 0 and of
+# Noise in the rows of a cluster, in a round, over these rows, above which it hides clusters. On 50 generated mixtures
+# (2 to 7 clusters, 2 to 8 features, 100 to 800 rows, two runs each), with the cost of the best centres as 0 and of
 # one centre as 1: rounds from all over the unit had .61 where this noise was .6 to 1, .96 from 1 to 1.5, 1.52 from 1.5
 # to 2.2 and 1.18 from there to 3.2; where a start was looked for instead, 1.19, 1.68, 1.25 and 1.42.
 MOST_HIDDEN = 1.5
