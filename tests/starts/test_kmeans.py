@@ -18,6 +18,7 @@ from fedhk.starts.kmeans import (
     group_sums,
     lloyd,
     lloyd_each,
+    lowest_inertia,
     plus_plus,
     plus_plus_each,
     project_on_leading,
@@ -140,3 +141,22 @@ def test_no_points_have_sums_of_zero():
     sums, sizes = group_sums(np.zeros((0, 2)), np.zeros(0), np.zeros(0, int), 3)
     assert_allclose(sums, np.zeros((3, 2)))
     assert_allclose(sizes, np.zeros(3))
+
+
+@pytest.mark.parametrize("cells", [kmeans.DRAW_CELLS, 0])
+@pytest.mark.parametrize("passes", [0, 1, 10, 100])
+def test_several_tables_at_once_reach_what_each_reaches_alone(passes, cells, monkeypatch):
+    monkeypatch.setattr(kmeans, "DRAW_CELLS", cells)
+    rng = np.random.default_rng(0)
+    tables, weight = rng.normal(size=(3, 60, 4)), rng.random(60)
+    seeds = np.array([[table[rng.choice(60, 5, replace=False)] for _ in range(2)] for table in tables])
+    found = lowest_inertia(tables, weight, seeds, passes)
+    alone = [
+        min(lloyd(table, weight, own, passes)[2] for own in runs) for table, runs in zip(tables, seeds, strict=True)
+    ]
+    assert_allclose(found, alone, rtol=1e-12)
+
+
+def test_in_several_tables_a_centre_without_points_stays():
+    tables, seeds = np.array([[[0.0], [1.0]], [[0.0], [3.0]]]), np.array([[[[0.0], [50.0]]]] * 2)
+    assert_allclose(lowest_inertia(tables, np.ones(2), seeds, 5), [0.5, 4.5])

@@ -100,7 +100,7 @@ def test_factors_do_not_depend_on_the_axes_of_a_view():
 @pytest.mark.parametrize(("n_points", "n_clouds"), [(50, 6), (400, 3), (1000, 1), (3000, 1)])
 def test_clouds_have_as_many_points_together_as_are_looked_at(n_points, n_clouds, monkeypatch):
     clouds = []
-    monkeypatch.setattr(seeding, "cluster_points", lambda cloud, *_, **__: (clouds.append(cloud), (0.25, None))[1])
+    monkeypatch.setattr(seeding, "_explained", lambda found, *_: (clouds.extend(found), np.full(len(found), 0.25))[1])
     excess = exceed_cloud(0.5, np.ones(3), np.ones(n_points), 4, np.random.RandomState(0))
     assert excess == 0.5
     assert [cloud.shape for cloud in clouds] == [(n_points, 3)] * n_clouds
@@ -114,3 +114,31 @@ def test_starts_are_drawn_in_turn_from_each_table(name):
     same = SEEDERS[name]([one], weight, 3, 5, np.random.RandomState(0))
     for turn, (seeds, expected) in enumerate(zip(found, same, strict=True)):
         assert_allclose(seeds, expected + 100.0 * (turn % 2))
+
+
+def test_starts_that_found_the_same_solution_run_to_the_end_once(monkeypatch):
+    """Two clear clusters: all starts find them, and the best of several equal ones is the first."""
+    rng = np.random.default_rng(0)
+    views = check_views([np.repeat([[0.0], [20.0]], 50, axis=0) + rng.normal(size=(100, 3))])
+    rows, ran = Rows(views, prepare(views, "none", "uniform", None)), []
+    to_the_end = seeding._run_to_the_end
+
+    def watch(scan, starts):
+        ran.append(len(starts))
+        return to_the_end(scan, starts)
+
+    monkeypatch.setattr(seeding, "_run_to_the_end", watch)
+    template = Parameters((np.zeros((2, 3)),), np.ones(1), 0.05, 1.06, 1.0, np.ones(1))
+    found = seeding.best_start(
+        rows,
+        template,
+        SEEDERS["k-means++"],
+        n_init=10,
+        choose_weights=False,
+        choose_fuzzifier=False,
+        random_state=np.random.RandomState(0),
+        workers=1,
+    )
+    assert ran == [1]
+    centers = rows.references[0].to_input(found.centers[0])
+    assert_allclose(np.sort(centers.mean(axis=1)), [0.0, 20.0], atol=0.5)

@@ -27,7 +27,8 @@ SPAN = 1e-7
 # Fall of the loss, as a share of it, at which passes with far points held back end: labels hardly change by then.
 HEAT_TOL = 1e-4
 
-# Distances that are computed at a time where many seeds are drawn: they stay in the cache.
+# Distances that are computed at a time where many seeds are drawn or several tables are looked at: they stay in the
+# cache.
 DRAW_CELLS = 2**19
 
 # Up to so many cells, sums of groups take less time without a sparse matrix; the two meet at about 10,000.
@@ -143,6 +144,48 @@ def lloyd_each(
         after = np.divide(sums, sizes[:, None], out=before, where=sizes[:, None] > 0)
         centers[going] = after.reshape(-1, count, width)
     return [(centers[i], labels[i], float(inertia[i])) for i in range(len(seeds))]
+
+
+def lowest_inertia(tables: FloatArray, weight: FloatArray, seeds: FloatArray, passes: int) -> FloatArray:
+    """Compute the least weighted sum of squared distances that k-means reaches in each of several tables.
+
+    Parameters
+    ----------
+    tables : array of shape (tables, points, d)
+        The points of each table.
+    weight : array of shape (points,)
+        Their weights, the same in all tables.
+    seeds : array of shape (tables, starts, clusters, d)
+        Where k-means starts in each table.
+    passes : int
+        Most passes.
+
+    Notes
+    -----
+    It is the least that `lloyd_each` gives for each table. Where points are few, all tables go through a pass together:
+    calls take longer than numbers there.
+    """
+    (n_tables, n_points, width), (runs, count) = tables.shape, seeds.shape[1:3]
+    if n_tables * n_points * runs * count > DRAW_CELLS:
+        found = [lloyd_each(points, weight, list(own), passes) for points, own in zip(tables, seeds, strict=True)]
+        return np.array([min(inertia for _, _, inertia in own) for own in found])
+    norms, weights = np.einsum("tnd,tnd->tn", tables, tables), np.tile(weight, n_tables)
+    first = count * np.arange(n_tables * runs).reshape(n_tables, 1, runs)  # number of the first cluster of each run
+    places = count * np.arange(n_tables * n_points * runs).reshape(n_tables, n_points, runs)
+    centers, before = seeds.reshape(n_tables, runs * count, width), np.zeros(0, np.int64)
+    for turn in range(passes + 1):
+        distances = tables @ centers.transpose(0, 2, 1)
+        distances *= -2
+        distances += np.einsum("tkd,tkd->tk", centers, centers)[:, None]
+        nearest = distances.reshape(n_tables, n_points, runs, count).argmin(axis=3)
+        if turn == passes or np.array_equal(nearest, before):
+            break
+        before, groups = nearest, (nearest + first).reshape(-1, runs)
+        sums, sizes = group_sums(tables.reshape(-1, width), weights, groups, n_tables * runs * count)
+        moved = np.divide(sums, sizes[:, None], out=centers.reshape(-1, width).copy(), where=sizes[:, None] > 0)
+        centers = moved.reshape(centers.shape)
+    least = distances.ravel().take(places + nearest)
+    return np.asarray((weight @ np.maximum(norms[:, :, None] + least, 0.0)).min(axis=1))
 
 
 def heat_lloyd(

@@ -18,7 +18,15 @@ from fedhk.model.descent import Progress, improve
 from fedhk.model.parameters import Parameters
 from fedhk.model.passes import Passes
 from fedhk.model.rows import SAMPLE_ROWS, Rows, joint_rows, split_joint, take
-from fedhk.starts.kmeans import Lots, compress, group_means, lloyd_each, plus_plus_each, project_on_leading
+from fedhk.starts.kmeans import (
+    Lots,
+    compress,
+    group_means,
+    lloyd_each,
+    lowest_inertia,
+    plus_plus_each,
+    project_on_leading,
+)
 
 # Starts are drawn from, and compared on, at most this many rows: enough to see the clusters, few enough to be quick.
 SEED_CELLS = 2**24
@@ -138,10 +146,20 @@ def _draw_starts(
 
 def _compare(scan: Passes, template: Parameters, starts: list[Trial], rank: Callable[[Trial], int]) -> Parameters:
     """Find the best of the starts: all get some passes, the best few run to the end."""
+    most = max(FINALISTS, len(starts) // STARTS_PER_FINALIST)
+    starts = list(_distinct(starts, _rank).values())
     trials = _run(scan, [replace(template, centers=start.centers) for start, _ in starts], TRIAL_PASSES)
-    most = max(FINALISTS, len(trials) // STARTS_PER_FINALIST)
-    finals = _run_to_the_end(scan, [start for start, _ in sorted(trials, key=rank)[:most]])
+    ranked = _distinct(trials, rank)
+    finals = _run_to_the_end(scan, [ranked[place][0] for place in sorted(ranked)[:most]])
     return min(finals, key=rank)[0]
+
+
+def _distinct(trials: Sequence[Trial], rank: Callable[[Trial], int]) -> dict[int, Trial]:
+    """Find the first start of each rank: those of equal rank are one solution, and running it twice finds nothing."""
+    found: dict[int, Trial] = {}
+    for trial in trials:
+        found.setdefault(rank(trial), trial)
+    return found
 
 
 def _run(scan: Passes, starts: Sequence[Parameters], passes: int) -> list[Trial]:
@@ -237,8 +255,8 @@ def _excess_variance(
     scores, spreads = _principal(view, weight)
     if len(spreads) == 0 or len(scores) <= n_clusters:
         return 0.0
-    own, _ = cluster_points(scores, weight, n_clusters, OWN_STARTS, random_state, passes=CLOUD_PASSES)
-    return exceed_cloud(own, spreads, weight, n_clusters, random_state)
+    (own,) = _explained(scores[None], weight, n_clusters, OWN_STARTS, random_state)
+    return exceed_cloud(float(own), spreads, weight, n_clusters, random_state)
 
 
 def exceed_cloud(
@@ -249,10 +267,19 @@ def exceed_cloud(
         return 0.0
     n_clouds = min(-(-CLOUD_POINTS // len(weight)), MOST_CLOUDS)
     clouds = random_state.standard_normal((n_clouds, len(weight), len(spreads))) * spreads
-    runs = (
-        cluster_points(cloud, weight, n_clusters, NULL_STARTS, random_state, passes=CLOUD_PASSES) for cloud in clouds
-    )
-    return max(0.0, 1.0 - sum(share for share, _ in runs) / n_clouds / own)
+    shares = _explained(clouds, weight, n_clusters, NULL_STARTS, random_state)
+    return max(0.0, 1.0 - float(shares.mean()) / own)
+
+
+def _explained(
+    tables: FloatArray, weight: FloatArray, n_clusters: int, n_init: int, random_state: np.random.RandomState
+) -> FloatArray:
+    """Compute the share of the weighted variance that k-means explains in each of some tables of as many points."""
+    seeds = [plus_plus_in_turn([points], weight, n_clusters, n_init, random_state) for points in tables]
+    inertia = lowest_inertia(tables, weight, np.array(seeds, np.float64), CLOUD_PASSES)
+    away = tables - (weight @ tables / weight.sum())[:, None]
+    total = np.einsum("n,tnd,tnd->t", weight, away, away)
+    return np.asarray(1.0 - np.divide(inertia, total, out=np.ones_like(total), where=total > 0))
 
 
 def _principal(view: FloatArray, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
