@@ -6,7 +6,15 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["is_printable", "listed", "printable"]
+__all__ = ["LONGEST_NAME", "is_name", "is_printable", "listed", "printable"]
+
+# Most characters in the name of a site, a run or a kind of message: the header of a message has no room for more.
+LONGEST_NAME = 200
+
+
+def is_name(text: Any) -> bool:
+    """Tell whether something can be the name of a site, a run or a kind of message: some printable characters."""
+    return isinstance(text, str) and 0 < len(text) <= LONGEST_NAME and text.isprintable()
 
 
 def is_printable(text: str) -> bool:

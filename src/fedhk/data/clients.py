@@ -9,13 +9,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fedhk._text import is_printable
+from fedhk._text import LONGEST_NAME, is_name, is_printable
 from fedhk.data.levels import common_columns
 from fedhk.data.views import Columns, Views, check_views, find_difference, fit_table, is_tensor, is_view_collection
 from fedhk.errors import DataError
-
-# Longer names do not fit the header of a message.
-LONGEST_NAME = 200
 
 
 def check_clients(clients: Any) -> dict[str, Views]:
@@ -36,7 +33,7 @@ def check_clients(clients: Any) -> dict[str, Views]:
     checked: dict[str, Views] = {}
     for key in sorted(clients, key=str):
         name = str(key)
-        if not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
+        if not is_name(name):
             raise DataError(
                 f"Site {name[:LONGEST_NAME]!r}: the name of a site must be 1 to {LONGEST_NAME} printable characters."
             )

@@ -33,6 +33,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as from_body
 from safetensors.numpy import save as to_body
 
+from fedhk._text import LONGEST_NAME, is_name
 from fedhk.errors import MessageError
 from fedhk.federation.codec import unpack
 
@@ -50,7 +51,6 @@ MAGIC = b"FedHK\x00"
 DIGEST_BYTES = 16
 BODY = len(MAGIC) + 2 + DIGEST_BYTES
 MAX_HEADER_BYTES = 2**20
-MAX_NAME = 200
 METADATA = "fedhk"
 WRITER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True)
 
@@ -84,7 +84,7 @@ def encode(message: Message) -> bytes:
         if int.from_bytes(body[:8], "little") > MAX_HEADER_BYTES:
             raise ValueError(f"its header is longer than {MAX_HEADER_BYTES} bytes; send long lists as arrays")  # noqa: TRY301
     except (TypeError, ValueError, RecursionError, SafetensorError) as error:
-        site = message.site if _is_name(message.site) else None
+        site = message.site if is_name(message.site) else None
         raise MessageError(f"cannot send the message: {str(error)[:300]}", site) from error
     start = MAGIC + VERSION.to_bytes(2, "little")
     return b"".join([start, _digest(start, body), body])
@@ -146,17 +146,15 @@ def _digest(start: bytes, body: bytes | memoryview) -> bytes:
 def _header_text(kind: str, site: str, round_number: int, values: dict[str, Any]) -> str:
     """Write the header as text; raise MessageError for what cannot be sent."""
     for name, value in (("kind", kind), ("site", site)):
-        if not _is_name(value):
-            raise ValueError(f"{name} must be 1 to {MAX_NAME} printable characters, got {str(value)[:MAX_NAME]!r}")
+        if not is_name(value):
+            raise ValueError(
+                f"{name} must be 1 to {LONGEST_NAME} printable characters, got {str(value)[:LONGEST_NAME]!r}"
+            )
     if type(round_number) is not int or not 0 <= round_number < 2**63:
         raise ValueError(f"round must be a whole number from 0 on, got {round_number!r}")
     if not isinstance(values, dict) or not set(map(type, values)) <= {str}:
         raise ValueError("values must be a dict with text as keys")
     return WRITER.encode([kind, site, round_number, values])
-
-
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and 0 < len(value) <= MAX_NAME and value.isprintable()
 
 
 def _read_header(body: bytes) -> tuple[str, str, int, dict[str, Any]]:
@@ -181,6 +179,6 @@ def _check_arrays(arrays: Mapping[str, NDArray[Any]]) -> None:
         if not isinstance(name, str) or name in ("", "__metadata__"):
             raise ValueError(f"{name!r} is no name for an array")
         if array.dtype.kind not in "bfiu" or array.dtype.itemsize > 8:
-            raise ValueError(f"array {name[:MAX_NAME]!r} has dtype {array.dtype}, allowed are {sorted(DTYPES)}")
+            raise ValueError(f"array {name[:LONGEST_NAME]!r} has dtype {array.dtype}, allowed are {sorted(DTYPES)}")
         if array.dtype.kind == "b" and array.view(np.uint8).max(initial=0) > 1:
-            raise ValueError(f"array {name[:MAX_NAME]!r} has values that are neither true nor false")
+            raise ValueError(f"array {name[:LONGEST_NAME]!r} has values that are neither true nor false")

@@ -27,6 +27,9 @@ MOST_WIDTH, MOST_FEATURES = 2**20, 2**21
 
 # Rows of sites that join later may exceed the range that the others described, by at most this factor.
 REACH = 1e3
+
+# Share by which a sum may exceed its bound: far more than rounding in float32 does to sums over rows. And the squared
+# size, in model units, of what rounding leaves of a zero.
 ROUNDING, SMALL = 1e-3, 1e-20
 
 

@@ -30,6 +30,8 @@ T = TypeVar("T")
 
 # Below this heat time, and always in float64, 1 - exp(-phi) is taken by expm1: exp alone would lose its leading digits.
 FINE_HEAT_TIME = 0.01
+
+# Groups in which blocks are added up: as many threads can be busy, and the order of the sums is the same with fewer.
 GROUPS = 16
 
 # Multiplications a row and view from which it is worth searching for rows that belong to one cluster alone: with fewer

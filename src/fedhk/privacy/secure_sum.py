@@ -107,6 +107,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fedhk._text import LONGEST_NAME
 from fedhk.privacy.masks import MaskArray, bind
 from fedhk.privacy.shamir import SHARE_BYTES
 
@@ -114,7 +115,6 @@ ByteArray = NDArray[np.uint8]
 
 KEY_BYTES, SIGNATURE_BYTES = 32, 64
 MAX_SUMS = 10_000
-MAX_NAME = 200
 
 # The threshold must be above half of the sites: with half, a server could ask one half for a site's seed and the other
 # half for its mask key, and have both. Where the server may lie it must be above two thirds, so that no story that it
@@ -144,8 +144,8 @@ class MaskTerms:
     sums: int
 
     def __post_init__(self) -> None:
-        if not isinstance(self.session, str) or not 0 < len(self.session) <= MAX_NAME:
-            raise ValueError(f"session must be a text of 1 to {MAX_NAME} characters, got {self.session!r}")
+        if not isinstance(self.session, str) or not 0 < len(self.session) <= LONGEST_NAME:
+            raise ValueError(f"session must be a text of 1 to {LONGEST_NAME} characters, got {self.session!r}")
         for name, least in (("threshold", 2), ("sums", 1)):
             value = getattr(self, name)
             if type(value) is not int or not least <= value <= MAX_SUMS:

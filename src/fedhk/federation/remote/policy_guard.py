@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from fedhk._text import LONGEST_NAME, is_name
 from fedhk.data.views import Views
 from fedhk.errors import MessageError, Rule
 from fedhk.federation.board import Board, Shared
 from fedhk.federation.entries import Question, Terms
 from fedhk.federation.gate import SEALED, Guard, SiteEnd
-from fedhk.federation.messages import MAX_NAME
 from fedhk.federation.phases.base import phase_named
 from fedhk.federation.phases.together import AND
 from fedhk.federation.placed import PlacedSite
@@ -33,7 +33,7 @@ LOG = logging.getLogger("fedhk.site")
 
 # Refusals of a site: one constant text per rule.
 BAD_BUDGET = Rule("the run's privacy budget cannot be used")
-BAD_NAME = Rule(f"the name of the run is not 1 to {MAX_NAME} printable characters")
+BAD_NAME = Rule(f"the name of the run is not 1 to {LONGEST_NAME} printable characters")
 OTHER_NUMBER = Rule("the question is of more or fewer clusters than the model has")
 FEW_ROWS = Rule("this site has too few rows for a run in the open; it takes part with masks or noise")
 
@@ -169,7 +169,7 @@ def _enter_run(site: Site, entries: Sequence[Shared]) -> Terms:
     """
     known = next(site.board.find(Terms), None)
     new = next((entry for entry in entries if isinstance(entry, Terms)), None)
-    if new is not None and (not 0 < len(new.run) <= MAX_NAME or not new.run.isprintable()):
+    if new is not None and not is_name(new.run):
         raise MessageError(BAD_NAME)
     if new is None:
         if known is None:

@@ -20,7 +20,7 @@ from urllib.parse import quote
 import numpy as np
 
 from fedhk._files import locked
-from fedhk._text import printable
+from fedhk._text import LONGEST_NAME, is_name, printable
 from fedhk.data.folders import SiteData, read_site
 from fedhk.data.named import named_views
 from fedhk.data.views import Views, check_views
@@ -28,7 +28,7 @@ from fedhk.errors import DataError, MessageError, Rule
 from fedhk.federation.board import Board
 from fedhk.federation.entries import Terms
 from fedhk.federation.gate import answer_message
-from fedhk.federation.messages import MAX_BYTES, MAX_NAME, Message, decode, encode
+from fedhk.federation.messages import MAX_BYTES, Message, decode, encode
 from fedhk.federation.phases import load_phases
 from fedhk.federation.phases.deliver import Outcome
 from fedhk.federation.placed import PlacedSite
@@ -242,10 +242,10 @@ def keep_earlier(results: Path) -> Path:
 
 def check_name(name: str) -> None:
     """Refuse a site name that no folder can have, or that is not printable."""
-    if not 0 < len(name) <= MAX_NAME or not name.isprintable() or name[0] == "." or "/" in name:
+    if not is_name(name) or name[0] == "." or "/" in name:
         raise DataError(
-            f"The name of a site must be 1 to {MAX_NAME} printable characters, without '/' and not begin with '.'; "
-            f"got {name[:MAX_NAME]!r}."
+            f"The name of a site must be 1 to {LONGEST_NAME} printable characters, without '/' and not begin with '.'; "
+            f"got {name[:LONGEST_NAME]!r}."
         )
 
 
