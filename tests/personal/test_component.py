@@ -8,6 +8,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from fedhk.data.views import check_views
 from fedhk.model.rows import Rows
+from fedhk.personal.component import OwnModel, keep_clusters
+from fedhk.personal.options import Personalization
 from fedhk.personal.shares import LEAST_ROWS
 from personal_sites import moved_site, own_model, own_of, scan
 
@@ -46,3 +48,25 @@ def test_the_order_of_the_rows_of_a_site_hardly_matters(model):
     assert one.shares["shift"] == pytest.approx(other.shares["shift"], abs=0.1)
     for a, b in zip(one.parameters.centers, other.parameters.centers, strict=True):
         assert_allclose(a, b, atol=0.1)
+
+
+def test_an_own_model_whose_centres_lie_on_each_other_gives_way_to_the_global_one(model):
+    start = OwnModel.start(Rows(check_views(moved_site(1, shift=0.8)), model.references), model.parameters)
+    better = own_of(model, moved_site(1, shift=0.8))[0].parameters
+    joined = replace(better, centers=tuple(0.05 * part + 0.95 * part.mean(axis=0) for part in better.centers))
+    for parameters, stays in ((better, True), (joined, False)):
+        own = replace(start, parameters=parameters)
+        assert keep_clusters(start, own, 1).parameters is (parameters if stays else start.parameters)
+
+
+def test_own_centres_that_were_asked_for_are_kept(model):
+    """A large fuzzifier joins centres; with a share that is given, that is what was asked for."""
+    fuzzy = replace(model, parameters=replace(model.parameters, fuzzifier=3.0))
+    views = check_views(moved_site(1))
+    found = [
+        option.fit(fuzzy, (), (), views, site="rome", learn_weights=False).model.parameters.centers[0]
+        for option in (Personalization(), Personalization(centers=1.0))
+    ]
+    apart = [float(np.ptp(centers, axis=0).max()) for centers in (model.parameters.centers[0], *found)]
+    assert apart[2] < 0.5 * apart[0]
+    assert apart[1] > 0.9 * apart[0]

@@ -178,6 +178,29 @@ def fit_components(
     return own
 
 
+def keep_clusters(common: OwnModel, own: OwnModel, workers: int) -> OwnModel:
+    """Return a site's own model, or the global one where that tells the clusters of the site's rows further apart.
+
+    With a large fuzzifier a row pulls at all centres, and fuzzy memberships cost least where centres lie on each other.
+    Common centres of sums with noise are apart nevertheless, and both halves of a site's rows then confirm that they
+    should not be: the own model would lose clusters. So a row's distance to its nearest centre, divided by that to the
+    next one, decides, as a mean over rows; it is 1 where centres coincide. It is computed at the site and stays there.
+    """
+    if own.common.n_clusters == 1 or not own.rows.n_rows:
+        return own
+    with Passes(own.rows, own.common.n_clusters, workers) as scan:
+        before, after = (
+            scan.row_mean(replace(model, sizes=own.common.sizes), _divide_by_second)
+            for model in (own.common, own.parameters)
+        )
+    return own if after <= before else replace(common, shares=dict.fromkeys(own.shares, 0.0) | common.shares)
+
+
+def _divide_by_second(nearest: FloatArray, second: FloatArray) -> FloatArray:
+    """Divide distances to the nearest centre by those to the second nearest; 1 where both are 0."""
+    return np.divide(nearest, second, out=np.ones_like(nearest), where=second > 0)
+
+
 def join_sums(statistics: Statistics, common: Parameters) -> tuple[FloatArray, FloatArray]:
     """Put N and W of all views side by side, in rows of the site: multiplied by the view's share of J."""
     factors = common.view_factors / common.view_factors.max()

@@ -21,7 +21,7 @@ from fedhk.model.rows import Rows
 from fedhk.model.statistics import Statistics
 from fedhk.personal.calibration import Calibration
 from fedhk.personal.clusters import Clusters
-from fedhk.personal.component import REPORTED, Component, OwnModel, Share, fit_components
+from fedhk.personal.component import REPORTED, Component, OwnModel, Share, fit_components, keep_clusters
 from fedhk.personal.factors import choose_centers
 from fedhk.personal.offset import Shift, measure_offset_share
 from fedhk.personal.outcome import SiteOutcome
@@ -240,7 +240,10 @@ class Personalization(Personal):
         own = OwnModel.start(inputs.rows, inputs.model.parameters)
         for spread in spreads:
             own = spread.fit_rows(own)
-        return fit_components(own, components, workers=inputs.workers)
+        made = fit_components(own, components, workers=inputs.workers)
+        shares = {component.share for component in components}
+        is_learned = "auto" in shares and shares <= {"auto", 0.0}  # what was given is kept as it is
+        return keep_clusters(own, made, inputs.workers) if is_learned else made
 
     def _has(self, component: str) -> bool:
         return self.components is None or component in self.components
