@@ -82,6 +82,14 @@ def test_a_cluster_without_rows_is_gone_and_its_number_is_not_used_again(path):
     assert not set(np.concatenate(list(model.labels_.values()))) & set(model.gone_clusters_)
 
 
+def test_a_new_site_without_rows_of_a_cluster_does_not_say_that_it_is_gone():
+    data = datasets.make_sites(3, 80, n_clusters=3, random_state=0)
+    *known, new = data.sites
+    model = EFKMVC(3, random_state=0).fit({site: data.sites[site] for site in known})
+    model.update({new: data.sites[new]})
+    assert model.updates_[-1]["gone"] == []
+
+
 def test_what_is_gone_survives_a_file(path, tmp_path):
     model = fedhk.load(path)
     for month in range(1, 9):

@@ -138,10 +138,11 @@ def test_rows_are_compared_in_the_first_round_only_and_with_those_of_this_model_
     seen = board.get(CurrentModel).model.parameters(rows.widths)
     past = SitePast.of(PlacedRows.of(rows, seen), seen, seen)
     site.memory = site.memory.put(OwnPast(past))
-    compared = split_sums(ONE.vector(site, ONE.request(board)), 3, (3, 1))[2][:, -3 - COMPARED : -3]
+    compared = split_sums(ONE.vector(site, ONE.request(board)), 3, (3, 1))[2][:, -4 - COMPARED : -3]
     assert_array_equal(compared[:, 4], 1.0)
+    assert_allclose(compared[:, -1], past.rows)  # the same shares of clusters are expected
     site.memory = site.memory.put(OwnPast(replace(past, lengths=past.lengths + 1)))
-    compared = split_sums(ONE.vector(site, ONE.request(board)), 3, (3, 1))[2][:, -3 - COMPARED : -3]
+    compared = split_sums(ONE.vector(site, ONE.request(board)), 3, (3, 1))[2][:, -4 - COMPARED : -3]
     assert_array_equal(compared, 0.0)
     assert not site.memory.has(OwnPast)  # what it remembers of another model is forgotten
     later, _ = recalled_board(tables, [ONE])
@@ -249,7 +250,8 @@ def found_with(rows, past, between=((9, 1),) * 3, strays=(0, 0, 0)):
     rows, past = np.array(rows, float), np.array(past, float)
     memory = Memory(np.ones((3, 1)), ClusterSpread(past, past, past, past, past))
     spread = ClusterSpread(rows, rows, rows, rows, rows)
-    return Found(memory, np.ones((3, 1)), spread, np.array(strays, float), np.array(between, float), np.zeros((0, 5)))
+    strays, between, expected = np.array(strays, float), np.array(between, float), rows.sum() * past / past.sum()
+    return Found(memory, np.ones((3, 1)), spread, strays, between, np.zeros((0, 5)), expected)
 
 
 def test_a_cluster_is_gone_where_nothing_is_left_of_it_or_its_rows_are_the_tail_of_another():

@@ -67,9 +67,9 @@ FEWEST_ROWS = 2.0
 # A site deviates if more than this share of its rows fits no cluster, unless this holds for most sites.
 MOST_STRAYS = 0.5
 
-# Numbers of a cluster in the answer of a round, besides its pulls and weights: spread, comparison, rows at its centre
-# and between it and the next one, rows that fit nowhere and are nearest to it.
-TABLE = SPREAD + COMPARED + 3
+# Numbers of a cluster in the answer of a round, besides its pulls and weights: spread, comparison, rows that are
+# expected, rows at its centre and between it and the next one, rows that fit nowhere and are nearest to it.
+TABLE = SPREAD + COMPARED + 4
 
 # Standard deviations by which rows must be fewer in one place than in another to be surely fewer. In 24 months without
 # drift and in 24 in which a cluster vanished, all of overlapping clusters, none came or went by mistake.
@@ -108,8 +108,11 @@ class Found(Entry):
         Rows of the last exchange at each centre, and in the middle between it and the nearest other one.
     compared : array of shape (c, 5)
         How rows compare with those that sites remember, over all sites, by the model before the update.
+    expected : array of shape (c,)
+        Rows that there would be if every site had the shares of clusters that it remembers. A site that remembers
+        nothing expects none.
     sites : dict of str to array
-        The same for each site, where single sites are seen.
+        Comparisons of each site, where single sites are seen.
     """
 
     memory: Memory
@@ -118,26 +121,27 @@ class Found(Entry):
     strays: FloatArray
     between: FloatArray
     compared: FloatArray
+    expected: FloatArray
     sites: dict[str, FloatArray] = field(default_factory=dict)
 
     def with_clusters(self, more: int) -> Found:
         """Return the same with more clusters, which come last and have no rows yet."""
         n_clusters, n_views = len(self.weights) + more, self.weights.shape[1]
         last = Memory(self.weights, self.spread).extend(n_clusters, n_views)
-        strays, between = np.pad(self.strays, (0, more)), np.pad(self.between, ((0, more), (0, 0)))
-        memory = self.memory.extend(n_clusters, n_views)
-        return replace(self, memory=memory, weights=last.weights, spread=last.spread, strays=strays, between=between)
+        strays, expected = np.pad(self.strays, (0, more)), np.pad(self.expected, (0, more))
+        between = np.pad(self.between, ((0, more), (0, 0)))
+        known = replace(self, strays=strays, between=between, expected=expected)
+        return replace(known, memory=self.memory.extend(n_clusters, n_views), weights=last.weights, spread=last.spread)
 
     def find_gone(self) -> list[int]:
         """Find clusters that are gone: almost no rows are left of them, or only rows between other clusters.
 
-        Of the second kind is a cluster that has surely lost rows, and whose centre has surely fewer rows around it than
-        there are in the middle between it and the next centre: they are the tail of that cluster.
+        Of the second kind is a cluster that has surely lost rows at the sites that have new ones, and whose centre has
+        surely fewer rows around it than there are in the middle between it and the next centre: they are the tail of
+        that cluster. Rows of sites that take no part, or that had none of it before, do not say that it is gone.
         """
-        rows, past = self.spread.rows, self.memory.spread.rows
         few = self.after.spread.rows + self.strays < FEWEST_ROWS
-        expected = rows.sum() * past / max(float(past.sum()), 1e-300)
-        lost = poisson.cdf(rows, expected) < BY_CHANCE
+        lost = poisson.cdf(self.spread.rows, self.expected) < BY_CHANCE
         at, between = self.between.T
         tail = are_fewer(at, between)
         return [int(cluster) for cluster in np.flatnonzero(few | (lost & tail))]
@@ -196,6 +200,7 @@ class Recall(ServerPhase):
                 np.zeros(start.n_clusters),
                 np.zeros((start.n_clusters, 2)),
                 np.zeros((0, COMPARED)),
+                np.zeros(start.n_clusters),
             ),
             *self._hold_bounds(references),
         )
@@ -358,7 +363,7 @@ class Revise(SumPhase[ReviseRequest]):
         nearest, strays = find_strays(placed, seen, current.limits)
         counts = np.bincount(nearest, strays, placed.n_clusters)[:, None]
         inside = placed.select(~strays)
-        compared: FloatArray = np.zeros((placed.n_clusters, COMPARED))
+        compared: FloatArray = np.zeros((placed.n_clusters, COMPARED + 1))
         if request.compare:
             compared = _compare_rows(site, inside, seen, parameters)
         table = np.hstack([inside.spread().to_array(), compared, inside.count_between(seen), counts])
@@ -418,7 +423,7 @@ class Revise(SumPhase[ReviseRequest]):
         vectors = {site: self._read(board, reply) for site, reply in replies.items()}
         total = self.aggregator.sums(list(vectors.values()), [np.full(len(v), v[-1]) for v in vectors.values()])
         if self.request(board).compare:
-            sites = {site: self._split(board, values)[2][:, SPREAD:-3] for site, values in vectors.items()}
+            sites = {site: self._split(board, values)[2][:, SPREAD:-4] for site, values in vectors.items()}
             board = board.put(replace(board.get(Found), sites=sites))
         return self.take(board, total, 0.0)
 
@@ -438,7 +443,8 @@ class Revise(SumPhase[ReviseRequest]):
         better = improve(before, statistics, learn_weights=self.learn_weights)
         progress = replace(state.progress, parameters=better, iteration=state.progress.iteration + 1)
         progress = replace(progress, objective=statistics.objective)
-        compared = table[:, SPREAD:-3] if self.request(board).compare else found.compared
+        if self.request(board).compare:
+            found = replace(found, compared=table[:, SPREAD:-4], expected=table[:, -4])
         spread = ClusterSpread.from_array(table[:, :SPREAD])
         found = replace(
             found,
@@ -446,7 +452,6 @@ class Revise(SumPhase[ReviseRequest]):
             spread=spread,
             strays=table[:, -1],
             between=table[:, -3:-1],
-            compared=compared,
         )
         board = board.put(Minimisation(progress), found, Moved(before))
         return self._go_on(board) if self.last else board
@@ -546,9 +551,14 @@ def find_strays(placed: PlacedRows, parameters: Parameters, limits: FloatArray) 
 
 
 def _compare_rows(site: Site, placed: PlacedRows, seen: Parameters, common: Parameters) -> FloatArray:
-    """Compare a site's rows with its memory of earlier rows; memory of another model is ignored."""
+    """Compare a site's rows with its memory of earlier rows, and count those that it expects by it.
+
+    Memory of another model is ignored.
+    """
     for known in site.memory.find(OwnPast):
         if known.past.fits(common):
-            return known.past.compare(SitePast.of(placed, seen, common), placed.scale)
+            compared = known.past.compare(SitePast.of(placed, seen, common), placed.scale)
+            past = known.past.rows[:, None]
+            return np.hstack([compared, placed.count().sum() * past / max(past.sum(), 1e-300)])
         site.memory = site.memory.drop(OwnPast)
-    return np.zeros((placed.n_clusters, COMPARED))
+    return np.zeros((placed.n_clusters, COMPARED + 1))
