@@ -367,9 +367,8 @@ class EFKMVC(ModelParameters, HeatKernelModel):
 
         Clusters keep their numbers. New ones come behind them where rows fit nowhere. Those of which nothing is left,
         after forgetting, are gone: their numbers are not used again (`gone_clusters_`). So are those that new rows have
-        surely left, whatever is remembered of them: give rows of all sites in one update, or a cluster that only the
-        others have may be taken for gone. `drift_` says which clusters have moved at which sites, `updates_` what every
-        update did.
+        surely left at the sites that had them, whatever is remembered of them. `drift_` says which clusters have moved
+        at which sites, `updates_` what every update did.
 
         Parameters
         ----------
