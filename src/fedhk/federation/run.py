@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any
 
 from fedhk._records import Record
@@ -68,7 +69,7 @@ def conduct(
     if run.phase >= len(phases) and then is not None:
         phases, then = then(run.board), None
     if run.exchange == 0:
-        run = replace(run, board=phases[0].begin(run.board))
+        run = _begin(phases[0], run)
     elif run.phase < len(phases):
         run = replace(run, board=phases[run.phase].resume(run.board))
     run = _advance(phases, run)
@@ -76,7 +77,7 @@ def conduct(
         run = _advance(phases, _exchange(phases[run.phase], engine, run, participation, seed=seed, max_bytes=max_bytes))
         if run.phase == len(phases) and then is not None:
             phases, then = then(run.board), None
-            run = _advance(phases, replace(run, board=phases[run.phase].begin(run.board)))
+            run = _advance(phases, _begin(phases[run.phase], run))
         for hook in after:
             hook(run)
     return run
@@ -87,8 +88,19 @@ def _advance(phases: Sequence[Phase[Any, Any]], run: Run) -> Run:
     while run.phase < len(phases) and phases[run.phase].is_done(run.board, run.exchanges):
         run = replace(run, phase=run.phase + 1, exchanges=0)
         if run.phase < len(phases):
-            run = replace(run, board=phases[run.phase].begin(run.board))
+            run = _begin(phases[run.phase], run)
     return run
+
+
+def _begin(phase: Phase[Any, Any], run: Run) -> Run:
+    """Begin a phase; where too few sites are left for it, the error names those that were refused, and why."""
+    try:
+        return replace(run, board=phase.begin(run.board))
+    except QuorumError as error:
+        refused = reduce(_add_costs, (*run.history, run.pending))["refused"]
+        raise QuorumError(
+            f"Phase {phase.name!r} cannot begin (exchange {run.exchange}): {error} {_list_refusals(refused)}"
+        ) from error
 
 
 def _exchange(

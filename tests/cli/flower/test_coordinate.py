@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed")
 
 from fedhk.cli.flower.coordinate import coordinate
+from fedhk.cli.flower.init import NEWS
 from fedhk.cli.runs import is_run
 from fedhk.datasets import make_sites
+from fedhk.errors import QuorumError
 from fedhk.federation.messages import decode
 from fedhk.federation.remote.policy import Policy
 from flower_cli import call_flower
-from remote_sites import Wire, write_sites
+from remote_sites import Wire, make_policies, write_sites
 
 
 class TestCoordinate:
@@ -44,6 +47,29 @@ class TestCoordinate:
         told = json.loads((tmp_path / "failure").read_text())
         assert told["code"] == 4
         assert not (tmp_path / "run").exists()
+
+    def test_a_site_that_refuses_for_its_budget_is_named_where_too_few_are_left(self, wire, tmp_path):
+        words = ["--secure", "--epsilon", 2.5, "--delta", 1e-6, "--bounds=-20,20"]
+        call_flower("init", tmp_path / "app", "--clusters", 2, *words)
+        names = [name for name, _ in wire.sites.values()]
+        wire.policies = make_policies(tmp_path, names)
+        wire.policies[names[1]] = replace(wire.policies[names[1]], epsilon=2.0)
+        with pytest.raises(QuorumError, match="at least 3 sites, got 2"):
+            coordinate(tmp_path / "app" / "fedhk.toml", wire, self.settings(tmp_path, sites=",".join(names)))
+        told = json.loads((tmp_path / "failure").read_text())
+        assert told["code"] == 4
+        assert f"{names[1]}: the run's budget, with what was spent before, is above" in told["text"]
+        assert names[0] not in told["text"]
+        assert not (tmp_path / "run").exists()
+
+    @pytest.mark.parametrize(("words", "needed"), [([], 2), (["--secure"], 3), (["--set", "secure={threshold=4}"], 4)])
+    def test_says_for_whom_it_waits_and_how_many_are_needed(self, wire, tmp_path, words, needed):
+        call_flower("init", tmp_path / "app", "--clusters", 2, *words)
+        wire.gone = {1, 2, 3}
+        with pytest.raises(QuorumError, match=f"{needed} are needed"):
+            coordinate(tmp_path / "app" / "fedhk.toml", wire, self.settings(tmp_path, sites="oslo,pisa,rome"))
+        said = (tmp_path / NEWS).read_text()
+        assert said == f"0 of 3 sites are there. Waiting for oslo, pisa, rome, at most 0 s; {needed} are needed.\n"
 
     def test_goes_on_from_its_checkpoint(self, wire, tmp_path):
         words = ["--set", "max_rounds=4", "--set", "tol=0.0", "--min-sites", 3]

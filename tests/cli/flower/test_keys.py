@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import stat
+import tomllib
 
 import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed")
 
 from cryptography import x509
+from typer.testing import CliRunner
 
+from fedhk.cli import app
 from fedhk.cli.flower.keys import make_certificates
 from fedhk.cli.flower.local import make_policies
 from fedhk.federation.remote.policy import read_policy
@@ -49,6 +52,15 @@ def test_a_mask_key_is_secret_and_its_public_part_is_what_a_policy_lists(tmp_pat
     assert code == 0
     assert f'NAME = "{public.hex()}"' in again
     assert (tmp_path / "mask.pem").read_bytes() == before
+
+
+@pytest.mark.parametrize(("name", "word"), [("oslo", "oslo"), ("Oslo 2", '"Oslo 2"')])
+def test_the_line_for_the_policies_is_alone_on_standard_output_and_is_toml(tmp_path, name, word):
+    told = CliRunner().invoke(app, ["flower", "mask-key", str(tmp_path / "mask.pem"), "--name", name])
+    public = load_identity(tmp_path / "mask.pem")[1].hex()
+    assert told.stdout == f'{word} = "{public}"\n'
+    assert tomllib.loads(told.stdout) == {name: public}
+    assert "Fingerprint" in told.stderr
 
 
 def test_sites_of_one_machine_know_each_other(tmp_path):

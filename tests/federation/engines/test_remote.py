@@ -12,6 +12,7 @@ from fedhk import EFKMVC
 from fedhk.data.folders import read_federation
 from fedhk.data.named import named_views
 from fedhk.errors import DataError
+from fedhk.federation.engines import remote
 from fedhk.federation.engines.remote import RemoteSites, SitesError
 from fedhk.federation.messages import Message, decode, encode
 from fedhk.federation.remote.policy import Policy
@@ -33,6 +34,29 @@ class TestFaults:
         wire.gone = {2, 3, 4}
         with pytest.raises(SitesError, match=r"1 sites .* 2 are needed"):
             fit_remote(wire, engine=RemoteSites(wire, expected=NAMES, wait=0.0, wait_for=2))
+
+    def test_who_waits_for_sites_is_told_who_came(self, wire, monkeypatch):
+        monkeypatch.setattr(remote, "LOOK_EVERY", 0.0)
+        told, send = [], wire.send
+        wire.gone = {3, 4}
+
+        def join(payloads, timeout):
+            wire.gone.clear()
+            return send(payloads, timeout)
+
+        wire.send = join
+        RemoteSites(wire, expected=NAMES, wait=60.0, wait_for=3, tell=told.append).describe()
+        assert told == [
+            "0 of 4 sites are there. Waiting for genoa, oslo, pisa, rome, at most 60 s; 3 are needed.",
+            "2 of 4 sites are there: genoa, oslo. Waiting for pisa, rome, at most 60 s; 3 are needed.",
+            "4 of 4 sites are there: genoa, oslo, pisa, rome.",
+        ]
+
+    def test_sites_that_differ_are_named_where_too_few_are_alike(self, wire, tmp_path):
+        others = write_sites({"rome": [np.ones((20, 9)), np.ones((20, 2))]}, tmp_path / "other")
+        wire.sites[4] = ("rome", others["rome"])
+        with pytest.raises(SitesError, match=r"3 sites .* can take part, 4 are needed. rome: "):
+            RemoteSites(wire, expected=NAMES, wait=0.0, wait_for=4).describe()
 
     def test_a_site_that_goes_away_and_comes_back_under_another_number_takes_part_again(self, wire):
         seen = []

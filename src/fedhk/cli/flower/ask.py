@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json as json_format
 import tempfile
-import time as clock
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,7 +16,7 @@ from fedhk.cli.after import Halves, OtherRun, TableOut, tell_table
 from fedhk.cli.console import check_new, exit_codes, to_json
 from fedhk.cli.flower.init import Sites, site_names
 from fedhk.cli.flower.processes import Control, connect, interruptible
-from fedhk.cli.flower.run import ASK_EVERY, AppFolder, ask_status, call_app, read_app
+from fedhk.cli.flower.run import AppFolder, call_app, read_app
 from fedhk.cli.predict import model_file
 from fedhk.cli.runs import absolute, is_run
 from fedhk.errors import DataError
@@ -235,15 +234,6 @@ def ask_app(
         settings: dict[str, Any] = {"question": str(question)}
         if sites:
             settings["sites"] = ",".join(sites)
-
-        def follow(number: str) -> str:
-            while True:
-                clock.sleep(ASK_EVERY)
-                watch()
-                status = ask_status(control, number)
-                if status.startswith("finished"):
-                    return status
-
-        call_app(control, folder, settings, follow, answer.exists)
+        call_app(control, folder, settings, watch, answer.exists)
         told: dict[str, Any] = json_format.loads(answer.read_text("utf-8"))
     return told | {"table": PrintedTable(**told["table"])}

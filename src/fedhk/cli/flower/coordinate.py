@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedhk._files import replacing, write_atomically
+from fedhk._text import printable
 from fedhk.after.comparison import compare
 from fedhk.after.outcomes import outcomes
 from fedhk.after.placement import find_limit
@@ -21,12 +23,12 @@ from fedhk.after.stability import stability
 from fedhk.cli.algorithms import ALGORITHMS
 from fedhk.cli.config import Config, read_config
 from fedhk.cli.console import exit_code, to_json
-from fedhk.cli.flower.init import RUN_CONFIG, site_names
+from fedhk.cli.flower.init import NEWS, RUN_CONFIG, site_names
 from fedhk.cli.runs import MODEL, SUMMARY, SiteFacts, check_free, check_same, folder_mode, under_way, write_run
 from fedhk.estimators.loading import load
 from fedhk.federation.engines.flower import GridTransport
 from fedhk.federation.engines.remote import RemoteSites, Transport
-from fedhk.privacy.mechanism import DifferentialPrivacy
+from fedhk.privacy.mechanism import FEWEST_SITES, DifferentialPrivacy, SecureSummation
 from fedhk.report.run import write_report
 from fedhk.summary.drawing import require_matplotlib
 
@@ -83,9 +85,9 @@ def _fit_remote(config: Config, transport: Transport, out: Path, chosen: dict[st
     if resume:
         check_same(out, config)
     sites, wait = site_names(chosen["sites"]), float(chosen["wait"])
-    wait_for = int(config.parameters.get("participation", {}).get("min_sites") or len(sites) // 2 + 1)
     with under_way(out, config, resume=resume) as checkpoint:
-        engine = RemoteSites(transport, expected=sites, wait_for=wait_for, wait=wait)
+        wait_for = _find_fewest(config, sites)
+        engine = RemoteSites(transport, expected=sites, wait_for=wait_for, wait=wait, tell=_make_tell(chosen))
         own = {"random_state": config.seed, "checkpoint": checkpoint, "engine": engine, "verbose": 0}
         model = ALGORITHMS[config.algorithm].make(config.parameters | own).fit(resume=resume)
         with replacing(out, folder_mode(config)) as draft:
@@ -99,7 +101,8 @@ def _ask_remote(file: Path, transport: Transport, chosen: dict[str, Any]) -> Non
     run = Path(asked["run"])
     model = load(run / MODEL)
     sites = site_names(chosen["sites"]) or sorted(json.loads((run / SUMMARY).read_text("utf-8"))["sites"])
-    engine = RemoteSites(transport, expected=sites, wait_for=len(sites), wait=float(chosen["wait"]))
+    wait, tell = float(chosen["wait"]), _make_tell(chosen)
+    engine = RemoteSites(transport, expected=sites, wait_for=len(sites), wait=wait, tell=tell)
     given: dict[str, Any] = asked["given"] | {"engine": engine, "secure": asked["secure"]}
     if asked["privacy"] is not None:
         given["privacy"] = DifferentialPrivacy(**asked["privacy"])
@@ -108,6 +111,28 @@ def _ask_remote(file: Path, transport: Transport, chosen: dict[str, Any]) -> Non
     found: Answered = ASK[asked["kind"]](model, **given)
     told = {"table": asdict(found.table()), "facts": found.facts() | {"privacy_spent": found.privacy_spent}}
     write_atomically(asked["answer"], to_json(told).encode())
+
+
+def _find_fewest(config: Config, sites: list[str]) -> int:
+    """Find how many sites must be there for a run to begin: masked sums need three, or their threshold."""
+    fewest = int(config.parameters.get("participation", {}).get("min_sites") or len(sites) // 2 + 1)
+    secure = config.parameters.get("secure")
+    if not secure:
+        return fewest
+    masks = SecureSummation(**secure) if isinstance(secure, dict) else SecureSummation()
+    return max(fewest, FEWEST_SITES, masks.threshold or 0)
+
+
+def _make_tell(chosen: dict[str, Any]) -> Callable[[str], None]:
+    """Make what writes a line for the process that follows the run, into a file beside that of errors."""
+
+    def tell(line: str) -> None:
+        if chosen["failure"]:
+            # a run goes on where nobody follows it any longer
+            with suppress(OSError), Path(chosen["failure"]).with_name(NEWS).open("a", encoding="utf-8") as file:
+                file.write(printable(line) + "\n")
+
+    return tell
 
 
 def _list_sites(engine: RemoteSites, model: Any) -> dict[str, SiteFacts]:

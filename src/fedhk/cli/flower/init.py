@@ -34,6 +34,9 @@ RUN_CONFIG: dict[str, Any] = {
     "question": "",  # a file with a question after a run, which is asked in place of a fit
 }
 
+# File beside `failure` in which the coordinator says line by line which sites have come.
+NEWS = "news.txt"
+
 SERVER = '''"""The coordinator of a FedHK federation; fedhk.toml, beside this file, says what is run."""
 
 from pathlib import Path

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -69,27 +71,31 @@ def key(
 
 def mask_key(
     path: Annotated[Path, typer.Argument(metavar="FILE", help="Private key to make or show.")],
+    name: Annotated[str, typer.Option("--name", help="What this site is called in the federation.")] = "NAME",
 ) -> None:
     """Make the key by which the other sites know a site in masked sums, or show it again.
 
-    FILE stays at the site and is `identity` in its policy. The line that is printed goes to the operators of all other
-    sites, who put it under `known` in theirs, with the name of this site. Compare the fingerprint on the phone (`fedhk
+    FILE stays at the site and is `identity` in its policy. The line on standard output goes to the operators of all
+    other sites, who put it under `known` in theirs, with the name of this site. Compare the fingerprint on the phone (`fedhk
     flower site` says that of every key in its policy): whoever can swap the line on the way is the site.
 
     A key that is there already is never replaced; its line is printed again.
 
     For example:
 
-        fedhk flower mask-key mask.pem
+        fedhk flower mask-key mask.pem --name oslo > oslo.txt
     """
     with exit_codes():
+        from fedhk.federation.remote.site import check_name
         from fedhk.privacy.identity import fingerprint, load_identity
 
+        check_name(name)
         is_there = path.exists()
         public = load_identity(path)[1] if is_there else make_mask_key(path)
         where = f"{path} was there already" if is_there else f"Written to {path}, readable by you alone"
         say(f"{where}. For [known] in the policies of the other sites, with the name of this one:")
-        say(f'NAME = "{public.hex()}"')
+        word = name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False)  # as TOML has it
+        say(f'{word} = "{public.hex()}"', err=False)
         say(f"Fingerprint: {fingerprint(public)}")
 
 

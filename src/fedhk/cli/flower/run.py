@@ -16,7 +16,7 @@ from fedhk.cli import options as o
 from fedhk.cli.config import Config, ConfigError, read_config
 from fedhk.cli.console import exit_codes, say
 from fedhk.cli.fit import show_summary
-from fedhk.cli.flower.init import CLIENT_FILE, CONFIG_FILE, PROJECT_FILE, SERVER_FILE
+from fedhk.cli.flower.init import CLIENT_FILE, CONFIG_FILE, NEWS, PROJECT_FILE, SERVER_FILE
 from fedhk.cli.flower.processes import CONNECTION, Control, FlowerError, connect, interruptible
 from fedhk.cli.runs import CHECKPOINT, SUMMARY, absolute, check_free, is_run, is_under_way
 from fedhk.errors import CheckpointError
@@ -78,15 +78,23 @@ def run_app(
     If the coordinator's process failed, its own words and exit code are raised. `watch` is called now and then; it
     raises where there is nothing left to wait for.
     """
+    from fedhk.estimators.progress import show_progress
+    from fedhk.federation.checkpoint import peek
+
     most_rounds = _find_most_rounds(read_app(folder).parameters)
     check_free(out, force=force, resume=resume)
     settings = {"out": str(out), "resume": resume, "force": force}
     hint = "--resume goes on where a checkpoint was reached."
 
-    def follow(number: str) -> str:
-        return _follow(control, number, out, most_rounds, watch)
+    show = show_progress([], most_rounds)
 
-    call_app(control, folder, settings, follow, lambda: is_run(out), hint=hint)
+    def look() -> None:
+        watch()
+        with suppress(CheckpointError):  # reported when the run is resumed
+            if (reached := peek(out / CHECKPOINT)) is not None:
+                show(reached)
+
+    call_app(control, folder, settings, look, lambda: is_run(out), hint=hint)
     summary: dict[str, Any] = json_format.loads((out / SUMMARY).read_text("utf-8"))
     return summary
 
@@ -104,15 +112,16 @@ def call_app(
     control: Control,
     folder: Path,
     settings: dict[str, Any],
-    follow: Callable[[str], str],
+    look: Callable[[], None],
     is_done: Callable[[], bool],
     *,
     hint: str = "",
 ) -> None:
     """Start an app at the SuperLink with some run settings, and wait for its end.
 
-    `follow` waits for the end of the run with a number, and returns Flower's last word on it; `is_done` tells whether
-    the result is there. If the coordinator's process failed, its own words and exit code are raised.
+    `look` is called every second; it may show progress, and raises where there is nothing left to wait for. `is_done`
+    tells whether the result is there. If the coordinator's process failed, its own words and exit code are raised as
+    soon as they are there.
     """
     with tempfile.TemporaryDirectory(prefix="fedhk-run-") as scratch:
         failure = Path(scratch) / "failure.json"
@@ -122,7 +131,7 @@ def call_app(
         number = str(started["run-id"])
         say(f"Run {number} has begun.")
         try:
-            status = follow(number)
+            status = _follow(control, number, failure, look, is_done)
         except (KeyboardInterrupt, FlowerError):
             control.call("stop", number, CONNECTION)
             raise
@@ -157,21 +166,29 @@ def _find_most_rounds(parameters: dict[str, Any]) -> int:
     return most if privacy is None else min(most, int(privacy.get("rounds", DifferentialPrivacy.rounds)))
 
 
-def _follow(control: Control, number: str, out: Path, most_rounds: int, watch: Callable[[], None]) -> str:
-    """Show progress until the run has ended; Flower's last word on it."""
-    from fedhk.estimators.progress import show_progress
-    from fedhk.federation.checkpoint import peek
-
-    asked = time.monotonic()
-    show = show_progress([], most_rounds)
+def _follow(
+    control: Control, number: str, failure: Path, look: Callable[[], None], is_done: Callable[[], bool]
+) -> str:
+    """Show what the coordinator says until the run has ended or failed; return Flower's last word on it, if needed."""
+    asked, shown = time.monotonic(), 0
     while True:
         time.sleep(LOOK_EVERY)
-        watch()
-        with suppress(CheckpointError):  # reported when the run is resumed
-            if (reached := peek(out / CHECKPOINT)) is not None:
-                show(reached)
-        if time.monotonic() - asked > ASK_EVERY or is_run(out):
+        has_failed = failure.exists()
+        shown = _show_news(failure.with_name(NEWS), shown)
+        if has_failed:  # Flower needs some more seconds to notice
+            return ""
+        look()
+        if time.monotonic() - asked > ASK_EVERY or is_done():
             status = ask_status(control, number)
             if status.startswith("finished"):
+                _show_news(failure.with_name(NEWS), shown)
                 return status
             asked = time.monotonic()
+
+
+def _show_news(file: Path, shown: int) -> int:
+    """Show the whole lines of a file after those that were shown before; return how many were shown by now."""
+    lines = file.read_text("utf-8").split("\n")[:-1] if file.exists() else []
+    for line in lines[shown:]:
+        say(line)
+    return len(lines)

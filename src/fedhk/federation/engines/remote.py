@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeGuard
 
@@ -79,15 +79,25 @@ class RemoteSites:
         How many sites must be there for a run to begin, where `expected` names none.
     wait : float, default=600
         Seconds to wait for them. Those of `expected` that did not come by then are left out, as long as `wait_for` did.
+    tell : callable, optional
+        Called with a line of text at the beginning of the wait and whenever a site came: who is there and who is not.
     """
 
     def __init__(
-        self, transport: Transport, *, expected: Sequence[str] = (), wait_for: int = 1, wait: float = 600.0
+        self,
+        transport: Transport,
+        *,
+        expected: Sequence[str] = (),
+        wait_for: int = 1,
+        wait: float = 600.0,
+        tell: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._transport = transport
         self._expected = tuple(expected)
         self._wait_for = max(wait_for, 1)
         self._wait = wait
+        self._tell = tell
+        self._told = ""  # what was told last
         self._held_out, self._needs_all = False, False  # as `for_questions` says
         self._timeout = TIMEOUT
         self._faults: dict[str, MessageError] = {}
@@ -101,6 +111,7 @@ class RemoteSites:
         """Wait for the sites and greet them; return their views, without rows, as the majority of sites has them."""
         deadline = time.monotonic() + self._wait
         while not self._is_complete():
+            self._tell_who_is_there()
             strangers = self._find_strangers(self._transport.nodes())
             if strangers:
                 answers = self._transport.send(self._greet(strangers), min(self._timeout, self._wait))
@@ -108,16 +119,12 @@ class RemoteSites:
             if self._is_complete() or time.monotonic() > deadline:
                 break
             time.sleep(LOOK_EVERY)
-        if len(self.known) < self._wait_for:
-            wanted = f"of {list(self._expected)} " if self._expected else ""
-            why = "; ".join(f"{site}: {fault.reason}" for site, fault in self._faults.items())
-            raise SitesError(
-                f"{len(self.known)} sites {wanted}came within {self._wait:g} s, {self._wait_for} are needed. {why}"
-            )
+        self._tell_who_is_there()
+        self._check_enough(f"came within {self._wait:g} s")
         self._vote()
+        self._check_enough("can take part")
         if self._needs_all and self._faults:
-            why = "; ".join(f"{site}: {fault.reason}" for site, fault in self._faults.items())
-            raise SitesError(f"Every site must answer, and some cannot. {why}")
+            raise SitesError(f"Every site must answer, and some cannot. {self._list_faults()}")
         columns = self._columns()
         return {site: _without_rows(known, columns) for site, known in sorted(self.known.items())}
 
@@ -132,7 +139,7 @@ class RemoteSites:
         With `held_out`, they also name the views that clustering did not see and that the question may read.
         """
         sites = self._expected or self.sites()
-        engine = RemoteSites(self._transport, expected=sites, wait_for=len(sites) or self._wait_for, wait=self._wait)
+        engine = RemoteSites(self._transport, expected=sites, wait_for=len(sites) or self._wait_for, wait=self._wait, tell=self._tell)
         engine._held_out, engine._needs_all = held_out, True
         return engine
 
@@ -209,6 +216,30 @@ class RemoteSites:
         if self._expected:
             return all(site in self.known for site in self._expected)
         return len(self.known) >= self._wait_for
+
+    def _tell_who_is_there(self) -> None:
+        """Tell which sites are there and for which the run waits, unless that was told before."""
+        came, total = sorted(self.known), len(self._expected) or self._wait_for
+        text = f"{len(came)} of {total} sites are there{': ' if came else ''}{', '.join(came)}."
+        if not self._is_complete():
+            missing = ", ".join(site for site in self._expected if site not in self.known) or "sites"
+            text += f" Waiting for {missing}, at most {self._wait:g} s; {self._wait_for} are needed."
+        text = " ".join(filter(None, (text, self._list_faults())))
+        if text != self._told:
+            self._told = text
+            self._tell(text)
+
+    def _check_enough(self, what: str) -> None:
+        """Raise an error if fewer sites than needed are there; `what` says what the others did not do."""
+        if len(self.known) < self._wait_for:
+            wanted = f"of {list(self._expected)} " if self._expected else ""
+            raise SitesError(
+                f"{len(self.known)} sites {wanted}{what}, {self._wait_for} are needed. {self._list_faults()}"
+            )
+
+    def _list_faults(self) -> str:
+        """List the sites that are excluded, with the reasons."""
+        return "; ".join(f"{site}: {fault.reason}" for site, fault in self._faults.items())
 
     def _find_strangers(self, nodes: Collection[int]) -> set[int]:
         return set(nodes) - {known.node for known in self.known.values()}

@@ -18,7 +18,7 @@ from fedhk.federation.several import list_sites
 from fedhk.federation.site import Site
 from fedhk.federation.table import check_shape
 from fedhk.privacy.fixed_point import most_of_site
-from fedhk.privacy.mechanism import DifferentialPrivacy, SecureSummation
+from fedhk.privacy.mechanism import ChoiceError, DifferentialPrivacy, SecureSummation
 from fedhk.privacy.secure_server import (
     OF_SUM,
     SecureServer,
@@ -104,7 +104,10 @@ class MaskedSums(OpenSums):
         server = next((entry.server for entry in board.find(MaskSession)), None)
         if server is None or (server.step == "ready" and not server.has_sums_left):
             sites = board.get(Members).sites
-            threshold = self.masks.threshold_of(len(sites))
+            try:
+                threshold = self.masks.threshold_of(len(sites))
+            except ChoiceError as error:  # all sites that were there before the run were enough: some have refused
+                raise QuorumError(str(error)) from error
             server = open_session(sites, threshold, sums=SUMS_PER_SESSION)
         return board.put(MaskSession(begin_sum(server, size, word) if server.step == "ready" else server))
 
