@@ -76,8 +76,8 @@ def mask_key(
     """Make the key by which the other sites know a site in masked sums, or show it again.
 
     FILE stays at the site and is `identity` in its policy. The line on standard output goes to the operators of all
-    other sites, who put it under `known` in theirs, with the name of this site. Compare the fingerprint on the phone (`fedhk
-    flower site` says that of every key in its policy): whoever can swap the line on the way is the site.
+    other sites, who put it under `known` in theirs, with the name of this site. Compare the fingerprint on the phone
+    (`fedhk flower site` says that of every key in its policy): whoever can swap the line on the way is the site.
 
     A key that is there already is never replaced; its line is printed again.
 

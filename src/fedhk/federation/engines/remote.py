@@ -139,7 +139,8 @@ class RemoteSites:
         With `held_out`, they also name the views that clustering did not see and that the question may read.
         """
         sites = self._expected or self.sites()
-        engine = RemoteSites(self._transport, expected=sites, wait_for=len(sites) or self._wait_for, wait=self._wait, tell=self._tell)
+        wait_for = len(sites) or self._wait_for
+        engine = RemoteSites(self._transport, expected=sites, wait_for=wait_for, wait=self._wait, tell=self._tell)
         engine._held_out, engine._needs_all = held_out, True
         return engine
 
