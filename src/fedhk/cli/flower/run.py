@@ -166,9 +166,7 @@ def _find_most_rounds(parameters: dict[str, Any]) -> int:
     return most if privacy is None else min(most, int(privacy.get("rounds", DifferentialPrivacy.rounds)))
 
 
-def _follow(
-    control: Control, number: str, failure: Path, look: Callable[[], None], is_done: Callable[[], bool]
-) -> str:
+def _follow(control: Control, number: str, failure: Path, look: Callable[[], None], is_done: Callable[[], bool]) -> str:
     """Show what the coordinator says until the run has ended or failed; return Flower's last word on it, if needed."""
     asked, shown = time.monotonic(), 0
     while True:
