@@ -462,7 +462,7 @@ class ClusterColumns(Entry):
         """Return the same sums over all rows, as one cluster."""
         parts = (self.rows, self.seen, self.sums, self.squares, self.histograms)
         rows, seen, sums, squares, histograms = (part.sum(axis=0, keepdims=True) for part in parts)
-        return ClusterColumns(rows, seen, sums, squares, histograms, self.noise)
+        return ClusterColumns(rows, seen, sums, squares, histograms, self.noise * math.sqrt(len(self.rows)))
 
 
 def sum_columns(site: PlacedSite, request: ProfileRequest) -> FloatArray:

@@ -13,7 +13,7 @@ from scipy import stats
 
 from fedhk._typing import FloatArray
 
-# A group needs so many rows for its variance to be known.
+# A group needs so many rows for its variance to be known, and a test so many groups.
 FEWEST = 2
 
 
@@ -65,9 +65,9 @@ def chi_square_test(table: FloatArray, noise: float = 0.0) -> Tested:
     """
     table = np.maximum(table, 0.0)
     table = table[table.sum(axis=1) > 0][:, table.sum(axis=0) > 0]
-    df = (table.shape[0] - 1) * (table.shape[1] - 1)
-    if df < 1:
+    if min(table.shape) < FEWEST:
         return NO_TEST
+    df = (table.shape[0] - 1) * (table.shape[1] - 1)
     expected = np.outer(table.sum(axis=1), table.sum(axis=0)) / table.sum()
     statistic = float(np.sum(np.square(table - expected) / (expected + noise)))
     return Tested(statistic, df, 0.0, float(stats.chi2.sf(statistic, df)))

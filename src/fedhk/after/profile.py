@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,7 +31,8 @@ from fedhk.after.columns import (
     describe_columns,
     read_quartiles,
 )
-from fedhk.after.effects import adjust_p_values, chi_square_test, cramers_v, eta_squared, variance, welch_test
+from fedhk.after.effects import FEWEST, adjust_p_values, chi_square_test, cramers_v, eta_squared, variance, welch_test
+from fedhk.after.noisy_columns import ROWS_OVER_NOISE, SURE, expect_rows, read_noisy
 from fedhk.after.run import Answer, Answered, AskedView, ask_sites, find_sites, take_sites
 from fedhk.after.tables import LEAST_ROWS, PrintedTable, show_count, show_p
 from fedhk.data.checks import check_count
@@ -96,11 +99,17 @@ class Profile(Answered):
     least_rows : int
         Numbers about fewer rows are not shown.
     noise : float
-        Standard deviation of the noise in counts of rows; 0 without noise.
+        Standard deviation of the noise in counts of rows; 0 without noise. With noise all numbers are put back into
+        what rows between the bounds can have, and those that it hides are NaN.
     answer : Answer
         What was sent, and what it spent.
     ranks : dict of int to array of shape (levels, c)
         Rows of each level of ordered columns, by the place of the column; none with noise, or without `bins`.
+    error : array of shape (c, d) or None
+        How far noise moves means and shares, either way: two standard deviations. NaN where it hides them; None without
+        noise.
+    overall_error : array of shape (d,) or None
+        The same of all rows.
     """
 
     columns: list[Column]
@@ -119,6 +128,8 @@ class Profile(Answered):
     noise: float
     answer: Answer = field(repr=False)
     ranks: dict[int, FloatArray] = field(default_factory=dict)
+    error: FloatArray | None = None
+    overall_error: FloatArray | None = None
 
     @property
     def n_clusters(self) -> int:
@@ -144,6 +155,17 @@ class Profile(Answered):
             notes.append(CIRCULAR)
         return notes + self._noise_notes()
 
+    def _noise_notes(self) -> list[str]:
+        if not self.noise:
+            return []
+        off, needed = number(SURE * self.noise, 2), number(math.ceil(ROWS_OVER_NOISE * self.noise), 2)
+        return [
+            f"With noise: counts are right within ± {off}, and means within the ± beside them, 95 times in 100. Tests "
+            "include it.",
+            f"What noise hides is left out (–): means and shares of clusters with fewer than about {needed} rows, and "
+            "means that it moves by more than rows differ. Tests and effects are of the clusters that are shown.",
+        ]
+
     def frame(self) -> Any:
         """Return a pandas data frame with one line for each cluster and column; small cells are NaN."""
         lines = []
@@ -159,6 +181,8 @@ class Profile(Answered):
                 }
                 head = {"view": column.view, "column": column.name, "level": column.level or None, "cluster": k}
                 counts = {"rows": self._count(self.rows[k]), "seen": self._count(self.seen[k, place])}
+                if self.error is not None:
+                    values["noise"] = self.error
                 kept = {name: float(part[k, place]) if shown else np.nan for name, part in values.items()}
                 lines.append(head | counts | kept | {"used": column.used})
         return pandas().DataFrame(lines)
@@ -196,19 +220,37 @@ class Profile(Answered):
                 ranks = f" (0 is {order[0]}, {len(order) - 1} is {order[-1]})" if order else ""
                 rows += self._number_rows(f"{view}: {name}{ranks}{mark}", found[0], tail)
             missing = self.rows - self.seen[:, found[0]]
-            if missing.sum() > 0.5:
+            # with noise, both counts of each cluster have it
+            if missing.sum() > max(0.5, SURE * self.noise * math.sqrt(2 * self.n_clusters)):
                 cells = [self._show_count(missing[k], self.rows[k]) for k in clusters]
-                rows.append(["    missing", self._show_count(float(missing.sum()), total), *cells, "", ""])
+                rows.append(
+                    ["    missing", self._show_count(float(missing.sum()), total, self.n_clusters), *cells, "", ""]
+                )
         return PrintedTable("What the clusters are", head, rows, self.notes)
 
     def _number_rows(self, name: str, place: int, tail: list[str]) -> list[list[str]]:
         is_date = self.columns[place].is_date
         show, unit = (show_date, " days") if is_date else (number, "")
-        means = [f"{show(self.overall_mean[place])} ({number(self.overall_spread[place])}{unit})"]
+
+        def show_mean(mean: float, spread: float, error: float) -> str:
+            if np.isnan(mean) and self.noise:
+                return "–"
+            off = f" ± {number(error, 2)}{unit}" if self.noise else ""
+            return f"{show(mean)}{off} ({number(spread)}{unit})"
+
+        errors, overall_error = self.error, self.overall_error
+        means = [
+            show_mean(
+                self.overall_mean[place],
+                self.overall_spread[place],
+                np.nan if overall_error is None else overall_error[place],
+            )
+        ]
         medians = [_show_quartiles(self.overall_quartiles[:, place], show)]
         for k in range(self.n_clusters):
             shown = self.seen[k, place] >= self.least_rows
-            means.append(f"{show(self.mean[k, place])} ({number(self.spread[k, place])}{unit})" if shown else "–")
+            error = np.nan if errors is None else errors[k, place]
+            means.append(show_mean(self.mean[k, place], self.spread[k, place], error) if shown else "–")
             medians.append(_show_quartiles(self.quartiles[:, k, place], show) if shown else "–")
         lines = [[name, *means, *tail]]
         return lines if np.isnan(self.overall_quartiles[0, place]) else [*lines, ["", *medians, "", ""]]
@@ -217,13 +259,25 @@ class Profile(Answered):
         """Show how many rows of each cluster have a level, of those with a value in the column."""
         known = self.seen[:, place]
         cells = [self._show_count(have[k], known[k]) for k in range(self.n_clusters)]
-        return [f"    {level}", self._show_count(float(np.nansum(have)), float(known.sum())), *cells, "", ""]
+        whole = float(known.sum())
+        # with noise some clusters may be hidden
+        total = float(self.overall_mean[place]) * whole if self.noise else float(np.nansum(have))
+        return [f"    {level}", self._show_count(total, whole, self.n_clusters), *cells, "", ""]
 
-    def _show_count(self, count: float, whole: float) -> str:
-        return show_count(count, self.least_rows, whole)
+    def _show_count(self, count: float, whole: float, clusters: int = 1) -> str:
+        """Show a count with its share; with noise, which adds up over clusters, where it is not hidden."""
+        if not self.noise:
+            return show_count(count, self.least_rows, whole)
+        noise = self.noise * math.sqrt(clusters)
+        least = max(self.least_rows, math.ceil(SURE * noise))
+        if count < least:
+            return f"< {least:,}"
+        return show_count(count, least, whole if whole >= ROWS_OVER_NOISE * noise else None)
 
 
 def _show_quartiles(values: FloatArray, show: Callable[[float], str]) -> str:
+    if np.isnan(values).any():
+        return "–"
     low, middle, high = map(show, values)
     return f"{middle} [{low}, {high}]"
 
@@ -258,7 +312,8 @@ def profile(
         Numbers about fewer rows are not shown. Tests and effect sizes are of all rows.
     privacy : fedhk.privacy.DifferentialPrivacy or None, default=None
         A budget for this profile. Its `bounds` are those of the columns: one pair for all, or one per view in the order
-        of the model, and then of the views that were held out. There is no `i_squared` then.
+        of the model, and then of the views that were held out. There is no `i_squared` then. A warning says before
+        anything is spent if the rows are too few for it.
     secure : bool or fedhk.privacy.SecureSummation, default=False
         Whether the server sees sums over all sites only.
 
@@ -285,11 +340,41 @@ def profile(
             f"a profile of {columns.width} columns, {c} clusters and bins={bins} has {last.size(Board()):,} numbers; "
             f"at most {MOST_NUMBERS:,} are sent. Use fewer bins (0 leaves out quartiles), or leave out wide views."
         )
+    if privacy is not None:
+        _say_rows_needed(last, privacy, secure, asked.sites)
     first: list[Phase[Any, Any]] = [CountMagnitudes(columns), SumMoments(columns)]
     first += [FindBins(columns, c, bins)] if bins else []
     answer = ask_sites(model, asked, [*first, last, CompareSites(columns, c)], privacy=privacy, secure=secure)
     dates = set() if engine is not None else _find_dates(take_sites(model, sites), asked.views)
     return _read_profile(answer, last, asked.views, dates, least_rows)
+
+
+def _say_rows_needed(
+    phase: SumColumns, privacy: DifferentialPrivacy, secure: bool | SecureSummation, sites: Mapping[str, Any]
+) -> None:
+    """Warn before a budget is spent where clusters have too few rows for a profile with noise."""
+    needed = expect_rows(phase, privacy, secure, len(sites))
+    rows = sum(views.n_rows for views in sites.values()) / phase.n_clusters
+    # sites elsewhere do not report their rows
+    if needed is not None and 0 < rows < needed:
+        warnings.warn(
+            describe_rows_needed(phase, privacy, needed, rows, secure=bool(secure)), UserWarning, stacklevel=3
+        )
+
+
+def describe_rows_needed(
+    phase: SumColumns, privacy: DifferentialPrivacy, needed: float, rows: float, *, secure: bool
+) -> str:
+    """Say how many rows a cluster needs for a profile with noise, how many it has, and what helps."""
+    better = "more rows, a larger epsilon, fewer columns"
+    better += "" if phase.bins == 0 else ", bins=0"
+    better += "" if secure else ", or secure=True, with which the sites share one noise"
+    kinds = len(phase.columns.numbers) + len(phase.columns.groups)
+    return (
+        f"With epsilon={privacy.epsilon:g} and {kinds} columns a cluster needs about {math.ceil(needed):,} rows for "
+        f"its means to be told from noise; clusters have {rows:,.0f} on average: most of this profile will be left "
+        f"out. What helps: {better}."
+    )
 
 
 def _find_dates(sites: Mapping[str, Any], views: Sequence[AskedView]) -> set[tuple[str, str]]:
@@ -312,6 +397,11 @@ def _read_profile(
     found, units = board.get(ClusterColumns), board.get(Units)
     shift, scale = units.shift, units.scale
     everything = found.merge_clusters()
+    error = overall_error = None
+    if found.noise:
+        known, whole = read_noisy(found, columns), read_noisy(everything, columns)
+        found, everything = known.columns, whole.columns
+        error, overall_error = scale * known.error, (scale * whole.error)[0]
     quartiles = []
     for part in (found, everything):
         table = np.full((3, len(part.seen), columns.width), np.nan)
@@ -319,11 +409,19 @@ def _read_profile(
             values = read_quartiles(part.histograms, own.edges)
             table[:, :, columns.numbers] = np.where(own.whole, np.ceil(values - 0.5) + 0.0, values)  # no -0
         if phase.bins and units.bounded:
-            table[:, :, columns.numbers] = read_quartiles(part.histograms, bin_edges(phase.bins, bounded=True))
+            values = read_quartiles(part.histograms, bin_edges(phase.bins, bounded=True))
+            if part.noise:
+                values = np.where((known if part is found else whole).quartiles, values, np.nan)
+            table[:, :, columns.numbers] = values
             table = shift + scale * table
         quartiles.append(table)
     mean, spread = _moments(found)
     overall_mean, overall_spread = _moments(everything)
+    difference = compare_with_rest(found)[2]
+    if found.noise:
+        mean, spread = known.mean, known.spread
+        overall_mean, overall_spread = whole.mean, whole.spread
+        difference = np.where(np.isnan(spread) | ~known.rest, np.nan, difference)
     return Profile(
         columns=[
             replace(_name_column(view, name), is_date=(view.name, name) in dates)
@@ -335,16 +433,18 @@ def _read_profile(
         mean=shift + scale * mean,
         spread=scale * spread,
         quartiles=quartiles[0],
-        difference=compare_with_rest(found)[2],
+        difference=difference,
         i_squared=SiteDifferences.read(board, found),
         overall_mean=(shift + scale * overall_mean)[0],
         overall_spread=(scale * overall_spread)[0],
         overall_quartiles=quartiles[1][:, 0],
-        tests=_test_columns(found, columns, views),
+        tests=_test_columns(board.get(ClusterColumns), columns, views),
         least_rows=least_rows,
         noise=found.noise,
         answer=answer,
         ranks=_count_ranks(answer.board, columns, views),
+        error=error,
+        overall_error=overall_error,
     )
 
 
@@ -381,20 +481,29 @@ def _test_columns(found: ClusterColumns, columns: ColumnsRequest, views: Sequenc
     """Compute tests and effect sizes of all numbers and categories, in the order of the columns."""
     named = [(view, _name_column(view, name)) for view in views for name in view.feature_names()]
     mean, spread = _moments(found)
+    seen, variances, shown = found.seen, np.square(spread), np.full(found.seen.shape, True)
+    if found.noise:
+        known = read_noisy(found, columns)
+        found, mean = known.columns, known.mean
+        shown = ~np.isnan(mean)  # the others take no part
+        seen, variances = np.where(shown, found.seen, 0.0), np.where(shown, known.most_variance, np.nan)
+        spread = known.spread
     lines: list[Record] = []
     for place, (_, column) in enumerate(named):
         kind = int(columns.kinds[place])
         if kind < 0:
-            count, own, var = found.seen[:, place], mean[:, place], np.square(spread[:, place])
+            count, own, var = seen[:, place], mean[:, place], variances[:, place]
             with np.errstate(divide="ignore", invalid="ignore"):
                 noise = np.square(found.noise) * (1 + np.square(own)) / np.square(count)
             tested, size = welch_test(count, own, var, np.nan_to_num(noise)), eta_squared(count, own, var)
+            if found.noise and (shown[:, place].sum() < FEWEST or np.isnan(spread[shown[:, place], place]).any()):
+                size = np.nan
             words = "Welch", "eta squared"
         else:
             group = columns.groups[kind]
             if place != group[0]:
                 continue
-            table = found.sums[:, group]
+            table = found.sums[:, group][shown[:, place]]
             tested, size = chi_square_test(table, np.square(found.noise)), cramers_v(table)
             words = "chi-square", "Cramer's V"
         lines.append(

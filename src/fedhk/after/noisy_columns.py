@@ -1,0 +1,130 @@
+"""Sums of columns with noise, put back into what is possible, and which numbers the noise hides.
+
+Noise takes sums where no rows are: means outside of the bounds, shares above 1, squares that no values have. What is
+known of any rows between bounds is put back: that costs no privacy, because no row is looked at again. What the noise
+hides is left out. All is in units in which the bounds of a column are 0 and 1.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedhk._typing import BoolArray, FloatArray
+from fedhk.after.columns import ClusterColumns, ColumnsRequest, GivenRanges, SumColumns
+from fedhk.after.effects import FEWEST
+from fedhk.federation.board import Board
+from fedhk.federation.sealed.units import UNITS
+from fedhk.privacy.mechanism import DifferentialPrivacy, SecureSummation
+
+# How far noise moves a number: so many standard deviations, which it stays within 95 times in 100.
+SURE = 2.0
+
+# The standard deviation of values that are spread evenly between bounds: where noise moves a mean or a share by more,
+# the bounds alone say as much.
+EVEN_SPREAD = 1 / math.sqrt(12)
+
+# Rows with a value, over the noise in their count, above which a mean in the middle of the bounds is shown: there
+# SURE times the noise in the mean, sqrt(1 + 1/4) over this number, is EVEN_SPREAD.
+ROWS_OVER_NOISE = SURE * math.sqrt(1 + 0.25) / EVEN_SPREAD
+
+# Noise may move the rank of a quartile by less than this share of the rows: else it may be another quartile.
+RANK_SHARE = 0.25
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """Sums that rows can have, and what the noise leaves of them; all of shape (c, d)."""
+
+    columns: ClusterColumns
+    mean: FloatArray  # NaN where noise hides it
+    spread: FloatArray  # NaN where noise hides it
+    most_variance: FloatArray  # the largest variance of rows that the noise allows
+    error: FloatArray  # how far noise moves a mean, either way
+    rest: BoolArray  # whether all other clusters together have rows enough for a mean
+    quartiles: BoolArray  # (c, numbers): whether they are known
+
+
+def read_noisy(found: ClusterColumns, columns: ColumnsRequest) -> Known:
+    """Put sums with noise back into what is possible, and find what the noise hides."""
+    possible = _make_possible(found, columns)
+    rows, seen = possible.rows, possible.seen
+    everything = _make_possible(found.merge_clusters(), columns)
+    share = np.divide(possible.sums, seen, out=np.full(seen.shape, 0.5), where=seen > 0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        per_row = np.where(seen > 0, found.noise / seen, np.inf)
+    error = SURE * per_row * np.sqrt(1 + np.square(share))
+    var, off = _variances(possible)
+    # rows of one cluster may be alike; a mean says something where it is surer than rows differ from each other
+    differ = np.sqrt(sum(_variances(everything)))
+    in_numbers = np.isin(np.arange(columns.width), columns.numbers)
+    most = np.where(in_numbers, np.minimum(differ, EVEN_SPREAD), EVEN_SPREAD)
+    known = (error < most) & (seen >= FEWEST) & (rows[:, None] > 0)
+    bins = found.histograms.shape[2]
+    # the noise in a count of the rows up to some bin, where all rows are known, is largest half-way
+    sure_ranks = SURE * per_row[:, columns.numbers] * math.sqrt(bins) / 2 < RANK_SHARE
+    return Known(
+        possible,
+        mean=np.where(known, share, np.nan),
+        # of a variance that is twice as large as noise moves it, the root is off by less than a third
+        spread=np.where(known & (var > 2 * off), np.sqrt(var), np.nan),
+        most_variance=np.minimum(var + off, 0.25),
+        error=np.where(known, error, np.nan),
+        rest=seen.sum(axis=0) - seen > ROWS_OVER_NOISE * found.noise * math.sqrt(max(len(rows) - 1, 1)),
+        quartiles=known[:, columns.numbers] & sure_ranks,
+    )
+
+
+def _make_possible(found: ClusterColumns, columns: ColumnsRequest) -> ClusterColumns:
+    """Move sums to the nearest that rows between the bounds can have."""
+    rows = np.maximum(found.rows, 0.0)
+    seen = np.clip(found.seen, 0.0, rows[:, None])
+    sums = np.clip(found.sums, 0.0, seen)
+    for group in columns.groups:
+        sums[:, group] = _share_out(found.sums[:, group], seen[:, group[0]])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        least = np.where(seen > 0, np.square(sums) / seen, 0.0)
+    squares = np.where(np.isin(np.arange(columns.width), columns.numbers), np.clip(found.squares, least, sums), sums)
+    histograms = found.histograms
+    if histograms.size:
+        c, numbers, bins = histograms.shape
+        wanted = seen[:, columns.numbers].ravel()
+        histograms = _share_out(histograms.reshape(-1, bins), wanted).reshape(c, numbers, bins)
+    return replace(found, rows=rows, seen=seen, sums=sums, squares=squares, histograms=histograms)
+
+
+def _share_out(counts: FloatArray, total: FloatArray) -> FloatArray:
+    """Find the nearest counts, (n, places), that are not negative and add up to given totals, (n,)."""
+    # the projection onto a simplex (Held, Wolfe and Crowder 1974): all places lose the same, down to 0
+    places = np.arange(1, counts.shape[1] + 1)
+    high = -np.sort(-counts, axis=1)
+    lost = (np.cumsum(high, axis=1) - total[:, None]) / places
+    last = np.maximum((high > lost).sum(axis=1), 1) - 1
+    return np.maximum(counts - np.take_along_axis(lost, last[:, None], 1), 0.0) * (total > 0)[:, None]
+
+
+def _variances(found: ClusterColumns) -> tuple[FloatArray, FloatArray]:
+    """Compute the variances of rows, and how far noise moves them: that of its sum of squares, sum and count."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean, square = found.sums / found.seen, found.squares / found.seen
+        off = SURE * found.noise / found.seen * np.sqrt(1 + 4 * mean**2 + np.square(2 * mean**2 - square))
+        var = np.maximum(square - np.square(mean), 0.0)
+    nothing = found.seen <= 0
+    return np.where(nothing, 0.0, var), np.where(nothing, 0.25, off)
+
+
+def expect_rows(
+    phase: SumColumns, privacy: DifferentialPrivacy, secure: bool | SecureSummation, n_sites: int
+) -> float | None:
+    """Compute how many rows a cluster needs for noise to leave its means; None where that is not known before."""
+    unit = UNITS[privacy.unit]
+    if privacy.unit != "row" or not privacy.public:
+        return None
+    board = GivenRanges(phase.columns, privacy.bounds).begin(Board())
+    sensitivity = unit.sensitivity(phase, phase.request(board), phase.size(board), 0.0, privacy.neighbours)
+    shared = secure.shared_noise if isinstance(secure, SecureSummation) else secure
+    noises = n_sites / max(n_sites - privacy.colluders, 1) if shared else n_sites
+    multiplier = privacy.multiplier(phase.name, 1, finds_start=False)
+    return float(ROWS_OVER_NOISE * multiplier * sensitivity * math.sqrt(noises))
