@@ -17,9 +17,10 @@ from statsmodels.stats.meta_analysis import combine_effects
 
 import fedhk
 from after.hospitals import make_federation, pool
-from fedhk.after.survival import _smooth_curve
+from fedhk.after.survival import LEAST_SIGNAL, _smooth_curve
 from fedhk.errors import DataError
 from fedhk.privacy import DifferentialPrivacy
+from fedhk.summary.words import number
 from sealed_runs import seeded_noise
 
 DAYS = range(101)
@@ -310,6 +311,10 @@ def test_curves_with_noise_are_near_the_true_ones_and_their_intervals_hold(large
     assert found.p < 1e-6
     assert 0.99 < found.privacy_spent[0] <= 1.0 + 1e-6
     assert np.all(np.diff(found.curves[:, known.all(axis=0)], axis=1) <= 1e-12)
+    fewest = LEAST_SIGNAL * found.noise
+    assert found.at_risk[known].min() >= fewest > found.least_rows
+    assert f"fewer than {number(fewest)} rows are at risk, 30 times the noise in a count;" in str(found)
+    assert f"fewer than {plain.least_rows} rows are at risk;" in str(plain)
 
 
 def test_events_and_numbers_with_noise(large, monkeypatch):

@@ -11,7 +11,9 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from fedhk.cli import app
 from fedhk.errors import DataError, MessageError
 from fedhk.estimators.sealing import make_guards
 from fedhk.federation.remote.policy import Policy, read_policy
@@ -246,3 +248,29 @@ def test_years_without_epsilon_are_refused(tmp_path):
         read_policy(tmp_path / "policy.toml")
     (tmp_path / "policy.toml").write_text("epsilon = 1.0\nyears = 5\n")
     assert read_policy(tmp_path / "policy.toml").years == 5
+
+
+@pytest.mark.parametrize(
+    ("years", "days_ago", "left", "shown"),
+    [
+        ("", 400, 0.0, "0 of 1"),
+        ("years = 5", 10, 0.0, "0 of 1 until "),
+        ("years = 5", 400, 1.0, "1 of 1 until "),
+        ("years = 1", 400, 0.0, "0 of 1: all years are over"),
+    ],
+)
+def test_fedhk_ledger_says_whether_what_is_left_is_that_of_a_year(tmp_path, years, days_ago, left, shown):
+    then = time.time() - days_ago * 24 * 3600
+    kept = Ledger(tmp_path / "state" / "rome" / "ledger.jsonl", "rome", clock=lambda: then)
+    multiplier = budget(1.0).budget ** -0.5
+    kept.charge(run="r", exchange=0, phase="round", multiplier=multiplier, sensitivity=1.0, neighbours="replace")
+    policy = tmp_path / "policy.toml"
+    policy.write_text(f"epsilon = 1.0\ndelta = {DELTA}\n{years}\n")
+    words = ["ledger", str(tmp_path / "state"), "--policy", str(policy)]
+    told = CliRunner().invoke(app, words, env={"COLUMNS": "200"})
+    assert told.exit_code == 0, told.output
+    assert shown in told.stdout
+    assert ("in each of" in told.stdout) == bool(years)
+    found = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)["sites"]["rome"]["policy"]
+    assert found["left"] == pytest.approx(left, abs=1e-6)
+    assert ("years" in found) == ("year_ends" in found) == bool(years)

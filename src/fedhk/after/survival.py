@@ -325,7 +325,8 @@ class Survival(Answered):
     i_squared : array of shape (c,)
         Heterogeneity of the hazard ratio between sites, from 0 to 1; NaN where fewer than two sites know it.
     least_rows : int
-        Curves end where fewer rows are at risk, and smaller counts are not shown.
+        Curves end where fewer rows are at risk, or fewer than 30 times `noise`. Smaller counts than `least_rows` are
+        not shown.
     noise : float
         Standard deviation of the noise in counts.
     answer : Answer
@@ -411,11 +412,14 @@ class Survival(Answered):
     def notes(self) -> list[str]:
         """What a reader must know."""
         of = "stratified by site" if self.stratified else "over all sites together"
-        least = self.least_rows
+        least, signal = self.least_rows, LEAST_SIGNAL * self.noise
+        end = f"fewer than {least} rows are at risk"
+        if signal > least:
+            end = f"fewer than {number(signal)} rows are at risk, {LEAST_SIGNAL:g} times the noise in a count"
         notes = [
             f"Log-rank test, {of}: chi-square {number(self.statistic)}, df {self.df}, p {show_p(self.p)}.",
             "Intervals are of 95 %. Hazard ratios are Peto's.",
-            f"Curves end where fewer than {least} rows are at risk; counts below {least} are not shown.",
+            f"Curves end where {end}; counts below {least} are not shown.",
         ]
         lost = float(self.missing.sum())
         if lost >= 0.5:

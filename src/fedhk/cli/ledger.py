@@ -10,7 +10,7 @@ import typer
 
 from fedhk._names import suggest_path
 from fedhk.cli import options as o
-from fedhk.cli.console import exit_codes, make_table, say, say_notes, show, to_json
+from fedhk.cli.console import counted, exit_codes, make_table, say, say_notes, show, to_json
 from fedhk.errors import DataError
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _add_up(releases: list[Release], delta: float, policy: Policy | None) -> dic
     }
     if policy is not None and policy.epsilon is not None:
         terms = {"epsilon": policy.epsilon, "delta": policy.delta, "neighbours": policy.neighbours}
-        found["policy"] = terms | {"left": _find_rest(releases, policy)}
+        found["policy"] = terms | _find_rest(releases, policy)
     return found
 
 
@@ -106,19 +106,24 @@ def _summarise(releases: list[Release], delta: float) -> dict[str, Any]:
     return {"releases": len(releases), "first": times[0], "last": times[-1], "epsilon": spent}
 
 
-def _find_rest(releases: list[Release], policy: Policy) -> float:
-    """Find the largest epsilon, at the policy's delta, that one more run may have."""
+def _find_rest(releases: list[Release], policy: Policy) -> dict[str, Any]:
+    """Find the largest epsilon, at the policy's delta, that one more run may have.
+
+    With a policy for some years it is that of this year; the day on which this year ends is None if all are over.
+    """
     from fedhk.privacy.accounting import epsilon_of, mu_of
     from fedhk.privacy.plan import PrivacyPlan
 
     assert policy.epsilon is not None  # noqa: S101 - asked before
+    plan: dict[str, Any] = {}
     if policy.years is not None:
-        plan = PrivacyPlan(policy.epsilon, policy.years, policy.delta, policy.neighbours)
-        if (year := plan.find_year(releases)) is None:
-            return 0.0
-        releases = year[1]
+        year = PrivacyPlan(policy.epsilon, policy.years, policy.delta, policy.neighbours).find_year(releases)
+        if year is None:
+            return {"left": 0.0, "years": policy.years, "year_ends": None}
+        ends, releases = year
+        plan = {"years": policy.years, "year_ends": f"{ends:%Y-%m-%d}"}
     rest = mu_of(policy.epsilon, policy.delta) ** 2 - sum(r.multiplier_for(policy.neighbours) ** -2 for r in releases)
-    return epsilon_of(policy.delta, math.sqrt(rest)) if rest > 0 else 0.0
+    return {"left": epsilon_of(policy.delta, math.sqrt(rest)) if rest > 0 else 0.0} | plan
 
 
 def _show_sites(sites: dict[str, Any], delta: float) -> None:
@@ -126,10 +131,26 @@ def _show_sites(sites: dict[str, Any], delta: float) -> None:
     rows = []
     for name, site in sites.items():
         spent = [f"{site['epsilon'][kind]:.4g}" for kind in KINDS]
-        rest = [f"{site['policy']['left']:.4g} of {site['policy']['epsilon']:g}"] if left else []
+        rest = [_tell_rest(site["policy"])] if left else []
         rows.append((name, len(site["runs"]), site["releases"], site["last"][:10], *spent, *rest))
     columns = ("site", "runs", "releases", "last", *KINDS, *(["left"] if left else []))
     title = f"epsilon spent over all runs, at delta {delta:g}, by kind of neighbours"
     show(make_table(title, columns, rows, numbers=("runs", "releases", *KINDS, "left")))
+    for terms in [site["policy"] for site in sites.values() if "years" in site.get("policy", ())][:1]:
+        say(
+            f"The policy allows epsilon {terms['epsilon']:g} in each of {counted(terms['years'], 'year')} from a site's "
+            "first release on. Left is that of this year; the other columns count all years.",
+            err=False,
+        )
     if left:
         say("Left is the largest epsilon that one more run may have; two runs come to less than their sum.", err=False)
+
+
+def _tell_rest(terms: dict[str, Any]) -> str:
+    """Say what a policy leaves, and if it is for some years, until when."""
+    rest = f"{terms['left']:.4g} of {terms['epsilon']:g}"
+    if "years" not in terms:
+        return rest
+    if terms["year_ends"] is None:
+        return f"{rest}: all years are over"
+    return f"{rest} until {terms['year_ends']}"

@@ -40,7 +40,11 @@ def show_noise(facts: Facts, private: Facts) -> Markup:
     )
 
 
-NO_RELEASES = "What each site released is in its own ledger, not here: `fedhk ledger` adds it up at the site."
+NO_RELEASES = (
+    "Each site has written what it released with noise into its own ledger, which is not in the folder of this run. A "
+    "site on a machine of its own has it in its state folder, as ledger.jsonl. There, `fedhk ledger` adds it up, and "
+    "`fedhk report` with --site and --own lists it."
+)
 
 
 def show_releases(facts: Facts) -> Markup:

@@ -259,10 +259,13 @@ def _weight_words(facts: Facts) -> str:
 
 
 def _releases(facts: Facts, epsilon: float, delta: float) -> _Section:
-    words = (
-        "The table lists all that left a site with noise. The unit of noise is the most that one row can change in "
-        "the release; less noise costs more of the budget."
-    )
+    words = ""
+    if facts.releases:
+        whose = "the site" if facts.own_page_of is not None else "a site"
+        words = (
+            f"The table lists all that left {whose} with noise. The unit of noise is the most that one row can change "
+            "in the release; less noise costs more of the budget."
+        )
     together = tag("p", f"Together: epsilon {brief(epsilon)} at delta {brief(delta)}.")
     return _section("privacy", "What was released", words, show_releases(facts), together)
 

@@ -23,8 +23,9 @@ from fedhk.data.folders import Federation, Reading, SiteData, read_federation, r
 from fedhk.data.named import LABELS, SITES
 from fedhk.errors import DataError
 from fedhk.estimators.loading import load
-from fedhk.federation.remote.site import check_name
+from fedhk.federation.remote.site import RUN_NAME, check_name
 from fedhk.privacy.accounting import spent
+from fedhk.privacy.ledger import NAME, read_ledger
 from fedhk.report.after import FinishedRun, describe_answers, open_run
 from fedhk.report.page import render
 from fedhk.report.rows import add_rows, make_rows
@@ -181,6 +182,8 @@ def read_facts(
     took_part = [name for name in run.views if name not in left_out]
     names = took_part if site is None else [site]
     ledgers = _read_releases(folder, names)
+    if site is not None and own is not None and not ledgers[site]:
+        ledgers[site] = _read_own_ledger(own)
     multipliers = {name: [noise for _, noise in releases] for name, releases in ledgers.items() if releases}
     facts = read_global_model(
         model,
@@ -324,3 +327,15 @@ def _read_releases(folder: Path, names: list[str]) -> dict[str, list[tuple[str, 
         return {name: [(str(r["phase"]), float(r["multiplier"])) for r in listed.get(name, ())] for name in names}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"The run {str(folder)!r} is damaged: {file.name}: {error}") from error
+
+
+def _read_own_ledger(results: Path) -> list[tuple[str, float]]:
+    """Read phase and noise multiplier of each release of a site in the run of its results, from the ledger beside them.
+
+    Empty if there is no ledger, or it has nothing of this run.
+    """
+    ledger, run = results.absolute().parent / NAME, results / RUN_NAME
+    if not ledger.is_file() or not run.is_file():
+        return []
+    name = read_regular(run).decode("utf-8")
+    return [(release.phase, release.multiplier) for release in read_ledger(ledger)[0] if release.run == name]

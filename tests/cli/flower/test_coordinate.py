@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -16,8 +17,10 @@ from fedhk.datasets import make_sites
 from fedhk.errors import QuorumError
 from fedhk.federation.messages import decode
 from fedhk.federation.remote.policy import Policy
+from fedhk.privacy.ledger import read_ledger
 from flower_cli import call_flower
 from remote_sites import Wire, make_policies, write_sites
+from report.pages import page_of
 
 
 class TestCoordinate:
@@ -104,6 +107,44 @@ class TestCoordinate:
         told = json.loads((tmp_path / "answer").read_text())
         assert told["table"]["rows"][0][:2] == ["rows", "120"]
         assert all(test["circular"] for test in told["facts"]["tests"])
+
+    def test_the_page_of_the_coordinator_says_where_ledgers_are_and_that_of_a_site_has_its_own(self, wire, tmp_path):
+        words = ["--epsilon", 20, "--delta", 1e-4, "--bounds=-20,20"]
+        call_flower("init", tmp_path / "app", "--clusters", 2, "--seed", 0, *words)
+        coordinate(tmp_path / "app" / "fedhk.toml", wire, self.settings(tmp_path))
+        page = page_of(tmp_path / "run").section("privacy")
+        assert "A site on a machine of its own has it in its state folder" in page.words
+        assert "The table lists" not in page.words
+        own = tmp_path / "state" / "site-01"
+        page = page_of(tmp_path / "run", site="site-01", own=own / "run").section("privacy")
+        assert "The table lists all that left the site" in page.words
+        assert "in its state folder" not in page.words
+        made = Counter(release.phase for release in read_ledger(own / "ledger.jsonl")[0])
+        assert all(f"{phase} {count} " in page.words for phase, count in made.items())
+
+    @pytest.mark.parametrize("secure", [False, True])
+    def test_a_run_that_goes_on_spends_a_lost_sum_again_under_masks_and_not_in_the_open(self, wire, tmp_path, secure):
+        words = ["--epsilon", 20, "--delta", 1e-4, "--bounds=-20,20", "--min-sites", 3]
+        masks = ["--set", "secure={ shared_noise = false }"] if secure else []
+        call_flower("init", tmp_path / "app", "--clusters", 2, "--seed", 0, *words, *masks)
+        seen = []
+
+        def silent(payload, answer):
+            kind = decode(payload).kind
+            seen.append(kind)
+            return TimeoutError("gone") if "nois" in kind and seen.count(kind) == 2 else answer
+
+        wire.changed[1] = silent
+        with pytest.raises(Exception, match="are needed"):
+            coordinate(tmp_path / "app" / "fedhk.toml", wire, self.settings(tmp_path))
+        coordinate(tmp_path / "app" / "fedhk.toml", wire, self.settings(tmp_path, resume=True))
+        summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+        releases = read_ledger(tmp_path / "state" / "site-01" / "ledger.jsonl")[0]
+        rounds = [release.exchange for release in releases if release.phase == "noisy round"]
+        assert len(rounds) == len(set(rounds)) == 6
+        assert summary["privacy_spent"][0] == pytest.approx(20.0)
+        assert summary["rounds"] == (5 if secure else 6)
+        assert ("answers were lost" in summary["stop_reason"]) == secure
 
     @pytest.mark.parametrize(
         ("kind", "given", "fact"),
