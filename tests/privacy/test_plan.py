@@ -270,7 +270,7 @@ def test_fedhk_ledger_says_whether_what_is_left_is_that_of_a_year(tmp_path, year
     told = CliRunner().invoke(app, words, env={"COLUMNS": "200"})
     assert told.exit_code == 0, told.output
     assert shown in told.stdout
-    assert ("in each of" in told.stdout) == bool(years)
+    assert ("in each year" in told.stdout) == bool(years)
     found = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)["sites"]["rome"]["policy"]
     assert found["left"] == pytest.approx(left, abs=1e-6)
     assert ("years" in found) == ("year_ends" in found) == bool(years)

@@ -136,10 +136,12 @@ def _show_sites(sites: dict[str, Any], delta: float) -> None:
     columns = ("site", "runs", "releases", "last", *KINDS, *(["left"] if left else []))
     title = f"epsilon spent over all runs, at delta {delta:g}, by kind of neighbours"
     show(make_table(title, columns, rows, numbers=("runs", "releases", *KINDS, "left")))
-    for terms in [site["policy"] for site in sites.values() if "years" in site.get("policy", ())][:1]:
+    plans = [site["policy"] for site in sites.values() if "years" in site.get("policy", {})]
+    if plans:  # all have the same: a policy is given once
+        epsilon, years = f"{plans[0]['epsilon']:g}", counted(plans[0]["years"], "year")
         say(
-            f"The policy allows epsilon {terms['epsilon']:g} in each of {counted(terms['years'], 'year')} from a site's "
-            "first release on. Left is that of this year; the other columns count all years.",
+            f"The policy allows epsilon {epsilon} in each year, for {years} from a site's first release on. Left is of "
+            "this year; the other columns count all years.",
             err=False,
         )
     if left:
