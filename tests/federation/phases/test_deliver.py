@@ -98,7 +98,7 @@ def test_shares_go_by_their_names_over_the_wire(sites):
     for name, outcome in outcomes(engine).items():
         found = run.board.get(Reports).reports[name].shares
         assert list(found.items()) == list(outcome.shares.items())
-        assert len(set(outcome.shares.values())) > 1
+    assert any(len(set(outcome.shares.values())) > 1 for outcome in outcomes(engine).values())
 
 
 def test_shares_by_site_reach_the_site_they_are_for(sites):

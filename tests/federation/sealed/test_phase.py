@@ -119,7 +119,7 @@ def test_too_few_rows_for_the_clusters_is_an_error_without_noise_only():
     fit(sites, "noise", 9)  # how many rows there are is not said
 
 
-@pytest.mark.filterwarnings("ignore:bounds=.* outside the bounds:UserWarning", "ignore:.*another unit:UserWarning")
+@pytest.mark.filterwarnings("ignore:bounds=.* outside the bounds:UserWarning", "ignore:.*a code for:UserWarning")
 def test_rows_beyond_public_bounds_pull_no_more_than_others():
     """Bounds scale features; the kernel holds what is outside."""
     sites = four_sites(d=[np.vstack([clusters(40), np.full((3, 2), 1e6)])])
