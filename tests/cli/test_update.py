@@ -176,6 +176,8 @@ class TestPrivacy:
         told = json.loads(call("ledger", ledger.parent, "--delta", 1e-4, "--json").stdout)["sites"]
         assert max(site["epsilon"]["replace"] for site in told.values()) == pytest.approx(spent[2])
         assert {len(site["runs"]) for site in told.values()} == {3}
+        assert {run["kind"] for site in told.values() for run in site["runs"]} == {"fit or update"}
+        assert [run["sums"] for run in told["oslo"]["runs"]][1:] == [["noisy round"]] * 2
         write_rows(tmp_path / "more", 1, every=lambda tables: tables | {"lab": tables["ecg"][:, :2]})
         assert "'lab' is new" in call("update", run, tmp_path / "more", code=3).stderr
         shutil.copytree(ledger.parent, tmp_path / "sites" / "ledger")

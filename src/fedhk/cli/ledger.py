@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fedhk.privacy.ledger import Release
 
 KINDS = ("replace", "add-remove")
+FIT, QUESTION = "fit or update", "question"
 
 LedgerPaths = Annotated[
     list[Path],
@@ -58,6 +59,7 @@ def ledger(paths: LedgerPaths, delta: AtDelta = None, policy: PolicyFile = None,
         typer.echo(to_json({"delta": at, "sites": sites, "notes": notes}))
     else:
         _show_sites(sites, at)
+        _show_runs(sites)
 
 
 def _read_releases(paths: list[Path]) -> tuple[dict[str, list[Release]], list[str]]:
@@ -90,12 +92,20 @@ def _add_up(releases: list[Release], delta: float, policy: Policy | None) -> dic
         runs.setdefault(release.run, []).append(release)
     found: dict[str, Any] = {
         **_summarise(releases, delta),
-        "runs": [{"run": run, **_summarise(made, delta)} for run, made in runs.items()],
+        "runs": [{"run": run, **_find_kind(made), **_summarise(made, delta)} for run, made in runs.items()],
     }
     if policy is not None and policy.epsilon is not None:
         terms = {"epsilon": policy.epsilon, "delta": policy.delta, "neighbours": policy.neighbours}
         found["policy"] = terms | _find_rest(releases, policy)
     return found
+
+
+def _find_kind(releases: list[Release]) -> dict[str, Any]:
+    """Find what a run was for by the names of its sums; those of a fit and of an update are the same."""
+    from fedhk.privacy.mechanism import AFTER
+
+    names = list(dict.fromkeys(release.phase for release in releases))
+    return {"kind": QUESTION if any(AFTER in name for name in names) else FIT, "sums": names}
 
 
 def _summarise(releases: list[Release], delta: float) -> dict[str, Any]:
@@ -146,6 +156,18 @@ def _show_sites(sites: dict[str, Any], delta: float) -> None:
         )
     if left:
         say("Left is the largest epsilon that one more run may have; two runs come to less than their sum.", err=False)
+
+
+def _show_runs(sites: dict[str, Any]) -> None:
+    """Show what each run was for and what it has spent, the last one first."""
+    made = [(name, run) for name, site in sites.items() for run in reversed(site["runs"])]
+    made.sort(key=lambda pair: pair[1]["last"], reverse=True)
+    lines = [
+        (name, run["run"], run["kind"], ", ".join(run["sums"]), run["last"][:10], f"{run['epsilon'][KINDS[0]]:.4g}")
+        for name, run in made
+    ]
+    title = f"epsilon of each run, the last one first, for neighbours {KINDS[0]!r}"
+    show(make_table(title, ("site", "run", "kind", "sums", "last", "epsilon"), lines, numbers=("epsilon",)))
 
 
 def _tell_rest(terms: dict[str, Any]) -> str:
