@@ -15,6 +15,7 @@ from fedhk.after.columns import ColumnsRequest, CountMagnitudes
 from fedhk.after.comparison import CountPairs
 from fedhk.after.run import ask_sites, reach_sites
 from fedhk.after.stability import BaseModels, BatchRequest, RefitModels, SumSpread
+from fedhk.data.dictionary import ColumnEntry, Dictionary
 from fedhk.data.folders import write_site
 from fedhk.data.named import NamedTable
 from fedhk.errors import DataError, MessageError, QuorumError
@@ -31,6 +32,7 @@ COLUMNS = ("days", "died", "walk")
 ALLOWED = {"questions": ["profile", "outcomes", "stability", "compare", "limits"], "held_out": list(COLUMNS)}
 OPEN = ALLOWED | {"open_questions": True, "least_rows": 1}
 FIT = QUICK | {"view_weights": "uniform", "scaling": "standard"}
+FIT_BUDGET = DifferentialPrivacy(5.0, 1e-5, (-20, 20))
 EXACT = {"rtol": 1e-9, "atol": 1e-9}
 
 
@@ -243,6 +245,25 @@ class TestPolicies:
             "e",
             "walk",
         ]
+
+    def test_a_dictionary_bounds_each_column_also_those_held_out(self, reach):
+        model, engine, wire = reach(policies_with(epsilon=30.0, delta=1e-5, **OPEN), privacy=FIT_BUDGET, max_rounds=2)
+        ranges = {"lab": dict.fromkeys("abc", (-10, 20)), "scan": dict.fromkeys("de", (-20, 10))}
+        ranges["later"] = {"days": (0, 400), "died": (0, 1), "walk": (0, 900)}
+        entries = {v: {c: ColumnEntry("number", range=pair) for c, pair in own.items()} for v, own in ranges.items()}
+        budget, known = DifferentialPrivacy(20.0, 1e-5, "private"), Dictionary(entries)
+        file = wire.state / "rome" / "ledger.jsonl"
+        before = len(Ledger(file, "rome").releases())
+        del known["later"]["walk"]
+        with pytest.raises(DataError, match=r"no range for later\.walk"):
+            fedhk.profile(model, engine=engine, privacy=budget, dictionary=known)
+        assert len(Ledger(file, "rome").releases()) == before
+        known["later"]["walk"] = ColumnEntry("number", range=(0, 900))
+        found = fedhk.profile(model, engine=engine, privacy=budget, dictionary=known, bins=0)
+        names = [column.name for column in found.columns]
+        assert len(Ledger(file, "rome").releases()) == before + 1
+        assert 0 <= found.overall_mean[names.index("died")] <= 1
+        assert 200 < found.overall_mean[names.index("walk")] < 600
 
     def test_a_table_of_one_site_alone_is_left_out(self, reach):
         model, engine, _ = reach(policies_with(**OPEN | {"held_out": []}) | {"oslo": Policy(**OPEN)})

@@ -33,9 +33,10 @@ from fedhk.after.columns import (
 )
 from fedhk.after.effects import FEWEST, adjust_p_values, chi_square_test, cramers_v, eta_squared, variance, welch_test
 from fedhk.after.noisy_columns import ROWS_OVER_NOISE, SURE, expect_rows, read_noisy
-from fedhk.after.run import Answer, Answered, AskedView, ask_sites, find_sites, take_sites
+from fedhk.after.run import Answer, Answered, AskedView, ask_sites, find_sites, known_views, take_sites
 from fedhk.after.tables import LEAST_ROWS, PrintedTable, show_count, show_p
 from fedhk.data.checks import check_count
+from fedhk.data.dictionary import Dictionary
 from fedhk.data.frames import pandas
 from fedhk.data.levels import base_name, date_columns, is_level, level_name, ordered_levels
 from fedhk.errors import DataError
@@ -291,6 +292,7 @@ def profile(
     least_rows: int = LEAST_ROWS,
     privacy: DifferentialPrivacy | None = None,
     secure: bool | SecureSummation = False,
+    dictionary: Dictionary | None = None,
 ) -> Profile:
     """Say what the clusters of a fitted model are: every column by cluster, with effect sizes and tests ("Table 1").
 
@@ -316,6 +318,9 @@ def profile(
         anything is spent if the rows are too few for it.
     secure : bool or fedhk.privacy.SecureSummation, default=False
         Whether the server sees sums over all sites only.
+    dictionary : Dictionary or None, default=None
+        A data dictionary, from `fedhk.read_dictionary`. Its ranges take the place of the `bounds` of `privacy`, column
+        by column, also in views that were held out.
 
     Returns
     -------
@@ -340,8 +345,14 @@ def profile(
             f"a profile of {columns.width} columns, {c} clusters and bins={bins} has {last.size(Board()):,} numbers; "
             f"at most {MOST_NUMBERS:,} are sent. Use fewer bins (0 leaves out quartiles), or leave out wide views."
         )
+    if dictionary is not None:
+        if privacy is None:
+            raise ValueError("dictionary has no effect without privacy: its ranges are the bounds of noise.")
+        privacy = replace(privacy, bounds=find_bounds(dictionary, asked.views))
     if privacy is not None:
-        _say_rows_needed(last, privacy, secure, asked.sites)
+        rows = sum(views.n_rows for views in asked.sites.values())  # sites elsewhere do not report them
+        if rows and (text := _describe_rows_needed(last, privacy, secure, len(asked.sites), rows)):
+            warnings.warn(text, UserWarning, stacklevel=2)
     first: list[Phase[Any, Any]] = [CountMagnitudes(columns), SumMoments(columns)]
     first += [FindBins(columns, c, bins)] if bins else []
     answer = ask_sites(model, asked, [*first, last, CompareSites(columns, c)], privacy=privacy, secure=secure)
@@ -349,31 +360,67 @@ def profile(
     return _read_profile(answer, last, asked.views, dates, least_rows)
 
 
-def _say_rows_needed(
-    phase: SumColumns, privacy: DifferentialPrivacy, secure: bool | SecureSummation, sites: Mapping[str, Any]
-) -> None:
-    """Warn before a budget is spent where clusters have too few rows for a profile with noise."""
-    needed = expect_rows(phase, privacy, secure, len(sites))
-    rows = sum(views.n_rows for views in sites.values()) / phase.n_clusters
-    # sites elsewhere do not report their rows
-    if needed is not None and 0 < rows < needed:
-        warnings.warn(
-            describe_rows_needed(phase, privacy, needed, rows, secure=bool(secure)), UserWarning, stacklevel=3
+def find_bounds(dictionary: Dictionary, views: Sequence[AskedView]) -> list[tuple[list[float], list[float]]]:
+    """Return the ranges of a data dictionary for the columns of views, as bounds; refuse columns without one."""
+    found, missing = [], []
+    for view in views:
+        low, high = [], []
+        for name in view.feature_names():
+            column = _name_column(view, name)
+            entry = dictionary.get(view.name, {}).get(column.name)
+            ends = (0.0, 1.0) if column.level else None if entry is None else entry.bounds
+            if ends is None:
+                missing.append(f"{view.name}.{column.name}")
+                ends = (0.0, 1.0)
+            low.append(ends[0])
+            high.append(ends[1])
+        found.append((low, high))
+    if missing:
+        more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
+        raise DataError(
+            f"the data dictionary has no range for {', '.join(missing[:5])}{more}: a profile with noise needs one for "
+            "every number and date, such as range = [0, 250], also of columns that were held out from clustering."
         )
+    return found
 
 
-def describe_rows_needed(
-    phase: SumColumns, privacy: DifferentialPrivacy, needed: float, rows: float, *, secure: bool
+def expect_profile(
+    model: Any,
+    privacy: DifferentialPrivacy,
+    *,
+    secure: bool | SecureSummation,
+    n_sites: int,
+    rows: int,
+    dictionary: Dictionary | None = None,
 ) -> str:
-    """Say how many rows a cluster needs for a profile with noise, how many it has, and what helps."""
-    better = "more rows, a larger epsilon, fewer columns"
-    better += "" if phase.bins == 0 else ", bins=0"
-    better += "" if secure else ", or secure=True, with which the sites share one noise"
+    """Say before sites elsewhere are asked how many rows a budget needs; empty where they have enough.
+
+    `rows` is 0 where nobody here knows them. Columns that were held out are not known yet: with them the noise is
+    larger. Refuses bounds that do not go with the columns of the model.
+    """
+    views = [AskedView(name, *size, used=True) for name, size in known_views(model).items()]
+    if dictionary is not None:
+        privacy = replace(privacy, bounds=find_bounds(dictionary, views))
+    phase = SumColumns(describe_columns(views), int(model.n_clusters_), BINS)
+    return _describe_rows_needed(phase, privacy, secure, n_sites, rows)
+
+
+def _describe_rows_needed(
+    phase: SumColumns, privacy: DifferentialPrivacy, secure: bool | SecureSummation, n_sites: int, rows: int
+) -> str:
+    """Say how many rows a cluster needs for a profile with noise; empty if it has them. `rows` is 0 if not known."""
+    needed, have = expect_rows(phase, privacy, secure, n_sites), rows / phase.n_clusters
+    if needed is None or have >= needed:
+        return ""
+    better = "more rows, a larger epsilon, or fewer columns"
+    better += "" if secure else "; or secure=True, with which the sites share one noise"
     kinds = len(phase.columns.numbers) + len(phase.columns.groups)
+    known = "other clusters are left out"
+    if rows:
+        known = f"clusters have {have:,.0f} on average: most of this profile will be left out"
     return (
         f"With epsilon={privacy.epsilon:g} and {kinds} columns a cluster needs about {math.ceil(needed):,} rows for "
-        f"its means to be told from noise; clusters have {rows:,.0f} on average: most of this profile will be left "
-        f"out. What helps: {better}."
+        f"its means to be told from noise; {known}. What helps: {better}."
     )
 
 

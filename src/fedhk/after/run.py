@@ -137,7 +137,7 @@ def read_sites(model: Any, sites: Any, kind: str = "profile") -> AskedSites:
     Views that it does not know were held out from clustering; they are left out, unless the question reads them.
     """
     sites = take_sites(model, sites, used=not QUESTIONS[kind].held_out)
-    known = _known_views(model)
+    known = known_views(model)
     asked = {name: AskedView(name, *size, used=True) for name, size in known.items()}
     checked = {site: fit_site(views, known, site) for site, views in check_clients(sites).items()}
     for views in checked.values():
@@ -150,7 +150,7 @@ def read_sites(model: Any, sites: Any, kind: str = "profile") -> AskedSites:
     return AskedSites(checked, tuple(asked.values()), kind)
 
 
-def _known_views(model: Any) -> dict[str, tuple[int, Columns]]:
+def known_views(model: Any) -> dict[str, tuple[int, Columns]]:
     """Return the views that made the clusters, with widths and columns."""
     fitted: FittedModel = model._model
     return dict(zip(fitted.view_names, zip(fitted.widths, fitted.columns, strict=True), strict=True))
@@ -192,7 +192,7 @@ def reach_sites(
     engine = engine.for_questions(held_out=QUESTIONS[kind].held_out)
     described, first = engine.describe(), engine.begin(None)
     held_by, *_ = [_count_holders(each, described) for each in models]
-    asked = [AskedView(name, *size, used=True) for name, size in _known_views(model).items()]
+    asked = [AskedView(name, *size, used=True) for name, size in known_views(model).items()]
     columns = {name: found for terms in first if isinstance(terms, Terms) for name, found in terms.columns.items()}
     for name, found in columns.items():
         # what one site alone has would be told of it in any sum

@@ -13,18 +13,25 @@ import typer
 from fedhk._files import write_atomically
 from fedhk.cli import options as o
 from fedhk.cli.after import Halves, OtherRun, TableOut, tell_table
-from fedhk.cli.console import check_new, exit_codes, to_json
+from fedhk.cli.console import check_new, exit_codes, say_notes, to_json
 from fedhk.cli.flower.init import Sites, site_names
 from fedhk.cli.flower.processes import Control, connect, interruptible
 from fedhk.cli.flower.run import AppFolder, call_app, read_app
 from fedhk.cli.predict import model_file
-from fedhk.cli.runs import absolute, is_run
+from fedhk.cli.runs import MODEL, SUMMARY, absolute, is_run
 from fedhk.errors import DataError
 
 Masks = Annotated[
     bool, typer.Option("--secure/--no-secure", help="See sums over all sites only, which takes three of them.")
 ]
-Bounds = Annotated[str | None, typer.Option("--bounds", help="With --epsilon: range of the columns or the outcome.")]
+Bounds = Annotated[
+    str | None,
+    typer.Option("--bounds", metavar="LOW,HIGH", help="With --epsilon: range of the columns or the outcome."),
+]
+ColumnRanges = Annotated[
+    Path | None,
+    typer.Option("--dictionary", help="With --epsilon: data dictionary with the range of each column, for --bounds."),
+]
 Time = Annotated[
     str | None, typer.Option("--time", metavar="COLUMN", help="Column at the sites: time until the event.")
 ]
@@ -47,6 +54,7 @@ def profile(  # noqa: PLR0917
     epsilon: o.Epsilon = None,
     delta: o.Delta = None,
     bounds: Bounds = None,
+    dictionary: ColumnRanges = None,
     out: TableOut = None,
     force: o.Force = False,
     json: o.Json = False,
@@ -59,9 +67,41 @@ def profile(  # noqa: PLR0917
     For example:
 
         fedhk flower profile clinics/ run/ --root-certificates tls/ca.crt --out table-1.tex
+
+        fedhk flower profile clinics/ run/ --epsilon 1 --delta 1e-6 --dictionary dictionary.toml
     """
-    asked = {"kind": "profile", "given": {}} | _protection(secure, epsilon, delta, bounds)
-    _ask(folder, run, asked, (superlink, root_certificates, insecure), sites, out, force=force, json=json)
+    asked: dict[str, Any] = {"kind": "profile", "given": {}}
+    if dictionary is None:
+        asked |= _protection(secure, epsilon, delta, bounds)
+    else:
+        if epsilon is None or bounds not in (None, o.DICTIONARY_BOUNDS):
+            raise typer.BadParameter("goes with --epsilon, --delta and no other --bounds.", param_hint="--dictionary")
+        # the ranges take the place of the bounds
+        asked |= {"secure": secure, "privacy": o.parse_privacy(epsilon, delta, "private")}
+        asked["given"] = {"dictionary": str(absolute(dictionary))}
+
+    def check(target: Path) -> None:
+        if asked["privacy"] is not None:
+            _check_profile(target, asked, site_names(sites or ""))
+
+    where = (superlink, root_certificates, insecure)
+    _ask(folder, run, asked, where, sites, out, force=force, json=json, check=check)
+
+
+def _check_profile(run: Path, asked: dict[str, Any], sites: list[str]) -> None:
+    """Refuse a budget that does not go with a run, and warn of rows that are too few for it, before sites are asked."""
+    from fedhk.after.profile import expect_profile
+    from fedhk.data.dictionary import read_dictionary
+    from fedhk.estimators.loading import load
+    from fedhk.privacy.mechanism import DifferentialPrivacy
+
+    summary = json_format.loads((run / SUMMARY).read_text("utf-8"))
+    file = asked["given"].get("dictionary")
+    ranges = None if file is None else read_dictionary(file)
+    known = {"n_sites": len(sites or summary["sites"]), "rows": summary.get("rows") or 0}
+    budget = DifferentialPrivacy(**asked["privacy"])
+    if text := expect_profile(load(run / MODEL), budget, secure=asked["secure"], dictionary=ranges, **known):
+        say_notes([text])
 
 
 def outcomes(  # noqa: PLR0917
@@ -187,6 +227,12 @@ def _protection(
     privacy = o.parse_privacy(epsilon, delta, bounds)
     if privacy is not None and bounds is None:
         raise typer.BadParameter("is needed with --epsilon.", param_hint="--bounds")
+    if privacy is not None and isinstance(privacy["bounds"], str):
+        raise typer.BadParameter(
+            f"{bounds!r} does not go with questions: give LOW,HIGH, or to a profile --dictionary FILE, which has the "
+            "range of each column.",
+            param_hint="--bounds",
+        )
     return {"secure": secure, "privacy": privacy}
 
 
@@ -200,12 +246,14 @@ def _ask(  # noqa: PLR0917
     *,
     force: bool,
     json: bool,
+    check: Callable[[Path], None] = lambda _: None,
 ) -> None:
     with exit_codes():
         check_new(out, force=force)
         target = absolute(run)
         if not is_run(target):
             raise DataError(f"{str(run)!r} holds no finished run: it has no summary.json and config.toml.")
+        check(target)
         with interruptible(), connect(*where) as control:
             told = ask_app(control, folder, target, asked, sites=site_names(sites or ""))
         tell_table(told["table"], out, json, told["facts"])

@@ -25,6 +25,7 @@ from fedhk.cli.config import Config, read_config
 from fedhk.cli.console import exit_code, to_json
 from fedhk.cli.flower.init import NEWS, RUN_CONFIG, site_names
 from fedhk.cli.runs import MODEL, SUMMARY, SiteFacts, check_free, check_same, folder_mode, under_way, write_run
+from fedhk.data.dictionary import read_dictionary
 from fedhk.estimators.loading import load
 from fedhk.federation.engines.flower import GridTransport
 from fedhk.federation.engines.remote import RemoteSites, Transport
@@ -106,6 +107,8 @@ def _ask_remote(file: Path, transport: Transport, chosen: dict[str, Any]) -> Non
     given: dict[str, Any] = asked["given"] | {"engine": engine, "secure": asked["secure"]}
     if asked["privacy"] is not None:
         given["privacy"] = DifferentialPrivacy(**asked["privacy"])
+    if "dictionary" in given:
+        given["dictionary"] = read_dictionary(given["dictionary"])
     if "other" in given:
         given["other"] = load(given["other"])
     found: Answered = ASK[asked["kind"]](model, **given)
