@@ -365,13 +365,12 @@ def _try_numbers(points: Points, smallest: int, largest: int, seed: int) -> Iter
         )
         agreement = np.where(within > LEAST_AGREEMENT, agreement, within)  # not that on which site a row is of
         evidence = heat.evidence if len(views) > 1 else heat.evidence_alone(tries)
-        parts = zip(heat.gaps[1:], agreement, heat.slowing[1:], evidence[1:], strict=False)
-        measured = [[float(value) for value in values] for values in parts]  # of 2 clusters, of 3, ...
-        tried = tuple(
-            TriedNumber(int(k), gap, alike, slowing, sure, len(views))
-            for k in (few if len(views) == 1 else numbers)
-            for gap, alike, slowing, sure in measured[k - 2 : k - 1]
-        )
+        parts = zip(heat.gaps[1:], agreement, heat.slowing[1:], evidence[1:], strict=False)  # of 2 clusters, of 3, ...
+        every = [
+            TriedNumber(k, float(gap), float(alike), float(slowing), float(sure), len(views))
+            for k, (gap, alike, slowing, sure) in enumerate(parts, 2)
+        ]
+        tried = tuple(every[k - 2] for k in (few if len(views) == 1 else numbers))
         if views is everything or choose_number(tried)[0] > 1:
             yield tried
 

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from fedhk._records import Records
 from fedhk._text import listed
 from fedhk.data.deviations import MEND, Deviation, compare_sites, describe_deviations, find_codes
-from fedhk.data.views import Views
+from fedhk.data.views import Views, row_blocks
 from fedhk.federation.board import Board
 from fedhk.federation.entries import Deviations
 from fedhk.federation.sealed import SealedTerms
@@ -50,8 +50,11 @@ def _has_values(views: Views) -> bool:
     tables = [(table, missing) for table, missing in zip(views.tables, views.missing, strict=True) if table is not None]
     if any(not missing or sp.issparse(table) for table, missing in tables):
         return True
-    # the first rows mostly have a value; tables may be larger than memory
-    return any(not (np.isnan(table[:64]).all() and np.isnan(table).all()) for table, _ in tables)
+    return any(
+        not np.isnan(table[rows]).all()
+        for table, _ in tables
+        for rows in row_blocks(len(table), 8 * table.shape[1])  # a table may be larger than memory
+    )
 
 
 def _list_deviations(found: Sequence[Deviation], excluded: Mapping[str, str]) -> Records:
