@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_array_equal
 from safetensors import safe_open
@@ -292,3 +293,23 @@ def test_a_new_site_gets_a_model_that_can_be_saved_too(data, tmp_path):
     own = model.personalize(views)
     assert isinstance(own, HeatKernelMVC)
     assert_array_equal(saved(own, tmp_path).predict(views), own.predict(views))
+
+
+@pytest.mark.parametrize("kind", [fedhk.EFKMVC, fedhk.FedHKPerson, fedhk.FedHKDiffusion, fedhk.FedHKTucker])
+def test_models_of_mixed_columns_come_back(kind, tmp_path):
+    rng = np.random.default_rng(0)
+    group = rng.integers(3, size=240)
+    frame = pd.DataFrame(
+        {
+            "site": np.array(["bern", "oslo"])[rng.integers(2, size=240)],
+            "age": 40 + 15 * group + rng.normal(size=240),
+            "sodium": 138 - 4 * group + rng.normal(size=240),
+            "sex": np.where(rng.random(240) < 0.2 + 0.3 * group, "F", "M"),
+            "drug": np.array(["a", "b", "c"])[np.where(rng.random(240) < 0.8, group, rng.integers(3, size=240))],
+        }
+    )
+    views = {"record": ["age", "sex"], "lab": ["sodium", "drug"]}
+    model = kind(3, **QUICK).fit(fedhk.from_frame(frame, site="site", views=views))
+    new = {name: frame[columns] for name, columns in views.items()}
+    for fitted in (model, model.client_models_["bern"]):
+        np.testing.assert_array_equal(saved(fitted, tmp_path).predict(new), fitted.predict(new))

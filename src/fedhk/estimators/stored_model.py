@@ -91,7 +91,7 @@ def _list_numbers(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 def _check_numbers(name: str, array: Any) -> None:
     """Refuse numbers that are not finite, or whose squares are not; references have reasons for some of them."""
     numbers = np.asarray(array)
-    _need(numbers.dtype.kind in "fiu", f"{name} of type {numbers.dtype}")
+    _need(numbers.dtype.kind in "fiub", f"{name} of type {numbers.dtype}")
     allowed = np.abs(numbers.astype(np.float64)) <= FARTHEST  # few bytes do not hold the bound
     if name == f"{Reference.__name__}.shift":
         allowed |= np.isnan(numbers)
