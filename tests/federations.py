@@ -172,12 +172,11 @@ def run_sites(
     plan, sites, *, tamper=None, present=None, fraction=1.0, min_sites=1, after=(), run=None, seed=0, **options
 ):
     """A whole run of a plan, or of a list of phases, and the engine that carried it."""
-    limits = {"max_bytes": options.pop("max_bytes")} if "max_bytes" in options else {}
     engine = sites if isinstance(sites, TestEngine) else TestEngine(sites, tamper=tamper, present=present, **options)
     phases, seed = (plan.phases(options.get("workers", 1)), plan.seed) if isinstance(plan, Plan) else (plan, seed)
     participation = Participation(fraction, min_sites)
     try:
-        done = conduct(phases, engine, run or Run(), seed=seed, participation=participation, after=after, **limits)
+        done = conduct(phases, engine, run or Run(), seed=seed, participation=participation, after=after)
     finally:
         engine.close()
     return done, engine

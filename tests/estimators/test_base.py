@@ -10,7 +10,16 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import fedhk
-from fedhk import EFKMVC, FedHKDiffusion, FedHKParafac2, FedHKPerson, FedHKTucker, HeatKernelMVC, datasets
+from fedhk import (
+    EFKMVC,
+    FedHKDiffusion,
+    FedHKParafac2,
+    FedHKPerson,
+    FedHKTucker,
+    HeatDiffusion,
+    HeatKernelMVC,
+    datasets,
+)
 
 FEDERATED = [EFKMVC, FedHKTucker, FedHKParafac2, FedHKPerson]
 QUICK = {"n_init": 2, "random_state": 0}
@@ -158,3 +167,32 @@ class TestWarnings:
     def test_an_empty_site_is_no_doubt(self, data):
         sites = data.sites | {"empty": [view[:0] for view in data.views]}
         assert warnings_of(lambda: EFKMVC(3, **QUICK).fit(sites)) == []
+
+
+# Of each estimator, a step of its fit that comes after others have set fitted attributes.
+LATE_STEPS = {
+    EFKMVC: "efkmvc.keep_deviations",
+    FedHKPerson: "efkmvc.keep_deviations",
+    HeatKernelMVC: "heat_kernel_mvc.remember_site",
+    HeatDiffusion: "heat_diffusion.embed_affinities",
+}
+
+
+@pytest.mark.parametrize("was_fitted", [False, True], ids=["new", "fitted"])
+@pytest.mark.parametrize("estimator", LATE_STEPS)
+def test_a_fit_that_fails_leaves_the_estimator_as_it_was(data, estimator, was_fitted, monkeypatch):
+    model = estimator(3, random_state=0)
+    sites = data.sites if issubclass(estimator, EFKMVC) else data.views[0]
+    wider = {name: [*views, views[0]] for name, views in data.sites.items()}
+    if was_fitted:
+        model.fit(sites)
+    before = dict(vars(model))
+
+    def fail(*_, **__):
+        raise RuntimeError("no way on")
+
+    monkeypatch.setattr(f"fedhk.estimators.{LATE_STEPS[estimator]}", fail)
+    with pytest.raises(RuntimeError, match="no way on"):
+        model.fit(wider if issubclass(estimator, EFKMVC) else data.views[1])
+    assert vars(model).keys() == before.keys()
+    assert all(vars(model)[name] is value for name, value in before.items())

@@ -104,18 +104,24 @@ LIES = {
 }
 
 
+@pytest.fixture
+def _short_answers(monkeypatch):
+    monkeypatch.setattr("fedhk.federation.run.MAX_BYTES", 200_000)
+
+
 @pytest.fixture(scope="module")
 def away(sites):
     plan = make_plan(init=[view[:3] for view in sites["rome"]], max_rounds=4)
     return plan, run_sites(plan, sites, tamper=lying(silent, exchanges=[3, 4]))[0]
 
 
+@pytest.mark.usefixtures("_short_answers")
 @pytest.mark.parametrize("lie", LIES)
 def test_a_lie_is_refused_by_name_and_the_round_goes_on_as_if_nothing_had_come(sites, away, lie):
     change, reason = LIES[lie]
     plan, without = away
     # describe is 0, rounds are 1 to 4
-    run, _ = run_sites(plan, sites, tamper=lying(change, exchanges=[3, 4]), max_bytes=200_000)
+    run, _ = run_sites(plan, sites, tamper=lying(change, exchanges=[3, 4]))
     assert_same_model(run, without)
     for record in run.history[:2]:
         assert (record["clients"], record["refused"]) == (4, {})
@@ -125,6 +131,7 @@ def test_a_lie_is_refused_by_name_and_the_round_goes_on_as_if_nothing_had_come(s
         assert re.search(reason, record["refused"][LIAR]), record["refused"]
 
 
+@pytest.mark.usefixtures("_short_answers")
 @pytest.mark.parametrize("lie", LIES)
 @pytest.mark.parametrize("phase", ["describe", "energy", "candidates", "finish"])
 def test_what_is_not_the_answer_of_the_phase_is_as_no_answer_in_any_phase(sites, without_answer, phase, lie):
@@ -132,7 +139,7 @@ def test_what_is_not_the_answer_of_the_phase_is_as_no_answer_in_any_phase(sites,
     if "protocol" in lie or lie in ("another answer", "wrong kind", "an answer that there is not"):
         change = with_message(lambda m: replace(m, kind="gossip"))
     plan = make_plan(n_init=1, max_rounds=2, heat_coef="absdev")
-    run, _ = run_sites(plan, sites, tamper=lying(change, (phase,)), max_bytes=200_000)
+    run, _ = run_sites(plan, sites, tamper=lying(change, (phase,)))
     assert_same_model(run, without_answer(plan, phase))
     assert list(run.history[-1 if phase == "finish" else 0]["refused"]) == [LIAR]
 

@@ -6,6 +6,7 @@ import math
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from numbers import Integral
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
@@ -54,6 +55,19 @@ UPDATED = ("drift_", "updates_")
 
 # Loss above which a low rank gets a warning: it loses more than it keeps.
 MOST_LOST = 0.5
+
+
+@contextmanager
+def unchanged_on_error(estimator: Any) -> Iterator[None]:
+    """Give an estimator its attributes back if the block raises: a fit that fails changes nothing."""
+    attributes = vars(estimator)
+    before = dict(attributes)
+    try:
+        yield
+    except BaseException:
+        attributes.clear()
+        attributes.update(before)
+        raise
 
 
 class ReadsViews(KnowsNames):

@@ -28,7 +28,7 @@ from fedhk.data.folds import can_fold, find_wide
 from fedhk.data.scaling import AUTO, check_cells, make_scaling
 from fedhk.data.views import Columns, Views, is_view_collection, shapes_by_view
 from fedhk.errors import DataError
-from fedhk.estimators.base import UPDATED, HeatKernelModel, warn_of_doubts
+from fedhk.estimators.base import UPDATED, HeatKernelModel, unchanged_on_error, warn_of_doubts
 from fedhk.estimators.choices import (
     MODEL_CONSTRAINTS,
     SHARE,
@@ -119,6 +119,10 @@ class RunChoices:
     holders: int = 1  # sites that must have a view for it to count
     wide: dict[str, tuple[int, Columns]] = field(default_factory=dict)  # views that are folded
     recalled: Recollection | None = None  # what an update starts from
+
+    def for_update(self, recalled: Recollection) -> RunChoices:
+        """Return the choices of an update: the clusters of the fitted model, and rounds in few digits."""
+        return replace(self, settings=recalled.adapt(self.settings), protocol=FEW_DIGITS, recalled=recalled)
 
 
 @dataclass(eq=False, repr=False)
@@ -348,9 +352,11 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         Returns
         -------
         self
+            If a fit fails, the estimator stays what it was.
         """
         self._validate_params()
-        self._run(self._read_sites(X), resume=resume, public=public)
+        with unchanged_on_error(self):
+            self._run(self._read_sites(X), resume=resume, public=public)
         warn_of_doubts(self, list(self.labels_.values()), list(self.memberships_.values()))
         return self
 
@@ -402,7 +408,9 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         self._validate_params()
         clients = self._read_sites(X)
         recalled = recollect(self, clients, half_life=half_life, rounds=rounds, level=level)
-        return self._run(fit_sites(self._model, clients), recalled=recalled)
+        with unchanged_on_error(self):
+            self._run(fit_sites(self._model, clients), recalled=recalled)
+        return self
 
     def _read_sites(self, X: Any) -> dict[str, Views]:
         """Read the views of the sites; sites on other machines have views without rows."""
@@ -419,7 +427,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         resume: bool = False,
         public: Any = None,
         recalled: Recollection | None = None,
-    ) -> Self:
+    ) -> None:
         """Carry out the phases of a fit, or of an update, and set the fitted attributes."""
         participation = (self.participation or Participation()).resolve(in_process=self.engine is None)
         # an update has no checkpoint: it is short, and until it ends the model stays as it is
@@ -428,38 +436,33 @@ class EFKMVC(ModelParameters, HeatKernelModel):
             workers = stack.enter_context(own_threads())
             choices = self._choose(clients, workers)
             if recalled is not None:
-                settings = recalled.adapt(choices.settings)
-                choices = replace(choices, settings=settings, protocol=FEW_DIGITS, recalled=recalled)
+                choices = choices.for_update(recalled)
             settings, protocol = choices.settings, choices.protocol
             known = None if public is None else read_public(self, public, clients, settings, protocol)
             terms = make_sealed_terms(self, clients, settings, choices.aggregator, protocol, public=known)
-            run = Run()
-            plan: dict[str, Any] = {}
-            if folder is not None or resume:
-                run, plan = open_checkpoint(folder, self._plan(choices.seed, known), resume=resume)
-                choices = replace(choices, seed=int(plan["seed"]))
+            run, plan = open_checkpoint(folder, self._plan(choices.seed, known), resume=resume)
+            choices = replace(choices, seed=int(plan["seed"]))  # a run that is resumed keeps its seed
             if folder is not None and resume:
                 stack.enter_context(blame_checkpoint(folder))
             # settings that do not work together are refused here, before any site is asked
             compose = partial(self._compose, choices, clients, terms)
             phases, then = compose(run.board), None
-            after = self._hooks(phases, folder, plan)
+            hooks = self._hooks(phases, folder, plan)
             if recalled is None and is_chosen(self.n_clusters):  # later phases are made once the number is known
                 phases, then = phases[: len(terms.compose(self.describe_phases(choices)))], compose
             engine, run = self._make_engine(clients, workers, terms, participation.timeout, run)
             stack.callback(engine.close)
             if self.verbose:
-                after[-1](run)  # shows the first phase
-            run = conduct(phases, engine, run, seed=choices.seed, participation=participation, after=after, then=then)
+                hooks[-1](run)  # shows the first phase
+            run = conduct(phases, engine, run, seed=choices.seed, participation=participation, after=hooks, then=then)
+            here = engine if isinstance(engine, InProcessEngine) else None
+            sites, guards = ({}, {}) if here is None else (here.states, here.guards)
             self._keep_model(run, clients)
-            here = engine if isinstance(engine, InProcessEngine) else InProcessEngine({})
-            self._keep_spent(run.board, terms, here.guards, adds=recalled is not None)
-            self._keep_outcomes(run.board, here.states)
-            self._keep_memory(run, here.states, recalled)
-        unit_rows = choices.settings.scaling.unit_rows
-        self.deviations_ = keep_deviations(run.board, clients, terms, unit_rows=unit_rows)
+            self._keep_spent(run.board, terms, guards, adds=recalled is not None)
+            self._keep_outcomes(run.board, sites)
+            self._keep_memory(run, sites, recalled)
+        self.deviations_ = keep_deviations(run.board, clients, terms, unit_rows=settings.scaling.unit_rows)
         self._doubt_number()
-        return self
 
     # ------------------------------------------------------------------------------------------------- before the run
 
@@ -653,7 +656,7 @@ def _describe_value(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     if hasattr(value, "__array__"):
-        return sha256(np.asarray(value, np.float64).tobytes()).hexdigest()[:16]
+        return sha256(np.asarray(value, np.float64).ravel().data).hexdigest()[:16]
     if isinstance(value, list | tuple):
         return [_describe_value(part) for part in value]
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)

@@ -15,7 +15,7 @@ from fedhk.data.scaling import AUTO, HeatCoef, Reference, Scaling
 from fedhk.embedding.diffusion import fit_diffusion
 from fedhk.embedding.options import Diffusion
 from fedhk.embedding.spectrum import embed_affinities
-from fedhk.estimators.base import ReadsViews
+from fedhk.estimators.base import ReadsViews, unchanged_on_error
 from fedhk.estimators.choices import MODEL_CONSTRAINTS, WHOLE_FROM_ONE, describe_choices
 from fedhk.model.passes import own_threads
 from fedhk.model.preparation import prepare
@@ -97,6 +97,11 @@ class HeatDiffusion(ReadsViews, ClassNamePrefixFeaturesOutMixin, TransformerMixi
 
     def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None) -> FloatArray:  # noqa: ARG002
         """Find anchors and directions, and embed the rows; the same as `fit(X).transform(X)`."""
+        with unchanged_on_error(self):
+            return self._fit_transform(X, sample_weight)
+
+    def _fit_transform(self, X: Any, sample_weight: Any) -> FloatArray:
+        """Embed the rows, and set the fitted attributes."""
         views, weights = self._read_training(X, sample_weight)
         scaling: Any = self.scaling
         self.choices_ = describe_choices(self.scaling, views.names, ())

@@ -22,7 +22,7 @@ from fedhk.agreement.scalings import choose_scalings
 from fedhk.data.folds import Fold, fold_alone, fold_views
 from fedhk.data.scaling import AUTO, UnitRows, make_scaling
 from fedhk.data.views import Views
-from fedhk.estimators.base import UPDATED, HeatKernelModel, LowRankAttributes, warn_of_doubts
+from fedhk.estimators.base import UPDATED, HeatKernelModel, LowRankAttributes, unchanged_on_error, warn_of_doubts
 from fedhk.estimators.choices import (
     MODEL_CONSTRAINTS,
     RANK_CONSTRAINT,
@@ -195,7 +195,15 @@ class HeatKernelMVC(
         Returns
         -------
         self
+            If a fit fails, the estimator stays what it was.
         """
+        with unchanged_on_error(self):
+            self._fit(X, sample_weight)
+        warn_of_doubts(self, [self.labels_], [self.memberships_])
+        return self
+
+    def _fit(self, X: Any, sample_weight: Any) -> None:
+        """Find the clusters, and set the fitted attributes."""
         views, weights = self._read_training(X, sample_weight)
         numbers = limit_numbers(self.n_clusters, views.n_rows)
         if views.n_rows < numbers[-1]:
@@ -228,8 +236,6 @@ class HeatKernelMVC(
             model = model.unfold(folds, self._wide_means(came, weights, folds), columns)
         self._keep_progress(model, progress, history)
         self.drift_, self.updates_ = Records(), Records()
-        warn_of_doubts(self, [self.labels_], [self.memberships_])
-        return self
 
     def partial_fit(
         self,

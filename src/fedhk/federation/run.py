@@ -23,6 +23,9 @@ from fedhk.federation.several import AS_ONE, EACH, SUM_OF, Several, list_sites, 
 # Longest reason of a refusal that a history keeps: anybody may have written it.
 LONGEST_REASON = 300
 
+# Most refused sites that an error names.
+MOST_REFUSALS = 5
+
 NO_COST: Record = {"bytes_up": 0, "bytes_down": 0, "seconds": 0.0, "refused": {}}
 
 
@@ -57,16 +60,15 @@ def conduct(
     seed: int,
     participation: Participation,
     after: Sequence[Callable[[Run], None]] = (),
-    max_bytes: int = MAX_BYTES,
     then: Callable[[Board], Sequence[Phase[Any, Any]]] | None = None,
 ) -> Run:
     """Carry out the phases until the last is done; raise QuorumError if too few sites answer.
 
     `run` is new, or comes from a checkpoint. The functions in `after` are called with the run after every exchange, to
-    show progress and to write checkpoints. Answers longer than `max_bytes` are refused. Where later phases depend on
-    what the first ones find, `then` makes the whole list from the board once the first ones are done.
+    show progress and to write checkpoints. Where later phases depend on what the first ones find, `phases` are the
+    first ones, and `then` makes the whole list from the board once they are done.
     """
-    if run.phase >= len(phases) and then is not None:
+    if run.phase >= len(phases) and then is not None:  # resumed after the first phases
         phases, then = then(run.board), None
     if run.exchange == 0:
         run = _begin(phases[0], run)
@@ -74,7 +76,7 @@ def conduct(
         run = replace(run, board=phases[run.phase].resume(run.board))
     run = _advance(phases, run)
     while run.phase < len(phases):
-        run = _advance(phases, _exchange(phases[run.phase], engine, run, participation, seed=seed, max_bytes=max_bytes))
+        run = _advance(phases, _exchange(phases[run.phase], engine, run, participation, seed))
         if run.phase == len(phases) and then is not None:
             phases, then = then(run.board), None
             run = _advance(phases, _begin(phases[run.phase], run))
@@ -103,44 +105,45 @@ def _begin(phase: Phase[Any, Any], run: Run) -> Run:
         ) from error
 
 
-def _exchange(
-    phase: Phase[Any, Any], engine: Engine, run: Run, participation: Participation, *, seed: int, max_bytes: int
-) -> Run:
-    """Send one request to the sites, and combine their replies."""
+def _exchange(phase: Phase[Any, Any], engine: Engine, run: Run, participation: Participation, seed: int) -> Run:
+    """Send the request of a phase to the sites, combine their replies, and record what that cost."""
     began = time.perf_counter()
-    left_out = {site for entry in run.board.find(Deviations) for site in entry.excluded}
-    sites = [site for site in engine.sites() if site not in left_out]
+    excluded = {site for entry in run.board.find(Deviations) for site in entry.excluded}
+    sites = [site for site in engine.sites() if site not in excluded]
     asked = phase.participants(run.board, sites, participation, [seed, run.exchange])
+
     requests = _write_requests(phase, run, asked)
     answers = engine.exchange(requests)
-    replies, refused = _read_replies(phase, run, asked, answers, max_bytes)
+    replies, refused = _read_replies(phase, run, asked, answers)
+
     try:
-        board, replies, different = phase.select(run.board, replies)
+        board, replies, left_out = phase.select(run.board, replies)
     except QuorumError as error:
         raise QuorumError(
             f"In phase {phase.name!r} (exchange {run.exchange}): {error} {_list_refusals(refused)}"
         ) from error
-    refused |= different
-    fewest = participation.fewest_answers(len(asked))
+    refused |= left_out
     answered = list_sites(replies)
+    fewest = participation.fewest_answers(len(asked))
     if len(answered) < fewest:
         raise QuorumError(
             f"{len(answered)} usable answers in phase {phase.name!r} (exchange {run.exchange}), "
             f"min_sites={fewest} are needed. {_list_refusals(refused)}"
         )
-    before = run.board
     board = phase.combine(board, replies)
+
     # a site that failed may have lost its state, so it is sent all entries again
     known = {site: versions for site, versions in run.known.items() if site not in refused}
-    known |= dict.fromkeys(answered, before.versions)
+    known |= dict.fromkeys(answered, run.board.versions)
+    after = replace(run, board=board, exchanges=run.exchanges + 1, exchange=run.exchange + 1, known=known)
     cost = {
         "bytes_up": sum(len(answer) for answer, _ in _group_answers(asked, answers) if isinstance(answer, bytes)),
         "bytes_down": sum(map(len, requests.values())),
         "seconds": time.perf_counter() - began,
         "refused": refused,
     }
-    run = replace(run, board=board, exchanges=run.exchanges + 1, exchange=run.exchange + 1, known=known)
-    return _record(run, _rounds_done(board) > _rounds_done(before), len(asked) - len(refused), cost)
+    is_round = _count_rounds(board) > _count_rounds(run.board)
+    return _record(after, cost, len(asked) - len(refused), is_round=is_round)
 
 
 def _write_requests(phase: Phase[Any, Any], run: Run, asked: Sequence[str]) -> dict[str, bytes]:
@@ -158,9 +161,9 @@ def _write_requests(phase: Phase[Any, Any], run: Run, asked: Sequence[str]) -> d
 
 
 def _read_replies(
-    phase: Phase[Any, Any], run: Run, asked: Sequence[str], answers: Mapping[str, bytes | Exception], max_bytes: int
+    phase: Phase[Any, Any], run: Run, asked: Sequence[str], answers: Mapping[str, bytes | Exception]
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Read the replies; give those that can be used, and for the other sites the reason why not."""
+    """Return the replies that can be used, and for the other sites the reason why theirs cannot."""
     replies: dict[str, Any] = {}
     refused: dict[str, str] = {}
     for answer, sites in _group_answers(asked, answers):
@@ -172,15 +175,15 @@ def _read_replies(
         names = [Several(sites)] if len(sites) > 1 and phase.adds(run.board) else sites
         for name in names:
             try:
-                replies[name] = _read_reply(phase, run, answer, name, max_bytes)
+                replies[name] = _read_reply(phase, run, answer, name)
             except MessageError as error:
                 refused |= dict.fromkeys(list_sites([name]), clean_reason(error.reason))
     return replies, refused
 
 
-def _read_reply(phase: Phase[Any, Any], run: Run, answer: bytes, name: str, max_bytes: int) -> Any:
+def _read_reply(phase: Phase[Any, Any], run: Run, answer: bytes, name: str) -> Any:
     """Read and check the answer of one site, or of several as one; raise MessageError if it cannot be used."""
-    message = decode(answer, site=name, max_bytes=max_bytes)
+    message = decode(answer, site=name, max_bytes=MAX_BYTES)
     if isinstance(name, Several):
         expect(message, kind=SUM_OF + phase.name, round=run.exchange)
         reply = read_sum(message, phase.reply_type, name.sites)
@@ -204,19 +207,22 @@ def _group_answers(
     return list(groups.values())
 
 
-def _list_refusals(refused: Mapping[str, str], most: int = 5) -> str:
-    """List refused sites and reasons in one line."""
-    shown = "; ".join(f"{site}: {reason}" for site, reason in list(refused.items())[:most])
-    return shown + (f"; and {len(refused) - most} more" if len(refused) > most else "")
+def _list_refusals(refused: Mapping[str, str]) -> str:
+    """List refused sites and reasons in one line, the first of them if there are many."""
+    shown = "; ".join(f"{site}: {reason}" for site, reason in list(refused.items())[:MOST_REFUSALS])
+    return shown + (f"; and {len(refused) - MOST_REFUSALS} more" if len(refused) > MOST_REFUSALS else "")
 
 
-def _rounds_done(board: Board) -> int:
-    """Count the rounds so far."""
+def _count_rounds(board: Board) -> int:
+    """Count the rounds that are done."""
     return board.get(Minimisation).progress.iteration if board.has(Minimisation) else 0
 
 
-def _record(run: Run, is_round: bool, clients: int, cost: Record) -> Run:
-    """Add the cost of an exchange to the history: that of set-up to the first round, that of the end to the last."""
+def _record(run: Run, cost: Record, clients: int, *, is_round: bool) -> Run:
+    """Add an exchange to the history: a round has a record of its own.
+
+    What set-up costs is counted in the record of the first round, what comes after the rounds in that of the last.
+    """
     if is_round:
         objective = run.board.get(Minimisation).progress.objective
         record = {"round": len(run.history) + 1, "objective": objective, "clients": clients}

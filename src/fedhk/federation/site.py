@@ -30,7 +30,7 @@ class Site:
     memory: Board = field(default_factory=Board)  # what the site keeps for itself; it never leaves
     workers: int = 1  # threads for one pass over the rows
     least_group: int = 2  # fewest rows of a group whose mean leaves the site
-    _cache: dict[int, tuple[object, Any]] = field(default_factory=dict, repr=False)
+    _cache: dict[type, tuple[object, Any]] = field(default_factory=dict, repr=False)  # see `derive`
 
     def keep(self, entry: Entry) -> None:
         """Keep an entry in the site's memory for later messages."""
@@ -67,17 +67,18 @@ class Site:
         return replace(statistics, numerators=tuple(n - w * (own - common) for n, w, own, common in parts))
 
     def derive(self, entry: object, compute: Callable[[], T]) -> T:
-        """Return what `compute` gives for an entry, computed once and cached while the entry stays on the board."""
-        known = self._cache.get(id(entry))
+        """Return what `compute` gives for an entry, computed once; a newer entry of the same type takes its place."""
+        known = self._cache.get(type(entry))
         if known is None or known[0] is not entry:
+            self._cache.pop(type(entry), None)  # before the new one is made: both may be as large as the rows
             known = entry, compute()
-            self._cache[id(entry)] = known
+            self._cache[type(entry)] = known
         return known[1]
 
     def forget(self, *entries: object) -> None:
         """Free what was derived from these entries."""
         for entry in entries:
-            self._cache.pop(id(entry), None)
+            self._cache.pop(type(entry), None)
 
     def read_views(self) -> Views:
         """Return the site's views, with very wide ones folded once the folds are published."""

@@ -84,36 +84,37 @@ class Rounds(Phase[RoundRequest, RoundReply]):
         protocol.check(board, self.context, reply, site)
 
     def combine(self, board: Board, replies: Mapping[str, RoundReply]) -> Board:
-        protocol, state, answered = self._resolve(board), board.get(Minimisation), digest_names(replies)
-        before, same_rows = Best.of(board), answered == state.answered
+        state, answered, protocol = board.get(Minimisation), digest_names(replies), self._resolve(board)
+        same_sites = answered == state.answered
         found, better, objective = protocol.combine(board, self.context, replies)
-        if state.progress.stop_reason:  # this exchange only measures
-            is_worse = same_rows and objective > state.progress.lowest
+        if state.progress.stop_reason:  # the rounds have ended: this exchange only measures what the last one made
+            is_worse = same_sites and objective > state.progress.lowest
             return self._finish(self._take_best(board) if is_worse else board)
-        board, descends = found, protocol.descends and self.context.aggregator.descends
-        may_rise = not (descends and protocol.is_exact and all(entry.descends for entry in board.find(RowEntry)))
-        # other sites answered than in the last round: objectives of different rows cannot be compared
-        progress = (state.progress if same_rows else state.progress.forget()).advance(
+        descends = protocol.descends and self.context.aggregator.descends
+        may_rise = not (descends and protocol.is_exact and all(entry.descends for entry in found.find(RowEntry)))
+        # objectives of rows of other sites cannot be compared
+        before = state.progress if same_sites else state.progress.forget()
+        progress = before.advance(
             better,
             objective,
             max_iter=self.max_rounds,
             tol=self.tol,
-            rows=board.get(Population).rows if self.per_row else None,
+            rows=found.get(Population).rows if self.per_row else None,
             may_rise=may_rise,
             settle=1 if descends else SETTLE_ROUNDS,
             unit="round",
         )
-        board = board.put(Minimisation(progress, answered))
-        if not may_rise:
-            return self._finish(board) if progress.stop_reason else board
-        if progress.lowest_at == progress.iteration:
-            board = board.put(before)
+        after = found.put(Minimisation(progress, answered))
+        if may_rise and progress.lowest_at == progress.iteration:
+            after = after.put(Best.of(board))
         if not progress.stop_reason:
-            return board
+            return after
+        if not may_rise:
+            return self._finish(after)
         if progress.converged or progress.iteration < self.max_rounds:
-            return self._finish(self._take_best(board))
-        # not converged: the last parameters may be better than all before, or worse
-        return board if same_rows or progress.iteration == 1 else self._finish(board)
+            return self._finish(self._take_best(after))
+        # the last parameters may be better than all before, or worse: one more exchange measures them, if it can
+        return after if same_sites or progress.iteration == 1 else self._finish(after)
 
     def _take_best(self, board: Board) -> Board:
         """Return the board with the best parameters so far, and a stop reason that says so."""
@@ -126,10 +127,12 @@ class Rounds(Phase[RoundRequest, RoundReply]):
         return board.put(replace(state, progress=progress))
 
     def _finish(self, board: Board) -> Board:
+        """Return the board with the current parameters as the final ones, which ends the phase."""
         model, parameters = self._resolve(board).finish(board)
         return board.put(FinalModel(model), FinalParameters(parameters)).drop(Best)
 
     def _resolve(self, board: Board) -> Protocol:
+        """Return the protocol with the options decided that depend on the views."""
         return self.protocol.resolve(board, self.context.settings)
 
     def is_done(self, board: Board, exchanges: int) -> bool:
