@@ -60,7 +60,7 @@ def test_seeds_that_are_drawn_together_are_what_each_is_alone(cells, monkeypatch
     rng = np.random.default_rng(0)
     points, weight = rng.normal(size=(90, 4)), rng.uniform(0.5, 2, 90)
     state = np.random.RandomState(0)
-    together = plus_plus_each(points, weight, [Lots.draw(weight, 6, state) for _ in range(5)])
+    together = plus_plus_each(points, weight, Lots.draw(weight, 6, 5, state))
     state = np.random.RandomState(0)
     np.testing.assert_array_equal(together, [plus_plus(points, weight, 6, state) for _ in range(5)])
     assert plus_plus_each(points, weight, []) == []

@@ -6,7 +6,7 @@ whatever the threads, and is quiet about duplicates.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 
-from fedhk._typing import FloatArray, IntArray
+from fedhk._typing import BoolArray, FloatArray, IntArray
 from fedhk.data.views import row_blocks
 from fedhk.model.rows import Rows
 
@@ -31,6 +31,9 @@ HEAT_TOL = 1e-4
 # cache.
 DRAW_CELLS = 2**19
 
+# Points of which all pairs of distances may be kept: 32 MB.
+MOST_PAIRS = 2000
+
 # Up to so many cells, sums of groups take less time without a sparse matrix; the two meet at about 10,000.
 FEW_CELLS = 5_000
 
@@ -42,7 +45,7 @@ def plus_plus(
 
     These are the draws of scikit-learn's `kmeans_plusplus`, whose checks take longer than the draws on few points.
     """
-    return plus_plus_each(points, weight, [Lots.draw(weight, n_clusters, random_state)])[0]
+    return plus_plus_each(points, weight, Lots.draw(weight, n_clusters, 1, random_state))[0]
 
 
 class Lots(NamedTuple):
@@ -52,10 +55,15 @@ class Lots(NamedTuple):
     others: FloatArray  # from 0 to 1, which decide on the points to try at each later step, (clusters - 1, tries)
 
     @classmethod
-    def draw(cls, weight: FloatArray, n_clusters: int, random_state: np.random.RandomState) -> Lots:
-        """Draw them for points of these weights."""
-        first = int(random_state.choice(len(weight), p=weight / weight.sum()))
-        return cls(first, random_state.uniform(size=(n_clusters - 1, 2 + int(np.log(n_clusters)))))
+    def draw(cls, weight: FloatArray, n_clusters: int, count: int, random_state: np.random.RandomState) -> list[Lots]:
+        """Draw so many of them for points of these weights."""
+        places = np.cumsum(weight / weight.sum())
+        places /= places[-1]
+        size = (n_clusters - 1, 2 + int(np.log(n_clusters)))
+        return [
+            cls(int(places.searchsorted(random_state.random_sample(), side="right")), random_state.uniform(size=size))
+            for _ in range(count)
+        ]
 
 
 def plus_plus_each(points: FloatArray, weight: FloatArray, lots: Sequence[Lots]) -> list[FloatArray]:
@@ -66,16 +74,7 @@ def plus_plus_each(points: FloatArray, weight: FloatArray, lots: Sequence[Lots])
     at_once = max(1, DRAW_CELLS // (tries * len(points)))
     if len(lots) > at_once:
         return plus_plus_each(points, weight, lots[:at_once]) + plus_plus_each(points, weight, lots[at_once:])
-    exact = np.asarray(points, np.float64)
-    norms = np.einsum("nd,nd->n", exact, exact)
-
-    def squared_distances(drawn: IntArray) -> FloatArray:
-        found = exact[drawn] @ exact.T
-        found *= -2
-        found += norms[drawn][:, None]
-        found += norms
-        return np.maximum(found, 0.0, out=found)
-
+    squared_distances = _find_distances(points, len(lots) * steps * tries)
     each = np.arange(len(lots))
     chosen = np.empty((len(lots), steps + 1), np.int64)
     chosen[:, 0] = [own.first for own in lots]
@@ -84,13 +83,31 @@ def plus_plus_each(points: FloatArray, weight: FloatArray, lots: Sequence[Lots])
         places = [own.others[step] * total for own, total in zip(lots, nearest @ weight, strict=True)]
         sums = np.cumsum(nearest * weight, axis=1)
         drawn = np.array([np.searchsorted(own, place) for own, place in zip(sums, places, strict=True)])
-        drawn = np.minimum(drawn, len(exact) - 1)
+        drawn = np.minimum(drawn, len(points) - 1)
         closer = squared_distances(drawn.ravel()).reshape(len(lots), tries, -1)
         np.minimum(closer, nearest[:, None, :], out=closer)
         best = np.argmin(closer @ weight, axis=1)
         chosen[:, step + 1] = drawn[each, best]
         nearest = closer[each, best]
     return [np.asarray(points[own]) for own in chosen]
+
+
+def _find_distances(points: FloatArray, n_draws: int) -> Callable[[IntArray], FloatArray]:
+    """Make the function that computes the squared distances of some points to all, which is asked for so many."""
+    exact = np.asarray(points, np.float64)
+    norms = np.einsum("nd,nd->n", exact, exact)
+
+    def squared_distances(drawn: IntArray | slice) -> FloatArray:
+        found = exact[drawn] @ exact.T
+        found *= -2
+        found += norms[drawn][:, None]
+        found += norms
+        return np.maximum(found, 0.0, out=found)
+
+    # the product of a table with itself is computed by half
+    if len(exact) <= min(2 * n_draws, MOST_PAIRS):
+        return squared_distances(slice(None)).__getitem__
+    return squared_distances
 
 
 def find_nearest(points: FloatArray, centers: FloatArray) -> IntArray:
@@ -114,8 +131,11 @@ def lloyd_each(
     """What `lloyd` gives from each of several seeds; one product with all centres is faster than one for each."""
     if not seeds:
         return []
-    norms = np.einsum("nd,nd->n", points, points)
     centers = np.array(seeds, np.float64)
+    if len(points) * len(seeds) * len(seeds[0]) <= DRAW_CELLS:
+        places, chosen, inertias = _run_lloyd(points[None], weight, centers[None], passes)
+        return [*zip(places[0], chosen[0].argmax(axis=1), inertias[0].tolist(), strict=True)]
+    norms = np.einsum("nd,nd->n", points, points)
     count, width = centers.shape[1:]
     labels: IntArray = np.full((len(seeds), len(points)), -1)
     inertia = np.full(len(seeds), np.inf)
@@ -169,23 +189,49 @@ def lowest_inertia(tables: FloatArray, weight: FloatArray, seeds: FloatArray, pa
     if n_tables * n_points * runs * count > DRAW_CELLS:
         found = [lloyd_each(points, weight, list(own), passes) for points, own in zip(tables, seeds, strict=True)]
         return np.array([min(inertia for _, _, inertia in own) for own in found])
-    norms, weights = np.einsum("tnd,tnd->tn", tables, tables), np.tile(weight, n_tables)
-    first = count * np.arange(n_tables * runs).reshape(n_tables, 1, runs)  # number of the first cluster of each run
-    places = count * np.arange(n_tables * n_points * runs).reshape(n_tables, n_points, runs)
-    centers, before = seeds.reshape(n_tables, runs * count, width), np.zeros(0, np.int64)
+    return np.asarray(_run_lloyd(tables, weight, seeds, passes)[2].min(axis=1))
+
+
+def _run_lloyd(
+    tables: FloatArray, weight: FloatArray, seeds: FloatArray, passes: int
+) -> tuple[FloatArray, BoolArray, FloatArray]:
+    """Run k-means in all of several small tables together, with arguments as in `lowest_inertia`.
+
+    Returns centres of shape (tables, starts, clusters, d), whether each is a point's own, of shape (tables, starts,
+    clusters, points), and inertias of shape (tables, starts). Sums over clusters are a product with the latter: a
+    sparse matrix would take longer to make than to use.
+    """
+    n_tables, n_points, width = tables.shape
+    centers = seeds.reshape(n_tables, -1, width).astype(tables.dtype)
+    shape = (*seeds.shape[:3], n_points)
+    weights = np.broadcast_to(weight.astype(tables.dtype)[:, None], (n_tables, n_points, 1))
+    lifted = np.concatenate([tables * weights, weights], axis=2)
+    points, chosen = tables.transpose(0, 2, 1), np.zeros(0, bool)
     for turn in range(passes + 1):
-        distances = tables @ centers.transpose(0, 2, 1)
+        distances = centers @ points
         distances *= -2
-        distances += np.einsum("tkd,tkd->tk", centers, centers)[:, None]
-        nearest = distances.reshape(n_tables, n_points, runs, count).argmin(axis=3)
-        if turn == passes or np.array_equal(nearest, before):
+        distances += np.einsum("tkd,tkd->tk", centers, centers)[:, :, None]
+        before, (chosen, least) = chosen, _choose_nearest(distances.reshape(shape))
+        if turn == passes or np.array_equal(chosen, before):
             break
-        before, groups = nearest, (nearest + first).reshape(-1, runs)
-        sums, sizes = group_sums(tables.reshape(-1, width), weights, groups, n_tables * runs * count)
-        moved = np.divide(sums, sizes[:, None], out=centers.reshape(-1, width).copy(), where=sizes[:, None] > 0)
-        centers = moved.reshape(centers.shape)
-    least = distances.ravel().take(places + nearest)
-    return np.asarray((weight @ np.maximum(norms[:, :, None] + least, 0.0)).min(axis=1))
+        sums = chosen.reshape(distances.shape).astype(tables.dtype) @ lifted
+        sizes = sums[:, :, width:]
+        centers = np.divide(sums[:, :, :width], sizes, out=centers, where=sizes > 0)
+    norms = np.einsum("tnd,tnd->tn", tables, tables)
+    inertia = np.maximum(norms[:, None] + least, 0.0) @ weight
+    return centers.reshape(seeds.shape), chosen, inertia
+
+
+def _choose_nearest(distances: FloatArray) -> tuple[BoolArray, FloatArray]:
+    """Tell which centre is the nearest of each point, of equally near ones the first, and how far it is.
+
+    Distances have the shape (..., clusters, points).
+    """
+    least = distances.min(axis=-2, keepdims=True)
+    chosen = distances == least
+    if np.count_nonzero(chosen) > least.size:
+        chosen &= np.cumsum(chosen, axis=-2) == 1
+    return chosen, least[..., 0, :]
 
 
 def heat_lloyd(

@@ -326,7 +326,7 @@ def plus_plus_in_turn(
     tables: Sequence[FloatArray], weight: FloatArray, n_clusters: int, count: int, random_state: np.random.RandomState
 ) -> list[FloatArray]:
     """Draw greedy k-means++ seeds."""
-    lots = [Lots.draw(weight, n_clusters, random_state) for _ in range(count)]
+    lots = Lots.draw(weight, n_clusters, count, random_state)
     found = [iter(plus_plus_each(points, weight, lots[i :: len(tables)])) for i, points in enumerate(tables)]
     return [next(found[turn % len(tables)]) for turn in range(count)]
 
