@@ -65,7 +65,7 @@ class _Sums:
 
     lifted: tuple[FloatArray, ...]  # of rows by cluster, in the form in which each reader adds them; per view
     totals: FloatArray  # of weights by view and cluster
-    costs: FloatArray  # by view and model
+    costs: FloatArray  # by view
     masses: FloatArray  # by cluster
     objective: FloatArray  # by model
 
@@ -168,13 +168,13 @@ class Workspace:
 
     def sums(self, blocks: list[slice]) -> _Sums:
         """Add up blocks of rows."""
-        n_views, n_clusters, n_models = len(self._readers), self._n_clusters, self._n_models
+        n_views, n_clusters = len(self._readers), self._n_clusters
         sums = _Sums(
             lifted=tuple(np.zeros((n_clusters, reader.sum_width)) for reader in self._readers),
             totals=np.zeros((n_views, n_clusters)),
-            costs=np.zeros((n_views, n_models)),
+            costs=np.zeros(n_views),
             masses=np.zeros(n_clusters),
-            objective=np.zeros(n_models),
+            objective=np.zeros(self._n_models),
         )
         search = self._margin > 0
         for block in blocks:
@@ -210,8 +210,7 @@ class Workspace:
         sums.masses += weights.sum(axis=1)
         for view, (reader, kernel) in enumerate(zip(self._readers, kernels, strict=True)):
             if self._precise:
-                parts = (array.reshape(self._n_models, -1) for array in (weights, kernel))
-                sums.costs[view] -= np.vecdot(*parts)
+                sums.costs[view] -= np.vdot(weights, kernel)
                 np.add(kernel, 1, out=kernel)
             np.multiply(kernel, weights, out=kernel)
             sums.totals[view] += kernel.sum(axis=1)
@@ -265,26 +264,32 @@ class Workspace:
             sums.lifted[view][...] += reader.sums(chosen)
         sums.objective += weight @ nearest.distances
 
-    def finish(self, sums: _Sums) -> list[Statistics]:
-        """Statistics of each model from the sums of all rows."""
+    def objectives(self, blocks: list[slice]) -> FloatArray:
+        """Compute the objective of each model, of all rows of some blocks."""
+        total: FloatArray = np.zeros(self._n_models)
+        for block in blocks:
+            _, distances = self.kernel_distances(block)
+            _, summed, _, nearest = self.memberships(distances.reshape(self._n_models, -1, distances.shape[1]))
+            power = summed**-self._fuzzifier
+            if self._rows.sample_weight is not None:
+                power *= self._rows.sample_weight[block].astype(power.dtype)
+            total += np.vecdot(nearest, power * summed)
+        return total
+
+    def finish(self, sums: _Sums) -> Statistics:
+        """Make statistics of the sums of all rows."""
         views = zip(self._readers, sums.lifted, sums.totals, strict=True)
-        found = [reader.unlift(lifted, totals) for reader, lifted, totals in views]
+        numerators, weights = zip(*(reader.unlift(lifted, totals) for reader, lifted, totals in views), strict=True)
         rows = self._rows.n_rows if self._rows.sample_weight is None else self._rows.sample_weight.sum()
-        parts, size = [], self._n_clusters // self._n_models
-        for model in range(self._n_models):
-            own = slice(model * size, (model + 1) * size)
-            numerators, weights = zip(*((numerator[own], weight[own]) for numerator, weight in found), strict=True)
-            masses = sums.masses[own]
-            costs = sums.costs[:, model] if self._precise else masses.sum() - sums.totals[:, own].sum(axis=1)
-            parts.append(Statistics(numerators, weights, costs, masses, float(sums.objective[model]), float(rows)))
-        return parts
+        costs = sums.costs if self._precise else sums.masses.sum() - sums.totals.sum(axis=1)
+        return Statistics(numerators, weights, costs, sums.masses, float(sums.objective.sum()), float(rows))
 
 
 class Passes(AbstractContextManager["Passes"]):
     """Passes over one site's rows with some threads; threads and buffers live as long as the object."""
 
     def __init__(self, rows: Rows, n_clusters: int, workers: int = 1, n_models: int = 1) -> None:
-        self.rows, self._n_models = rows, n_models
+        self.rows, self.n_models = rows, n_models
         n_clusters *= n_models
         blocks = rows.blocks(n_clusters)
         per_group = max(1, -(-len(blocks) // GROUPS))
@@ -309,21 +314,21 @@ class Passes(AbstractContextManager["Passes"]):
         sums = reduce(add, self._map(parameters, Workspace.sums, search=search))
         if search and sums.masses.min() < SMALLEST_CLUSTER * sums.masses.mean():
             sums = reduce(add, self._map(parameters, Workspace.sums))
-        return self._spaces[0].finish(sums)[0]
-
-    def statistics_of(self, models: Sequence[Parameters]) -> list[Statistics]:
-        """Statistics of all rows for each of several models that differ in their centres only, in one pass.
-
-        One product with all centres is faster than a product for each. With more models than `n_models` there are
-        several passes.
-        """
-        if len(models) > self._n_models:
-            rest = self.statistics_of(models[self._n_models :])
-            return self.statistics_of(models[: self._n_models]) + rest
-        centers = tuple(np.concatenate(views) for views in zip(*(model.centers for model in models), strict=True))
-        together = replace(models[0], centers=centers)
-        sums = reduce(add, self._map(together, Workspace.sums, n_models=len(models)))
         return self._spaces[0].finish(sums)
+
+    def statistics_of(self, parameters: Parameters, n_models: int) -> tuple[Statistics, FloatArray]:
+        """Statistics of all rows for several models in one pass, and the objective of each, of shape (models,).
+
+        The models differ in their centres only, which stand in `parameters` one model after the other: so do those of
+        the statistics, and one product with all centres is faster than one for each model. There are `n_models` of the
+        constructor at most.
+        """
+        sums = reduce(add, self._map(parameters, Workspace.sums, n_models=n_models))
+        return self._spaces[0].finish(sums), sums.objective
+
+    def objectives_of(self, parameters: Parameters, n_models: int) -> FloatArray:
+        """Objective of each of several models, as in `statistics_of`: half of the work, where no centre is to move."""
+        return np.asarray(sum(self._map(parameters, Workspace.objectives, n_models=n_models)))
 
     def assign(self, parameters: Parameters) -> Assignment:
         """Memberships (n, c), labels (n,) and objective of all rows at the given parameters."""

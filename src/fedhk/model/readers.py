@@ -159,7 +159,7 @@ class CompleteView:
         self._source = ScaledRows(table, reference, dtype)
         self._width = reference.width
         self.sum_width = self._width + 2
-        self._buffer = np.ones((block_rows, self.sum_width), dtype)
+        self._buffer, self._held = np.ones((block_rows, self.sum_width), dtype), slice(0)
 
     def use(self, centers: FloatArray, heat_time: float) -> None:
         norms = np.einsum("kd,kd->k", centers, centers)
@@ -167,10 +167,11 @@ class CompleteView:
         self._centers = np.ascontiguousarray(lifted.T, self._buffer.dtype)
 
     def load(self, block: slice) -> Exponents:
-        self._lifted = self._buffer[: block.stop - block.start]
-        values = self._lifted[:, : self._width]
-        self._source.read(block, values)
-        np.einsum("nd,nd->n", values, values, out=self._lifted[:, self._width])
+        if block != self._held:  # few rows are one block, which is the same in every pass
+            self._held, self._lifted = block, self._buffer[: block.stop - block.start]
+            values = self._lifted[:, : self._width]
+            self._source.read(block, values)
+            np.einsum("nd,nd->n", values, values, out=self._lifted[:, self._width])
         return _lifted_exponents(multiply_rows(self._lifted, self._centers))
 
     def sums(self, weights: Any, rows: IntArray | slice = slice(None)) -> FloatArray:
@@ -197,7 +198,7 @@ class WeightedView:
         self._reference, self._missing, self._spread = reference, missing, spread
         self._width = reference.width
         self.sum_width = 2 * self._width + 1
-        self._buffer = np.empty((block_rows, self.sum_width), dtype)
+        self._buffer, self._held = np.empty((block_rows, self.sum_width), dtype), slice(0)
         self._values = np.empty((2, block_rows, self._width), dtype)
 
     def use(self, centers: FloatArray, heat_time: float) -> None:
@@ -205,6 +206,13 @@ class WeightedView:
         self._centers = np.ascontiguousarray(lifted.T, self._buffer.dtype)
 
     def load(self, block: slice) -> Exponents:
+        if block != self._held:
+            self._held = block
+            self._lift(block)
+        return _lifted_exponents(multiply_rows(self._lifted, self._centers))
+
+    def _lift(self, block: slice) -> None:
+        """Read a block of rows into the buffer."""
         count, width = block.stop - block.start, self._width
         self._lifted, (values, coef) = self._buffer[:count], self._values[:, :count]
         weighted = self._lifted[:, :width]
@@ -219,7 +227,6 @@ class WeightedView:
         np.einsum("nd,nd->n", weighted, values, out=self._lifted[:, -1])
         if self._spread is not None:
             self._lifted[:, -1] += self._spread[block]
-        return _lifted_exponents(multiply_rows(self._lifted, self._centers))
 
     def sums(self, weights: Any, rows: IntArray | slice = slice(None)) -> FloatArray:
         return add_rows(weights, self._lifted[rows])

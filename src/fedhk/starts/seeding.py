@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 
 from fedhk._typing import BoolArray, FloatArray, IntArray
-from fedhk.model.descent import Progress, improve
+from fedhk.model.descent import Progress
 from fedhk.model.parameters import Parameters
 from fedhk.model.passes import Passes
 from fedhk.model.rows import SAMPLE_ROWS, Rows, joint_rows, split_joint, take
@@ -164,23 +164,39 @@ def _distinct(trials: Sequence[Trial], rank: Callable[[Trial], int]) -> dict[int
 
 def _run(scan: Passes, starts: Sequence[Parameters], passes: int) -> list[Trial]:
     """Make some passes with each start; return the parameters and the objective there."""
+    if len(starts) > scan.n_models:
+        return _run(scan, starts[: scan.n_models], passes) + _run(scan, starts[scan.n_models :], passes)
+    together = _join(starts)
     for _ in range(passes):
-        found = scan.statistics_of(starts)
-        starts = [improve(start, own, learn_weights=False) for start, own in zip(starts, found, strict=True)]
-    return [(start, own.objective) for start, own in zip(starts, scan.statistics_of(starts), strict=True)]
+        together = together.move_centers(scan.statistics_of(together, len(starts))[0])
+    objectives = scan.objectives_of(together, len(starts))
+    return list(zip(_part(together, len(starts)), objectives.tolist(), strict=True))
 
 
 def _run_to_the_end(scan: Passes, starts: Sequence[Parameters]) -> list[Trial]:
     """Minimise from each start; return the parameters and the objective before the last step."""
+    if len(starts) > scan.n_models:
+        return _run_to_the_end(scan, starts[: scan.n_models]) + _run_to_the_end(scan, starts[scan.n_models :])
     runs = [Progress(start) for start in starts]
-    while going := [run for run in runs if not run.stop_reason]:
-        found = iter(scan.statistics_of([run.parameters for run in going]))
-        for place, run in enumerate(runs):
-            if not run.stop_reason:
-                own = next(found)
-                better = improve(run.parameters, own, learn_weights=False)
-                runs[place] = run.advance(better, own.objective, max_iter=FINAL_PASSES, tol=FINAL_TOL)
+    while going := [place for place, run in enumerate(runs) if not run.stop_reason]:
+        together = _join([runs[place].parameters for place in going])
+        statistics, objectives = scan.statistics_of(together, len(going))
+        better = _part(together.move_centers(statistics), len(going))
+        for place, own, objective in zip(going, better, objectives.tolist(), strict=True):
+            runs[place] = runs[place].advance(own, objective, max_iter=FINAL_PASSES, tol=FINAL_TOL)
     return [(run.parameters, run.objective) for run in runs]
+
+
+def _join(models: Sequence[Parameters]) -> Parameters:
+    """Put the centres of several models that differ in nothing else one after the other."""
+    views = zip(*(model.centers for model in models), strict=True)
+    return replace(models[0], centers=tuple(map(np.concatenate, views)))
+
+
+def _part(together: Parameters, count: int) -> list[Parameters]:
+    """Take apart what `_join` put together."""
+    views = (centers.reshape(count, -1, centers.shape[1]) for centers in together.centers)
+    return [replace(together, centers=centers) for centers in zip(*views, strict=True)]
 
 
 def _rank(trial: Trial, judge: Judge | None = None) -> int:
