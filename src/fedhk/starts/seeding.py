@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
@@ -31,6 +32,9 @@ from fedhk.starts.kmeans import (
 # Starts are drawn from, and compared on, at most this many rows: enough to see the clusters, few enough to be quick.
 SEED_CELLS = 2**24
 ROWS_PER_CLUSTER = 50
+# Centres of several starts that go through a pass together: with more of them, blocks of rows that stay in the cache
+# would be so few rows that adding up blocks takes the time (200 to 2,000 centres, 64 features, 1,600 rows).
+SEED_CENTERS = 500
 
 # Each start is given some passes of plain k-means (the model at a small heat time with crisp memberships) and some of
 # its own; the best few then run to the end.
@@ -67,6 +71,7 @@ CLOUD_POINTS, CLOUD_POINTS_PER_CLUSTER, MOST_CLOUDS = 1000, 20, 6
 Seeder = Callable[[Sequence[FloatArray], FloatArray, int, int, np.random.RandomState], list[FloatArray]]
 Judge = Callable[[Parameters], float]
 Trial = tuple[Parameters, float]  # parameters and the objective there
+T = TypeVar("T")
 
 
 def best_start(
@@ -106,14 +111,15 @@ def best_start(
     if len(points) <= n_clusters:  # every row its own centre; the rest coincide
         seeds = np.resize(points, (n_clusters, points.shape[1]))
         return expand(replace(template, centers=split_joint(seeds, sample.widths)))
-    at_once = min(n_init, max(1, SEED_CELLS // (n_clusters * sum(sample.widths))))
+    at_once = min(n_init, max(1, min(SEED_CENTERS, SEED_CELLS // sum(sample.widths)) // n_clusters))
     with Passes(sample, n_clusters, workers, at_once) as scan:
         starts = _draw_starts(scan, points, weight, template, seeder=seeder, count=n_init, random_state=random_state)
         if choose_fuzzifier:
             tightest, _ = min(starts, key=_rank)
             template = replace(template, fuzzifier=_fuzzifier(scan, replace(template, centers=tightest.centers)))
         rank = partial(_rank, judge=None if judge is None else lambda start: judge(expand(start)))
-        return expand(_compare(scan, template, starts, rank))
+        n_finalists = max(FINALISTS, n_init // STARTS_PER_FINALIST)
+        return expand(_compare(scan, template, starts, rank, n_finalists))
 
 
 def _draw_starts(
@@ -138,25 +144,27 @@ def _draw_starts(
     leading = project_on_leading(stretched, weight, n_clusters)
     drawn = seeder([stretched, leading], weight, n_clusters, count, random_state)
     seeds = [centers / np.maximum(stretch, 1e-12) for centers in drawn[::2]]
-    for _, groups, _ in lloyd_each(leading, weight, drawn[1::2], LEADING_PASSES):
+    found = lloyd_each(leading, weight, drawn[1::2], LEADING_PASSES)
+    for _, groups, _ in _distinct(found, lambda run: _round(run[2])).values():
         seeds.append(group_means(points, weight, groups, n_clusters))
     crisp = replace(template, heat_time=KMEANS_HEAT_TIME, fuzzifier=KMEANS_FUZZIFIER)
     return _run(scan, [replace(crisp, centers=split_joint(centers, widths)) for centers in seeds], KMEANS_PASSES)
 
 
-def _compare(scan: Passes, template: Parameters, starts: list[Trial], rank: Callable[[Trial], int]) -> Parameters:
+def _compare(
+    scan: Passes, template: Parameters, starts: list[Trial], rank: Callable[[Trial], int], n_finalists: int
+) -> Parameters:
     """Find the best of the starts: all get some passes, the best few run to the end."""
-    most = max(FINALISTS, len(starts) // STARTS_PER_FINALIST)
     starts = list(_distinct(starts, _rank).values())
     trials = _run(scan, [replace(template, centers=start.centers) for start, _ in starts], TRIAL_PASSES)
     ranked = _distinct(trials, rank)
-    finals = _run_to_the_end(scan, [ranked[place][0] for place in sorted(ranked)[:most]])
+    finals = _run_to_the_end(scan, [ranked[place][0] for place in sorted(ranked)[:n_finalists]])
     return min(finals, key=rank)[0]
 
 
-def _distinct(trials: Sequence[Trial], rank: Callable[[Trial], int]) -> dict[int, Trial]:
+def _distinct(trials: Sequence[T], rank: Callable[[T], int]) -> dict[int, T]:
     """Find the first start of each rank: those of equal rank are one solution, and running it twice finds nothing."""
-    found: dict[int, Trial] = {}
+    found: dict[int, T] = {}
     for trial in trials:
         found.setdefault(rank(trial), trial)
     return found
@@ -200,12 +208,16 @@ def _part(together: Parameters, count: int) -> list[Parameters]:
 
 
 def _rank(trial: Trial, judge: Judge | None = None) -> int:
-    """Return the key by which starts are compared: equal for the same solution with clusters in another order.
+    """Return the key by which starts are compared: that of the objective, or of what a judge says instead."""
+    return _round(trial[1] if judge is None else judge(trial[0]))
+
+
+def _round(objective: float) -> int:
+    """Round an objective such that starts with the same solution have the same one, whatever the order of clusters.
 
     Objectives of such starts differ by rounding only. With equal ranks the earlier start wins, so that rounding decides
     nothing.
     """
-    objective = trial[1] if judge is None else judge(trial[0])
     return round(math.log(max(objective, 1e-300)) / SAME_OBJECTIVE)
 
 
@@ -271,7 +283,7 @@ def _excess_variance(
     scores, spreads = _principal(view, weight)
     if len(spreads) == 0 or len(scores) <= n_clusters:
         return 0.0
-    (own,) = _explained(scores[None], weight, n_clusters, OWN_STARTS, random_state)
+    (own,) = _explained(scores[None].astype(np.float32), weight, n_clusters, OWN_STARTS, random_state)
     return exceed_cloud(float(own), spreads, weight, n_clusters, random_state)
 
 
@@ -282,8 +294,9 @@ def exceed_cloud(
     if not own > 0:
         return 0.0
     n_clouds = min(-(-CLOUD_POINTS // len(weight)), MOST_CLOUDS)
-    clouds = random_state.standard_normal((n_clouds, len(weight), len(spreads))) * spreads
-    shares = _explained(clouds, weight, n_clusters, NULL_STARTS, random_state)
+    generator = np.random.default_rng(random_state.randint(2**31))  # it is several times as fast
+    clouds = generator.standard_normal((n_clouds, len(weight), len(spreads)), np.float32)
+    shares = _explained(clouds * spreads.astype(np.float32), weight, n_clusters, NULL_STARTS, random_state)
     return max(0.0, 1.0 - float(shares.mean()) / own)
 
 
@@ -292,7 +305,7 @@ def _explained(
 ) -> FloatArray:
     """Compute the share of the weighted variance that k-means explains in each of some tables of as many points."""
     seeds = [plus_plus_in_turn([points], weight, n_clusters, n_init, random_state) for points in tables]
-    inertia = lowest_inertia(tables, weight, np.array(seeds, np.float64), CLOUD_PASSES)
+    inertia = lowest_inertia(tables, weight, np.array(seeds), CLOUD_PASSES)
     away = tables - (weight @ tables / weight.sum())[:, None]
     total = np.einsum("n,tnd,tnd->t", weight, away, away)
     return np.asarray(1.0 - np.divide(inertia, total, out=np.ones_like(total), where=total > 0))
