@@ -126,7 +126,7 @@ def test_all_views_alike_are_one_view(data):
             for count in (1, 3)
         )
         truth = data.site_labels
-        assert score(three, truth) == pytest.approx(score(one, truth), abs=0.05)
+        assert score(three, truth) == pytest.approx(score(one, truth), abs=0.1)  # a row is about .012
 
 
 @pytest.mark.parametrize("copies", [1, 3])

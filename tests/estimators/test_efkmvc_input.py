@@ -338,7 +338,8 @@ class TestScore:
         assert other.score(data.sites) == pytest.approx(fitted.score(data.sites), abs=0.25)
         assert other.objective_ != pytest.approx(fitted.objective_, rel=0.1)
 
-    def test_the_right_number_of_clusters_has_the_best_score(self, data):
+    def test_the_right_number_of_clusters_has_the_best_score(self):
+        data = datasets.make_sites(4, 40, n_clusters=3, n_features=(3, 5), shift=0.5, separation=12, random_state=2)
         scores = {c: EFKMVC(c, n_init=3, random_state=0).fit(data.sites).score(data.sites) for c in (2, 3, 5)}
         assert max(scores, key=scores.get) == 3
 

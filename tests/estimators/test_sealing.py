@@ -305,6 +305,6 @@ def test_medians_hold_too(how, attack, honest, undisturbed, monkeypatch):
     ("name", "attack"), [("statistics", "inflation"), ("tucker", "inflation"), ("tucker", "candidates")]
 )
 def test_a_plain_sum_does_not_hold(name, attack, honest, undisturbed, monkeypatch):
-    """Else the tests above show nothing."""
+    """Else the tests above show nothing: it falls below what they ask of a robust one."""
     model, _ = spied_fit(monkeypatch, MODELS[name]("sum"), honest.sites, tamper=ATTACKS[attack])
-    assert agreement(model, honest) < undisturbed[name, "sum"] - 0.05
+    assert agreement(model, honest) < undisturbed[name, "sum"] - 0.02

@@ -207,7 +207,8 @@ def test_a_spread_comes_back_from_its_array_without_less_than_nothing():
 @few
 @given(case=cases(min_rows=4))
 def test_a_fit_remembers_the_weights_of_its_rows(case):
-    memory = remember(PlacedRows.of(case.rows, case.parameters), case.parameters, case.rows.n_rows)
+    with Passes(case.rows, case.parameters.n_clusters) as scan:
+        memory = remember(PlacedRows.of(case.rows, case.parameters), case.parameters, scan)
     found = statistics_of(case.rows, case.parameters)
     assert_allclose(memory.weights, found.heights, rtol=1e-9, atol=1e-12)
     assert memory.spread.rows.sum() == case.rows.n_rows

@@ -224,11 +224,11 @@ class HeatKernelMVC(
                 self.selection_, (c, why) = describe_selection(tried), choose_number(tried)
                 self._say(f"{c} clusters: {why}")
             self._say(f"{c} clusters: looking for a start")
-            progress, history = self._fit_rows(rows, replace(settings, n_clusters=c), generator, workers)
-            history[0]["seconds"] = time.perf_counter() - began - sum(record["seconds"] for record in history[1:])
-            with Passes(rows, progress.parameters.n_clusters, workers) as scan:
+            with Passes(rows, c, workers) as scan:
+                progress, history = self._minimise(scan, replace(settings, n_clusters=c), generator, workers)
+                history[0]["seconds"] = time.perf_counter() - began - sum(record["seconds"] for record in history[1:])
                 self.memberships_, self.labels_, self.objective_ = scan.assign(progress.parameters)
-            self._memory, self._pasts = remember_site(rows, progress.parameters)
+                self._memory, self._pasts = remember_site(scan, progress.parameters, self.labels_)
         self._dtype, self._row_names = views.dtype, {"": views.index}
         model = FittedModel(progress.parameters, rows.references, views.names, views.columns)
         if folds:
@@ -342,20 +342,19 @@ class HeatKernelMVC(
         """Return the kernel distance of each row to each centre, a weighted sum over views, shape (n, c)."""
         return super().transform(X)  # scikit-learn's `set_output` sees only methods of the class itself
 
-    def _fit_rows(
-        self, rows: Rows, settings: Settings, generator: np.random.Generator, workers: int
+    def _minimise(
+        self, scan: Passes, settings: Settings, generator: np.random.Generator, workers: int
     ) -> tuple[Progress, list[dict[str, Any]]]:
         """Fit with one number of clusters; return the result and the history."""
-        start = settings.start(rows, np.random.RandomState(generator.integers(2**31)), workers)
-        with Passes(rows, settings.n_clusters, workers) as scan:
-            return minimise(
-                scan.statistics,
-                start,
-                learn_weights=settings.learn_weights,
-                max_iter=self.max_iter,
-                tol=self.tol,
-                callback=_report if self.verbose else None,
-            )
+        start = settings.start(scan.rows, np.random.RandomState(generator.integers(2**31)), workers)
+        return minimise(
+            scan.statistics,
+            start,
+            learn_weights=settings.learn_weights,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            callback=_report if self.verbose else None,
+        )
 
 
 def _report(record: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedhk._records import Record, Records
+from fedhk._typing import IntArray
 from fedhk.data.checks import check_count, check_number
 from fedhk.data.clients import fit_site
 from fedhk.data.views import Views
@@ -29,7 +30,7 @@ from fedhk.model.drift import SitePast, report_drift
 from fedhk.model.fitted import FittedModel
 from fedhk.model.memory import Memory, PlacedRows, remember
 from fedhk.model.parameters import Parameters
-from fedhk.model.rows import Rows
+from fedhk.model.passes import Passes
 from fedhk.starts.settings import Settings
 from fedhk.summary.model import ONLY_SITE
 
@@ -132,11 +133,11 @@ def revise_phases(
     ]
 
 
-def remember_site(rows: Rows, parameters: Parameters) -> tuple[Memory, dict[str, SitePast]]:
-    """Compute the memory of a model of one site."""
-    placed = PlacedRows.of(rows, parameters)
+def remember_site(scan: Passes, parameters: Parameters, labels: IntArray) -> tuple[Memory, dict[str, SitePast]]:
+    """Compute the memory of a model of one site, from passes over its rows and their labels."""
+    placed = PlacedRows.of(scan.rows, parameters, labels)
     past = SitePast.of(placed, parameters, parameters)
-    return remember(placed, parameters, rows.n_rows), {ONLY_SITE: past}
+    return remember(placed, parameters, scan), {ONLY_SITE: past}
 
 
 def update_site(

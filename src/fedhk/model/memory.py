@@ -254,8 +254,14 @@ def find_scale(parameters: Parameters) -> FloatArray:
     return np.repeat(np.sqrt(factors), [part.shape[1] for part in parameters.centers])
 
 
-def remember(placed: PlacedRows, parameters: Parameters, n_rows: int) -> Memory:
-    """Compute the memory of the `n_rows` rows that a model was fitted on, from those that were placed by it."""
-    with Passes(placed.rows, parameters.n_clusters) as scan:
-        heights = scan.statistics(parameters).heights
-    return Memory(heights * n_rows / max(len(placed.labels), 1), placed.spread())
+def remember(placed: PlacedRows, parameters: Parameters, scan: Passes) -> Memory:
+    """Compute the memory of the rows that a model was fitted on, from those that were placed by it.
+
+    `scan` makes passes over all rows that it was fitted on.
+    """
+    n_rows, n_placed = scan.rows.n_rows, len(placed.labels)
+    if n_placed == n_rows:
+        return Memory(scan.statistics(parameters).heights, placed.spread())
+    with Passes(placed.rows, parameters.n_clusters) as few:
+        heights = few.statistics(parameters).heights
+    return Memory(heights * n_rows / n_placed, placed.spread())

@@ -204,7 +204,8 @@ def _run_lloyd(
     n_tables, n_points, width = tables.shape
     centers = seeds.reshape(n_tables, -1, width).astype(tables.dtype)
     shape = (*seeds.shape[:3], n_points)
-    weights = np.broadcast_to(weight.astype(tables.dtype)[:, None], (n_tables, n_points, 1))
+    shares = (weight / weight.max()).astype(tables.dtype)  # any weight fits into single precision
+    weights = np.broadcast_to(shares[:, None], (n_tables, n_points, 1))
     lifted = np.concatenate([tables * weights, weights], axis=2)
     points, chosen = tables.transpose(0, 2, 1), np.zeros(0, bool)
     for turn in range(passes + 1):

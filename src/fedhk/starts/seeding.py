@@ -96,7 +96,7 @@ def best_start(
     joint = joint_rows(sample)
     first, weight = distinct_rows(joint, sample.sample_weight)
     sample, axes = compress(sample, split_joint(joint, sample.widths))
-    points = joint_rows(sample)[first]
+    points = (joint_rows(sample) if axes else joint)[first]
     if choose_weights:
         weights = view_factors(split_joint(points, sample.widths), weight, n_clusters, random_state)
         weights = weights ** (1.0 / template.view_exponent)
