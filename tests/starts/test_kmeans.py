@@ -79,6 +79,22 @@ def test_runs_from_several_seeds_are_what_each_is_alone(width):
     assert lloyd_each(points, weight, [], 9) == []
 
 
+@given(seed=st.integers(0, 2**16), n_points=st.integers(1, 30), factor=st.sampled_from([1e-60, 1.0, 1e60]))
+@settings(max_examples=60)
+def test_few_points_go_the_way_of_many(seed, n_points, factor):
+    """Without sparse matrices; with points and centres that coincide, centres without points, weights of any size."""
+    rng = np.random.default_rng(seed)
+    points, weight = rng.integers(0, 3, size=(n_points, 2)).astype(float), rng.integers(1, 4, n_points).astype(float)
+    seeds = [rng.integers(0, 3, size=(4, 2)).astype(float) for _ in range(3)]
+    few = lloyd_each(points, factor * weight, seeds, 1)  # from the second pass on, rounding decides between two centres
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kmeans, "DRAW_CELLS", 0)
+        many = lloyd_each(points, weight, seeds, 1)
+    for (centers, _, inertia), (expected, _, least) in zip(few, many, strict=True):
+        assert_allclose(centers, expected, atol=1e-9)
+        assert inertia / factor == pytest.approx(least, abs=1e-9)
+
+
 def test_passes_end_at_means_of_the_nearest_points():
     rng = np.random.default_rng(0)
     points, weight = rng.normal(size=(60, 2)) + 4 * rng.integers(3, size=60)[:, None], rng.uniform(0.5, 2, 60)

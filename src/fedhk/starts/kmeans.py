@@ -140,7 +140,7 @@ def lloyd_each(
     labels: IntArray = np.full((len(seeds), len(points)), -1)
     inertia = np.full(len(seeds), np.inf)
     going = np.arange(len(seeds))  # the seeds from which points still change their centres
-    for _ in range(passes + 1):
+    for turn in range(passes + 1):
         flat = centers[going].reshape(-1, width)
         lengths = np.einsum("kd,kd->k", flat, flat)
         nearest = np.empty((len(points), len(going)), np.int64)
@@ -156,9 +156,9 @@ def lloyd_each(
         inertia[going] = weight @ np.maximum(norms[:, None] + least, 0.0)
         moved = np.any(np.ascontiguousarray(nearest.T) != labels[going], axis=1)
         going, nearest = going[moved], nearest[:, moved]
-        if len(going) == 0:
-            break
         labels[going] = nearest.T
+        if turn == passes or len(going) == 0:
+            break
         sums, sizes = group_sums(points, weight, nearest + count * np.arange(len(going)), count * len(going))
         before = centers[going].reshape(-1, width)
         after = np.divide(sums, sizes[:, None], out=before, where=sizes[:, None] > 0)
@@ -185,8 +185,8 @@ def lowest_inertia(tables: FloatArray, weight: FloatArray, seeds: FloatArray, pa
     It is the least that `lloyd_each` gives for each table. Where points are few, all tables go through a pass together:
     calls take longer than numbers there.
     """
-    (n_tables, n_points, width), (runs, count) = tables.shape, seeds.shape[1:3]
-    if n_tables * n_points * runs * count > DRAW_CELLS:
+    n_tables, runs, count = seeds.shape[:3]
+    if n_tables * tables.shape[1] * runs * count > DRAW_CELLS:
         found = [lloyd_each(points, weight, list(own), passes) for points, own in zip(tables, seeds, strict=True)]
         return np.array([min(inertia for _, _, inertia in own) for own in found])
     return np.asarray(_run_lloyd(tables, weight, seeds, passes)[2].min(axis=1))
