@@ -83,8 +83,10 @@ def suggest(name: str, known: Collection[str]) -> str:
     >>> from fedhk._names import suggest
     >>> suggest("hospital", ["hospitals", "notes"])
     " Did you mean 'hospitals'?"
+    >>> suggest("kfed", ["k-FED", "EFKMVC"])
+    " Did you mean 'k-FED'?"
     """
-    close = get_close_matches(name, known, n=1)
+    close = _find_close(name, known)
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
@@ -117,12 +119,18 @@ def explain_names(unknown: Collection[str], known: Collection[str], owner: str, 
     "It has no parameter 'fuzifier'; did you mean 'fuzzifier'? Parameters are fuzzifier."
     """
     meant = [f"{name} is {_find_place(name, known)}" for name in unknown if name in MEANINGS]
-    close = [get_close_matches(name, known, n=1) for name in unknown if name not in MEANINGS]
+    close = [_find_close(name, known) for name in unknown if name not in MEANINGS]
     guesses = [repr(found[0]) for found in close if found]
     text = f"{owner} has no {word} {', '.join(map(repr, unknown))}"
     text += f"; {', '.join(meant)}" if meant else ""
     text += f"; did you mean {', '.join(guesses)}?" if guesses else "."
     return f"{text} {word.capitalize()}s are {', '.join(known)}."
+
+
+def _find_close(name: str, known: Collection[str]) -> list[str]:
+    """Return the known name that is most like a misspelt one, if there is one; case and signs do not count."""
+    plain = {re.sub(r"[\W_]", "", each).lower(): each for each in known}
+    return [plain[close] for close in get_close_matches(re.sub(r"[\W_]", "", name).lower(), plain, n=1)]
 
 
 def _find_place(name: str, known: Collection[str]) -> str:

@@ -62,6 +62,11 @@ __all__ = [
     "view_weights",
 ]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 NO_LABELS = (
     "it was loaded from a file, which holds no labels, or it was fitted with privacy or secure sums, with which only a "
     "site may see its labels: give site="
@@ -282,7 +287,10 @@ def survival(
         parts = {"time": _choose_values(time, site), "event": _choose_values(event, site)}
         found = find_outcomes(model, chosen, **parts, **_as_fitted(model, site))  # type: ignore[assignment]
     if not isinstance(found, Survival):
-        raise TypeError(f"found must be a Survival, got {type(found).__name__}.")
+        raise TypeError(
+            "found must be what fedhk.outcomes gives with time and event, a Survival, got "
+            f"{type(found).__name__}; other outcomes have a table only."
+        )
     return _draw(drawings.draw_survival(found, ax))
 
 

@@ -58,7 +58,7 @@ def test_drawing_spends_no_budget():
 def test_what_is_no_survival_is_not_drawn(later):
     model, sites, _ = make_federation()
     found = fedhk.outcomes(model, sites, event=later["event"])
-    with pytest.raises(TypeError, match="found must be a Survival, got BinaryOutcome"):
+    with pytest.raises(TypeError, match="with time and event, a Survival, got BinaryOutcome"):
         plot.survival(model, found=found)
 
 

@@ -465,3 +465,13 @@ def test_without_change_the_rate_is_that_of_all_intervals_whatever_their_length(
     counts = np.zeros((1, 6, 2))
     counts[0, 1:5, 1], counts[0, 5, 0] = -1e5 * np.diff(survival), 1e5 * survival[-1]
     assert_allclose(_smooth_curve(counts, grid, 1.0, np.ones((1, 5), bool))[0], survival, rtol=1e-9)
+
+
+def test_tables_say_of_which_outcome_they_are(case, survival):
+    model, sites, _ = case
+    start = "What becomes of the clusters"
+    assert survival.table().title == f"{start}: died, by days"
+    assert fedhk.outcomes(model, sites, event="relapse").table().title == f"{start}: relapse"
+    assert fedhk.outcomes(model, sites, value="walk").table().title == f"{start}: walk"
+    values = {name: views["later"]["walk"] for name, views in sites.items()}
+    assert fedhk.outcomes(model, sites, value=values).table().title == start

@@ -484,11 +484,29 @@ def test_latex_has_signs_that_every_font_shows_and_indents():
 
 def test_latex_can_be_referred_to_and_has_words_on_the_left(tmp_path):
     table = PrintedTable("Who wins: 3 sets", ("method", "rows", "ARI"), [("a", "pooled", "0.1"), ("b", "–", "–")])
+    assert table.to_latex().startswith("% needs \\usepackage{booktabs}\n")
     head = r"\begin{table} \centering \caption{Who wins: 3 sets} \label{tab:who-wins} \begin{tabular}{llr} \toprule"
-    assert table.to_latex().split("\n")[:6] == head.replace(" \\", "\n\\").split("\n")
+    assert table.to_latex().split("\n")[1:7] == head.replace(" \\", "\n\\").split("\n")
     assert table.to_latex().endswith("\\end{tabular}\n\\end{table}\n")  # a line between would be an empty paragraph
     assert r"\label{tab:my-iris}" in table.save(tmp_path / "My iris.tex").read_text("utf-8")
 
 
 def test_days_that_are_no_date_are_shown_as_numbers():
     assert [show_date(days) for days in (0.4, -1.0, math.nan, 1e9)] == ["1970-01-01", "1969-12-31", "–", "1.00e+09"]
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_numbers_that_are_0_or_1_are_counted(secure):
+    """True and false are shown as a share; a column that has another whole number anywhere has a mean."""
+    rng = np.random.default_rng(0)
+    sites = {name: {"v": rng.normal(size=(40, 3)) + 4 * rng.integers(2, size=40)[:, None]} for name in "abc"}
+    model = fedhk.EFKMVC(2, random_state=0).fit(sites)
+    later = {name: pd.DataFrame({"again": rng.random(40) < 0.3, "twice": rng.integers(2, size=40)}) for name in sites}
+    later["b"].loc[7, "twice"] = 2
+    found = fedhk.profile(model, {name: views | {"later": later[name]} for name, views in sites.items()}, secure=secure)
+    lines = {row[0]: row[1:] for row in found.table().rows}
+    assert [found.columns[place].name for place in found.binary] == ["again"]
+    count = int(sum(frame["again"].sum() for frame in later.values()))
+    assert lines["later: again = 1"][0].startswith(f"{count} (")
+    assert "(" in lines["later: twice"][0]
+    assert "[" not in "".join(lines["later: again = 1"])

@@ -187,6 +187,7 @@ def test_the_note_says_what_was_looked_at():
     assert [one["note"] for one in model.selection_ if one["taken"]] == [VALUES]
 
 
+@pytest.mark.filterwarnings("ignore:.*no clear number")
 def test_clusters_that_codes_for_missing_values_make_are_doubted():
     sites = make_sites(3, 80, n_features=(3, 3), n_clusters=2, separation=7, random_state=0).sites
     rng = np.random.default_rng(0)

@@ -289,7 +289,7 @@ REFUSED = {
     ),
     "ids under another name": (
         everywhere("ecg", lambda row, i: {"patient_id": str(900 + i)} | drop("id")(row, i)),
-        "column 'patient_id' looks as if it said whose a row is",
+        "column 'patient_id' looks like an identifier of rows",
     ),
     "nothing but ids": (file("oslo/ecg.csv", "id\n1\n2\n"), "has no columns beside 'id'"),
     # ids

@@ -178,7 +178,7 @@ class TestCsv:
             ("a,b\n1;2,2\n2,1\n", "column 'a' holds text, '1;2' in row 1"),
             ("id\n1\n2\n", "has no columns beside 'id'"),
             ("ID,a\n1,2\n", "column 'ID': name it 'id' if it says whose a row is"),
-            ("patient_id,a\n3,2.5\n1,2\n", "column 'patient_id' looks as if it said whose a row is"),
+            ("patient_id,a\n3,2.5\n1,2\n", "column 'patient_id' looks like an identifier of rows"),
             ("id;a;b\n1;2\n", "line 2 has fewer than 3 cells"),
             ("a,b\n<5,2\n", "column 'a' holds text, '<5' in row 1, where a number (or a code that a data dictionary"),
             ("a\n" + "".join(f"name {i}\n" for i in range(12)), "holds text with 12 different values in 12 cells"),

@@ -96,7 +96,7 @@ class TestOneFrame:
     @pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame])
     @pytest.mark.parametrize("name", ["id", "patient_id", "mrn", "caseId"])
     def test_columns_that_say_whose_a_row_is_are_refused_as_in_files(self, kind, name):
-        with pytest.raises(ValueError, match=f"View 'v', column '{name}' looks as if it said whose a row is"):
+        with pytest.raises(ValueError, match=f"View 'v', column '{name}' looks like an identifier of rows"):
             encode_frame(kind({"x": [1.5, 2.5, 3.5], name: [7, 3, 9]}), "v")
         encode_frame(kind({"x": [1.5, 2.5, 3.5], name: [7, 3, 7]}), "v")
         encode_frame(kind({"x": [1.5, 2.5, 3.5], "valid": [7, 3, 9]}), "v")

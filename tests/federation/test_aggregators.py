@@ -9,12 +9,20 @@ import pytest
 from numpy.testing import assert_allclose
 
 from federations import make_plan, parameters_of, run_sites
-from fedhk import datasets
+from fedhk import EFKMVC, datasets
 from fedhk.data.views import check_views
-from fedhk.federation.aggregators import Aggregator, RobustAggregator, SumAggregator, make_aggregator
+from fedhk.errors import DataError
+from fedhk.federation.aggregators import (
+    Aggregator,
+    RobustAggregator,
+    SumAggregator,
+    combine_statistics,
+    make_aggregator,
+)
 from fedhk.federation.entries import References
 from fedhk.model.passes import Passes
 from fedhk.model.rows import Rows
+from fedhk.model.statistics import match_shapes
 from fedhk.privacy.robust import AGGREGATIONS
 
 ROBUST = [name for name in AGGREGATIONS if name != "sum"]
@@ -96,3 +104,32 @@ def test_one_of_ones_own_is_used_for_statistics_and_candidates(data):
     run_sites(make_plan(max_rounds=2, aggregator=Counting()), data.sites)
     # what may raise the objective has its last model measured, too: one exchange more
     assert asked == [("candidates", 9), ("statistics", 9), ("statistics", 9), ("statistics", 9)]
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (lambda _: None, "must give Statistics, got NoneType"),
+        (lambda total: total.scaled(np.nan), "gave numerators that are not finite"),
+        (lambda total: replace(total, masses=total.masses[:1]), r"gave masses of shape \[\(1,\)\], must be \[\(3,\)\]"),
+        (lambda total: replace(total, weights=total.weights[:1]), "gave weights of shape"),
+    ],
+)
+def test_what_an_aggregator_gives_is_checked_by_name(statistics, change, error):
+    sites, _, parameters = statistics
+
+    class Wrong(SumAggregator):
+        def statistics(self, sites, parameters):
+            return change(super().statistics(sites, parameters))
+
+    with pytest.raises((TypeError, ValueError), match=rf"Wrong\(\): statistics\(\) {error}"):
+        combine_statistics(Wrong(), match_shapes(sites), parameters)
+
+
+def test_an_aggregator_that_leaves_no_candidates_is_named(data):
+    class Nobody(SumAggregator):
+        def candidates(self, sites):
+            return []
+
+    with pytest.raises(DataError, match=r"Nobody\(\): candidates\(\) left none of the \d+ that sites sent"):
+        EFKMVC(3, aggregator=Nobody()).fit(data.sites)

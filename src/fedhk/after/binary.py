@@ -13,7 +13,7 @@ from fedhk.after.columns import ColumnSum, PlaceCount, PlacesRequest
 from fedhk.after.effects import chi_square_test, i_squared
 from fedhk.after.run import Answer, Answered
 from fedhk.after.survival import Z, excess_test
-from fedhk.after.tables import PrintedTable, show_count, show_interval, show_p
+from fedhk.after.tables import PrintedTable, name_outcome, show_count, show_interval, show_p
 from fedhk.data.outcomes import EVENTS
 from fedhk.federation.board import Board, Entry
 from fedhk.federation.placed import PlacedSite
@@ -146,6 +146,8 @@ class BinaryOutcome(Answered):
         Standard deviation of the noise in counts.
     answer : Answer
         What was sent, and what it spent.
+    name : str
+        The column, where it was given by name.
     """
 
     rows: FloatArray
@@ -163,6 +165,7 @@ class BinaryOutcome(Answered):
     least_rows: int
     noise: float
     answer: Answer = field(repr=False)
+    name: str = ""
 
     def facts(self) -> dict[str, Any]:
         return {"p": self.p, "statistic": self.statistic}
@@ -184,7 +187,7 @@ class BinaryOutcome(Answered):
                 ]
             )
         head = ["", "rows", "events", "odds ratio to the rest", "p", "I²"]
-        return PrintedTable("What becomes of the clusters", head, rows, self.notes)
+        return PrintedTable(name_outcome(self.name), head, rows, self.notes)
 
     @property
     def notes(self) -> list[str]:

@@ -25,7 +25,7 @@ from fedhk.after.columns import (
 from fedhk.after.effects import eta_squared, variance, welch_test
 from fedhk.after.run import Answer, Answered
 from fedhk.after.survival import Z
-from fedhk.after.tables import PrintedTable, show_count, show_interval, show_p
+from fedhk.after.tables import PrintedTable, name_outcome, show_count, show_interval, show_p
 from fedhk.data.outcomes import VALUES
 from fedhk.federation.board import Board, Entry
 from fedhk.federation.phases.base import Phase
@@ -128,6 +128,8 @@ class ContinuousOutcome(Answered):
         Standard deviation of the noise in counts.
     answer : Answer
         What was sent, and what it spent.
+    name : str
+        The column, where it was given by name.
     """
 
     rows: FloatArray
@@ -147,6 +149,7 @@ class ContinuousOutcome(Answered):
     least_rows: int
     noise: float
     answer: Answer = field(repr=False)
+    name: str = ""
 
     def facts(self) -> dict[str, Any]:
         return {"p": self.p, "statistic": self.statistic}
@@ -161,14 +164,14 @@ class ContinuousOutcome(Answered):
             cells += [number(self.difference[k], 2), number(self.i_squared[k], 2)]
             count = show_count(self.rows[k], self.least_rows)
             rows.append([f"cluster {k}", count, *(cells if shown else ["–"] * len(cells))])
-        head = ["", "rows", "mean", "mean within sites", "difference to the rest", "I²"]
-        return PrintedTable("What becomes of the clusters", head, rows, self.notes)
+        head = ["", "rows", "mean", "mean within sites", "standardised difference to the rest", "I²"]
+        return PrintedTable(name_outcome(self.name), head, rows, self.notes)
 
     @property
     def notes(self) -> list[str]:
         """Notes below the table."""
         of = "Analysis of variance within sites" if self.stratified else "Welch's test over all sites together"
-        sizes = f"df {number(self.df)} and {number(self.df_rest, 4)}, p {show_p(self.p)}"
+        sizes = f"df {self.df:,.4g} and {self.df_rest:,.4g}, p {show_p(self.p)}"
         notes = [
             f"{of}: F {number(self.statistic)}, {sizes}, eta squared {number(self.eta_squared, 2)}.",
             f"Intervals are of 95 %. Numbers about fewer than {self.least_rows} rows are not shown.",
@@ -188,7 +191,7 @@ def read_continuous(answer: Answer, least_rows: int) -> ContinuousOutcome:
         noise = np.where(count > 0, np.square(found.noise) * (1 + np.square(mean)) / np.square(count), np.nan)
         error = np.sqrt(var / count + noise)
     tested = welch_test(count, mean, var, np.nan_to_num(noise))
-    tests = dict(zip(("statistic", "df", "df_rest", "p"), tested, strict=True))
+    tests: dict[str, Any] = dict(zip(("statistic", "df", "df_rest", "p"), tested, strict=True))
     tests |= {"eta_squared": eta_squared(count, mean, var)}
     adjusted = mean
     for within in board.find(WithinSites):

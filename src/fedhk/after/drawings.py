@@ -14,7 +14,7 @@ from fedhk.after.comparison import Comparison
 from fedhk.after.profile import Profile
 from fedhk.after.stability import Stability
 from fedhk.after.survival import Survival
-from fedhk.after.tables import show_count
+from fedhk.after.tables import name_outcome, show_count
 from fedhk.summary.drawing import (
     INK,
     KIND_COLOURS,
@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 # Columns that are drawn; the table has all.
 MOST_COLUMNS = 16
 
+# Letters of the name of a column that are drawn, and the width of a letter in pixels.
+MOST_LETTERS, LETTER = 24, 6.0
+
 # Clusters up to which each cell of a consensus map has its number.
 MOST_CELLS = 10
 
@@ -56,7 +59,9 @@ def draw_profile(found: Profile, ax: Axes | None = None) -> Figure:
     largest = np.nan_to_num(np.abs(differences)).max(axis=0)
     shown = [int(place) for place in np.argsort(-largest, kind="stable")[:MOST_COLUMNS] if largest[place] > 0]
     height = 66.0 + 19.0 * max(len(shown), 1)
-    with page_axes(ax, height, (118.0, 10.0, 26.0, 38.0)) as axes:
+    labels = [shorten(names[p] + ("*" if found.columns[p].used else ""), MOST_LETTERS) for p in shown]
+    left = 22.0 + LETTER * max(map(len, labels), default=0)
+    with page_axes(ax, height, (left, 10.0, 26.0, 38.0)) as axes:
         line = axes.axvline(0.0, color=SOFT, linewidth=1)
         describe(line, "rule")
         for k in range(found.n_clusters):
@@ -66,7 +71,6 @@ def draw_profile(found: Profile, ax: Axes | None = None) -> Figure:
             draw_badges(axes, np.column_stack([values, there]), [k] * len(there), texts, small=True)
         axes.set_ylim(max(len(shown), 1) - 0.4, -0.6)
         axes.margins(x=0.08)
-        labels = [shorten(names[p] + ("*" if found.columns[p].used else ""), 16) for p in shown]
         axes.set_yticks(range(len(shown)), labels, parse_math=False)
         draw_grid(axes, "x")
         axes.set_xlabel("difference to the rest, in standard deviations")
@@ -127,7 +131,7 @@ def draw_survival(found: Survival, ax: Axes | None = None) -> Figure:
     note = f"The share of each cluster without event, and 95 % intervals. {found.notes[0]}"
     rows = [[str(line[0]), *map(str, line[1:])] for line in found.table().rows]
     about = f"Survival curves of {c} clusters. {found.notes[0]}"
-    return Figure("survival", "What becomes of the clusters", note, axes, about, found.table().columns, rows)
+    return Figure("survival", name_outcome(found.name), note, axes, about, found.table().columns, rows)
 
 
 def _name_curves(ax: Axes, found: Survival, end: float) -> None:

@@ -100,12 +100,16 @@ def outcomes(
         return ask_sites(model, asked, phases, privacy=privacy, secure=secure)
 
     if value is not None:
-        return read_continuous(ask(*continuous_phases(c)), least_rows)
+        return replace(read_continuous(ask(*continuous_phases(c)), least_rows), name=_name(value))
     if time is None:
-        return read_binary(ask(CountEvents(c), CompareEvents(c)), least_rows)
+        return replace(read_binary(ask(CountEvents(c), CompareEvents(c)), least_rows), name=_name(event))
     found = read_survival(ask(*survival_phases(c, grid)), horizon, least_rows)
     names = [each if isinstance(each, str) else name for name, each in given.items()]
     return replace(found, time_name=names[0], event_name=names[1])
+
+
+def _name(given: Any) -> str:
+    return given if isinstance(given, str) else ""
 
 
 def _check_choice(time: Any, event: Any, value: Any) -> None:

@@ -52,6 +52,10 @@ CIRCULAR = (
 )
 
 
+# A whole number other than 0 and 1 adds at least 2 to the sum of squares less the sum; what is below 1 is rounding.
+LEAST_SQUARE = 1.0
+
+
 @dataclass(frozen=True)
 class Column:
     """A column or one level of a category: its view, its name, its level ("" of a number), and if it made clusters."""
@@ -106,6 +110,9 @@ class Profile(Answered):
         What was sent, and what it spent.
     ranks : dict of int to array of shape (levels, c)
         Rows of each level of ordered columns, by the place of the column; none with noise, or without `bins`.
+    binary : list of int
+        Places of numbers that are 0 or 1 in every row, such as true and false; none with noise, or without `bins`. The
+        table shows how many rows have 1.
     error : array of shape (c, d) or None
         How far noise moves means and shares, either way: two standard deviations. NaN where it hides them; None without
         noise.
@@ -129,6 +136,7 @@ class Profile(Answered):
     noise: float
     answer: Answer = field(repr=False)
     ranks: dict[int, FloatArray] = field(default_factory=dict)
+    binary: list[int] = field(default_factory=list)
     error: FloatArray | None = None
     overall_error: FloatArray | None = None
 
@@ -147,7 +155,8 @@ class Profile(Answered):
     def notes(self) -> list[str]:
         """Notes below the table."""
         notes = [
-            "Numbers are mean (standard deviation) and median [quartiles]; levels are rows (share of known).",
+            "Numbers are mean (standard deviation) and median [quartiles]; levels, and numbers that are 0 or 1, are "
+            "rows (share of known).",
             "Effect: eta squared of numbers (Welch's test), Cramer's V of categories (chi-square test).",
             "p-values are adjusted for the number of columns of their kind (Benjamini-Hochberg).",
             f"Numbers about fewer than {self.least_rows} rows are not shown.",
@@ -212,6 +221,9 @@ class Profile(Answered):
                     self._level_row(self.columns[place].level, self.mean[:, place] * self.seen[:, place], place)
                     for place in found
                 ]
+            elif found[0] in self.binary:
+                ones = self.mean[:, found[0]] * self.seen[:, found[0]]
+                rows.append([f"{view}: {name} = 1{mark}", *self._level_row("", ones, found[0])[1:-2], *tail])
             elif found[0] in self.ranks:
                 rows.append([f"{view}: {name}{mark}", *[""] * (1 + self.n_clusters), *tail])
                 pairs = zip(self.columns[found[0]].order, self.ranks[found[0]], strict=True)
@@ -490,6 +502,7 @@ def _read_profile(
         noise=found.noise,
         answer=answer,
         ranks=_count_ranks(answer.board, columns, views),
+        binary=_find_binary(answer.board, columns),
         error=error,
         overall_error=overall_error,
     )
@@ -507,6 +520,21 @@ def _count_ranks(board: Board, columns: ColumnsRequest, views: Sequence[AskedVie
             if levels and own.whole[number_place] and len(set(bins[there])) == there.sum():
                 counts = board.get(ClusterColumns).histograms[:, number_place]
                 found[int(place)] = np.where(there, counts[:, np.where(there, bins, 0)], 0.0).T
+    return found
+
+
+def _find_binary(board: Board, columns: ColumnsRequest) -> list[int]:
+    """Find the numbers that are 0 or 1 in every row: of whole numbers, only these are their own squares."""
+    found = []
+    sums, units = board.get(ClusterColumns), board.get(Units)
+    for own in board.find(BinEdges):
+        for place in columns.numbers[own.whole].tolist():
+            shift, scale = units.shift[place], units.scale[place]
+            seen, total, squares = (part[:, place].sum() for part in (sums.seen, sums.sums, sums.squares))
+            of_ones = shift * seen + scale * total
+            of_squares = shift**2 * seen + 2 * shift * scale * total + scale**2 * squares
+            if abs(of_squares - of_ones) < LEAST_SQUARE:
+                found.append(place)
     return found
 
 

@@ -20,7 +20,7 @@ from fedhk._typing import BoolArray, FloatArray, IntArray
 from fedhk.after.columns import ColumnsRequest, ColumnSum, CountMagnitudes, PlaceCount, PlacesRequest, Ranges
 from fedhk.after.effects import i_squared
 from fedhk.after.run import Answer, Answered
-from fedhk.after.tables import PrintedTable, show_count, show_interval, show_p
+from fedhk.after.tables import PrintedTable, name_outcome, show_count, show_interval, show_p
 from fedhk.data.checks import check_count
 from fedhk.data.frames import pandas
 from fedhk.data.outcomes import EVENTS, TIMES
@@ -365,6 +365,11 @@ class Survival(Answered):
         """Number of clusters."""
         return len(self.rows)
 
+    @property
+    def name(self) -> str:
+        """The event and its time; empty where they were not given by name."""
+        return "" if self.event_name == EVENT_NAME else f"{self.event_name}, by {self.time_name}"
+
     def frame(self) -> Any:
         """One line for each cluster and time, as a pandas data frame; small counts are NaN."""
         small = self._is_small
@@ -406,7 +411,7 @@ class Survival(Answered):
                     number(self.i_squared[k], 2),
                 ]
             )
-        return PrintedTable("What becomes of the clusters", head, rows, self.notes)
+        return PrintedTable(name_outcome(self.name), head, rows, self.notes)
 
     @property
     def notes(self) -> list[str]:

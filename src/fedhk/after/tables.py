@@ -54,7 +54,7 @@ class PrintedTable:
         cells = [[row[i] for row in self.rows] for i in range(1, len(self.columns))]
         places = "l" + "".join("l" if _are_words(column) else "r" for column in cells)
         return (
-            f"\\begin{{table}}\n\\centering\n\\caption{{{_escape(self.title)}}}\n"
+            f"% needs \\usepackage{{booktabs}}\n\\begin{{table}}\n\\centering\n\\caption{{{_escape(self.title)}}}\n"
             f"\\label{{tab:{_slug(self.title.split(':')[0] if label is None else label)}}}\n"
             f"\\begin{{tabular}}{{{places}}}\n"
             f"\\toprule\n{head}\n\\midrule\n{body}\n\\bottomrule\n\\end{{tabular}}\n{notes}\\end{{table}}\n"
@@ -112,6 +112,11 @@ def _escape(text: str) -> str:
     words = text.lstrip(" ")
     indent = r"\quad " if words and words != text else ""
     return indent + "".join(LATEX.get(character, character) for character in words)
+
+
+def name_outcome(name: str) -> str:
+    """Write the title of what is said about an outcome; `name` is empty if the outcome has none."""
+    return "What becomes of the clusters" + (f": {name}" if name else "")
 
 
 def show_count(count: float, least_rows: int, whole: float | None = None) -> str:

@@ -78,12 +78,13 @@ LEAST_SPREAD = 1e-3
 LEAST_SQUARE = 1e-12
 
 ONE = "one cluster: heat stays nowhere surely longer than in one normal cloud of points"
-CLEAR = "heat stays in as many directions, {}, and no other number is near"
+CLEAR = "heat stays in as many directions, no other number is near, and {}"
 STEP = "heat leaves the next direction much faster than in one normal cloud of points, and {}"
 VALUES = "rows have as many different values, and no others"
 CODES = "; but cells with codes for missing values (`deviations_`) may have made these clusters: empty them, fit again"
-SEVERAL, ALONE = "views agree on them", "though in one view, which no other confirms"
-UNCLEAR = "no clear number: {} more than half of its score"
+SEVERAL, ALONE = "views agree", "only one view shows it"
+NOT_CLEAR = "no clear number"
+UNCLEAR = NOT_CLEAR + ": {} more than half of its score"
 
 
 @dataclass(frozen=True)

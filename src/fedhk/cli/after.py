@@ -139,7 +139,7 @@ def ask_outcomes(opened: FinishedRun, time: str | None, event: str | None, value
     found: Any = find(opened.model, opened.sites, **columns, secure=opened.secure)
     if time is not None and event is not None:
         return replace(found, time_name=time, event_name=event)
-    return found
+    return replace(found, name=event or value)
 
 
 def _open(  # noqa: PLR0917

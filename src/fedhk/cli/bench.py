@@ -69,7 +69,7 @@ def bench(  # noqa: PLR0917
         sites, classes = _split_labels(read_data(folder, id_column, ignore), labels)
         found = compare(sites, classes, clusters, method, ablations=ablations, n_seeds=seeds, report=say_progress)
         with replacing(target) as draft:
-            _write(found, draft)
+            _write(found, draft, target.name)
     if json:
         typer.echo(to_json({"out": str(target), "methods": list(found.summary()), "notes": found.notes}))
         return
@@ -120,12 +120,14 @@ def _split_labels(federation: Federation, name: str) -> tuple[dict[str, Any], di
     return sites, classes
 
 
-def _write(found: Bench, folder: Path) -> None:
+def _write(found: Bench, folder: Path, name: str) -> None:
+    """Write a comparison into a folder; `name` is the label of the table in LaTeX."""
     import polars as pl
 
     pl.DataFrame(list(found.records), infer_schema_length=None).write_csv(folder / RECORDS)
-    for ending in ("csv", "tex", "html"):
+    for ending in ("csv", "html"):
         found.table().save(folder / f"{TABLE}.{ending}")
+    (folder / f"{TABLE}.tex").write_text(found.table().to_latex(name), "utf-8")
     drawn: Any = found.draw().figure
     for ending in ("pdf", "svg"):
         drawn.savefig(folder / f"{FIGURE}.{ending}", bbox_inches="tight")

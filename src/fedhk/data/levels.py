@@ -29,7 +29,7 @@ MOST_LEVELS = 1000
 
 DAY = np.timedelta64(1, "D")
 
-# Names of columns that look as if they said whose a row is.
+# Names of columns that identify rows.
 NAMED_LIKE_IDS = re.compile(r"(^id|[_\W]id|Id|ID|^(mrn|uid|uuid|pid|subject|patient))$")
 
 # A time of the day, as clocks show it.
@@ -157,7 +157,7 @@ def _refuse_ids(table: Any, view: str) -> None:
             whole = all(isinstance(value, Real) and float(value).is_integer() for value in values)
             if whole and 1 < len(values) == len(set(values)):
                 raise ValueError(
-                    f"View {view!r}, column {str(label)!r} looks as if it said whose a row is: its values are whole "
+                    f"View {view!r}, column {str(label)!r} looks like an identifier of rows: its values are whole "
                     "numbers, all different. Put it into the index; if it is a feature, give it another name."
                 )
 

@@ -440,7 +440,7 @@ def _frame_table(lazy: pl.LazyFrame, path: Path, entries: Entries | None, separa
     if ids is None and (named := next((name for name in names if _says_whose(lazy, name)), None)) is not None:
         raise file_error(
             path,
-            f"column {named!r} looks as if it said whose a row is: its values are whole numbers, all different. "
+            f"column {named!r} looks like an identifier of rows: its values are whole numbers, all different. "
             f"Name it {ID!r}, so that rows are matched by it, or say so (--id {named}); if it is a feature, give it "
             "another name.",
         )

@@ -20,7 +20,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from fedhk._names import KnowsNames, explain_names
 from fedhk._records import Record, Records
 from fedhk._typing import FloatArray, IntArray
-from fedhk.agreement.number import ONE
+from fedhk.agreement.number import NOT_CLEAR, ONE
 from fedhk.agreement.scalings import STRANGER
 from fedhk.data.frames import pandas
 from fedhk.data.levels import needs_encoding
@@ -448,8 +448,11 @@ def warn_of_doubts(model: Any, labels: Sequence[IntArray], memberships: Sequence
     name, n_clusters = type(model).__name__, model.n_clusters_
     for doubt in _doubt_views(model):
         warnings.warn(f"{name}: {doubt}", UserWarning, stacklevel=3)
-    if model.selection_ and n_clusters == 1:
-        why = f"the rows show {ONE}. Give n_clusters a number if you need more."
+    note = next((line["note"] for line in model.selection_ if line["taken"]), "")
+    why = f"the rows show {ONE}. Give n_clusters a number if you need more." if note and n_clusters == 1 else ""
+    if note.startswith(NOT_CLEAR):
+        why = f"{n_clusters} was taken, but there is {note}. Look at selection_, or give n_clusters a number."
+    if why:
         warnings.warn(f"{name}: n_clusters={model.n_clusters!r}: {why}", UserWarning, stacklevel=3)
     if model.stop_reason_ == ONE_CLUSTER:
         warnings.warn(f"{name}: {ONE_CLUSTER}", ConvergenceWarning, stacklevel=3)

@@ -235,7 +235,7 @@ class Bench:
                 str(record["method"]),
                 str(record["rows"]),
                 *(_show(record[name], record[f"{name} ±"]) for name in QUALITY),
-                *("–" if np.isnan(record[name]) else number(record[name], 3) for name in COST),
+                *(_show_cost(name, record[name]) for name in COST),
             )
             for record in self.summary()
         ]
@@ -271,6 +271,11 @@ class Bench:
             pooled = any(record["rows"] == POOLED for record in found)
             draw_grid(axes, "x", f"{name}\n(blue: rows are pooled)" if pooled else name)
         return axes
+
+
+def _show_cost(name: str, mean: float) -> str:
+    """Write a mean of costs; rounds are counts, so that most means of them are whole."""
+    return f"{mean:.3g}" if name == "rounds" and not np.isnan(mean) else number(mean)
 
 
 def _show(mean: float, spread: float, digits: int = 3) -> str:

@@ -76,6 +76,28 @@ class SumAggregator(Aggregator):
         return sites
 
 
+def combine_statistics(aggregator: Aggregator, sites: Sequence[Statistics], parameters: Parameters) -> Statistics:
+    """Combine the statistics of the sites, and check what the aggregator gives: it may be one that a user wrote.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it gives no Statistics, or if arrays have other shapes than those of the sites or are not finite.
+    """
+    total = aggregator.statistics(sites, parameters)
+    if not isinstance(total, Statistics):
+        raise TypeError(f"{aggregator!r}: statistics() must give Statistics, got {type(total).__name__}.")
+    for name, given in vars(total).items():
+        own, usual = (part if isinstance(part, tuple) else (part,) for part in (given, getattr(sites[0], name)))
+        shapes, allowed = (list(map(np.shape, parts)) for parts in (own, usual))
+        wide = list(map(np.shape, total.numerators))
+        if shapes != allowed and not (name == "weights" and shapes == wide):  # one column may stand for all
+            raise ValueError(f"{aggregator!r}: statistics() gave {name} of shape {shapes}, must be {allowed}.")
+        if not all(np.isfinite(part).all() for part in own):
+            raise ValueError(f"{aggregator!r}: statistics() gave {name} that are not finite.")
+    return total
+
+
 PLAIN_SUM = SumAggregator()
 """Default aggregator of phases."""
 

@@ -115,7 +115,7 @@ def _say_column(found: Profile, k: int, place: int) -> str:
     others = np.delete(np.arange(found.n_clusters), k)
     weights = np.where(np.isnan(found.mean[others, place]), 0.0, np.maximum(found.seen[others, place], 0.0))
     rest = float(weights @ np.nan_to_num(found.mean[others, place]) / weights.sum())
-    if column.level:
+    if column.level or place in found.binary:
         more = "more" if apart > 0 else "less"
         return f"{name}{mark} {more} often ({100 * own:.0f} %, others {100 * rest:.0f} %)"
     shown = f"{_round_mean(own, found, place)}, others {_round_mean(rest, found, place)}"
@@ -183,9 +183,10 @@ def _(found: Survival) -> Extra:
             others = _join_others(found.restricted_mean, k)
             text += f" Mean {found.time_name} without event up to {number(found.horizon)}: {number(mean)}{others}."
         sentences.append(f"Cluster {k} {text}")
+    title = "What becomes of each cluster?" + (f" ({found.name})" if found.name else "")
     figure = tag("div", draw_survival(found).to_html(), class_="figures wide")
     words = " ".join([UNSEEN, *found.notes[:1]])
-    return _show("survival", "What becomes of each cluster?", words, sentences, figure, _list_notes(found.table(), 1))
+    return _show("survival", title, words, sentences, figure, _list_notes(found.table(), 1))
 
 
 @_describe_answer.register
@@ -193,19 +194,20 @@ def _(found: BinaryOutcome) -> Extra:
     sentences = []
     for k in np.flatnonzero(found.rows >= found.least_rows).tolist():
         interval = found.odds_ratio[k], found.odds_lower[k], found.odds_upper[k]
-        text = _say_ratio("odds ratio", interval, found.i_squared[k], stratified=found.stratified)
+        event = f"the event ({found.name})" if found.name else "the event"
+        text = _say_ratio("odds ratio", interval, found.i_squared[k], stratified=found.stratified, event=event)
         sentences.append(f"Cluster {k} {text}")
     words = " ".join([UNSEEN, *found.notes[:1]])
     numbers = _fold(found.table(), "Numbers")
-    return _show("events", "How often does it happen in each cluster?", words, sentences, numbers)
+    title = f"How often does {found.name or 'it'} happen in each cluster?"
+    return _show("events", title, words, sentences, numbers)
 
 
 @_describe_answer.register
 def _(found: ContinuousOutcome) -> Extra:
-    words = " ".join(["Clustering did not see this.", *found.notes[:1]])
-    return _show(
-        "value", "How does it differ between clusters?", words, (), table(found.table().columns, found.table().rows)
-    )
+    words = " ".join([UNSEEN, *found.notes[:1]])
+    title = f"How does {found.name or 'it'} differ between clusters?"
+    return _show("value", title, words, (), table(found.table().columns, found.table().rows))
 
 
 @_describe_answer.register

@@ -38,6 +38,7 @@ def test_the_model_is_that_of_a_fit_with_the_number(sites):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.filterwarnings("ignore:.*no clear number")
 @pytest.mark.parametrize("secure", [False, True], ids=["open", "masks"])
 @pytest.mark.parametrize("shift", [0.0, 1.5])
 def test_sites_that_measure_differently_are_no_clusters(shift, secure):

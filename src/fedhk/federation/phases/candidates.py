@@ -130,6 +130,8 @@ class AskCandidates(Phase[CandidatesRequest, CandidatesReply]):
         read = [Candidates(reply.points.read(), reply.sizes, reply.spreads) for reply in replies.values()]
         found = list(self.aggregator.candidates(read))
         if not sum([len(candidates.sizes) for candidates in found]):
+            if sent := sum([len(candidates.sizes) for candidates in read]):
+                raise DataError(f"{self.aggregator!r}: candidates() left none of the {sent} that sites sent.")
             raise DataError(
                 "No site could give candidates for a start: a candidate is a mean of at least 2 rows, and no site has "
                 "2. Give centres as init, or join sites."

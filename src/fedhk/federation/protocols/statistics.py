@@ -20,6 +20,7 @@ import numpy as np
 
 from fedhk._typing import FloatArray
 from fedhk.errors import MessageError
+from fedhk.federation.aggregators import combine_statistics
 from fedhk.federation.board import Board
 from fedhk.federation.entries import Basis, Broadcast, LeadingSpans, Minimisation, Schema, Space, check_row_count
 from fedhk.federation.plausible import ROUNDING, check_statistics
@@ -403,7 +404,7 @@ def _join_spans(leading: FloatArray, span: FloatArray) -> FloatArray:
 
 def _descend(parameters: Parameters, sites: Sequence[RowStatistics], context: RoundContext) -> tuple[Parameters, float]:
     """Update the parameters from the statistics of sites at `parameters`; return them and the objective before."""
-    total = context.aggregator.statistics(match_shapes(sites), parameters)
+    total = combine_statistics(context.aggregator, match_shapes(sites), parameters)
     better = improve(parameters, total, learn_weights=context.settings.learn_weights)
     return better, context.aggregator.objective([(site.objective, site.rows) for site in sites])
 
