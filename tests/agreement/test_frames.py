@@ -45,12 +45,6 @@ def test_tables_of_sites_add_up_to_the_table_of_all_rows():
     assert_allclose(sum(parts), count_together(first, second, 5), atol=1e-9)
 
 
-def test_a_row_of_weight_2_counts_as_two_rows():
-    first, second = draw_labels(50, 4, seed=2)
-    weighted = count_together(first, second, 4, np.full(50, 2.0))
-    assert_allclose(weighted, count_together(np.tile(first, 2), np.tile(second, 2), 4))
-
-
 @pytest.mark.parametrize("table", [np.zeros((3, 3)), np.diag([5.0, 0.0, 0.0]), np.array([[3.0, 4.0], [0.0, 0.0]])])
 def test_a_partition_with_one_cluster_agrees_with_none(table):
     assert adjust(*share_information(table)) == 0.0

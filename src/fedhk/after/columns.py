@@ -666,22 +666,18 @@ def check_counts(values: FloatArray, site: str) -> None:
         raise MessageError("counts or squares below zero", site)
 
 
-def compare_with_rest(found: ClusterColumns, least: float = 0.0) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Compute, per cluster and column, the mean less that of all other rows, its variance and its standardised form.
+def compare_with_rest(found: ClusterColumns) -> FloatArray:
+    """Compute, per cluster and column, the standardised difference of its mean and that of all other rows.
 
-    NaN where a cluster or the rest has fewer than two values. Variances of rows are at least `least`.
+    NaN where a cluster or the rest has fewer than two values.
     """
     inside = found.seen, found.sums, found.squares
-    means, variances, of_mean = [], [], []
+    means, variances = [], []
     for count, total, squares in (inside, tuple(part.sum(axis=0) - part for part in inside)):
-        var = np.maximum(variance(count, total, squares), least)
         with np.errstate(divide="ignore", invalid="ignore"):
             means.append(total / count)
-            of_mean.append(var / count)
-        variances.append(var)
-    standard = standardised_difference(means[0], variances[0], means[1], variances[1])
-    unknown = np.isnan(variances[0]) | np.isnan(variances[1])
-    return np.where(unknown, np.nan, means[0] - means[1]), of_mean[0] + of_mean[1], np.where(unknown, np.nan, standard)
+        variances.append(variance(count, total, squares))
+    return standardised_difference(means[0], variances[0], means[1], variances[1])
 
 
 def compare_with_clusters(

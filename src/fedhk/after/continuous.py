@@ -204,7 +204,7 @@ def read_continuous(answer: Answer, least_rows: int) -> ContinuousOutcome:
         mean=shift + scale * mean,
         spread=scale * np.sqrt(var),
         error=scale * error,
-        difference=compare_with_rest(found)[2][:, 0],
+        difference=compare_with_rest(found)[:, 0],
         adjusted_mean=shift + scale * adjusted,
         stratified=board.has(WithinSites),
         i_squared=SiteDifferences.read(board, found)[:, 0],

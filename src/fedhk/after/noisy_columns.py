@@ -14,7 +14,7 @@ import numpy as np
 
 from fedhk._typing import BoolArray, FloatArray
 from fedhk.after.columns import ClusterColumns, ColumnsRequest, GivenRanges, SumColumns
-from fedhk.after.effects import FEWEST
+from fedhk.after.effects import FEWEST, variance
 from fedhk.federation.board import Board
 from fedhk.federation.sealed.units import UNITS
 from fedhk.privacy.mechanism import DifferentialPrivacy, SecureSummation
@@ -39,12 +39,23 @@ class Known:
     """Sums that rows can have, and what the noise leaves of them; all of shape (c, d)."""
 
     columns: ClusterColumns
-    mean: FloatArray  # NaN where noise hides it
-    spread: FloatArray  # NaN where noise hides it
+    mean: FloatArray  # NaN where noise hides it, or nobody has a value
+    spread: FloatArray  # NaN where noise hides it, or fewer than two rows have a value
     most_variance: FloatArray  # the largest variance of rows that the noise allows
     error: FloatArray  # how far noise moves a mean, either way
     rest: BoolArray  # whether all other clusters together have rows enough for a mean
     quartiles: BoolArray  # (c, numbers): whether they are known
+
+
+def read_known(found: ClusterColumns, columns: ColumnsRequest) -> Known:
+    """Find what sums say; without noise, all that there is."""
+    if found.noise:
+        return read_noisy(found, columns)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = np.where(found.seen > 0, found.sums / found.seen, np.nan)
+    spread, everywhere = np.sqrt(variance(found.seen, found.sums, found.squares)), np.full(mean.shape, True)
+    no_error, quartiles = np.zeros(mean.shape), everywhere[:, columns.numbers]
+    return Known(found, mean, spread, np.square(spread), no_error, rest=everywhere, quartiles=quartiles)
 
 
 def read_noisy(found: ClusterColumns, columns: ColumnsRequest) -> Known:

@@ -31,8 +31,8 @@ from fedhk.after.columns import (
     describe_columns,
     read_quartiles,
 )
-from fedhk.after.effects import FEWEST, adjust_p_values, chi_square_test, cramers_v, eta_squared, variance, welch_test
-from fedhk.after.noisy_columns import ROWS_OVER_NOISE, SURE, expect_rows, read_noisy
+from fedhk.after.effects import FEWEST, adjust_p_values, chi_square_test, cramers_v, eta_squared, welch_test
+from fedhk.after.noisy_columns import ROWS_OVER_NOISE, SURE, Known, expect_rows, read_known
 from fedhk.after.run import Answer, Answered, AskedView, ask_sites, find_sites, known_views, take_sites
 from fedhk.after.tables import LEAST_ROWS, PrintedTable, show_count, show_p
 from fedhk.data.checks import check_count
@@ -455,57 +455,47 @@ def _read_profile(
     board, columns = answer.board, phase.columns
     found, units = board.get(ClusterColumns), board.get(Units)
     shift, scale = units.shift, units.scale
-    everything = found.merge_clusters()
-    error = overall_error = None
-    if found.noise:
-        known, whole = read_noisy(found, columns), read_noisy(everything, columns)
-        found, everything = known.columns, whole.columns
-        error, overall_error = scale * known.error, (scale * whole.error)[0]
-    quartiles = []
-    for part in (found, everything):
-        table = np.full((3, len(part.seen), columns.width), np.nan)
-        for own in board.find(BinEdges):
-            values = read_quartiles(part.histograms, own.edges)
-            table[:, :, columns.numbers] = np.where(own.whole, np.ceil(values - 0.5) + 0.0, values)  # no -0
-        if phase.bins and units.bounded:
-            values = read_quartiles(part.histograms, bin_edges(phase.bins, bounded=True))
-            if part.noise:
-                values = np.where((known if part is found else whole).quartiles, values, np.nan)
-            table[:, :, columns.numbers] = values
-            table = shift + scale * table
-        quartiles.append(table)
-    mean, spread = _moments(found)
-    overall_mean, overall_spread = _moments(everything)
-    difference = compare_with_rest(found)[2]
-    if found.noise:
-        mean, spread = known.mean, known.spread
-        overall_mean, overall_spread = whole.mean, whole.spread
-        difference = np.where(np.isnan(spread) | ~known.rest, np.nan, difference)
+    known, whole = read_known(found, columns), read_known(found.merge_clusters(), columns)
+    hidden = np.isnan(known.spread) | ~known.rest
     return Profile(
         columns=[
             replace(_name_column(view, name), is_date=(view.name, name) in dates)
             for view in views
             for name in view.feature_names()
         ],
-        rows=found.rows,
-        seen=found.seen,
-        mean=shift + scale * mean,
-        spread=scale * spread,
-        quartiles=quartiles[0],
-        difference=difference,
-        i_squared=SiteDifferences.read(board, found),
-        overall_mean=(shift + scale * overall_mean)[0],
-        overall_spread=(scale * overall_spread)[0],
-        overall_quartiles=quartiles[1][:, 0],
-        tests=_test_columns(board.get(ClusterColumns), columns, views),
+        rows=known.columns.rows,
+        seen=known.columns.seen,
+        mean=shift + scale * known.mean,
+        spread=scale * known.spread,
+        quartiles=_read_quartiles(board, phase, known),
+        difference=np.where(hidden, np.nan, compare_with_rest(known.columns)),
+        i_squared=SiteDifferences.read(board, known.columns),
+        overall_mean=(shift + scale * whole.mean)[0],
+        overall_spread=(scale * whole.spread)[0],
+        overall_quartiles=_read_quartiles(board, phase, whole)[:, 0],
+        tests=_test_columns(known, columns, views),
         least_rows=least_rows,
         noise=found.noise,
         answer=answer,
         ranks=_count_ranks(answer.board, columns, views),
         binary=_find_binary(answer.board, columns),
-        error=error,
-        overall_error=overall_error,
+        error=scale * known.error if found.noise else None,
+        overall_error=(scale * whole.error)[0] if found.noise else None,
     )
+
+
+def _read_quartiles(board: Board, phase: SumColumns, known: Known) -> FloatArray:
+    """Compute the quartiles of numbers from histograms, (3, c, d); NaN for other columns and where noise hides them."""
+    columns, units, histograms = phase.columns, board.get(Units), known.columns.histograms
+    table = np.full((3, *known.mean.shape), np.nan)
+    for own in board.find(BinEdges):
+        values = read_quartiles(histograms, own.edges)
+        table[:, :, columns.numbers] = np.where(own.whole, np.ceil(values - 0.5) + 0.0, values)  # no -0
+    if phase.bins and units.bounded:
+        values = read_quartiles(histograms, bin_edges(phase.bins, bounded=True))
+        table[:, :, columns.numbers] = np.where(known.quartiles, values, np.nan)
+        table = units.shift + units.scale * table
+    return table
 
 
 def _count_ranks(board: Board, columns: ColumnsRequest, views: Sequence[AskedView]) -> dict[int, FloatArray]:
@@ -545,24 +535,12 @@ def _name_column(view: AskedView, name: str) -> Column:
     return Column(view.name, short, "", view.used, order=order)
 
 
-def _moments(found: ClusterColumns) -> tuple[FloatArray, FloatArray]:
-    """Compute means and standard deviations, in units; NaN without any value."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        mean = np.where(found.seen > 0, found.sums / found.seen, np.nan)
-    return mean, np.sqrt(variance(found.seen, found.sums, found.squares))
-
-
-def _test_columns(found: ClusterColumns, columns: ColumnsRequest, views: Sequence[AskedView]) -> Records:
+def _test_columns(known: Known, columns: ColumnsRequest, views: Sequence[AskedView]) -> Records:
     """Compute tests and effect sizes of all numbers and categories, in the order of the columns."""
     named = [(view, _name_column(view, name)) for view in views for name in view.feature_names()]
-    mean, spread = _moments(found)
-    seen, variances, shown = found.seen, np.square(spread), np.full(found.seen.shape, True)
-    if found.noise:
-        known = read_noisy(found, columns)
-        found, mean = known.columns, known.mean
-        shown = ~np.isnan(mean)  # the others take no part
-        seen, variances = np.where(shown, found.seen, 0.0), np.where(shown, known.most_variance, np.nan)
-        spread = known.spread
+    found, mean, spread, shown = known.columns, known.mean, known.spread, ~np.isnan(known.mean)
+    # clusters whose mean is not known take no part
+    seen, variances = np.where(shown, found.seen, 0.0), np.where(shown, known.most_variance, np.nan)
     lines: list[Record] = []
     for place, (_, column) in enumerate(named):
         kind = int(columns.kinds[place])

@@ -32,10 +32,10 @@ from fedhk.starts.kmeans import group_sums, heat_lloyd, plus_plus, project_on_le
 DEVIATIONS = 12.0
 
 
-def count_together(first: IntArray, second: IntArray, n_clusters: int, weight: FloatArray | None = None) -> FloatArray:
+def count_together(first: IntArray, second: IntArray, n_clusters: int) -> FloatArray:
     """Rows in each pair of clusters of two partitions, shape (c, c); such tables add over sites."""
     pairs = np.asarray(first) * n_clusters + np.asarray(second)
-    counts = np.bincount(pairs, weights=weight, minlength=n_clusters**2)
+    counts = np.bincount(pairs, minlength=n_clusters**2)
     return counts.astype(np.float64).reshape(n_clusters, n_clusters)
 
 
@@ -231,7 +231,7 @@ def find_means(
 
 
 def find_centers(
-    points: FloatArray, weight: FloatArray, n_clusters: int, random_state: np.random.RandomState, partitions: int = 1
+    points: FloatArray, weight: FloatArray, n_clusters: int, random_state: np.random.RandomState, partitions: int
 ) -> FloatArray:
     """Centres of the best k-means of some starts on means of rows, one partition after the other.
 

@@ -24,11 +24,11 @@ class ClusterSums:
     # Sums of the memberships of rows that have the feature; one column for a view of which no cell is missing.
     seen: FloatArray
 
-    def means(self, widths: Sequence[int], incomplete: Sequence[int], missing: float = 0.0) -> tuple[FloatArray, ...]:
-        """Means per view, in model units; `missing` (0 is the grand mean) where no row of a cluster has the feature."""
+    def means(self, widths: Sequence[int], incomplete: Sequence[int]) -> tuple[FloatArray, ...]:
+        """Means per view, in model units; 0, the grand mean, where no row of a cluster has the feature."""
         parts = zip(split_joint(self.sums, widths), self.seen_by_view(widths, incomplete), strict=True)
         return tuple(
-            np.divide(sums, seen, out=np.full(sums.shape, missing), where=np.broadcast_to(seen > 0, sums.shape))
+            np.divide(sums, seen, out=np.zeros(sums.shape), where=np.broadcast_to(seen > 0, sums.shape))
             for sums, seen in parts
         )
 

@@ -7,6 +7,7 @@ import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from numbers import Integral
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
@@ -445,48 +446,53 @@ def warn_of_doubts(model: Any, labels: Sequence[IntArray], memberships: Sequence
 
     Labels and memberships are those of the rows that it was fitted on; there are none where rows are elsewhere.
     """
-    name, n_clusters = type(model).__name__, model.n_clusters_
-    for doubt in _doubt_views(model):
+    name = type(model).__name__
+    for doubt in (*_doubt_views(model), *_doubt_number(model)):
         warnings.warn(f"{name}: {doubt}", UserWarning, stacklevel=3)
+    doubts = _doubt_descent(model), _doubt_labels(model, labels, memberships)
+    for doubt in [f": {ONE_CLUSTER}"] if model.stop_reason_ == ONE_CLUSTER else chain(*doubts):
+        warnings.warn(f"{name}{doubt}", ConvergenceWarning, stacklevel=3)
+
+
+def _doubt_number(model: Any) -> Iterator[str]:
+    """Give a sentence if rows show one cluster, or no clear number of clusters."""
     note = next((line["note"] for line in model.selection_ if line["taken"]), "")
-    why = f"the rows show {ONE}. Give n_clusters a number if you need more." if note and n_clusters == 1 else ""
+    asked = f"n_clusters={model.n_clusters!r}"
     if note.startswith(NOT_CLEAR):
-        why = f"{n_clusters} was taken, but there is {note}. Look at selection_, or give n_clusters a number."
-    if why:
-        warnings.warn(f"{name}: n_clusters={model.n_clusters!r}: {why}", UserWarning, stacklevel=3)
-    if model.stop_reason_ == ONE_CLUSTER:
-        warnings.warn(f"{name}: {ONE_CLUSTER}", ConvergenceWarning, stacklevel=3)
-        return
+        taken = f"{model.n_clusters_} was taken, but there is {note}"
+        yield f"{asked}: {taken}. Look at selection_, or give n_clusters a number."
+    elif note and model.n_clusters_ == 1:
+        yield f"{asked}: the rows show {ONE}. Give n_clusters a number if you need more."
+
+
+def _doubt_descent(model: Any) -> Iterator[str]:
+    """Say of a fit, after its name, that it did not converge, or that its rank is too small."""
     if not model.converged_ and model.tol > 0 and "before the objective settled" in model.stop_reason_:
         limit = "max_rounds" if hasattr(model, "max_rounds") else "max_iter"
-        text = f"{name} did not converge within {limit}={getattr(model, limit)}. {model.stop_reason_}"
-        warnings.warn(text, ConvergenceWarning, stacklevel=3)
-    # no warning for a rank found by "auto": held-out rows show that it leaves out noise
+        yield f" did not converge within {limit}={getattr(model, limit)}. {model.stop_reason_}"
+    # not of a rank found by "auto": held-out rows show that it leaves out noise
     if not isinstance(getattr(model, "rank", "auto"), str) and getattr(model, "reconstruction_error_", 0.0) > MOST_LOST:
         lost = f"{model.reconstruction_error_:.0%} of what tells free centres apart"
-        text = f"{name}: centres of rank {model.rank_} lose {lost}, so clusters may be merged."
-        warnings.warn(f"{text} Use a larger rank, or rank='auto'.", ConvergenceWarning, stacklevel=3)
-    used: set[int] = set()
-    rows, largest = 0, 0.0
-    for label, membership in zip(labels, memberships, strict=True):
-        used.update(np.unique(label).tolist())
-        rows, largest = rows + len(label), largest + float(membership.max(axis=1).sum())
-    if n_clusters > 1 and rows and largest / rows < 1.0 / n_clusters + ALIKE:
-        warnings.warn(
-            f"{name}: all rows belong to all clusters alike, so labels mean nothing. Rows are alike, or the fuzzifier "
-            f"{model.fuzzifier_:g} is too large: {_advise_fuzzifier(model)}.",
-            ConvergenceWarning,
-            stacklevel=3,
-        )
-        return
+        merged = f"centres of rank {model.rank_} lose {lost}, so clusters may be merged"
+        yield f": {merged}. Use a larger rank, or rank='auto'."
+
+
+def _doubt_labels(model: Any, labels: Sequence[IntArray], memberships: Sequence[FloatArray]) -> Iterator[str]:
+    """Say of a fit, after its name, that all rows are alike to it, or that clusters have no rows."""
+    n_clusters, rows = model.n_clusters_, sum(map(len, labels))
+    largest = sum(float(own.max(axis=1).sum()) for own in memberships)
+    used = {label for own in labels for label in np.unique(own).tolist()}
     # noise can leave fewer than were asked for
     asked = int(model.n_clusters) if isinstance(model.n_clusters, Integral) else n_clusters
-    if 0 < len(used) < asked:
-        warnings.warn(
-            f"{name} found {len(used)} clusters that have rows, n_clusters={asked} were asked for: rows may be "
-            "alike, or fewer clusters suit them.",
-            ConvergenceWarning,
-            stacklevel=3,
+    if n_clusters > 1 and rows and largest / rows < 1.0 / n_clusters + ALIKE:
+        yield (
+            ": all rows belong to all clusters alike, so labels mean nothing. Rows are alike, or the fuzzifier "
+            f"{model.fuzzifier_:g} is too large: {_advise_fuzzifier(model)}."
+        )
+    elif 0 < len(used) < asked:
+        yield (
+            f" found {len(used)} clusters that have rows, n_clusters={asked} were asked for: rows may be alike, or "
+            "fewer clusters suit them."
         )
 
 
