@@ -160,3 +160,12 @@ def test_there_is_no_stability_with_noise():
     model, sites, _ = make_federation()
     with pytest.raises(TypeError, match="privacy"):
         fedhk.stability(model, sites, privacy=DifferentialPrivacy(1.0, 1e-5, bounds=(0, 1)))
+
+
+def test_halves_that_keep_an_embedding_are_said_to():
+    sites = fedhk.datasets.make_sites(3, 60, n_clusters=3, separation=9, shift=0.2, random_state=0).sites
+    for estimator in (fedhk.EFKMVC, fedhk.FedHKDiffusion):
+        found = fedhk.stability(estimator(3, random_state=0).fit(sites), sites, n_resamples=4)
+        assert (
+            found.embedded == (estimator is fedhk.FedHKDiffusion) == any("made of all rows" in n for n in found.notes)
+        )

@@ -24,6 +24,7 @@ from fedhk.after.run import Answer, Answered, ask_sites, find_sites
 from fedhk.after.tables import PrintedTable
 from fedhk.data.checks import check_count
 from fedhk.data.frames import pandas
+from fedhk.embedding.diffusion import EmbeddedModel
 from fedhk.errors import MessageError, Rule
 from fedhk.federation.board import Board, Entry
 from fedhk.federation.engines.base import RemoteEngine
@@ -469,6 +470,12 @@ def find_consensus(tables: FloatArray) -> FloatArray:
     return np.asarray(np.divide(total, known.sum(axis=0), out=np.full(total.shape, np.nan), where=known.any(axis=0)))
 
 
+EMBEDDED = (
+    "The embedding was made of all rows, so that halves agree on more than they would with their own: parts of one "
+    "cluster may look stable if n_clusters is too large."
+)
+
+
 @dataclass(frozen=True, eq=False)
 class Stability(Answered):
     """How sure clusters are.
@@ -496,6 +503,9 @@ class Stability(Answered):
     reference : float
         The largest Jaccard between halves that clusters of 19 clouds reach: rows of one normal distribution with the
         spread of all rows.
+    embedded : bool
+        Whether the model has an embedding, which halves keep, as FedHKDiffusion does: they then agree on more than they
+        would with embeddings of their own.
     """
 
     halves: FloatArray
@@ -508,6 +518,7 @@ class Stability(Answered):
     answer: Answer = field(repr=False)
     noise: float = 0.0
     reference: float = 0.0
+    embedded: bool = False
 
     @property
     def mean_halves(self) -> FloatArray:
@@ -561,6 +572,8 @@ class Stability(Answered):
             "Jaccard compares each cluster with the nearest one that a half finds (Hennig).",
             "Halves keep units, embedding and view weights of the model, and find centres anew.",
         ]
+        if self.embedded:
+            notes.append(EMBEDDED)
         inside = np.diag(self.consensus)
         pairs = [
             f"{b} and {a}"
@@ -655,4 +668,5 @@ def stability(
         certainty_kept=kept,
         answer=answer,
         reference=_halve_clouds(parameters, summary, seed),
+        embedded=isinstance(model._model, EmbeddedModel),
     )

@@ -82,8 +82,12 @@
     select.value = chosen[select.dataset.key];
     select.addEventListener("change", () => { chosen[select.dataset.key] = select.value; update(); });
   });
+  // paper shows what is folded on the screen, but the numbers of pictures, and cards where there are many
+  let unfolded = [];
   window.addEventListener("beforeprint", () => {
-    all(".cards[data-print=true] .card, #section-again details").forEach((part) => { part.open = true; });
+    unfolded = all(".cards[data-print=true] .card, section > details").filter((part) => !part.open);
+    unfolded.forEach((part) => { part.open = true; });
   });
+  window.addEventListener("afterprint", () => { unfolded.forEach((part) => { part.open = false; }); });
   update();
 })();
