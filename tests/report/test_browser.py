@@ -175,6 +175,10 @@ def test_the_policy_of_the_page_holds_back_what_is_not_its_own(browser, demo_pag
 
 def test_the_page_prints_with_all_clusters_open(browser, demo_page, tmp_path):
     browser.open(demo_page)
+    count = "document.querySelectorAll('.card[open]').length"
+    browser.run(f"addEventListener('beforeprint', () => {{ window.printed = {count}; }})")
+    before = browser.run(count)
     browser.pdf(tmp_path / "page.pdf")
     assert (tmp_path / "page.pdf").stat().st_size > 50_000
-    assert browser.run("document.querySelectorAll('.card[open]').length") == 4
+    assert browser.run("window.printed") == 4
+    assert browser.run(count) == before  # the screen is as it was
