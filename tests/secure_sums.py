@@ -6,6 +6,7 @@ import numpy as np
 
 from fedhk.errors import MessageError
 from fedhk.privacy.identity import make_identity
+from fedhk.privacy.masks import add_pair_masks
 from fedhk.privacy.secure_server import (
     begin_sum,
     check_enough,
@@ -32,6 +33,13 @@ def names_of(n):
 def vectors_of(n, length, seed=0, largest=EXTREME):
     rng = np.random.default_rng(seed)
     return {name: rng.integers(-largest, largest, length, endpoint=True) for name in names_of(n)}
+
+
+def pair_mask(key, own, other, length, *, context, number, word=8):
+    """The mask that two sites share, with the sign that it has at `own`."""
+    mask = np.zeros(length, f"u{word}")
+    add_pair_masks(mask, {other: key}, own, context=context, number=number)
+    return mask
 
 
 def plain_sum(vectors, survivors):

@@ -26,7 +26,6 @@ from fedhk.privacy.masks import (
     key_prints,
     lock_keys,
     pair_keys,
-    pair_mask,
     self_mask,
 )
 from fedhk.privacy.secure_server import (
@@ -67,6 +66,7 @@ from secure_sums import (
     ask,
     exchange,
     names_of,
+    pair_mask,
     plain_sum,
     replies_of,
     server_step,

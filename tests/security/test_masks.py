@@ -20,7 +20,7 @@ from fedhk.federation.remote.policy import Policy
 from fedhk.federation.sealed.messages import request_type
 from fedhk.federation.sealed.noise import SiteNoise
 from fedhk.privacy import DifferentialPrivacy, SecureSummation, shamir
-from fedhk.privacy.masks import CLOSED_ENVELOPE, PAIR_KEY_BYTES, add_mask, lock_keys, pair_mask, self_mask
+from fedhk.privacy.masks import CLOSED_ENVELOPE, PAIR_KEY_BYTES, add_mask, lock_keys, self_mask
 from fedhk.privacy.secure_server import begin_sum, make_requests, open_session
 from fedhk.privacy.secure_site import BAD_PARTICIPANTS, OTHER_SESSION, SMALL_SHARE, SPENT_SUM, UNCONFIRMED
 from fedhk.privacy.secure_sum import (
@@ -33,7 +33,18 @@ from fedhk.privacy.secure_sum import (
 )
 from remote_sites import NAMES, Wire, fit_remote, make_policies, write_sites
 from sealed_runs import read_request, step_of
-from secure_sums import ask, exchange, names_of, plain_sum, replies_of, server_step, signed_sites, start, vectors_of
+from secure_sums import (
+    ask,
+    exchange,
+    names_of,
+    pair_mask,
+    plain_sum,
+    replies_of,
+    server_step,
+    signed_sites,
+    start,
+    vectors_of,
+)
 
 # runs are cut short here on purpose
 pytestmark = pytest.mark.filterwarnings("ignore:.*did not converge:sklearn.exceptions.ConvergenceWarning")

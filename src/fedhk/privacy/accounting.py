@@ -91,7 +91,7 @@ def epsilon_of(delta: float, mu: float) -> float:
     enough = mu * mu / 2 + mu * math.sqrt(-2 * math.log(delta))
     if enough == math.inf:
         return math.inf
-    _, epsilon = _boundary(lambda value: delta_of(value, mu) > delta, 0.0, enough)
+    _, epsilon = _boundary(lambda value: delta_of(value, mu) > delta, enough)
     return epsilon * (1 + MARGIN_SPENT)
 
 
@@ -115,7 +115,7 @@ def mu_of(epsilon: float, delta: float) -> float:
     too_much = 1.0
     while delta_of(epsilon, too_much) <= delta:
         too_much *= 2
-    mu, _ = _boundary(lambda value: delta_of(epsilon, value) <= delta, 0.0, too_much)
+    mu, _ = _boundary(lambda value: delta_of(epsilon, value) <= delta, too_much)
     return mu * (1 - MARGIN_ASKED)
 
 
@@ -171,8 +171,9 @@ def _check_delta(delta: float) -> None:
         raise ValueError(f"delta must be a number between 0 and 1, both excluded, got {delta!r}.")
 
 
-def _boundary(holds: Callable[[float], bool], low: float, high: float) -> tuple[float, float]:
-    """Two neighbouring floats: the last for which a condition holds, and the first for which it does not."""
+def _boundary(holds: Callable[[float], bool], high: float) -> tuple[float, float]:
+    """Find two neighbouring floats from 0 to `high`: the last where a condition holds, the first where it does not."""
+    low = 0.0
     while True:
         middle = (low + high) / 2
         if middle in (low, high):

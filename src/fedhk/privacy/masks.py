@@ -36,7 +36,6 @@ __all__ = [
     "lock_keys",
     "open_envelope",
     "pair_keys",
-    "pair_mask",
     "seal_envelope",
     "self_mask",
 ]
@@ -93,29 +92,6 @@ def key_prints(keys: NDArray[np.uint8]) -> NDArray[np.uint8]:
     flat = np.ascontiguousarray(keys).reshape(-1, PAIR_KEY_BYTES)
     content = b"".join(sha256(PRINT + key.tobytes()).digest()[:PAIR_KEY_BYTES] for key in flat)
     return np.frombuffer(content, np.uint8).reshape(keys.shape)
-
-
-def pair_mask(key: bytes, own: str, other: str, length: int, *, context: str, number: int, word: int = 8) -> MaskArray:
-    """The mask that two sites share, with the sign that it has at `own`: at `other` it is the negative.
-
-    Parameters
-    ----------
-    key : bytes
-        Their key for this sum.
-    own, other : str
-        The sites.
-    length : int
-        How many numbers.
-    context : str
-        Digest of the session and of who takes part.
-    number : int
-        The sum within the session.
-    word : int, default=8
-        Bytes of a number.
-    """
-    mask = np.zeros(length, f"u{word}")
-    add_pair_masks(mask, {other: key}, own, context=context, number=number)
-    return mask
 
 
 def add_pair_masks(total: MaskArray, keys: Mapping[str, bytes], own: str, *, context: str, number: int) -> None:

@@ -50,11 +50,6 @@ class Factors(ABC):
         """The arrays of the core, in the order of the fields."""
         return self._arrays(_CORE)
 
-    @property
-    def n_numbers(self) -> tuple[int, int]:
-        """How many numbers the basis has, and how many the core."""
-        return sum(array.size for array in self.basis_arrays), sum(array.size for array in self.core_arrays)
-
     def centers(self) -> tuple[FloatArray, ...]:
         """Make the centres A_kh = B_h x_kh, one array of shape (c, d_h) per view."""
         coordinates = self.coordinates
