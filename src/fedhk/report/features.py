@@ -96,16 +96,14 @@ def cluster_card(facts: Facts, shown: Highlights, cluster: int, *, unfolded: boo
     ]
     body = tag("div", *(tables or ["This cluster is at the mean of all rows."]), class_="views")
     opened = "" if unfolded else None
-    return tag("details", tag("summary", *line), body, class_="card", data_k=cluster, open=opened)
+    colour = f"--own:{cluster_colour(cluster)}"  # of all its bars
+    return tag("details", tag("summary", *line), body, class_="card", data_k=cluster, open=opened, style=colour)
 
 
 def badge(cluster: int) -> Markup:
     """Show the number of a cluster on its colour."""
-    return tag("span", cluster, class_="badge", style=f"{_paint(cluster)};color:{number_colour(cluster)}")
-
-
-def _paint(cluster: int) -> str:
-    return f"background:{cluster_colour(cluster)}"
+    colours = f"background:{cluster_colour(cluster)};color:{number_colour(cluster)}"
+    return tag("span", cluster, class_="badge", style=colours)
 
 
 def _show_size(facts: Facts, cluster: int) -> list[Markup]:
@@ -115,7 +113,7 @@ def _show_size(facts: Facts, cluster: int) -> list[Markup]:
         return []
     share = float(sizes[cluster] / sizes.sum())
     text = f"{plural(int(sizes[cluster]), 'row')}, {percent(share)}"
-    bar = tag("b", style=f"width:{100 * share:.1f}%;{_paint(cluster)}")
+    bar = tag("b", style=f"width:{100 * share:.1f}%")
     return [tag("span", text, class_="size"), tag("span", bar, class_="meter")]
 
 
@@ -151,7 +149,7 @@ def _feature_table(facts: Facts, shown: Highlights, cluster: int, h: int) -> Mar
 def _feature_row(view: View, cluster: int, j: int, reach: int, entry: ColumnEntry) -> Markup:
     away = float(view.deviations(view.centers[cluster])[j])
     end = 50 * max(-1.0, min(1.0, away / reach))
-    bar = tag("b", style=f"left:{50 + min(end, 0):.1f}%;width:{max(abs(end), 0.5):.1f}%;{_paint(cluster)}")
+    bar = tag("b", style=f"left:{50 + min(end, 0):.1f}%;width:{max(abs(end), 0.5):.1f}%")
     center, mean = (
         entry.show(float(value)) or number(float(value), 2 if abs(value) < 0.1 else 3)
         for value in (view.centers[cluster, j], view.mean[j])
