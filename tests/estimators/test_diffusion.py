@@ -22,6 +22,7 @@ from fedhk.federation.entries import Result
 from fedhk.federation.phases import diffuse
 from fedhk.federation.phases.anchors import Anchors, Groups, StandIns, TieRows
 from fedhk.federation.phases.cluster_means import ClusterMeans
+from fedhk.model.passes import Passes
 from fedhk.privacy import DifferentialPrivacy
 
 NAMES = ("genoa", "oslo", "pisa", "rome")
@@ -129,13 +130,28 @@ class TestInterface:
             assert own.transform(views).shape == (len(views[0]), 3)
             assert 0.5 < own.score(views) <= 1  # a silhouette, of clusters that are well apart
 
-    def test_centres_and_sizes_are_of_the_rows_in_input_units(self, data, model):
+    def test_centres_and_sizes_are_of_the_rows_in_input_units(self, data):
         sites = data[0]
+        model = fitted(sites, fuzzifier=1.05)  # rounds and memberships have the same
         memberships = pooled(model, "memberships_", sites)
         assert_allclose(model.cluster_sizes_, memberships.sum(axis=0))
         for view, centers in enumerate(model.cluster_centers_):
             rows = np.concatenate([views[view] for views in sites.values()])
             assert_allclose(centers, memberships.T @ rows / memberships.sum(axis=0)[:, None], rtol=1e-9)
+
+    @pytest.mark.parametrize(("fuzzifier", "power"), [("auto", 2.0), (1.25, 4.0)])
+    def test_memberships_follow_from_distances(self, data, fuzzifier, power):
+        model = fitted(data[0], fuzzifier=fuzzifier)
+        for site, views in data[0].items():
+            near = model.client_models_[site].transform(views) ** -power
+            assert_allclose(model.memberships_[site], near / near.sum(axis=1, keepdims=True), rtol=1e-6, atol=1e-12)
+
+    def test_how_certain_rows_are_does_not_move_clusters(self, data, model):
+        crisp = replace(model._model.parameters, fuzzifier=1.01)
+        for site, views in data[0].items():
+            own = model.client_models_[site]
+            with Passes(own._rows(views), 3) as scan:
+                assert_array_equal(scan.assign(crisp)[1], model.labels_[site])
 
     def test_files_hold_the_embedding(self, data, model, tmp_path):
         model.save(tmp_path / "model.safetensors")
@@ -298,7 +314,7 @@ class TestMissing:
         gaps[:20] = np.nan
         gaps[20:30, 0] = np.nan
         sites["rome"][0] = gaps
-        model = fitted(sites, calibration=0.75)
+        model = fitted(sites, calibration=0.75, fuzzifier=1.05)
         assert adjusted_rand_score(truth, pooled(model, "labels_", sites)) > 0.7
         for site, views in sites.items():
             assert_array_equal(model.client_models_[site].predict(views), model.labels_[site])

@@ -59,8 +59,11 @@ class FedHKDiffusion(EFKMVC):
     tol : float, default=0.0004
         Stop when the objective falls by less than this for each row; 0 runs all rounds. Embedded rows have length 1,
         and the default is the square of the error that they may have: a smaller fall says nothing about them.
-    heat_time, fuzzifier
+    heat_time
         As in `HeatKernelMVC`, for embedded rows.
+    fuzzifier : float or "auto", default="auto"
+        As in `HeatKernelMVC`, for embedded rows. With "auto", rounds have a value of at most 1.0625, and `memberships_`
+        and `predict_proba` one of 1.5: they then say about how often such rows are in the right cluster.
     init : {"k-means++", "random"}, default="k-means++"
         How starts are drawn, among embedded rows that stand in for those of the sites; centres cannot be given.
     view_weights : {"auto", "uniform"}, default="auto"
@@ -81,10 +84,10 @@ class FedHKDiffusion(EFKMVC):
     labels_, memberships_ : dict of str to array
         Per site, of its own model.
     cluster_centers_ : list of array of shape (n_clusters, d_h)
-        Mean of the rows of each cluster, by membership, in input units: what a cluster looks like. Rows are not placed
-        by how near they are to it.
+        Mean of the rows of each cluster, by their memberships in the last round, in input units: what a cluster looks
+        like. Rows are not placed by how near they are to it.
     cluster_sizes_ : array of shape (n_clusters,)
-        Rows of each cluster, by membership.
+        Rows of each cluster, by their memberships in the last round.
     n_clusters_ : int
         The number that was used.
     eigenvalues_ : array
@@ -200,7 +203,7 @@ class FedHKDiffusion(EFKMVC):
 
     @property
     def cluster_sizes_(self) -> FloatArray:
-        """Rows of each cluster, by membership."""
+        """Rows of each cluster, by their memberships in the last round."""
         return self._embedded.sizes
 
     @property
