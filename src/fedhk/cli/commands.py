@@ -22,6 +22,7 @@ from fedhk.cli.flower.keys import certificates, key, mask_key, register
 from fedhk.cli.flower.local import local
 from fedhk.cli.flower.run import run
 from fedhk.cli.flower.site import link, site
+from fedhk.cli.flower.update import update as flower_update
 from fedhk.cli.info import info
 from fedhk.cli.ledger import ledger
 from fedhk.cli.predict import predict
@@ -69,7 +70,8 @@ for group, commands in (
     (app, (fit, update, predict, info, split, dictionary, report, ledger, bench, demo)),
     (after, (profile, stability, outcomes, compare)),
     (audit, (privacy, attack, audit_run)),
-    (flower, (local, init, run, flower_profile, flower_outcomes, flower_stability, flower_compare, limits)),
+    (flower, (local, init, run, flower_update)),
+    (flower, (flower_profile, flower_outcomes, flower_stability, flower_compare, limits)),
     (flower, (certificates, link, register, key, mask_key, site)),
 ):
     for command in commands:

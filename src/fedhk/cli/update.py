@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,11 +13,12 @@ from fedhk._files import READABLE, replacing, write_atomically
 from fedhk.cli import options as o
 from fedhk.cli.algorithms import ALGORITHMS, list_tables
 from fedhk.cli.config import Config, ConfigError, read_config
-from fedhk.cli.console import exit_codes, make_table, say, say_notes, say_progress, show, to_json
+from fedhk.cli.console import exit_codes, make_table, say, say_notes, say_progress, show
 from fedhk.cli.fit import show_summary
 from fedhk.cli.predict import model_file
 from fedhk.cli.runs import (
     CONFIG,
+    SiteFacts,
     absolute,
     check_apart,
     check_free,
@@ -29,6 +30,9 @@ from fedhk.cli.runs import (
     write_run,
 )
 from fedhk.data.named import SITES
+
+if TYPE_CHECKING:
+    from fedhk.data.folders import Federation
 
 NewRows = Annotated[Path, typer.Argument(help="Federation folder with the new rows.")]
 HalfLife = Annotated[
@@ -66,15 +70,34 @@ def update(  # noqa: PLR0917
 
         fedhk update run/ hospitals-2025/ --half-life 2 --out run-2025/
     """
+    check_force(out, force=force)
+    with exit_codes():
+        found, target = _update_folder(run, folder, out, force, id_column, ignore, (half_life, rounds, level))
+    show_update(found, target, json=json)
+
+
+def check_force(out: Path | None, *, force: bool) -> None:
+    """Refuse --force without --out: a run that an update takes the place of is kept."""
     if force and out is None:
         raise typer.BadParameter("is for --out; RUN stays beside the new one.", param_hint="--force")
-    with exit_codes():
-        model, summary, target = _update_folder(run, folder, out, force, id_column, ignore, (half_life, rounds, level))
+
+
+def read_federated(run: Path) -> Config:
+    """Read the configuration of a run; refuse one of an algorithm for one site."""
+    config = read_config(run / CONFIG)
+    if not ALGORITHMS[config.algorithm].federated:
+        raise ConfigError(f"Algorithm {config.algorithm!r} clusters one site: use partial_fit in Python.")
+    return config
+
+
+def show_update(found: dict[str, Any], out: Path, *, json: bool) -> None:
+    """Print what an update found: its summary, and which clusters moved, came and went."""
+    from fedhk.summary.words import describe_no_drift
+
+    show_summary(found, out, json)
     if json:
-        typer.echo(to_json(summary | {"drift": list(model.drift_), "updates": list(model.updates_)}))
         return
-    show_summary(summary, target, json=False)
-    moved = [line for line in model.drift_ if line["moved"]]
+    moved = [line for line in found["drift"] if line["moved"]]
     columns = ("cluster", "site", "distance", "by chance", "p")
     rows = [
         (m["cluster"], m["site"], f"{m['distance']:.2f}", f"{m['by_chance']:.2f}", f"{m['p_adjusted']:.2g}")
@@ -82,12 +105,12 @@ def update(  # noqa: PLR0917
     ]
     if moved:
         show(make_table("clusters that moved, in standard deviations", columns, rows, numbers=columns))
-    last = model.updates_[-1]
+    last = found["updates"][-1]
     for word in ("new", "gone"):
         if last[word]:
             say(f"Clusters that are {word}: {', '.join(map(str, last[word]))}.", err=False)
     if not moved:
-        say("No cluster has moved by more than chance explains.", err=False)
+        say(describe_no_drift(compared=bool(found["drift"])), err=False)
 
 
 def _update_folder(  # noqa: PLR0917
@@ -98,25 +121,21 @@ def _update_folder(  # noqa: PLR0917
     id_column: str | None,
     ignore: list[str] | None,
     settings: tuple[float | None, int, float],
-) -> tuple[Any, dict[str, Any], Path]:
-    """Update the model of a run with the rows of a folder, and write a run folder; return model, summary and folder."""
-    from fedhk.data.dictionary import DICTIONARY
+) -> tuple[dict[str, Any], Path]:
+    """Update the model of a run with the rows of a folder, and write a run folder; return what was found, and where."""
     from fedhk.data.folders import read_federation
-    from fedhk.federation.remote.site import keep_earlier
-    from fedhk.report.run import write_report
     from fedhk.summary.drawing import require_matplotlib
 
     require_matplotlib()
     source, target = absolute(run), absolute(out or run)
-    file, before = model_file(source), read_config(source / CONFIG) if source.is_dir() else Config()
+    file = model_file(source)
     if not source.is_dir():
         raise ConfigError(f"{str(run)!r} is a file: an update goes on from a run folder.")
-    if not ALGORITHMS[before.algorithm].federated:
-        raise ConfigError(f"Algorithm {before.algorithm!r} clusters one site: use partial_fit in Python.")
+    before = read_federated(source)
     if before.data is None and is_released(before):
         raise ConfigError(
-            f"The sites of {str(run)!r} are elsewhere, and so are the ledgers that say what was spent: update it over "
-            "an engine in Python."
+            f"The sites of {str(run)!r} are elsewhere, and so are the ledgers that say what was spent: use `fedhk "
+            "flower update`."
         )
     check_apart(target, folder)
     if target != source:
@@ -140,12 +159,32 @@ def _update_folder(  # noqa: PLR0917
     half_life, rounds, level = settings
     model.update(list_tables(federation), half_life=half_life, rounds=rounds, level=level)
     sites = {name: facts for name, facts in list_sites(federation).items() if name in model.labels_}
+    return write_update(source, target, model, sites, config, federation), target
+
+
+def write_update(  # noqa: PLR0917
+    source: Path,
+    target: Path,
+    model: Any,
+    sites: dict[str, SiteFacts],
+    config: Config,
+    data: Federation | None = None,
+) -> dict[str, Any]:
+    """Write the run folder of an updated model; return its summary, with drift and updates.
+
+    `source` is the run folder before the update. Where the new one takes its place, it is kept beside it.
+    """
+    from fedhk.data.dictionary import DICTIONARY
+    from fedhk.federation.remote.site import keep_earlier
+    from fedhk.report.run import write_report
+
+    folders = [source] if config.data is None else [config.data, source]
     with replacing(target, folder_mode(config)) as draft:
         summary = write_run(draft, model, sites, config)
-        found = next((path for path in (folder / DICTIONARY, source / DICTIONARY) if path.is_file()), None)
+        found = next((path for folder in folders if (path := folder / DICTIONARY).is_file()), None)
         if found is not None:
             write_atomically(draft / DICTIONARY, found.read_bytes(), READABLE)
-        write_report(draft, title=target.name, data=federation)
+        write_report(draft, title=target.name, data=data)
         if target == source:
             keep_earlier(target)
-    return model, summary, target
+    return summary | {"drift": list(model.drift_), "updates": list(model.updates_)}

@@ -89,6 +89,16 @@ def shapes_by_view(sites: Iterable[Views]) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
+def list_columns(sites: Iterable[Views]) -> dict[str, tuple[str, ...]]:
+    """Return the names of the columns of each view, as the first site that has the view gives them."""
+    listed: dict[str, tuple[str, ...]] = {}
+    for views in sites:
+        for name, table, columns in zip(views.names, views.tables, views.columns, strict=True):
+            if table is not None and columns is not None and not is_tensor(columns):
+                listed.setdefault(name, tuple(map(str, columns)))
+    return listed
+
+
 def size_text(columns: Columns, width: int) -> str:
     """Write the size of a view, for messages: "24 features", "24 named columns", or "shape (n, 6, 4)"."""
     if is_tensor(columns):

@@ -26,7 +26,7 @@ from fedhk.agreement.number import describe_selection, doubt_selection
 from fedhk.data.clients import check_clients
 from fedhk.data.folds import can_fold, find_wide
 from fedhk.data.scaling import AUTO, check_cells, make_scaling
-from fedhk.data.views import Columns, Views, is_view_collection, shapes_by_view
+from fedhk.data.views import Columns, Views, is_view_collection, list_columns, shapes_by_view
 from fedhk.errors import DataError
 from fedhk.estimators.base import UPDATED, HeatKernelModel, unchanged_on_error, warn_of_doubts
 from fedhk.estimators.choices import (
@@ -52,7 +52,15 @@ from fedhk.estimators.sealing import (
     make_sealed_terms,
     read_public,
 )
-from fedhk.estimators.updating import Recollection, describe_update, fit_sites, recollect, revise_phases
+from fedhk.estimators.updating import (
+    Recollection,
+    check_updatable,
+    check_update,
+    describe_update,
+    fit_sites,
+    recollect,
+    revise_phases,
+)
 from fedhk.federation.aggregators import Aggregator, SumAggregator, make_aggregator
 from fedhk.federation.board import Board
 from fedhk.federation.checkpoint import blame_checkpoint, open_checkpoint, save_run
@@ -406,8 +414,10 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         """
         check_is_fitted(self)
         self._validate_params()
+        keep = check_update(half_life, rounds, level)
+        check_updatable(self)  # before sites are asked
         clients = self._read_sites(X)
-        recalled = recollect(self, clients, half_life=half_life, rounds=rounds, level=level)
+        recalled = recollect(self, clients, keep=keep, rounds=rounds, level=level)
         with unchanged_on_error(self):
             self._run(fit_sites(self._model, clients), recalled=recalled)
         return self
@@ -528,8 +538,12 @@ class EFKMVC(ModelParameters, HeatKernelModel):
     ) -> tuple[Engine, Run]:
         """Return the engine, and the run with the entries that sites must have first."""
         if self.engine is not None:
+            columns = list_columns(clients.values())  # in an update, those of the model
             entries = self.engine.begin(timeout)
-            protected = [terms.protect(entry) if isinstance(entry, Terms) else entry for entry in entries]
+            protected = [
+                terms.protect(replace(one, columns={**one.columns, **columns})) if isinstance(one, Terms) else one
+                for one in entries
+            ]
             return self.engine, run.with_first(protected)
         pasts = {name: Board().put(OwnPast(past)) for name, past in self._pasts.items()}
         sites = {name: Site(name, views, memory=pasts.get(name, Board())) for name, views in clients.items()}

@@ -33,7 +33,14 @@ from fedhk.estimators.choices import (
     limit_numbers,
     make_settings,
 )
-from fedhk.estimators.updating import check_update, describe_update, recollect, remember_site, update_site
+from fedhk.estimators.updating import (
+    check_updatable,
+    check_update,
+    describe_update,
+    recollect,
+    remember_site,
+    update_site,
+)
 from fedhk.federation.entries import FinalParameters, Minimisation, Remembered
 from fedhk.model.descent import Progress, minimise
 from fedhk.model.fitted import FittedModel
@@ -270,13 +277,14 @@ class HeatKernelMVC(
         -------
         self
         """
+        keep = check_update(half_life, rounds, level)
         if not self.__sklearn_is_fitted__():
-            check_update(half_life, rounds, level)
             return self.fit(X)
         self._validate_params()
+        check_updatable(self)
         model = self._model
         views = self._read_new(X, model.view_names, model.widths, model.columns)
-        recalled = recollect(self, {ONLY_SITE: views}, half_life=half_life, rounds=rounds, level=level)
+        recalled = recollect(self, {ONLY_SITE: views}, keep=keep, rounds=rounds, level=level)
         with own_threads() as workers:
             settings = make_settings(self, views.names, model.shapes, single_table=self._single_table)
             run, past = update_site(views, self._pasts, recalled, settings, workers)

@@ -75,11 +75,8 @@ def check_update(half_life: float | None, rounds: int, level: float) -> float:
     return float(0.5 ** (1.0 / check_number(half_life, "half_life", open_below=True)))
 
 
-def recollect(
-    model: Any, clients: Mapping[str, Views], *, half_life: float | None, rounds: int, level: float
-) -> Recollection:
-    """Check that a fitted model can be updated with these sites, and return what the update starts from."""
-    keep = check_update(half_life, rounds, level)
+def check_updatable(model: Any) -> None:
+    """Refuse a fitted model that cannot be updated, whatever the new rows are."""
     fitted = model._model
     if isinstance(fitted, EmbeddedModel):
         raise ValueError(  # noqa: TRY004 - it is a model, but not one that goes on
@@ -102,6 +99,11 @@ def recollect(
             f"n_clusters={given} is more than the {fitted.parameters.n_clusters} clusters of the fitted model: an "
             "update adds clusters where rows fit nowhere. Fit anew for another number."
         )
+
+
+def recollect(model: Any, clients: Mapping[str, Views], *, keep: float, rounds: int, level: float) -> Recollection:
+    """Check that a model can be updated with these sites, and return what the update starts from."""
+    fitted = model._model
     if getattr(model, "engine", None) is None and not any(views.n_rows for views in clients.values()):
         raise DataError("No site has a new row: there is nothing to update the model with.")
     named = dict.fromkeys(name for views in clients.values() for name in views.names)

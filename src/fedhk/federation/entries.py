@@ -358,6 +358,13 @@ class OwnPast(Entry):
 
 
 @dataclass(frozen=True, eq=False)
+class EarlierPast(Entry):
+    """What a site kept in the run before, which may be of another model. The first exchange of an update decides."""
+
+    past: SitePast
+
+
+@dataclass(frozen=True, eq=False)
 class Summary(Shared):
     """Sizes of the clusters and spread of their rows, over all sites. Own models are compared with it."""
 

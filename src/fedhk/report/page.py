@@ -21,7 +21,7 @@ from fedhk.summary.charts import WORTH_A_LABEL, certainty, convergence, count_ce
 from fedhk.summary.facts import Facts, TriedNumber, Update
 from fedhk.summary.html import Markup, escape, join, style_sheet, table, tag
 from fedhk.summary.narrative import ALGORITHMS, banner, headline
-from fedhk.summary.words import brief, join_names, number, plural, two_digits
+from fedhk.summary.words import brief, describe_no_drift, join_names, number, plural, two_digits
 
 # Up to so many clusters, cards are open on paper.
 MOST_PRINTED = 12
@@ -167,7 +167,7 @@ def _update(update: Update) -> _Section:
     lists = (("New", update.new), ("Gone", update.gone), ("Moved", sorted({m.cluster for m in update.moved})))
     found = [f"{word}: {join_names([f'cluster {k}' for k in clusters])}." for word, clusters in lists if clusters]
     if not update.moved:
-        found.append("No cluster has moved by more than chance explains.")
+        found.append(describe_no_drift(compared=update.compared))
     said = tag("ul", *(tag("li", text) for text in found))
     if not update.moved:
         return _section("update", "What is new since the run before", words, said)

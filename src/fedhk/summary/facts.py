@@ -145,6 +145,7 @@ class Update:
     new: tuple[int, ...]
     gone: tuple[int, ...]
     moved: tuple[Moved, ...]
+    compared: bool  # whether new rows were compared with earlier ones; with noise they are not
 
 
 @dataclass(frozen=True)

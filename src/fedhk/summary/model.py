@@ -94,7 +94,7 @@ def _read_update(model: Any, site: str | None, *, released_only: bool) -> Update
         if line["moved"] and (line["site"] in shown or (site is None and not released_only))
     )
     last = model.updates_[-1]
-    return Update(tuple(last["new"]), tuple(last["gone"]), moved)
+    return Update(tuple(last["new"]), tuple(last["gone"]), moved, compared=len(model.drift_) > 0)
 
 
 def _read_number(record: Mapping[str, Any]) -> TriedNumber:

@@ -27,6 +27,13 @@ def show_date(days: float) -> str:
         return number(days)
 
 
+def describe_no_drift(*, compared: bool) -> str:
+    """Say of an update that no cluster has moved, or that rows were not compared with earlier ones."""
+    if compared:
+        return "No cluster has moved by more than chance explains."
+    return "New rows were not compared with earlier ones, so it is not known whether clusters have moved."
+
+
 def two_digits(value: float) -> str:
     """Write a number with two digits behind the point, for columns that are compared at a glance."""
     return f"{value:.2f}".replace("-", "−") if math.isfinite(value) else "–"

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is not installed")
 
 from fedhk.cli.flower.coordinate import coordinate
-from fedhk.cli.flower.init import NEWS
+from fedhk.cli.flower.init import NEWS, UPDATE
 from fedhk.cli.runs import is_run
 from fedhk.datasets import make_sites
 from fedhk.errors import QuorumError
@@ -107,6 +107,31 @@ class TestCoordinate:
         told = json.loads((tmp_path / "answer").read_text())
         assert told["table"]["rows"][0][:2] == ["rows", "120"]
         assert all(test["circular"] for test in told["facts"]["tests"])
+
+    def test_sites_decide_on_an_update_as_on_a_fit(self, wire, tmp_path):
+        words = ["--epsilon", 20, "--delta", 1e-4, "--bounds=-20,20", "--min-sites", 3]
+        call_flower("init", tmp_path / "app", "--clusters", 2, "--seed", 0, *words)
+        app, out, ledger = tmp_path / "app" / "fedhk.toml", tmp_path / "next", tmp_path / "state/site-01/ledger.jsonl"
+        coordinate(app, wire, self.settings(tmp_path))
+        asked = {"kind": UPDATE, "given": {"half_life": 2.0}, "out": str(out)}
+        asked |= {"run": str(tmp_path / "run"), "answer": str(tmp_path / "answer")}
+        (tmp_path / "question").write_text(json.dumps(asked))
+        settings, released = self.settings(tmp_path, question=str(tmp_path / "question")), ledger.read_text()
+        wire.policies["site-01"] = Policy(epsilon=25.0, delta=1e-4)
+        with pytest.raises(QuorumError, match="site-01: the run's budget, with what was spent before, is above"):
+            coordinate(app, wire, settings)
+        assert json.loads((tmp_path / "failure").read_text())["code"] == 4
+        assert ledger.read_text() == released
+        assert not out.exists()
+        assert not (tmp_path / "answer").exists()
+        wire.policies["site-01"] = Policy(epsilon=50.0, delta=1e-4)
+        coordinate(app, wire, settings)
+        found = json.loads((tmp_path / "answer").read_text())
+        assert 20 < found["privacy_spent"][0] <= 40 * (1 + 1e-6)
+        assert found["drift"] == []
+        assert ledger.read_text().startswith(released)
+        assert {release.phase for release in read_ledger(ledger)[0][released.count("\n") :]} == {"noisy round"}
+        assert is_run(out)
 
     def test_the_page_of_the_coordinator_says_where_ledgers_are_and_that_of_a_site_has_its_own(self, wire, tmp_path):
         words = ["--epsilon", 20, "--delta", 1e-4, "--bounds=-20,20"]

@@ -9,15 +9,16 @@ import pytest
 
 import fedhk
 from fedhk import EFKMVC
-from fedhk.data.folders import read_federation
+from fedhk.data.folders import read_federation, write_site
 from fedhk.data.named import named_views
 from fedhk.errors import DataError
 from fedhk.federation.engines import remote
 from fedhk.federation.engines.remote import RemoteSites, SitesError
+from fedhk.federation.entries import OwnPast
 from fedhk.federation.messages import Message, decode, encode
 from fedhk.federation.remote.policy import Policy
 from fedhk.privacy import DifferentialPrivacy
-from remote_sites import NAMES, QUICK, Wire, fit_remote, write_sites
+from remote_sites import NAMES, QUICK, Wire, fit_remote, read_boards, write_sites
 
 # runs are cut short here on purpose
 pytestmark = pytest.mark.filterwarnings("ignore:.*did not converge:sklearn.exceptions.ConvergenceWarning")
@@ -144,9 +145,25 @@ class TestCategories:
         assert "w" not in model.history_[0]["refused"]["rome"].split()
         assert model.view_columns_["lab"] == ("x", "kind = u", "kind = v")
 
+    def test_an_update_takes_rows_without_one_of_the_levels_and_refuses_a_new_level(self, tmp_path):
+        folders = self.folders(tmp_path)
+        model = fit_remote(Wire(folders, tmp_path / "state"), max_rounds=3, scaling="standard")
+        for folder in folders.values():
+            text = (folder / "lab.csv").read_text()
+            (folder / "lab.csv").write_text(text.replace(",w", ",v"))  # no site has "w" any longer
+        engine = RemoteSites(Wire(folders, tmp_path / "state"), expected=NAMES, wait=0.0)
+        model.set_params(engine=engine).update()
+        assert model.view_columns_["lab"] == ("x", "kind = u", "kind = v", "kind = w")
+        assert model.history_[-1]["refused"] == {}
+        text = (folders["rome"] / "lab.csv").read_text()
+        (folders["rome"] / "lab.csv").write_text(text.replace(",v", ",z"))
+        engine = RemoteSites(Wire(folders, tmp_path / "state"), expected=NAMES, wait=0.0)
+        model.set_params(engine=engine).update()
+        assert "its log says more" in model.history_[0]["refused"]["rome"]
+
 
 class TestUpdates:
-    """A model goes on over a transport as it does in one process, but that sites elsewhere remember no drift."""
+    """A model goes on over a transport as it does in one process."""
 
     @pytest.fixture
     def months(self, rows):
@@ -175,8 +192,56 @@ class TestUpdates:
         for mine, theirs in zip(model.cluster_centers_, pooled.cluster_centers_, strict=True):
             np.testing.assert_allclose(mine, theirs, atol=1e-10)
         assert model.updates_[0]["rows"] == pytest.approx(pooled.updates_[0]["rows"])
-        assert list(model.drift_) == []
+        assert {line["site"] for line in model.drift_} == {"all sites", *([] if secure else NAMES)}
+        for mine, theirs in zip(model.drift_, pooled.drift_, strict=True):
+            assert (mine["site"], mine["cluster"], mine["moved"]) == (theirs["site"], theirs["cluster"], False)
+            assert mine["distance"] == pytest.approx(theirs["distance"], abs=1e-4)
         assert (tmp_path / "state" / "oslo" / "run-1" / "model.safetensors").is_file()  # of the fit
+
+    def test_sites_compare_with_the_run_before_if_it_was_of_this_model(self, months, wires, tmp_path):
+        model = fit_remote(wires[0])
+        model.set_params(engine=RemoteSites(wires[1], expected=NAMES, wait=0.0)).update()
+        model.set_params(engine=RemoteSites(wires[0], expected=NAMES, wait=0.0)).update()  # with what the update left
+        assert len({line["site"] for line in model.drift_}) == 5
+        model.save(tmp_path / "model")
+        fit_remote(wires[0], n_init=1, scaling="none")
+        other = fedhk.load(tmp_path / "model").set_params(engine=RemoteSites(wires[1], expected=NAMES, wait=0.0))
+        assert list(other.update().drift_) == []
+
+    def test_a_site_that_missed_the_comparison_starts_its_memory_anew(self, months, wires):
+        model, (last, wire), kinds = fit_remote(wires[0]), (NAMES[-1], wires[1]), []
+        answer = wire._answer
+
+        def miss_the_first(node, payload):
+            kinds.extend([decode(payload).kind] if wire.sites[node][0] == last else [])
+            is_missed = kinds[-1:] == ["revise"] and wire.sites[node][0] == last
+            return TimeoutError("missed") if is_missed else answer(node, payload)
+
+        wire._answer = miss_the_first
+        model.set_params(engine=RemoteSites(wire, expected=NAMES, wait=0.0)).update()
+        assert kinds == ["hello", "revise", "finish+deliver"]
+        for site, past in ((last, 0), (NAMES[0], len(months[0][NAMES[0]]["view0"]))):
+            rows = read_boards(wire.state, site)[1].get(OwnPast).past.rows.sum()
+            assert rows == pytest.approx(past + len(months[1][site]["view0"]), abs=4)  # clusters of few rows not
+
+    @pytest.mark.parametrize("secure", [False, True])
+    def test_columns_in_another_order_are_those_of_the_model(self, months, wires, tmp_path, secure):
+        fit_remote(wires[0], secure=secure).save(tmp_path / "model")
+        for number, (site, views) in enumerate(months[1].items()):
+            # sites have different orders, and none has that of the model
+            orders = {name: np.roll(np.arange(rows.shape[1])[::-1], number % 2) for name, rows in views.items()}
+            columns = {name: [f"{name}_{place}" for place in order] for name, order in orders.items()}
+            tables = {name: views[name][:, order] for name, order in orders.items()}
+            write_site(tmp_path / "turned" / site, tables, columns=columns)
+        turned = Wire({site: tmp_path / "turned" / site for site in NAMES}, tmp_path / "state-2")
+        usual, other = (
+            fedhk.load(tmp_path / "model").set_params(engine=RemoteSites(wire, expected=NAMES, wait=0.0)).update()
+            for wire in (wires[1], turned)
+        )
+        assert other.history_[-1]["refused"] == {}
+        assert other.view_columns_ == usual.view_columns_
+        for mine, theirs in zip(other.cluster_centers_, usual.cluster_centers_, strict=True):
+            np.testing.assert_allclose(mine, theirs, atol=1e-10)
 
     def test_noise_adds_up(self, wires):
         model = fit_remote(wires[0], privacy=DifferentialPrivacy(30.0, 1e-5, (-30, 30)))

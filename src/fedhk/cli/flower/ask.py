@@ -250,16 +250,30 @@ def _ask(  # noqa: PLR0917
 ) -> None:
     with exit_codes():
         check_new(out, force=force)
-        target = absolute(run)
-        if not is_run(target):
-            raise DataError(f"{str(run)!r} holds no finished run: it has no summary.json and config.toml.")
+        target = open_run(run)
         check(target)
         with interruptible(), connect(*where) as control:
             told = ask_app(control, folder, target, asked, sites=site_names(sites or ""))
         tell_table(told["table"], out, json, told["facts"])
 
 
-def ask_app(
+def open_run(run: Path) -> Path:
+    """Return the absolute path of a finished run; refuse a folder that is none."""
+    target = absolute(run)
+    if not is_run(target):
+        raise DataError(f"{str(run)!r} holds no finished run: it has no summary.json and config.toml.")
+    return target
+
+
+def ask_app(control: Control, folder: Path, run: Path, asked: dict[str, Any], **options: Any) -> dict[str, Any]:
+    """Ask a question of the sites of a finished run, as `call_asked`; returns the table and the facts of the answer."""
+    from fedhk.after.tables import PrintedTable
+
+    told = call_asked(control, folder, run, asked, **options)
+    return told | {"table": PrintedTable(**told["table"])}
+
+
+def call_asked(
     control: Control,
     folder: Path,
     run: Path,
@@ -268,13 +282,11 @@ def ask_app(
     sites: list[str] | None = None,
     watch: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
-    """Ask a question of the sites of a finished run; returns the table and the facts of the answer.
+    """Start an app that asks something of the sites of a finished run, wait for its end, and return the answer.
 
-    The coordinator's process reads the question from a file, and writes its answer to another. `watch` is called now
+    The coordinator's process reads what is asked from a file, and writes its answer to another. `watch` is called now
     and then; it raises where there is nothing left to wait for.
     """
-    from fedhk.after.tables import PrintedTable
-
     read_app(folder)
     with tempfile.TemporaryDirectory(prefix="fedhk-ask-") as scratch:
         question, answer = Path(scratch) / "question.json", Path(scratch) / "answer.json"
@@ -284,4 +296,4 @@ def ask_app(
             settings["sites"] = ",".join(sites)
         call_app(control, folder, settings, watch, answer.exists)
         told: dict[str, Any] = json_format.loads(answer.read_text("utf-8"))
-    return told | {"table": PrintedTable(**told["table"])}
+    return told

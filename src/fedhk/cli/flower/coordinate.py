@@ -1,11 +1,11 @@
-"""The coordinator's end of a Flower app: it fits over the sites or asks them a question. Sites do not load this."""
+"""The coordinator's end of a Flower app: it fits, updates a model or asks a question. Sites do not load this."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,19 @@ from fedhk.after.stability import stability
 from fedhk.cli.algorithms import ALGORITHMS
 from fedhk.cli.config import Config, read_config
 from fedhk.cli.console import exit_code, to_json
-from fedhk.cli.flower.init import NEWS, RUN_CONFIG, site_names
-from fedhk.cli.runs import MODEL, SUMMARY, SiteFacts, check_free, check_same, folder_mode, under_way, write_run
+from fedhk.cli.flower.init import NEWS, RUN_CONFIG, UPDATE, site_names
+from fedhk.cli.runs import (
+    CONFIG,
+    MODEL,
+    SUMMARY,
+    SiteFacts,
+    check_free,
+    check_same,
+    folder_mode,
+    under_way,
+    write_run,
+)
+from fedhk.cli.update import write_update
 from fedhk.data.dictionary import read_dictionary
 from fedhk.estimators.loading import load
 from fedhk.federation.engines.flower import GridTransport
@@ -61,14 +72,17 @@ def make_server_app(config: Path) -> ServerApp:
 
 
 def coordinate(config: Path, transport: Transport, settings: dict[str, Any]) -> None:
-    """Fit what a configuration says, or ask a question; write errors to a file for the process that follows the run.
+    """Fit what a configuration says, or do with a finished run what a file asks for: update it, or ask a question.
 
-    `settings` is Flower's run configuration, with the keys of `RUN_CONFIG`.
+    Errors are written to a file for the process that follows the run. `settings` is Flower's run configuration, with
+    the keys of `RUN_CONFIG`.
     """
     chosen = RUN_CONFIG | settings
     try:
         if chosen["question"]:
-            _ask_remote(Path(chosen["question"]), transport, chosen)
+            asked = json.loads(Path(chosen["question"]).read_text("utf-8"))
+            answer = _update_remote if asked["kind"] == UPDATE else _ask_remote
+            write_atomically(asked["answer"], to_json(answer(asked, transport, chosen)).encode())
         else:
             _fit_remote(read_config(config), transport, Path(chosen["out"] or "fedhk-run"), chosen)
     except Exception as error:
@@ -85,10 +99,9 @@ def _fit_remote(config: Config, transport: Transport, out: Path, chosen: dict[st
     check_free(out, force=bool(chosen["force"]), resume=resume)
     if resume:
         check_same(out, config)
-    sites, wait = site_names(chosen["sites"]), float(chosen["wait"])
+    sites = site_names(chosen["sites"])
     with under_way(out, config, resume=resume) as checkpoint:
-        wait_for = _find_fewest(config, sites)
-        engine = RemoteSites(transport, expected=sites, wait_for=wait_for, wait=wait, tell=_make_tell(chosen))
+        engine = _make_engine(transport, chosen, sites, _find_fewest(config, sites))
         own = {"random_state": config.seed, "checkpoint": checkpoint, "engine": engine, "verbose": 0}
         model = ALGORITHMS[config.algorithm].make(config.parameters | own).fit(resume=resume)
         with replacing(out, folder_mode(config)) as draft:
@@ -96,14 +109,25 @@ def _fit_remote(config: Config, transport: Transport, out: Path, chosen: dict[st
             write_report(draft, title=out.name)
 
 
-def _ask_remote(file: Path, transport: Transport, chosen: dict[str, Any]) -> None:
-    """Ask the sites of a finished run what a file says, and write the answer to the file that it names."""
-    asked = json.loads(file.read_text("utf-8"))
+def _update_remote(asked: dict[str, Any], transport: Transport, chosen: dict[str, Any]) -> dict[str, Any]:
+    """Update the model of a finished run with the rows that its sites have now, and write a run folder.
+
+    As in a fit, more than half of the sites must be there, unless the run has `min_sites`.
+    """
+    require_matplotlib()
+    run, out = Path(asked["run"]), Path(asked["out"])
+    config = replace(read_config(run / CONFIG), data=None)
+    sites = _list_expected(run, chosen)
+    engine = _make_engine(transport, chosen, sites, _find_fewest(config, sites))
+    model = load(run / MODEL).set_params(engine=engine, verbose=0).update(**asked["given"])
+    return write_update(run, out, model, _list_sites(engine, model), config)
+
+
+def _ask_remote(asked: dict[str, Any], transport: Transport, chosen: dict[str, Any]) -> dict[str, Any]:
+    """Ask the sites of a finished run a question."""
     run = Path(asked["run"])
-    model = load(run / MODEL)
-    sites = site_names(chosen["sites"]) or sorted(json.loads((run / SUMMARY).read_text("utf-8"))["sites"])
-    wait, tell = float(chosen["wait"]), _make_tell(chosen)
-    engine = RemoteSites(transport, expected=sites, wait_for=len(sites), wait=wait, tell=tell)
+    model, sites = load(run / MODEL), _list_expected(run, chosen)
+    engine = _make_engine(transport, chosen, sites, len(sites))
     given: dict[str, Any] = asked["given"] | {"engine": engine, "secure": asked["secure"]}
     if asked["privacy"] is not None:
         given["privacy"] = DifferentialPrivacy(**asked["privacy"])
@@ -112,8 +136,18 @@ def _ask_remote(file: Path, transport: Transport, chosen: dict[str, Any]) -> Non
     if "other" in given:
         given["other"] = load(given["other"])
     found: Answered = ASK[asked["kind"]](model, **given)
-    told = {"table": asdict(found.table()), "facts": found.facts() | {"privacy_spent": found.privacy_spent}}
-    write_atomically(asked["answer"], to_json(told).encode())
+    return {"table": asdict(found.table()), "facts": found.facts() | {"privacy_spent": found.privacy_spent}}
+
+
+def _list_expected(run: Path, chosen: dict[str, Any]) -> list[str]:
+    """List the sites that are asked after a run: those that the app or the user names, else those of the run."""
+    return site_names(chosen["sites"]) or sorted(json.loads((run / SUMMARY).read_text("utf-8"))["sites"])
+
+
+def _make_engine(transport: Transport, chosen: dict[str, Any], sites: list[str], wait_for: int) -> RemoteSites:
+    """Make the engine to the sites, which tells the process that follows the run who is there."""
+    wait = float(chosen["wait"])
+    return RemoteSites(transport, expected=sites, wait_for=wait_for, wait=wait, tell=_make_tell(chosen))
 
 
 def _find_fewest(config: Config, sites: list[str]) -> int:

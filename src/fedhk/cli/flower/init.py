@@ -31,8 +31,11 @@ RUN_CONFIG: dict[str, Any] = {
     "resume": False,
     "force": False,
     "failure": "",
-    "question": "",  # a file with a question after a run, which is asked in place of a fit
+    "question": "",  # a file with what is asked of the sites of a finished run, in place of a fit
 }
+
+# What such a file has as its kind where the model of the run is to be updated.
+UPDATE = "update"
 
 # File beside `failure` in which the coordinator says line by line which sites have come.
 NEWS = "news.txt"

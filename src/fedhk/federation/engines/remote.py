@@ -11,7 +11,7 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeGuard
+from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 
@@ -310,15 +310,15 @@ def _refusal_of(message: Message) -> MessageError | None:
 
 
 def _without_rows(known: Known, columns: Mapping[str, Columns]) -> Views:
-    """Make the views of a site, without rows, for an estimator."""
-    names = tuple(columns)
-    described = [known.views.get(name, (None, None)) for name in names]
-    dtype = np.dtype(known.introduction.dtype)
-    return Views(
-        tables=tuple(None if width is None else np.empty((0, width), dtype) for width, _ in described),
-        names=names,
-        n_rows=0,
-        dtype=dtype,
-        missing=(False,) * len(names),
-        columns=tuple(own if is_tensor(own) else columns[n] for n, (_, own) in zip(names, described, strict=True)),
-    )
+    """Make the views of a site, without rows, for an estimator; categories have the levels of all sites."""
+    names, dtype = tuple(columns), np.dtype(known.introduction.dtype)
+    tables: list[Any] = []
+    features: list[Columns] = []
+    for name in names:
+        width, own = known.views.get(name, (None, None))
+        common = columns[name]
+        if width is not None and _are_names(own) and common is not None:
+            width = len(common)
+        tables.append(None if width is None else np.empty((0, width), dtype))
+        features.append(own if is_tensor(own) else common)
+    return Views(tuple(tables), names, 0, dtype, (False,) * len(names), tuple(features))

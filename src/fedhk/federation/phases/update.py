@@ -23,6 +23,7 @@ from fedhk.federation.board import Board, Entry, Shared
 from fedhk.federation.entries import (
     Broadcast,
     Deviations,
+    EarlierPast,
     FinalModel,
     FinalParameters,
     Minimisation,
@@ -555,6 +556,8 @@ def _compare_rows(site: Site, placed: PlacedRows, seen: Parameters, common: Para
 
     Memory of another model is ignored.
     """
+    for earlier in site.memory.find(EarlierPast):
+        site.memory = site.memory.drop(EarlierPast).put(OwnPast(earlier.past))
     for known in site.memory.find(OwnPast):
         if known.past.fits(common):
             compared = known.past.compare(SitePast.of(placed, seen, common), placed.scale)

@@ -15,7 +15,7 @@ from fedhk._text import LONGEST_NAME, is_name
 from fedhk.data.views import Views
 from fedhk.errors import MessageError, Rule
 from fedhk.federation.board import Board, Shared
-from fedhk.federation.entries import Question, Terms
+from fedhk.federation.entries import EarlierPast, OwnPast, Question, Terms
 from fedhk.federation.gate import SEALED, Guard, SiteEnd
 from fedhk.federation.phases.base import phase_named
 from fedhk.federation.phases.together import AND
@@ -165,6 +165,8 @@ def _find_question(site: Site, entries: Sequence[Shared]) -> Question:
 def _enter_run(site: Site, entries: Sequence[Shared]) -> Terms:
     """Find the terms of the run that a message belongs to. A run with another name begins with an empty board.
 
+    Of the run before, a site remembers the means of its rows by cluster: an update compares new rows with them.
+
     The terms of a run do not change on the way.
     """
     known = next(site.board.find(Terms), None)
@@ -176,7 +178,8 @@ def _enter_run(site: Site, entries: Sequence[Shared]) -> Terms:
             raise MessageError(NO_TERMS)
         return known
     if known is None or known.run != new.run:
-        site.board, site.memory = Board(), Board()
+        past = [own.past for own in site.memory.find(OwnPast)] or [old.past for old in site.memory.find(EarlierPast)]
+        site.board, site.memory = Board(), Board().put(*map(EarlierPast, past))
     elif replace(known, columns={}) != replace(new, columns={}):
         raise MessageError(OTHER_TERMS)
     return new
