@@ -84,6 +84,30 @@ def test_what_is_split_can_be_fitted(tmp_path):
     call("fit", out, "--clusters", 3, "--seed", 0, "--out", tmp_path / "run")
 
 
+def test_columns_become_views_and_outcomes_a_folder_of_their_own(tmp_path):
+    table, file = patients().rename({"id": "number"}), tmp_path / "patients.csv"
+    table.write_csv(file)
+    split = ("split", file, "--site", "hospital", "--id", "number")
+    said = call(*split, "--view", "record=age, sex", "--view", "lab=sodium", "--out", tmp_path / "sites").stdout
+    assert "In no view: 'admitted'." in said
+    assert f"fedhk info {tmp_path / 'sites'} --id number" in said
+    call(*split, "--view", "later=admitted", "--out", tmp_path / "later")
+    call("info", tmp_path / "sites", "--id", "number")
+    for name, column in (("lab", "sodium"), ("later", "admitted")):
+        rows = pl.read_csv(tmp_path / ("later" if name == "later" else "sites") / "oslo" / f"{name}.csv")
+        expected = table.filter(pl.col("hospital") == "oslo").select("number", pl.col(column).cast(rows[column].dtype))
+        assert rows.equals(expected)
+    call("fit", tmp_path / "sites", "--id", "number", "-k", 3, "--seed", 0, "--out", tmp_path / "run")
+    assert "later: admitted" in call("after", "profile", tmp_path / "run", "--also", tmp_path / "later").stdout
+
+
+def test_a_column_named_id_is_in_every_view(tmp_path):
+    patients().write_csv(tmp_path / "patients.csv")
+    words = ("split", tmp_path / "patients.csv", "--site", "hospital", "--out", tmp_path / "out", "--json")
+    said = json.loads(call(*words, "--view", "lab=sodium").stdout)
+    assert said["views"] == {"lab": ["id", "sodium"]}
+
+
 def test_commands_that_take_folders_name_it(tmp_path):
     file = tmp_path / "patients.csv"
     patients().write_csv(file)
@@ -120,6 +144,9 @@ def test_what_cannot_be_split_is_refused(tmp_path):
     asked = ("split", file, "--out", out, "--site")
     assert "has no column 'hospitl'" in refusal(*asked, "hospitl", code=3)
     assert "cannot be the name of a view" in refusal(*asked, "hospital", "--view", "a/b", code=3)
+    assert "no column 'agee' for view 'a'" in refusal(*asked, "hospital", "--view", "a=agee", code=3)
+    assert "no column 'nobody'" in refusal(*asked, "hospital", "--id", "nobody", code=3)
+    assert "given twice" in refusal(*asked, "hospital", "--view", "a=age", "--view", "a=ward", code=3)
     assert "is a folder" in refusal("split", tmp_path, "--site", "hospital", "--out", tmp_path / "out", code=3)
     assert "does not exist" in refusal("split", tmp_path / "x.csv", "--site", "hospital", "--out", out, code=3)
     (tmp_path / "short.csv").write_text("a,b\n1\n", "utf-8")

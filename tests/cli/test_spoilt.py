@@ -654,6 +654,11 @@ def test_what_is_doubtful_is_said(root, case):
     assert said in fit(root)
 
 
+def test_stages_are_not_short_for_each_other(root):
+    repeat("sex", ["I", "II", "III", "IV"])(root)
+    assert "short for the other" not in fit(root)
+
+
 @pytest.mark.parametrize("case", HARMLESS)
 def test_what_is_harmless_gives_the_same_clusters_and_notes(root, clean, case):
     notes, labels = clean

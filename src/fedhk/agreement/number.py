@@ -77,9 +77,9 @@ LEAST_SPREAD = 1e-3
 # Rows whose squared distances, in model units, are below this one differ by rounding only.
 LEAST_SQUARE = 1e-12
 
-ONE = "one cluster: heat stays nowhere surely longer than in one normal cloud of points"
-CLEAR = "heat stays in as many directions, no other number is near, and {}"
-STEP = "heat leaves the next direction much faster than in one normal cloud of points, and {}"
+ONE = "one cluster: no parts of the rows are surely more separated than those of one normal cloud"
+CLEAR = "no other number comes near, and {}"
+STEP = "these clusters are far more separated than parts of one normal cloud, and {}"
 VALUES = "rows have as many different values, and no others"
 CODES = "; but cells with codes for missing values (`deviations_`) may have made these clusters: empty them, fit again"
 SEVERAL, ALONE = "views agree", "only one view shows it"

@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedhk._files import replacing, write_atomically
+from fedhk._names import suggest
+from fedhk._text import listed
 from fedhk.cli import options as o
 from fedhk.cli.console import OutputExistsError, exit_codes, make_table, say, say_notes, show, to_json, write_command
 from fedhk.cli.runs import absolute, is_vacant
 from fedhk.errors import DataError
+
+if TYPE_CHECKING:
+    from fedhk.data.one_file import SplitFile
 
 # What no folder may have in its name on one of the systems that people copy folders to.
 NOT_IN_NAMES = '/\\:*?"<>|'
@@ -21,47 +26,90 @@ NOT_IN_NAMES = '/\\:*?"<>|'
 OneFile = Annotated[Path, typer.Argument(help="A file with named columns: csv, csv.gz, tsv, xlsx, parquet or feather.")]
 SiteColumn = Annotated[str, typer.Option("--site", metavar="COLUMN", help="Column that says which site a row is of.")]
 FolderOut = Annotated[Path, typer.Option("--out", "-o", help="Federation folder to write; it must not exist.")]
-ViewName = Annotated[
-    str | None, typer.Option("--view", metavar="NAME", help="Name of the view; by default that of the file.")
+ViewColumns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--view",
+        metavar="NAME[=COLUMN,...]",
+        help="Name of a view, and its columns; may be repeated. Default: one view of all columns, named like the file.",
+    ),
 ]
 
 
-def split(file: OneFile, site: SiteColumn, out: FolderOut, view: ViewName = None, json: o.Json = False) -> None:
+def split(  # noqa: PLR0917
+    file: OneFile,
+    site: SiteColumn,
+    out: FolderOut,
+    view: ViewColumns = None,
+    id_column: o.IdColumn = None,
+    json: o.Json = False,
+) -> None:
     """Make a federation folder of one file, a column of which says which site a row is of.
 
-    Every site gets a folder with one file, its rows in the order in which the file has them. Cells stay as they are;
-    the column of sites is left out. Files of Excel become tsv.
+    Every site gets a folder with a file for each view, its rows in the order in which the file has them. Cells stay as
+    they are; the column of sites is left out. Every view has the column of ids. Files of Excel become tsv.
 
     For example:
 
         fedhk split patients.csv --site hospital --out hospitals/
 
-        fedhk split patients.xlsx --site hospital --view lab --out hospitals/
+        fedhk split patients.csv --site hospital --view record=age,sex --view lab=crp,sodium --out hospitals/
+
+        fedhk split patients.csv --site hospital --view later=days,died --out follow-up/
     """
     with exit_codes():
         from fedhk.data.one_file import split_file
-        from fedhk.data.tables import file_ending
 
         target = absolute(out)
         if not is_vacant(target):
             raise OutputExistsError(f"{str(out)!r} exists already: it is never replaced. Give another --out.")
-        name = file.name[: len(file.name) - len(file_ending(file))] if view is None else view
-        _check_names([name], "view")
         found = split_file(file, site)
+        views = _choose_columns(file, found, view, id_column)
+        _check_names(views, "view")
         _check_names(found.sites, "site")
         with replacing(target) as draft:
             for each in found.sites:
                 (draft / each).mkdir(mode=0o700)
-                write_atomically(draft / each / f"{name}{found.ending}", found.content(each))
+                for name, columns in views.items():
+                    write_atomically(draft / each / f"{name}{found.ending}", found.content(each, columns))
         say_notes(list(found.doubts))
     rows = {each: len(part) for each, part in found.sites.items()}
     if json:
-        typer.echo(to_json({"out": str(target), "view": name, "sites": rows}))
+        typer.echo(to_json({"out": str(target), "views": views, "sites": rows}))
         return
-    show(
-        make_table(f"view {name}", ("site", "rows"), [(each, f"{n:,}") for each, n in rows.items()], numbers=("rows",))
-    )
-    say(f"Written to {target}; `{write_command('fedhk', 'info', out)}` checks it.", err=False)
+    for name, columns in views.items():
+        say(f"view {name!r}: {listed(columns)}", err=False)
+    show(make_table("sites", ("site", "rows"), [(each, f"{n:,}") for each, n in rows.items()], numbers=("rows",)))
+    used = {name for columns in views.values() for name in columns}
+    if left_out := [name for name in found.columns if name not in used]:
+        say(f"In no view: {listed(left_out)}.", err=False)
+    ids = () if id_column is None else ("--id", id_column)
+    say(f"Written to {target}; `{write_command('fedhk', 'info', out, *ids)}` checks it.", err=False)
+
+
+def _choose_columns(
+    file: Path, found: SplitFile, given: list[str] | None, id_column: str | None
+) -> dict[str, list[str]]:
+    """Read the views that the user asks for: the columns of each, with that of ids first."""
+    from fedhk.data.tables import file_ending
+
+    usual = file.name[: len(file.name) - len(file_ending(file))]
+    ids = [name for name in (id_column or "id",) if id_column is not None or name in found.columns]
+    views: dict[str, list[str]] = {}
+    for text in given or [usual]:
+        name, has_columns, rest = text.partition("=")
+        columns = [each.strip() for each in rest.split(",")] if has_columns else list(found.columns)
+        wanted = list(dict.fromkeys([*ids, *columns]))
+        unknown = [each for each in wanted if each not in found.columns]
+        if unknown:
+            raise DataError(
+                f"file {file.name!r} has no column {unknown[0]!r} for view {name!r}; it has {listed(found.columns)}."
+                f"{suggest(unknown[0], list(found.columns))}"
+            )
+        if name in views:
+            raise DataError(f"View {name!r} is given twice: a view has all of its columns in one --view.")
+        views[name] = wanted
+    return views
 
 
 def _check_names(names: Collection[str], what: str) -> None:

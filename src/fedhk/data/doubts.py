@@ -197,8 +197,8 @@ def _of_words(column: str, levels: Iterable[str]) -> Iterator[str]:
     if len(words) > 2 and len(units) == 1 and all(map(QUANTITY.fullmatch, words)):
         yield f"{listed(levels)} have a unit and count as levels: if they are numbers, remove {min(units)!r}."
     for word, level in words.items():
-        whole = [other for longer, other in words.items() if len(longer) > 2 and longer.startswith(word)]
-        if len(word) == 1 and len(whole) == 1:
+        whole = [other for longer, other in words.items() if longer != word and longer.startswith(word)]
+        if len(word) == 1 and len(whole) == 1 and len(whole[0]) > 2:  # of I, II, III and IV none is short for another
             yield f"levels {level!r} and {whole[0]!r}: is one short for the other?"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,9 +37,14 @@ class SplitFile:
     separator: str  # of the cells of text files
     doubts: tuple[str, ...]  # what may be read otherwise than it was meant
 
-    def content(self, site: str) -> bytes:
-        """Write the file of one site."""
-        buffer, rows = io.BytesIO(), self.sites[site]
+    @property
+    def columns(self) -> dict[str, str]:
+        """Columns of the files to write: as they are named in the file, by their names without spaces around them."""
+        return {name.strip(): name for rows in self.sites.values() for name in rows.columns}
+
+    def content(self, site: str, columns: Sequence[str]) -> bytes:
+        """Write the file of one site with some of its columns."""
+        buffer, rows = io.BytesIO(), self.sites[site].select([self.columns[name] for name in columns])
         if self.ending == ".parquet":
             rows.write_parquet(buffer)
         elif self.ending == ".feather":

@@ -462,7 +462,9 @@ def _doubt_number(model: Any) -> Iterator[str]:
         taken = f"{model.n_clusters_} was taken, but there is {note}"
         yield f"{asked}: {taken}. Look at selection_, or give n_clusters a number."
     elif note and model.n_clusters_ == 1:
-        yield f"{asked}: the rows show {ONE}. Give n_clusters a number if you need more."
+        hint = " If columns come from different sources, name these as views, which confirm each other."
+        alone = len(model.view_names_) == 1
+        yield f"{asked}: the rows show {ONE}. Give n_clusters a number if you need more.{hint * alone}"
 
 
 def _doubt_descent(model: Any) -> Iterator[str]:
