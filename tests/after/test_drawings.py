@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 import fedhk
@@ -41,6 +42,15 @@ def test_pictures_are_saved_and_go_on_given_axes(name, later, tmp_path):
         getattr(plot, name)(model, **options)
     with pytest.raises(ValueError, match="site='rome' is not in sites"):
         getattr(plot, name)(model, sites, site="rome", **options)
+
+
+def test_the_name_of_an_axis_beside_long_names_of_columns_is_not_cut():
+    model, sites, _ = make_federation()
+    profile = fedhk.profile(model, sites)
+    columns = [replace(column, name=f"{column.name} of all patients at admission") for column in profile.columns]
+    axes = plot.profile(model, found=replace(profile, columns=columns)).ax
+    label = axes.xaxis.label.get_window_extent(FigureCanvasAgg(axes.figure).get_renderer())
+    assert 0 <= label.x0 < label.x1 <= axes.figure.bbox.x1
 
 
 def test_drawing_spends_no_budget():

@@ -73,7 +73,8 @@ def draw_profile(found: Profile, ax: Axes | None = None) -> Figure:
         axes.margins(x=0.08)
         axes.set_yticks(range(len(shown)), labels, parse_math=False)
         draw_grid(axes, "x")
-        axes.set_xlabel("difference to the rest, in standard deviations")
+        # to the right, because it is longer than the axes where names of columns are long
+        axes.set_xlabel("difference to the rest, in standard deviations", loc="right")
     note = "A disc is a cluster. Columns marked * made the clusters, so differences there are no finding."
     if len(shown) < len(names):
         note += f" The {len(shown)} largest of {len(names)}; the table has all."
