@@ -40,11 +40,13 @@ class SplitFile:
     @property
     def columns(self) -> dict[str, str]:
         """Columns of the files to write: as they are named in the file, by their names without spaces around them."""
-        return {name.strip(): name for rows in self.sites.values() for name in rows.columns}
+        rows = next(iter(self.sites.values()))
+        return {name.strip(): name for name in rows.columns}
 
     def content(self, site: str, columns: Sequence[str]) -> bytes:
         """Write the file of one site with some of its columns."""
-        buffer, rows = io.BytesIO(), self.sites[site].select([self.columns[name] for name in columns])
+        known, buffer = self.columns, io.BytesIO()
+        rows = self.sites[site].select([known[name] for name in columns])
         if self.ending == ".parquet":
             rows.write_parquet(buffer)
         elif self.ending == ".feather":
