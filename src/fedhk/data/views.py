@@ -175,8 +175,8 @@ def check_views(
     """
     tables, found = _named_tables(X, names)
     if widths is not None and len(tables) != len(widths):
-        known = f" Give a dict of tables by name; the views are {_few(list(names))}." if names else ""
-        raise ValueError(f"X has {len(tables)} views, but the model was fitted with {len(widths)} views.{known}")
+        hint = f" Give a dict of tables by name; the views are {_few(list(names))}." if names else ""
+        raise ValueError(f"X has {len(tables)} views, but the model was fitted with {len(widths)} views.{hint}")
     present = [i for i, table in enumerate(tables) if table is not None]
     if len(present) < len(tables) and not missing_views:
         absent = next(name for name, table in zip(found, tables, strict=True) if table is None)
