@@ -93,7 +93,7 @@ class TestNotFitted:
 
     def test_what_a_loaded_model_does_not_have_is_no_matter_of_fitting(self, fitted, tmp_path):
         fitted.save(tmp_path / "model")
-        with pytest.raises(AttributeError, match="'HeatKernelMVC' object has no attribute 'labels_'") as caught:
+        with pytest.raises(AttributeError, match="has no 'labels_': it was read from a file") as caught:
             fedhk.load(tmp_path / "model").labels_  # noqa: B018
         assert not isinstance(caught.value, NotFittedError)
 

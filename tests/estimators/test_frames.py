@@ -68,3 +68,12 @@ def test_a_missing_package_is_one_sentence(model, monkeypatch):
     monkeypatch.setattr("fedhk.data.frames.import_module", absent)
     with pytest.raises(MissingPackageError, match=r"pip install 'fedhk\[frames\]'"):
         model.history_frame()
+
+
+def test_a_model_from_a_file_says_that_it_has_no_rows(tmp_path):
+    rows = np.random.default_rng(0).normal(size=(20, 2))
+    HeatKernelMVC(2, random_state=0).fit(rows).save(tmp_path / "model")
+    model = load(tmp_path / "model")
+    with pytest.raises(AttributeError, match=r"read from a file.*Call predict"):
+        model.labels_frame()
+    assert not hasattr(model, "labels_")

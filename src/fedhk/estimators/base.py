@@ -54,6 +54,9 @@ TABLES = ("deviations_", "choices_", "selection_", "drift_", "updates_")
 # Fitted attributes that updates set.
 UPDATED = ("drift_", "updates_")
 
+# Fitted attributes with a value for each row, which no file has.
+OF_ROWS = ("labels_", "memberships_")
+
 # Loss above which a low rank gets a warning: it loses more than it keeps.
 MOST_LOST = 0.5
 
@@ -132,6 +135,11 @@ class ReadsViews(KnowsNames):
         fitted = name == "_model" or (name.endswith("_") and not name.startswith("_"))
         if fitted and not self.__sklearn_is_fitted__():
             raise NotFittedError(f"This {type(self).__name__} is not fitted yet: call fit first.")
+        if name in OF_ROWS:
+            raise AttributeError(
+                f"This {type(self).__name__} has no {name!r}: it was read from a file, and files store nothing of "
+                "single rows. Call predict with the rows."
+            )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __sklearn_tags__(self) -> Tags:
@@ -269,7 +277,7 @@ class HeatKernelModel(ReadsViews, ClusterMixin, BaseEstimator):  # type: ignore[
         A row is named by the index of its data frame, where that has names, else by its number at its site. After a fit
         of one site there is no column for the site. Certainty is the largest membership.
         """
-        check_is_fitted(self, "labels_")
+        check_is_fitted(self)
         labels, memberships = self.labels_, self.memberships_
         if isinstance(labels, Mapping):
             return make_labels_frame(labels, memberships, self._row_names)
