@@ -391,6 +391,25 @@ def test_small_cells_are_not_shown():
     assert shown["rows"] == 3
 
 
+def test_small_counts_do_not_follow_from_totals():
+    pd = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    group = np.repeat([0, 1, 2], [60, 50, 40])
+    stage = np.where(group == 0, "mild", "grave")
+    stage[[0, 1, 2, 60, 61, 62, 63, 64, 65, 66, 110, 111, 112, 113, 114, 115]] = "none"  # 3, 7 and 6 of a group
+    table = pd.DataFrame({"age": 30.0 * group + rng.normal(size=150), "lab": 20.0 * group + rng.normal(size=150)})
+    model = fedhk.HeatKernelMVC(3, random_state=0).fit({"lab": table})
+    views = {"lab": table, "later": pd.DataFrame({"stage": stage})}
+    found = fedhk.profile(model, views)
+    lines = {line[0].strip(): line[1:5] for line in found.table().rows}
+    total, *cells = lines["none"]
+    assert total.startswith("16 ")
+    assert {"–", "< 5"} <= set(cells)
+    frame = found.frame().query("level == 'none'")
+    assert frame["mean"].isna().sum() >= 2
+    assert fedhk.profile(model, views, least_rows=1).frame()["mean"].notna().all()
+
+
 def test_constant_and_huge_columns_are_right():
     rng = np.random.default_rng(0)
     table = np.column_stack([np.full(60, 7.5), 1e12 + rng.normal(size=60), np.r_[rng.normal(size=59), 1e9]])

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedhk._records import Record, Records
-from fedhk._typing import FloatArray
+from fedhk._typing import BoolArray, FloatArray
 from fedhk.after.columns import (
     BINS,
     MOST_NUMBERS,
@@ -34,7 +34,7 @@ from fedhk.after.columns import (
 from fedhk.after.effects import FEWEST, adjust_p_values, chi_square_test, cramers_v, eta_squared, welch_test
 from fedhk.after.noisy_columns import ROWS_OVER_NOISE, SURE, Known, expect_rows, read_known
 from fedhk.after.run import Answer, Answered, AskedView, ask_sites, find_sites, known_views, take_sites
-from fedhk.after.tables import LEAST_ROWS, PrintedTable, show_count, show_p
+from fedhk.after.tables import LEAST_ROWS, PrintedTable, find_hidden, show_count, show_p
 from fedhk.data.checks import check_count
 from fedhk.data.dictionary import Dictionary
 from fedhk.data.frames import pandas
@@ -159,7 +159,7 @@ class Profile(Answered):
             "rows (share of known).",
             "Effect: eta squared of numbers (Welch's test), Cramer's V of categories (chi-square test).",
             "p-values are adjusted for the number of columns of their kind (Benjamini-Hochberg).",
-            f"Numbers about fewer than {self.least_rows} rows are not shown.",
+            f"Numbers about fewer than {self.least_rows} rows are not shown, nor counts that would give them away (–).",
         ]
         if any(column.used for column in self.columns):
             notes.append(CIRCULAR)
@@ -179,9 +179,11 @@ class Profile(Answered):
     def frame(self) -> Any:
         """Return a pandas data frame with one line for each cluster and column; small cells are NaN."""
         lines = []
+        hidden, hidden_seen = self._hidden_cells()
+        hidden_rows = find_hidden(self.rows[None], self.least_rows)[0]
         for place, column in enumerate(self.columns):
             for k in range(self.n_clusters):
-                shown = self.seen[k, place] >= self.least_rows
+                shown = self.seen[k, place] >= self.least_rows and not hidden[k, place]
                 values = {
                     "mean": self.mean,
                     "spread": self.spread,
@@ -190,12 +192,23 @@ class Profile(Answered):
                     "i_squared": self.i_squared,
                 }
                 head = {"view": column.view, "column": column.name, "level": column.level or None, "cluster": k}
-                counts = {"rows": self._count(self.rows[k]), "seen": self._count(self.seen[k, place])}
+                seen = np.nan if hidden_seen[k, place] else self._count(self.seen[k, place])
+                counts = {"rows": np.nan if hidden_rows[k] else float(self.rows[k]), "seen": seen}
                 if self.error is not None:
                     values["noise"] = self.error
                 kept = {name: float(part[k, place]) if shown else np.nan for name, part in values.items()}
                 lines.append(head | counts | kept | {"used": column.used})
         return pandas().DataFrame(lines)
+
+    def _hidden_cells(self) -> tuple[BoolArray, BoolArray]:
+        """Find the shares of levels, and the numbers of known cells, that would give a small count away, (c, d)."""
+        numbers, seen = np.zeros((2, *self.mean.shape), bool)
+        for places in self._places.values():
+            lines, hidden = self._count_lines(places)
+            seen[:, places] = hidden[-1][:, None]
+            if len(lines) == len(places):  # one line for each level, or for the ones of 0 and 1
+                numbers[:, places] = hidden[:-1].T
+        return numbers, seen
 
     def _count(self, count: float) -> float:
         return count if count == 0 or count >= self.least_rows else np.nan
@@ -207,39 +220,63 @@ class Profile(Answered):
         """Make the "Table 1" of a paper."""
         clusters = range(self.n_clusters)
         head = ["", "all", *(f"cluster {k}" for k in clusters), "effect", "p adjusted"]
-        total = float(self.rows.sum())
-        rows = [["rows", f"{total:,.0f}", *(self._show_count(self.rows[k], total) for k in clusters), "", ""]]
+        everywhere = np.full(self.n_clusters, float(self.rows.sum()))
+        rows = [["rows", f"{everywhere[0]:,.0f}", *self._show_counts(self.rows, everywhere), "", ""]]
+        for found, test in zip(self._places.values(), self.tests, strict=True):
+            column, first = self.columns[found[0]], found[0]
+            mark = "*" if test["circular"] else ""
+            name = f"{column.view}: {column.name}"
+            tail = [number(test["effect_size"], 2), show_p(test["p_adjusted"])]
+            lines, hidden = self._count_lines(found)
+            shown = [
+                self._level_row(text, have, first, hide) for (text, have), hide in zip(lines, hidden, strict=False)
+            ]
+            if first in self.binary:
+                rows.append([f"{name} = 1{mark}", *shown[0][1:-2], *tail])
+            elif lines:
+                rows += [[f"{name}{mark}", *[""] * (1 + self.n_clusters), *tail], *shown]
+            else:
+                order = column.order
+                ranks = f" (0 is {order[0]}, {len(order) - 1} is {order[-1]})" if order else ""
+                rows += self._number_rows(f"{name}{ranks}{mark}", first, tail)
+            missing = self._missing(first)
+            # with noise, both counts of each cluster have it
+            if missing.sum() > max(0.5, SURE * self.noise * math.sqrt(2 * self.n_clusters)):
+                total = self._show_count(float(missing.sum()), everywhere[0], self.n_clusters)
+                rows.append(["    missing", total, *self._show_counts(missing, self.rows, hidden[-1]), "", ""])
+        return PrintedTable("What the clusters are", head, rows, self.notes)
+
+    @property
+    def _places(self) -> dict[tuple[str, str], list[int]]:
+        """The numbers of the features of each column, by view and name: one, or one for each level."""
         places: dict[tuple[str, str], list[int]] = {}
         for place, column in enumerate(self.columns):
             places.setdefault((column.view, column.name), []).append(place)
-        for (view, name), found, test in zip(places, places.values(), self.tests, strict=True):
-            mark = "*" if test["circular"] else ""
-            tail = [number(test["effect_size"], 2), show_p(test["p_adjusted"])]
-            if self.columns[found[0]].level:
-                rows.append([f"{view}: {name}{mark}", *[""] * (1 + self.n_clusters), *tail])
-                rows += [
-                    self._level_row(self.columns[place].level, self.mean[:, place] * self.seen[:, place], place)
-                    for place in found
-                ]
-            elif found[0] in self.binary:
-                ones = self.mean[:, found[0]] * self.seen[:, found[0]]
-                rows.append([f"{view}: {name} = 1{mark}", *self._level_row("", ones, found[0])[1:-2], *tail])
-            elif found[0] in self.ranks:
-                rows.append([f"{view}: {name}{mark}", *[""] * (1 + self.n_clusters), *tail])
-                pairs = zip(self.columns[found[0]].order, self.ranks[found[0]], strict=True)
-                rows += [self._level_row(level, have, found[0]) for level, have in pairs]
-            else:
-                order = self.columns[found[0]].order
-                ranks = f" (0 is {order[0]}, {len(order) - 1} is {order[-1]})" if order else ""
-                rows += self._number_rows(f"{view}: {name}{ranks}{mark}", found[0], tail)
-            missing = self.rows - self.seen[:, found[0]]
-            # with noise, both counts of each cluster have it
-            if missing.sum() > max(0.5, SURE * self.noise * math.sqrt(2 * self.n_clusters)):
-                cells = [self._show_count(missing[k], self.rows[k]) for k in clusters]
-                rows.append(
-                    ["    missing", self._show_count(float(missing.sum()), total, self.n_clusters), *cells, "", ""]
-                )
-        return PrintedTable("What the clusters are", head, rows, self.notes)
+        return places
+
+    def _missing(self, place: int) -> FloatArray:
+        """Count the rows of each cluster without a value."""
+        return np.asarray(self.rows - self.seen[:, place])
+
+    def _count_lines(self, places: Sequence[int]) -> tuple[list[tuple[str, FloatArray]], BoolArray]:
+        """Count the rows with each level of a column, by cluster, and find the counts that are not shown.
+
+        The last line of those that are not shown is that of missing cells, which a column of numbers has alone. Numbers
+        that are 0 or 1 have one line, of the ones.
+        """
+        first = places[0]
+        lines: list[tuple[str, FloatArray]] = []
+        if self.columns[first].level:
+            lines = [(self.columns[place].level, self.mean[:, place] * self.seen[:, place]) for place in places]
+        elif first in self.binary:
+            lines = [("", self.mean[:, first] * self.seen[:, first])]
+        elif first in self.ranks:
+            lines = list(zip(self.columns[first].order, self.ranks[first], strict=True))
+        counts = np.array([*(have for _, have in lines), self._missing(first)])
+        if self.noise:  # what noise leaves of a small count says nothing
+            return lines, np.zeros_like(counts, bool)
+        # levels and missing cells add up to the rows of the cluster
+        return lines, find_hidden(counts, self.least_rows, has_column_totals=len(lines) > 1)
 
     def _number_rows(self, name: str, place: int, tail: list[str]) -> list[list[str]]:
         is_date = self.columns[place].is_date
@@ -268,14 +305,24 @@ class Profile(Answered):
         lines = [[name, *means, *tail]]
         return lines if np.isnan(self.overall_quartiles[0, place]) else [*lines, ["", *medians, "", ""]]
 
-    def _level_row(self, level: str, have: FloatArray, place: int) -> list[str]:
+    def _level_row(self, level: str, have: FloatArray, place: int, hidden: BoolArray) -> list[str]:
         """Show how many rows of each cluster have a level, of those with a value in the column."""
         known = self.seen[:, place]
-        cells = [self._show_count(have[k], known[k]) for k in range(self.n_clusters)]
         whole = float(known.sum())
         # with noise some clusters may be hidden
         total = float(self.overall_mean[place]) * whole if self.noise else float(np.nansum(have))
+        cells = self._show_counts(have, known, hidden)
         return [f"    {level}", self._show_count(total, whole, self.n_clusters), *cells, "", ""]
+
+    def _show_counts(self, counts: FloatArray, whole: FloatArray, hidden: BoolArray | None = None) -> list[str]:
+        """Show the counts of all clusters with their shares; those that would give a small one away are not shown."""
+        if hidden is None:
+            hidden = find_hidden(counts[None], self.least_rows)[0] & (self.noise == 0)
+        shown = [self._show_count(*pair) for pair in zip(counts, whole, strict=True)]
+        return [
+            "–" if hide and count >= self.least_rows else text
+            for text, count, hide in zip(shown, counts, hidden, strict=True)
+        ]
 
     def _show_count(self, count: float, whole: float, clusters: int = 1) -> str:
         """Show a count with its share; with noise, which adds up over clusters, where it is not hidden."""

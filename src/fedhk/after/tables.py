@@ -11,7 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from fedhk._files import write_atomically
+from fedhk._typing import BoolArray, FloatArray
 from fedhk.summary.html import Markup, document, frame, join, tag
 from fedhk.summary.html import table as html_table
 from fedhk.summary.words import number, percent
@@ -127,6 +130,27 @@ def show_count(count: float, least_rows: int, whole: float | None = None) -> str
         return f"< {least_rows}"
     shown = max(count, 0.0)
     return f"{shown:,.0f}" if whole is None else f"{shown:,.0f} ({percent(shown / whole)})"
+
+
+def find_hidden(counts: FloatArray, least_rows: int, *, has_column_totals: bool = False) -> BoolArray:
+    """Find the cells of a table of counts, of shape (lines, columns), that are not shown.
+
+    Small counts are hidden, from 1 to `least_rows` - 1. The total of each line is known, and with `has_column_totals`
+    that of each column, too: a count that is hidden alone would follow from it. The smallest other count that is not 0
+    is then hidden as well, until no line or column with a known total has one hidden cell alone.
+    """
+    whole = np.nan_to_num(np.round(counts))
+    hidden = (whole > 0) & (whole < least_rows)
+    ways = [(hidden, whole), (hidden.T, whole.T)] if has_column_totals else [(hidden, whole)]
+    known = -1
+    while known < hidden.sum():
+        known = int(hidden.sum())
+        for cells, numbers in ways:
+            for line in np.flatnonzero(cells.sum(axis=1) == 1):
+                others = np.flatnonzero(~cells[line] & (numbers[line] > 0))
+                if len(others):  # else the total is the small count, and is hidden as such
+                    cells[line, others[np.argmin(numbers[line, others])]] = True
+    return hidden
 
 
 def show_interval(value: float, lower: float, upper: float, digits: int = 3) -> str:

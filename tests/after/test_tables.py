@@ -1,0 +1,43 @@
+"""Tables that go into a paper: which counts are not shown."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from numpy.testing import assert_array_equal
+
+from fedhk.after.tables import find_hidden
+
+COUNTS = arrays(np.float64, st.tuples(st.integers(1, 5), st.integers(1, 5)), elements=st.integers(0, 30).map(float))
+
+
+def test_a_small_count_takes_the_smallest_other_of_its_line_with_it():
+    hidden = find_hidden(np.array([[248.0, 3.0, 100.0, 0.0], [9.0, 8.0, 7.0, 6.0]]), 5)
+    assert_array_equal(hidden, [[False, True, True, False], [False] * 4])
+
+
+def test_with_totals_of_columns_no_column_gives_a_count_away():
+    hidden = find_hidden(
+        np.array([[50.0, 2.0, 40.0], [30.0, 60.0, 20.0], [80.0, 70.0, 90.0]]), 5, has_column_totals=True
+    )
+    assert_array_equal(hidden, [[False, True, True], [False, True, True], [False, False, False]])
+
+
+def test_a_count_that_is_all_there_is_is_hidden_alone():
+    assert_array_equal(find_hidden(np.array([[0.0, 4.0, 0.0]]), 5), [[False, True, False]])
+
+
+@pytest.mark.parametrize("has_column_totals", [False, True])
+@given(counts=COUNTS)
+def test_no_hidden_count_follows_from_a_total(has_column_totals, counts):
+    hidden = find_hidden(counts, 5, has_column_totals=has_column_totals)
+    small = (counts > 0) & (counts < 5)
+    assert hidden[small].all()
+    assert not hidden[counts == 0].any()
+    assert small.any() or not hidden.any()
+    for cells, numbers in ((hidden, counts), *([(hidden.T, counts.T)] if has_column_totals else [])):
+        alone = cells.sum(axis=1) == 1
+        assert_array_equal((numbers[alone] > 0).sum(axis=1), 1)
