@@ -11,24 +11,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import combinations
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 from scipy.special import stdtr, stdtrit
 
 from fedhk._random import seeded
 from fedhk._records import Records
 from fedhk._typing import BoolArray, FloatArray, IntArray
 from fedhk.data.levels import find_numbers
-from fedhk.embedding.affinity import nearest_shares
+from fedhk.embedding.affinity import rank_nearest, share_by_distance
 from fedhk.embedding.anchors import complete_candidates
 from fedhk.embedding.options import Diffusion
 from fedhk.model.rows import Rows, joint_rows, split_joint
-from fedhk.starts.candidates import KMEANS_PASSES, LEAST_ROWS, candidate_rows, site_candidates
-from fedhk.starts.kmeans import group_sums, lloyd, project_on_leading
+from fedhk.starts.candidates import (
+    LEAST_ROWS,
+    LEAST_SQUARE,
+    candidate_rows,
+    group_rows,
+    site_candidates,
+    split_groups,
+)
+from fedhk.starts.kmeans import group_sums, project_on_leading
 
 # Points are tied to so many neighbours, and the mean of these ties counts: one of them alone is less steady
 # (benchmarks/results/number.md has what was tried).
@@ -39,10 +46,11 @@ N_DIRECTIONS, MOST_POINTS = 30, 500
 
 # Points for each cluster of the largest number that is tried: with fewer, even the nearest neighbours are of other
 # clusters. So few clusters are tried of any points.
-POINTS_PER_CLUSTER, FEW_CLUSTERS = NEIGHBOURS[0], 15
+POINTS_PER_CLUSTER, FEW_CLUSTERS = 4, 15
 
-# Draws of one normal distribution, and rows for one of its points at most.
-DRAWS, ROWS_PER_POINT = 16, 10
+# Draws of one normal distribution, and rows for one of its points at most. So few of the draws are enough where the
+# evidence is as unlikely by chance with them.
+DRAWS, FEW_DRAWS, ROWS_PER_POINT = 16, 5, 10
 
 # What one more draw is above the mean of the draws, over their standard deviation, is distributed as t but so much
 # wider. It exceeds SURE with a probability of .001.
@@ -56,6 +64,9 @@ LEAST_AGREEMENT = 0.05
 # large as this one, or none that is large is sure, and heat leaves the direction after the last cluster so many times
 # faster. It counts only where views agree on it nearly as much as one view does with itself.
 SMALL_GAP, APART, NEARLY_ALL = 0.1, 3.0, 0.9
+
+# Heat leaves the second direction of a line four times as fast as the first. A faster step is not one within clusters.
+WITHIN_LINE = 4.0
 
 # Rows were grouped by all columns. Where levels are left out, a group of one level may have rows of two clusters, and
 # its mean lies between them, where no row is. Points whose rows are so many times farther from them than those of three
@@ -73,9 +84,6 @@ LEAST_RATE = 1e-4
 
 # Standard deviations below this one are taken for it: eight draws may come out alike by chance.
 LEAST_SPREAD = 1e-3
-
-# Rows whose squared distances, in model units, are below this one differ by rounding only.
-LEAST_SQUARE = 1e-12
 
 ONE = "one cluster: no parts of the rows are surely more separated than those of one normal cloud"
 CLEAR = "no other number comes near, and {}"
@@ -136,14 +144,22 @@ def choose_number(tried: Sequence[TriedNumber]) -> tuple[int, str]:
     sure = [one for one in steps if one.evidence > SURE]
     # where a larger step may be chance, a small gap may be, too
     larger = best.gap < SMALL_GAP and any(one.slowing > APART * best.slowing for one in steps)
-    if sure and (best.gap < SMALL_GAP or best.evidence <= SURE):
+    stands = best in sure and best.slowing > WITHIN_LINE
+    if sure and not stands and (best.gap < SMALL_GAP or best.evidence <= SURE):
         slowest = max(sure, key=lambda one: one.slowing)
         if slowest is not best:
             return slowest.n_clusters, _say(STEP, slowest)
-    elif best.evidence <= SURE or larger:
+    elif best.evidence <= SURE or (larger and not stands):
         return 1, ONE
     near = [one for one in tried if one is not best and one.score >= CLEAR_SHARE * best.score]
     return best.n_clusters, _name_rivals(near) if near else _say(CLEAR, best)
+
+
+def is_plain(tried: Sequence[TriedNumber]) -> bool:
+    """Whether the number with the largest score is taken, whatever the evidence of the others is."""
+    agreed = [one for one in tried if one.agreement > LEAST_AGREEMENT]
+    best = max(agreed, key=lambda one: one.score, default=None)
+    return best is not None and best.gap >= SMALL_GAP and best.evidence > SURE
 
 
 def _say(sentence: str, one: TriedNumber) -> str:
@@ -229,16 +245,23 @@ class Points:
             own = self.sizes[self.sites == site]
             count = len(own)
             rows = random.normal(size=(int(np.clip(round(own.sum()), count, ROWS_PER_POINT * count)), len(lengths)))
-            labels = lloyd(rows * lengths, np.ones(len(rows)), rows[:count] * lengths, KMEANS_PASSES)[1]
-            sums, sizes = group_sums(rows, np.ones(len(rows)), labels, count)
-            filled = sizes >= min(LEAST_ROWS, sizes.max())
-            parts.append(sums[filled] / sizes[filled, None])
-            weights.append(sizes[filled])
+            means, sizes = _group_draws(rows, lengths, count)
+            parts.append(means)
+            weights.append(sizes)
         drawn, weight = np.vstack(parts), np.concatenate(weights)
         drawn = drawn - np.average(drawn, axis=0, weights=weight)
         drawn = drawn / np.sqrt(np.maximum(np.average(drawn**2, axis=0, weights=weight), 1e-300))
         sites = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
         return Points(tuple(split_joint(drawn * lengths @ axes.T, widths)), weight, sites)
+
+
+def _group_draws(rows: FloatArray, lengths: FloatArray, count: int) -> tuple[FloatArray, FloatArray]:
+    """Means and sizes of groups of rows, as a site makes so many points of rows that are multiplied by lengths."""
+    values, ones = rows * lengths, np.ones(len(rows))
+    least = min(LEAST_ROWS, len(rows) // count)
+    groups = split_groups(values, group_rows(values, ones, values[:count], least), count, least)
+    sums, sizes = group_sums(rows, ones, groups, int(groups.max()) + 1)
+    return sums / sizes[:, None], sizes
 
 
 def _are_close(spread: FloatArray) -> BoolArray:
@@ -253,6 +276,7 @@ class Graph:
 
     ties: tuple[FloatArray, ...]  # of shape (m, m), symmetric
     distances: tuple[FloatArray, ...]
+    known: dict[tuple[int, ...], FloatArray] = field(default_factory=dict)  # eigenvalues of heat on ties of views
 
     @classmethod
     def of(cls, points: Points) -> Graph:
@@ -266,6 +290,17 @@ class Graph:
         The first eigenvector is that of heat which is spread evenly. It is taken out before the others are looked for:
         where clusters have no ties between them, they have the same eigenvalue, 1, and could not be told from it.
         """
+        values, vectors = np.linalg.eigh(self._uneven_heat(views))
+        return _largest_first(values, count), vectors[:, : -count - 1 : -1]
+
+    def measure_heat(self, views: Sequence[int], count: int) -> FloatArray:
+        """The largest eigenvalues of heat on the ties of some views, largest first."""
+        if tuple(views) not in self.known:
+            self.known[tuple(views)] = np.linalg.eigvalsh(self._uneven_heat(views))
+        return _largest_first(self.known[tuple(views)], count)
+
+    def _uneven_heat(self, views: Sequence[int]) -> FloatArray:
+        """How heat spreads on the ties of some views in one step, without heat that is spread evenly."""
         ties = sum((self.ties[view] for view in views), np.zeros(())) / len(views)
         if len(views) > 1:
             together = tie_points(np.sum([self.distances[view] for view in views], axis=0))
@@ -273,20 +308,24 @@ class Graph:
             ties = share * together + (1.0 - share) * ties
         roots = np.sqrt(np.maximum(ties.sum(axis=0), 1e-12))
         even = roots / np.linalg.norm(roots)
-        last = len(ties) - 1
-        heat = ties / roots[:, None] / roots - np.outer(even, even)
-        values, vectors = scipy.linalg.eigh(heat, subset_by_index=[max(last - count + 1, 0), last])
-        values = np.concatenate([[1.0], np.clip(values[::-1], 0.0, 1.0)])
-        return np.pad(values, (0, count + 1 - len(values))), vectors[:, ::-1]
+        return np.asarray(ties / roots[:, None] / roots - np.outer(even, even))
+
+
+def _largest_first(values: FloatArray, count: int) -> FloatArray:
+    """One, which is the eigenvalue of even heat, and so many of the largest others, from ascending ones; 0 if fewer."""
+    values = np.concatenate([[1.0], np.clip(values[: -count - 1 : -1], 0.0, 1.0)])
+    return np.pad(values, (0, count + 1 - len(values)))
 
 
 def tie_points(distances: FloatArray) -> FloatArray:
     """Ties of points to their nearest others, by squared distances with an infinite diagonal; symmetric, (m, m)."""
-    ties = np.zeros_like(distances)
-    places = np.arange(len(ties))[:, None]
+    nearest, found = rank_nearest(distances, NEIGHBOURS[-1])
+    shares = np.zeros((len(found), found.shape[1] - 1))
     for neighbours in NEIGHBOURS:
-        nearest, shares = nearest_shares(distances, neighbours, Diffusion.scale)
-        ties[places, nearest] += shares / len(NEIGHBOURS)
+        part = share_by_distance(found[:, : neighbours + 1], Diffusion.scale)
+        shares[:, : part.shape[1]] += part / len(NEIGHBOURS)
+    ties = np.zeros(distances.shape)
+    ties[np.arange(len(ties))[:, None], nearest[:, :-1]] = shares
     return np.asarray((ties + ties.T) / 2)
 
 
@@ -326,9 +365,12 @@ def find_number(points: Points, smallest: int, largest: int, seed: int, *, shift
     largest = min(largest, max(count // POINTS_PER_CLUSTER, FEW_CLUSTERS), count - 2)
     if largest < smallest:
         return ()
-    looks = [points, points.centre_sites()] if shifted else [points]
-    found = [tried for look in looks for tried in _try_numbers(look, smallest, largest, seed)]
-    return max(found, key=lambda tried: max(one.score for one in tried))
+    parts = [points, points.centre_sites()] if shifted else [points]
+    looks = [Look(part, smallest, largest, seed) for part in parts]
+    found = [(look, views) for look in looks for views in look.choose_views()]
+    found.sort(key=lambda one: -one[0].score_numbers(one[1]).max())
+    several = ((views, look.try_numbers(views)) for look, views in found)
+    return next(tried for views, tried in several if views == looks[0].views or choose_number(tried)[0] > 1)
 
 
 def _count_values(different: int, smallest: int, largest: int) -> tuple[TriedNumber, ...]:
@@ -340,40 +382,111 @@ def _count_values(different: int, smallest: int, largest: int) -> tuple[TriedNum
     )
 
 
-def _try_numbers(points: Points, smallest: int, largest: int, seed: int) -> Iterator[tuple[TriedNumber, ...]]:
-    """What speaks for each number by all views, and by those that alone show clusters where these are fewer."""
-    graph = Graph.of(points)
-    clouds = [Graph.of(points.draw_cloud(seed + number)) for number in range(DRAWS)]
-    numbers = np.arange(smallest, largest + 1)
-    everything = list(range(len(points.views)))
-    # among several views, one that no other confirms is not believed to show many clusters: of many steps one is large
-    few = numbers if len(everything) == 1 else numbers[numbers <= max(FEW_CLUSTERS, smallest)]
-    tries = len(few) * len(everything)
-    directions, alone = [], []
-    for view in everything:
-        heat, vectors = _measure_heat(graph, clouds, [view], largest)
-        directions.append((vectors, _centre(vectors, points.sites, np.ones(len(vectors)))))
-        alone.append(heat.evidence_alone(tries)[few[heat.gaps[few - 1].argmax()] - 1])
-    witnesses = [view for view in everything if alone[view] > SURE or _is_confirmed(directions, view)]
-    for views in (everything, witnesses):
-        if views is witnesses and (max(alone) <= SURE or witnesses == everything):
-            continue
-        heat, _ = _measure_heat(graph, clouds, views, largest)
-        pairs = list(combinations(views, 2)) or [(views[0], views[0])]
-        agreement, within = (
-            np.mean([measure_overlap(directions[a][kind], directions[b][kind], largest - 1) for a, b in pairs], axis=0)
-            for kind in (0, 1)
+@dataclass(frozen=True, eq=False)
+class Look:
+    """What heat on the ties of points says of numbers of clusters; clouds are drawn only where they are needed."""
+
+    points: Points
+    smallest: int
+    largest: int
+    seed: int
+
+    @property
+    def views(self) -> tuple[int, ...]:
+        """All views."""
+        return tuple(range(len(self.points.views)))
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The points and their ties."""
+        return Graph.of(self.points)
+
+    @cached_property
+    def few_clouds(self) -> list[Graph]:
+        """The first draws of one normal distribution, and their ties."""
+        return [Graph.of(self.points.draw_cloud(self.seed + number)) for number in range(FEW_DRAWS)]
+
+    @cached_property
+    def clouds(self) -> list[Graph]:
+        """All draws of one normal distribution, and their ties."""
+        others = range(FEW_DRAWS, DRAWS)
+        return [*self.few_clouds, *(Graph.of(self.points.draw_cloud(self.seed + number)) for number in others)]
+
+    @cached_property
+    def directions(self) -> list[tuple[FloatArray, FloatArray]]:
+        """Directions in which heat stays in each view by itself: as they are, and within sites."""
+        found = [self.graph.spread_heat((view,), self.largest)[1] for view in self.views]
+        return [(vectors, _centre(vectors, self.points.sites, np.ones(len(vectors)))) for vectors in found]
+
+    def choose_views(self) -> Iterator[tuple[int, ...]]:
+        """All views, and those that alone show clusters or that another one confirms, where these are fewer."""
+        yield self.views
+        confirmed = [view for view in self.views if _is_confirmed(self.directions, view)]
+        if len(confirmed) < len(self.views) > 1:
+            alone = [self._measure_alone(view) for view in self.views]
+            witnesses = tuple(view for view in self.views if view in confirmed or alone[view] > SURE)
+            if max(alone) > SURE and witnesses != self.views:
+                yield witnesses
+
+    def _measure_alone(self, view: int) -> float:
+        """How sure a view by itself is of the number of clusters with the largest gap."""
+        gaps, _ = self._measure_numbers((view,))
+        return float(self._compare((view,), self.clouds)[1][gaps.argmax()])
+
+    def try_numbers(self, views: tuple[int, ...]) -> tuple[TriedNumber, ...]:
+        """What speaks for each number of clusters by some views."""
+        tried = self._try_beside(self.few_clouds, views)
+        return tried if is_plain(tried) else self._try_beside(self.clouds, views)
+
+    def _try_beside(self, clouds: Sequence[Graph], views: tuple[int, ...]) -> tuple[TriedNumber, ...]:
+        parts = zip(self.list_numbers(views), *self._measure_numbers(views), *self._compare(views, clouds), strict=True)
+        return tuple(
+            TriedNumber(int(k), float(gap), float(agreement), float(slowing), float(evidence), len(views))
+            for k, gap, agreement, slowing, evidence in parts
         )
-        agreement = np.where(within > LEAST_AGREEMENT, agreement, within)  # not that on which site a row is of
-        evidence = heat.evidence if len(views) > 1 else heat.evidence_alone(tries)
-        parts = zip(heat.gaps[1:], agreement, heat.slowing[1:], evidence[1:], strict=False)  # of 2 clusters, of 3, ...
-        every = [
-            TriedNumber(k, float(gap), float(alike), float(slowing), float(sure), len(views))
-            for k, (gap, alike, slowing, sure) in enumerate(parts, 2)
-        ]
-        tried = tuple(every[k - 2] for k in (few if len(views) == 1 else numbers))
-        if views is everything or choose_number(tried)[0] > 1:
-            yield tried
+
+    def score_numbers(self, views: tuple[int, ...]) -> FloatArray:
+        """The score of each number of clusters by some views."""
+        gaps, agreement = self._measure_numbers(views)
+        return np.asarray(gaps * np.maximum(agreement, 0.0))
+
+    def list_numbers(self, views: tuple[int, ...]) -> IntArray:
+        """The numbers of clusters that are tried by some views.
+
+        Among several views, one that no other confirms is not believed to show many clusters: of many steps one is
+        large.
+        """
+        alone = len(views) == 1 < len(self.views)
+        largest = min(self.largest, max(FEW_CLUSTERS, self.smallest)) if alone else self.largest
+        return np.arange(self.smallest, largest + 1)
+
+    def _measure_numbers(self, views: tuple[int, ...]) -> tuple[FloatArray, FloatArray]:
+        """The gap of each number of clusters, and how far views agree on it; not on which site a row is of."""
+        numbers = self.list_numbers(views)
+        values = self.graph.measure_heat(views, self.largest)
+        agreement, within = (self._measure_agreement(views, kind)[numbers - 2] for kind in (0, 1))
+        return values[numbers - 1] - values[numbers], np.where(within > LEAST_AGREEMENT, agreement, within)
+
+    def _measure_agreement(self, views: tuple[int, ...], kind: int) -> FloatArray:
+        """How far views have the same directions for 2, 3, ... clusters; one view has those of itself."""
+        pairs = list(combinations(views, 2)) or [(views[0], views[0])]
+        parts = [(self.directions[a][kind], self.directions[b][kind]) for a, b in pairs]
+        return np.asarray(np.mean([measure_overlap(a, b, self.largest - 1) for a, b in parts], axis=0))
+
+    def _compare(self, views: tuple[int, ...], clouds: Sequence[Graph]) -> tuple[FloatArray, FloatArray]:
+        """How many times faster heat leaves the next direction, for each number of clusters, and its evidence.
+
+        The evidence is that of the sum of eigenvalues so far, in standard deviations of clouds. Where no other view
+        confirms it, the step itself must be sure, of all that are tried.
+        """
+        numbers = self.list_numbers(views)
+        drawn = np.stack([graph.measure_heat(views, self.largest) for graph in (self.graph, *clouds)])
+        rates = np.maximum(-np.log(np.maximum(drawn, LEAST_RATE)), LEAST_RATE)
+        steps = np.log(rates[:, 1:] / rates[:, :-1])[:, numbers - 1]
+        evidence = measure_evidence(drawn.cumsum(axis=1)[:, numbers - 1], 1)
+        if len(views) == 1:
+            evidence = np.minimum(evidence, measure_evidence(steps, len(numbers) * len(self.views)))
+        return np.exp(steps[0]), evidence
 
 
 def _is_confirmed(directions: Sequence[tuple[FloatArray, FloatArray]], view: int) -> bool:
@@ -383,44 +496,22 @@ def _is_confirmed(directions: Sequence[tuple[FloatArray, FloatArray]], view: int
     return any(bool(measure_overlap(own, part, own.shape[1]).max() > LEAST_AGREEMENT) for part in others)
 
 
-@dataclass(frozen=True, eq=False)
-class Heat:
-    """How heat stays in the first 1, 2, ... directions, beside clouds of points without clusters."""
+def measure_evidence(values: FloatArray, tries: int) -> FloatArray:
+    """By how many standard deviations of DRAWS draws the first row is above their mean, for each column.
 
-    gaps: FloatArray  # between the eigenvalue of a direction and the next one
-    slowing: FloatArray  # rate at which heat leaves the next direction over that of this one
-    evidence: FloatArray  # of the sum of eigenvalues so far, in standard deviations of clouds
-    step_evidence: FloatArray  # of the slowing, on a scale of logarithms
-
-    def evidence_alone(self, tries: int) -> FloatArray:
-        """The evidence where no other view confirms it: the step itself must be sure, of all that are tried."""
-        return np.minimum(self.evidence, allow_for_tries(self.step_evidence, tries))
-
-
-def _measure_heat(graph: Graph, clouds: Sequence[Graph], views: Sequence[int], largest: int) -> tuple[Heat, FloatArray]:
-    """Heat on the ties of some views, and the directions in which it stays."""
-    values, vectors = graph.spread_heat(views, largest)
-    drawn = np.stack([values, *(cloud.spread_heat(views, largest)[0] for cloud in clouds)])
-    rates = np.maximum(-np.log(np.maximum(drawn, LEAST_RATE)), LEAST_RATE)
-    steps = np.log(rates[:, 1:] / rates[:, :-1])
-    evidence, step_evidence = (_compare_first(part) for part in (drawn[:, :-1].cumsum(axis=1), steps))
-    return Heat(values[:-1] - values[1:], np.exp(steps[0]), evidence, step_evidence), vectors
-
-
-def _compare_first(values: FloatArray) -> FloatArray:
-    """By how many standard deviations of the other rows the first row is above their mean, for each column."""
+    The other rows are draws, which may be fewer, and a column may be one of several tries. What is given is the
+    evidence of a single try beside DRAWS draws that is as likely by chance (Bonferroni).
+    """
+    draws = len(values) - 1
     spread = np.maximum(values[1:].std(axis=0, ddof=1), LEAST_SPREAD)
-    return np.asarray((values[0] - values[1:].mean(axis=0)) / spread)
-
-
-def allow_for_tries(evidence: FloatArray, tries: int) -> FloatArray:
-    """Return the evidence of one of so many tries: that of a single one which is as likely by chance (Bonferroni)."""
-    chance = np.minimum(tries * stdtr(DRAWS - 1, -evidence / WIDER), 0.5)
-    return np.asarray(-WIDER * stdtrit(DRAWS - 1, np.maximum(chance, 1e-300))) + 0.0  # no minus before a zero
+    above = (values[0] - values[1:].mean(axis=0)) / spread
+    chance = stdtr(draws - 1, -above / math.sqrt(1.0 + 1.0 / draws))
+    chance = np.clip(np.minimum(tries * chance, np.maximum(chance, 0.5)), 1e-300, 1.0 - 1e-15)
+    return np.asarray(-WIDER * stdtrit(DRAWS - 1, chance)) + 0.0  # no minus before a zero
 
 
 def points_of_rows(rows: Rows, largest: int, seed: int) -> Points:
     """The points of the rows of one site alone."""
-    found = site_candidates(rows, count_points(largest), seeded(seed))
+    found = site_candidates(rows, count_points(largest), seeded(seed), split=True)
     candidates = candidate_rows([found], rows.references, rows.views.names)
     return Points.of(candidates, np.zeros(len(found.sizes), np.int64), rows.views.columns, largest, seed)

@@ -125,20 +125,30 @@ def nearest_shares(distances: FloatArray, neighbours: int, scale: float) -> tupl
     exp(-scale) of what an anchor on the row gets. A row on which all anchors lie that could get a share says nothing
     about them: it has no share in this block.
     """
-    count = max(1, min(neighbours, distances.shape[1] - 1))
     if distances.shape[1] == 1:
         return np.zeros((len(distances), 1), np.int64), np.ones((len(distances), 1))
+    nearest, found = rank_nearest(distances, neighbours)
+    return nearest[:, :-1], share_by_distance(found, scale)
+
+
+def rank_nearest(distances: FloatArray, neighbours: int) -> tuple[IntArray, FloatArray]:
+    """Find so many nearest of two or more anchors and the one after them, nearest first, and their distances."""
+    count = max(1, min(neighbours, distances.shape[1] - 1))
     # ranks are those of single precision: what differs by rounding only is a tie, and a tie goes by the anchors' order
     ranked = distances.astype(np.float32)
     nearest = np.sort(np.argpartition(ranked, count, axis=1)[:, : count + 1], axis=1)
     order = np.argsort(np.take_along_axis(ranked, nearest, axis=1), axis=1, kind="stable")
     nearest = np.take_along_axis(nearest, order, axis=1)
-    found = np.take_along_axis(distances, nearest, axis=1).astype(np.float64)
-    beyond = found[:, -1:]
-    ratio = np.divide(found[:, :-1], beyond, out=np.zeros((len(found), count)), where=beyond > 0)
+    return nearest, np.take_along_axis(distances, nearest, axis=1).astype(np.float64)
+
+
+def share_by_distance(found: FloatArray, scale: float) -> FloatArray:
+    """Affinities of rows to anchors at these distances, nearest first; the last anchor gets none."""
+    nearer, beyond = found[:, :-1], found[:, -1:]
+    ratio = np.divide(nearer, beyond, out=np.zeros(nearer.shape), where=beyond > 0)
     shares = np.exp(-scale * ratio) * (beyond > 0)
     total = shares.sum(axis=1, keepdims=True)
-    return nearest[:, :-1], np.divide(shares, total, out=shares, where=total > 0)
+    return np.asarray(np.divide(shares, total, out=shares, where=total > 0))
 
 
 def nearest_parts(distances: FloatArray, sizes: Sequence[int]) -> IntArray:

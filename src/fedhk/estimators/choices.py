@@ -13,7 +13,7 @@ from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
 
 from fedhk._records import Records
 from fedhk._typing import FloatArray
-from fedhk.agreement.number import FEW_CLUSTERS, MOST_POINTS, POINTS_PER_CLUSTER
+from fedhk.agreement.number import FEW_CLUSTERS
 from fedhk.agreement.opinions import Opinion
 from fedhk.agreement.scalings import keep_standard
 from fedhk.data.scaling import AUTO, HEAT_COEFS, SCALINGS, HeatCoef, Scaling, make_scaling
@@ -28,8 +28,9 @@ from fedhk.starts.seeding import SEEDERS
 from fedhk.starts.settings import Settings
 from fedhk.tensors.low_rank import LowRankForm
 
-# What n_clusters="auto" chooses among: as many as five hundred points can tell, five for each cluster.
-AUTO_CLUSTERS = range(2, MOST_POINTS // POINTS_PER_CLUSTER + 1)
+# What n_clusters="auto" chooses among. So many were measured (benchmarks/results/number.md); 500 points have five for
+# each cluster.
+AUTO_CLUSTERS = range(2, 101)
 
 # Under masks it chooses among fewer: points are drawn from a mixture, which has three components for each of them.
 # What comes before the number is found is made for so many, too.

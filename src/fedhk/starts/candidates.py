@@ -23,6 +23,9 @@ KMEANS_PASSES = 10
 # Rows without weight are grouped too, but pull no mean.
 LEAST_WEIGHT = 1e-12
 
+# Rows whose squared distances, in model units, are below this one differ by rounding only.
+LEAST_SQUARE = 1e-12
+
 # Rows whose nearest group is looked for at a time.
 NEAREST_ROWS = 1024
 
@@ -83,19 +86,27 @@ def candidate_starts(n_init: int, n_candidates: int, width: int, n_clusters: int
 
 
 def site_candidates(
-    rows: Rows, n_candidates: int, random_state: np.random.RandomState, least_rows: int = LEAST_ROWS
+    rows: Rows,
+    n_candidates: int,
+    random_state: np.random.RandomState,
+    least_rows: int = LEAST_ROWS,
+    *,
+    split: bool = False,
 ) -> Candidates:
     """Means of groups of a site's rows in the joint space of all views.
 
     A small site gives fewer than `n_candidates`: at most one for three rows, and none if it has one row. No group has
-    fewer than `least_rows` rows.
+    fewer than `least_rows` rows: smaller ones are given up. With `split`, large groups are split in their place.
     """
     total = float(rows.n_rows if rows.sample_weight is None else rows.sample_weight.sum())
     sample = sample_rows(rows, n_candidates, random_state)
     if sample.n_rows < least_rows or not total > 0:
         return Candidates(np.zeros((0, sum(rows.widths))), np.zeros(0), np.zeros((0, len(rows.widths))))
     joint, weight = joint_rows(sample, missing=np.nan), _weights(sample)
-    groups = _group_sample(np.nan_to_num(joint, nan=0.0), weight, n_candidates, random_state, least_rows)
+    values = np.nan_to_num(joint, nan=0.0)
+    groups = _group_sample(values, weight, n_candidates, random_state, least_rows)
+    if split:
+        groups = split_groups(values, groups, min(n_candidates, len(values) // ROWS_PER_CANDIDATE), least_rows)
     found = _means(joint, weight, groups, rows.widths)
     return replace(found, sizes=found.sizes * (total / weight.sum()))
 
@@ -154,6 +165,45 @@ def group_rows(joint: FloatArray, weight: FloatArray, centers: FloatArray, least
         if enough.all() or len(centers) == 1:
             return groups
         centers = centers[enough] if enough.any() else joint.mean(axis=0, keepdims=True)
+
+
+def split_groups(values: FloatArray, groups: IntArray, count: int, least_rows: int) -> IntArray:
+    """Group of each row, after the largest groups were split in two until there are `count`.
+
+    No part has fewer than `least_rows` rows, and rows that are all alike stay together.
+    """
+    parts = [np.flatnonzero(groups == group) for group in np.unique(groups)]
+    done: list[IntArray] = []
+    while parts and len(parts) + len(done) < count:
+        parts.sort(key=len)
+        largest = parts.pop()
+        halves = _split_rows(values[largest], least_rows)
+        if halves is None:
+            done.append(largest)
+        else:
+            parts += [largest[half] for half in halves]
+    found = np.empty(len(values), np.int64)
+    for group, part in enumerate([*parts, *done]):
+        found[part] = group
+    return found
+
+
+def _split_rows(values: FloatArray, least_rows: int) -> tuple[IntArray, IntArray] | None:
+    """Split rows in two along the line from their mean to the farthest of them; None if they are few or all alike.
+
+    Of all cuts across this line it is the one with the least squares within the two parts (Ward).
+    """
+    count = len(values)
+    apart = values - values.mean(axis=0)
+    squares = np.square(apart).sum(axis=1)
+    if count < 2 * least_rows or squares.max() <= LEAST_SQUARE:
+        return None
+    along = apart @ apart[squares.argmax()]
+    order = np.argsort(along, kind="stable")
+    first = np.arange(least_rows, count - least_rows + 1)  # rows of the first part
+    between = np.square(along[order].cumsum()[first - 1]) / (first * (count - first))
+    cut = first[between.argmax()]
+    return order[:cut], order[cut:]
 
 
 def _means(joint: FloatArray, weight: FloatArray, groups: IntArray, widths: Sequence[int]) -> Candidates:

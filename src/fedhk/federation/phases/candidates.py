@@ -71,6 +71,7 @@ class CandidatesRequest:
     share: float  # how many for each of its rows; where this is more than `count`, it counts
     seed: int
     precision: str  # precision in which candidates are sent
+    split: bool = False  # whether large groups of rows are split until there are so many
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +104,8 @@ class AskCandidates(Phase[CandidatesRequest, CandidatesReply]):
     def answer(site: Site, request: CandidatesRequest) -> CandidatesReply:
         rows = site.rows()
         count = max(request.count, count_by_share(rows.n_rows, request.share))
-        found = site_candidates(rows, count, seeded(request.seed, zlib.crc32(site.name.encode())), site.least_group)
+        random_state = seeded(request.seed, zlib.crc32(site.name.encode()))
+        found = site_candidates(rows, count, random_state, site.least_group, split=request.split)
         return CandidatesReply(Table.of(found.points, request.precision), found.sizes, found.spreads)
 
     def check(self, board: Board, reply: CandidatesReply, site: str) -> None:

@@ -40,7 +40,7 @@ class FindNumber(AskCandidates):
 
     def request(self, board: Board) -> CandidatesRequest:
         count = -(-count_points(self.largest) // board.get(Population).n_sites)
-        return CandidatesRequest(max(count, LEAST_CANDIDATES), 0.0, self.seed, PRECISION)
+        return CandidatesRequest(max(count, LEAST_CANDIDATES), 0.0, self.seed, PRECISION, split=True)
 
     def start(self, board: Board, found: list[Candidates]) -> Board:
         sites = np.repeat(np.arange(len(found)), [len(part.sizes) for part in found])
