@@ -65,8 +65,10 @@ LEAST_AGREEMENT = 0.05
 # faster. It counts only where views agree on it nearly as much as one view does with itself.
 SMALL_GAP, APART, NEARLY_ALL = 0.1, 3.0, 0.9
 
-# Heat leaves the second direction of a line four times as fast as the first. A faster step is not one within clusters.
-WITHIN_LINE = 4.0
+# So much faster does heat leave direction 2k than direction k + 1 where k clusters are merely pieces of a surface: its
+# rates grow with the number of the direction, along a line with its square. After clusters that are apart they hardly
+# grow: each has as many directions within that are alike as it has dimensions.
+GROWING = 2.0
 
 # Rows were grouped by all columns. Where levels are left out, a group of one level may have rows of two clusters, and
 # its mean lies between them, where no row is. Points whose rows are so many times farther from them than those of three
@@ -115,6 +117,8 @@ class TriedNumber:
         deviations of these.
     views : int
         How many views were looked at and compared; 0 where it is enough to count the different values of rows.
+    growth : float
+        How many times faster heat leaves direction 2k than direction k + 1, for k clusters; about 4 along a line.
     """
 
     n_clusters: int
@@ -123,11 +127,17 @@ class TriedNumber:
     slowing: float
     evidence: float
     views: int
+    growth: float = 4.0
 
     @property
     def score(self) -> float:
         """The gap times the agreement."""
         return self.gap * max(self.agreement, 0.0)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether clusters may be pieces of larger ones that heat fills slowly: the gap is small, and others follow."""
+        return self.gap < SMALL_GAP and self.growth > GROWING
 
 
 def choose_number(tried: Sequence[TriedNumber]) -> tuple[int, str]:
@@ -143,13 +153,12 @@ def choose_number(tried: Sequence[TriedNumber]) -> tuple[int, str]:
     steps = [one for one in agreed if one.agreement > NEARLY_ALL and one.slowing > APART]
     sure = [one for one in steps if one.evidence > SURE]
     # where a larger step may be chance, a small gap may be, too
-    larger = best.gap < SMALL_GAP and any(one.slowing > APART * best.slowing for one in steps)
-    stands = best in sure and best.slowing > WITHIN_LINE
-    if sure and not stands and (best.gap < SMALL_GAP or best.evidence <= SURE):
+    larger = best.is_small and any(one.slowing > APART * best.slowing for one in steps)
+    if sure and (best.is_small or best.evidence <= SURE):
         slowest = max(sure, key=lambda one: one.slowing)
         if slowest is not best:
             return slowest.n_clusters, _say(STEP, slowest)
-    elif best.evidence <= SURE or (larger and not stands):
+    elif best.evidence <= SURE or larger:
         return 1, ONE
     near = [one for one in tried if one is not best and one.score >= CLEAR_SHARE * best.score]
     return best.n_clusters, _name_rivals(near) if near else _say(CLEAR, best)
@@ -159,7 +168,7 @@ def is_plain(tried: Sequence[TriedNumber]) -> bool:
     """Whether the number with the largest score is taken, whatever the evidence of the others is."""
     agreed = [one for one in tried if one.agreement > LEAST_AGREEMENT]
     best = max(agreed, key=lambda one: one.score, default=None)
-    return best is not None and best.gap >= SMALL_GAP and best.evidence > SURE
+    return best is not None and not best.is_small and best.evidence > SURE
 
 
 def _say(sentence: str, one: TriedNumber) -> str:
@@ -178,7 +187,8 @@ def _name_rivals(near: Sequence[TriedNumber]) -> str:
 def describe_selection(tried: Sequence[TriedNumber]) -> Records:
     """The numbers that were tried as records: n_clusters, gap, agreement, slowing, evidence, score, taken, note."""
     chosen, why = choose_number(tried)
-    shown = [{name: value for name, value in vars(one).items() if name != "views"} for one in tried]
+    hidden = {"views", "growth"}
+    shown = [{name: value for name, value in vars(one).items() if name not in hidden} for one in tried]
     lines: list[dict[str, Any]] = [
         line | {"score": one.score, "taken": one.n_clusters == chosen} for line, one in zip(shown, tried, strict=True)
     ]
@@ -439,10 +449,11 @@ class Look:
         return tried if is_plain(tried) else self._try_beside(self.clouds, views)
 
     def _try_beside(self, clouds: Sequence[Graph], views: tuple[int, ...]) -> tuple[TriedNumber, ...]:
-        parts = zip(self.list_numbers(views), *self._measure_numbers(views), *self._compare(views, clouds), strict=True)
+        compared = *self._compare(views, clouds), self._measure_growth(views)
+        parts = zip(self.list_numbers(views), *self._measure_numbers(views), *compared, strict=True)
         return tuple(
-            TriedNumber(int(k), float(gap), float(agreement), float(slowing), float(evidence), len(views))
-            for k, gap, agreement, slowing, evidence in parts
+            TriedNumber(int(k), float(gap), float(agreement), float(slowing), float(sure), len(views), float(growth))
+            for k, gap, agreement, slowing, sure, growth in parts
         )
 
     def score_numbers(self, views: tuple[int, ...]) -> FloatArray:
@@ -467,6 +478,12 @@ class Look:
         agreement, within = (self._measure_agreement(views, kind)[numbers - 2] for kind in (0, 1))
         return values[numbers - 1] - values[numbers], np.where(within > LEAST_AGREEMENT, agreement, within)
 
+    def _measure_growth(self, views: tuple[int, ...]) -> FloatArray:
+        """How many times faster heat leaves direction 2k than direction k + 1, for each number k of clusters."""
+        numbers = self.list_numbers(views)
+        rates = measure_rates(self.graph.measure_heat(views, 2 * self.largest))
+        return np.asarray(rates[2 * numbers - 1] / rates[numbers])
+
     def _measure_agreement(self, views: tuple[int, ...], kind: int) -> FloatArray:
         """How far views have the same directions for 2, 3, ... clusters; one view has those of itself."""
         pairs = list(combinations(views, 2)) or [(views[0], views[0])]
@@ -481,7 +498,7 @@ class Look:
         """
         numbers = self.list_numbers(views)
         drawn = np.stack([graph.measure_heat(views, self.largest) for graph in (self.graph, *clouds)])
-        rates = np.maximum(-np.log(np.maximum(drawn, LEAST_RATE)), LEAST_RATE)
+        rates = measure_rates(drawn)
         steps = np.log(rates[:, 1:] / rates[:, :-1])[:, numbers - 1]
         evidence = measure_evidence(drawn.cumsum(axis=1)[:, numbers - 1], 1)
         if len(views) == 1:
@@ -494,6 +511,11 @@ def _is_confirmed(directions: Sequence[tuple[FloatArray, FloatArray]], view: int
     own = directions[view][1]
     others = [part for other, (_, part) in enumerate(directions) if other != view]
     return any(bool(measure_overlap(own, part, own.shape[1]).max() > LEAST_AGREEMENT) for part in others)
+
+
+def measure_rates(values: FloatArray) -> FloatArray:
+    """Rates at which heat leaves directions with these eigenvalues, none below `LEAST_RATE`."""
+    return np.asarray(np.maximum(-np.log(np.maximum(values, LEAST_RATE)), LEAST_RATE))
 
 
 def measure_evidence(values: FloatArray, tries: int) -> FloatArray:
