@@ -13,8 +13,10 @@ from fedhk.agreement.number import (
     CLEAR,
     CODES,
     DRAWS,
+    FEW_DRAWS,
     SEVERAL,
     STEP,
+    SURE,
     UNCLEAR,
     VALUES,
     Graph,
@@ -23,6 +25,7 @@ from fedhk.agreement.number import (
     choose_number,
     describe_selection,
     find_number,
+    measure_evidence,
     measure_overlap,
     points_of_rows,
     tie_points,
@@ -125,11 +128,17 @@ def test_forty_clusters_are_counted_where_rows_are_many():
     assert number_of(data.views, 100) == 40
 
 
-def test_no_number_is_tried_that_would_have_fewer_than_five_points_a_cluster():
+def test_no_number_is_tried_that_would_have_fewer_than_four_points_a_cluster():
     rng = np.random.default_rng(0)
     points = points_of([rng.normal(size=(400, 3))], 100)
-    assert 100 <= len(points.sizes) < 160
-    assert find_number(points, 2, 100, 0, shifted=False)[-1].n_clusters == len(points.sizes) // 5
+    assert len(points.sizes) == 400 // 3
+    assert find_number(points, 2, 100, 0, shifted=False)[-1].n_clusters == len(points.sizes) // 4
+
+
+def test_thirty_five_clusters_of_few_rows_are_counted():
+    """Fifteen rows make five points, as many as there can be."""
+    data = make_sites(1, 35 * 15, 35, (8, 8, 8), class_mix=None, shift=0, scale=0, separation=8, random_state=1)
+    assert abs(number_of(data.views, 100) - 35) <= 2
 
 
 def test_ties_are_symmetric_and_every_point_has_as_many():
@@ -189,8 +198,8 @@ def test_the_note_says_what_was_looked_at():
 
 @pytest.mark.filterwarnings("ignore:.*no clear number")
 def test_clusters_that_codes_for_missing_values_make_are_doubted():
-    sites = make_sites(3, 80, n_features=(3, 3), n_clusters=2, separation=7, random_state=0).sites
-    rng = np.random.default_rng(0)
+    sites = make_sites(3, 80, n_features=(3, 3), n_clusters=2, separation=7, random_state=1).sites
+    rng = np.random.default_rng(1)
     spoilt = {site: [np.where(rng.random(view.shape) < 0.05, -999.0, view) for view in sites[site]] for site in sites}
     with pytest.warns(UserWarning, match="-999 again and again"):
         model = fedhk.EFKMVC((2, 6), n_init=1, random_state=0).fit(spoilt)
@@ -210,6 +219,30 @@ def test_a_step_in_the_rates_counts_where_the_gap_is_none():
     assert choose_number(tried((2, 0.01, 1.0, 9.0), (9, 0.05, 1.0, 1.2)))[0] == 2
     assert choose_number(tried((2, 0.01, 1.0, 9.0), (9, 0.15, 1.0, 1.2)))[0] == 9
     assert choose_number(tried((2, 0.01, 1.0, 3.0), (9, 0.05, 1.0, 1.2)))[0] == 9
+
+
+def test_a_small_gap_stands_where_heat_does_not_go_on_leaving_faster():
+    """Many rows of clusters in many columns: the gap is small, too, but the directions after it are alike."""
+    two = TriedNumber(2, 0.01, 1.0, 30.0, 9.0, 1, 3.0)
+    assert choose_number([two, TriedNumber(7, 0.07, 1.0, 2.5, 9.0, 1, 1.3)])[0] == 7
+    assert choose_number([two, TriedNumber(7, 0.07, 1.0, 2.5, 9.0, 1, 3.5)])[0] == 2
+
+
+@pytest.mark.parametrize("seed", [3, 4])
+def test_many_rows_do_not_hide_clusters_beside_a_view_of_noise(seed):
+    data = make_sites(1, 2400, 7, (8,), class_mix=None, shift=0, scale=0, separation=7, random_state=seed)
+    noise = np.random.default_rng(seed).normal(size=(2400, 8))
+    assert abs(number_of([data.views[0], noise]) - 7) <= 1
+
+
+def test_evidence_of_few_draws_is_what_chance_gives_as_rarely_with_all():
+    rng = np.random.default_rng(0)
+    draws = rng.normal(size=(DRAWS, 20_000))
+    for count in (FEW_DRAWS, DRAWS):
+        found = measure_evidence(np.vstack([rng.normal(size=(1, 20_000)), draws[:count]]), 1)
+        assert 0.0003 < np.mean(found > SURE) < 0.003
+    above = measure_evidence(np.vstack([np.full((1, 20_000), 9.0), draws]), 1)
+    assert np.all(measure_evidence(np.vstack([np.full((1, 20_000), 9.0), draws]), 30) < above)
 
 
 def test_a_larger_step_that_may_be_chance_does_not_hide_a_sure_one():
