@@ -25,6 +25,7 @@ import numpy as np
 
 import fedhk
 from data import shared_sets, site_rows
+from fedhk.agreement.number import NOT_CLEAR
 from fedhk.datasets import make_sites, split_dirichlet
 
 KINDS = {
@@ -151,7 +152,7 @@ def main_shared(count):
             sites = {name: [view[rows] for view in data.views] for name, rows in site_rows(data, seed).items()}
             model = fedhk.EFKMVC("auto", n_init=2, max_rounds=3, random_state=seed).fit(sites)
             note = next(one["note"] for one in model.selection_ if one["taken"])
-            found.append(f"{model.n_clusters_}{' (not clear)' if note.startswith('no') else ''}")
+            found.append(f"{model.n_clusters_}{' (not clear)' if note.startswith(NOT_CLEAR) else ''}")
         print(f"| {data.name} | {data.n_classes} | {', '.join(found)} |", flush=True)
 
 

@@ -44,8 +44,8 @@ NEIGHBOURS = (5, 7, 10, 15)
 # Directions in which a view is looked at, and points at most: of more some are drawn.
 N_DIRECTIONS, MOST_POINTS = 30, 500
 
-# Points for each cluster of the largest number that is tried: with fewer, even the nearest neighbours are of other
-# clusters. So few clusters are tried of any points.
+# Points for each cluster of the largest number that is tried: of generated federations of many clusters fewer are right
+# with five, no more with three (benchmarks/results/number.md). So few clusters are tried of any points.
 POINTS_PER_CLUSTER, FEW_CLUSTERS = 4, 15
 
 # Draws of one normal distribution, and rows for one of its points at most. So few of the draws are enough where the
