@@ -146,11 +146,10 @@ def choose_number(tried: Sequence[TriedNumber]) -> tuple[int, str]:
     It is the one with the largest score. Where that has a small gap, or is no more than chance gives, it is the one
     after which heat leaves much faster, if that is more than chance. Else it is one cluster.
     """
-    agreed = [one for one in tried if one.agreement > LEAST_AGREEMENT]
-    if not agreed:
+    best = _find_best(tried)
+    if best is None:
         return 1, ONE
-    best = max(agreed, key=lambda one: one.score)
-    steps = [one for one in agreed if one.agreement > NEARLY_ALL and one.slowing > APART]
+    steps = [one for one in tried if one.agreement > NEARLY_ALL and one.slowing > APART]
     sure = [one for one in steps if one.evidence > SURE]
     # where a larger step may be chance, a small gap may be, too
     larger = best.is_small and any(one.slowing > APART * best.slowing for one in steps)
@@ -166,9 +165,14 @@ def choose_number(tried: Sequence[TriedNumber]) -> tuple[int, str]:
 
 def is_plain(tried: Sequence[TriedNumber]) -> bool:
     """Whether the number with the largest score is taken, whatever the evidence of the others is."""
-    agreed = [one for one in tried if one.agreement > LEAST_AGREEMENT]
-    best = max(agreed, key=lambda one: one.score, default=None)
+    best = _find_best(tried)
     return best is not None and not best.is_small and best.evidence > SURE
+
+
+def _find_best(tried: Sequence[TriedNumber]) -> TriedNumber | None:
+    """Find the number with the largest score among those on which views agree; None where they agree on none."""
+    agreed = [one for one in tried if one.agreement > LEAST_AGREEMENT]
+    return max(agreed, key=lambda one: one.score, default=None)
 
 
 def _say(sentence: str, one: TriedNumber) -> str:
