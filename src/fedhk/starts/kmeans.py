@@ -94,18 +94,17 @@ def plus_plus_each(points: FloatArray, weight: FloatArray, lots: Sequence[Lots])
 
 def _find_distances(points: FloatArray, n_draws: int) -> Callable[[IntArray], FloatArray]:
     """Make the function that computes the squared distances of some points to all, which is asked for so many."""
-    exact = np.asarray(points, np.float64)
-    norms = np.einsum("nd,nd->n", exact, exact)
+    norms = np.einsum("nd,nd->n", points, points)
 
     def squared_distances(drawn: IntArray | slice) -> FloatArray:
-        found = exact[drawn] @ exact.T
+        found = points[drawn] @ points.T
         found *= -2
         found += norms[drawn][:, None]
         found += norms
         return np.maximum(found, 0.0, out=found)
 
     # the product of a table with itself is computed by half
-    if len(exact) <= min(2 * n_draws, MOST_PAIRS):
+    if len(points) <= min(2 * n_draws, MOST_PAIRS):
         return squared_distances(slice(None)).__getitem__
     return squared_distances
 
@@ -141,7 +140,7 @@ def lloyd_each(
     inertia = np.full(len(seeds), np.inf)
     going = np.arange(len(seeds))  # the seeds from which points still change their centres
     for turn in range(passes + 1):
-        flat = centers[going].reshape(-1, width)
+        flat = centers[going].reshape(-1, width).astype(points.dtype)
         lengths = np.einsum("kd,kd->k", flat, flat)
         nearest = np.empty((len(points), len(going)), np.int64)
         least = np.empty((len(points), len(going)))
