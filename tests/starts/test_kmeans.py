@@ -139,8 +139,9 @@ def test_compression_keeps_distances_and_expands_means_exactly(seed, n_rows, wid
     share = rng.dirichlet(np.ones(n_rows), size=2)
     for view, (part, reduced) in enumerate(zip(parts, compressed, strict=True)):
         assert_allclose(distances(reduced), distances(part), atol=1e-9)
-        mean, basis = axes.get(view, (0.0, np.eye(reduced.shape[1])))
-        assert_allclose(mean + share @ reduced @ basis, share @ part, atol=1e-9)
+        same = np.eye(reduced.shape[1])
+        mean, shares, centred = axes.get(view, (0.0, same, same))
+        assert_allclose(mean + share @ reduced @ shares @ centred, share @ part, atol=1e-9)
 
 
 def test_views_with_missing_cells_or_coefficients_are_not_compressed():

@@ -16,7 +16,7 @@ from scipy.stats import chi2
 from fedhk._typing import BoolArray, FloatArray, IntArray
 from fedhk.model.parameters import Parameters
 from fedhk.model.passes import Passes
-from fedhk.model.rows import SAMPLE_ROWS, Rows, joint_rows, take
+from fedhk.model.rows import SAMPLE_ROWS, Rows, fill_missing, joint_rows, take
 from fedhk.model.statistics import Statistics
 
 # Share of a cluster's rows that are farther from its centre than its limit: as in `fedhk.find_limit`.
@@ -174,7 +174,8 @@ class PlacedRows:
         order = np.argsort(labels, kind="stable")
         some, labels = take(rows, chosen[order]), labels[order]
         away = joint_rows(some, missing=np.nan) - np.hstack(parameters.centers)[labels]
-        return cls(some, labels, np.nan_to_num(away.astype(np.float64)), find_scale(parameters), parameters.n_clusters)
+        fill_missing(away)
+        return cls(some, labels, away, find_scale(parameters), parameters.n_clusters)
 
     def select(self, keep: BoolArray) -> PlacedRows:
         """Take some of the rows."""
@@ -193,7 +194,8 @@ class PlacedRows:
 
     def squared_lengths(self) -> FloatArray:
         """Compute the squared distance of each row to its centre."""
-        return np.asarray(np.square(self.away * self.scale).sum(axis=1))
+        scaled = self.away * self.scale
+        return np.asarray(np.einsum("nd,nd->n", scaled, scaled))
 
     def sums_over_rows(self) -> FloatArray:
         """Compute the part of `spread` that is the same for any split of rows over sites, of shape (c, 3)."""
@@ -208,12 +210,15 @@ class PlacedRows:
         sums = self.sums_over_rows()
         scaled = self.away * self.scale
         windows = max(len(scaled) - 3, 0)
-        four = [scaled[place : windows + place] for place in range(4)]
         labels = self.labels[3:]
         same = (self.labels[:windows] == labels).astype(np.float64)
-        products = np.zeros(windows)
-        for a, b, c, d in ((0, 1, 2, 3), (0, 2, 1, 3), (0, 3, 1, 2)):
-            products += np.square(np.einsum("nd,nd->n", four[a] - four[b], four[c] - four[d])) / 12
+        # products of each row with the next, the second and the third after it
+        one, two, three = (np.einsum("nd,nd->n", scaled[:-lag], scaled[lag:]) for lag in (1, 2, 3))
+        between = one[1 : windows + 1] + three[:windows]
+        neighbours = two[:windows] + two[1 : windows + 1] - between  # (x1 - x2) . (x3 - x4)
+        crossed = one[:windows] + one[2 : windows + 2] - between  # (x1 - x3) . (x2 - x4)
+        # and (x1 - x4) . (x2 - x3), which is the difference of the two
+        products = (np.square(neighbours) + np.square(crossed) + np.square(crossed - neighbours)) / 12
         found = [
             np.bincount(labels, weights, self.n_clusters).astype(np.float64) for weights in (same * products, same)
         ]

@@ -138,8 +138,14 @@ def joint_rows(rows: Rows, missing: float = 0.0) -> FloatArray:
     for table, reference, part in zip(rows.views.tables, rows.references, parts, strict=True):
         if table is not None:
             ScaledRows(table, reference, rows.dtype).read(slice(0, rows.n_rows), part)
-            np.nan_to_num(part, copy=False, nan=missing)
+            fill_missing(part, missing)
     return joint
+
+
+def fill_missing(cells: FloatArray, value: float = 0.0) -> None:
+    """Write a value over missing cells; an infinity, which is what overflow leaves, becomes the largest number."""
+    if not np.isfinite(cells).all():
+        np.nan_to_num(cells, copy=False, nan=value)
 
 
 def split_joint(joint: FloatArray, widths: Sequence[int]) -> tuple[FloatArray, ...]:

@@ -291,15 +291,19 @@ def project_on_leading(points: FloatArray, weight: FloatArray, count: int) -> Fl
     centred = points - (weight @ points) / weight.sum()
     scaled = np.sqrt(weight)[:, None] * centred
     if len(points) < points.shape[1]:
-        _, vectors = np.linalg.eigh(scaled @ scaled.T)
-        axes = scaled.T @ vectors[:, -count:]
+        axes = scaled.T @ _leading_vectors(scaled @ scaled.T, count)
         lengths = np.linalg.norm(axes, axis=0)
         # a direction in which points do not vary is what rounding leaves
         axes = np.divide(axes, lengths, out=np.zeros_like(axes), where=lengths > SPAN * lengths.max(initial=0.0))
     else:
-        _, vectors = np.linalg.eigh(scaled.T @ scaled)
-        axes = vectors[:, -count:]
+        axes = _leading_vectors(scaled.T @ scaled, count)
     return np.asarray(centred @ axes)
+
+
+def _leading_vectors(symmetric: FloatArray, count: int) -> FloatArray:
+    """Find the eigenvectors of the largest eigenvalues, at most `count` of them, the largest last."""
+    size = len(symmetric)
+    return np.asarray(scipy.linalg.eigh(symmetric, subset_by_index=(max(size - count, 0), size - 1))[1])
 
 
 def leading_axes(points: FloatArray, share: float) -> FloatArray:
@@ -316,11 +320,13 @@ def leading_axes(points: FloatArray, share: float) -> FloatArray:
     return np.asarray(axes[squares > least * max(float(squares.sum()), 1e-300)].T)
 
 
-def compress(rows: Rows, parts: Sequence[FloatArray]) -> tuple[Rows, dict[int, tuple[FloatArray, FloatArray]]]:
+def compress(
+    rows: Rows, parts: Sequence[FloatArray]
+) -> tuple[Rows, dict[int, tuple[FloatArray, FloatArray, FloatArray]]]:
     """Give each view that is wider than the rows are many as many coordinates as there are rows, at most.
 
-    `parts` are the views in model units. Of every view that was changed the mean and the orthonormal axes are given,
-    too: its values are mean + coordinates @ axes.
+    `parts` are the views in model units. Of every view that was changed the mean and two factors of its orthonormal
+    axes are given, too: its values are mean + coordinates @ shares @ centred.
 
     Seeding compares many starts on few rows; on text the features are ten times as many as the rows. Squared distances
     between rows, and to any mean of rows, are the same in both coordinates. A view with missing cells or with
@@ -331,12 +337,13 @@ def compress(rows: Rows, parts: Sequence[FloatArray]) -> tuple[Rows, dict[int, t
         if not rows.is_uniform(view) or reference.width <= len(part):
             continue
         mean = part.mean(axis=0)
-        values, vectors = np.linalg.eigh((part - mean) @ (part - mean).T)
+        centred = part - mean
+        values, vectors = np.linalg.eigh(centred @ centred.T)
         kept = values > 1e-12 * max(values.max(initial=0.0), 1e-300)
         if not kept.any():  # all rows alike
             continue
         lengths = np.sqrt(values[kept])
-        axes[view] = mean, (vectors[:, kept] / lengths).T @ (part - mean)
+        axes[view] = mean, (vectors[:, kept] / lengths).T, centred
         tables[view] = np.ascontiguousarray(vectors[:, kept] * lengths, dtype=rows.dtype)
         zeros, ones = np.zeros(len(lengths)), np.ones(len(lengths))
         references[view] = replace(reference, unit_rows=False, shift=zeros, scale=ones, low=zeros, span=ones)
