@@ -86,7 +86,7 @@ class Workspace:
     """
 
     def __init__(self, rows: Rows, n_clusters: int, block_rows: int) -> None:
-        self._rows = rows
+        self._rows, self._limits = rows, np.finfo(rows.dtype)
         self._readers = rows.readers(block_rows)
         self._kernels = np.empty((len(self._readers), n_clusters * block_rows), rows.dtype)
         self._buffers = np.empty((2, n_clusters * block_rows), rows.dtype)
@@ -103,7 +103,7 @@ class Workspace:
             reader.use(centers, parameters.heat_time)
         self._factors = parameters.view_factors.astype(dtype)
         self._total = self._factors.sum()
-        self._floor = dtype.type(np.finfo(dtype).tiny * 1e3) * self._total
+        self._floor = dtype.type(self._limits.tiny * 1e3) * self._total
         clusters = parameters.cluster_factors
         self._clusters = None if clusters is None else clusters.astype(dtype)[:, None]
         # a cluster that is left out is infinitely far and has no weight
@@ -112,7 +112,7 @@ class Workspace:
         self._power = dtype.type(1.0 / (parameters.fuzzifier - 1.0))
         # Distances with this ratio or less have memberships that all together change no digit of a sum. A membership
         # has as many times the rounding error of a distance as its power says: digits beyond that are not known.
-        digits = self._power * np.finfo(dtype).eps * SMALLEST_CLUSTER / parameters.n_clusters
+        digits = self._power * self._limits.eps * SMALLEST_CLUSTER / parameters.n_clusters
         self._margin = float(digits ** (1.0 / self._power)) if search and clusters is None else 0.0
         # a power of two is raised to by squaring, any other by logarithms
         squarings = np.log2(self._power)

@@ -163,8 +163,8 @@ class CompleteView:
 
     def use(self, centers: FloatArray, heat_time: float) -> None:
         norms = np.einsum("kd,kd->k", centers, centers)
-        lifted = np.column_stack([2 * centers, np.full(len(centers), -1.0), -norms]) * heat_time
-        self._centers = np.ascontiguousarray(lifted.T, self._buffer.dtype)
+        lifted = np.concatenate([2 * centers.T, np.full((1, len(centers)), -1.0), -norms[None]])
+        self._centers = np.ascontiguousarray(heat_time * lifted, self._buffer.dtype)
 
     def load(self, block: slice) -> Exponents:
         if block != self._held:  # few rows are one block, which is the same in every pass
@@ -202,8 +202,8 @@ class WeightedView:
         self._values = np.empty((2, block_rows, self._width), dtype)
 
     def use(self, centers: FloatArray, heat_time: float) -> None:
-        lifted = np.column_stack([2 * centers, -np.square(centers), np.full(len(centers), -1.0)]) * heat_time
-        self._centers = np.ascontiguousarray(lifted.T, self._buffer.dtype)
+        lifted = np.concatenate([2 * centers.T, -np.square(centers.T), np.full((1, len(centers)), -1.0)])
+        self._centers = np.ascontiguousarray(heat_time * lifted, self._buffer.dtype)
 
     def load(self, block: slice) -> Exponents:
         if block != self._held:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -150,7 +151,8 @@ def fill_missing(cells: FloatArray, value: float = 0.0) -> None:
 
 def split_joint(joint: FloatArray, widths: Sequence[int]) -> tuple[FloatArray, ...]:
     """Split joint rows into the features of each view, of shape (n, d_h) or (d_h,), in double precision."""
-    return tuple(np.split(np.asarray(joint, dtype=np.float64), np.cumsum(widths)[:-1], axis=-1))
+    ends, joint = accumulate(widths), np.asarray(joint, np.float64)
+    return tuple(joint[..., end - width : end] for end, width in zip(ends, widths, strict=True))
 
 
 def view_sums(joint: FloatArray, widths: Sequence[int]) -> FloatArray:
