@@ -145,7 +145,7 @@ def _draw_starts(
     widths, n_clusters = scan.rows.widths, template.n_clusters
     stretch = np.repeat(np.sqrt(template.view_factors / template.view_factors.max()), widths)
     stretched = points * np.maximum(stretch, 1e-12).astype(points.dtype)
-    leading = project_on_leading(stretched, weight, n_clusters).astype(points.dtype)
+    leading = project_on_leading(stretched, weight, n_clusters)
     drawn = seeder([stretched, leading], weight, n_clusters, count, random_state)
     seeds = [centers / np.maximum(stretch, 1e-12) for centers in drawn[::2]]
     found = lloyd_each(leading, weight, drawn[1::2], LEADING_PASSES)
