@@ -117,6 +117,15 @@ def test_products_estimate_the_squared_covariance_wherever_the_centre_is(width):
     assert found[0] == pytest.approx(np.square(np.cov(rows.T)).sum(), rel=0.15)
 
 
+def test_products_are_those_of_differences_of_rows():
+    rows = np.random.default_rng(0).normal(size=(5, 3))
+    placed = PlacedRows.of(*make_model(rows, np.zeros((1, 3))))
+    windows = [placed.away[start : start + 4] * placed.scale for start in range(2)]
+    orders = [(0, 1, 2, 3), (0, 2, 1, 3), (0, 3, 1, 2)]
+    expected = [((x[a] - x[b]) @ (x[c] - x[d])) ** 2 / 12 for x in windows for a, b, c, d in orders]
+    assert_allclose(placed.spread().products, np.sum(expected))
+
+
 def test_products_are_of_rows_of_one_cluster():
     rows = np.repeat([[0.0, 0.0], [50.0, 0.0]], 3, axis=0)
     assert_array_equal(PlacedRows.of(*make_model(rows, [[0, 0], [50, 0]])).spread().pairs, 0.0)

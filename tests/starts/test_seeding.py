@@ -97,6 +97,18 @@ def test_factors_do_not_depend_on_the_axes_of_a_view():
         assert_allclose(found, [1.0, seeding.LEAST_FACTOR])
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_spreads_are_those_along_principal_axes(turned):
+    rng = np.random.default_rng(0)
+    points = np.linalg.qr(rng.normal(size=(60, 5)))[0] * [5.0, 4.0, 3.0, 2.0, 1.0]
+    points -= points.mean(axis=0)
+    points = points @ np.linalg.svd(points)[2].T  # along their principal axes
+    if turned:
+        points = points @ np.linalg.qr(rng.normal(size=(5, 5)))[0]
+    _, spreads = seeding._principal(points.astype(np.float32), np.ones(60))
+    assert_allclose(np.sort(spreads), np.sqrt(np.linalg.eigvalsh(np.cov(points.T, bias=True))), rtol=1e-5)
+
+
 @pytest.mark.parametrize(("n_points", "n_clouds"), [(50, 6), (400, 3), (1000, 1), (3000, 1)])
 def test_clouds_have_as_many_points_together_as_are_looked_at(n_points, n_clouds, monkeypatch):
     clouds = []
@@ -142,3 +154,24 @@ def test_starts_that_found_the_same_solution_run_to_the_end_once(monkeypatch):
     assert ran == [1]
     centers = rows.references[0].to_input(found.centers[0])
     assert_allclose(np.sort(centers.mean(axis=1)), [0.0, 20.0], atol=0.5)
+
+
+def test_leading_starts_of_clear_clusters_are_one_in_single_precision(monkeypatch):
+    """They are compared by inertia, of which single precision would leave too few digits."""
+    rng = np.random.default_rng(0)
+    view = 50 * rng.normal(size=(8, 10))[rng.integers(8, size=1500)] + rng.normal(size=(1500, 10))
+    rows, drawn = rows_of([view.astype(np.float32)]), []
+    group_means = seeding.group_means
+    monkeypatch.setattr(seeding, "group_means", lambda *given: (drawn.append(1), group_means(*given))[1])
+    template = Parameters((np.zeros((8, 10)),), np.ones(1), 0.3, 1.06, 1.0, np.ones(1))
+    seeding.best_start(
+        rows,
+        template,
+        SEEDERS["k-means++"],
+        n_init=20,
+        choose_weights=False,
+        choose_fuzzifier=False,
+        random_state=np.random.RandomState(0),
+        workers=1,
+    )
+    assert len(drawn) == 1
