@@ -126,13 +126,13 @@ class PlainView:
         self._offset = reference.known_shift * self._inverse
 
     def use(self, centers: FloatArray, heat_time: float) -> None:
-        shifts = 2 * self._offset
+        constants = -np.square(centers).sum(axis=1) - 2 * centers @ self._offset
         if sp.issparse(self._table):  # rows are not moved to the mean, so the centres are moved from it
-            centers, shifts = centers + self._offset, np.zeros_like(shifts)
+            centers = centers + self._offset
+            constants = -np.square(centers).sum(axis=1)
         dtype = self._norms.dtype
-        self._slopes = np.ascontiguousarray((centers * (2 * heat_time * self._inverse)).T, dtype)
-        constants = np.einsum("kd,kd->k", centers, centers) + centers @ shifts
-        self._constants = (-heat_time * constants[:, None]).astype(dtype)
+        self._slopes = np.ascontiguousarray((heat_time * (2 * centers * self._inverse)).T, dtype)
+        self._constants = (heat_time * constants[:, None]).astype(dtype)
         self._heat_time = dtype.type(heat_time)
 
     def load(self, block: slice) -> Exponents:
