@@ -139,7 +139,7 @@ def joint_rows(rows: Rows, missing: float = 0.0) -> FloatArray:
     for table, reference, part in zip(rows.views.tables, rows.references, parts, strict=True):
         if table is not None:
             ScaledRows(table, reference, rows.dtype).read(slice(0, rows.n_rows), part)
-            fill_missing(part, missing)
+    fill_missing(joint, missing)
     return joint
 
 
