@@ -173,7 +173,8 @@ class PlacedRows:
             labels = known[chosen]
         order = np.argsort(labels, kind="stable")
         some, labels = take(rows, chosen[order]), labels[order]
-        away = joint_rows(some, missing=np.nan) - np.hstack(parameters.centers)[labels]
+        centers = np.hstack(parameters.centers)[labels]
+        away = np.subtract(joint_rows(some, missing=np.nan), centers, dtype=np.float64)
         fill_missing(away)
         return cls(some, labels, away, find_scale(parameters), parameters.n_clusters)
 

@@ -291,19 +291,15 @@ def project_on_leading(points: FloatArray, weight: FloatArray, count: int) -> Fl
     centred = points - (weight @ points) / weight.sum()
     scaled = np.sqrt(weight)[:, None] * centred
     if len(points) < points.shape[1]:
-        axes = scaled.T @ _leading_vectors(scaled @ scaled.T, count)
+        _, vectors = np.linalg.eigh(scaled @ scaled.T)
+        axes = scaled.T @ vectors[:, -count:]
         lengths = np.linalg.norm(axes, axis=0)
         # a direction in which points do not vary is what rounding leaves
         axes = np.divide(axes, lengths, out=np.zeros_like(axes), where=lengths > SPAN * lengths.max(initial=0.0))
     else:
-        axes = _leading_vectors(scaled.T @ scaled, count)
+        _, vectors = np.linalg.eigh(scaled.T @ scaled)
+        axes = vectors[:, -count:]
     return np.asarray(centred @ axes)
-
-
-def _leading_vectors(symmetric: FloatArray, count: int) -> FloatArray:
-    """Find the eigenvectors of the largest eigenvalues, at most `count` of them, the largest last."""
-    size = len(symmetric)
-    return np.asarray(scipy.linalg.eigh(symmetric, subset_by_index=(max(size - count, 0), size - 1))[1])
 
 
 def leading_axes(points: FloatArray, share: float) -> FloatArray:
