@@ -28,6 +28,11 @@ def test_the_share_falls_with_the_geometric_mean_of_the_noises():
     assert expect_share(replace(SETTING, rows=SETTING.rows * noise)) == pytest.approx(np.exp(-1))
 
 
+def test_noise_in_a_centre_grows_with_features_and_clusters_and_falls_with_rows():
+    noise = SETTING.privacy.multiplier("noisy round") * np.sqrt(2) / 2000 * np.sqrt(20) * 5
+    assert SETTING.measure_center_noise() == pytest.approx(noise)
+
+
 def test_clusters_are_hidden_where_noise_in_a_round_is_surely_larger_than_they_are():
     noise = SETTING.privacy.multiplier("noisy round", finds_start=False) * np.sqrt(2) / MOST_HIDDEN
     for rows, hidden in ((5.01 * noise, False), (4.99 * noise, True)):

@@ -21,6 +21,7 @@ from fedhk.starts.cells import (
     cut_rows,
     draw_landmarks,
     group_totals,
+    hold_counts,
     keep_landmarks,
     leading_directions,
     read_groups,
@@ -110,6 +111,30 @@ class TestLandmarks:
         assert_allclose(landmarks.candidates(np.array([0.5, 100.0, -3.0, 1.0]), 2.0, spread).points.ravel(), [1.0])
         assert_allclose(landmarks.candidates(np.array([-1.0, 0.0, -2.0, -1.0]), 1.0, spread).points, [[0.0]])
         assert_allclose(landmarks.candidates(np.array([4.0, 6.0, 3.0, 5.0]), 5.0, spread).points, [[0.0]])
+
+    @pytest.mark.parametrize(
+        ("counts", "held"),
+        [
+            ([4.0, 0.0, 2.0], [4, 0, 2]),
+            ([5.0, -3.0, 4.0], [3.5, 0, 2.5]),
+            ([9.0, 1.0, -1.0, -1.0], [8, 0, 0, 0]),
+            ([1.0, -2.0], [0, 0]),
+        ],
+        ids=["as they are", "less by as much each", "few points", "no rows"],
+    )
+    def test_counts_that_noise_made_negative_are_taken_off_the_others(self, counts, held):
+        assert_allclose(hold_counts(np.array(counts)), held)
+
+    @given(seeds, st.integers(1, 30))
+    @settings(max_examples=20)
+    def test_no_other_counts_of_the_same_sum_are_nearer(self, seed, n_points):
+        rng = np.random.default_rng(seed)
+        counts = rng.normal(size=n_points) * 3 + 2
+        held, total = hold_counts(counts), max(counts.sum(), 0.0)
+        assert held.min() >= 0
+        assert held.sum() == pytest.approx(total)
+        others = total * rng.dirichlet(np.ones(n_points), size=50)
+        assert np.square(held - counts).sum() <= np.square(others - counts).sum(axis=1).min() + 1e-9
 
     def test_points_with_few_rows_are_left_out_but_for_one(self):
         landmarks = Landmarks(np.ones((1, 1)), np.arange(3.0)[:, None])

@@ -73,6 +73,13 @@ class NoisySetting:
         share = self.privacy.multiplier("round", finds_start=False) / self.privacy.multiplier("cells")
         return bool(share * self._noise_per_row("cells") * self.n_clusters > MOST_HIDDEN)
 
+    def measure_center_noise(self) -> float:
+        """Noise in the place of a centre, in a round, over how far the rows of its cluster are from it.
+
+        A row pulls a centre by about as much as it is away from it, and so does noise in each of the features.
+        """
+        return self._noise_per_row("round") * math.sqrt(self.width) * self.n_clusters
+
     def _noise_per_row(self, phase: str) -> float:
         """Noise in a count of rows, over all rows."""
         a_row = sum_sensitivity(self.weight, self.privacy.neighbours, nonnegative=True)

@@ -81,7 +81,7 @@ class Landmarks:
         return total
 
     def candidates(self, counts: FloatArray, noise: float, spreads: FloatArray) -> Candidates:
-        """Points that surely have rows, as candidates; the middle alone where counts cannot be told from noise.
+        """Points that have rows, as candidates; the middle alone where counts cannot be told from noise.
 
         Parameters
         ----------
@@ -92,12 +92,24 @@ class Landmarks:
         spreads : array of shape (s,)
             Mean squared distance, per view, of rows to these directions.
         """
-        # half of the largest count that noise alone makes: what is cut off fewer points is spread over more
-        weight = counts - noise * np.sqrt(2 * np.log(max(len(self), 2))) / 2
+        weight = hold_counts(counts)
         held = np.flatnonzero(weight > 0)
         if len(held) == 0 or not differ(counts, noise):
             return Candidates(np.zeros((1, len(self.axes))), np.ones(1), spreads[None])
         return Candidates(self.points[held], weight[held], np.tile(spreads, (len(held), 1)))
+
+
+def hold_counts(counts: FloatArray) -> FloatArray:
+    """The counts nearest to these that are not negative and have the same sum; none where that is not above zero.
+
+    These are the most likely ones where all numbers have the same noise and rows are many more than noise. What noise
+    adds to points without rows is taken off all points alike: where rows are at few of many points it is nearly the
+    largest noise, where they are everywhere it is little, and clusters that are wide or small keep their rows.
+    """
+    ordered = np.sort(counts)[::-1]
+    excess = (np.cumsum(ordered) - counts.sum()) / np.arange(1, len(counts) + 1)
+    kept = np.flatnonzero(ordered > excess)
+    return np.maximum(counts - excess[kept[-1]], 0.0) if counts.sum() > 0 else np.zeros(len(counts))
 
 
 def differ(counts: FloatArray, noise: float) -> bool:

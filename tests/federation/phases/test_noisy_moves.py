@@ -163,7 +163,7 @@ def test_all_rounds_but_the_last_have_pulls_in_all_features_and_widen_the_basis(
     assert [request.in_features for request in rounds] == [True, True, True, False]
     widths = [request.model.centers.values.shape[1] for request in rounds]
     assert widths == sorted(widths)
-    assert widths[0] < widths[-1] <= 2 * (2 + 3 * 3)
+    assert widths[0] < widths[-1] <= 2 * (3 + 3 * 3)
 
 
 def test_what_noise_explains_is_taken_off_across_the_columns_and_nothing_along_them():

@@ -281,7 +281,7 @@ class ChooseAnchors(AskCandidates):
         if not terms.noise.unit.has_spare:
             raise ValueError("unit='site' does not go with a diffusion: its budget has no share for counts of ties.")
         settings = replace(self.settings, n_clusters=max(PARTS, PARTS_PER_CLUSTER * self.settings.n_clusters))
-        start = ChooseStart(settings, self.protocol, self.aggregator, self.seed, self.workers)
+        start = ChooseStart(settings, self.protocol, self.aggregator, self.seed, self.workers, groups=False)
         max_rounds = terms.noise.rounds - count_exchanges(terms.noise.rounds)
         rounds = Rounds(self.protocol, RoundContext(settings, self.aggregator), max_rounds, 0.0)
         return [*start.sealed(terms), *rounds.sealed(terms)]

@@ -20,6 +20,7 @@ from fedhk.federation.entries import Population, References, Schema, Space
 from fedhk.federation.participation import Participation
 from fedhk.federation.phases.base import Phase, ServerPhase, SumPhase
 from fedhk.federation.phases.frame import Frame
+from fedhk.federation.phases.noisy_groups import NoisyGroups
 from fedhk.federation.phases.sum_basis import (
     BasisGroups,
     BasisMoments,
@@ -94,6 +95,7 @@ class AskCandidates(Phase[CandidatesRequest, CandidatesReply]):
     aggregator: Aggregator
     seed: int
     workers: int = 1  # threads for the server's own work
+    groups: bool = True  # with noise: whether the first rounds may have more centres
 
     def request(self, board: Board) -> CandidatesRequest:
         precision = self.protocol.resolve(board, self.settings).candidate_precision
@@ -162,11 +164,19 @@ class AskCandidates(Phase[CandidatesRequest, CandidatesReply]):
             if settings.view_weights == "auto":  # points along a few directions do not show what single views say
                 settings = replace(settings, view_weights="uniform")
         if not isinstance(protocol, BasisStatistics):
-            return [*known, *map(terms.seal, sums), StartFromSums(settings, self.seed, self.workers)]
+            start = StartFromSums(settings, self.seed, self.workers)
+            return [*known, *map(terms.seal, [*sums, *self._noisy_groups(settings, terms)]), start]
         # the low-rank form is fitted to the first sums of a round: candidates do not show it
         settings = replace(settings, form=CenterForm())
         start = StartFromSums(settings, self.seed, self.workers)
         return [*map(terms.seal, sums), start, EnterBasis(protocol)]
+
+    def _noisy_groups(self, settings: Settings, terms: SealedTerms) -> list[SumPhase[Any]]:
+        """Return the first rounds with noise, which have more centres; none where a share of the budget is missing."""
+        if terms.noise is None or terms.public is not None or not (self.groups and terms.noise.unit.has_spare):
+            return []
+        rounds = (False, CenterForm(), terms.noise, terms.noise.rounds)
+        return [NoisyGroups(*rounds, settings, self.seed, self.workers, terms)]
 
 
 @dataclass(frozen=True)

@@ -411,22 +411,28 @@ class NoisyRounds(SumRounds[NoisyRoundRequest]):
 
     def _read(self, board: Board, before: Parameters, total: FloatArray, noise: float) -> Statistics:
         """Read a total at its parameters, as statistics whose means are the next centres."""
-        request, c, widths = self.request(board), before.n_clusters, [part.shape[1] for part in before.centers]
-        pulls, heights, costs = np.split(total, np.cumsum([c * sum(widths), c * len(widths)]))
+        widths = [part.shape[1] for part in before.centers]
+        pulls, heights, costs = self._split(board, total, widths)
         # a weight that may be noise alone must not make a centre jump
-        least = SURE_WEIGHT * noise / request.count_scale
-        heights = np.maximum(heights.reshape(c, -1) / request.count_scale, max(least, 1e-12))
-        moved = np.hstack(before.centers) + pulls.reshape(c, -1) / np.repeat(heights, widths, axis=1)
+        least = SURE_WEIGHT * noise / self.request(board).count_scale
+        heights = np.maximum(heights, max(least, 1e-12))
+        moved = np.hstack(before.centers) + pulls / np.repeat(heights, widths, axis=1)
         held = split_joint(self._hold(board, moved, noise / heights), widths)
         numerators = []
         for a, center, height in zip(before.centers, held, heights.T, strict=True):
             length = np.linalg.norm(center - a, axis=1, keepdims=True)
             near = a + (center - a) * np.minimum(1.0, MOST_MOVE / np.maximum(length, 1e-300))
             numerators.append(height[:, None] * near)
-        costs = np.maximum(costs / request.cost_scale, 0.0)
+        costs = np.maximum(costs, 0.0)
         objective, weights = float(before.view_factors @ costs), tuple(height[:, None] for height in heights.T)
         rows = board.get(Population).rows
         return Statistics(tuple(numerators), weights, costs, heights.max(axis=1), objective, rows)
+
+    def _split(self, board: Board, total: FloatArray, widths: Sequence[int]) -> tuple[FloatArray, ...]:
+        """Return the pulls, of shape (c, d), the weights (c, s) and the costs (s,) of a total, with their noise."""
+        request, c = self.request(board), board.get(Minimisation).parameters.n_clusters
+        pulls, heights, costs = np.split(total, np.cumsum([c * sum(widths), c * len(widths)]))
+        return pulls.reshape(c, -1), heights.reshape(c, -1) / request.count_scale, costs / request.cost_scale
 
     def _advance(self, progress: Progress, better: Parameters, statistics: Statistics) -> Progress:
         """Where the rounds stand after one more, with these statistics, that found better parameters."""

@@ -286,8 +286,8 @@ class Directions(SumPhase[DirectionsRequest]):
         mean = shrink_to_zero(products[:p, p] / constant, noise / (math.sqrt(2) * constant), SURELY)
         mean = cut_rows(mean[None], radius)[0]
         covariance = products[:p, :p] - np.outer(mean, mean)
-        most = min(max(c - 1, 1), p)  # means of c clusters lie in c - 1 directions
-        axes, deviations = leading_directions(covariance, most, math.sqrt(2 * p) * noise)
+        # the best centres within the c leading directions cost at most twice as much as any (Drineas et al. 2004)
+        axes, deviations = leading_directions(covariance, min(c, p), math.sqrt(2 * p) * noise)
         axes = directions @ axes
         # random directions hold a share p / d of any view's spread
         whole = view_sums((directions @ covariance * directions).sum(axis=1), widths) * d / p
@@ -641,7 +641,9 @@ class StartFromSums(ServerPhase):
     workers: int  # threads for the choice of the start
 
     def begin(self, board: Board) -> Board:
-        settings, found = self.settings, board.get(SumCandidates).candidates
+        settings, found, done = self.settings, board.get(SumCandidates).candidates, 0
+        for earlier in board.find(Minimisation):  # rounds with more centres, whose means are the candidates
+            settings, done = replace(settings, fuzzifier=earlier.parameters.fuzzifier), earlier.progress.iteration
         for entry in board.find(ViewFactors):
             settings = replace(settings, view_weights=tuple(entry.factors ** (1.0 / settings.view_exponent)))
         rows = candidate_rows([found], board.get(References).references, board.get(Schema).names)
@@ -650,7 +652,7 @@ class StartFromSums(ServerPhase):
         random_state = np.random.RandomState(self.seed)
         start = settings.start(rows, random_state, self.workers, n_init=starts, halves=False)
         hidden = len(found.sizes) == 1 < settings.n_clusters
-        progress = Progress(start, stop_reason=ONE_CLUSTER if hidden else "")
+        progress = Progress(start, done, stop_reason=ONE_CLUSTER if hidden else "")
         return board.put(Minimisation(progress), Bandwidth(_heat_time(rows, start)))
 
 
