@@ -1,7 +1,7 @@
 """What clusters are worth at a given privacy budget, against diffprivlib's k-means on pooled rows.
 
     python benchmarks/privacy.py
-    python benchmarks/privacy.py 3 --only mixture squares digits masks sites categories
+    python benchmarks/privacy.py 3 --only mixture squares digits masks sites categories start
 
 The first line is the part "agreement"; the others are run where they are named, with so many seeds.
 
@@ -29,6 +29,10 @@ out here, and noise is shared as under masks: they cancel to the bit, and 2,000 
 **categories.** Three generated clusters in six numbers and one category, 900 rows at 3 sites under masks, epsilon 6, by
 what the units of levels are multiplied. Ranges of numbers are so many standard deviations wide. The category has the
 same shares in all clusters ("none"), shares drawn for each ("some"), or nearly one level for each ("strong").
+
+**start.** Generated federations whose sites measure differently and lack views, with little noise: 3 to 6 clusters, 4
+to 8 sites, 3,000 to 10,000 rows, epsilon .7 to 4. Only those in which a run without noise finds clusters (ARI .75 or
+more), so that what is missing is lost by the start.
 """
 
 from __future__ import annotations
@@ -38,7 +42,7 @@ import argparse
 if __name__ == "__main__":  # before imports that take seconds
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("seeds", type=int, nargs="?", default=10, help="how many")
-    parts = ["agreement", "mixture", "squares", "digits", "masks", "sites", "categories"]
+    parts = ["agreement", "mixture", "squares", "digits", "masks", "sites", "categories", "start"]
     parser.add_argument("--only", nargs="+", choices=parts, default=["agreement"])
     given = parser.parse_args()
 
@@ -492,6 +496,49 @@ def measure_categories(chosen: range) -> list[str]:
     return table(f"Numbers and a category, 900 rows, epsilon 6, ARI, {len(chosen)} seeds", names, lines)
 
 
+FIRST_START, STARTS, FOUND = 4000, 36, 0.75
+
+
+def make_differing(seed: int) -> tuple[Any, int, float]:
+    """Rows of sites that measure differently, the number of clusters and epsilon."""
+    rng = np.random.default_rng(seed)
+    n_sites, n_clusters = int(rng.integers(4, 9)), int(rng.integers(3, 7))
+    rows = int(np.exp(rng.uniform(np.log(3000), np.log(10000))))
+    widths = tuple(int(width) for width in rng.integers(3, 12, rng.integers(1, 4)))
+    separation, epsilon = float(rng.uniform(4.5, 7)), float(np.exp(rng.uniform(np.log(0.7), np.log(4))))
+    options = {"shift": float(rng.uniform(0.6, 1.3)), "missing_views": 0.15 if len(widths) > 1 else 0.0}
+    data = make_sites(
+        n_sites, rows // n_sites, n_clusters, widths, class_mix=1.5, separation=separation, random_state=seed, **options
+    )
+    return data, n_clusters, epsilon
+
+
+def measure_start(chosen: range) -> list[str]:
+    lines: list[tuple[str, ...]] = []
+    means: list[tuple[float, float]] = []
+    seed = FIRST_START
+    while len(lines) < STARTS:
+        data, n_clusters, epsilon = make_differing(seed)
+        sites = {"all": list(data.views)}  # one noise, as under masks, which cancel
+        bounds = [(float(np.floor(np.nanmin(view))), float(np.ceil(np.nanmax(view)))) for view in data.views]
+        found = []
+        for draw in (None, *chosen):
+            budget = None if draw is None else DifferentialPrivacy(epsilon, DELTA, bounds)
+            with threadpool_limits(1), warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)
+                model = EFKMVC(n_clusters, scaling="standard", privacy=budget, random_state=draw or 0).fit(sites)
+            found.append(float(adjusted_rand_score(data.labels, model.labels_["all"])))
+            if found[0] < FOUND:
+                break
+        if found[0] >= FOUND:
+            means.append((found[0], float(np.mean(found[1:]))))
+            lines.append((str(seed), str(n_clusters), f"{epsilon:.2f}", f"{found[0]:.3f}", spread(found[1:])))
+        seed += 1
+    plain, private = np.mean(means, axis=0)
+    title = f"Sites that measure differently: mean ARI {private:.3f}, without noise {plain:.3f}, {len(chosen)} draws"
+    return table(title, ["federation", "clusters", "epsilon", "without noise", "with noise"], lines)
+
+
 PARTS = {
     "agreement": ("privacy.md", measure_agreement),
     "mixture": ("privacy-mixture.md", measure_mixture),
@@ -500,6 +547,7 @@ PARTS = {
     "masks": ("privacy-masks.md", measure_masks),
     "sites": ("privacy-sites.md", measure_sites),
     "categories": ("privacy-categories.md", measure_categories),
+    "start": ("privacy-start-federations.md", measure_start),
 }
 
 

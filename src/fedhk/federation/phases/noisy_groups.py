@@ -18,7 +18,7 @@ from fedhk._typing import FloatArray
 from fedhk.federation.board import Board
 from fedhk.federation.entries import Minimisation, References
 from fedhk.federation.phases.sum_rounds import NoisyRounds
-from fedhk.federation.phases.sum_start import StartFromSums, SumCandidates
+from fedhk.federation.phases.sum_start import Leading, StartFromSums, SumCandidates
 from fedhk.federation.sealed import SealedTerms
 from fedhk.federation.sealed.noise import StartKnown
 from fedhk.model.descent import improve
@@ -61,8 +61,11 @@ class NoisyGroups(NoisyRounds):
         return board
 
     def _count_groups(self, board: Board) -> int:
-        """Count the centres that noise leaves room for; none where rounds are few or no points were counted."""
+        """Count the centres that noise leaves room for; none where rounds are few or points show all features."""
         if board.has(StartKnown) or self.rounds < 2 * GROUP_ROUNDS:
+            return 0
+        n_features, n_directions = board.get(Leading).landmarks.axes.shape
+        if n_directions == n_features:
             return 0
         c, points = self.settings.n_clusters, len(board.get(SumCandidates).candidates.sizes)
         per_cluster = MOST_NOISE / self.terms.measure(board, c).measure_center_noise()
@@ -76,17 +79,19 @@ class NoisyGroups(NoisyRounds):
         progress = board.get(Minimisation).progress
         statistics = self._read(board, progress.parameters, total, noise)
         better = improve(progress.parameters, statistics, learn_weights=False)
-        heights = self._split(board, total, board.get(References).widths)[1]
-        found = find_candidates(board, np.hstack(better.centers), hold_counts(heights.mean(axis=1)))
+        # what noise hides may have as many rows as noise: a small cluster is not lost for it
+        weights = self._split(board, total, board.get(References).widths)[1].mean(axis=1)
+        sizes = np.maximum(hold_counts(weights), noise / self.request(board).count_scale)
         progress = self._advance(progress, better, statistics)
         board = board.put(Minimisation(progress))
-        return board.put(SumCandidates(found)) if progress.iteration == GROUP_ROUNDS else board
+        if progress.iteration < GROUP_ROUNDS:
+            return board
+        return board.put(SumCandidates(find_candidates(board, np.hstack(better.centers), sizes)))
 
 
 def find_candidates(board: Board, means: FloatArray, sizes: FloatArray) -> Candidates:
     """Give means of groups as candidates: rows spread around them by what they leave of the mean square of all rows."""
-    earlier, widths = board.get(SumCandidates).candidates, board.get(References).widths
-    squares = np.average(view_sums(earlier.points**2, widths) + earlier.spreads, axis=0, weights=earlier.sizes)
+    points, widths = board.get(SumCandidates).candidates, board.get(References).widths
+    squares = np.average(view_sums(points.points**2, widths) + points.spreads, axis=0, weights=points.sizes)
     left = squares - np.average(view_sums(means**2, widths), axis=0, weights=sizes)
-    held = sizes > 0
-    return Candidates(means[held], sizes[held], np.tile(np.maximum(left, 0.0), (int(held.sum()), 1)))
+    return Candidates(means, sizes, np.tile(np.maximum(left, 0.0), (len(means), 1)))
