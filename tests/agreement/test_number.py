@@ -296,3 +296,17 @@ def test_what_is_found_does_not_depend_on_the_order_of_views():
     tables = [rng.normal(size=(300, 4)) + 6.0 * (np.arange(300) % 3)[:, None], rng.normal(size=(300, 3))]
     assert DRAWS > 1
     assert number_of(tables) == number_of(tables[::-1]) == 3
+
+
+def test_signs_of_eigenvectors_do_not_decide(monkeypatch):
+    views = make_sites(1, 300, 4, (8, 6), shift=0, scale=0, separation=5, random_state=0).views
+    before = find_number(points_of(views), 2, 8, 0, shifted=False)
+    solve, rng = np.linalg.eigh, np.random.default_rng(0)
+
+    def turned(matrix):
+        values, vectors = solve(matrix)
+        return values, vectors * rng.choice([-1.0, 1.0], vectors.shape[-1])
+
+    monkeypatch.setattr(np.linalg, "eigh", turned)
+    after = find_number(points_of(views), 2, 8, 0, shifted=False)
+    assert_allclose([one.evidence for one in after], [one.evidence for one in before], rtol=1e-6)

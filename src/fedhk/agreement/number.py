@@ -36,6 +36,7 @@ from fedhk.starts.candidates import (
     split_groups,
 )
 from fedhk.starts.kmeans import group_sums, project_on_leading
+from fedhk.tensors.gauges import peak_signs
 
 # Points are tied to so many neighbours, and the mean of these ties counts: one of them alone is less steady
 # (benchmarks/results/number.md has what was tried).
@@ -253,6 +254,7 @@ class Points:
         joint = np.hstack(self.views)
         joint = joint - np.average(joint, axis=0, weights=self.sizes)
         values, axes = np.linalg.eigh((joint.T * self.sizes) @ joint / self.sizes.sum())
+        axes *= peak_signs(axes)  # so that any processor draws the same points
         lengths = np.sqrt(np.maximum(values, 0.0))
         parts, weights = [], []
         for site in np.unique(self.sites):

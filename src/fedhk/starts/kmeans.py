@@ -17,6 +17,7 @@ import scipy.sparse as sp
 from fedhk._typing import BoolArray, FloatArray, IntArray
 from fedhk.data.views import row_blocks
 from fedhk.model.rows import Rows
+from fedhk.tensors.gauges import peak_signs
 
 # Directions that hold less than this share of the squares are what rounding leaves.
 SPAN_SHARE = 1e-20
@@ -286,7 +287,8 @@ def group_means(points: FloatArray, weight: FloatArray, labels: IntArray, n_grou
 def project_on_leading(points: FloatArray, weight: FloatArray, count: int) -> FloatArray:
     """Project points on the directions in which they vary most, at most `count` of them.
 
-    The best centres of k-means lie nearly in the first `n_clusters - 1` (Zha and others, 2001).
+    The best centres of k-means lie nearly in the first `n_clusters - 1` (Zha and others, 2001). The sign of a direction
+    does not depend on the processor: its largest entry is positive.
     """
     centred = points - (weight @ points) / weight.sum()
     scaled = np.sqrt(weight)[:, None] * centred
@@ -299,7 +301,7 @@ def project_on_leading(points: FloatArray, weight: FloatArray, count: int) -> Fl
     else:
         _, vectors = np.linalg.eigh(scaled.T @ scaled)
         axes = vectors[:, -count:]
-    return np.asarray(centred @ axes)
+    return np.asarray(centred @ (axes * peak_signs(axes)))
 
 
 def leading_axes(points: FloatArray, share: float) -> FloatArray:
