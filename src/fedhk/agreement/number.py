@@ -446,8 +446,10 @@ class Look:
 
     def _measure_alone(self, view: int) -> float:
         """How sure a view by itself is of the number of clusters with the largest gap."""
-        gaps, _ = self._measure_numbers((view,))
-        return float(self._compare((view,), self.clouds)[1][gaps.argmax()])
+        best = self._measure_numbers((view,))[0].argmax()
+        few = float(self._compare((view,), self.few_clouds)[1][best])
+        # further draws do not make a view sure that is below the mean of the first ones
+        return few if few > SURE or few <= 0.0 else float(self._compare((view,), self.clouds)[1][best])
 
     def try_numbers(self, views: tuple[int, ...]) -> tuple[TriedNumber, ...]:
         """What speaks for each number of clusters by some views."""
