@@ -71,7 +71,9 @@ class TestNoise:
 
     def test_clusters_need_not_be_round(self, run):
         model, sites, truth = run
-        assert adjusted_rand_score(truth, pooled(model, "labels_", sites)) > 0.9
+        # noise is drawn anew in every run, and one in about forty puts a part of a moon to the other
+        models = [model, *(fitted(sites, 2, privacy=BUDGET) for _ in range(2))]
+        assert np.median([adjusted_rand_score(truth, pooled(one, "labels_", sites)) for one in models]) > 0.9
         round_ones = fedhk.EFKMVC(2, privacy=BUDGET, random_state=0).fit(sites)
         assert adjusted_rand_score(truth, pooled(round_ones, "labels_", sites)) < 0.7
 
