@@ -103,7 +103,7 @@ def test_heat_stays_in_parts_without_ties_between_them():
     rng = np.random.default_rng(0)
     table = rng.normal(size=(90, 2)) + 1000.0 * (np.arange(90) % 3)[:, None]
     points = Points((table,), np.ones(90), np.zeros(90, np.int64))
-    values, _ = Graph.of(points).spread_heat([0], 5)
+    values, _ = Graph(points).spread_heat([0], 5)
     assert_allclose(values[:3], 1.0)
     assert values[3] < 0.99
 
@@ -162,7 +162,7 @@ def test_a_cloud_has_the_spread_of_the_points_and_no_clusters():
     assert [view.shape[1] for view in cloud.views] == [2, 1]
     drawn = np.hstack(cloud.views)
     assert_allclose(np.average(np.square(drawn), axis=0, weights=cloud.sizes).sum(), spread.sum())
-    assert Graph.of(cloud).spread_heat([0, 1], 3)[0][1] < Graph.of(points).spread_heat([0, 1], 3)[0][1]
+    assert Graph(cloud).spread_heat([0, 1], 3)[0][1] < Graph(points).spread_heat([0, 1], 3)[0][1]
 
 
 def test_the_overlap_is_one_for_the_same_directions_and_zero_by_chance():
