@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from fedhk.data.folders import read_site, write_site
-from fedhk.data.further import align_tables, keep_columns
+from fedhk.data.further import align_tables, keep_columns, read_further
 from fedhk.errors import DataError
 
 
@@ -42,3 +42,25 @@ def test_a_category_goes_with_all_of_its_levels_and_other_columns_are_dropped(tm
     assert len(kept.columns["later"]) == 3
     assert "days" not in kept.columns["later"]
     assert kept.inferred == {"later": ("drug",)}
+
+
+def _write_tables(folder, ids, dictionary=None):
+    (folder / "data").mkdir(parents=True)
+    (folder / "also").mkdir()
+    (folder / "data" / "lab.csv").write_text("PatNr,crp\n7,1.5\n8,2.5\n9,0.5\n")
+    (folder / "data" / "dictionary.toml").write_text('id = "PatNr"\n[lab.crp]\nkind = "number"\n')
+    (folder / "also" / "later.csv").write_text(f"{ids},days\n9,30\n7,10\n8,20\n")
+    if dictionary:
+        (folder / "also" / "dictionary.toml").write_text(dictionary)
+
+
+@pytest.mark.parametrize(
+    ("ids", "dictionary"), [("PatNr", None), ("mrn", 'id = "mrn"\n[later.days]\nkind = "number"\n')]
+)
+def test_ids_of_further_tables_are_in_the_column_that_their_dictionary_or_that_of_the_data_names(
+    tmp_path, ids, dictionary
+):
+    _write_tables(tmp_path, ids, dictionary)
+    found = read_further(tmp_path / "also", tmp_path / "data")
+    aligned = align_tables("rome", read_site(tmp_path / "data"), found)
+    assert_array_equal(aligned["later"].values[:, 0], [10.0, 20.0, 30.0])

@@ -4,15 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedhk._typing import FloatArray
-from fedhk.data.folders import SiteData
+from fedhk.data.dictionary import find_dictionary
+from fedhk.data.folders import USUAL, Reading, SiteData, read_site
 from fedhk.data.levels import base_name
 from fedhk.data.named import NamedTable, name_table
 from fedhk.errors import DataError
+
+
+def read_further(also: Path, data: Path) -> SiteData:
+    """Read the further tables of a site, whose own tables are in the folder `data`."""
+    dictionary = find_dictionary(data, data.parent)
+    return read_site(also, reading=adapt_reading(replace(USUAL, dictionary=dictionary), also, also.parent))
+
+
+def adapt_reading(reading: Reading, *folders: Path) -> Reading:
+    """Return how further tables are read, from how those that were clustered are.
+
+    Rows are named by the same column, unless the dictionary of the first of these folders that has one names another.
+    The dictionary of the clustered tables is left out: further tables have other columns.
+    """
+    own, known = (found.id if found is not None else None for found in (find_dictionary(*folders), reading.dictionary))
+    return replace(reading, id=own or reading.id or known, dictionary=None)
 
 
 def align_tables(name: str, site: SiteData, found: SiteData) -> dict[str, NamedTable]:

@@ -20,6 +20,7 @@ from fedhk._names import suggest_path
 from fedhk.after.run import Answered
 from fedhk.data.dictionary import Dictionary, find_dictionary
 from fedhk.data.folders import Federation, Reading, SiteData, read_federation, read_site
+from fedhk.data.further import adapt_reading
 from fedhk.data.named import LABELS, SITES
 from fedhk.errors import DataError
 from fedhk.estimators.loading import load
@@ -98,19 +99,14 @@ def open_finished(
         rows, further = read_federation(where, replace(reading, id=id_column or reading.id)), None
     else:
         rows = read_federation(where, reading)
-        further = read_federation(also, _how_further_read(also, reading, id_column))
+        beside = adapt_reading(reading, also)
+        further = read_federation(also, replace(beside, id=id_column or beside.id))
     return open_run(folder, rows, further, secure=bool(parameters.get("secure", False)), private=private)
 
 
 def _how_read(run: _Run) -> Reading:
     """How the run read its folders."""
     return Reading(run.config.get("id"), tuple(run.config.get("ignore", ())), find_dictionary(run.folder))
-
-
-def _how_further_read(also: Path, reading: Reading, id_column: str | None) -> Reading:
-    """How tables of the same rows are read: they have the ids of the run, and other columns than its dictionary."""
-    own, known = (found.id if found is not None else None for found in (find_dictionary(also), reading.dictionary))
-    return replace(reading, id=id_column or own or reading.id or known, dictionary=None)
 
 
 @dataclass(frozen=True)

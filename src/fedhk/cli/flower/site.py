@@ -153,10 +153,10 @@ def _describe_site(data: Path, name: str, bounds: Any = None) -> str:
 def _describe_further(data: Path, name: str, also: Path, allowed: Sequence[str]) -> str:
     """Read the further tables of a site as a question would, and say which columns questions may read."""
     from fedhk.data.folders import read_site
-    from fedhk.data.further import align_tables, keep_columns
+    from fedhk.data.further import align_tables, keep_columns, read_further
     from fedhk.data.levels import base_name
 
-    found = keep_columns(read_site(also), allowed)
+    found = keep_columns(read_further(also, data), allowed)
     tables = align_tables(name, read_site(data), found)
     listed = sorted({base_name(column) for table in tables.values() for column in table.columns or ()})
     return f"Questions after a fit may read {', '.join(listed) or 'none'} of the columns in {str(also)!r}."

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from fedhk._typing import FloatArray
-from fedhk.data.folders import SiteData, read_site
-from fedhk.data.further import align_tables, keep_columns
+from fedhk.data.folders import SiteData
+from fedhk.data.further import align_tables, keep_columns, read_further
 from fedhk.data.levels import base_name
 from fedhk.data.named import SITES, NamedTable, named_views
 from fedhk.data.outcomes import OUTCOMES, check_outcome
@@ -78,6 +78,8 @@ class QuestionRows:
         Its name.
     policy : Policy
         What it allows.
+    data : Path
+        Folder with its tables that are clustered.
     results : Path
         Folder with the results of its last run; earlier ones are beside it.
     read_data : callable
@@ -88,6 +90,7 @@ class QuestionRows:
 
     site: str
     policy: Policy
+    data: Path
     results: Path
     read_data: Callable[[Terms | None], SiteData]
     questions: Questions
@@ -137,7 +140,7 @@ class QuestionRows:
         folder = self.questions.also
         if folder is None or not self.policy.held_out:
             return {}
-        found = keep_columns(read_site(folder), self.policy.held_out)
+        found = keep_columns(read_further(folder, self.data), self.policy.held_out)
         self.policy.check_levels(found)
         return align_tables(self.site, data, found)
 

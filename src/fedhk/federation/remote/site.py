@@ -193,7 +193,8 @@ class RemoteSite:
         """Pass a message through the gate."""
         rows = None
         if self.questions is not None:
-            rows = QuestionRows(self.name, self.policy, self.folder / RESULTS, self._read_checked, self.questions)
+            results = self.folder / RESULTS
+            rows = QuestionRows(self.name, self.policy, self.data, results, self._read_checked, self.questions)
         guard = PolicyGuard(self.policy, self._read_views, self.ledger or self.folder / NAME, rows)
         site, reply = answer_message(site, guard, request)
         return site, encode(reply)
