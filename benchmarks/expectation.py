@@ -27,11 +27,11 @@ knows before, hides directions.
 
 How much of it luck decides was measured with one plain and three private runs of each of 495 settings (seeds 20000 to
 20494, not to be judged on any more). The present rule is right for .679 of the runs; fitted anew .671, with a floor
-.662, with the width of views .698, with both .680 (held out in five parts, differences of .03 are near their error); with
-the separation that nobody knows .716. Another private run of the same setting would be right for .770 of them, and the
-mean of two others for .806 of the first 160: a rule that is judged on single runs cannot be much better than the bar
-of 40 in 50. Where it is wrong, wide views with clusters that are little apart find less, and starts under heavy noise,
-which are drawn from the whole range, find more.
+.662, with the width of views .698, with both .680 (held out in five parts, differences of .03 are near their error);
+with the separation that nobody knows .716. Another private run of the same setting would be right for .770 of them,
+and the mean of two others for .806 of the first 160: a rule that is judged on single runs cannot be much better than
+the bar of 40 in 50. Where it is wrong, wide views with clusters that are little apart find less, and starts under
+heavy noise, which are drawn from the whole range, find more.
 """
 
 from __future__ import annotations
