@@ -465,7 +465,7 @@ class Look:
         best, evidence = self._measure_numbers((view,))[0].argmax(), 0.0
         for count in range(FEW_DRAWS, DRAWS + 1):
             evidence = float(self._compare((view,), self.take_clouds(count))[1][best])
-            # of two views that all draws call sure, about one in 1,000 is not above the first ones (simulated)
+            # two views: of those that all draws call sure, at most .0015 end here (simulated); many views: .04 to .21
             if evidence > EARLY or evidence <= 0.0:
                 break
         return evidence
