@@ -11,7 +11,7 @@ import numpy as np
 
 from fedhk._typing import FloatArray
 from fedhk.data.dictionary import find_dictionary
-from fedhk.data.folders import USUAL, Reading, SiteData, read_site
+from fedhk.data.folders import Reading, SiteData, read_site
 from fedhk.data.levels import base_name
 from fedhk.data.named import NamedTable, name_table
 from fedhk.errors import DataError
@@ -20,7 +20,7 @@ from fedhk.errors import DataError
 def read_further(also: Path, data: Path) -> SiteData:
     """Read the further tables of a site, whose own tables are in the folder `data`."""
     dictionary = find_dictionary(data, data.parent)
-    return read_site(also, reading=adapt_reading(replace(USUAL, dictionary=dictionary), also, also.parent))
+    return read_site(also, reading=adapt_reading(Reading(dictionary=dictionary), also, also.parent))
 
 
 def adapt_reading(reading: Reading, *folders: Path) -> Reading:

@@ -174,8 +174,6 @@ def split_groups(values: FloatArray, groups: IntArray, count: int, least_rows: i
     """
     order = np.argsort(groups, kind="stable")
     parts = np.split(order, np.flatnonzero(np.diff(groups[order])) + 1)
-    if len(parts) >= count:
-        return np.unique(groups, return_inverse=True)[1]
     done: list[IntArray] = []
     while parts and len(parts) + len(done) < count:
         parts.sort(key=len)
