@@ -11,7 +11,7 @@ from fedhk.summary.html import frame, table
 Record = dict[str, Any]
 
 # Records that are shown; of more of them, as many of the first and of the last.
-MOST_SHOWN = 60
+MOST_SHOWN = 24
 
 
 class Records(list[Record]):

@@ -1,4 +1,4 @@
-"""Tables that go into a paper: which counts are not shown."""
+"""Tables that go into a paper: which counts are not shown, and how LaTeX has them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.testing import assert_array_equal
 
-from fedhk.after.tables import find_hidden
+from fedhk.after.tables import PrintedTable, find_hidden
 
 COUNTS = arrays(np.float64, st.tuples(st.integers(1, 5), st.integers(1, 5)), elements=st.integers(0, 30).map(float))
 
@@ -41,3 +41,17 @@ def test_no_hidden_count_follows_from_a_total(has_column_totals, counts):
     for cells, numbers in ((hidden, counts), *([(hidden.T, counts.T)] if has_column_totals else [])):
         alone = cells.sum(axis=1) == 1
         assert_array_equal((numbers[alone] > 0).sum(axis=1), 1)
+
+
+@pytest.mark.parametrize(
+    ("cell", "latex"),
+    [
+        ("-0.02 ± 0.01", r"$-$0.02 $\pm$ 0.01"),
+        ("4 (-.5, 2)", "4 ($-$.5, 2)"),
+        ("2026-01-31", "2026-01-31"),
+        ("1e-05", "1e-05"),
+        ("k-means, one-hot", "k-means, one-hot"),
+    ],
+)
+def test_a_hyphen_is_a_minus_sign_before_a_number_alone(cell, latex):
+    assert f"a & {latex} \\\\" in PrintedTable("t", ["", "x"], [["a", cell]]).to_latex()

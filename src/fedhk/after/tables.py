@@ -114,7 +114,8 @@ def _escape(text: str) -> str:
     """Write a text in LaTeX; spaces before it are an indent."""
     words = text.lstrip(" ")
     indent = r"\quad " if words and words != text else ""
-    return indent + "".join(LATEX.get(character, character) for character in words)
+    signed = re.sub(r"(?<![\w.])-(?=\.?\d)", "−", words)  # a hyphen before a number is its sign
+    return indent + "".join(LATEX.get(character, character) for character in signed)
 
 
 def name_outcome(name: str) -> str:
