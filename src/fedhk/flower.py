@@ -56,8 +56,8 @@ def make_client_app() -> ClientApp:
 
     The SuperNode's ``--node-config`` has ``site`` (the name in the federation), ``data`` (the folder with a file per
     view), ``state`` (the folder for what the site keeps) and, optionally, ``policy`` (a TOML file), ``ledger`` (the
-    folder of its ledger, where that is not among what the site keeps) and ``also`` (the folder with further tables of
-    the same rows, which questions after a fit may read).
+    folder of its ledger, where that is not among what the site keeps), ``also`` (the folder with further tables of the
+    same rows, which questions after a fit may read) and ``id`` (the column that says whose a row is).
     """
     app = ClientApp()
 
@@ -99,7 +99,12 @@ def answer_as_site(node_config: dict[str, Any], payload: bytes) -> bytes:
         ledger = ledger_file(node_config["ledger"], name) if node_config.get("ledger") else None
         also = Path(node_config["also"]) if node_config.get("also") else None
         questions = Questions(_load_questions, read_site_model, also)
-        site = RemoteSite(name, data, state, write_site_model, policy, ledger=ledger, questions=questions)
+        site = RemoteSite(
+            *(name, data, state, write_site_model, policy),
+            ledger=ledger,
+            questions=questions,
+            id_column=node_config.get("id") or None,
+        )
     except Exception:
         logging.getLogger("fedhk.site").exception("the site cannot be set up")
         return refusal("unnamed", 0, "its name or policy cannot be used; its log says more")

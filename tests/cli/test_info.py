@@ -33,6 +33,18 @@ def test_data(hospitals):
     assert json.loads(call("info", hospitals / "oslo", "--json").stdout)["sites"].keys() == {"oslo"}
 
 
+def test_a_category_is_one_column_and_its_empty_cell_one_missing_cell(tmp_path):
+    for site in ("oslo", "rome"):
+        (tmp_path / "data" / site).mkdir(parents=True)
+        rows = [f"{i % 2 * 9 + i / 40},{'abc'[i % 3] if i else ''}" for i in range(30)]
+        (tmp_path / "data" / site / "lab.csv").write_text("\n".join(["crp,ward", *rows]))
+    found = json.loads(call("info", tmp_path / "data", "--json").stdout)
+    assert found["views"] == [{"name": "lab", "width": 4, "columns": 2}]
+    assert [site["missing_cells"] for site in found["sites"].values()] == [1, 1]
+    call("fit", tmp_path / "data", "--clusters", 2, "--seed", 0, "--out", tmp_path / "run")
+    assert json.loads(call("info", tmp_path / "run", "--json").stdout)["views"][0]["columns"] == 2
+
+
 def test_bad_paths(tmp_path, run):
     refusal("info", tmp_path / "nothing", code=3)
     (tmp_path / "empty").mkdir()

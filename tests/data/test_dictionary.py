@@ -1,11 +1,13 @@
 """Data dictionaries: what they say is enforced at every site, and what is wrong with one is named."""
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 
 from fedhk.data.dictionary import ColumnEntry, Dictionary, read_dictionary, write_dictionary
-from fedhk.data.folders import read_federation, read_site
+from fedhk.data.folders import Reading, read_federation, read_site
+from fedhk.data.frames import from_frame
 from fedhk.errors import DataError
 
 GOOD = """
@@ -49,6 +51,15 @@ def test_columns_are_what_the_dictionary_says(root):
     )
     assert site.inferred == {}
     np.testing.assert_array_equal(read_site(root / "oslo").views["lab"], site.views["lab"])
+
+
+def test_the_remedy_for_a_wrong_cell_speaks_of_the_dictionary_and_not_of_ids(root):
+    put(root, "1,,F,1400,I")
+    with pytest.raises(
+        DataError, match="list its code under 'missing' if it is missing, or correct the data"
+    ) as caught:
+        read_federation(root)
+    assert "'id'" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -130,6 +141,34 @@ def test_a_dictionary_that_is_none_is_refused_by_setting(tmp_path, text, said):
     path.write_text(text)
     with pytest.raises(DataError, match=f"dictionary.toml: .*{said}"):
         read_dictionary(path)
+
+
+class TestOnlyIds:
+    """A dictionary may say which column has the ids, and nothing else."""
+
+    @pytest.fixture
+    def folder(self, root):
+        (root / "dictionary.toml").write_text('id = "PatNr"')
+        (root / "oslo" / "lab.csv").write_text("PatNr,sodium,sex\nb7,140,F\na1,141,M\n")
+        return root
+
+    def test_columns_are_read_as_they_look(self, folder):
+        site = read_federation(folder).sites["oslo"]
+        assert site.ids.tolist() == ["b7", "a1"]
+        assert site.columns["lab"] == ("sodium", "sex = F", "sex = M")
+        assert site.inferred == {"lab": ("sex",)}
+        assert read_site(folder / "oslo").ids.tolist() == ["b7", "a1"]
+
+    def test_another_dictionary_does_not_take_its_place(self, folder):
+        other = Dictionary({"blood": {"x": ColumnEntry()}})
+        assert read_site(folder / "oslo", reading=Reading(dictionary=other)).ids.tolist() == ["b7", "a1"]
+
+    def test_it_has_no_bounds_and_makes_no_views(self, folder):
+        with pytest.raises(DataError, match="names no column: as public bounds it needs a range"):
+            read_dictionary(folder / "dictionary.toml").bounds()
+        frame = pd.DataFrame({"site": ["oslo"], "sodium": [140.0]})
+        with pytest.raises(DataError, match="dictionary= names no column"):
+            from_frame(frame, site="site", dictionary=folder / "dictionary.toml")
 
 
 def test_what_is_written_is_read_again(tmp_path):

@@ -191,3 +191,98 @@ def test_new_rows_that_differ_are_told_by_the_names_of_columns_and_sites():
         model.predict({"vitals": frame[["age", "hospital"]].replace("rome", "oslo")})
     with pytest.raises(ValueError, match=r"X has the sites \['oslo', 'rome'\], and the views of one site are expected"):
         model.predict(sites)
+
+
+class TestOneFrameForPredict:
+    """`predict` takes one frame apart as `from_frame` does."""
+
+    @pytest.fixture
+    def frame(self):
+        rng = np.random.default_rng(0)
+        group = np.arange(90) % 3
+        columns = {"hospital": rng.choice(["oslo", "rome"], 90), "age": 40 + 15 * group + rng.normal(size=90)}
+        frame = pd.DataFrame(columns, index=[f"p{i}" for i in range(90)])
+        grade = pd.Categorical(np.array(["I", "II", "III"])[group], ordered=True)
+        columns = {"sex": np.where(group == 1, "F", "M"), "pulse": 60 + 10 * group, "died": group == 0}
+        return frame.assign(stage=np.where(group == 2, "late", "early"), grade=grade, **columns)
+
+    @pytest.mark.parametrize("views", [{"a": ["age", "sex"], "b": ["stage", "pulse"]}, {"a": ["age", "sex", "stage"]}])
+    @pytest.mark.parametrize("kind", ["pandas", "polars", "pyarrow"])
+    def test_rows_get_the_clusters_of_their_views(self, frame, views, kind):
+        model = EFKMVC(3, random_state=0).fit(from_frame(frame, site="hospital", views=views))
+        expected = model.predict({view: frame[columns] for view, columns in views.items()})
+        given = frame.sample(frac=1, axis=1, random_state=0)  # columns are known by their names
+        if kind == "pyarrow":
+            given = pytest.importorskip("pyarrow", reason="pyarrow is not installed").Table.from_pandas(given)
+        elif kind == "polars":
+            given = pl.DataFrame({name: given[name].to_list() for name in given})
+        np.testing.assert_array_equal(model.predict(given), expected)
+        np.testing.assert_array_equal(model.client_models_["rome"].predict(given), expected)
+
+    def test_ordered_categories_are_known_by_their_names(self, frame):
+        model = EFKMVC(3, random_state=0).fit(from_frame(frame, site="hospital", views={"a": ["grade", "age"]}))
+        np.testing.assert_array_equal(model.predict(frame), model.predict({"a": frame[["grade", "age"]]}))
+
+    def test_columns_that_it_lacks_are_named_with_their_views(self, frame):
+        views = {"a": ["age", "sex"], "b": ["pulse", "stage"]}
+        model = EFKMVC(3, random_state=0).fit(from_frame(frame, site="hospital", views=views))
+        said = "lacks columns of the model: of view 'a' 'sex'; of view 'b' 'pulse', 'stage'. To leave a view out"
+        with pytest.raises(ValueError, match=said):
+            model.predict(frame[["age", "died"]])
+
+    def test_levels_of_a_dictionary_are_read_from_either_form(self, frame, tmp_path):
+        path = tmp_path / "dictionary.toml"
+        path.write_text("[a.sex]\nkind = 'category'\nlevels = ['F', 'M', 'X']\n[b.age]\n[b.pulse]\n")
+        sites = from_frame(frame, site="hospital", dictionary=path)
+        model = EFKMVC(3, random_state=0).fit(sites)
+        both = pd.concat([pd.concat(list(views.values()), axis=1) for views in sites.values()])
+        np.testing.assert_array_equal(model.predict(both), model.predict(frame.loc[both.index]))
+
+
+class TestUnusableColumns:
+    """All columns that cannot be clustered are named at once, as early as it is sure."""
+
+    @pytest.fixture
+    def frame(self):
+        columns = {
+            "hospital": ["oslo", "rome"] * 150,
+            "age": np.arange(300.0) % 50,
+            "name": [f"P{i}" for i in range(300)],
+            "admitted": [f"{1 + i % 28}.3.2026" for i in range(300)],
+            "patient_id": np.arange(300),
+            "pulse": [str(60 + i % 9) if i % 11 else "<5" for i in range(300)],
+        }
+        return pd.DataFrame(columns)
+
+    def test_a_frame_is_refused_with_all_of_them(self, frame):
+        views = {"a": ["name", "age"], "b": ["admitted", "patient_id"]}
+        with pytest.raises(DataError) as refusal:
+            from_frame(frame, site="hospital", views=views)
+        first, *faults = str(refusal.value).split("\n- ")
+        assert first == "3 columns cannot be used as they are:"
+        assert [fault.split(" ")[:4] for fault in faults] == [
+            ["View", "'a',", "column", "'name'"],
+            ["View", "'b',", "column", "'patient_id'"],
+            ["View", "'b',", "column", "'admitted'"],
+        ]
+
+    def test_a_fit_names_all_columns_of_all_views(self, frame):
+        rome = frame[frame["hospital"] == "rome"]
+        sites = {"rome": {"a": rome[["name", "pulse"]], "b": rome[["admitted"]], "c": rome[["patient_id"]]}}
+        with pytest.raises(DataError, match="Site 'rome': 4 columns") as refusal:
+            EFKMVC(2).fit(sites)
+        assert all(repr(name) in str(refusal.value) for name in ("name", "pulse", "admitted", "patient_id"))
+
+    def test_few_new_rows_are_not_refused_for_what_a_model_may_know(self, frame):
+        new = frame.drop(columns=["admitted", "pulse"]).head(40)
+        sites = from_frame(new, site="hospital")
+        assert len(sites["rome"]["table"]) == 20
+        declared = frame[["hospital", "age", "admitted"]]
+        assert from_frame(declared, site="hospital", categories=["admitted"])
+
+    def test_all_that_contradicts_a_dictionary_is_named(self, frame, tmp_path):
+        path = tmp_path / "dictionary.toml"
+        path.write_text("[a.age]\nrange = [0, 40]\n[b.pulse]\n[b.patient_id]\nrange = [0, 10]\n")
+        with pytest.raises(DataError, match="3 columns cannot be used") as refusal:
+            from_frame(frame, site="hospital", dictionary=path)
+        assert all(f"column {name!r}" in str(refusal.value) for name in ("age", "pulse", "patient_id"))

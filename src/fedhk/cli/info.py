@@ -30,7 +30,7 @@ from fedhk.cli.console import (
 )
 from fedhk.cli.fit import list_rank_facts, list_run_facts
 from fedhk.cli.predict import site_folders
-from fedhk.cli.runs import CHECKPOINT, MODEL, SUMMARY, UNDER_WAY, describe_model, is_run, is_under_way
+from fedhk.cli.runs import CHECKPOINT, MODEL, SUMMARY, UNDER_WAY, describe_model, describe_view, is_run, is_under_way
 from fedhk.errors import DataError
 
 if TYPE_CHECKING:
@@ -241,7 +241,9 @@ def _describe_data(path: Path, federation: Federation) -> dict[str, Any]:
     sites = federation.sites.values()
     shapes = {view: rows.shape for site in sites for view, rows in site.views.items() if rows is not None}
     return {
-        "views": [{"name": view, "width": math.prod(shapes[view][1:])} for view in federation.columns],
+        "views": [
+            describe_view(view, math.prod(shapes[view][1:]), columns) for view, columns in federation.columns.items()
+        ],
         "sites": {name: _describe_site(site) for name, site in federation.sites.items()},
         "rows": sum(site.n_rows for site in sites),
         "doubts": [*federation.doubts, *describe_deviations(off, units.unit)],
@@ -251,8 +253,13 @@ def _describe_data(path: Path, federation: Federation) -> dict[str, Any]:
 def _describe_site(site: SiteData) -> dict[str, Any]:
     import numpy as np
 
+    from fedhk.data.levels import first_places
+
     views = {view: values for view, values in site.views.items() if values is not None}
-    missing = sum(int(np.isnan(values).sum()) for values in views.values())
+    missing = sum(
+        int(np.isnan(values)[:, first_places(site.columns[view], values.shape[1])].sum())
+        for view, values in views.items()
+    )
     return {"rows": site.n_rows, "views": list(views), "missing_cells": missing, "ids": site.ids is not None}
 
 
@@ -273,7 +280,10 @@ def _show_data(found: dict[str, Any]) -> None:
 def _show_views(found: dict[str, Any]) -> None:
     shown = ["weight"] if any("weight" in view for view in found["views"]) else []
     columns = ("view", "columns", *shown)
-    rows = [(view["name"], view["width"], *(f"{view[name]:.3f}" for name in shown)) for view in found["views"]]
+    rows = [
+        (view["name"], view.get("columns", view["width"]), *(f"{view[name]:.3f}" for name in shown))
+        for view in found["views"]
+    ]
     show(make_table("views", columns, rows, numbers=columns[1:]))
 
 

@@ -155,6 +155,10 @@ Evaluate = Annotated[
     bool, typer.Option("--evaluate", help="Also compare global, personal and alone models on held-out rows; more fits.")
 ]
 IdColumn = Annotated[str | None, option("id", "Column that says whose a row is.", "id", metavar="NAME")]
+IdOfSite = Annotated[
+    str | None,
+    option("id", "Column that says whose a row is.", "that of the site's data dictionary, else id", metavar="NAME"),
+]
 IdOfRows = Annotated[str | None, option("id", "Column that says whose a row is.", "that of the run", metavar="NAME")]
 IdOfRun = Annotated[
     str | None,

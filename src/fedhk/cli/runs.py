@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -281,13 +281,23 @@ def _summarise(
     }
 
 
+def describe_view(name: str, width: int, columns: Sequence[str] | None) -> dict[str, Any]:
+    """Describe a view: its width in the model, where each level of a category counts, and how many columns it has."""
+    from fedhk.data.levels import first_places
+
+    return {"name": name, "width": width, "columns": len(first_places(columns, width))}
+
+
 def describe_model(model: Any) -> dict[str, Any]:
     """Describe clusters and views of a model, and where centres have a low-rank form its rank and what it loses."""
+    columns = model.view_columns_
     views = zip(model.view_names_, model.view_widths_, model.view_weights_, strict=True)
     found = {
         "n_clusters": int(model.n_clusters_),
         "selection": list(getattr(model, "selection_", [])),
-        "views": [{"name": name, "width": width, "weight": float(weight)} for name, width, weight in views],
+        "views": [
+            describe_view(name, width, columns[name]) | {"weight": float(weight)} for name, width, weight in views
+        ],
     }
     if getattr(model, "rank_", None) is None:
         return found

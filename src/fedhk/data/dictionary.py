@@ -2,7 +2,7 @@
 
 It is the file `dictionary.toml` beside the folders of the sites, or in the folder of a site. Its ranges and levels are
 known without looking at rows, so that a run with noise may use them. Each column has a table; `id` says which column
-has the ids, if it is not "id":
+has the ids, if it is not "id". With `id` alone, columns are read as without a dictionary:
 
     id = "mrn"
 
@@ -131,6 +131,8 @@ class Dictionary(dict[str, dict[str, ColumnEntry]]):
         DataError
             Naming the columns without a range.
         """
+        if not self:
+            raise DataError("the data dictionary names no column: as public bounds it needs a range for each.")
         wanted = list(self if views is None else views)
         if unknown := [view for view in wanted if view not in self]:
             raise DataError(f"the data dictionary has no view {unknown[0]!r}; its views are {list(self)}.")
@@ -202,7 +204,7 @@ def read_dictionary(path: str | os.PathLike[str]) -> Dictionary:
         found[view] = {column: _read_entry(path, view, column, entry) for column, entry in columns.items()}
         if not read_columns(found[view]):
             raise DataError(f"{path.name}: view {view!r} has no column but such to skip: ignore its files instead.")
-    if not found:
+    if not found and id_name is None:
         raise DataError(f"{path.name}: has no columns; each has a table, such as [lab.age].")
     known = Dictionary(sorted(found.items()))
     known.id = id_name

@@ -55,11 +55,12 @@ def read_column(column: pl.Series, separator: str, entry: ColumnEntry | None) ->
         return ReadColumn(_read_truth(column, numbers), "truth")
     if column.dtype == pl.String:
         censored = column.str.contains(r"^[<>]=?\s*[\d.,]+$").fill_null(False)
-        _refuse(column, censored, "a number (or a code that a data dictionary lists under 'missing')")
+        wanted = "a number (or a code that a data dictionary lists under 'missing')"
+        _refuse(column, censored, wanted, declared=entry is not None)
     known = len(column) - column.null_count()
     if entry is None and column.dtype == pl.String and 2 * int(wrong.sum()) > known:  # most cells are no numbers
         return ReadColumn(_read_text(column, known), "category")
-    _refuse(column, wrong, "a number")
+    _refuse(column, wrong, "a number", declared=entry is not None)
     if entry is not None and entry.range:
         low, high = entry.range
         limits = f"{low:g} to {high:g}{f' {entry.unit}' if entry.unit else ''}, by the data dictionary,"
@@ -142,7 +143,7 @@ def _read_text(column: pl.Series, known: int) -> pl.DataFrame:
     """Read text as a category with the levels that occur; refuse text that is no category."""
     written = column.str.contains(WRITTEN_NUMBER).fill_null(False)
     if 2 * int(written.sum()) > known:
-        _refuse(column, written, "a number such as 1234.5 (or levels that a data dictionary lists)")
+        _refuse(column, written, "a number such as 1234.5 (or levels that a data dictionary lists)", declared=False)
     levels = sorted(column.drop_nulls().unique().to_list())
     check_levels(levels, known, column.name)
     return _level_columns(column, levels)
@@ -208,13 +209,15 @@ def _count_days(column: pl.Series) -> pl.Series:
     return (column.dt.total_seconds(fractional=True) / 86400).alias(column.name)
 
 
-def _refuse(column: pl.Series, wrong: pl.Series, wanted: str, more: str = "") -> None:
-    """Refuse a column with a cell that is not what the column holds."""
+def _refuse(column: pl.Series, wrong: pl.Series, wanted: str, more: str = "", *, declared: bool = True) -> None:
+    """Refuse a column with a cell that is not what the column holds, by a data dictionary if it is declared in one."""
     if wrong.any():
         row = int(wrong.arg_max() or 0)
         kind = "text, " if column.dtype in TEXT else "" if column.dtype.is_numeric() else f"{column.dtype}, "
+        remedy = "leave cells empty that are missing, remove the column, or name it 'id' if it says whose a row is"
+        if declared:
+            remedy = "leave it empty or list its code under 'missing' if it is missing, or correct the data dictionary"
         raise ValueError(
             f"column {column.name!r} holds {kind}{str(column[row])[:60]!r} in row {row + 1}, where {wanted} is "
-            f"expected{more}. Correct the cell, leave cells empty that are missing, remove the column, or name it 'id' "
-            "if it says whose a row is."
+            f"expected{more}. Correct the cell, {remedy}."
         )

@@ -297,7 +297,8 @@ def _site_tables(folder: Path, reading: Reading) -> tuple[dict[str, Table], list
     """Read the tables of one site by view, sorted, and list the doubts about its folder."""
     if not folder.name.isprintable():
         raise DataError(f"site {folder.name!r}: the name of its folder must be printable.")
-    dictionary = find_dictionary(folder, folder.parent) or reading.dictionary
+    found = find_dictionary(folder, folder.parent)
+    dictionary = reading.dictionary if found is None else found
     patterns = [*_read_ignored(folder.parent), *_read_ignored(folder), *reading.ignore]
     id_name = reading.id or (dictionary.id if dictionary is not None else None) or ID
     entries = _entries(folder)
@@ -312,7 +313,7 @@ def _site_tables(folder: Path, reading: Reading) -> tuple[dict[str, Table], list
             raise file_error(
                 path, f"is {what}; {ALLOWED}. To pass it over, name it in the file {IGNORED!r}, or by --ignore."
             )
-        for table in read_tables(path, dictionary, id_name):
+        for table in read_tables(path, dictionary or None, id_name):
             _add_table(tables, table)
     if not tables:
         raise DataError(f"site {folder.name!r} has no view: its folder holds no data file; {ALLOWED}.")

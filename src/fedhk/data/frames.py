@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -13,7 +13,8 @@ import numpy as np
 from fedhk._names import suggest
 from fedhk._text import listed
 from fedhk.data.dictionary import Dictionary, read_dictionary
-from fedhk.data.levels import is_frame, name_row, read_cells
+from fedhk.data.levels import base_name, find_faults, is_frame, name_faults, name_row, ordered_levels, read_cells
+from fedhk.data.views import Columns, is_tensor
 from fedhk.errors import DataError, MissingPackageError
 
 __all__ = ["from_frame"]
@@ -87,6 +88,8 @@ def from_frame(
         if views is not None or categories:
             raise DataError("dictionary= says what views and categories are: leave views= and categories= out.")
         known = dictionary if isinstance(dictionary, Dictionary) else read_dictionary(dictionary)
+        if not known:
+            raise DataError("dictionary= names no column: leave it out, or give each column a table in it.")
         views = {view: list(known.read_columns(view)) for view in known}
     chosen = _check_views(views, names, site)
     unknown = frame[site].isna() | frame[site].map(_is_blank).astype(bool)
@@ -98,9 +101,41 @@ def from_frame(
     frame = _declare(frame, categories, {column for columns in chosen.values() for column in columns})
     tables = {view: frame[columns] for view, columns in chosen.items()}
     if dictionary is not None:
-        tables = {view: _enforce(table, view, known.read_columns(view)) for view, table in tables.items()}
+        tables = _enforce(tables, known)
+    elif faults := [fault for view, table in tables.items() for fault in find_faults(table, view)]:
+        raise DataError(name_faults(faults))
     groups = frame.groupby(site, sort=True, observed=True).indices
     return {str(name): {view: table.iloc[groups[name]] for view, table in tables.items()} for name in sorted(groups)}
+
+
+def find_views(frame: Any, views: Mapping[str, Columns]) -> Any:
+    """Find the views of a model in one data frame, by the names of their columns; further columns are left out.
+
+    What is no data frame comes back as it is, and so does any where a view of the model has columns without names.
+
+    Raises
+    ------
+    ValueError
+        Naming the columns that the frame lacks, by view.
+    """
+    named = {view: columns for view, columns in views.items() if columns is not None and not is_tensor(columns)}
+    frame = frame.to_pandas() if hasattr(frame, "column_names") and hasattr(frame, "to_pandas") else frame
+    if not is_frame(frame) or len(named) < len(views):
+        return frame
+    labels = {str(label): label for label in frame.columns}
+    wanted = {view: _source_columns(columns, labels) for view, columns in named.items()}
+    lacking = {view: [name for name in own if name not in labels] for view, own in wanted.items()}
+    if any(lacking.values()):
+        which = "; ".join(f"of view {view!r} {listed(names)}" for view, names in lacking.items() if names)
+        unsaid = "" if len(views) == 1 else " To leave a view out, give a dict of the others: {view: frame[columns]}."
+        raise ValueError(f"X is a data frame that lacks columns of the model: {which}.{unsaid}")
+    return {view: frame[[labels[name] for name in own]] for view, own in wanted.items()}
+
+
+def _source_columns(columns: Sequence[Any], labels: Container[str]) -> list[str]:
+    """Return the columns of a frame that those of a model are of: a category is one, unless its levels are columns."""
+    names = (name if name in labels else ordered_levels(base_name(name))[0] for name in map(str, columns))
+    return list(dict.fromkeys(names))
 
 
 def _is_blank(name: Any) -> bool:
@@ -154,21 +189,27 @@ def _warn_of_shared(views: Mapping[str, Sequence[str]]) -> None:
         )
 
 
-def _enforce(frame: Any, view: str, entries: Mapping[str, Any]) -> Any:
-    """Convert columns to numbers by a data dictionary."""
+def _enforce(tables: Mapping[str, Any], dictionary: Dictionary) -> dict[str, Any]:
+    """Convert the columns of all views to numbers by a data dictionary."""
     try:
         polars, read = import_module("polars"), import_module("fedhk.data.file_columns").read_column
     except ImportError as error:
         raise MissingPackageError("a data dictionary needs the package 'polars': pip install 'fedhk[cli]'") from error
-    parts: list[Any] = []
-    for name, entry in entries.items():
-        try:
-            values = read(polars.Series(name, read_cells(frame[name]), strict=False), "\t", entry).values
-        except ValueError as error:
-            raise DataError(f"view {view!r}, {error}") from error
-        parts += values.get_columns() if hasattr(values, "get_columns") else [values]
-    columns = {part.name: part.cast(polars.Float64).to_numpy() for part in parts}
-    return pandas().DataFrame(columns, index=frame.index)
+    found, faults = {}, []
+    for view, table in tables.items():
+        parts: list[Any] = []
+        for name, entry in dictionary.read_columns(view).items():
+            try:
+                values = read(polars.Series(name, read_cells(table[name]), strict=False), "\t", entry).values
+            except ValueError as error:
+                faults.append(f"view {view!r}, {error}")
+                continue
+            parts += values.get_columns() if hasattr(values, "get_columns") else [values]
+        columns = {part.name: part.cast(polars.Float64).to_numpy() for part in parts}
+        found[view] = pandas().DataFrame(columns, index=table.index)
+    if faults:
+        raise DataError(name_faults(faults))
+    return found
 
 
 def _declare(frame: Any, categories: Any, used: set[str]) -> Any:

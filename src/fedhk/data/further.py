@@ -17,10 +17,10 @@ from fedhk.data.named import NamedTable, name_table
 from fedhk.errors import DataError
 
 
-def read_further(also: Path, data: Path) -> SiteData:
-    """Read the further tables of a site, whose own tables are in the folder `data`."""
-    dictionary = find_dictionary(data, data.parent)
-    return read_site(also, reading=adapt_reading(Reading(dictionary=dictionary), also, also.parent))
+def read_further(also: Path, data: Path, id_column: str | None = None) -> SiteData:
+    """Read the further tables of a site, whose own tables are in the folder `data` and have ids in `id_column`."""
+    reading = Reading(id_column, dictionary=find_dictionary(data, data.parent))
+    return read_site(also, reading=adapt_reading(reading, also, also.parent))
 
 
 def adapt_reading(reading: Reading, *folders: Path) -> Reading:

@@ -49,6 +49,28 @@ WRITTEN_NUMBER = r"^[+-]?[$€£]?\s?\d[\d., '\u00a0\u202f]*\s?[%‰$€£]?$"
 PAIR = re.compile(r"\d{1,4}\s*/\s*\d{1,4}")
 
 
+# Where so many times as many pairs of cells as there may be levels all differ, the column is no category: by chance
+# they would in fewer than exp(-7), 1 of 1,000 tables, even with that many levels that are equally frequent.
+SURE_PAIRS = 7
+
+
+class UnreadableColumnsError(ValueError):
+    """Columns of one or several tables cannot be clustered as they are; all of them are named."""
+
+    def __init__(self, faults: Sequence[str]) -> None:
+        super().__init__(faults)
+        self.faults = tuple(faults)
+
+    def __str__(self) -> str:
+        return name_faults(self.faults)
+
+
+def name_faults(faults: Sequence[str]) -> str:
+    """Write what is wrong with columns: one sentence, or a list of them."""
+    first = f"{len(faults)} columns cannot be used as they are:"
+    return faults[0] if len(faults) == 1 else "\n- ".join([first, *faults])
+
+
 @dataclass(frozen=True, eq=False)
 class Encoded:
     """A data frame as numbers: what `check_views` takes, without a copy."""
@@ -103,6 +125,15 @@ def level_groups(columns: Sequence[Any] | None) -> list[IntArray]:
     return [np.array(places) for places in groups.values()]
 
 
+def first_places(columns: Sequence[Any] | None, width: int) -> list[int]:
+    """The place of the first level of each categorical column, and of all other columns: of a view, one per column."""
+    names = range(width) if columns is None else map(base_name, columns)
+    places: dict[Any, int] = {}
+    for place, name in enumerate(names):
+        places.setdefault(name, place)
+    return list(places.values())
+
+
 def find_numbers(columns: Sequence[Any] | None, width: int) -> BoolArray:
     """Which of so many columns are no levels of a category."""
     numbers = np.ones(width, bool)
@@ -126,40 +157,76 @@ def encode_frame(table: Any, view: str, known: Sequence[Any] | None = None) -> A
 
     `known` are the columns of a model, where there is one: what has levels there is categories here too.
 
-    Errors (ValueError) name the view, the column, a value with its row, and what to do.
+    Errors (ValueError) name the view, each column that is wrong, a value with its row, and what to do.
     """
     if hasattr(table, "column_names") and hasattr(table, "to_pandas"):  # pyarrow
         table = table.to_pandas()
-    if is_frame(table) and known is None:
-        _refuse_ids(table, view)
+    ids = _find_ids(table, view) if is_frame(table) and known is None else {}
     if not needs_encoding(table):
+        if ids:
+            raise UnreadableColumnsError(list(ids.values()))
         return table
     names = list(map(str, table.columns))
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"View {view!r}: columns {repeated[:5]} appear more than once; names must differ.")
     categories = {base_name(column) for column in known or () if is_level(column)}
-    blocks, columns, inferred = [], [], []
+    blocks, columns, inferred, faults = [], [], [], list(ids.values())
     for name, label in zip(names, table.columns, strict=True):
         series = table[label]
-        values, own = _encode_column(series, name, view, is_category=name in categories)
+        try:
+            values, own = _encode_column(series, name, view, is_category=name in categories)
+        except ValueError as error:
+            faults.append(str(error))
+            continue
         blocks.append(values)
         columns += own
         if is_level(own[0]) and not hasattr(getattr(series.dtype, "categories", None), "__len__"):
             inferred.append(name)
+    if faults:
+        raise UnreadableColumnsError(faults)
     return Encoded(np.hstack(blocks), tuple(columns), tuple(inferred))
 
 
-def _refuse_ids(table: Any, view: str) -> None:
-    """Refuse a column that is named like a number of people or things, and has a different one in every row."""
+def find_faults(table: Any, view: str) -> list[str]:
+    """List the columns of a data frame that no rows of it could be clustered by, a sentence each.
+
+    Other columns may be refused only where a model is fitted: text that few new rows share may be levels that a model
+    knows.
+    """
+    found = _find_ids(table, view)
+    for label, series in ((label, table[label]) for label in table.columns):
+        values = read_cells(series)
+        known = [value for value in values if value is not None]
+        sure = len(known) * (len(known) - 1) > 2 * SURE_PAIRS * MOST_LEVELS
+        if not sure:
+            found.pop(str(label), None)
+        if not hasattr(series.dtype, "categories") and any(isinstance(value, str) for value in known):
+            texts = [text for value in known if (text := str(value).strip())]
+            levels = sorted(set(texts))
+            if 2 * sum(map(is_number, texts)) > len(texts):  # numbers, or levels that a model was told of
+                continue
+            try:
+                check_form(levels, str(label))
+                if sure and len(levels) == len(texts):
+                    check_levels(levels, len(texts), str(label))
+            except ValueError as error:
+                found[str(label)] = f"View {view!r}, {error}"
+    return list(found.values())
+
+
+def _find_ids(table: Any, view: str) -> dict[str, str]:
+    """Find columns that are named like a number of people or things and have a different one in every row."""
+    found = {}
     for label in table.columns:
         if NAMED_LIKE_IDS.search(str(label)) and getattr(table[label], "ndim", 1) == 1:
             values = read_cells(table[label])
             whole = all(isinstance(value, Real) and float(value).is_integer() for value in values)
             if whole and 1 < len(values) == len(set(values)):
-                raise ValueError(
+                found[str(label)] = (
                     f"View {view!r}, column {str(label)!r} looks like an identifier of rows: its values are whole "
                     "numbers, all different. Put it into the index; if it is a feature, give it another name."
                 )
+    return found
 
 
 def date_columns(table: Any) -> list[str]:
@@ -280,7 +347,19 @@ def encode_levels(texts: Sequence[str | None], levels: Sequence[str], name: str)
 
 
 def check_levels(levels: Sequence[str], cells: int, name: str) -> None:
-    """Refuse text that is no category: dates, times of the day, and text of which most rows have their own."""
+    """Refuse text that is no category: that has the form of something else, or of which most rows have their own."""
+    check_form(levels, name)
+    if len(levels) > MOST_LEVELS or (len(levels) > 10 and 2 * len(levels) > cells):
+        raise ValueError(
+            f"column {name!r} holds text with {len(levels)} different values in {cells} cells, such as "
+            f"{levels[0][:40]!r}: that names rows rather than groups of them. If it says whose a row is, say so "
+            f"(on the command line --id {name}; of a data frame frame.set_index({name!r})). Else leave the column out, "
+            f"or bring it to at most {MOST_LEVELS} levels that several rows share."
+        )
+
+
+def check_form(levels: Sequence[str], name: str) -> None:
+    """Refuse text of which most has the form of a date, a time of the day, a number or two numbers."""
     dates = [level for level in levels if _is_date(level)]
     if 2 * len(dates) > len(levels):
         others = sorted(set(levels) - set(dates))
@@ -306,13 +385,6 @@ def check_levels(levels: Sequence[str], cells: int, name: str) -> None:
         raise ValueError(
             f"column {name!r} holds two numbers in a cell, such as {pairs[0]!r}. Make two columns of it, or declare "
             "its levels."
-        )
-    if len(levels) > MOST_LEVELS or (len(levels) > 10 and 2 * len(levels) > cells):
-        raise ValueError(
-            f"column {name!r} holds text with {len(levels)} different values in {cells} cells, such as "
-            f"{levels[0][:40]!r}: that names rows rather than groups of them. If it says whose a row is, say so "
-            f"(on the command line --id {name}; of a data frame frame.set_index({name!r})). Else leave the column out, "
-            f"or bring it to at most {MOST_LEVELS} levels that several rows share."
         )
 
 

@@ -12,7 +12,14 @@ import scipy.sparse as sp
 
 from fedhk._text import is_printable
 from fedhk._typing import FloatArray
-from fedhk.data.levels import base_name, common_columns, encode_frame, fit_columns, name_row
+from fedhk.data.levels import (
+    UnreadableColumnsError,
+    base_name,
+    common_columns,
+    encode_frame,
+    fit_columns,
+    name_row,
+)
 
 # Sums of squares of larger numbers would leave float64.
 LARGEST_VALUE = 1e140
@@ -186,9 +193,8 @@ def check_views(
     converted: list[Any] = [None] * len(tables)
     given: list[Columns] = [None] * len(tables)
     inferred: list[str] = []
-    for i in present:
+    for i, encoded in _encode_tables(tables, found, columns).items():
         known = None if columns is None else columns[i]
-        encoded = encode_frame(tables[i], found[i], known)
         inferred += [f"{found[i]}/{column}" for column in getattr(encoded, "inferred", ())]
         converted[i], given[i] = _read_table(encoded, found[i])
         converted[i], given[i] = fit_table(converted[i], given[i], known, f"View {found[i]!r}", tables[i])
@@ -214,6 +220,20 @@ def check_views(
     return Views(
         tuple(converted), tuple(found), lengths[0], dtype, tuple(missing), tuple(given), tuple(inferred), index
     )
+
+
+def _encode_tables(tables: Sequence[Any], names: Sequence[str], columns: Sequence[Columns] | None) -> dict[int, Any]:
+    """Return tables of numbers by their place, without views that are absent; all columns that are none are named."""
+    encoded, faults = {}, list[str]()
+    for i, table in enumerate(tables):
+        if table is not None:
+            try:
+                encoded[i] = encode_frame(table, names[i], None if columns is None else columns[i])
+            except UnreadableColumnsError as error:
+                faults += error.faults
+    if faults:
+        raise UnreadableColumnsError(faults)
+    return encoded
 
 
 def fit_table(table: Any, own: Columns, known: Columns, where: str, source: Any = None) -> tuple[Any, Columns]:

@@ -23,7 +23,7 @@ from fedhk._records import Record, Records
 from fedhk._typing import FloatArray, IntArray
 from fedhk.agreement.number import NOT_CLEAR, ONE
 from fedhk.agreement.scalings import STRANGER
-from fedhk.data.frames import pandas
+from fedhk.data.frames import find_views, pandas
 from fedhk.data.levels import needs_encoding
 from fedhk.data.views import Columns, Views, check_views, is_tensor, is_view_collection
 from fedhk.estimators.choices import read_numbers
@@ -94,7 +94,12 @@ class ReadsViews(KnowsNames):
     def _read_new(self, X: Any, names: Sequence[str], widths: Sequence[int], columns: Sequence[Columns]) -> Views:
         """Read new rows, and check them against the views of the fitted model."""
         check_is_fitted(self)
-        found = self._as_table(X, reset=False) if self._single_table and not is_view_collection(X) else X
+        if is_view_collection(X):
+            found = X
+        elif self._single_table:
+            found = self._as_table(X, reset=False)
+        else:
+            found = find_views(X, dict(zip(names, columns, strict=True)))
         return check_views(found, names=names, widths=widths, columns=columns, missing_views=True)
 
     def _as_table(self, X: Any, *, reset: bool) -> Any:
@@ -237,9 +242,10 @@ class HeatKernelModel(ReadsViews, ClusterMixin, BaseEstimator):  # type: ignore[
         Parameters
         ----------
         X : list or dict of tables, or one table
-            Views as in `fit`. None is a view that is not there, NaN a missing cell; a dict may leave views out. A
-            tensor must have the shape that was fitted; a 2-D array has none to compare, and is taken as flattened rows
-            (C order).
+            Views as in `fit`. None is a view that is not there, NaN a missing cell; a dict may leave views out. One
+            data frame is taken apart by the names of its columns, and columns that the model does not know are left
+            out. A tensor must have the shape that was fitted; a 2-D array has none to compare, and is taken as
+            flattened rows (C order).
 
         Returns
         -------

@@ -46,6 +46,12 @@ def test_options_reach_the_configuration(tmp_path):
     assert (parameters["tol"], parameters["participation"]["min_sites"]) == (1e-6, 2)
 
 
+def test_no_algorithm_gets_a_smaller_tolerance_than_its_own(tmp_path):
+    code, _ = call_flower("init", tmp_path / "app", "--clusters", 3, "--algorithm", "fedhk-diffusion")
+    assert code == 0
+    assert read_config(tmp_path / "app" / "fedhk.toml").parameters["tol"] == fedhk.FedHKDiffusion().tol
+
+
 def test_with_noise_no_tolerance_is_written_because_fit_refuses_one(tmp_path):
     words = ["--clusters", 3, "--epsilon", 2, "--delta", "1e-6", "--bounds=-4,4"]
     assert call_flower("init", tmp_path / "app", *words)[0] == 0

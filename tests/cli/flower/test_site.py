@@ -79,3 +79,20 @@ def test_names_survive_flowers_reader(name, tmp_path):
 def test_what_the_reader_cannot_carry_is_refused(name, tmp_path):
     with pytest.raises(FlowerError, match="cannot carry"):
         site_command(tmp_path, name, tmp_path, "x:1", None, None, port=1)
+
+
+def test_the_column_of_ids_is_said_once_for_the_site_and_its_further_tables(tmp_path):
+    for folder, name, lines in (
+        ("data", "lab", "PatNr,crp\np7,1.5\np8,2.5"),
+        ("also", "later", "PatNr,days\np8,9\np7,3"),
+    ):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / f"{name}.csv").write_text(lines)
+    (tmp_path / "policy.toml").write_text('questions = ["outcomes"]\nheld_out = ["days"]\n')
+    words = ["site", tmp_path / "data", "--name", "rome", "--state", tmp_path / "state", "--insecure"]
+    words += ["--policy", tmp_path / "policy.toml", "--also", tmp_path / "also", "--superlink", "nonsense"]
+    _, output = call_flower(*words, "--id", "PatNr")
+    assert "Site 'rome': 2 rows, views lab (1 column)." in output
+    assert "Questions after a fit may read days" in output
+    command = site_command(tmp_path, "rome", tmp_path, "x:1", None, None, id_column="PatNr", port=1)
+    assert parse_config_args([command[command.index("--node-config") + 1]])["id"] == "PatNr"

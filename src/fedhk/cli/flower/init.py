@@ -113,8 +113,9 @@ def init(  # noqa: PLR0917
     """Make a Flower app for a federation of real sites.
 
     DIR gets fedhk.toml, which says what is run and may be edited, and the two files that Flower needs. `fedhk flower
-    run DIR` runs it. Rounds are few: `tol` is 1e-4 where nothing else is asked for, because over Flower a round takes
-    seconds whatever it computes.
+    run DIR` runs it. Over Flower a round takes seconds whatever it computes, so rounds are few: `tol` is 1e-4 where
+    nothing else is asked for (fedhk-diffusion keeps its own). With a privacy budget all rounds are run that share it,
+    and `tol` has no say.
 
     For example:
 
@@ -154,8 +155,9 @@ def make_app(folder: Path, config: Config, *, sites: list[str], wait: float = 60
         raise ConfigError(f"Algorithm {config.algorithm!r} clusters one site; a federation needs a federated one.")
     if "n_clusters" not in config.parameters:
         raise typer.BadParameter("is needed.", param_hint="--clusters")
-    # with noise, all rounds that share the budget are run
-    quick = {} if config.parameters.get("privacy") else {"tol": FLOWER_TOL}
+    # with noise, all rounds that share the budget are run, whatever `tol` is
+    hasty = config.parameters.get("privacy") or ALGORITHMS[config.algorithm].defaults()["tol"] >= FLOWER_TOL
+    quick = {} if hasty else {"tol": FLOWER_TOL}
     complete = replace(config, parameters=quick | config.parameters).complete()
     run_config = RUN_CONFIG | {"sites": ",".join(sites), "wait": float(wait)}
     lines = "\n".join(f"{name} = {json.dumps(value)}" for name, value in run_config.items())

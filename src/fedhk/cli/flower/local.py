@@ -56,6 +56,7 @@ def local(  # noqa: PLR0917
     ledger: o.LedgerFolder = None,
     secure: o.Secure = None,
     settings: o.Settings = None,
+    id_column: o.IdColumn = None,
 ) -> None:
     """Run a federation on this machine as it would run between machines: to try it before others are asked.
 
@@ -69,7 +70,8 @@ def local(  # noqa: PLR0917
     privacy = o.parse_privacy(epsilon, delta, bounds)
     given = {"n_clusters": o.parse("clusters", clusters), "privacy": privacy, "secure": secure}
     with exit_codes():
-        wanted = make_config(config, given, settings, min_sites, data=folder, algorithm=algorithm, seed=seed)
+        others = {"data": folder, "algorithm": algorithm, "seed": seed, "id": id_column}
+        wanted = make_config(config, given, settings, min_sites, **others)
         wanted = with_public_bounds(with_ledger(wanted, ledger))
         target = absolute(out if out is not None else Path("run"))
         with interruptible():
@@ -79,7 +81,7 @@ def local(  # noqa: PLR0917
 
 def _run_local(config: Config, out: Path, *, force: bool = False) -> dict[str, Any]:
     """Start everything, run, gather, end everything; returns the summary."""
-    from fedhk.data.folders import read_federation
+    from fedhk.data.folders import Reading, read_federation
     from fedhk.errors import DataError
     from fedhk.report.run import write_report
     from fedhk.summary.drawing import require_matplotlib
@@ -92,13 +94,13 @@ def _run_local(config: Config, out: Path, *, force: bool = False) -> dict[str, A
     check_apart(out, data)
     check_free(out, force=force)
     ledger = choose_ledger(replace(config, data=data), out)
-    federation_data = read_federation(data)
+    federation_data = read_federation(data, Reading(config.id))
     names = list(federation_data.sites)
     work = Path(tempfile.mkdtemp(prefix="fedhk-local-"))
     try:
         make_app(work / "app", replace(config, data=data), sites=names, wait=120.0)
         masks, folders = bool(config.parameters.get("secure")), {name: data / name for name in names}
-        with federation(work, folders, masks=masks, ledger=ledger) as running:
+        with federation(work, folders, masks=masks, ledger=ledger, id_column=config.id) as running:
             with connect(running.address, work / "tls" / CA, insecure=False) as control:
                 summary = run_app(control, work / "app", out, force=force, watch=running.check)
             gather(work / "state", names, out, ledger)
@@ -135,12 +137,14 @@ def federation(
     ledger: Path | None = None,
     policies: dict[str, Path] | None = None,
     also: dict[str, Path] | None = None,
+    id_column: str | None = None,
 ) -> Iterator[Running]:
     """Start a SuperLink and SuperNodes on loopback, which end when the context does.
 
     `sites` are data folders by name; `work` is the folder for keys, logs and the state of the sites, which may go
     afterwards. Ledgers may not: they are in the folder `ledger`. With `masks`, sites know each other's keys, as between
-    real operators. `policies` are files by site, in place of those, and `also` the folders with further tables.
+    real operators. `policies` are files by site, in place of those, and `also` the folders with further tables. Ids of
+    all sites are in `id_column`.
     """
     policies, also = policies or (make_policies(work / "policies", list(sites)) if masks else {}), also or {}
     env = environment(work / "flwr")
@@ -161,7 +165,9 @@ def federation(
             where = data, name, work / "state", running.address, tls / CA, keys[number]
             log = work / f"site-{number}.log"
             policy, further = policies.get(name), also.get(name)
-            command = site_command(*where, policy=policy, ledger=ledger, also=further, port=free_port())
+            command = site_command(
+                *where, policy=policy, ledger=ledger, also=further, id_column=id_column, port=free_port()
+            )
             running.processes[name] = start(command, log, env), log
         yield running
     finally:

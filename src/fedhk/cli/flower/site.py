@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -87,6 +88,7 @@ def site(  # noqa: PLR0917
             "--also", help="Folder with further tables of the same rows, for questions after a fit.", file_okay=False
         ),
     ] = None,
+    id_column: o.IdOfSite = None,
     insecure: o.Insecure = False,
     port: Annotated[int | None, typer.Option("--port", help="Port on loopback for this site's own processes.")] = None,
 ) -> None:
@@ -111,9 +113,9 @@ def site(  # noqa: PLR0917
             if file is not None and not file.is_file():
                 raise FlowerError(f"{option} {str(file)!r} is not there.")
         demands = Policy() if policy is None else read_policy(policy)
-        say(_describe_site(data, name, demands.bounds))
+        say(_describe_site(data, name, demands.bounds, id_column))
         if also is not None:
-            say(_describe_further(data, name, also, demands.held_out))
+            say(_describe_further(data, name, also, demands.held_out, id_column))
         for other, public in sorted(demands.known.items()):
             say(f"Its policy knows {other!r} by the key with the fingerprint {fingerprint(bytes.fromhex(public))}.")
         split_address(superlink)
@@ -129,35 +131,42 @@ def site(  # noqa: PLR0917
                 *(data, name, state, superlink, root_certificates, key),
                 policy=policy,
                 also=also,
+                id_column=id_column,
                 port=port or free_port(),
             )
         )
 
 
-def _describe_site(data: Path, name: str, bounds: Any = None) -> str:
+def _describe_site(data: Path, name: str, bounds: Any = None, id_column: str | None = None) -> str:
     """Read a site as a run would, and describe it; refuse bounds of its policy that exclude most values."""
-    from fedhk.data.folders import read_site
+    from fedhk.data.folders import Reading, read_site
+    from fedhk.data.levels import first_places
     from fedhk.data.named import named_views
     from fedhk.data.views import check_views
     from fedhk.federation.remote.own_rows import check_policy_bounds
     from fedhk.federation.remote.site import check_name
 
     check_name(name)
-    found = read_site(data)
+    found = read_site(data, reading=Reading(id_column))
     rows = check_views(named_views(found), missing_views=True, min_rows=0)
     say_notes(check_policy_bounds(name, rows, bounds))
-    views = ", ".join(f"{view} ({values.shape[1]})" for view, values in found.views.items() if values is not None)
+    counts = {
+        view: len(first_places(found.columns[view], math.prod(values.shape[1:])))
+        for view, values in found.views.items()
+        if values is not None
+    }
+    views = ", ".join(f"{view} ({counted(count, 'column')})" for view, count in counts.items())
     return f"Site {name!r}: {counted(found.n_rows, 'row')}, views {views}."
 
 
-def _describe_further(data: Path, name: str, also: Path, allowed: Sequence[str]) -> str:
+def _describe_further(data: Path, name: str, also: Path, allowed: Sequence[str], id_column: str | None = None) -> str:
     """Read the further tables of a site as a question would, and say which columns questions may read."""
-    from fedhk.data.folders import read_site
+    from fedhk.data.folders import Reading, read_site
     from fedhk.data.further import align_tables, keep_columns, read_further
     from fedhk.data.levels import base_name
 
-    found = keep_columns(read_further(also, data), allowed)
-    tables = align_tables(name, read_site(data), found)
+    found = keep_columns(read_further(also, data, id_column), allowed)
+    tables = align_tables(name, read_site(data, reading=Reading(id_column)), found)
     listed = sorted({base_name(column) for table in tables.values() for column in table.columns or ()})
     return f"Questions after a fit may read {', '.join(listed) or 'none'} of the columns in {str(also)!r}."
 
@@ -173,6 +182,7 @@ def site_command(  # noqa: PLR0917
     policy: Path | None = None,
     ledger: Path | None = None,
     also: Path | None = None,
+    id_column: str | None = None,
     port: int,
 ) -> list[str]:
     """Return the command that starts a SuperNode."""
@@ -180,6 +190,8 @@ def site_command(  # noqa: PLR0917
     for entry, path in (("policy", policy), ("ledger", ledger), ("also", also)):
         if path is not None:
             config[entry] = str(path.absolute())
+    if id_column is not None:
+        config["id"] = id_column
     for entry, value in config.items():
         if any(mark in value for mark in "\"'\\"):  # Flower's own reader stumbles over them
             raise FlowerError(

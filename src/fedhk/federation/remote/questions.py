@@ -86,6 +86,8 @@ class QuestionRows:
         Reads its tables that are clustered, in the order that the terms of a run ask for.
     questions : Questions
         Its further tables, and what reads models.
+    id_column : str or None
+        Column that says whose a row is; None is the one that its data dictionary names, or "id".
     """
 
     site: str
@@ -94,6 +96,7 @@ class QuestionRows:
     results: Path
     read_data: Callable[[Terms | None], SiteData]
     questions: Questions
+    id_column: str | None = None
 
     def introduce(self) -> Views:
         """Return all views that questions may read, to name them and their columns."""
@@ -140,7 +143,7 @@ class QuestionRows:
         folder = self.questions.also
         if folder is None or not self.policy.held_out:
             return {}
-        found = keep_columns(read_further(folder, self.data), self.policy.held_out)
+        found = keep_columns(read_further(folder, self.data, self.id_column), self.policy.held_out)
         self.policy.check_levels(found)
         return align_tables(self.site, data, found)
 

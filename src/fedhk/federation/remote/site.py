@@ -21,7 +21,7 @@ import numpy as np
 
 from fedhk._files import locked
 from fedhk._text import LONGEST_NAME, is_name, printable
-from fedhk.data.folders import SiteData, read_site
+from fedhk.data.folders import Reading, SiteData, read_site
 from fedhk.data.named import named_views
 from fedhk.data.views import Views, check_views
 from fedhk.errors import DataError, MessageError, Rule
@@ -96,6 +96,8 @@ class RemoteSite:
         File of its ledger, which must be the one of all runs on these rows; None has it among what the site keeps.
     questions : Questions or None
         What it needs for questions after a fit; None answers none.
+    id_column : str or None
+        Column that says whose a row is; None is the one that its data dictionary names, or "id".
     """
 
     name: str
@@ -106,6 +108,7 @@ class RemoteSite:
     workers: int = 1
     ledger: Path | None = None
     questions: Questions | None = None
+    id_column: str | None = None
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -194,7 +197,9 @@ class RemoteSite:
         rows = None
         if self.questions is not None:
             results = self.folder / RESULTS
-            rows = QuestionRows(self.name, self.policy, self.data, results, self._read_checked, self.questions)
+            rows = QuestionRows(
+                self.name, self.policy, self.data, results, self._read_checked, self.questions, self.id_column
+            )
         guard = PolicyGuard(self.policy, self._read_views, self.ledger or self.folder / NAME, rows)
         site, reply = answer_message(site, guard, request)
         return site, encode(reply)
@@ -219,11 +224,11 @@ class RemoteSite:
             raise MessageError(NO_DATA, self.name)
         if terms is None or self._own_data.columns == terms.columns:
             return self._own_data
-        return read_site(self.data, terms.columns)
+        return read_site(self.data, terms.columns, Reading(self.id_column))
 
     @cached_property
     def _own_data(self) -> SiteData:
-        return read_site(self.data)
+        return read_site(self.data, reading=Reading(self.id_column))
 
 
 NO_VIEWS = Views((), (), 0, np.dtype(np.float64), (), ())
