@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose
+from sklearn.metrics import adjusted_rand_score
 
 import fedhk
 from fedhk.agreement.scalings import (
+    HISTOGRAM_OPTIONS,
     NUMBERS,
     SAMPLE_ROWS,
     TEXT_OPTIONS,
@@ -23,6 +25,7 @@ from fedhk.agreement.scalings import (
     list_witnesses,
     read_agreement,
 )
+from fedhk.data.row_forms import count_rows_without_total
 from fedhk.data.views import check_views
 from fedhk.datasets import make_sites
 from fedhk.model.preparation import site_moments
@@ -37,6 +40,18 @@ def draw_text(n_rows=240, widths=(300, 250), n_clusters=4, seed=0):
         topics = 0.5 * common + 0.5 * rng.dirichlet(np.full(width, 0.03), n_clusters)
         lengths = rng.lognormal(np.log(40), 0.7, n_rows).astype(int) + 5
         views.append(np.array([rng.multinomial(n, topics[k]) for n, k in zip(lengths, labels, strict=True)], float))
+    return views, labels
+
+
+def draw_histograms(n_rows=240, widths=(40, 60), n_clusters=4, total=300, seed=3):
+    """Counts of bins of equally many things in each row."""
+    rng = np.random.default_rng(seed)
+    labels, views = rng.integers(n_clusters, size=n_rows), []
+    for width in widths:
+        common = rng.dirichlet(np.full(width, 0.2))
+        profiles = 0.6 * common + 0.4 * rng.dirichlet(np.full(width, 0.2), n_clusters)
+        shares = np.array([rng.dirichlet(15 * profiles[label] + 1e-6) for label in labels])
+        views.append(rng.multinomial(total, shares).astype(float))
     return views, labels
 
 
@@ -140,13 +155,16 @@ def test_views_are_tried_under_what_their_cells_allow():
     def options(values, columns=None):
         moments = site_moments(check_views([values]), [values.shape[1]])[0]
         positive = np.nan_to_num(values).min() >= 0
-        return find_options(moments, (values > 0).sum(axis=0).astype(float) if positive else None, columns)
+        documents = (values > 0).sum(axis=0).astype(float) if positive else None
+        return find_options(moments, documents, columns, count_rows_without_total(values))
 
     assert options(table) == ("standard", "none", "l2", "root")
     assert options(table - 0.5) == ("standard", "none")
     assert options(np.where(rng.random(table.shape) < 0.1, np.nan, table)) == ("standard", "none")
     assert options(table * (rng.random(table.shape) < 0.3)) == ("standard", "none", "l2", "root")
     assert options(table * (rng.random(table.shape) < 0.05)) == TEXT_OPTIONS
+    assert options(table / table.sum(axis=1, keepdims=True)) == HISTOGRAM_OPTIONS
+    assert options(table - table.mean(axis=1, keepdims=True)) == ("standard", "none")  # a total of 0 is no histogram
     assert options(table * [1.0, 1.0, 1.0, 100.0]) == ("standard",)
     assert options(np.ones((60, 4))) == ("standard",)
     assert options((table > 0.8).astype(float), ("sex = F", "sex = M", "ward = 1", "ward = 2")) == ("standard",)
@@ -176,7 +194,7 @@ def test_sparse_text_gives_what_dense_text_gives():
     assert dense == sparse
 
 
-@pytest.mark.parametrize("scaling", ["root", "tfidf"])
+@pytest.mark.parametrize("scaling", ["root", "histogram", "tfidf"])
 def test_new_rows_are_read_as_those_of_the_fit(scaling):
     views, _ = draw_text(n_rows=120)
     dense = fedhk.HeatKernelMVC(4, scaling=scaling, n_init=3, random_state=0).fit(views)
@@ -189,22 +207,45 @@ def test_new_rows_are_read_as_those_of_the_fit(scaling):
     assert_allclose(spread._model.references[0].scale, dense._model.references[0].scale, rtol=1e-6)
 
 
-@pytest.mark.parametrize("scaling", ["root", "tfidf"])
+@pytest.mark.parametrize("scaling", ["root", "histogram", "tfidf"])
 def test_negative_cells_are_refused_by_name(scaling):
     sites = make_sites(2, 30, n_clusters=2, random_state=0).sites
     with pytest.raises(ValueError, match=rf"site-00.*scaling='{scaling}'.*negative cells"):
         fedhk.EFKMVC(2, scaling=scaling).fit(sites)
 
 
-@pytest.mark.parametrize("text", [True, False])
-def test_under_masks_the_same_is_chosen(text):
+def test_histograms_are_found_at_one_site_and_over_sites_that_count_differently():
+    views, labels = draw_histograms()
+    alone = fedhk.HeatKernelMVC(4, random_state=0).fit(views)
+    sites = {name: [(part + 1) * view[part::3] for view in views] for part, name in enumerate("abc")}
+    model = fedhk.EFKMVC(4, random_state=0).fit(sites)
+    assert taken(alone) == taken(model) == ["histogram", "histogram"]
+    found = np.empty(len(labels), int)
+    for part, name in enumerate("abc"):
+        found[part::3] = model.labels_[name]
+    assert adjusted_rand_score(labels, found) > 0.95
+
+
+def test_a_site_whose_rows_have_other_totals_is_outvoted_by_more_rows():
+    views, _ = draw_histograms()
+    sites = {name: [view[part::3] for view in views] for part, name in enumerate("abc")}
+    sites["c"] = [view * np.linspace(1, 9, len(view))[:, None] for view in sites["c"]]
+    assert taken(fedhk.EFKMVC(4, max_rounds=2, tol=0, random_state=0).fit(sites)) == ["histogram", "histogram"]
+    sites["b"] = [view * np.linspace(1, 9, len(view))[:, None] for view in sites["b"]]
+    assert "histogram" not in taken(fedhk.EFKMVC(4, max_rounds=2, tol=0, random_state=0).fit(sites))
+
+
+@pytest.mark.parametrize("kind", ["tfidf", "histogram", "neither"])
+def test_under_masks_the_same_is_chosen(kind):
     pytest.importorskip("cryptography")
-    views = draw_text(n_rows=150)[0] if text else [np.random.default_rng(v).normal(size=(150, 4)) for v in range(2)]
+    drawn = {"tfidf": draw_text, "histogram": draw_histograms}
+    rng = np.random.default_rng(0)
+    views = drawn[kind](n_rows=150)[0] if kind in drawn else [rng.normal(size=(150, 4)) for _ in range(2)]
     sites = {name: [view[part::3] for view in views] for part, name in enumerate("abc")}
     given = {"n_init": 2, "max_rounds": 2, "tol": 0, "random_state": 0}
     plain, masked = (fedhk.EFKMVC(4, secure=secure, **given).fit(sites) for secure in (False, True))
     assert taken(masked) == taken(plain)
-    assert ("tfidf" in taken(plain)) == text
+    assert (kind in taken(plain)) == (kind in drawn)
     for first, second in zip(plain._model.references, masked._model.references, strict=True):
         assert_allclose(second.shift, first.shift, atol=1e-6)
         assert_allclose(second.scale, first.scale, rtol=1e-5)

@@ -99,6 +99,6 @@ def test_a_broken_scaling_fails(broken, check):
 
 
 def test_the_short_forms_are_the_objects():
-    assert sorted(SCALINGS) == ["l2", "minmax", "none", "root", "standard", "tfidf"]
+    assert sorted(SCALINGS) == ["histogram", "l2", "minmax", "none", "root", "standard", "tfidf"]
     assert make_scaling("standard") == StandardScaling()
     assert make_scaling(MinMaxScaling()) == MinMaxScaling()

@@ -22,7 +22,7 @@ from fedhk._typing import FloatArray, IntArray
 from fedhk.agreement.opinions import Opinion
 from fedhk.data.levels import level_groups
 from fedhk.data.moments import Moments, have_own_units
-from fedhk.data.row_forms import count_documents, has_negative
+from fedhk.data.row_forms import count_documents, count_rows_without_total, has_negative
 from fedhk.data.scaling import SCALINGS, Reference, Scaling
 from fedhk.data.views import Columns, Views, row_blocks
 from fedhk.model.preparation import references_from_moments, site_moments
@@ -31,6 +31,7 @@ from fedhk.starts.seeding import distinct_rows
 # What a view may be tried under, the convention first: z-scores for tables, weights of words for text.
 STANDARD = "standard"
 TABLE_OPTIONS, TEXT_OPTIONS = (STANDARD, "none", "l2", "root"), ("tfidf", "l2", "root", STANDARD)
+HISTOGRAM_OPTIONS = ("histogram",)
 
 # A view without negative cells of which so many are 0 is text: most words are missing in nearly all documents. Pictures
 # and cells have many zeros, too, and most of their features are above 0 in many rows.
@@ -73,18 +74,23 @@ class Witness:
         return self.view, self.half
 
 
-def find_options(moments: Moments, documents: FloatArray | None, columns: Columns) -> tuple[str, ...]:
+def find_options(
+    moments: Moments, documents: FloatArray | None, columns: Columns, without_total: float = math.inf
+) -> tuple[str, ...]:
     """Scalings that a view can be tried under, from its moments and the rows in which each feature is above 0.
 
     `documents` is None where a cell is negative: then 0 is no end of the scale, and the length of a row says nothing.
     Nor is it known where a cell is missing. Where one feature has most of the variance, or a column is a category,
-    features share no unit.
+    features share no unit. `without_total` is the number of rows at sites whose rows do not have one total: where most
+    rows have one, they are histograms.
     """
     missing = bool(np.any(moments.weight < moments.rows * (1 - 1e-9)))
     if np.all(moments.constant) or level_groups(columns):
         return TABLE_OPTIONS[:1]
     if documents is not None and documents.sum() < (1 - LEAST_ZEROS) * moments.weight.sum() and not missing:
         return TEXT_OPTIONS
+    if documents is not None and 2 * without_total < moments.rows and not missing:
+        return HISTOGRAM_OPTIONS
     if have_own_units(moments.variance):  # only z-scores make them comparable
         return TABLE_OPTIONS[:1]
     return TABLE_OPTIONS[: 2 if missing or documents is None else 4]
@@ -136,14 +142,19 @@ def read_points(table: Any, reference: Reference, witness: Witness, documents: F
     """Rows as a witness sees them, up to a common shift and unit; sparse where they are. A missing cell is at the mean.
 
     `reference` has z-scores; `documents` says in how many of the `n_rows` rows of all sites each feature is above 0.
+    Z-scores of rows that have changed their form are taken within these rows.
     """
     if witness.option == STANDARD and sp.issparse(table):
         points = table @ sp.diags_array(1.0 / reference.scale)
     elif witness.option == STANDARD:
         points = np.nan_to_num(reference.to_model(reference.form.dense(table)))
     else:
-        form = SCALINGS[witness.option].form(np.zeros(0) if documents is None else documents, n_rows)
-        points = form.apply(table)
+        scaling = SCALINGS[witness.option]
+        points = scaling.form(np.zeros(0) if documents is None else documents, n_rows).apply(table)
+        if scaling.unit_variance:
+            points = points.toarray() if sp.issparse(points) else points
+            spread = np.nanstd(points, axis=0)
+            points = points / np.where(spread > 0, spread, 1.0)
         points = points if sp.issparse(points) else np.where(np.isnan(points), reference.known_shift, points)
     return points if witness.half < 0 else points[:, find_half(reference.width, witness.half)]
 
@@ -315,24 +326,26 @@ class _Agreements:
         return self.agreement(view, option, chosen)[0] >= most - by_chance
 
 
-def read_choice(n_views: int, witnesses: Sequence[Witness], sums: FloatArray) -> tuple[list[Scaling], list[Opinion]]:
-    """Choose scalings by the agreement of witnesses, and return the scores of each; z-scores without any rows."""
-    opinions = choose_options(witnesses, sums) if sums.any() else keep_standard(n_views)
+def read_choice(options: Sequence[Sequence[str]], sums: FloatArray) -> tuple[list[Scaling], list[Opinion]]:
+    """Choose scalings by the agreement of witnesses, and return the scores of each; without rows, the conventions."""
+    opinions = choose_options(list_witnesses(options), sums) if sums.any() else keep_conventions(options)
     taken = {opinion.view: SCALINGS[opinion.option] for opinion in opinions if opinion.taken}
-    return [taken[view] for view in range(n_views)], opinions
+    return [taken[view] for view in range(len(options))], opinions
 
 
-def keep_standard(n_views: int) -> list[Opinion]:
-    """Return the scores where nothing was compared: all views have z-scores."""
-    return [Opinion(view, STANDARD, math.nan, taken=True) for view in range(n_views)]
+def keep_conventions(options: Sequence[Sequence[str]]) -> list[Opinion]:
+    """Return the scores where nothing was compared: all views have the first of their options."""
+    return [Opinion(view, own[0], math.nan, taken=True) for view, own in enumerate(options)]
 
 
 def choose_scalings(views: Views, sample_weight: FloatArray | None) -> tuple[list[Scaling], list[Opinion]]:
     """Choose the scaling of each view of one site, and give what was said for each of them."""
     moments = site_moments(views, [int(table.shape[1]) for table in views.tables], sample_weight=sample_weight)
     documents = [None if has_negative(table) else count_documents(table, sample_weight) for table in views.tables]
-    described = zip(moments, documents, views.columns, strict=True)
-    witnesses = list_witnesses([find_options(*view) for view in described])
+    without_total = [count_rows_without_total(table) for table in views.tables]
+    described = zip(moments, documents, views.columns, without_total, strict=True)
+    options = [find_options(*view) for view in described]
     references = references_from_moments(moments, views.names, SCALINGS[STANDARD], "uniform", columns=views.columns)
-    sums = compare_witnesses(views, references, witnesses, documents, moments[0].total, sample_weight=sample_weight)
-    return read_choice(len(views.tables), witnesses, sums)
+    witnesses, rows = list_witnesses(options), moments[0].total
+    sums = compare_witnesses(views, references, witnesses, documents, rows, sample_weight=sample_weight)
+    return read_choice(options, sums)

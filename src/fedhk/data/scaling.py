@@ -126,12 +126,26 @@ class UnitRows(NoScaling):
 
 @dataclass(frozen=True)
 class RootShares(UnitRows):
-    """Take square roots of the shares that cells have in their row: for histograms.
+    """Take square roots of the shares that cells have in their row: for counts.
 
-    Distances are then those of Hellinger, and bins with small counts are not drowned by those with large ones.
+    Distances are then those of Hellinger, and small counts are not drowned by large ones.
     """
 
     root_cells: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class Histograms(RootShares):
+    """Take square roots of the shares that cells have in their row, then z-scores: for histograms.
+
+    Counts vary the more the larger they are, their square roots all alike. In z-scores of these every bin counts, but
+    a rare one is not a bin that is 0 in nearly all rows and far away in a few.
+    """
+
+    unit_variance: ClassVar[bool] = True
+
+    def divisors(self, moments: Moments) -> FloatArray:
+        return np.sqrt(moments.variance)
 
 
 @dataclass(frozen=True)
@@ -148,6 +162,7 @@ SCALINGS: dict[str, Scaling] = {
     "l2": UnitRows(),
     "none": NoScaling(),
     "root": RootShares(),
+    "histogram": Histograms(),
     "tfidf": TfIdf(),
 }
 

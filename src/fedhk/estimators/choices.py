@@ -15,7 +15,7 @@ from fedhk._records import Records
 from fedhk._typing import FloatArray
 from fedhk.agreement.number import FEW_CLUSTERS
 from fedhk.agreement.opinions import Opinion
-from fedhk.agreement.scalings import keep_standard
+from fedhk.agreement.scalings import STANDARD, keep_conventions
 from fedhk.data.scaling import AUTO, HEAT_COEFS, SCALINGS, HeatCoef, Scaling, make_scaling
 from fedhk.data.views import is_view_collection
 from fedhk.federation.aggregators import Aggregator, SumAggregator
@@ -223,7 +223,7 @@ def describe_choices(
     """
     found = list(opinions)
     if isinstance(scaling, str) and scaling == AUTO and all(opinion.view < 0 for opinion in found):
-        found = [*keep_standard(len(names)), *found]
+        found = [*keep_conventions([(STANDARD,)] * len(names)), *found]
     note = "not compared: with privacy all views have z-scores" if sealed else "not compared"
     alike = "not compared: sites do not differ by more than chance"
     return Records(

@@ -6,6 +6,7 @@ words), sites describe them once more.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -25,7 +26,7 @@ from fedhk.agreement.scalings import (
     read_choice,
 )
 from fedhk.data.moments import Moments
-from fedhk.data.row_forms import RowForm, count_documents, has_negative
+from fedhk.data.row_forms import RowForm, count_documents, count_rows_without_total, has_negative
 from fedhk.data.scaling import SCALINGS, Reference, Scaling, UnitRows
 from fedhk.data.views import Views
 from fedhk.errors import DataError, MessageError
@@ -46,9 +47,13 @@ from fedhk.starts.settings import Settings
 
 @dataclass(frozen=True, eq=False)
 class Documents(Entry):
-    """The number of rows of all sites in which each feature is above 0, by view; not of views with negative cells."""
+    """The number of rows of all sites in which each feature is above 0, by view; not of views with negative cells.
+
+    Also the number of rows at sites whose rows do not have one total.
+    """
 
     counts: dict[str, FloatArray]
+    without_total: dict[str, float]
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,40 +83,53 @@ def scalings_of(board: Board, settings: Settings) -> tuple[Scaling, ...]:
 
 @dataclass(frozen=True, eq=False)
 class DocumentsReply:
-    """The number of rows of a site in which each feature is above 0, by view; empty for a view with negative cells."""
+    """The number of rows of a site in which each feature is above 0, by view; empty for a view with negative cells.
+
+    Also the number of its rows, or 0 where all of them have one total.
+    """
 
     counts: dict[str, FloatArray]
+    without_total: dict[str, int]
 
 
 @dataclass(frozen=True)
 class CountDocuments(Phase[Nothing, DocumentsReply]):
-    """Count the rows of all sites in which each feature is above 0."""
+    """Count the rows of all sites in which each feature is above 0, and those at sites where rows have no common total.
+
+    The first tell text, the second histograms.
+    """
 
     name: ClassVar[str] = "documents"
 
     @staticmethod
     def answer(site: Site, request: Nothing) -> DocumentsReply:
-        counts = {}
+        counts, without_total = {}, {}
         views = site.read_views()
         for name, table in zip(views.names, views.tables, strict=True):
             if table is not None:
                 found = np.zeros(0) if has_negative(table) else count_documents(table)
                 counts[name] = found.astype(np.float32)
-        return DocumentsReply(counts)
+                without_total[name] = count_rows_without_total(table)
+        return DocumentsReply(counts, without_total)
 
     def check(self, board: Board, reply: DocumentsReply, site: str) -> None:
         for counts in reply.counts.values():
             check_array(counts, (None,), site, "rows with each feature", non_negative=True)
             if np.any(counts > MOST_ROWS):
                 raise MessageError("more rows with a feature than any site has", site)
+        if reply.without_total.keys() != reply.counts.keys():
+            raise MessageError("totals of other views than are described", site)
+        if any(not 0 <= rows <= MOST_ROWS for rows in reply.without_total.values()):
+            raise MessageError("more rows without a common total than any site has", site)
 
     def combine(self, board: Board, replies: Mapping[str, DocumentsReply]) -> Board:
-        total = dict[str, FloatArray]()
+        total, without_total = dict[str, FloatArray](), dict[str, float]()
         for name, moments in zip(board.get(Schema).names, board.get(Population).moments, strict=True):
             parts = [np.asarray(reply.counts[name], np.float64) for reply in replies.values() if name in reply.counts]
             if parts and all(part.shape == moments.mean.shape for part in parts):
                 total[name] = np.sum(parts, axis=0)
-        return board.put(Documents(total))
+                without_total[name] = float(sum(reply.without_total.get(name, 0) for reply in replies.values()))
+        return board.put(Documents(total, without_total))
 
     def sealed(self, terms: SealedTerms) -> list[Phase[Any, Any]]:
         return SumDocuments().sealed(terms)
@@ -129,7 +147,7 @@ class SumDocuments(SumPhase[Nothing]):
         return shortest_word(max(board.get(Population).rows, len(board.get(Members).sites)))
 
     def size(self, board: Board) -> int:
-        return sum(width + 1 for width in board.get(References).widths)
+        return sum(width + 2 for width in board.get(References).widths)
 
     @staticmethod
     def vector(site: Site, request: Nothing) -> FloatArray:
@@ -137,14 +155,16 @@ class SumDocuments(SumPhase[Nothing]):
         for table, width in zip(site.aligned_views().tables, site.board.get(References).widths, strict=True):
             negative = table is not None and has_negative(table)
             known = np.zeros(width) if table is None or negative else count_documents(table)
-            parts.append(np.append(known, float(negative)))
+            without_total = 0 if table is None else count_rows_without_total(table)
+            parts.append(np.append(known, [without_total, float(negative)]))
         return np.concatenate(parts)
 
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         widths = board.get(References).widths
-        parts = np.split(total, np.cumsum([width + 1 for width in widths])[:-1])
-        named = zip(board.get(Schema).names, parts, strict=True)
-        return board.put(Documents({name: part[:-1] for name, part in named if part[-1] < 0.5}))
+        parts = np.split(total, np.cumsum([width + 2 for width in widths])[:-1])
+        known = {name: part for name, part in zip(board.get(Schema).names, parts, strict=True) if part[-1] < 0.5}
+        without_total = {name: float(part[-2]) for name, part in known.items()}
+        return board.put(Documents({name: part[:-2] for name, part in known.items()}, without_total))
 
 
 # ------------------------------------------------------------------------------------------------- neighbours in common
@@ -208,13 +228,19 @@ class CompareNeighbours(SumPhase[NeighboursRequest]):
         return self._publish(board, total.reshape(-1, NUMBERS))
 
     def _publish(self, board: Board, sums: FloatArray) -> Board:
-        scalings, opinions = read_choice(len(board.get(Schema).names), self._witnesses(board), sums)
+        scalings, opinions = read_choice(self._options(board), sums)
         return board.put(Scalings(tuple(scalings), tuple(opinions)))
 
     def _witnesses(self, board: Board) -> tuple[Witness, ...]:
-        population, known = board.get(Population), board.get(Documents).counts
+        return list_witnesses(self._options(board))
+
+    def _options(self, board: Board) -> list[tuple[str, ...]]:
+        population, known = board.get(Population), board.get(Documents)
         named = zip(board.get(Schema).names, population.moments, population.columns, strict=True)
-        return list_witnesses([find_options(moments, known.get(name), columns) for name, moments, columns in named])
+        return [
+            find_options(moments, known.counts.get(name), columns, known.without_total.get(name, math.inf))
+            for name, moments, columns in named
+        ]
 
 
 def _check_witness(witness: Witness, views: Views, references: Sequence[Reference], words: Words) -> None:
