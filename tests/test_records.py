@@ -36,6 +36,13 @@ def test_a_long_table_shows_its_ends():
     assert "…" in lines[MOST_SHOWN // 2 + 1]
 
 
+@pytest.mark.parametrize("taken", [0, MOST_SHOWN // 2, 500, 999])
+def test_a_long_table_shows_what_was_taken_too(taken):
+    lines = repr(Records({"number": i, "taken": i == taken} for i in range(1000))).splitlines()
+    assert [line.split()[0] for line in lines if line.endswith("True")] == [str(taken)]
+    assert len(lines) <= MOST_SHOWN + 4
+
+
 def test_markup_in_a_value_is_text_in_a_notebook():
     assert "<b>" not in Records([{"site": "<b>"}])._repr_html_()
 

@@ -10,7 +10,7 @@ from fedhk.summary.html import frame, table
 
 Record = dict[str, Any]
 
-# Records that are shown; of more of them, as many of the first and of the last.
+# Records that are shown; of more of them, as many of the first and of the last, and those that were taken.
 MOST_SHOWN = 24
 
 
@@ -52,11 +52,19 @@ class Records(list[Record]):
         return frame(table(names, rows)) if names else f"<code>{super().__repr__()}</code>"
 
     def _cells(self) -> tuple[list[str], list[list[str]]]:
-        """Return the names of all fields, and the texts of the records; the middle of a long list is left out."""
+        """Return the names of all fields, and the texts of the records; of a long list, most of the middle is left out.
+
+        Records whose field "taken" is true are what others were compared for, so that they are not.
+        """
         names = list(dict.fromkeys(name for record in self for name in record))
         half = MOST_SHOWN // 2
         left_out: Record = dict.fromkeys(names, "…")
-        shown = self if len(self) <= MOST_SHOWN else [*self[:half], left_out, *self[-half:]]
+        shown: list[Record] = []
+        for place, record in enumerate(self):
+            if min(place, len(self) - 1 - place) < half or record.get("taken") is True:
+                shown.append(record)
+            elif shown[-1] is not left_out:
+                shown.append(left_out)
         return names, [[_shown(record.get(name)) for name in names] for record in shown]
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from sklearn.datasets import make_circles, make_moons
 
@@ -13,6 +15,7 @@ from fedhk.agreement.number import (
     CLEAR,
     CODES,
     DRAWS,
+    EARLY,
     FEW_DRAWS,
     SEVERAL,
     STEP,
@@ -20,11 +23,14 @@ from fedhk.agreement.number import (
     UNCLEAR,
     VALUES,
     Graph,
+    Look,
     Points,
     TriedNumber,
     choose_number,
     describe_selection,
     find_number,
+    is_settled,
+    may_be_sure,
     measure_evidence,
     measure_overlap,
     points_of_rows,
@@ -189,6 +195,15 @@ def test_the_note_says_what_was_looked_at():
     clear = TriedNumber(3, 0.3, 1.0, 3.0, 9.0, 1)
     assert choose_number([clear])[1] == CLEAR.format(ALONE)
     assert "views agree" not in choose_number([clear])[1]
+    only = find_number(
+        points_of([np.repeat(np.eye(3), 60, axis=0) + 0.02 * np.sin(np.arange(540)).reshape(180, 3)]),
+        2,
+        8,
+        0,
+        shifted=False,
+    )
+    assert choose_number(only)[0] == 3
+    assert "view" not in choose_number(only)[1]
     moons = [TriedNumber(2, 0.01, 1.0, 9.0, 9.0, 1), TriedNumber(9, 0.05, 1.0, 1.2, 9.0, 1)]
     assert choose_number(moons)[1] == STEP.format(ALONE)
     repeated = np.repeat(np.eye(3), 20, axis=0)
@@ -243,6 +258,88 @@ def test_evidence_of_few_draws_is_what_chance_gives_as_rarely_with_all():
         assert 0.0003 < np.mean(found > SURE) < 0.003
     above = measure_evidence(np.vstack([np.full((1, 20_000), 9.0), draws]), 1)
     assert np.all(measure_evidence(np.vstack([np.full((1, 20_000), 9.0), draws]), 30) < above)
+
+
+def test_no_more_clouds_are_drawn_once_the_evidence_that_counts_is_sure():
+    clear, open_ = TriedNumber(3, 0.3, 1.0, 3.0, EARLY + 0.1, 2), TriedNumber(3, 0.3, 1.0, 3.0, EARLY - 0.1, 2)
+    assert EARLY > SURE
+    assert is_settled([clear], ())
+    assert not is_settled([open_], ())
+    assert is_settled([open_], (3,))  # it will never be sure
+    assert is_settled([], ())
+    assert is_settled([TriedNumber(3, 0.3, 0.0, 3.0, 0.0, 2)], ())  # on which views do not agree
+    step = TriedNumber(2, 0.01, 1.0, 9.0, SURE, 2)
+    assert is_settled([clear, step], ())  # a step counts only where the best gap is small, or chance
+    assert not is_settled([TriedNumber(3, 0.05, 1.0, 1.2, 9.0, 2), step], ())
+    assert not is_settled([open_, step], (3,))
+    assert is_settled([open_, step], (2, 3))
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([0.02, 0.04, 0.2, 0.5]),  # gap
+            st.sampled_from([0.0, 0.5, 1.0]),  # agreement
+            st.sampled_from([1.0, 4.0, 20.0]),  # slowing
+            st.sampled_from([1.2, 4.0]),  # growth
+            st.sampled_from(["sure", "hopeless", "open"]),
+            st.floats(-2.0, 9.0),  # the evidence of all draws, where it is open
+        ),
+        max_size=4,
+    )
+)
+def test_what_is_settled_does_not_depend_on_evidence_that_is_open(lines):
+    now = {"sure": EARLY + 0.1, "hopeless": 0.0, "open": 0.5 * (SURE + EARLY)}
+    before, after = (
+        [
+            TriedNumber(k, gap, agreement, slowing, later if known == "open" and all_drawn else now[known], 2, growth)
+            for k, (gap, agreement, slowing, growth, known, later) in enumerate(lines, 2)
+        ]
+        for all_drawn in (False, True)
+    )
+    hopeless = [k for k, line in enumerate(lines, 2) if line[4] == "hopeless"]
+    if is_settled(before, hopeless):
+        assert choose_number(after) == choose_number(before)
+
+
+@pytest.mark.parametrize("tries", [1, 28])
+def test_chance_is_called_sure_at_any_look_as_rarely_as_is_said(tries):
+    rng = np.random.default_rng(1)
+    single = 8_000
+    values = rng.normal(size=(DRAWS + 1, single * tries))
+    sure = np.zeros(single * tries, bool)
+    open_ = np.ones(single * tries, bool)
+    for count in range(FEW_DRAWS, DRAWS + 1):
+        evidence = measure_evidence(values[: count + 1], tries)
+        sure |= open_ & (evidence > (SURE if count == DRAWS else EARLY))
+        open_ &= may_be_sure(values[: count + 1], tries)
+    assert sure.reshape(single, tries).any(axis=1).mean() < 0.0035  # at most .002
+
+
+@pytest.mark.parametrize("tries", [1, 28, 196])
+def test_few_of_those_that_all_draws_call_sure_are_given_up_before(tries):
+    """With many tries as with one: what is hopeless is asked of the single draw, not of the adjusted chance."""
+    rng = np.random.default_rng(tries)
+    draws, lost = rng.normal(size=(DRAWS, 40_000)), []
+    for above in np.linspace(3.0, 10.0, 8):
+        values = np.vstack([np.full((1, draws.shape[1]), above), draws])
+        sure = measure_evidence(values, tries) > SURE
+        kept = np.all([may_be_sure(values[: n + 1], tries) for n in range(FEW_DRAWS, DRAWS)], axis=0)
+        assert np.all(may_be_sure(values, tries) == sure)
+        lost.append(np.sum(sure & ~kept) / max(np.sum(sure), 1000))
+    assert max(lost) < 0.006
+
+
+def test_noise_needs_few_clouds_and_so_do_clusters_that_are_clear():
+    clouds = []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        noise = Look(points_of([rng.normal(size=(300, 5)) for _ in range(2)], 8), 2, 8, seed)
+        clear = Look(points_of([rng.normal(size=(300, 5)) + 9.0 * (np.arange(300) % 3)[:, None]] * 2, 8), 2, 8, seed)
+        for look, there in ((noise, 1), (clear, 3)):
+            assert choose_number(look.try_numbers(look.views))[0] == there
+            clouds.append(len(look.drawn))
+    assert np.mean(clouds) < 0.6 * DRAWS
 
 
 def test_a_larger_step_that_may_be_chance_does_not_hide_a_sure_one():

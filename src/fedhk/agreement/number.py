@@ -10,14 +10,14 @@ tested against points of one normal distribution with the same spread.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
 from typing import Any
 
 import numpy as np
-from scipy.special import stdtr, stdtrit
+from scipy.special import betaincinv, stdtr, stdtrit
 
 from fedhk._random import seeded
 from fedhk._records import Records
@@ -57,7 +57,12 @@ DRAWS, FEW_DRAWS, ROWS_PER_POINT = 16, 5, 10
 # above EARLY. Chance passes EARLY after any number of draws, or SURE after all, with a probability of at most .002
 # (simulated: .0016, with 28 tries .0020). It is as much with looks after five draws and after all, both at .001.
 WIDER = math.sqrt(1.0 + 1.0 / DRAWS)
-SURE, EARLY = (WIDER * float(stdtrit(DRAWS - 1, 1.0 - chance)) for chance in (0.001, 0.0002))
+SURE_CHANCE, EARLY_CHANCE = 0.001, 0.0002
+SURE, EARLY = (-WIDER * float(stdtrit(DRAWS - 1, chance)) for chance in (SURE_CHANCE, EARLY_CHANCE))
+
+# No more are drawn, either, once all draws would hardly be sure: of what they would call sure, so much may be lost at a
+# look. Over all looks it is .001 to .003 (simulated), for 1 to 1,000 tries.
+LOST = 0.001
 
 # Least agreement within sites: below it, the directions of heat say which site a row is of, or nothing.
 LEAST_AGREEMENT = 0.05
@@ -90,11 +95,11 @@ LEAST_RATE = 1e-4
 LEAST_SPREAD = 1e-3
 
 ONE = "one cluster: no parts of the rows are surely more separated than those of one normal cloud"
-CLEAR = "no other number comes near, and {}"
-STEP = "these clusters are far more separated than parts of one normal cloud, and {}"
+CLEAR = "no other number comes near{}"
+STEP = "these clusters are far more separated than parts of one normal cloud{}"
 VALUES = "rows have as many different values, and no others"
 CODES = "; but cells with codes for missing values (`deviations_`) may have made these clusters: empty them, fit again"
-SEVERAL, ALONE = "views agree", "only one view shows it"
+SEVERAL, ALONE, NO_OTHERS = ", and views agree", ", and only one of the views shows it", ""
 NOT_CLEAR = "no clear number"
 UNCLEAR = NOT_CLEAR + ": {} more than half of its score"
 
@@ -121,6 +126,8 @@ class TriedNumber:
         How many views were looked at and compared; 0 where it is enough to count the different values of rows.
     growth : float
         How many times faster heat leaves direction 2k than direction k + 1, for k clusters; about 4 along a line.
+    of_views : int
+        How many views there are.
     """
 
     n_clusters: int
@@ -130,6 +137,7 @@ class TriedNumber:
     evidence: float
     views: int
     growth: float = 4.0
+    of_views: int = 2
 
     @property
     def score(self) -> float:
@@ -165,11 +173,16 @@ def choose_number(tried: Sequence[TriedNumber]) -> tuple[int, str]:
     return best.n_clusters, _name_rivals(near) if near else _say(CLEAR, best)
 
 
-def is_settled(tried: Sequence[TriedNumber]) -> bool:
-    """Whether more draws of clouds would not change the number: all evidence that `choose_number` asks for is sure."""
+def is_settled(tried: Sequence[TriedNumber], hopeless: Collection[int]) -> bool:
+    """Whether more draws of clouds would not change the number, as some numbers of clusters will never be sure.
+
+    All evidence that `choose_number` asks for is sure, or will never be.
+    """
     best = _find_best(tried)
-    asked = [] if best is None else [best, *(_find_steps(tried) if best.is_small else [])]
-    return all(one.evidence > EARLY for one in asked)
+    if best is None:
+        return True
+    steps = _find_steps(tried) if best.is_small or best.n_clusters in hopeless else []
+    return all(one.evidence > EARLY or one.n_clusters in hopeless for one in [best, *steps])
 
 
 def _find_best(tried: Sequence[TriedNumber]) -> TriedNumber | None:
@@ -184,8 +197,10 @@ def _find_steps(tried: Sequence[TriedNumber]) -> list[TriedNumber]:
 
 
 def _say(sentence: str, one: TriedNumber) -> str:
-    """Say what was looked at."""
-    return VALUES if one.views == 0 else sentence.format(SEVERAL if one.views > 1 else ALONE)
+    """Say what was looked at; where there is one view only, there is nothing to say of views."""
+    if one.views == 0:
+        return VALUES
+    return sentence.format(SEVERAL if one.views > 1 else ALONE if one.of_views > 1 else NO_OTHERS)
 
 
 def _name_rivals(near: Sequence[TriedNumber]) -> str:
@@ -199,7 +214,7 @@ def _name_rivals(near: Sequence[TriedNumber]) -> str:
 def describe_selection(tried: Sequence[TriedNumber]) -> Records:
     """The numbers that were tried as records: n_clusters, gap, agreement, slowing, evidence, score, taken, note."""
     chosen, why = choose_number(tried)
-    hidden = {"views", "growth"}
+    hidden = {"views", "growth", "of_views"}
     shown = [{name: value for name, value in vars(one).items() if name not in hidden} for one in tried]
     lines: list[dict[str, Any]] = [
         line | {"score": one.score, "taken": one.n_clusters == chosen} for line, one in zip(shown, tried, strict=True)
@@ -265,7 +280,11 @@ class Points:
         return np.sqrt(np.maximum(values, 0.0)), axes
 
     def draw_cloud(self, seed: int) -> Points:
-        """Points of one normal distribution with the same spread, as sites would make them of as many rows."""
+        """Points of one normal distribution with the same spread, as sites would make them of as many rows.
+
+        They are in single precision, in which all that is computed of them takes about half of the time: how clouds
+        differ from each other is far more than rounding.
+        """
         random, widths = seeded(seed), [view.shape[1] for view in self.views]
         lengths, axes = self._principal_axes
         parts, weights = [], []
@@ -273,19 +292,20 @@ class Points:
             own = self.sizes[self.sites == site]
             count = len(own)
             rows = random.normal(size=(int(np.clip(round(own.sum()), count, ROWS_PER_POINT * count)), len(lengths)))
-            means, sizes = _group_draws(rows, lengths, count)
+            means, sizes = _group_draws(rows.astype(np.float32), lengths.astype(np.float32), count)
             parts.append(means)
             weights.append(sizes)
         drawn, weight = np.vstack(parts), np.concatenate(weights)
         drawn = drawn - np.average(drawn, axis=0, weights=weight)
         drawn = drawn / np.sqrt(np.maximum(np.average(drawn**2, axis=0, weights=weight), 1e-300))
         sites = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-        return Points(tuple(split_joint(drawn * lengths @ axes.T, widths)), weight, sites)
+        views = split_joint(drawn * lengths @ axes.T, widths)
+        return Points(tuple(view.astype(np.float32) for view in views), weight, sites)
 
 
 def _group_draws(rows: FloatArray, lengths: FloatArray, count: int) -> tuple[FloatArray, FloatArray]:
     """Means and sizes of groups of rows, as a site makes so many points of rows that are multiplied by lengths."""
-    values, ones = rows * lengths, np.ones(len(rows))
+    values, ones = rows * lengths, np.ones(len(rows), rows.dtype)
     least = min(LEAST_ROWS, len(rows) // count)
     groups = split_groups(values, group_rows(values, ones, values[:count], least), count, least)
     sums, sizes = group_sums(rows, ones, groups, int(groups.max()) + 1)
@@ -337,7 +357,7 @@ class Graph:
 
     def _uneven_heat(self, views: Sequence[int]) -> FloatArray:
         """How heat spreads on the ties of some views in one step, without heat that is spread evenly."""
-        ties = sum((self.ties(view) for view in views), np.zeros(())) / len(views)
+        ties: FloatArray = np.sum([self.ties(view) for view in views], axis=0) / len(views)
         if len(views) > 1:
             together = tie_points(np.sum([self.distances(view) for view in views], axis=0))
             share = Diffusion.joint_weight
@@ -360,7 +380,7 @@ def tie_points(distances: FloatArray) -> FloatArray:
     for neighbours in NEIGHBOURS:
         part = share_by_distance(found[:, : neighbours + 1], Diffusion.scale)
         shares[:, : part.shape[1]] += part / len(NEIGHBOURS)
-    ties = np.zeros(distances.shape)
+    ties = np.zeros_like(distances)
     ties[np.arange(len(ties))[:, None], nearest[:, :-1]] = shares
     return np.asarray((ties + ties.T) / 2)
 
@@ -454,38 +474,39 @@ class Look:
         """All views, and those that alone show clusters or that another one confirms, where these are fewer."""
         yield self.views
         confirmed = [view for view in self.views if _is_confirmed(self.directions, view)]
-        if len(confirmed) < len(self.views) > 1:
-            alone = [self._measure_alone(view) for view in self.views]
-            witnesses = tuple(view for view in self.views if view in confirmed or alone[view] > SURE)
-            if max(alone) > SURE and witnesses != self.views:
-                yield witnesses
+        sure = [view for view in self.views if view not in confirmed and self._is_sure_alone(view)]
+        witnesses = tuple(sorted(confirmed + sure))
+        # confirmed views are looked at alone only where they must say for the others that there are clusters
+        if witnesses != self.views and (sure or any(self._is_sure_alone(view) for view in confirmed)):
+            yield witnesses
 
-    def _measure_alone(self, view: int) -> float:
-        """How sure a view by itself is of the number of clusters with the largest gap."""
-        best, evidence = self._measure_numbers((view,))[0].argmax(), 0.0
+    def _is_sure_alone(self, view: int) -> bool:
+        """Whether a view by itself is sure of the number of clusters with the largest gap."""
+        best = self._measure_numbers((view,))[0].argmax()
         for count in range(FEW_DRAWS, DRAWS + 1):
-            evidence = float(self._compare((view,), self.take_clouds(count))[1][best])
-            # two views: of those that all draws call sure, at most .0015 end here (simulated); many views: .04 to .21
-            if evidence > EARLY or evidence <= 0.0:
+            tests = [(values[:, [best]], tries) for values, tries in self._list_tests((view,), count)]
+            evidence = min(float(measure_evidence(*test)[0]) for test in tests)
+            if evidence > EARLY or not all(may_be_sure(*test)[0] for test in tests):
                 break
-        return evidence
+        return evidence > SURE
 
     def try_numbers(self, views: tuple[int, ...]) -> tuple[TriedNumber, ...]:
         """What speaks for each number of clusters by some views."""
-        tried: tuple[TriedNumber, ...] = ()
+        numbers, (gaps, agreement) = self.list_numbers(views), self._measure_numbers(views)
+        rates = measure_rates(self.graph.measure_heat(views, 2 * self.largest))
+        slowing, growth = rates[numbers] / rates[numbers - 1], rates[2 * numbers - 1] / rates[numbers]
+        known = np.stack([gaps, agreement, slowing, np.zeros(len(numbers)), growth], axis=1).tolist()
+        tried = tuple(
+            TriedNumber(k, gap, agreed, slower, unknown, len(views), grown, len(self.views))
+            for k, (gap, agreed, slower, unknown, grown) in zip(numbers.tolist(), known, strict=True)
+        )
         for count in range(FEW_DRAWS, DRAWS + 1):
-            tried = self._try_beside(self.take_clouds(count), views)
-            if is_settled(tried):
+            tests = self._list_tests(views, count)
+            evidence = np.min([measure_evidence(*test) for test in tests], axis=0)
+            tried = tuple(replace(one, evidence=sure) for one, sure in zip(tried, evidence.tolist(), strict=True))
+            if is_settled(tried, numbers[~np.all([may_be_sure(*test) for test in tests], axis=0)].tolist()):
                 break
         return tried
-
-    def _try_beside(self, clouds: Sequence[Graph], views: tuple[int, ...]) -> tuple[TriedNumber, ...]:
-        compared = *self._compare(views, clouds), self._measure_growth(views)
-        parts = zip(self.list_numbers(views), *self._measure_numbers(views), *compared, strict=True)
-        return tuple(
-            TriedNumber(int(k), float(gap), float(agreement), float(slowing), float(sure), len(views), float(growth))
-            for k, gap, agreement, slowing, sure, growth in parts
-        )
 
     def score_numbers(self, views: tuple[int, ...]) -> FloatArray:
         """The score of each number of clusters by some views."""
@@ -509,32 +530,26 @@ class Look:
         agreement, within = (self._measure_agreement(views, kind)[numbers - 2] for kind in (0, 1))
         return values[numbers - 1] - values[numbers], np.where(within > LEAST_AGREEMENT, agreement, within)
 
-    def _measure_growth(self, views: tuple[int, ...]) -> FloatArray:
-        """How many times faster heat leaves direction 2k than direction k + 1, for each number k of clusters."""
-        numbers = self.list_numbers(views)
-        rates = measure_rates(self.graph.measure_heat(views, 2 * self.largest))
-        return np.asarray(rates[2 * numbers - 1] / rates[numbers])
-
     def _measure_agreement(self, views: tuple[int, ...], kind: int) -> FloatArray:
         """How far views have the same directions for 2, 3, ... clusters; one view has those of itself."""
         pairs = list(combinations(views, 2)) or [(views[0], views[0])]
         parts = [(self.directions[a][kind], self.directions[b][kind]) for a, b in pairs]
         return np.asarray(np.mean([measure_overlap(a, b, self.largest - 1) for a, b in parts], axis=0))
 
-    def _compare(self, views: tuple[int, ...], clouds: Sequence[Graph]) -> tuple[FloatArray, FloatArray]:
-        """How many times faster heat leaves the next direction, for each number of clusters, and its evidence.
+    def _list_tests(self, views: tuple[int, ...], count: int) -> list[tuple[FloatArray, int]]:
+        """What must be larger than in clouds for each number of clusters, and of how many tries each is one.
 
-        The evidence is that of the sum of eigenvalues so far, in standard deviations of clouds. Where no other view
-        confirms it, the step itself must be sure, of all that are tried.
+        The first rows are those of the points, the others of so many clouds. It is the sum of eigenvalues so far. Where
+        no other view confirms it, the step itself must be sure, too, of all that are tried.
         """
         numbers = self.list_numbers(views)
-        drawn = np.stack([graph.measure_heat(views, self.largest) for graph in (self.graph, *clouds)])
+        drawn = np.stack([graph.measure_heat(views, self.largest) for graph in (self.graph, *self.take_clouds(count))])
+        sums = drawn.cumsum(axis=1)[:, numbers - 1]
+        if len(views) > 1:
+            return [(sums, 1)]
         rates = measure_rates(drawn)
         steps = np.log(rates[:, 1:] / rates[:, :-1])[:, numbers - 1]
-        evidence = measure_evidence(drawn.cumsum(axis=1)[:, numbers - 1], 1)
-        if len(views) == 1:
-            evidence = np.minimum(evidence, measure_evidence(steps, len(numbers) * len(self.views)))
-        return np.exp(steps[0]), evidence
+        return [(sums, 1), (steps, len(numbers) * len(self.views))]
 
 
 def _is_confirmed(directions: Sequence[tuple[FloatArray, FloatArray]], view: int) -> bool:
@@ -556,11 +571,28 @@ def measure_evidence(values: FloatArray, tries: int) -> FloatArray:
     evidence of a single try beside DRAWS draws that is as likely by chance (Bonferroni).
     """
     draws = len(values) - 1
-    spread = np.maximum(values[1:].std(axis=0, ddof=1), LEAST_SPREAD)
-    above = (values[0] - values[1:].mean(axis=0)) / spread
-    chance = stdtr(draws - 1, -above / math.sqrt(1.0 + 1.0 / draws))
+    chance = stdtr(draws - 1, -_measure_distance(values) / math.sqrt(1.0 + 1.0 / draws))
     chance = np.clip(np.minimum(tries * chance, np.maximum(chance, 0.5)), 1e-300, 1.0 - 1e-15)
     return np.asarray(-WIDER * stdtrit(DRAWS - 1, chance)) + 0.0  # no minus before a zero
+
+
+def may_be_sure(values: FloatArray, tries: int) -> BoolArray:
+    """Whether the first row may be surely above all DRAWS draws, of which the other rows are some, for each column.
+
+    The variance of some of DRAWS normal draws, over that of all, is distributed as a beta variable. Where it is no
+    larger than all but `LOST` of these, it is too large for the first row to be SURE.
+    """
+    draws = len(values) - 1
+    share = betaincinv((draws - 1) / 2, (DRAWS - draws) / 2, 1.0 - LOST) if draws < DRAWS else 1.0
+    wider = math.sqrt(share * (DRAWS - 1) / (draws - 1))
+    needed = -WIDER * float(stdtrit(DRAWS - 1, SURE_CHANCE / tries))
+    return np.asarray(_measure_distance(values) * wider > needed)
+
+
+def _measure_distance(values: FloatArray) -> FloatArray:
+    """By how many of their standard deviations the first row is above the mean of the others, for each column."""
+    spread = np.maximum(values[1:].std(axis=0, ddof=1), LEAST_SPREAD)
+    return np.asarray((values[0] - values[1:].mean(axis=0)) / spread)
 
 
 def points_of_rows(rows: Rows, largest: int, seed: int) -> Points:
