@@ -25,7 +25,7 @@ from fedhk.federation.phases.scales import MOST_POWER, largest_values
 from fedhk.federation.protocols.base import Protocol
 from fedhk.federation.sealed import UNITS, Noise, SealedGuard, SealedTerms, SiteNoise
 from fedhk.privacy._lazy import require_cryptography
-from fedhk.privacy.expectation import NoisySetting, expect_share
+from fedhk.privacy.expectation import NoisySetting
 from fedhk.privacy.ledger import Ledger, Release, ledger_file, spent_on
 from fedhk.privacy.mechanism import ChoiceError, DifferentialPrivacy, SecureSummation, read_bounds
 from fedhk.privacy.outside import MOST_OUTSIDE, REMEDY, WORTH_A_WORD, describe_outside, shares_outside
@@ -265,10 +265,11 @@ def _say_expectation(
     privacy, rows = noise.privacy, sum(views.n_rows for views in clients.values())
     shares_noise = masks is not None and masks.shared_noise
     releases, weight = 1.0 if shares_noise else len(clients), noise.unit.weigh(rows / len(clients))
-    share = expect_share(NoisySetting(privacy, rows, sum(_widths(clients)), n_clusters, releases, weight))
+    setting = NoisySetting(privacy, rows, tuple(_widths(clients)), n_clusters, releases, weight)
+    share, luck = setting.expect_share()
     text = (
         f"With epsilon={privacy.epsilon:g}, {rows} rows and {n_clusters} clusters this run can be expected to find "
-        f"about {share:.0%} of what a run without noise finds"
+        f"about {share:.0%} of what a run without noise finds, give or take {luck:.0%}"
     )
     LOG.info("%s.", text)
     if share < LITTLE:

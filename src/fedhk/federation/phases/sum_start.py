@@ -117,11 +117,6 @@ MOST_ENLARGED = 4.0
 # their sum had two ninths of this budget to itself (with neighbours "replace").
 MIDDLE_SHARE = 0.25
 
-# Noise in the counts of a start, over the rows that each has, above which it is not looked for. On 84 generated
-# mixtures (2 to 30 features and clusters) both ways came as near to the best centres around .75; with more noise,
-# rounds from all over the unit came nearer. Fewer rounds than six did not.
-MOST_NOISE = 0.75
-
 # Mean squared distance of rows to their centres, in model units, below which a start says nothing of it.
 LEAST_WITHIN = 1e-6
 
@@ -221,8 +216,7 @@ class WeighStart(ServerPhase):
     terms: SealedTerms
 
     def begin(self, board: Board) -> Board:
-        setting = self.terms.measure(board, self.settings.n_clusters)
-        if setting.measure_noise()[1] <= MOST_NOISE or setting.hides_clusters:
+        if not self.terms.measure(board, self.settings.n_clusters).is_scattered:
             return board
         widths, rng = board.get(References).widths, np.random.default_rng(self.seed)
         points = np.hstack([draw_in_ball(rng, count_candidates(self.settings.n_clusters), width) for width in widths])
@@ -382,14 +376,18 @@ def count_candidates(n_clusters: int) -> int:
 
 
 def count_groups(n_clusters: int, rows: float, width: int) -> int:
-    """How many groups are wanted of so many rows under masks, and sums have room for.
+    """How many groups are wanted of so many rows under masks, and sums have room for."""
+    own = int(min(count_candidates(n_clusters), rows // ROWS_PER_CANDIDATE))
+    return max(min(count_means(own, n_clusters), GROUP_NUMBERS // width), 1)
 
-    One for three of the sites' own groups, so that few have what a single site would send as a candidate; more where
-    clusters would have fewer than a site is asked for.
+
+def count_means(n_groups: int, n_clusters: int) -> int:
+    """How many means are made under masks of so many groups of the sites' own.
+
+    One for three of them, so that few are what a single site would send as a candidate; more where clusters would have
+    fewer than a site is asked for.
     """
-    own = min(count_candidates(n_clusters), rows // ROWS_PER_CANDIDATE)
-    wanted = max(own // GROUPS_PER_MEAN, min(own, SITE_CANDIDATES * n_clusters))
-    return int(max(min(wanted, GROUP_NUMBERS // width), 1))
+    return max(n_groups // GROUPS_PER_MEAN, min(n_groups, SITE_CANDIDATES * n_clusters))
 
 
 @dataclass(frozen=True, eq=False)

@@ -60,8 +60,8 @@ class SealedTerms:
             raise ValueError("a run without noise has no noise to measure.")
         shared = self.masks is not None and self.masks.shared_noise
         releases = 1.0 if shared else float(len(board.get(Members).sites))
-        rows, width = board.get(Population).rows, sum(board.get(References).widths)
-        return NoisySetting(self.noise.privacy, rows, width, n_clusters, releases)
+        rows, widths = board.get(Population).rows, tuple(board.get(References).widths)
+        return NoisySetting(self.noise.privacy, rows, widths, n_clusters, releases)
 
     @property
     def is_open(self) -> bool:
