@@ -33,6 +33,13 @@ class TestCoordinate:
     def settings(self, tmp_path, **more):
         return {"out": str(tmp_path / "run"), "failure": str(tmp_path / "failure"), "wait": 0.0} | more
 
+    def check_exchanges(self, tmp_path):
+        """What has no checkpoint tells of every exchange, so that whoever waits sees that it goes on."""
+        told = [line for line in (tmp_path / NEWS).read_text().splitlines() if line.startswith("exchange")]
+        started = max(place for place, line in enumerate(told) if line.startswith("exchange 1:"))
+        assert len(told) > started + 2
+        assert told[started:] == [f"exchange {n}: 3 of 3 sites answered" for n in range(1, len(told) - started + 1)]
+
     def test_leaves_a_run_folder(self, wire, tmp_path):
         call_flower("init", tmp_path / "app", "--clusters", 2, "--seed", 0)
         coordinate(tmp_path / "app" / "fedhk.toml", wire, self.settings(tmp_path))
@@ -106,6 +113,7 @@ class TestCoordinate:
         coordinate(tmp_path / "app" / "fedhk.toml", wire, question)
         told = json.loads((tmp_path / "answer").read_text())
         assert told["table"]["rows"][0][:2] == ["rows", "120"]
+        self.check_exchanges(tmp_path)
         assert all(test["circular"] for test in told["facts"]["tests"])
 
     def test_sites_decide_on_an_update_as_on_a_fit(self, wire, tmp_path):
@@ -128,6 +136,7 @@ class TestCoordinate:
         coordinate(app, wire, settings)
         found = json.loads((tmp_path / "answer").read_text())
         assert 20 < found["privacy_spent"][0] <= 40 * (1 + 1e-6)
+        self.check_exchanges(tmp_path)
         assert found["drift"] == []
         assert ledger.read_text().startswith(released)
         assert {release.phase for release in read_ledger(ledger)[0][released.count("\n") :]} == {"noisy round"}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +118,8 @@ def _update_remote(asked: dict[str, Any], transport: Transport, chosen: dict[str
     run, out = Path(asked["run"]), Path(asked["out"])
     config = replace(read_config(run / CONFIG), data=None)
     sites = _list_expected(run, chosen)
-    engine = _make_engine(transport, chosen, sites, _find_fewest(config, sites))
+    told = _ToldTransport(transport, _make_tell(chosen))
+    engine = _make_engine(told, chosen, sites, _find_fewest(config, sites))
     model = load(run / MODEL).set_params(engine=engine, verbose=0).update(**asked["given"])
     return write_update(run, out, model, _list_sites(engine, model), config)
 
@@ -127,7 +128,7 @@ def _ask_remote(asked: dict[str, Any], transport: Transport, chosen: dict[str, A
     """Ask the sites of a finished run a question."""
     run = Path(asked["run"])
     model, sites = load(run / MODEL), _list_expected(run, chosen)
-    engine = _make_engine(transport, chosen, sites, len(sites))
+    engine = _make_engine(_ToldTransport(transport, _make_tell(chosen)), chosen, sites, len(sites))
     given: dict[str, Any] = asked["given"] | {"engine": engine, "secure": asked["secure"]}
     if asked["privacy"] is not None:
         given["privacy"] = DifferentialPrivacy(**asked["privacy"])
@@ -142,6 +143,27 @@ def _ask_remote(asked: dict[str, Any], transport: Transport, chosen: dict[str, A
 def _list_expected(run: Path, chosen: dict[str, Any]) -> list[str]:
     """List the sites that are asked after a run: those that the app or the user names, else those of the run."""
     return site_names(chosen["sites"]) or sorted(json.loads((run / SUMMARY).read_text("utf-8"))["sites"])
+
+
+@dataclass
+class _ToldTransport:
+    """A transport that tells of every exchange: an update or a question has no checkpoint that shows how far it is."""
+
+    transport: Transport
+    tell: Callable[[str], None]
+    count: int = 0
+
+    def nodes(self) -> Collection[int]:
+        """Return the nodes that are connected."""
+        return self.transport.nodes()
+
+    def send(self, payloads: Mapping[int, bytes], timeout: float) -> dict[int, bytes | Exception]:
+        """Send to each node what is for it."""
+        answers = self.transport.send(payloads, timeout)
+        self.count += 1
+        answered = sum(isinstance(answer, bytes) for answer in answers.values())
+        self.tell(f"exchange {self.count}: {answered} of {len(payloads)} sites answered")
+        return answers
 
 
 def _make_engine(transport: Transport, chosen: dict[str, Any], sites: list[str], wait_for: int) -> RemoteSites:
