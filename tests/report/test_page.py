@@ -42,6 +42,12 @@ def test_the_page_of_the_demo_has_every_part(demo_run):
     assert "heat_time = 0.3" in page.words
 
 
+def test_keys_reach_whatever_may_be_wider_than_the_page(demo_run):
+    wide = [attributes for tag, attributes in page_of(demo_run).tags if tag == "pre"]
+    assert len(wide) == 2  # the command and the configuration
+    assert all(attributes.get("tabindex") == "0" for attributes in wide)
+
+
 def test_sizes_are_those_of_the_labels(demo_run):
     page = page_of(demo_run)
     for s, name in enumerate(sorted(path.stem for path in (demo_run / "labels").iterdir())):

@@ -270,15 +270,20 @@ def _releases(facts: Facts, epsilon: float, delta: float) -> _Section:
     return _section("privacy", "What was released", words, show_releases(facts), together)
 
 
+def _code(text: str) -> Markup:
+    """Show a command or a file; keys scroll it where a line is wider than the page."""
+    return tag("pre", text, tabindex=0)
+
+
 def _repeat(facts: Facts) -> _Section:
     if not facts.command:
-        return _section("again", "Run it again", "", tag("pre", facts.config))
+        return _section("again", "Run it again", "", _code(facts.config))
     words = "Run this command in the folder of the run. "
     if "PATH" in facts.command:
         words = "Run these commands in the folder of the run. PATH is the folder of your certificates. "
     words += "Noise differs from run to run." if facts.privacy else "The same data and this file give the same model."
-    folded = tag("details", tag("summary", "config.toml"), tag("pre", facts.config))
-    return _section("again", "Run it again", words, tag("pre", facts.command), folded)
+    folded = tag("details", tag("summary", "config.toml"), _code(facts.config))
+    return _section("again", "Run it again", words, _code(facts.command), folded)
 
 
 def _data(facts: Facts, shown: Highlights) -> dict[str, Any]:
