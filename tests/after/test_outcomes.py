@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -168,6 +170,20 @@ def test_small_cells_of_curves_are_not_shown(case):
     assert not ((frame["at_risk"] > 0) & (frame["at_risk"] < 5)).any()
     assert "< 5" not in str(found.table().columns)
     assert found.horizon <= found.times[~small.any(axis=0)][-1]
+
+
+@pytest.mark.parametrize("question", [{"event": "relapse"}, {"value": "walk"}])
+def test_frames_have_a_line_for_each_cluster_and_hide_what_tables_hide(case, question):
+    model, sites, _ = case
+    found = fedhk.outcomes(model, sites, **question)
+    frame = found.frame()
+    assert list(frame["cluster"]) == list(range(model.n_clusters_))
+    for name in frame.columns.drop(["cluster", "lower", "upper", "p"], errors="ignore"):
+        assert_allclose(frame[name], getattr(found, name), err_msg=name)
+    rows = np.where(np.arange(len(found.rows)) == 0, 4.0, found.rows)
+    hidden = replace(found, least_rows=5, rows=rows).frame().drop(columns=["cluster", "events"], errors="ignore")
+    assert hidden.loc[0].isna().all()
+    assert hidden.loc[1].notna().all()
 
 
 def test_a_cluster_without_an_event_has_a_flat_curve(case):

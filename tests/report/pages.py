@@ -16,7 +16,7 @@ HOSTILE = "<script>alert(1)</script>'\"&`${x}"
 
 def dots(svg):
     """How many rows a map shows."""
-    return len(re.findall(r"M[\d.-]+ [\d.-]+z", svg))
+    return len(re.findall(r"M[\d.-]+ [\d.-]+h\.1", svg))
 
 
 class Page(HTMLParser):

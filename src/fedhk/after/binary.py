@@ -13,7 +13,8 @@ from fedhk.after.columns import ColumnSum, PlaceCount, PlacesRequest
 from fedhk.after.effects import chi_square_test, i_squared
 from fedhk.after.run import Answer, Answered
 from fedhk.after.survival import Z, excess_test
-from fedhk.after.tables import PrintedTable, name_outcome, show_count, show_interval, show_p
+from fedhk.after.tables import PrintedTable, is_small, name_outcome, show_count, show_interval, show_p
+from fedhk.data.frames import pandas
 from fedhk.data.outcomes import EVENTS
 from fedhk.federation.board import Board, Entry
 from fedhk.federation.placed import PlacedSite
@@ -166,6 +167,16 @@ class BinaryOutcome(Answered):
     noise: float
     answer: Answer = field(repr=False)
     name: str = ""
+
+    def frame(self) -> Any:
+        """Return a pandas data frame with one line for each cluster; small counts, and what is about them, are NaN."""
+        found = {"odds_ratio": self.odds_ratio, "lower": self.odds_lower, "upper": self.odds_upper}
+        found |= {"p": self.cluster_p, "i_squared": self.i_squared}
+        few = self.rows < self.least_rows
+        counts = {"rows": self.rows, "events": self.events}
+        lines = {name: np.where(is_small(part, self.least_rows), np.nan, part) for name, part in counts.items()}
+        lines |= {name: np.where(few, np.nan, part) for name, part in found.items()}
+        return pandas().DataFrame({"cluster": np.arange(len(self.rows))} | lines)
 
     def facts(self) -> dict[str, Any]:
         return {"p": self.p, "statistic": self.statistic}

@@ -12,7 +12,7 @@ from fedhk._typing import FloatArray, IntArray
 from fedhk.after.columns import MOST_NUMBERS, TOO_MANY_NUMBERS, PlaceCount, PlacesRequest
 from fedhk.after.run import Answer, Answered, AskedSites, ask_sites, find_sites, make_placed, read_sites
 from fedhk.after.stability import share_rows
-from fedhk.after.tables import LEAST_ROWS, PrintedTable, show_count
+from fedhk.after.tables import LEAST_ROWS, PrintedTable, is_small, show_count
 from fedhk.agreement.frames import adjust, share_information
 from fedhk.data.checks import check_count
 from fedhk.data.frames import pandas
@@ -107,7 +107,7 @@ class Comparison(Answered):
 
     def frame(self) -> Any:
         """Return a pandas data frame with one line for each pair of clusters with rows; small counts are NaN."""
-        small = (np.round(self.counts) > 0) & (np.round(self.counts) < self.least_rows)
+        small = is_small(self.counts, self.least_rows)
         lines = [
             {
                 "cluster": a,

@@ -25,7 +25,8 @@ from fedhk.after.columns import (
 from fedhk.after.effects import eta_squared, variance, welch_test
 from fedhk.after.run import Answer, Answered
 from fedhk.after.survival import Z
-from fedhk.after.tables import PrintedTable, name_outcome, show_count, show_interval, show_p
+from fedhk.after.tables import PrintedTable, is_small, name_outcome, show_count, show_interval, show_p
+from fedhk.data.frames import pandas
 from fedhk.data.outcomes import VALUES
 from fedhk.federation.board import Board, Entry
 from fedhk.federation.phases.base import Phase
@@ -150,6 +151,14 @@ class ContinuousOutcome(Answered):
     noise: float
     answer: Answer = field(repr=False)
     name: str = ""
+
+    def frame(self) -> Any:
+        """Return a pandas data frame with one line for each cluster; small counts, and what is about them, are NaN."""
+        found = {"mean": self.mean, "spread": self.spread, "error": self.error, "adjusted_mean": self.adjusted_mean}
+        found |= {"difference": self.difference, "i_squared": self.i_squared}
+        lines = {"rows": np.where(is_small(self.rows, self.least_rows), np.nan, self.rows)}
+        lines |= {name: np.where(self.rows < self.least_rows, np.nan, part) for name, part in found.items()}
+        return pandas().DataFrame({"cluster": np.arange(len(self.rows))} | lines)
 
     def facts(self) -> dict[str, Any]:
         return {"p": self.p, "statistic": self.statistic}

@@ -20,7 +20,7 @@ from fedhk._typing import BoolArray, FloatArray, IntArray
 from fedhk.after.columns import ColumnsRequest, ColumnSum, CountMagnitudes, PlaceCount, PlacesRequest, Ranges
 from fedhk.after.effects import i_squared
 from fedhk.after.run import Answer, Answered
-from fedhk.after.tables import PrintedTable, name_outcome, show_count, show_interval, show_p
+from fedhk.after.tables import PrintedTable, is_small, name_outcome, show_count, show_interval, show_p
 from fedhk.data.checks import check_count
 from fedhk.data.frames import pandas
 from fedhk.data.outcomes import EVENTS, TIMES
@@ -372,9 +372,8 @@ class Survival(Answered):
 
     def frame(self) -> Any:
         """One line for each cluster and time, as a pandas data frame; small counts are NaN."""
-        small = self._is_small
         parts = {"survival": self.curves, "lower": self.lower, "upper": self.upper}
-        parts |= {name: np.where(small(part), np.nan, part) for name, part in self._counts.items()}
+        parts |= {name: np.where(is_small(part, self.least_rows), np.nan, part) for name, part in self._counts.items()}
         lines: dict[str, Any] = {"cluster": np.repeat(np.arange(self.n_clusters), len(self.times))}
         lines |= {"time": np.tile(self.times, self.n_clusters)} | {name: part.ravel() for name, part in parts.items()}
         return pandas().DataFrame(lines)
@@ -382,9 +381,6 @@ class Survival(Answered):
     @property
     def _counts(self) -> dict[str, FloatArray]:
         return {"at_risk": self.at_risk, "events": self.events}
-
-    def _is_small(self, count: FloatArray) -> Any:
-        return (np.round(count) > 0) & (np.round(count) < self.least_rows)
 
     def survival_at(self, time: float) -> FloatArray:
         """Share of each cluster without event after a time."""

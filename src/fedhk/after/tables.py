@@ -133,6 +133,11 @@ def show_count(count: float, least_rows: int, whole: float | None = None) -> str
     return f"{shown:,.0f}" if whole is None else f"{shown:,.0f} ({percent(shown / whole)})"
 
 
+def is_small(counts: FloatArray, least_rows: int) -> BoolArray:
+    """Tell which counts are too small to be shown: from 1 to `least_rows` - 1."""
+    return np.asarray((np.round(counts) > 0) & (np.round(counts) < least_rows))
+
+
 def find_hidden(counts: FloatArray, least_rows: int, *, has_column_totals: bool = False) -> BoolArray:
     """Find the cells of a table of counts, of shape (lines, columns), that are not shown.
 
@@ -141,7 +146,7 @@ def find_hidden(counts: FloatArray, least_rows: int, *, has_column_totals: bool 
     is then hidden as well, until no line or column with a known total has one hidden cell alone.
     """
     whole = np.nan_to_num(np.round(counts))
-    hidden = (whole > 0) & (whole < least_rows)
+    hidden = is_small(whole, least_rows)
     ways = [(hidden, whole), (hidden.T, whole.T)] if has_column_totals else [(hidden, whole)]
     known = -1
     while known < hidden.sum():

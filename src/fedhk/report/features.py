@@ -30,6 +30,9 @@ MOST_SPREADS = 4
 # A feature is high or low from so many spreads on.
 NOTABLE = 0.25
 
+# A value below this share of the spread of its column is shown as 0: what is left of it is rounding.
+NEXT_TO_ZERO = 1e-3
+
 
 @dataclass(frozen=True, eq=False)
 class Highlights:
@@ -150,10 +153,11 @@ def _feature_row(view: View, cluster: int, j: int, reach: int, entry: ColumnEntr
     away = float(view.deviations(view.centers[cluster])[j])
     end = 50 * max(-1.0, min(1.0, away / reach))
     bar = tag("b", style=f"left:{50 + min(end, 0):.1f}%;width:{max(abs(end), 0.5):.1f}%")
-    center, mean = (
-        entry.show(float(value)) or number(float(value), 2 if abs(value) < 0.1 else 3)
+    values = [
+        float(value) if abs(value) > NEXT_TO_ZERO * view.spread[j] else 0.0
         for value in (view.centers[cluster, j], view.mean[j])
-    )
+    ]
+    center, mean = (entry.show(value) or number(value, 2 if abs(value) < 0.1 else 3) for value in values)
     name = view.features[j] + (f" ({entry.unit})" if entry.unit else "")
     return tag(
         "tr",

@@ -206,7 +206,10 @@ def _apply_description(group: ET.Element) -> None:
 
 
 def _merge_dots(marks: list[ET.Element]) -> list[ET.Element]:
-    """Draw dots of a cluster and site as one path: closed lines of no length, whose ends are round."""
+    """Draw dots of a cluster and site as one path: lines whose ends are round, of no length that shows.
+
+    Lines of no length at all are missing where a page is printed.
+    """
     clusters: dict[str, ET.Element] = {}
     paths: dict[tuple[str, str], ET.Element] = {}
     for mark in marks:
@@ -216,7 +219,7 @@ def _merge_dots(marks: list[ET.Element]) -> list[ET.Element]:
             clusters[k] = ET.Element(f"{SVG}g", {"data-k": k, "stroke": colour})
         if (s, k) not in paths:
             paths[s, k] = ET.SubElement(clusters[k], f"{SVG}path", {"data-s": s, "d": ""})
-        paths[s, k].attrib["d"] += f"M {mark.get('x')} {mark.get('y')} z"
+        paths[s, k].attrib["d"] += f"M {mark.get('x')} {mark.get('y')} h .1"
     return list(clusters.values())
 
 
