@@ -8,7 +8,7 @@ import numpy as np
 
 from federations import frame_phases, make_settings, run_sites
 from fedhk.data.views import check_views
-from fedhk.embedding.diffusion import DiffusionMap
+from fedhk.embedding.map import DiffusionMap
 from fedhk.embedding.options import SYNTHETIC, Diffusion
 from fedhk.federation.aggregators import SumAggregator
 from fedhk.federation.entries import References, Schema

@@ -16,7 +16,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 import fedhk
 from cases import cases
 from embedding.graphs import SEED, make_rows, random_rows
-from fedhk.embedding.diffusion import DiffusionMap, EmbeddedModel, fit_diffusion, make_embedded_rows
+from fedhk.embedding.diffusion import EmbeddedModel, fit_diffusion, make_embedded_rows
+from fedhk.embedding.map import DiffusionMap
 from fedhk.embedding.options import Diffusion
 from fedhk.federation.codec import pack, unpack
 from fedhk.model.fitted import FittedModel

@@ -16,7 +16,6 @@ from fedhk.data.checks import check_count, check_number
 from fedhk.data.frames import pandas
 from fedhk.data.levels import ordered_levels
 from fedhk.data.views import is_tensor, row_blocks
-from fedhk.embedding.diffusion import EmbeddedModel
 from fedhk.errors import DataError
 from fedhk.federation.board import Board, Entry, align_views
 from fedhk.federation.engines.base import RemoteEngine
@@ -85,11 +84,6 @@ class CountDistances(RowCount[Nothing]):
         return board.put(DistanceCounts(total, noise))
 
 
-def _show_views(model: FittedModel) -> FittedModel:
-    """Return the clusters as the views that came in show them: an embedding has no views."""
-    return model._of_means if isinstance(model, EmbeddedModel) else model
-
-
 def _measure_parts(rows: Rows, parameters: Parameters, labels: IntArray) -> tuple[FloatArray, FloatArray]:
     """Compute how far cells are from the centre of their row, (n, d), and views (root of the mean square), (n, s).
 
@@ -126,7 +120,7 @@ class CountParts(RowCount[Nothing]):
 
     @staticmethod
     def vector(site: PlacedSite, request: Nothing) -> FloatArray:  # type: ignore[override]
-        model, labels, shown = _show_views(site.model), site.labels(), site.shown()
+        model, labels, shown = site.model.in_views, site.labels(), site.shown()
         rows = model.rows(align_views(site.views, model.view_names, model.widths, site.name))
         parts = _count_parts(rows.widths)
         counts = np.zeros(parts * 2 * SIDE)
@@ -401,7 +395,7 @@ def place(model: Any, rows: Any, *, site: str | None = None, limit: Limit | floa
         order = np.argsort(distances, axis=1)
         labels, runner_up = memberships.argmax(axis=1), order[:, min(1, order.shape[1] - 1)]
         runner_up = np.where(runner_up == labels, order[:, 0], runner_up)
-        shown = _show_views(fitted)
+        shown = fitted.in_views
         seen = shown.rows(views)
         pull, columns = _find_pulls(seen, shown.parameters, labels, runner_up)
         by_view, by_column = _find_excess(seen, shown.parameters, labels, limit)

@@ -78,9 +78,7 @@ class AnchorGraph:
 
     def chunks(self, rows: Rows, size: int | None = None) -> Iterator[tuple[slice, Any]]:
         """Ranges of rows that cover them once, each with the affinities of its rows, CSR of shape (b, columns)."""
-        if size is None:  # a function of shapes only
-            row_bytes = self.n_anchors * (len(self.anchors) + 1) * rows.dtype.itemsize
-            size = int(np.clip(CHUNK_BYTES // row_bytes, 64, 4096))
+        size = self._chunk_size(rows) if size is None else size
         readers = _readers(self.parts.without_levels(rows), self.anchors, size)
         to_parts = _readers(rows, self.parts.centers, size) if self.parts else []
         for start in range(0, rows.n_rows, size):
@@ -89,6 +87,26 @@ class AnchorGraph:
             observed = [_observed(rows, view, part) for view in range(len(readers))]
             from_parts = [-reader.load(part).by_row() for reader in to_parts]
             yield part, self._affinities(distances, observed, from_parts)
+
+    def _chunk_size(self, rows: Rows) -> int:
+        """Compute how many rows are read at a time: a function of shapes only."""
+        row_bytes = self.n_anchors * (len(self.anchors) + 1) * rows.dtype.itemsize
+        return int(np.clip(CHUNK_BYTES // row_bytes, 64, 4096))
+
+    def nearest_squares(self, rows: Rows, rank: int = 0) -> FloatArray:
+        """Compute the squared distance of each row to the nearest anchor, over all views together, (n,).
+
+        With a rank of 1 it is the second nearest, where there are two.
+        """
+        rank = min(rank, self.n_anchors - 1)
+        size = self._chunk_size(rows)
+        readers = _readers(self.parts.without_levels(rows), self.anchors, size)
+        found = np.zeros(rows.n_rows)
+        for start in range(0, rows.n_rows, size):
+            part = slice(start, min(start + size, rows.n_rows))
+            apart = np.sum([np.maximum(-reader.load(part).by_row(), 0.0) for reader in readers], axis=0)
+            found[part] = np.partition(apart, rank, axis=1)[:, rank]
+        return found
 
     def affinities(self, rows: Rows) -> Any:
         """Compute the affinities of all rows, CSR of shape (n, columns); a row sums to 1, or 0 without a value."""

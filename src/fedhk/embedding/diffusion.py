@@ -1,4 +1,4 @@
-"""An embedding of rows by heat diffusion: the map that embeds rows, and models of embedded rows.
+"""An embedding of rows by heat diffusion, found at one site, and models of embedded rows.
 
 Rows from which heat reaches the same anchors lie in the same direction. Clusters need not be round: what counts is
 whether heat can go from one row to another over rows in between.
@@ -6,7 +6,8 @@ whether heat can go from one row to another over rows in between.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,12 @@ from fedhk.data.scaling import Reference
 from fedhk.data.views import Views
 from fedhk.embedding.affinity import AnchorGraph
 from fedhk.embedding.anchors import anchor_count, complete_candidates, good_count, make_anchors
+from fedhk.embedding.carried import Origin
+from fedhk.embedding.map import DiffusionMap
 from fedhk.embedding.mixture import fit_mixture
 from fedhk.embedding.options import SYNTHETIC, Diffusion
 from fedhk.embedding.parts import clear_levels, find_levels, make_parts
-from fedhk.embedding.spectrum import embed_affinities, find_eigenvectors, find_groups, tie_to_parts
+from fedhk.embedding.spectrum import find_eigenvectors, find_groups, tie_to_parts
 from fedhk.model.fitted import FittedModel
 from fedhk.model.parameters import Parameters
 from fedhk.model.rows import Rows
@@ -30,27 +33,6 @@ EMBEDDED, AFFINITIES = "diffusion", "affinities"
 
 # At one site a product costs one pass over sparse rows, so that vectors are found to many digits.
 TOL, MOST_PRODUCTS = 1e-6, 20
-
-
-@dataclass(frozen=True)
-class DiffusionMap:
-    """A map that embeds a row, given the anchors and the row alone."""
-
-    graph: AnchorGraph
-    projection: FloatArray  # what affinities are multiplied by, of shape (m, k)
-    values: FloatArray  # at least k eigenvalues: near 1 where clusters are nearly apart
-
-    @property
-    def n_components(self) -> int:
-        """Dimensions of the embedding."""
-        return int(self.projection.shape[1])
-
-    def embed(self, rows: Rows) -> FloatArray:
-        """Embed rows: of length 1, shape (n, k); a row without any value is 0."""
-        result = np.empty((rows.n_rows, self.n_components))
-        for part, affinities in self.graph.chunks(rows):
-            result[part] = embed_affinities(affinities, self.projection)
-        return result
 
 
 def make_embedded_rows(embedding: FloatArray, sample_weight: FloatArray | None = None) -> Rows:
@@ -97,9 +79,27 @@ def fit_diffusion(rows: Rows, n_components: int, options: Diffusion, seed: int) 
 class EmbeddedModel(FittedModel):
     """A model of embedded rows: its centres are in the embedding, all else refers to the original views."""
 
-    diffusion: DiffusionMap
+    diffusion: DiffusionMap  # as it was found
     means: tuple[FloatArray, ...]  # of the rows of each cluster, of shape (c, d_h) per view, in model units
     sizes: FloatArray  # rows of each cluster, by membership
+    # What updates need; files of older versions have none of it.
+    starts: FloatArray = field(default_factory=lambda: np.zeros((0, 0)))  # means when the embedding was found, (c, d)
+    parents: tuple[int, ...] = ()  # of each cluster that came later: the one whose anchors it has copies of
+    # Squared distances to the nearest anchor within which the rows of each cluster of the fit were, but for few.
+    limits: FloatArray = field(default_factory=lambda: np.zeros(0))
+
+    @cached_property
+    def carried(self) -> DiffusionMap:
+        """The embedding with anchors where the clusters are now."""
+        if not len(self.starts):
+            return self.diffusion
+        return self.origin.carry(np.hstack(self.means), self.parents, self.parameters.gone)[0]
+
+    @property
+    def origin(self) -> Origin:
+        """The embedding as it was found, and the clusters in it."""
+        known, width = len(self.starts), self.diffusion.n_components
+        return Origin(self.diffusion, self.parameters.centers[0][:known, :width], self.starts)
 
     @property
     def view_weights(self) -> FloatArray:
@@ -108,26 +108,30 @@ class EmbeddedModel(FittedModel):
 
     def rows(self, views: Views, sample_weight: FloatArray | None = None) -> Rows:
         """Embed new rows."""
-        return make_embedded_rows(self.diffusion.embed(super().rows(views, sample_weight)), sample_weight)
+        return make_embedded_rows(self.carried.embed(super().rows(views, sample_weight)), sample_weight)
 
     def _table_centers(self) -> list[FloatArray]:
         """Return the means of the rows of each cluster."""
-        return self._of_means._table_centers()
+        return self.in_views._table_centers()
 
     def seen(self, own: FittedModel, views: Views) -> tuple[Rows, Parameters]:
         """As `FittedModel.seen`; centres of a model that is not of this embedding are embedded as rows are."""
-        if isinstance(own, EmbeddedModel) and np.array_equal(own.diffusion.projection, self.diffusion.projection):
+        if isinstance(own, EmbeddedModel) and np.array_equal(own.carried.projection, self.carried.projection):
             return own.rows(views), own.parameters
-        inner = self._of_means.seen(own, views)[1].centers
+        inner = self.in_views.seen(own, views)[1].centers
         tables = tuple(np.ascontiguousarray(r.to_input(c)) for r, c in zip(self.references, inner, strict=True))
         points = Views(
             tables, self.view_names, len(inner[0]), np.dtype(np.float64), (False,) * len(inner), self.columns
         )
-        return self.rows(views), replace(self.parameters, centers=(self.diffusion.embed(self._table_rows(points)),))
+        return self.rows(views), replace(self.parameters, centers=(self.carried.embed(self._table_rows(points)),))
 
     @property
-    def _of_means(self) -> FittedModel:
-        """Clusters as the views that came in show them."""
-        shares = np.ones(len(self.references))
-        parameters = replace(self.parameters, centers=self.means, view_weights=self.view_weights, view_shares=shares)
+    def in_views(self) -> FittedModel:
+        parameters = of_means(self.parameters, self.means)
         return FittedModel(parameters, self.references, self.view_names, self.columns, self.folded)
+
+
+def of_means(parameters: Parameters, means: tuple[FloatArray, ...]) -> Parameters:
+    """Return the parameters of embedded clusters with their means in the views that came in, all of equal weight."""
+    count = len(means)
+    return replace(parameters, centers=means, view_weights=np.full(count, 1.0 / count), view_shares=np.ones(count))

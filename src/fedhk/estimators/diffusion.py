@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, cast
@@ -14,20 +15,29 @@ from fedhk.embedding.diffusion import EmbeddedModel
 from fedhk.embedding.options import SYNTHETIC, Diffusion
 from fedhk.estimators.choices import SHARE, check_calibration
 from fedhk.estimators.efkmvc import EFKMVC, RunChoices
-from fedhk.estimators.updating import Recollection
+from fedhk.estimators.sealing import is_sealed
+from fedhk.estimators.updating import Recollection, revise_phases
 from fedhk.federation.aggregators import SumAggregator
+from fedhk.federation.board import Entry
 from fedhk.federation.entries import Remembered
 from fedhk.federation.phases.anchors import ChooseAnchors, TieRows
 from fedhk.federation.phases.base import Phase
-from fedhk.federation.phases.cluster_means import FinishEmbedded
+from fedhk.federation.phases.cluster_means import FinishEmbedded, Limits
 from fedhk.federation.phases.deliver import Deliver
+from fedhk.federation.phases.describe import DescribeViews
 from fedhk.federation.phases.diffuse import TOL, Diffuse
+from fedhk.federation.phases.finish import Finish
 from fedhk.federation.phases.frame import Frame
+from fedhk.federation.phases.kept_embedding import FollowClusters, FoundEmbedding, OwnEmbedding, RecallEmbedding, Roots
 from fedhk.federation.phases.mixture import FindDirections, FitMixture
+from fedhk.federation.phases.remember import RememberEmbedded
 from fedhk.federation.phases.rounds import Rounds
+from fedhk.federation.phases.together import Together
+from fedhk.federation.phases.update import FEW_DIGITS, Found, find_far
 from fedhk.federation.protocols.base import Protocol, RoundContext
 from fedhk.federation.run import Run
 from fedhk.federation.site import Site
+from fedhk.model.drift import SitePast
 from fedhk.personal.options import GradientStep
 from fedhk.starts.seeding import SEEDERS
 from fedhk.starts.settings import Settings
@@ -153,12 +163,42 @@ class FedHKDiffusion(EFKMVC):
                 per_row=True,
             ),
             FinishEmbedded(),
-            Deliver(run.personal, run.settings.learn_weights),
+            Together((RememberEmbedded(), Deliver(run.personal, run.settings.learn_weights))),
         ]
 
+    def update_phases(self, run: RunChoices) -> list[Phase[Any, Any]]:
+        recalled, model = run.recalled, self._embedded
+        assert recalled is not None  # noqa: S101 - for type checkers
+        describe: list[Phase[Any, Any]] = [DescribeViews(run.settings, run.holders)] if is_sealed(self) else []
+        recall, *revise = revise_phases(recalled, run.settings, run.aggregator, leaves_out=run.deviating != "warn")
+        deliver = Deliver(run.personal, run.settings.learn_weights, keep=recalled.keep)
+        return [
+            *describe,
+            recall,
+            RecallEmbedding(FoundEmbedding.of(model), Roots(model.parents, model.limits)),
+            *revise,
+            FollowClusters(model.parameters),
+            Together((Finish(summary=False, memory=False), deliver)),
+        ]
+
+    def _site_memory(self, past: SitePast) -> list[Entry]:
+        return [*super()._site_memory(past), OwnEmbedding(FoundEmbedding.of(self._embedded))]
+
     def _keep_memory(self, run: Run, sites: Mapping[str, Site], recalled: Recollection | None) -> None:
-        """Keep no memory for updates: an update could not make the anchors anew."""
-        super()._keep_memory(replace(run, board=run.board.drop(Remembered)), sites, recalled)
+        """Keep no memory of a run with noise: what it remembers is of parts of clusters."""
+        board = run.board if run.board.has(Limits) else run.board.drop(Remembered)
+        super()._keep_memory(replace(run, board=board), sites, recalled)
+        for found in board.find(Found):
+            far = {cluster: round(found.strays[cluster]) for cluster in find_far(found)}
+            if far:
+                warnings.warn(
+                    f"Rows are farther from all anchors of their cluster than chance explains, and no gap parts them "
+                    f"from it: {', '.join(f'{rows} of cluster {cluster}' for cluster, rows in far.items())}. The "
+                    "embedding does not follow a cluster that changes its shape, nor one that moves faster than "
+                    "half_life lets it: give a shorter half_life, or fit anew from recent rows.",
+                    UserWarning,
+                    stacklevel=5,
+                )
 
     def find_calibration(self, run: RunChoices) -> str | tuple[float, float] | None:  # noqa: ARG002
         return check_calibration(self.calibration)
@@ -188,8 +228,10 @@ class FedHKDiffusion(EFKMVC):
             )
         return replace(run, settings=replace(run.settings, view_weights="uniform"))
 
-    def decide_protocol(self, protocol: Protocol, settings: Settings, clients: dict[str, Views]) -> Protocol:  # noqa: ARG002
+    def decide_protocol(self, protocol: Protocol, settings: Settings, clients: dict[str, Views]) -> Protocol:
         """Return the protocol for embedded rows under masks: they have few features, so they need no basis."""
+        if protocol == FEW_DIGITS:  # of an update, whose rounds move means in the views
+            return super().decide_protocol(protocol, settings, clients)
         if protocol.in_basis:
             raise ValueError(
                 f"protocol={protocol!r} has no effect with FedHKDiffusion and secure=True: embedded rows have few "
@@ -199,7 +241,8 @@ class FedHKDiffusion(EFKMVC):
 
     def _keep_model(self, run: Run, clients: Mapping[str, Views]) -> None:
         super()._keep_model(run, clients)
-        self.calibration_ = next((frame.calibration.describe() for frame in run.board.find(Frame)), None)
+        self._calibrations = tuple(frame.calibration for frame in run.board.find(Frame))
+        self.calibration_ = next((found.describe() for found in self._calibrations), None)
 
     @property
     def cluster_sizes_(self) -> FloatArray:
@@ -215,7 +258,7 @@ class FedHKDiffusion(EFKMVC):
     def anchors_(self) -> list[FloatArray]:
         """Anchors in the units and the shape of the input."""
         model = self._embedded
-        parts = zip(model.references, model.diffusion.graph.anchors, model.shapes, strict=True)
+        parts = zip(model.references, model.carried.graph.anchors, model.shapes, strict=True)
         return [reference.to_input(anchors).reshape(-1, *shape) for reference, anchors, shape in parts]
 
     @property

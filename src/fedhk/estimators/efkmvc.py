@@ -62,7 +62,7 @@ from fedhk.estimators.updating import (
     revise_phases,
 )
 from fedhk.federation.aggregators import Aggregator, SumAggregator, make_aggregator
-from fedhk.federation.board import Board
+from fedhk.federation.board import Board, Entry
 from fedhk.federation.checkpoint import blame_checkpoint, open_checkpoint, save_run
 from fedhk.federation.engines.base import Engine, RemoteEngine
 from fedhk.federation.engines.inprocess import InProcessEngine
@@ -545,11 +545,15 @@ class EFKMVC(ModelParameters, HeatKernelModel):
                 for one in entries
             ]
             return self.engine, run.with_first(protected)
-        pasts = {name: Board().put(OwnPast(past)) for name, past in self._pasts.items()}
+        pasts = {name: Board().put(*self._site_memory(past)) for name, past in self._pasts.items()}
         sites = {name: Site(name, views, memory=pasts.get(name, Board())) for name, views in clients.items()}
         resumed = next((entry.run for entry in run.board.find(Terms)), "")
         guards = make_guards(terms, sites, None if self.checkpoint is None else Path(self.checkpoint), resumed)
         return InProcessEngine(sites, guards, workers=workers, timeout=timeout), run.with_first(announce(terms))
+
+    def _site_memory(self, past: SitePast) -> list[Entry]:
+        """Return what a site of an earlier run has kept of it."""
+        return [OwnPast(past)]
 
     def _hooks(
         self, phases: list[Phase[Any, Any]], folder: Path | None, plan: dict[str, Any]

@@ -115,15 +115,27 @@ def _check_model(model: FittedModel) -> None:
     _need(set(model.folded) <= set(model.view_names), "folded views")
     widths, centers = tuple([r.width for r in model.references]), [part.shape for part in parameters.centers]
     if isinstance(model, EmbeddedModel):
-        widths = (model.diffusion.n_components,)
+        widths = (model.diffusion.n_components + len(model.parents),)
         means = [(parameters.n_clusters, reference.width) for reference in model.references]
         _need([part.shape for part in model.means] == means, "means of clusters")
         _need(model.sizes.shape == (parameters.n_clusters,), "sizes of clusters")
+        _check_starts(model)
     clusters = centers[0][0] if centers and centers[0] else 0
     _need(clusters > 0 and centers == [(clusters, width) for width in widths], "centres")
     _check_parameters(parameters, len(widths))
     if isinstance(parameters, LowRankParameters):
         _need([part.shape for part in parameters.form.centers()] == centers, "the form of centres")
+
+
+def _check_starts(model: EmbeddedModel) -> None:
+    """Refuse a model whose later clusters have no anchors that they could have."""
+    later, (known, width) = len(model.parents), model.starts.shape
+    inner = sum(reference.width for reference in model.references)
+    _need((known, width) == (0, 0) or width == inner, "means of clusters at the fit")
+    _need(later == 0 or known > 0, "later clusters")
+    _need(known == 0 or known + later == model.parameters.n_clusters, "clusters of the fit")
+    _need(all(0 <= parent < known + at for at, parent in enumerate(model.parents)), "later clusters")
+    _need(len(model.limits) in (0, known) and bool(np.all(model.limits >= 0)), "limits of clusters")
 
 
 def _check_fold(view: FoldedView, reference: Reference, n_clusters: int) -> None:

@@ -78,17 +78,18 @@ def check_update(half_life: float | None, rounds: int, level: float) -> float:
 def check_updatable(model: Any) -> None:
     """Refuse a fitted model that cannot be updated, whatever the new rows are."""
     fitted = model._model
-    if isinstance(fitted, EmbeddedModel):
-        raise ValueError(  # noqa: TRY004 - it is a model, but not one that goes on
-            f"{type(model).__name__} cannot be updated: its clusters are in an embedding of the rows that it was "
-            "fitted on. Fit it anew, or update an EFKMVC."
+    embedded = isinstance(fitted, EmbeddedModel)
+    if embedded and model.privacy is not None:
+        raise ValueError(
+            f"{type(model).__name__} with privacy cannot be updated: with noise it is made of parts of clusters, and "
+            "keeps no anchors. Fit it anew, or update an EFKMVC."
         )
     if fitted.folded:
         raise ValueError(
             f"{type(model).__name__} cannot be updated: view {next(iter(fitted.folded))!r} has so many columns that it "
             "was folded. Fit it anew."
         )
-    if model._memory is None:
+    if model._memory is None or (embedded and not len(fitted.limits)):
         raise ValueError(
             f"This {type(model).__name__} remembers nothing of its rows, because an older FedHK fitted it: fit it once "
             "more with this version, then update it."
@@ -109,7 +110,12 @@ def recollect(model: Any, clients: Mapping[str, Views], *, keep: float, rounds: 
     named = dict.fromkeys(name for views in clients.values() for name in views.names)
     new = [name for name in named if name not in fitted.view_names]
     refuse_new_views(model, new)
-    recall = Recall(fitted, model._memory.fade(keep), model._calibrations, len(clients))
+    if new and isinstance(fitted, EmbeddedModel):
+        raise DataError(
+            f"view {new[0]!r} is new, and the embedding of {type(model).__name__} has no anchors in it. Leave it out, "
+            "or fit anew."
+        )
+    recall = Recall(fitted.in_views, model._memory.fade(keep), model._calibrations, len(clients))
     return Recollection(recall, keep, int(rounds), float(level), new)
 
 

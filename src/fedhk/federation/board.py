@@ -44,6 +44,14 @@ class RowEntry(Shared):
         """Return the site's rows as all later phases read them."""
         raise NotImplementedError
 
+    def apply_at(self, site: Any, rows: Rows) -> Rows:
+        """Return the rows of a site as all later phases read them, where that takes other entries of its board."""
+        return self.apply(rows)
+
+    def undo(self, parameters: Parameters, board: Board) -> Parameters:
+        """Return final parameters, of rows as they are after this entry, for rows as they were before it."""
+        return parameters
+
     def see(self, site: Any, parameters: Parameters, *, follow: bool) -> Parameters:
         """Return the server's parameters as the site uses them; `follow` is true for those of a new round."""
         return parameters

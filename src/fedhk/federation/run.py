@@ -135,6 +135,8 @@ def _exchange(phase: Phase[Any, Any], engine: Engine, run: Run, participation: P
     # a site that failed may have lost its state, so it is sent all entries again
     known = {site: versions for site, versions in run.known.items() if site not in refused}
     known |= dict.fromkeys(answered, run.board.versions)
+    for site, kinds in phase.kept(replies).items():
+        known[site] = known[site] | {kind.__name__: board.versions[kind.__name__] for kind in kinds}
     after = replace(run, board=board, exchanges=run.exchanges + 1, exchange=run.exchange + 1, known=known)
     cost = {
         "bytes_up": sum(len(answer) for answer, _ in _group_answers(asked, answers) if isinstance(answer, bytes)),

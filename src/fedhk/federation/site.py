@@ -43,8 +43,13 @@ class Site:
         for entry in self.board.find(RowEntry):
             if type(entry) is upto:
                 break
-            rows = self.derive(entry, partial(entry.apply, rows))
+            rows = self.derive(entry, partial(entry.apply_at, self, rows))
         return rows
+
+    def features(self) -> Rows:
+        """Return the rows in model units as long as they have their features: before they are embedded."""
+        changes = (type(entry) for entry in self.board.find(RowEntry) if not entry.keeps_cells)
+        return self.rows(upto=next(changes, None))
 
     def _read_rows(self) -> Rows:
         views, references = self.aligned_views(), self.board.get(References).references

@@ -67,6 +67,11 @@ class FittedModel:
         return [reference.to_input(values) for reference, values in parts]
 
     @property
+    def in_views(self) -> FittedModel:
+        """The model with its clusters as the views that came in show them."""
+        return self
+
+    @property
     def view_weights(self) -> FloatArray:
         """Weight of each view; they sum to 1."""
         return self.parameters.view_weights

@@ -16,7 +16,7 @@ from scipy.stats import chi2
 from fedhk._typing import BoolArray, FloatArray, IntArray
 from fedhk.model.parameters import Parameters
 from fedhk.model.passes import Passes
-from fedhk.model.rows import SAMPLE_ROWS, Rows, fill_missing, joint_rows, take
+from fedhk.model.rows import SAMPLE_ROWS, Rows, fill_missing, joint_rows, split_joint, take
 from fedhk.model.statistics import Statistics
 
 # Share of a cluster's rows that are farther from its centre than its limit: as in `fedhk.find_limit`.
@@ -187,6 +187,12 @@ class PlacedRows:
         """Count the rows of each cluster, or sum a number over them."""
         return np.bincount(self.labels, weights, self.n_clusters).astype(np.float64)
 
+    def count_views(self) -> FloatArray:
+        """Count the rows of each cluster that have each view, of shape (c, s)."""
+        cells = split_joint(joint_rows(self.rows, missing=np.nan), self.rows.widths)
+        seen = [np.asarray(~np.isnan(part).all(axis=1), np.float64) for part in cells]
+        return np.column_stack([self.count(part) for part in seen])
+
     def sum(self, values: FloatArray, groups: IntArray | None = None) -> FloatArray:
         """Sum the rows of a table by cluster, of shape (c, d)."""
         groups = self.labels if groups is None else groups
@@ -242,6 +248,16 @@ class PlacedRows:
                 along = (joint[mine] - centers[cluster]) @ way
                 counts[cluster] = [np.sum(np.abs(along - place) < 1 / 6) for place in (0.0, 0.5)]
         return counts
+
+    def statistics(self, parameters: Parameters) -> Statistics:
+        """Sum up the rows, each of which is in its cluster alone, as passes do at the parameters that placed them."""
+        counts, widths = self.count_views(), self.rows.widths
+        pulls = split_joint(self.sum(self.away), widths)
+        weights = [column[:, None] for column in counts.T]
+        numerators = tuple(p + w * a for p, w, a in zip(pulls, weights, parameters.centers, strict=True))
+        costs = np.array([np.square(part).sum() for part in split_joint(self.away * self.scale, widths)])
+        rows = float(len(self.labels))
+        return Statistics(numerators, tuple(weights), costs, self.count(), float(costs.sum()), rows)
 
     def squared_distances(self, parameters: Parameters) -> FloatArray:
         """Compute the squared distance of each row to each centre, of shape (n, c), over observed cells."""

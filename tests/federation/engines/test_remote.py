@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fedhk
-from fedhk import EFKMVC, FedHKPerson
+from fedhk import EFKMVC, FedHKDiffusion, FedHKPerson
 from fedhk.data.folders import read_federation, write_site
 from fedhk.data.named import named_views
 from fedhk.errors import DataError
@@ -183,7 +183,7 @@ class TestUpdates:
         return [Wire(sites, tmp_path / "state") for sites in folders]
 
     @pytest.mark.parametrize("secure", [False, True])
-    @pytest.mark.parametrize("estimator", [EFKMVC, FedHKPerson])
+    @pytest.mark.parametrize("estimator", [EFKMVC, FedHKPerson, FedHKDiffusion])
     def test_gives_the_update_of_one_process(self, months, wires, tmp_path, secure, estimator):
         fit_remote(wires[0], estimator, secure=secure).save(tmp_path / "model")
         model = fedhk.load(tmp_path / "model").set_params(engine=RemoteSites(wires[1], expected=NAMES, wait=0.0))
@@ -208,6 +208,13 @@ class TestUpdates:
         fit_remote(wires[0], n_init=1, scaling="none")
         other = fedhk.load(tmp_path / "model").set_params(engine=RemoteSites(wires[1], expected=NAMES, wait=0.0))
         assert list(other.update().drift_) == []
+
+    def test_sites_of_an_embedding_have_kept_it_between_runs(self, months, wires, tmp_path):
+        model = fit_remote(wires[0], FedHKDiffusion)
+        model.save(tmp_path / "model")
+        model.set_params(engine=RemoteSites(wires[1], expected=NAMES, wait=0.0)).update()
+        pooled = fedhk.load(tmp_path / "model").update(months[1])
+        assert model.updates_[0]["bytes_down"] < 1.1 * pooled.updates_[0]["bytes_down"]
 
     def test_a_site_that_missed_the_comparison_starts_its_memory_anew(self, months, wires):
         model, (last, wire), kinds = fit_remote(wires[0]), (NAMES[-1], wires[1]), []

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedhk._typing import FloatArray
 from fedhk.errors import MessageError, Rule
-from fedhk.federation.board import Board
+from fedhk.federation.board import Board, Entry
 from fedhk.federation.codec import subclasses
 from fedhk.federation.participation import Participation
 from fedhk.federation.several import NOT_ADDED, check_addable
@@ -103,6 +103,10 @@ class Phase(ABC, Generic[Request, Reply]):
         why they are left out.
         """
         return board, replies, {}
+
+    def kept(self, replies: Mapping[str, Reply]) -> dict[str, list[type[Entry]]]:
+        """Server: say which entries of the board after `combine` sites have without having been sent them."""
+        return {}
 
     def adds(self, board: Board) -> bool:
         """Server: tell whether replies are sums of which only the total matters, so that sites may answer as one.

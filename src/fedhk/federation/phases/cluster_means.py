@@ -10,7 +10,7 @@ import numpy as np
 from fedhk._typing import FloatArray
 from fedhk.embedding.cluster_sums import ClusterSums, sum_clusters, sums_size
 from fedhk.errors import MessageError
-from fedhk.federation.board import Board, RowEntry, Shared
+from fedhk.federation.board import Board, Entry, RowEntry, Shared
 from fedhk.federation.entries import FinalParameters, Population, References
 from fedhk.federation.phases.base import SumPhase
 from fedhk.federation.phases.finish import Finish, FinishRequest, final_parameters
@@ -39,6 +39,13 @@ class ClusterMeans(Shared):
         for frame in board.find(Frame):
             means = tuple(part / factor for part, factor in zip(means, frame.calibration.factors, strict=True))
         return means
+
+
+@dataclass(frozen=True, eq=False)
+class Limits(Entry):
+    """Squared distances to anchors within which the rows of each cluster of the fit are, but for few; (c,)."""
+
+    squares: FloatArray
 
 
 @dataclass(frozen=True)

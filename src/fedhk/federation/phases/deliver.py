@@ -29,7 +29,6 @@ from fedhk.federation.protocols.personalized import OwnModels
 from fedhk.federation.site import Site
 from fedhk.model.drift import SitePast
 from fedhk.model.fitted import FittedModel
-from fedhk.model.parameters import Parameters
 from fedhk.model.passes import Assignment
 from fedhk.personal.options import Personal
 from fedhk.personal.outcome import SiteOutcome, SiteReport
@@ -133,7 +132,7 @@ class Deliver(Phase[DeliverRequest, DeliverReply]):
         )
         sums = _sum_wide(site, outcome.global_labels, parameters.n_clusters)
         site.keep(Outcome(replace(outcome, model=_unfold(site, outcome.model, sums))))
-        _remember_rows(site, parameters, request.keep)
+        _remember_rows(site, request.keep)
         forget_final_rows(site)
         return DeliverReply((outcome.report,) if request.report else (), sums)
 
@@ -185,11 +184,12 @@ def _unfold(site: Site, model: FittedModel, sums: Mapping[str, WideSums]) -> Fit
     return model.unfold(folds, means, {name: columns.get(name) for name in folds})
 
 
-def _remember_rows(site: Site, parameters: Parameters, keep: float) -> None:
+def _remember_rows(site: Site, keep: float) -> None:
     """Keep at the site what later updates compare rows with; in an update, earlier rows are weighted by `keep`."""
-    if parameters.n_clusters * sum(site.rows().widths) > MOST_REMEMBERED:
+    final = final_rows(site)
+    if final.common.n_clusters * sum(final.features.widths) > MOST_REMEMBERED:
         return
-    past = SitePast.of(final_rows(site).placed, site.see(parameters), parameters)
+    past = SitePast.of(final.placed, final.means, final.common)
     for known in site.memory.find(OwnPast) if keep > 0 else ():
         past = known.past.add(past, keep)
     site.keep(OwnPast(past))

@@ -17,8 +17,9 @@ import numpy as np
 from fedhk._symmetric import from_upper_half, upper_half
 from fedhk._typing import FloatArray, IntArray
 from fedhk.embedding.affinity import AnchorGraph
-from fedhk.embedding.diffusion import DiffusionMap, EmbeddedModel, make_embedded_rows
+from fedhk.embedding.diffusion import EmbeddedModel, make_embedded_rows, of_means
 from fedhk.embedding.groups import AnchorGroups
+from fedhk.embedding.map import DiffusionMap
 from fedhk.embedding.options import Diffusion
 from fedhk.embedding.spectrum import (
     EXTRA_DIRECTIONS,
@@ -45,7 +46,7 @@ from fedhk.federation.phases.anchors import (
     tie_rows,
 )
 from fedhk.federation.phases.base import Phase, Sum, SumPhase
-from fedhk.federation.phases.cluster_means import ClusterMeans
+from fedhk.federation.phases.cluster_means import ClusterMeans, Limits
 from fedhk.federation.phases.mixture import PRECISION
 from fedhk.federation.phases.rounds import digest_names
 from fedhk.federation.plausible import MOST_ROWS, ROUNDING
@@ -55,6 +56,7 @@ from fedhk.federation.site import Site
 from fedhk.federation.table import Table, read_arrays, round_arrays, round_as_sent
 from fedhk.model.descent import minimise
 from fedhk.model.fitted import FittedModel
+from fedhk.model.parameters import Parameters
 from fedhk.model.passes import Passes
 from fedhk.model.rows import Rows
 from fedhk.privacy.sensitivity import Neighbours, sum_sensitivity
@@ -122,16 +124,22 @@ class Embedding(RowEntry):
         embedding = embed_affinities(rows.views.tables[0], self.projection)
         return make_embedded_rows(embedding, rows.sample_weight)
 
+    def undo(self, parameters: Parameters, board: Board) -> Parameters:
+        return of_means(parameters, board.get(ClusterMeans).in_units(board))
+
     def wrap(self, model: FittedModel, board: Board) -> FittedModel:
         clusters = board.get(ClusterMeans)
+        means = clusters.in_units(board)
         return EmbeddedModel(
             replace(model.parameters, fuzzifier=self.fuzzifier),
             model.references,
             model.view_names,
             model.columns,
             diffusion=DiffusionMap(board.get(Anchors).graph, self.projection, self.values),
-            means=clusters.in_units(board),
+            means=means,
             sizes=clusters.sizes,
+            starts=np.hstack(means),
+            limits=next((found.squares for found in board.find(Limits)), np.zeros(0)),
         )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from fedhk._typing import FloatArray
 from fedhk.errors import MessageError
 from fedhk.federation.aggregators import PLAIN_SUM, Aggregator
-from fedhk.federation.board import Board
+from fedhk.federation.board import Board, RowEntry
 from fedhk.federation.entries import (
     Basis,
     FinalModel,
@@ -56,6 +56,9 @@ class FinalRows:
     rows: Rows
     seen: Parameters  # as the site uses them
     workers: int
+    features: Rows  # the same rows before they are embedded, if they are
+    common: Parameters  # where clusters are among these
+    means: Parameters  # the same as the site uses them
 
     @cached_property
     def assigned(self) -> Assignment:
@@ -71,13 +74,21 @@ class FinalRows:
     @cached_property
     def placed(self) -> PlacedRows:
         """The rows, or a sample of them, with their clusters."""
-        return PlacedRows.of(self.rows, self.seen, self.assigned[1] if self.is_small else None)
+        known = self.assigned[1] if self.is_small or self.features is not self.rows else None
+        return PlacedRows.of(self.features, self.means, known)
 
 
 def final_rows(site: Site) -> FinalRows:
     """Return the site's rows at the final parameters."""
     entry = site.board.get(FinalModel)
-    return site.derive(entry, lambda: FinalRows(site.rows(), site.see(final_parameters(site)), site.workers))
+    return site.derive(entry, lambda: _read_final(site))
+
+
+def _read_final(site: Site) -> FinalRows:
+    final = common = final_parameters(site)
+    for change in reversed(list(site.board.find(RowEntry))):
+        common = change.undo(common, site.board)
+    return FinalRows(site.rows(), site.see(final), site.workers, site.features(), common, site.see(common))
 
 
 def forget_final_rows(site: Site) -> None:

@@ -15,6 +15,7 @@ from fedhk.federation.aggregators import PLAIN_SUM, Aggregator
 from fedhk.federation.board import Board, Entry
 from fedhk.federation.entries import Minimisation, Space
 from fedhk.federation.phases.base import SumPhase
+from fedhk.federation.phases.kept_embedding import FoundEmbedding, Roots
 from fedhk.federation.phases.update import (
     BY_CHANCE,
     FEW_DIGITS,
@@ -25,11 +26,12 @@ from fedhk.federation.phases.update import (
     Moved,
     are_fewer,
     check_sums,
-    find_strays,
+    how_sure,
+    place_rows,
 )
 from fedhk.federation.site import Site
 from fedhk.federation.table import Table
-from fedhk.model.memory import LEAST_ROWS, RARE, ClusterSpread, Memory, PlacedRows, RememberingParameters, find_scale
+from fedhk.model.memory import LEAST_ROWS, RARE, ClusterSpread, Memory, RememberingParameters, find_scale
 from fedhk.model.parameters import Parameters
 from fedhk.model.rows import split_joint
 
@@ -100,11 +102,13 @@ class StraysRequest:
     """Ask for the rows that fit no cluster and are nearest to some clusters.
 
     Where there are directions, of shape (g, d), they are from the centres of these clusters to where such rows are on
-    average; it is asked how many rows there are on the way.
+    average; it is asked how many rows there are on the way. Of embedded rows it is the way from the anchors, by the
+    mean distance of the rows of these clusters and of those that fit nowhere: `reaches`, of shape (g, 2).
     """
 
     clusters: tuple[int, ...]
     directions: Table
+    reaches: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,6 +118,7 @@ class Directions(Entry):
     clusters: tuple[int, ...]
     values: FloatArray  # (g, d)
     groups: tuple[int, ...]  # those of one number lead to one place
+    reaches: FloatArray  # of embedded rows: mean distances to anchors of rows in these clusters and of others, (g, 2)
 
 
 @dataclass(frozen=True)
@@ -146,25 +151,25 @@ class AddClusters(LinePhase[StraysRequest]):
         return tuple(np.flatnonzero(found.strays >= FEWEST_ROWS).tolist())
 
     def request(self, board: Board) -> StraysRequest:
-        directions = next((entry.values for entry in board.find(Directions)), np.zeros((0, 0)))
-        return StraysRequest(self.clusters(board), Table.of(directions, FEW_DIGITS.precision))
+        none = Directions((), np.zeros((0, 0)), (), np.zeros((0, 2)))
+        known = next(board.find(Directions), none)
+        return StraysRequest(self.clusters(board), Table.of(known.values, FEW_DIGITS.precision), known.reaches)
 
     @staticmethod
     def vector(site: Site, request: StraysRequest) -> FloatArray:
         current = site.board.get(CurrentModel)
         seen = current.seen_by(site)
-        placed = PlacedRows.of(site.rows(), seen)
-        nearest, strays = find_strays(placed, seen, current.limits)
+        placement = place_rows(site)
+        placed = placement.placed
         centers, directions = np.hstack(seen.centers), request.directions.read()
         joint = placed.away + centers[placed.labels]
         lines = []
         for group, cluster in enumerate(request.clusters):
-            mine = strays & (nearest == cluster)
+            mine = placement.strays & (placement.nearest == cluster)
             away = joint - centers[cluster]
-            counts = [0.0, 0.0]
+            counts = placement.sum_reach(cluster)
             if len(directions):
-                direction = directions[group] * np.square(placed.scale)
-                along = away @ direction / max(float(directions[group] @ direction), 1e-300)
+                along = placement.follow(away, directions[group], request.reaches[group])
                 about = mine | (placed.labels == cluster)
                 counts = [float(np.sum(about & (np.abs(along - place) < 1 / 6))) for place in (1.0, 0.5)]
                 mine = about & (along > 0.5)
@@ -185,12 +190,14 @@ class AddClusters(LinePhase[StraysRequest]):
         if not board.has(Directions):
             groups = _join_places(board, places, counts)
             means = [np.average(places[groups == group], axis=0, weights=counts[groups == group]) for group in groups]
-            return board.put(Directions(clusters, np.array(means) - starts, tuple(groups.tolist())))
+            inside = board.get(Found).spread.rows[list(clusters)]
+            reaches = lines[:, :2] / np.maximum(np.column_stack([inside, counts]), 1.0)
+            return board.put(Directions(clusters, np.array(means) - starts, tuple(groups.tolist()), reaches))
         groups, centers = np.array(board.get(Directions).groups), []
         for group in np.unique(groups):
             mine = groups == group
             there, between = lines[mine, :2].sum(axis=0)
-            if are_fewer(between, there) and there >= LEAST_ROWS:
+            if are_fewer(between, there, how_sure(board)) and there >= LEAST_ROWS:
                 centers.append(np.average(places[mine], axis=0, weights=np.maximum(counts[mine], 1e-9)))
         if not centers:
             return board
@@ -315,7 +322,7 @@ class SplitClusters(LinePhase[HalvesRequest]):
 
     @staticmethod
     def vector(site: Site, request: HalvesRequest) -> FloatArray:
-        placed = PlacedRows.of(site.rows(), site.board.get(CurrentModel).seen_by(site))
+        placed = place_rows(site).placed
         directions = request.directions.read()
         odd = np.arange(len(placed.labels)) % 2 == 1
         lines = []
@@ -364,8 +371,8 @@ class SplitClusters(LinePhase[HalvesRequest]):
         if halves.step < CUTS:
             step = CUTS if _is_steady(board, above - below, sizes) else halves.step + 1
             return board.put(Halves(halves.clusters, above - below, (above + below) / 2, step))
-        ends = counts[:, :2].min(axis=1)
-        sure = are_fewer(counts[:, 2], ends) & (ends >= LEAST_ROWS)
+        ends = counts[:, :2].min(axis=1) * _usual_shares(board, halves.clusters, above, below)
+        sure = are_fewer(counts[:, 2], ends, how_sure(board)) & (ends >= LEAST_ROWS)
         parts = [
             Split(halves.clusters[at], *split_ends(above[at], below[at], sizes[at])) for at in np.flatnonzero(sure)
         ]
@@ -405,6 +412,26 @@ def is_wider(now: ClusterSpread, before: ClusterSpread) -> BoolArray:
     new, old = (part.products / np.maximum(part.pairs, 1.0) for part in (now, before))
     error = FLAT / 2 * np.sqrt(1 / np.maximum(now.pairs, 1.0) + 1 / np.maximum(before.pairs, 1.0))
     return np.asarray((before.pairs > 0) & (new > (1 + 2 * error) * old))
+
+
+def _usual_shares(board: Board, clusters: Sequence[int], above: FloatArray, below: FloatArray) -> FloatArray:
+    """Return how many rows there are midway between two halves of a cluster in one piece, over those at either mean.
+
+    It is at most 1, which it is where clusters are round. One in an embedding has the shape of its anchors: a ring has
+    fewer rows midway between its halves than at either, and is in one piece.
+    """
+    shares = np.ones(len(clusters))
+    for found in board.find(FoundEmbedding):
+        origin = found.origin
+        roots = origin.roots(board.get(Roots).parents)
+        points = np.hstack(origin.diffusion.graph.anchors)
+        for group, cluster in enumerate(clusters):
+            away = points[origin.owners == roots[cluster]] - origin.means[roots[cluster]]
+            across = above[group] - below[group]
+            along = (away - (above[group] + below[group]) / 2) @ across / max(float(across @ across), 1e-300)
+            at = [np.sum(np.abs(along - place) < 1 / 6) for place in (0.0, 0.5, -0.5)]
+            shares[group] = min((at[0] + 1.0) / (min(at[1:]) + 1.0), 1.0)
+    return shares
 
 
 @dataclass(frozen=True, eq=False)

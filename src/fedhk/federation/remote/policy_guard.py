@@ -18,6 +18,7 @@ from fedhk.federation.board import Board, Shared
 from fedhk.federation.entries import EarlierPast, OwnPast, Question, Terms
 from fedhk.federation.gate import SEALED, Guard, SiteEnd
 from fedhk.federation.phases.base import phase_named
+from fedhk.federation.phases.kept_embedding import OwnEmbedding
 from fedhk.federation.phases.together import AND
 from fedhk.federation.placed import PlacedSite
 from fedhk.federation.remote.greet import Greeting
@@ -165,7 +166,8 @@ def _find_question(site: Site, entries: Sequence[Shared]) -> Question:
 def _enter_run(site: Site, entries: Sequence[Shared]) -> Terms:
     """Find the terms of the run that a message belongs to. A run with another name begins with an empty board.
 
-    Of the run before, a site remembers the means of its rows by cluster: an update compares new rows with them.
+    Of the run before, a site remembers the means of its rows by cluster, with which an update compares new rows, and
+    the embedding of rows, which it need not be sent again.
 
     The terms of a run do not change on the way.
     """
@@ -179,7 +181,7 @@ def _enter_run(site: Site, entries: Sequence[Shared]) -> Terms:
         return known
     if known is None or known.run != new.run:
         past = [own.past for own in site.memory.find(OwnPast)] or [old.past for old in site.memory.find(EarlierPast)]
-        site.board, site.memory = Board(), Board().put(*map(EarlierPast, past))
+        site.board, site.memory = Board(), Board().put(*map(EarlierPast, past), *site.memory.find(OwnEmbedding))
     elif replace(known, columns={}) != replace(new, columns={}):
         raise MessageError(OTHER_TERMS)
     return new
