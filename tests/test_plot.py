@@ -31,8 +31,7 @@ def model(sites):
 
 
 NEED_ROWS = {"view_map": {"view": 1}, "gains": {}, "profile": {}}
-DRAWN = ("convergence", "traffic", "certainty", *NEED_ROWS)
-TABLES = ("cluster_sizes", "view_weights", "cluster_features")
+DRAWN = ("convergence", "traffic", "certainty", "cluster_sizes", "view_weights", "cluster_features", *NEED_ROWS)
 
 
 def drawn(name, model, sites):
@@ -49,13 +48,12 @@ def test_drawings_are_shown_and_saved(model, sites, tmp_path, name):
     assert figure.html in figure.save(tmp_path / "figure.html").read_text("utf-8")
 
 
-@pytest.mark.parametrize("name", TABLES)
-def test_tables_are_shown_and_saved_as_pages_only(model, sites, tmp_path, name):
-    figure = drawn(name, model, sites)
-    assert "<table" in figure._repr_html_()
-    figure.save(tmp_path / "figure.html")
+def test_a_report_is_saved_as_a_page_only(model, sites, tmp_path):
+    page = plot.report(model, sites)
+    assert page.ax is page.figure is page.svg is None
+    page.save(tmp_path / "page.html")
     with pytest.raises(ValueError, match=r"must end in \.html\."):
-        figure.save(tmp_path / "figure.svg")
+        page.save(tmp_path / "page.svg")
 
 
 @pytest.mark.parametrize("name", DRAWN)
@@ -90,6 +88,45 @@ def test_numbers_of_clusters_that_were_tried_are_drawn(model, sites):
     assert "How many clusters there are" in plot.report(found, sites).page
     with pytest.raises(ValueError, match="its number was given"):
         plot.selection(model)
+
+
+def widths(axes):
+    """The width of each bar, by line and in the order in which they were drawn."""
+    lines = {}
+    for bar in axes.patches:
+        lines.setdefault(round(bar.get_y() + bar.get_height() / 2), []).append(bar.get_width())
+    return [lines[line] for line in sorted(lines)]
+
+
+def test_bars_are_the_shares_of_each_site(model, sites):
+    found = widths(plot.cluster_sizes(model).ax)
+    counted = [np.bincount(model.labels_[name], minlength=3) for name in sites]
+    np.testing.assert_allclose(found, [sizes / sizes.sum() for sizes in counted])
+    assert len(widths(plot.cluster_sizes(model, sites, site="site-01").ax)) == 1
+
+
+def test_of_many_sites_the_largest_are_drawn_and_the_table_has_all():
+    rng = np.random.default_rng(0)
+    sites = {f"s{i:02}": [rng.normal(size=(10 + i, 2))] for i in range(30)}
+    figure = plot.cluster_sizes(fedhk.EFKMVC(2, n_init=2, max_rounds=2, tol=0, random_state=0).fit(sites))
+    labels = [label.get_text() for label in figure.ax.get_yticklabels()]
+    assert labels == [f"s{i:02}" for i in range(6, 30)]
+    assert figure.html.count("<tr>") == 1 + 30
+
+
+def test_weights_are_drawn_by_view_with_those_of_own_models(model, sites):
+    axes = plot.view_weights(model).ax
+    np.testing.assert_allclose(np.ravel(widths(axes)), model.view_weights_)
+    dots = axes.collections[0].get_offsets()
+    assert len(dots) == len(sites) * len(model.view_weights_)
+
+
+def test_discs_are_how_far_centres_are_from_the_mean(model, sites):
+    figure = plot.cluster_features(model, sites, cluster=1)
+    view = read_fitted(model, sites, None).views
+    away = np.concatenate([part.deviations(part.centers)[1] for part in view])
+    drawn_at = figure.ax.collections[0].get_offsets()[:, 0]
+    np.testing.assert_allclose(np.abs(drawn_at), np.sort(np.abs(away))[::-1][: len(drawn_at)])
 
 
 def test_a_map_has_every_row_of_few(model, sites):

@@ -28,13 +28,14 @@ from fedhk.after.stability import Stability
 from fedhk.after.stability import stability as find_stability
 from fedhk.after.survival import Survival
 from fedhk.privacy.mechanism import refuse_budget
-from fedhk.report import features, maps, page, tables
+from fedhk.report import drawings as pictures
+from fedhk.report import maps, page
 from fedhk.report.after import describe_answers
 from fedhk.report.rows import read_fitted
 from fedhk.summary import charts
 from fedhk.summary.drawing import Figure
 from fedhk.summary.facts import Facts
-from fedhk.summary.html import Markup, document, frame, tag
+from fedhk.summary.html import Markup, document, frame
 from fedhk.summary.narrative import headline
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ NO_LABELS = (
 
 @dataclass(frozen=True)
 class Plot:
-    """A drawing, table or page: notebooks show it, `save` writes it.
+    """A drawing or a page: notebooks show it, `save` writes it.
 
     Parameters
     ----------
@@ -93,22 +94,22 @@ class Plot:
 
     @property
     def ax(self) -> Axes | None:
-        """The matplotlib axes; None for tables and pages."""
+        """The matplotlib axes; None for pages."""
         return self.content.ax if isinstance(self.content, Figure) else None
 
     @property
     def figure(self) -> Canvas | SubFigure | None:
-        """The matplotlib figure; None for tables and pages."""
+        """The matplotlib figure; None for pages."""
         return None if self.ax is None else self.ax.figure
 
     @property
     def svg(self) -> str | None:
-        """The drawing alone; None for tables and pages."""
+        """The drawing alone; None for pages."""
         return self.content.to_svg() if isinstance(self.content, Figure) else None
 
     @property
     def html(self) -> str:
-        """What notebooks show: a drawing with its caption and numbers, or a table."""
+        """What notebooks show: a drawing with its caption and numbers, or the beginning of a page."""
         return self.content.to_html() if isinstance(self.content, Figure) else self.content
 
     def _repr_html_(self) -> str:
@@ -201,27 +202,27 @@ def view_map(
     return _draw(maps.view_map(facts, names.index(view) if isinstance(view, str) else view, ax))
 
 
-def cluster_sizes(model: Any, sites: Any = None, *, site: str | None = None) -> Plot:
-    """Show the share of each site's rows in each cluster, as a table."""
+def cluster_sizes(model: Any, sites: Any = None, *, site: str | None = None, ax: Axes | None = None) -> Plot:
+    """Draw the share of each site's rows in each cluster."""
     facts = _read(model, sites, site)
     _need(facts.assigned, "labels", NO_LABELS)
-    return Plot("Where the clusters are", tables.sizes_table(facts))
+    return _draw(pictures.draw_sizes(facts, ax))
 
 
-def view_weights(model: Any, sites: Any = None, *, site: str | None = None) -> Plot:
-    """Show view weights of the global model and of each site's own, as a table."""
-    return Plot("View weights", tables.weights_table(_read(model, sites, site)))
+def view_weights(model: Any, sites: Any = None, *, site: str | None = None, ax: Axes | None = None) -> Plot:
+    """Draw view weights of the global model and of each site's own."""
+    return _draw(pictures.draw_weights(_read(model, sites, site), ax))
 
 
-def cluster_features(model: Any, sites: Any = None, *, cluster: int | None = None, site: str | None = None) -> Plot:
-    """Show what characterises all clusters or one: the features in which centres are furthest from the mean."""
+def cluster_features(
+    model: Any, sites: Any = None, *, cluster: int | None = None, site: str | None = None, ax: Axes | None = None
+) -> Plot:
+    """Draw what characterises all clusters or one: the features in which centres are furthest from the mean."""
     facts = _read(model, sites, site)
     if cluster is not None and cluster not in range(facts.n_clusters):
         raise ValueError(f"cluster={cluster!r} must be from 0 to {facts.n_clusters - 1}.")
     chosen = range(facts.n_clusters) if cluster is None else [cluster]
-    shown = features.choose_features(facts)
-    cards = (features.cluster_card(facts, shown, k, unfolded=cluster is not None) for k in chosen)
-    return Plot("What makes clusters", tag("div", *cards, class_="cards"))
+    return _draw(pictures.draw_features(facts, chosen, ax))
 
 
 def profile(

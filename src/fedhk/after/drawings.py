@@ -25,6 +25,7 @@ from fedhk.summary.drawing import (
     cluster_colour,
     describe,
     draw_badges,
+    draw_differences,
     draw_grid,
     page_axes,
     require_matplotlib,
@@ -62,17 +63,7 @@ def draw_profile(found: Profile, ax: Axes | None = None) -> Figure:
     labels = [shorten(names[p] + ("*" if found.columns[p].used else ""), MOST_LETTERS) for p in shown]
     left = 22.0 + LETTER * max(map(len, labels), default=0)
     with page_axes(ax, height, (left, 10.0, 26.0, 38.0)) as axes:
-        line = axes.axvline(0.0, color=SOFT, linewidth=1)
-        describe(line, "rule")
-        for k in range(found.n_clusters):
-            there = [y for y, place in enumerate(shown) if np.isfinite(differences[k, place])]
-            values = [differences[k, shown[y]] for y in there]
-            texts = [f"{names[shown[y]]}, cluster {k}: {number(v, 2)}" for y, v in zip(there, values, strict=True)]
-            draw_badges(axes, np.column_stack([values, there]), [k] * len(there), texts, small=True)
-        axes.set_ylim(max(len(shown), 1) - 0.4, -0.6)
-        axes.margins(x=0.08)
-        axes.set_yticks(range(len(shown)), labels, parse_math=False)
-        draw_grid(axes, "x")
+        draw_differences(axes, differences[:, shown], labels, [names[p] for p in shown], range(found.n_clusters))
         # to the right, because it is longer than the axes where names of columns are long
         axes.set_xlabel("difference to the rest, in standard deviations", loc="right")
     note = "A disc is a cluster. Columns marked * made the clusters, so differences there are no finding."

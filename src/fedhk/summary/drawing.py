@@ -21,6 +21,7 @@ import numpy as np
 from fedhk._typing import FloatArray
 from fedhk.errors import FedHKError
 from fedhk.summary.html import Markup, style_sheet, table, tag
+from fedhk.summary.words import number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -129,6 +130,25 @@ def draw_badges(ax: Axes, places: FloatArray, clusters: Sequence[int], titles: S
         text = ax.text(x, y, str(k), ha="center", va="center_baseline", color=ink, weight="bold", zorder=4)
         text.set_fontsize(7.5 if small else 9.5)
         describe(text, f"number{' many' * small}{' dark' * (ink == BLACK)}", data_k=int(k))
+
+
+def draw_differences(
+    ax: Axes, values: FloatArray, labels: Sequence[str], names: Sequence[str], clusters: Sequence[int]
+) -> None:
+    """Draw how far clusters are from the mean or the rest: a line for each column, a disc for each cluster.
+
+    `values` has a row for each of the clusters; where it is not finite, there is no disc. Labels are written beside
+    lines, names are in tooltips.
+    """
+    describe(ax.axvline(0.0, color=SOFT, linewidth=1), "rule")
+    for k, away in zip(clusters, values, strict=True):
+        there = [int(y) for y in np.flatnonzero(np.isfinite(away))]
+        texts = [f"{names[y]}, cluster {k}: {number(away[y], 2)}" for y in there]
+        draw_badges(ax, np.column_stack([away[there], there]), [k] * len(there), texts, small=True)
+    ax.set_ylim(max(len(labels), 1) - 0.4, -0.6)
+    ax.margins(x=0.08)
+    ax.set_yticks(range(len(labels)), labels, parse_math=False)
+    draw_grid(ax, "x")
 
 
 def shorten_ticks(axis: Any) -> None:
