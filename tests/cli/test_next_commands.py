@@ -50,7 +50,7 @@ def test_an_interrupted_run_goes_on_by_what_is_printed(folder, monkeypatch):
 def test_the_command_of_the_page_repeats_the_run(folder, monkeypatch):
     call("fit", "the sites", "--clusters", 2, "--seed", 0, "--out", "the run")
     page = (folder / "the run" / "report.html").read_text("utf-8")
-    (command,) = re.findall(r"<pre>fedhk ([^<]+)</pre>", page)
+    (command,) = re.findall(r"<pre[^>]*>fedhk ([^<]+)</pre>", page)
     monkeypatch.chdir(folder / "the run")
     call(*shlex.split(command))
     again = folder / "the run" / "again"

@@ -85,6 +85,21 @@ class TestUpdate:
         assert (tmp_path / "run-2" / "summary.json").is_file()
         assert [line["keep"] for line in fedhk.load(run / "model.safetensors").updates_] == pytest.approx([1, 0.5**0.5])
 
+    def test_embedded_models_go_on_as_others_do(self, later, tmp_path):
+        run = fit(write_rows(tmp_path / "hospitals", 0), tmp_path / "run", "--algorithm", "fedhk-diffusion")
+        before = fedhk.load(run / "model.safetensors")
+        call("update", run, later)
+        model = fedhk.load(run / "model.safetensors")
+        assert len(model.updates_) == 1
+        views = {
+            s: {v: pl.read_parquet(later / s / f"{v}.parquet").drop("id") for v in ("ecg", "image")} for s in SITES
+        }
+        here = before.update(views)
+        for name in SITES:
+            assert (
+                pl.read_parquet(run / "labels" / f"{name}.parquet")["cluster"].to_list() == here.labels_[name].tolist()
+            )
+
     def test_the_page_says_which_clusters_have_moved_and_where(self, run, tmp_path):
         shift = lambda tables: tables | {"ecg": tables["ecg"] + 1.5}  # noqa: E731
         call("update", run, write_rows(tmp_path / "moved", 1, every=shift))

@@ -54,6 +54,32 @@ def test_rows_like_those_before_change_next_to_nothing(path):
     ]
 
 
+@pytest.mark.parametrize("estimator", [fedhk.FedHKPerson, fedhk.FedHKDiffusion])
+def test_a_calibrated_site_reads_new_rows_as_those_of_the_fit_whatever_clusters_they_are_of(estimator, tmp_path):
+    rng = np.random.default_rng(0)
+    shifts = {f"site-{site}": 4 * rng.normal(size=4) for site in range(4)}
+
+    def shifted(seed):
+        sites, labels = make_rows(seed)
+        return {s: {"a": v["a"] + shifts[s][:2], "b": v["b"] + shifts[s][2:]} for s, v in sites.items()}, labels
+
+    model = estimator(3, random_state=0, n_init=3, scaling="none", calibration=(1.0, 0.5)).fit(shifted(0)[0])
+    model.save(tmp_path / "model.safetensors")
+    sites, labels = shifted(1)
+    names = [
+        np.bincount(model.client_models_["site-0"].predict(sites["site-0"])[labels["site-0"] == k]).argmax()
+        for k in range(3)
+    ]
+    sites["site-0"] = {name: view[labels["site-0"] == 1] for name, view in sites["site-0"].items()}
+    for known in (model, fedhk.load(tmp_path / "model.safetensors")):
+        taken_out = known._pasts["site-0"].frame
+        known.update(sites)
+        assert set(known.labels_["site-0"].tolist()) == {int(names[1])}
+        assert not any(line["moved"] for line in known.drift_)
+        assert taken_out.shape == (2, 4)
+        assert_array_equal(known._pasts["site-0"].frame, taken_out)
+
+
 def test_a_new_cluster_comes_last_and_others_keep_their_numbers(path):
     model = fedhk.load(path)
     known = names_of(model.update(make_rows(1)[0]), make_rows(1)[1])

@@ -178,7 +178,8 @@ def _check_memory(file: ModelFile, clusters: int, width: int) -> None:
     for past in (file.pasts or {}).values():
         sums = [past.rows, past.rows_squared, past.squares, past.freedom, past.lengths]
         fit = past.means.shape == (clusters, width) and all(part.shape == (clusters,) for part in sums)
-        _need(fit and min(part.min() for part in sums) >= 0, "what a site remembers")
+        frame = past.frame.shape in {(2, 0), (2, width)} and bool((past.frame[1] > 0).all())
+        _need(fit and frame and min(part.min() for part in sums) >= 0, "what a site remembers")
 
 
 def _check_fitted(file: ModelFile) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -27,6 +27,11 @@ PRODUCTS_ERROR = 2.0
 ROUNDING = 1e-3
 
 
+def no_frame() -> FloatArray:
+    """Make what a site takes out of its rows where sites are not calibrated."""
+    return np.zeros((2, 0))
+
+
 @dataclass(frozen=True, eq=False)
 class SitePast:
     """A site's memory of its rows by cluster; arrays have shape (c,) unless said.
@@ -40,9 +45,11 @@ class SitePast:
     squares: FloatArray  # squared distances to these means, views weighted as in the objective
     freedom: FloatArray  # rows less one for each mean
     lengths: FloatArray  # of the centres of the model that these are clusters of
+    # What the site took out of its rows where sites are calibrated, (2, d); else, and in older files, (2, 0).
+    frame: FloatArray = field(default_factory=no_frame)
 
     @classmethod
-    def of(cls, placed: PlacedRows, seen: Parameters, common: Parameters) -> Self:
+    def of(cls, placed: PlacedRows, seen: Parameters, common: Parameters, frame: FloatArray | None = None) -> Self:
         """Sum up a site's rows, placed by the parameters as the site uses them."""
         centers, rows = np.hstack(seen.centers), placed.count()
         known = rows >= LEAST_ROWS
@@ -51,7 +58,8 @@ class SitePast:
         rows, squares = np.where(known, rows, 0.0), np.where(known, np.maximum(within, 0.0), 0.0)
         means = centers + np.where(known[:, None], moved, 0.0)
         freedom = np.maximum(rows - 1.0, 0.0)
-        return cls(rows, rows, means, squares, freedom, np.linalg.norm(np.hstack(common.centers), axis=1))
+        lengths = np.linalg.norm(np.hstack(common.centers), axis=1)
+        return cls(rows, rows, means, squares, freedom, lengths, no_frame() if frame is None else frame)
 
     def fits(self, parameters: Parameters) -> bool:
         """Tell whether this memory belongs to the clusters of a model, by their centres."""
@@ -80,6 +88,7 @@ class SitePast:
             keep * before["squares"] + later.squares,
             keep * before["freedom"] + later.freedom,
             later.lengths,
+            later.frame if later.frame.size else self.frame,
         )
 
     def carry(self, parameters: Parameters, keep: float) -> SitePast:

@@ -102,12 +102,20 @@ class Calibration:
         """Tell whether shares are from 0 to 1, and factors above 0."""
         return min(self.factors) > 0 and 0 <= self.shift <= 1 and 0 <= self.spread <= 1
 
-    def apply(self, rows: Rows) -> Rows:
-        """Calibrate the rows of a site: replace the common references by the site's own."""
+    def measure(self, rows: Rows) -> FloatArray:
+        """Measure what a site takes out of its rows: shifts of features, and what they are then divided by, (2, d)."""
         frame = measure_frame(rows.views, rows.references, self.kept)
         for effects in self.given:
             frame = effects.measure_frame(rows)
-        moved = move_rows(rows, *scale_frame(frame, float(rows.n_rows), self.shift, self.spread))
+        return np.stack(scale_frame(frame, float(rows.n_rows), self.shift, self.spread))
+
+    def apply(self, rows: Rows, measured: FloatArray | None = None) -> Rows:
+        """Calibrate the rows of a site: replace the common references by the site's own.
+
+        What is taken out is measured on these rows, unless it was measured before.
+        """
+        shift, divide = self.measure(rows) if measured is None else measured
+        moved = move_rows(rows, shift, divide)
         return replace(moved, references=self.in_units(moved.references))
 
     def in_units(self, references: Sequence[Reference]) -> tuple[Reference, ...]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
 
 from fedhk._options import Option
+from fedhk._typing import FloatArray
 from fedhk.data.views import Views
 from fedhk.model.cluster_summary import ClusterSummary
 from fedhk.model.descent import improve
@@ -76,15 +78,17 @@ class Personal(Option, ABC):
         workers: int = 1,
         kept: Sequence[KeptModel] = (),
         assigned: Assignment | None = None,
+        taken_out: Sequence[FloatArray] = (),
     ) -> SiteOutcome:
         """Fit a site's own model from the global one and the site's rows; `SiteInputs` explains the arguments.
 
         `assigned` are the memberships, labels and objective of the rows in the global model, if they are known.
+        `taken_out` is what each calibration took out of the rows of the site; it is measured if it is not given.
         Where there is a calibration, the references of the model are in the units of the calibrated rows.
         """
         common, local = model.parameters, replace(model, references=localise(model.references, views))
-        for calibration in calibrations:
-            calibrated = calibration.apply(Rows(views, calibration.before(local.references)))
+        for calibration, measured in zip_longest(calibrations, taken_out):
+            calibrated = calibration.apply(Rows(views, calibration.before(local.references)), measured)
             local = replace(local, references=calibrated.references)
         rows = local.rows(views)
         own = self.fit_rows(SiteInputs(local, rows, calibrations, summaries, site, learn_weights, workers, kept))

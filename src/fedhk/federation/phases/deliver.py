@@ -129,6 +129,7 @@ class Deliver(Phase[DeliverRequest, DeliverReply]):
             workers=site.workers,
             kept=next((entry.models for entry in site.memory.find(OwnModels)), ()),
             assigned=_find_assignment(site, request),
+            taken_out=[frame.measure(site) for frame in board.find(Frame)],
         )
         sums = _sum_wide(site, outcome.global_labels, parameters.n_clusters)
         site.keep(Outcome(replace(outcome, model=_unfold(site, outcome.model, sums))))
@@ -189,7 +190,8 @@ def _remember_rows(site: Site, keep: float) -> None:
     final = final_rows(site)
     if final.common.n_clusters * sum(final.features.widths) > MOST_REMEMBERED:
         return
-    past = SitePast.of(final.placed, final.means, final.common)
+    frame = next((own.measure(site) for own in site.board.find(Frame)), None)
+    past = SitePast.of(final.placed, final.means, final.common, frame)
     for known in site.memory.find(OwnPast) if keep > 0 else ():
         past = known.past.add(past, keep)
     site.keep(OwnPast(past))

@@ -32,6 +32,10 @@ class Frame(RowEntry):
     def apply(self, rows: Rows) -> Rows:
         return self.calibration.apply(rows)
 
+    def measure(self, site: Site) -> FloatArray:
+        """Measure what the site takes out of its rows, of shape (2, d)."""
+        return self.calibration.measure(site.rows(upto=type(self)))
+
     def see(self, site: Site, parameters: Parameters, *, follow: bool) -> Parameters:
         if not self.calibration.offsets:
             return parameters

@@ -60,7 +60,7 @@ from fedhk.model.memory import (
     find_scale,
 )
 from fedhk.model.parameters import CenterForm, Parameters
-from fedhk.model.rows import joint_rows, split_joint
+from fedhk.model.rows import Rows, joint_rows, split_joint
 from fedhk.model.statistics import Statistics
 from fedhk.personal.calibration import Calibration
 from fedhk.privacy.mechanism import read_bounds
@@ -161,6 +161,31 @@ class Found(Entry):
 
 
 @dataclass(frozen=True)
+class KeptFrame(Frame):
+    """The calibration in an update: a site takes out of new rows what it took out of those that it had in the fit.
+
+    New rows are few, and may be of other clusters: what they differ by from earlier rows is drift, and no calibration.
+    A site that was not there measures its rows, as in a fit.
+    """
+
+    def apply_at(self, site: Site, rows: Rows) -> Rows:
+        return self.calibration.apply(rows, self._find_kept(site, sum(rows.widths)))
+
+    def measure(self, site: Site) -> FloatArray:
+        rows = site.rows(upto=type(self))
+        kept = self._find_kept(site, sum(rows.widths))
+        return self.calibration.measure(rows) if kept is None else kept
+
+    @staticmethod
+    def _find_kept(site: Site, width: int) -> FloatArray | None:
+        known = [own.past for own in site.memory.find(OwnPast)]
+        if not known:  # of the run before, if that was of this model
+            current = site.board.get(CurrentModel).model.parameters(site.board.get(References).widths)
+            known = [own.past for own in site.memory.find(EarlierPast) if own.past.fits(current)]
+        return next((past.frame for past in known if past.frame.shape == (2, width)), None)
+
+
+@dataclass(frozen=True)
 class Recall(ServerPhase):
     """Put the model that is updated on the board, as after its rounds; views new to it were described before."""
 
@@ -199,7 +224,7 @@ class Recall(ServerPhase):
             References(references),
             Population(self.n_sites, columns, moments, rows),
             Space(tuple(np.full(width, reach) for width in widths)),
-            *map(Frame, self.calibrations),
+            *map(KeptFrame, self.calibrations),
             Minimisation(Progress(RememberingParameters.of(start, memory.weights))),
             Found(
                 memory,
