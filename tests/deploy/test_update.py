@@ -17,9 +17,6 @@ from remote_sites import write_sites
 
 NAMES = ("oslo", "pisa", "rome")
 
-pytestmark = pytest.mark.slow
-
-
 ROWS = dict(zip(NAMES, make_sites(3, 120, n_clusters=3, shift=1.0, random_state=0).sites.values(), strict=True))
 
 
@@ -40,15 +37,22 @@ def replace_rows(folders):
     return new
 
 
-def test_a_run_goes_on_over_real_processes(folders, deployment, tmp_path):
+@pytest.mark.parametrize(
+    ("algorithm", "estimator"),
+    [
+        pytest.param("e-fkmvc", fedhk.EFKMVC, marks=pytest.mark.slow),
+        pytest.param("fedhk-diffusion", fedhk.FedHKDiffusion, marks=pytest.mark.deploy),
+    ],
+)
+def test_a_run_goes_on_over_real_processes(folders, deployment, tmp_path, algorithm, estimator):
     before = list_tables(read_federation(folders["rome"].parent))
     parameters = {"n_clusters": 3, "max_rounds": 2, "tol": 0.0}
-    deployment.run(parameters)
+    deployment.run(parameters, algorithm)
     new, out = replace_rows(folders), tmp_path / "next"
     asked = {"kind": UPDATE, "given": {"half_life": 2.0}, "out": str(out)}
     with connect(deployment.running.address, tmp_path / "tls" / CA, insecure=False) as control:
         found = call_asked(control, tmp_path / "app", deployment.out, asked, watch=deployment.running.check)
-    here = fedhk.EFKMVC(**parameters, random_state=0).fit(before).update(new, half_life=2.0)
+    here = estimator(**parameters, random_state=0).fit(before).update(new, half_life=2.0)
     there = fedhk.load(out / "model.safetensors")
     for mine, theirs in zip(there.cluster_centers_, here.cluster_centers_, strict=True):
         np.testing.assert_allclose(mine, theirs, atol=1e-8)
