@@ -84,16 +84,16 @@ def find_options(
     features share no unit. `without_total` is the number of rows at sites whose rows do not have one total: where most
     rows have one, they are histograms.
     """
-    missing = bool(np.any(moments.weight < moments.rows * (1 - 1e-9)))
     if np.all(moments.constant) or level_groups(columns):
         return TABLE_OPTIONS[:1]
-    if documents is not None and documents.sum() < (1 - LEAST_ZEROS) * moments.weight.sum() and not missing:
+    known = None if np.any(moments.weight < moments.rows * (1 - 1e-9)) else documents
+    if known is not None and known.sum() < (1 - LEAST_ZEROS) * moments.weight.sum():
         return TEXT_OPTIONS
-    if documents is not None and 2 * without_total < moments.rows and not missing:
+    if known is not None and 2 * without_total < moments.rows:
         return HISTOGRAM_OPTIONS
     if have_own_units(moments.variance):  # only z-scores make them comparable
         return TABLE_OPTIONS[:1]
-    return TABLE_OPTIONS[: 2 if missing or documents is None else 4]
+    return TABLE_OPTIONS[: 2 if known is None else 4]
 
 
 def list_witnesses(options: Sequence[Sequence[str]]) -> tuple[Witness, ...]:
