@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -119,6 +119,7 @@ class Deliver(Phase[DeliverRequest, DeliverReply]):
                 raise MessageError("the server says a form that the final centres cannot have")
             parameters = LowRankParameters.of(parameters, outer)
         model = fitted_model(board, parameters, board.get(Schema).columns_of(views))
+        taken_out = [frame.measure(site) for frame in board.find(Frame)]
         outcome = request.personal.fit(
             model,
             tuple(frame.calibration for frame in board.find(Frame)),
@@ -129,11 +130,11 @@ class Deliver(Phase[DeliverRequest, DeliverReply]):
             workers=site.workers,
             kept=next((entry.models for entry in site.memory.find(OwnModels)), ()),
             assigned=_find_assignment(site, request),
-            taken_out=[frame.measure(site) for frame in board.find(Frame)],
+            taken_out=taken_out,
         )
         sums = _sum_wide(site, outcome.global_labels, parameters.n_clusters)
         site.keep(Outcome(replace(outcome, model=_unfold(site, outcome.model, sums))))
-        _remember_rows(site, request.keep)
+        _remember_rows(site, request.keep, taken_out)
         forget_final_rows(site)
         return DeliverReply((outcome.report,) if request.report else (), sums)
 
@@ -185,13 +186,12 @@ def _unfold(site: Site, model: FittedModel, sums: Mapping[str, WideSums]) -> Fit
     return model.unfold(folds, means, {name: columns.get(name) for name in folds})
 
 
-def _remember_rows(site: Site, keep: float) -> None:
+def _remember_rows(site: Site, keep: float, taken_out: Sequence[FloatArray]) -> None:
     """Keep at the site what later updates compare rows with; in an update, earlier rows are weighted by `keep`."""
     final = final_rows(site)
     if final.common.n_clusters * sum(final.features.widths) > MOST_REMEMBERED:
         return
-    frame = next((own.measure(site) for own in site.board.find(Frame)), None)
-    past = SitePast.of(final.placed, final.means, final.common, frame)
+    past = SitePast.of(final.placed, final.means, final.common, *taken_out)
     for known in site.memory.find(OwnPast) if keep > 0 else ():
         past = known.past.add(past, keep)
     site.keep(OwnPast(past))

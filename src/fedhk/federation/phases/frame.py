@@ -29,8 +29,8 @@ class Frame(RowEntry):
     def descends(self) -> bool:
         return not self.calibration.offsets  # an offset follows the rows of its site, and pays for being there
 
-    def apply(self, rows: Rows) -> Rows:
-        return self.calibration.apply(rows)
+    def apply_at(self, site: Site, rows: Rows) -> Rows:
+        return self.calibration.apply(rows, self.measure(site))
 
     def measure(self, site: Site) -> FloatArray:
         """Measure what the site takes out of its rows, of shape (2, d)."""

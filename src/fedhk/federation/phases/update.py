@@ -60,7 +60,7 @@ from fedhk.model.memory import (
     find_scale,
 )
 from fedhk.model.parameters import CenterForm, Parameters
-from fedhk.model.rows import Rows, joint_rows, split_joint
+from fedhk.model.rows import joint_rows, split_joint
 from fedhk.model.statistics import Statistics
 from fedhk.personal.calibration import Calibration
 from fedhk.privacy.mechanism import read_bounds
@@ -168,21 +168,14 @@ class KeptFrame(Frame):
     A site that was not there measures its rows, as in a fit.
     """
 
-    def apply_at(self, site: Site, rows: Rows) -> Rows:
-        return self.calibration.apply(rows, self._find_kept(site, sum(rows.widths)))
-
     def measure(self, site: Site) -> FloatArray:
-        rows = site.rows(upto=type(self))
-        kept = self._find_kept(site, sum(rows.widths))
-        return self.calibration.measure(rows) if kept is None else kept
-
-    @staticmethod
-    def _find_kept(site: Site, width: int) -> FloatArray | None:
+        shape = 2, sum(site.board.get(References).widths)
         known = [own.past for own in site.memory.find(OwnPast)]
         if not known:  # of the run before, if that was of this model
             current = site.board.get(CurrentModel).model.parameters(site.board.get(References).widths)
             known = [own.past for own in site.memory.find(EarlierPast) if own.past.fits(current)]
-        return next((past.frame for past in known if past.frame.shape == (2, width)), None)
+        kept = [past.frame for past in known if past.frame.shape == shape]
+        return kept[0] if kept else super().measure(site)
 
 
 @dataclass(frozen=True)
