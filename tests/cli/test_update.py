@@ -193,6 +193,12 @@ class TestPrivacy:
         assert {len(site["runs"]) for site in told.values()} == {3}
         assert {run["kind"] for site in told.values() for run in site["runs"]} == {"fit or update"}
         assert [run["sums"] for run in told["oslo"]["runs"]][1:] == [["noisy round"]] * 2
+        said = call("update", run, later, "--epsilon", 2, "--out", tmp_path / "cheap").stderr
+        assert "This update can spend epsilon 2 at delta 0.0001 more at each site." in said
+        cheap = json.loads((tmp_path / "cheap" / "summary.json").read_text())["privacy_spent"][0]
+        assert spent[2] < cheap < spent[2] + 2
+        assert read_config(tmp_path / "cheap" / "config.toml").parameters["privacy"]["epsilon"] == 2.0
+        lines.append(ledger.read_text())
         write_rows(tmp_path / "more", 1, every=lambda tables: tables | {"lab": tables["ecg"][:, :2]})
         assert "'lab' is new" in call("update", run, tmp_path / "more", code=3).stderr
         shutil.copytree(ledger.parent, tmp_path / "sites" / "ledger")
@@ -226,6 +232,9 @@ class TestRefusals:
         line = refusal("update", run, rows, code=3)
         assert said in line
         assert "'bern'" in line
+
+    def test_a_budget_for_a_run_without_noise(self, run, later):
+        assert "the run had no noise" in usage("update", run, later, "--epsilon", 1)
 
     def test_no_new_rows(self, run, tmp_path):
         for name in SITES:

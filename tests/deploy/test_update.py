@@ -49,7 +49,7 @@ def test_a_run_goes_on_over_real_processes(folders, deployment, tmp_path, algori
     parameters = {"n_clusters": 3, "max_rounds": 2, "tol": 0.0}
     deployment.run(parameters, algorithm)
     new, out = replace_rows(folders), tmp_path / "next"
-    asked = {"kind": UPDATE, "given": {"half_life": 2.0}, "out": str(out)}
+    asked = {"kind": UPDATE, "given": {"half_life": 2.0}, "out": str(out), "privacy": None}
     with connect(deployment.running.address, tmp_path / "tls" / CA, insecure=False) as control:
         found = call_asked(control, tmp_path / "app", deployment.out, asked, watch=deployment.running.check)
     here = estimator(**parameters, random_state=0).fit(before).update(new, half_life=2.0)

@@ -41,6 +41,10 @@ HalfLife = Annotated[
 ]
 Rounds = Annotated[int, typer.Option("--rounds", help="Most rounds.", min=1)]
 Level = Annotated[float, typer.Option("--level", help="How likely drift is reported where nothing has moved.")]
+UpdateEpsilon = Annotated[
+    float | None,
+    o.option("epsilon", "Privacy budget of this update, on top of what was spent.", "that of the run once more"),
+]
 UpdatedRun = Annotated[
     Path | None,
     typer.Option("--out", "-o", help="Run folder to write; by default RUN, which stays beside it as RUN-1, RUN-2, ..."),
@@ -54,6 +58,7 @@ def update(  # noqa: PLR0917
     half_life: HalfLife = None,
     rounds: Rounds = 3,
     level: Level = 0.05,
+    epsilon: UpdateEpsilon = None,
     id_column: o.IdOfRows = None,
     ignore: o.Ignore = None,
     force: o.Force = False,
@@ -61,8 +66,8 @@ def update(  # noqa: PLR0917
 ) -> None:
     """Go on from a finished run with the new rows in FOLDER; say which clusters moved, came and went.
 
-    Clusters keep their numbers. What the run spent of privacy adds up in the same ledgers, and a plan that they keep is
-    kept.
+    Clusters keep their numbers. A run with noise spends anew in each update: --epsilon, else what the run was given.
+    This adds up in the same ledgers, and a plan that they keep is kept.
 
     For example:
 
@@ -72,7 +77,8 @@ def update(  # noqa: PLR0917
     """
     check_force(out, force=force)
     with exit_codes():
-        found, target = _update_folder(run, folder, out, force, id_column, ignore, (half_life, rounds, level))
+        settings = (half_life, rounds, level)
+        found, target = _update_folder(run, folder, out, force, id_column, ignore, epsilon, settings)
     show_update(found, target, json=json)
 
 
@@ -88,6 +94,20 @@ def read_federated(run: Path) -> Config:
     if not ALGORITHMS[config.algorithm].federated:
         raise ConfigError(f"Algorithm {config.algorithm!r} clusters one site: use partial_fit in Python.")
     return config
+
+
+def choose_budget(config: Config, epsilon: float | None) -> Config:
+    """Replace the privacy budget of a run by that of its update, where one is given; say what it will spend."""
+    privacy = config.parameters.get("privacy")
+    if privacy is None:
+        if epsilon is not None:
+            raise typer.BadParameter("the run had no noise, nor has its update.", param_hint="--epsilon")
+        return config
+    chosen = config.with_options("privacy", epsilon=epsilon)
+    budget = fedhk.privacy.DifferentialPrivacy(**chosen.parameters["privacy"])
+    given = "" if epsilon is not None else ", as the run could; --epsilon sets another budget"
+    say(f"This update can spend epsilon {budget.epsilon:g} at delta {budget.delta:g} more at each site{given}.")
+    return chosen
 
 
 def show_update(found: dict[str, Any], out: Path, *, json: bool) -> None:
@@ -120,6 +140,7 @@ def _update_folder(  # noqa: PLR0917
     force: bool,
     id_column: str | None,
     ignore: list[str] | None,
+    epsilon: float | None,
     settings: tuple[float | None, int, float],
 ) -> tuple[dict[str, Any], Path]:
     """Update the model of a run with the rows of a folder, and write a run folder; return what was found, and where."""
@@ -152,6 +173,8 @@ def _update_folder(  # noqa: PLR0917
     if ledger is not None:
         config = config.with_options("privacy", ledger=str(ledger))
         choose_ledger(config, target)  # nor may it lie in the new rows
+    config = choose_budget(config, epsilon)
+    if config.parameters.get("privacy") is not None:
         model.set_params(privacy=fedhk.privacy.DifferentialPrivacy(**config.parameters["privacy"]))
     say_progress(f"reading {folder}")
     federation = read_federation(folder, reading_of(source, id_column, ignore))

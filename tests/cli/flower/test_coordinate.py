@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed")
 
+from fedhk.cli.config import read_config
 from fedhk.cli.flower.coordinate import coordinate
 from fedhk.cli.flower.init import NEWS, UPDATE
 from fedhk.cli.runs import is_run
@@ -121,7 +122,7 @@ class TestCoordinate:
         call_flower("init", tmp_path / "app", "--clusters", 2, "--seed", 0, *words)
         app, out, ledger = tmp_path / "app" / "fedhk.toml", tmp_path / "next", tmp_path / "state/site-01/ledger.jsonl"
         coordinate(app, wire, self.settings(tmp_path))
-        asked = {"kind": UPDATE, "given": {"half_life": 2.0}, "out": str(out)}
+        asked = {"kind": UPDATE, "given": {"half_life": 2.0}, "out": str(out), "privacy": None}
         asked |= {"run": str(tmp_path / "run"), "answer": str(tmp_path / "answer")}
         (tmp_path / "question").write_text(json.dumps(asked))
         settings, released = self.settings(tmp_path, question=str(tmp_path / "question")), ledger.read_text()
@@ -132,6 +133,13 @@ class TestCoordinate:
         assert ledger.read_text() == released
         assert not out.exists()
         assert not (tmp_path / "answer").exists()
+        privacy = read_config(tmp_path / "run" / "config.toml").parameters["privacy"]
+        smaller = asked | {"privacy": privacy | {"epsilon": 4.0}}
+        (tmp_path / "smaller").write_text(json.dumps(smaller | {"out": str(tmp_path / "cheap")}))
+        coordinate(app, wire, settings | {"question": str(tmp_path / "smaller")})
+        assert json.loads((tmp_path / "answer").read_text())["privacy_spent"][0] <= 24 * (1 + 1e-6)
+        assert read_config(tmp_path / "cheap" / "config.toml").parameters["privacy"]["epsilon"] == 4.0
+        released = ledger.read_text()
         wire.policies["site-01"] = Policy(epsilon=50.0, delta=1e-4)
         coordinate(app, wire, settings)
         found = json.loads((tmp_path / "answer").read_text())

@@ -50,6 +50,7 @@ class TestRefusals:
         assert "half_life" in self.refuse(app, run, "--half-life", 0)
         assert "level" in self.refuse(app, run, "--level", 1)
         assert "--rounds" in self.refuse(app, run, "--rounds", 0, code=2)
+        assert "the run had no noise" in self.refuse(app, run, "--epsilon", 1, code=2)
 
     def test_a_model_that_cannot_be_updated(self, app, run, hospitals, tmp_path):
         model = fedhk.load(run / "model.safetensors")

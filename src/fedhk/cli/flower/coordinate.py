@@ -120,7 +120,11 @@ def _update_remote(asked: dict[str, Any], transport: Transport, chosen: dict[str
     sites = _list_expected(run, chosen)
     told = _ToldTransport(transport, _make_tell(chosen))
     engine = _make_engine(told, chosen, sites, _find_fewest(config, sites))
-    model = load(run / MODEL).set_params(engine=engine, verbose=0).update(**asked["given"])
+    model = load(run / MODEL).set_params(engine=engine, verbose=0)
+    if asked["privacy"] is not None:
+        config = config.updated({"privacy": asked["privacy"]})
+        model.set_params(privacy=DifferentialPrivacy(**asked["privacy"]))
+    model.update(**asked["given"])
     return write_update(run, out, model, _list_sites(engine, model), config)
 
 
