@@ -5,6 +5,7 @@
     python benchmarks/agreement.py imposed      # real data on which differences of sites are imposed
     python benchmarks/agreement.py parts        # five random parts of each set: nobody differs, nobody is calibrated
     python benchmarks/agreement.py own          # own models against their common model, by fuzzifier
+    python benchmarks/agreement.py tables       # single tables whose columns are in several units, as of patients
 
 Tables are printed; those of long runs are in results/agreement.md, with what was tried. Sites of the shared sets are
 real where the data have them, else ten by Dirichlet(.5).
@@ -27,7 +28,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 
 import fedhk
-from data import DataSet, public_sets, seeds, shared_sets, site_rows
+from data import DataSet, balanced_kmeans, public_sets, seeds, shared_sets, site_rows
 from fedhk.datasets import make_sites, split_dirichlet
 
 EFFECTS = ("none", "shift", "gain", "mix", "shift+mix", "gain+mix", "scale", "shift+gain")
@@ -236,6 +237,33 @@ def _made_sites(count: int) -> Iterator[tuple[dict, dict, int]]:
         yield data.sites, data.site_labels, c
 
 
+def measure_tables(count: int = 30) -> None:
+    """One view at four sites, no cell below 0, every column in units of its own: `EFKMVC` with and without a choice."""
+    scores: list[list[float]] = []
+    for number in range(count):
+        table, labels = draw_table(np.random.default_rng(number))
+        sites, parts = split([table], labels, parts_of(np.arange(len(table)) % 4))
+        truth, c = np.concatenate(list(parts.values())), int(labels.max()) + 1
+        pooled = DataSet("table", [np.vstack([views[0] for views in sites.values()])], truth)
+        ours = [fedhk.EFKMVC(c, scaling=scaling, random_state=0).fit(sites) for scaling in ("auto", "standard")]
+        ways = [balanced_kmeans(pooled, 0), *(np.concatenate([m.labels_[site] for site in sites]) for m in ours)]
+        scores.append([float(adjusted_rand_score(truth, way)) for way in ways])
+        taken = ", ".join(choice["option"] for choice in ours[0].choices_ if choice["taken"])
+        print(f"| {number} | {' | '.join(f'{score:.3f}' for score in scores[-1])} | {taken} |", flush=True)
+    print(f"| mean | {' | '.join(f'{mean:.3f}' for mean in np.mean(scores, axis=0))} | |")
+
+
+def draw_table(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of two to five clusters in 4 to 15 columns, some of them lognormal; means differ by up to 400 times."""
+    c, n, width = int(rng.integers(2, 6)), int(rng.integers(200, 1500)), int(rng.integers(4, 16))
+    labels = np.concatenate([np.arange(c), rng.integers(c, size=n - c)])
+    level, spread = np.exp(rng.uniform(np.log(0.5), np.log(200), width)), rng.uniform(0.05, 0.4, width)
+    means = rng.normal(0, 1.2, (c, width)) * (rng.random((c, width)) < 0.7)
+    rows = means[labels] + rng.normal(size=(n, width))
+    skewed = rng.random(width) < 0.3
+    return np.where(skewed, level * np.exp(spread * rows), np.maximum(level * (1 + spread * rows), 0)), labels
+
+
 def main() -> None:
     warnings.simplefilter("ignore", ConvergenceWarning)
     table, *wanted = sys.argv[1:] or ["shared"]
@@ -247,6 +275,8 @@ def main() -> None:
         random_parts()
     elif table == "own":
         own_models()
+    elif table == "tables":
+        measure_tables(*map(int, wanted))
     else:
         shared(wanted)
 

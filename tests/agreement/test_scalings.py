@@ -179,6 +179,32 @@ def test_features_that_share_no_unit_have_z_scores():
 # ---------------------------------------------------------------------------------------------------------- estimators
 
 
+def draw_patients(seed, n_rows=600):
+    """One complete table in clinical units, no cell below 0: age, weight, pressure, haemoglobin, pulse, creatinine."""
+    random = np.random.default_rng(seed)
+    groups = random.integers(3, size=n_rows)
+    level = np.array([[48, 24, 120, 14.2, 70, 0.8], [62, 32, 148, 13.8, 78, 1.0], [71, 27, 128, 10.8, 90, 2.1]])
+    return level[groups] + random.normal(size=(n_rows, 6)) * [9, 3, 11, 1.1, 10, 0.15], groups
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_table_in_several_units_has_z_scores(seed):
+    """Halves of rows of length 1 know each other's length: a table of patients was read as if it were text."""
+    table, groups = draw_patients(seed)
+    model = fedhk.HeatKernelMVC(3, random_state=0).fit(table)
+    assert taken(model) == ["standard"]
+    assert len(model.choices_) == 4
+    assert adjusted_rand_score(groups, model.labels_) > 0.85
+
+
+def test_halves_of_unrelated_features_agree_by_chance_in_every_form():
+    table = np.random.default_rng(0).gamma(4.0, size=(500, 8)) * [1, 2, 1, 3, 1, 2, 1, 2]
+    model = fedhk.HeatKernelMVC(3, random_state=0).fit(table)
+    assert len(model.choices_) == 4
+    for choice in model.choices_:
+        assert abs(choice["between_views"]) < 0.02
+
+
 def test_text_is_recognised_at_one_site_and_over_sites():
     views, _ = draw_text()
     alone = fedhk.HeatKernelMVC(4, scaling="auto", n_init=3, random_state=0).fit(views)

@@ -142,21 +142,21 @@ def read_points(table: Any, reference: Reference, witness: Witness, documents: F
     """Rows as a witness sees them, up to a common shift and unit; sparse where they are. A missing cell is at the mean.
 
     `reference` has z-scores; `documents` says in how many of the `n_rows` rows of all sites each feature is above 0.
-    Z-scores of rows that have changed their form are taken within these rows.
+    Z-scores of rows that have changed their form are taken within these rows. A half has a form of its own: halves of
+    rows that have length 1 together would know each other's length, and agree on that.
     """
+    features = slice(None) if witness.half < 0 else find_half(reference.width, witness.half)
     if witness.option == STANDARD and sp.issparse(table):
-        points = table @ sp.diags_array(1.0 / reference.scale)
-    elif witness.option == STANDARD:
-        points = np.nan_to_num(reference.to_model(reference.form.dense(table)))
-    else:
-        scaling = SCALINGS[witness.option]
-        points = scaling.form(np.zeros(0) if documents is None else documents, n_rows).apply(table)
-        if scaling.unit_variance:
-            points = points.toarray() if sp.issparse(points) else points
-            spread = np.nanstd(points, axis=0)
-            points = points / np.where(spread > 0, spread, 1.0)
-        points = points if sp.issparse(points) else np.where(np.isnan(points), reference.known_shift, points)
-    return points if witness.half < 0 else points[:, find_half(reference.width, witness.half)]
+        return (table @ sp.diags_array(1.0 / reference.scale))[:, features]
+    if witness.option == STANDARD:
+        return np.nan_to_num(reference.to_model(reference.form.dense(table)))[:, features]
+    scaling = SCALINGS[witness.option]
+    points = scaling.form(np.zeros(0) if documents is None else documents[features], n_rows).apply(table[:, features])
+    if scaling.unit_variance:
+        points = points.toarray() if sp.issparse(points) else points
+        spread = np.nanstd(points, axis=0)
+        points = points / np.where(spread > 0, spread, 1.0)
+    return points if sp.issparse(points) else np.where(np.isnan(points), reference.known_shift[features], points)
 
 
 def find_half(width: int, half: int) -> IntArray:
