@@ -18,7 +18,7 @@ from fedhk.personal.offset import (
 from fedhk.personal.shares import LEAST_ROWS, PRIOR_ROWS
 from fedhk.tensors.low_rank import LowRankForm, LowRankParameters
 from fedhk.testing.components import ComponentChecks
-from personal_sites import assign, moved_site, own_of, scan
+from personal_sites import assign, moved_site, own_model, own_of, scan
 
 
 class TestShift(ComponentChecks):
@@ -34,6 +34,16 @@ def test_a_site_that_is_moved_takes_the_offset_and_the_more_the_further(model):
     ]
     assert shares == sorted(shares)
     assert shares[-1] > 0.7
+
+
+def test_levels_of_a_category_have_no_offset(model):
+    """They say which rows the site has."""
+    rows = own_of(model, moved_site(0, shift=1.0))[1]
+    named = tuple(f"f{i}" if i < 3 else f"kind = {i}" for i in range(6))
+    rows = replace(rows, views=replace(rows.views, columns=(named, None)))
+    own = own_model(rows, model.parameters)
+    assert np.all(own.offset[3:6] == 0.0)
+    assert np.all(own.offset[[0, 1, 2, *range(6, 10)]] > 0.1)
 
 
 def rows_of(model, seed=1, shift=0.0, n=200):

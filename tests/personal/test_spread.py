@@ -52,6 +52,14 @@ class TestScales:
             assert share > 0.6
             assert_allclose(np.log(found) / share, np.log(self.FACTORS), atol=0.12)
 
+    def test_levels_of_a_category_have_none(self, pool):
+        rows = site_rows(pool, 0, factors=self.FACTORS)
+        named = tuple(f"kind = {i}" for i in range(5))
+        found, share = found_factors(pool, replace(rows, views=replace(rows.views, columns=(named, None))))
+        assert share > 0.6
+        assert np.all(found[:5] == 1.0)
+        assert np.all(found[5:] != 1.0)
+
     def test_is_about_nothing_where_sites_are_alike(self, pool):
         assert np.mean([found_factors(pool, site_rows(pool, seed))[1] for seed in range(10)]) <= 0.1
 

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fedhk._typing import FloatArray, IntArray
+from fedhk._typing import BoolArray, FloatArray, IntArray
+from fedhk.data.levels import find_numbers
 from fedhk.data.scaling import Reference
 from fedhk.data.views import Views, row_blocks
 from fedhk.model.readers import AbsentView, CompleteView, PlainView, ScaledRows, ViewReader, WeightedView
@@ -55,6 +56,11 @@ class Rows:
     def widths(self) -> tuple[int, ...]:
         """Features per view."""
         return tuple(reference.width for reference in self.references)
+
+    @cached_property
+    def numbers(self) -> BoolArray:
+        """Tell which features are numbers, and no levels of a category; all views side by side."""
+        return np.concatenate([find_numbers(*own) for own in zip(self.views.columns, self.widths, strict=True)])
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:

@@ -80,8 +80,7 @@ class ClusterEffects:
         mean = np.where(seen, rest, 0.0).sum(axis=0) / count
         around = np.sqrt(np.square(np.where(seen, rest - mean, 0.0)).sum(axis=0) / count)
         ratio = np.divide(around, common, out=np.zeros_like(around), where=common > 0)
-        columns, of_view = rows.views.columns, np.repeat(np.arange(len(rows.widths)), rows.widths)
-        numbers = np.concatenate([find_numbers(*own) for own in zip(columns, rows.widths, strict=True)])
+        of_view, numbers = np.repeat(np.arange(len(rows.widths)), rows.widths), rows.numbers
         ratio = np.where(numbers & ~np.isin(of_view, self.clusters.kept), ratio, 0.0)
         return np.stack([np.where(numbers, mean, 0.0), trust_spread(ratio)])
 

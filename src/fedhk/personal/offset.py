@@ -13,7 +13,6 @@ from typing import ClassVar
 import numpy as np
 
 from fedhk._typing import FloatArray, IntArray
-from fedhk.data.levels import find_numbers
 from fedhk.model.parameters import Parameters
 from fedhk.model.passes import Passes
 from fedhk.model.rows import SAMPLE_ROWS, Rows, joint_rows, take
@@ -54,7 +53,7 @@ def follow_centers(
     It minimises the site's part of the objective with `PRIOR_ROWS` rows that have no offset: sites of few rows have
     little of it. Levels of a category have none.
     """
-    numbers = [find_numbers(*known) for known in zip(rows.views.columns, rows.widths, strict=True)]
+    numbers = np.split(rows.numbers, np.cumsum(rows.widths)[:-1])
     passes = 1 if offset else FIRST_PASSES
     found = tuple(offset) or tuple(np.zeros(values.shape[1]) for values in parameters.centers)
     for _ in range(passes):
@@ -76,19 +75,20 @@ def measure_offset_share(rows: Rows, common: Parameters, labels: IntArray) -> fl
         return 0.0
     order = np.random.default_rng(0).permutation(rows.n_rows)[:SAMPLE_ROWS]
     away = joint_rows(take(rows, order), missing=np.nan) - np.hstack(common.centers)[labels[order]]
+    away = away[:, rows.numbers]
     return agreement(mean_move(away[::2]), mean_move(away[1::2]))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shift(Component[Statistics]):
-    """The offset of a site's own model."""
+    """The offset of a site's own model: of its numbers, as levels of a category have none."""
 
     name: ClassVar[str] = "shift"
 
     def learn(self, own: OwnModel, part: Statistics) -> Move:
         """Find where the rows of all clusters together pull the centres, per feature."""
         numerators, weights = join_sums(part, own.common)
-        total = weights.sum(axis=0)
+        total = np.where(own.rows.numbers, weights.sum(axis=0), 0.0)
         pulls = (numerators - weights * np.hstack(own.common.centers)).sum(axis=0)
         return Move(np.divide(pulls, total, out=np.zeros_like(pulls), where=total > 0), total)
 

@@ -55,10 +55,10 @@ class Spread(Component[LabelledRows]):
     name: ClassVar[str] = "spread"
     summary: ClusterSummary  # how far rows spread in clusters, over all sites
 
-    def learn(self, own: OwnModel, part: LabelledRows) -> Move:  # noqa: ARG002
-        """Find the logarithm of the scale that rows show; features count alike."""
+    def learn(self, own: OwnModel, part: LabelledRows) -> Move:
+        """Find the logarithm of the scale that rows show; numbers count alike, and levels of a category have none."""
         logs = find_log_scale(part.rows, part.centers, self.summary.variance)
-        return Move(logs, np.ones_like(logs))
+        return Move(np.where(own.rows.numbers, logs, 0.0), own.rows.numbers.astype(np.float64))
 
     def apply(self, own: OwnModel, part: LabelledRows, shares: Mapping[str, float]) -> OwnModel:
         logs = shares[self.name] * self.learn(own, part).step
@@ -89,7 +89,7 @@ class Spread(Component[LabelledRows]):
             halves = [LabelledRows(joint[half], whole.centers[half]) for half in split_by_clusters(labels)]
             found = self.fit(own, halves, whole)
             scale = np.exp(found.shares[self.name] * self.learn(own, whole).step)
-            away = joint / scale - whole.centers
+            away = np.where(rows.numbers, joint / scale - whole.centers, 0.0)
             offset = agreement(mean_move(away[::2]), mean_move(away[1::2])) * mean_move(away).step * scale
         return found
 
