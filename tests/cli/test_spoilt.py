@@ -461,6 +461,30 @@ NOTED = {
         "times count as hours in 'day': leave out what says nothing of a group",
     ),
     "levels in small letters": (column("sex", str.lower), "levels 'F', 'f' differ by capital letters or spaces only"),
+    "ids that count from 1 in one file": (
+        edit("ecg", cell("id", lambda i: str(int(i) + 1), lambda _: True)),
+        "ids of view 'lab' are 0 to 23, and those of view 'ecg' 1 to 24: does one count from another number on?",
+    ),
+    "a value that was filled in at one site": (
+        column("sodium", "140"),
+        "column 'sodium': site 'oslo' has 140 in all of its rows, and elsewhere most rows differ",
+    ),
+    "a misspelt level": (
+        each(repeat("sex", ["female", "male"]), repeat("sex", ["femlae", "male"], "oslo")),
+        "level 'femlae' is only at 'oslo', where there is no 'female': is it that?",
+    ),
+    "letters that look alike": (
+        column("sex", lambda sex: {"M": "\u041c", "F": "F"}[sex]),
+        "differ by hyphens, accents or letters that look alike only",
+    ),
+    "hyphens in levels": (
+        each(repeat("sex", ["left-sided", "right"]), repeat("sex", ["left sided", "right"], "oslo")),
+        "levels 'left sided', 'left-sided' differ by hyphens, accents or letters that look alike only",
+    ),
+    "accents that one site leaves out": (
+        each(repeat("sex", ["müde", "wach"]), repeat("sex", ["mude", "wach"], "oslo")),
+        "levels 'mude', 'müde' differ by hyphens, accents or letters that look alike only",
+    ),
     "levels in another language": (
         column("sex", lambda sex: {"F": "donna", "M": "uomo"}[sex]),
         "site 'oslo' has none of the levels of the others ('donna', 'uomo' there, 'F', 'M' elsewhere)",

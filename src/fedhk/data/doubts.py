@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from itertools import combinations
@@ -29,6 +30,12 @@ UNKNOWN = {"unknown", "unk", "missing", "not known", "not done", "not available"
 UNKNOWN |= {"n.d.", "nd", "nk", "\\n", "#null!", "#value!", "#ref!", "#name?", "#div/0!", "unbekannt", "k.a.", "k. a."}
 UNKNOWN |= {"keine angabe", "inconnu", "sconosciuto", "desconocido", "ukjent", "okänd", "onbekend"}
 
+# Names that are at least so alike may be one name, of which one is misspelt.
+CLOSE = 0.75
+
+# Letters of other alphabets that cannot be told from Latin ones.
+LOOK_ALIKE = str.maketrans("АВЕКМНОРСТХІЈЅаеорсхіјѕΑΒΕΖΗΙΚΜΝΟΡΤΧο", "ABEKMHOPCTXIJSaeopcxijsABEZHIKMNOPTXo")
+
 # A number with a unit.
 QUANTITY = re.compile(r"[+-]?\d+(?:[.,]\d+)?\s*([^\d\s.,].*)")
 
@@ -40,6 +47,9 @@ LEAST_GAP = 3
 
 # Sums and means are written with few digits. A row has a column's mean that closely in 2 of 100 cases.
 LEAST_SUMMED, SAME_SUM, SAME_MEAN = 5, 1e-4, 0.02
+
+# Of a number that mostly differs between rows, so many rows are not the same by chance.
+LEAST_STUCK = 5
 
 Columns = Mapping[str, tuple[str, ...] | None]
 
@@ -73,6 +83,7 @@ def find_doubts(sites: Mapping[str, ReadSite], columns: Columns) -> list[str]:
         if names is not None and tables:
             found += _of_levels(view, names, tables)
             found += [*_of_codes(view, names, tables), *_of_constants(view, names, tables)]
+            found += _of_stuck(view, names, tables)
             found += _of_sums(view, names, tables)
     return found
 
@@ -116,7 +127,7 @@ def _of_names(sites: Mapping[str, ReadSite], columns: Columns) -> Iterator[str]:
     for view in columns:
         holders = [name for name, site in sites.items() if site.views[view] is not None]
         lacked = [other for other in columns if all(sites[name].views[other] is None for name in holders)]
-        if meant := get_close_matches(view, lacked, 1, 0.75):
+        if meant := get_close_matches(view, lacked, 1, CLOSE):
             yield f"view {view!r} is only at {listed(holders)}, where there is no {meant[0]!r}: is it that?"
     for first, second in combinations(columns, 2):
         if first.lower() == second.lower():
@@ -157,26 +168,44 @@ def _of_levels(view: str, names: tuple[str, ...], tables: Mapping[str, FloatArra
     for column, places in groups.items():
         spelt: dict[str, list[str]] = {}
         for level in places:
-            spelt.setdefault(" ".join(level.casefold().split()), []).append(level)
+            spelt.setdefault(_write_plainly(level), []).append(level)
         for several in spelt.values():
             if len(several) > 1:
-                yield (
-                    f"view {view!r}, column {column!r}: levels {listed(several)} differ by capital letters or spaces "
-                    "only."
-                )
+                how = "capital letters or spaces"
+                if len({"".join(level.casefold().split()) for level in several}) > 1:
+                    how = "hyphens, accents or letters that look alike"
+                yield f"view {view!r}, column {column!r}: levels {listed(several)} differ by {how} only."
         yield from (f"view {view!r}, column {column!r}: {doubt}" for doubt in _of_words(column, places))
         used = {
             site: {level for level, place in places.items() if np.nansum(table[:, place]) > 0}
             for site, table in tables.items()
         }
-        for site, own in used.items():
-            others = set().union(*(levels for other, levels in used.items() if other != site))
-            if own and others and not own & others:
-                yield (
-                    f"view {view!r}, column {column!r}: site {site!r} has none of the levels of the others "
-                    f"({listed(sorted(own))} there, {listed(sorted(others))} elsewhere): are they written alike?"
-                )
-                break  # of two sites, one is named
+        yield from (f"view {view!r}, column {column!r}: {doubt}" for doubt in _of_spelling(used))
+
+
+def _of_spelling(used: Mapping[str, set[str]]) -> Iterator[str]:
+    """List sites that may spell all levels, or one of them, in another way; `used` has the levels of each."""
+    is_named = False  # of two sites, one is named
+    for site, own in used.items():
+        others = [levels for other, levels in used.items() if other != site]
+        everything = set().union(*others)
+        if own and everything and not own & everything and not is_named:
+            is_named = True
+            yield (
+                f"site {site!r} has none of the levels of the others ({listed(sorted(own))} there, "
+                f"{listed(sorted(everything))} elsewhere): are they written alike?"
+            )
+        lacked = set.intersection(*others) - own if others else set()
+        for level in sorted(own - everything if own & everything else ()):
+            numbered = [known for known in sorted(lacked) if re.findall(r"\d", known) == re.findall(r"\d", level)]
+            if meant := get_close_matches(level, numbered, 1, CLOSE):
+                yield f"level {level!r} is only at {site!r}, where there is no {meant[0]!r}: is it that?"
+
+
+def _write_plainly(level: str) -> str:
+    """Write a level without what is easily written in two ways: capitals, spaces, hyphens, accents, alphabets."""
+    plain = "".join(mark for mark in unicodedata.normalize("NFKD", level) if not unicodedata.combining(mark))
+    return re.sub(r"(?<=[^\W\d_])[\s_-]+(?=\w)", "", " ".join(plain.translate(LOOK_ALIKE).casefold().split()))
 
 
 def _of_words(column: str, levels: Iterable[str]) -> Iterator[str]:
@@ -257,6 +286,24 @@ def _of_sums(view: str, names: tuple[str, ...], tables: Mapping[str, FloatArray]
             is_mean = np.sum(spreads > 0) > 1 and np.all(np.abs(last - means) <= SAME_MEAN * spreads)
         if is_sum or is_mean:
             yield f"site {site!r}: the last row of view {view!r} has the sums or means of the rows above: remove it."
+
+
+def _of_stuck(view: str, names: tuple[str, ...], tables: Mapping[str, FloatArray]) -> Iterator[str]:
+    """List numbers that are the same in all rows of one site, and mostly differ between rows of each other site."""
+    firsts = {site: _first(table) for site, table in tables.items()}
+    for site, part in firsts.items():
+        if len(part) < LEAST_STUCK or len(firsts) == 1:
+            continue
+        stuck = (part == part[0]).all(axis=0) & find_numbers(names, len(names))
+        for other in (table for name, table in firsts.items() if name != site and len(table)):
+            places = np.flatnonzero(stuck)
+            known = [own[~np.isnan(own)] for own in other[:, places].T]
+            stuck[places] = [2 * len(np.unique(own)) > len(own) for own in known]
+        for place in np.flatnonzero(stuck).tolist():
+            yield (
+                f"view {view!r}, column {names[place]!r}: site {site!r} has {part[0, place]:g} in all of its rows, and "
+                "elsewhere most rows differ: was it measured there?"
+            )
 
 
 def _of_constants(view: str, names: tuple[str, ...], tables: Mapping[str, FloatArray]) -> Iterator[str]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from functools import cached_property
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -428,7 +429,21 @@ def _find_unmatched(tables: Mapping[str, Table], ids: NDArray[Any] | None) -> li
                 f"of {len(own)} ids of view {view!r} only {len(own & others)} are in other views ({example!r} is not): "
                 "are they written alike?"
             )
-    return found
+    return [*found, *_find_shifted(known)]
+
+
+def _find_shifted(known: Mapping[str, set[str]]) -> Iterator[str]:
+    """Find views whose ids are those of another view plus a number: one counts from 0 and the other from 1."""
+    numbers = {
+        view: np.sort([int(own) for own in ids]) for view, ids in known.items() if all(own.isdecimal() for own in ids)
+    }
+    for (first, ours), (second, theirs) in combinations(numbers.items(), 2):
+        away = np.unique(theirs - ours) if len(ours) == len(theirs) else np.zeros(0)
+        if len(away) == 1 and away[0] != 0 and len(np.intersect1d(ours, theirs)):
+            yield (
+                f"ids of view {second!r} are {theirs[0]} to {theirs[-1]}, and those of view {first!r} {ours[0]} "
+                f"to {ours[-1]}: does one count from another number on?"
+            )
 
 
 def _align(
