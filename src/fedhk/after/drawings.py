@@ -117,7 +117,7 @@ def draw_survival(found: Survival, ax: Axes | None = None) -> Figure:
             named = axes.annotate(str(k), (-0.055, 0), down, color=INK, weight="bold", **left)
             describe(named, "axis", title=f"cluster {k}")
             for tick in ticks:
-                count = show_count(found.at_risk[k, int(np.searchsorted(found.times, tick))], found.least_rows)
+                count = found.show_at_risk(k, tick)
                 above: dict[str, Any] = {**left, "xycoords": axes.get_xaxis_transform(), "ha": "center"}
                 axes.annotate(count, (tick, 0), down, color=SOFT, annotation_clip=False, **above)
     note = f"The share of each cluster without event, and 95 % intervals. {found.notes[0]}"
@@ -197,7 +197,8 @@ def draw_comparison(found: Comparison, ax: Axes | None = None) -> Figure:
             share = count / total
             (x, low), (_, high) = _ribbon(*ends), _ribbon(ends[0] + share, ends[1] + share)
             band = axes.fill_between(x, low, high, color=cluster_colour(a), alpha=0.45, linewidth=0)
-            describe(band, "band", title=f"cluster {a} to other {b}: {show_count(count, found.least_rows)} rows")
+            shown = show_count(count, found.least_rows, noise=found.noise)
+            describe(band, "band", title=f"cluster {a} to other {b}: {shown} rows")
             used_left[a] += share
             used_right[b] += share
         for place, starts, sizes, word, side in (

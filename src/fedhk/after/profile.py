@@ -32,14 +32,15 @@ from fedhk.after.columns import (
     read_quartiles,
 )
 from fedhk.after.effects import FEWEST, adjust_p_values, chi_square_test, cramers_v, eta_squared, welch_test
-from fedhk.after.noisy_columns import ROWS_OVER_NOISE, SURE, Known, expect_rows, read_known
+from fedhk.after.noisy_columns import Known, expect_rows, read_known
 from fedhk.after.run import Answer, Answered, AskedView, ask_sites, find_sites, known_views, take_sites
-from fedhk.after.tables import LEAST_ROWS, PrintedTable, find_hidden, show_count, show_p
+from fedhk.after.tables import LEAST_ROWS, ROWS_OVER_NOISE, SURE, PrintedTable, find_hidden, show_count, show_p
 from fedhk.data.checks import check_count
 from fedhk.data.dictionary import Dictionary
 from fedhk.data.frames import pandas
 from fedhk.data.levels import base_name, date_columns, is_level, level_name, ordered_levels
 from fedhk.errors import DataError
+from fedhk.estimators.sealing import check_question_options
 from fedhk.federation.board import Board
 from fedhk.federation.engines.base import RemoteEngine
 from fedhk.federation.phases.base import Phase
@@ -328,13 +329,7 @@ class Profile(Answered):
 
     def _show_count(self, count: float, whole: float, clusters: int = 1) -> str:
         """Show a count with its share; with noise, which adds up over clusters, where it is not hidden."""
-        if not self.noise:
-            return show_count(count, self.least_rows, whole)
-        noise = self.noise * math.sqrt(clusters)
-        least = max(self.least_rows, math.ceil(SURE * noise))
-        if count < least:
-            return f"< {least:,}"
-        return show_count(count, least, whole if whole >= ROWS_OVER_NOISE * noise else None)
+        return show_count(count, self.least_rows, whole, self.noise * math.sqrt(clusters))
 
 
 def _show_quartiles(values: FloatArray, show: Callable[[float], str]) -> str:
@@ -398,6 +393,7 @@ def profile(
     (180, True)
     """
     bins, least_rows = check_count(bins, "bins", minimum=0), check_count(least_rows, "least_rows")
+    check_question_options(privacy, secure)
     asked = find_sites(model, sites, engine, "profile")
     columns, c = describe_columns(asked.views), int(model.n_clusters_)
     last = SumColumns(columns, c, bins)

@@ -8,6 +8,7 @@ times, and their sums add up.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from numbers import Integral
@@ -18,9 +19,9 @@ from scipy import stats
 
 from fedhk._typing import BoolArray, FloatArray, IntArray
 from fedhk.after.columns import ColumnsRequest, ColumnSum, CountMagnitudes, PlaceCount, PlacesRequest, Ranges
-from fedhk.after.effects import i_squared
+from fedhk.after.effects import ROUNDING, i_squared, invert_covariance
 from fedhk.after.run import Answer, Answered
-from fedhk.after.tables import PrintedTable, is_small, name_outcome, show_count, show_interval, show_p
+from fedhk.after.tables import SURE, PrintedTable, is_small, name_outcome, show_count, show_interval, show_p
 from fedhk.data.checks import check_count
 from fedhk.data.frames import pandas
 from fedhk.data.outcomes import EVENTS, TIMES
@@ -39,6 +40,9 @@ KINDS, NOISY_KINDS = 3, 2
 # times, so that it has whole days up to 1,024 of them; and with noise, where every interval adds its own: 12 and the
 # limit below had the smallest errors on generated lives, on other draws than those that benchmarks/outcomes.py shows.
 INTERVALS = {KINDS: 1024, NOISY_KINDS: 12}
+
+# Times of a grid at most: those of 270 years in days.
+MOST_TIMES = 100_000
 
 # Draws of noise by which what it does to curves and tests is measured: its standard deviation is known to 5 per cent.
 DRAWS = 200
@@ -136,8 +140,9 @@ def _compare_events(events: FloatArray, at_risk: FloatArray) -> LogRankSums:
     excess = (events[there] - share * died[:, None]).sum(axis=0)
     # hypergeometric; of one row at risk there is nothing to tell
     scale = np.where(risk > 1, died * (risk - died) / np.maximum(risk - 1, 1.0), 0.0)
-    covariance = np.diag(scale @ share) - (share * scale[:, None]).T @ share
-    own = np.diag(covariance)
+    own = scale @ (share * (1.0 - share))  # exactly zero of a cluster that is alone
+    covariance = -(share * scale[:, None]).T @ share
+    np.fill_diagonal(covariance, own)
     known = own > 1e-12
     squares = np.divide(np.square(excess), own, out=np.zeros_like(own), where=known)
     return LogRankSums(excess, covariance, squares, known.astype(np.float64))
@@ -289,12 +294,10 @@ def _noise_covariance(statistic: Callable[[FloatArray], FloatArray], counts: Flo
 
 def excess_test(excess: FloatArray, covariance: FloatArray) -> tuple[float, int, float]:
     """Chi-square, degrees of freedom and p of events beyond what was expected."""
-    known = np.diag(covariance) > 1e-9
-    df = int(known.sum()) - 1
+    inverse, df = invert_covariance(covariance)
     if df < 1:
         return np.nan, 0, np.nan
-    inner = covariance[np.ix_(known, known)][:-1, :-1]  # they add up to zero
-    statistic = float(excess[known][:-1] @ np.linalg.solve(inner, excess[known][:-1]))
+    statistic = float(excess @ inverse @ excess)
     return statistic, df, float(stats.chi2.sf(statistic, df))
 
 
@@ -382,6 +385,12 @@ class Survival(Answered):
     def _counts(self) -> dict[str, FloatArray]:
         return {"at_risk": self.at_risk, "events": self.events}
 
+    def show_at_risk(self, k: int, time: float) -> str:
+        """Write how many rows of a cluster are at risk at a time."""
+        place = int(np.searchsorted(self.times, time))
+        noise = self._noise_in(NOISY_KINDS * (len(self.times) + 1 - place))
+        return show_count(self.at_risk[k, place], self.least_rows, noise=noise)
+
     def survival_at(self, time: float) -> FloatArray:
         """Share of each cluster without event after a time."""
         return self.curves[:, int(np.searchsorted(self.times, time, side="right")) - 1]
@@ -392,19 +401,19 @@ class Survival(Answered):
     def table(self) -> PrintedTable:
         """One line for each cluster."""
         head = ["", "rows", "events", f"mean time up to {number(self.horizon)}", "hazard ratio to the rest", "I²"]
-        rows = []
+        rows, j = [], len(self.times)
         for k in range(self.n_clusters):
             mean, error = self.restricted_mean[k], self.restricted_mean_error[k]
             ratio = show_interval(self.hazard_ratio[k], self.hazard_lower[k], self.hazard_upper[k], 2)
-            known = np.isfinite(mean)
+            known, shown = np.isfinite(mean), not np.isnan(self.curves[k]).all()
             rows.append(
                 [
                     f"cluster {k}",
-                    show_count(self.rows[k], self.least_rows),
-                    show_count(float(self.events[k].sum()), self.least_rows),
-                    show_interval(mean, mean - Z * error, mean + Z * error) if known else "–",
-                    ratio if known and np.isfinite(self.hazard_ratio[k]) else "–",
-                    number(self.i_squared[k], 2),
+                    show_count(self.rows[k], self.least_rows, noise=self._noise_in(NOISY_KINDS * (j + 1))),
+                    show_count(float(self.events[k].sum()), self.least_rows, noise=self._noise_in(j)),
+                    show_interval(mean, mean - Z * error, min(mean + Z * error, self.horizon)) if known else "–",
+                    ratio if shown else "–",
+                    number(self.i_squared[k], 2) if shown else "–",
                 ]
             )
         return PrintedTable(name_outcome(self.name), head, rows, self.notes)
@@ -424,8 +433,16 @@ class Survival(Answered):
         ]
         lost = float(self.missing.sum())
         if lost >= 0.5:
-            notes.append(f"Left out, because time or event is missing: {show_count(lost, self.least_rows)} rows.")
+            shown = show_count(lost, self.least_rows, noise=self._noise_in(self.n_clusters))
+            notes.append(f"Left out, because time or event is missing: {shown} rows.")
+        if self.noise:
+            off = number(SURE * self._noise_in(NOISY_KINDS * (len(self.times) + 1)), 2)
+            notes.append(f"The rows of a cluster are right within ± {off}, 95 times in 100.")
         return notes + self._noise_notes()
+
+    def _noise_in(self, cells: int) -> float:
+        """Return the standard deviation of the noise in the sum of so many counts."""
+        return self.noise * math.sqrt(cells)
 
 
 def read_survival(answer: Answer, horizon: float | None, least_rows: int) -> Survival:
@@ -511,10 +528,11 @@ def _test_hazards(board: Board, counts: FloatArray, noise: float) -> dict[str, A
 def _read_log_rank(sums: LogRankSums, covariance: FloatArray, *, stratified: bool) -> dict[str, Any]:
     statistic, df, p = excess_test(sums.excess, covariance)
     own, total = np.diag(sums.covariance), np.diag(covariance)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio, error = sums.excess / own, np.sqrt(total) / own
+    own = np.where(own > ROUNDING, own, np.nan)
+    ratio, error = sums.excess / own, np.sqrt(total) / own
     between = i_squared(own, sums.excess, sums.squares, sums.strata)
-    ratios = (np.exp(np.where(own > 0, ratio + sign * Z * error, np.nan)) for sign in (0, -1, 1))
+    with np.errstate(over="ignore"):  # what noise hides may be of any size
+        ratios = [np.exp(ratio + sign * Z * error) for sign in (0, -1, 1)]
     names = ("hazard_ratio", "hazard_lower", "hazard_upper")
     known = {"statistic": statistic, "df": df, "p": p, "stratified": stratified, "i_squared": between}
     return known | dict(zip(names, ratios, strict=True))
@@ -525,13 +543,20 @@ def survival_phases(n_clusters: int, grid: Any) -> list[Phase[Any, Any]]:
     if grid is not None and not isinstance(grid, Integral):
         return [CountSurvival(n_clusters, _check_grid(grid)), SumLogRank(n_clusters)]
     counted = CountSurvival(n_clusters, intervals=0 if grid is None else check_count(grid, "grid"))
+    if counted.intervals > MOST_TIMES:
+        raise ValueError(f"grid={grid:,} is too many intervals; at most {MOST_TIMES:,} are counted.")
     largest = CountMagnitudes(ColumnsRequest((TIMES,), (1,), np.array([-1])))
     return [largest, counted, SumLogRank(n_clusters)]
 
 
 def _check_grid(grid: Any) -> tuple[float, ...]:
     """Times of a grid that was given, with 0 at its beginning; refuses times that do not rise."""
-    times = np.asarray(list(grid) if isinstance(grid, range) else grid, np.float64)
+    try:
+        times = np.asarray(list(grid) if isinstance(grid, range) else grid, np.float64)
+    except (TypeError, ValueError):
+        times = np.empty(0)
+    if len(np.atleast_1d(times)) > MOST_TIMES:
+        raise ValueError(f"grid has {len(times):,} times; at most {MOST_TIMES:,} are counted.")
     if times.ndim != 1 or not len(times) or not np.isfinite(times).all() or times[0] < 0 or np.any(np.diff(times) <= 0):
         raise ValueError(f"grid={grid!r} must be a whole number of intervals, or rising times from 0 on.")
     return tuple(times.tolist()) if times[0] == 0 else (0.0, *times.tolist())
