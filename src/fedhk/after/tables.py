@@ -83,8 +83,8 @@ class PrintedTable:
 
     def to_html(self) -> Markup:
         """Write an HTML table in the style of reports."""
-        notes = (tag("p", note, class_="note") for note in self.notes)
-        return join(tag("h3", self.title), html_table(self.columns, self.rows), *notes)
+        notes = tag("ul", *(tag("li", note) for note in self.notes), class_="notes")
+        return join(tag("h3", self.title), html_table(self.columns, self.rows), notes if self.notes else "")
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write it by the ending of the name: .csv, .tex or .html; the label in LaTeX is `tab:` and the file's name."""
