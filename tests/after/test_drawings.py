@@ -70,7 +70,7 @@ def test_drawing_spends_no_budget():
 def test_what_is_no_survival_is_not_drawn(later):
     model, sites, _ = make_federation()
     found = fedhk.outcomes(model, sites, event=later["event"])
-    with pytest.raises(TypeError, match="with time and event, a Survival, got BinaryOutcome"):
+    with pytest.raises(TypeError, match=r"a Survival, which fedhk.outcomes gives with time and .* got BinaryOutcome"):
         plot.survival(model, found=found)
 
 
@@ -160,3 +160,27 @@ def test_numbers_below_a_map_of_many_clusters_are_told_apart():
     found = fedhk.stability(model, sites, n_resamples=2, leave_sites_out=False)
     many = replace(found, consensus=np.eye(24), halves=np.ones((1, 24)), jaccard=np.ones((2, 24)), rows=np.ones(24))
     assert find_hidden_texts(plot.stability(model, found=many)) == ([], [])
+
+
+@pytest.mark.parametrize("name", ["profile", "survival", "stability", "comparison"])
+def test_what_is_no_answer_is_not_drawn(name):
+    model, _, _ = make_federation()
+    with pytest.raises(TypeError, match=r"found must be a .*, which fedhk.* got int"):
+        getattr(plot, name)(model, found=3)
+
+
+def test_one_answer_alone_is_no_list_of_answers():
+    model, sites, _ = make_federation()
+    with pytest.raises(TypeError, match=r"found must be a list of answers, such as .*, got Profile"):
+        plot.report(model, sites, found=fedhk.profile(model, sites))
+
+
+def test_outcomes_that_nobody_has_are_drawn_and_said_to_be_nothing(later):
+    model, sites, _ = make_federation()
+    nothing = {site: np.full(len(values), np.nan) for site, values in later["event"].items()}
+    none = {site: np.zeros(len(values)) for site, values in later["event"].items()}
+    found = [fedhk.outcomes(model, sites, time=nothing, event=none)]
+    found += [fedhk.outcomes(model, sites, time=later["time"], event=none), fedhk.outcomes(model, sites, event=none)]
+    page = plot.report(model, sites, found=found).page
+    assert page.count("cannot be compared with the others: there are too few events, or it is alone at its sites.") == 6
+    assert page.count("there is nothing to compare.") >= 3

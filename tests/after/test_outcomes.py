@@ -153,6 +153,14 @@ def test_a_grid_that_nobody_gave_has_whole_days(case, survival):
     assert_allclose(found.p, survival.p)
 
 
+def test_survival_at_a_time_is_that_of_the_step_before_and_unknown_beyond_the_grid(survival):
+    assert_allclose(survival.survival_at(10.5), survival.curves[:, 10])
+    assert np.isnan(survival.survival_at(101)).all()
+    for time in (-1, "x", np.nan):
+        with pytest.raises(ValueError, match="time must be a finite number of at least 0"):
+            survival.survival_at(time)
+
+
 def test_clusters_that_live_longer_are_found(survival):
     assert np.all(np.diff(survival.restricted_mean) > 5)
     assert survival.hazard_ratio[0] > 1.5
@@ -527,7 +535,8 @@ def test_clusters_that_are_alone_at_their_sites_are_not_compared(names, secure):
     assert np.isnan(found.p)
     if names != ("value",):
         assert np.isnan(found.hazard_ratio if "time" in names else found.odds_ratio).all()
-    assert "(" not in "".join(row[4] if "time" in names else row[3] for row in found.table().rows)
+    assert names == ("value",) or all(row[4 if "time" in names else 3] == "–" for row in found.table().rows)
+    assert "there is nothing to compare." in str(found)
 
 
 def test_a_number_that_clusters_explain_wholly_has_an_eta_of_one_and_a_constant_none():
@@ -567,7 +576,19 @@ def test_what_noise_hides_is_not_shown(case, monkeypatch):
     walk = fedhk.outcomes(model, sites, value="walk", privacy=budget)
     assert np.isnan(walk.mean).all()
     assert np.isnan([walk.eta_squared, walk.p, walk.df]).all()
-    assert "df – and –" in str(walk)
+    assert "Welch's test over all sites together: there is nothing to compare." in str(walk)
+
+
+def test_with_noise_curves_begin_at_one_and_rows_that_end_at_time_0_are_in_the_first_interval(large, monkeypatch):
+    seeded_noise(monkeypatch)
+    model, sites, time, event, _ = large
+    early = {site: np.where(np.arange(1500) < 300, 0.0, own) for site, own in time.items()}
+    found = fedhk.outcomes(model, sites, time=early, event=event, privacy=DifferentialPrivacy(1.0, 1e-5, bounds=(0, 6)))
+    plain = fedhk.outcomes(model, sites, time=early, event=event, grid=found.times)
+    assert_allclose(found.curves[:, 0], 1.0)
+    assert_allclose(found.at_risk[:, 0], found.rows)
+    assert np.abs(found.rows - plain.rows).max() < 5 * found.noise * np.sqrt(2 * len(found.times))
+    assert np.abs(found.events[:, 1] - plain.events[:, :2].sum(axis=1)).max() < 5 * found.noise
 
 
 def test_means_with_noise_are_between_the_bounds(large, monkeypatch):

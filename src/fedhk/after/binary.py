@@ -14,7 +14,7 @@ from fedhk.after.columns import ColumnSum, PlaceCount, PlacesRequest
 from fedhk.after.effects import ROUNDING, chi_square_test, i_squared
 from fedhk.after.run import Answer, Answered
 from fedhk.after.survival import Z, excess_test
-from fedhk.after.tables import SURE, PrintedTable, is_small, name_outcome, show_count, show_interval, show_p
+from fedhk.after.tables import SURE, PrintedTable, is_small, name_outcome, show_count, show_interval, show_p, show_test
 from fedhk.data.frames import pandas
 from fedhk.data.outcomes import EVENTS
 from fedhk.federation.board import Board, Entry
@@ -206,7 +206,7 @@ class BinaryOutcome(Answered):
         """Notes below the table."""
         of = "within sites (Cochran-Mantel-Haenszel)" if self.stratified else "over all sites together"
         notes = [
-            f"All clusters, {of}: chi-square {number(self.statistic)}, df {self.df}, p {show_p(self.p)}.",
+            show_test(f"All clusters, {of}", f"chi-square {number(self.statistic)}, df {self.df}", self.p),
             f"Intervals are of 95 %. Counts below {self.least_rows} are not shown.",
         ]
         return notes + self._noise_notes()

@@ -26,7 +26,7 @@ from fedhk.after.effects import ROUNDING, eta_squared, invert_covariance, welch_
 from fedhk.after.noisy_columns import read_known
 from fedhk.after.run import Answer, Answered
 from fedhk.after.survival import Z
-from fedhk.after.tables import PrintedTable, is_small, name_outcome, show_count, show_freedom, show_interval, show_p
+from fedhk.after.tables import PrintedTable, is_small, name_outcome, show_count, show_interval, show_test
 from fedhk.data.frames import pandas
 from fedhk.data.outcomes import VALUES
 from fedhk.federation.board import Board, Entry
@@ -181,9 +181,9 @@ class ContinuousOutcome(Answered):
     def notes(self) -> list[str]:
         """Notes below the table."""
         of = "Analysis of variance within sites" if self.stratified else "Welch's test over all sites together"
-        sizes = f"df {show_freedom(self.df)} and {show_freedom(self.df_rest)}, p {show_p(self.p)}"
+        found = f"F {number(self.statistic)}, df {self.df:,.4g} and {self.df_rest:,.4g}"
         notes = [
-            f"{of}: F {number(self.statistic)}, {sizes}, eta squared {number(self.eta_squared, 2)}.",
+            show_test(of, f"{found}, eta squared {number(self.eta_squared, 2)}", self.p),
             f"Intervals are of 95 %. Numbers about fewer than {self.least_rows} rows are not shown.",
         ]
         return notes + self._noise_notes()

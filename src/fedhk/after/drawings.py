@@ -75,7 +75,7 @@ def draw_profile(found: Profile, ax: Axes | None = None) -> Figure:
         # to the right, because it is longer than the axes where names of columns are long
         axes.set_xlabel("difference to the rest, in standard deviations", loc="right")
     note = "A disc is a cluster. Columns marked * made the clusters, so differences there are no finding."
-    if len(shown) < len(names):
+    if 0 < len(shown) < len(names):
         note += f" The {len(shown)} largest of {len(names)}; the table has all."
     rows = [(name, *(number(v, 2) for v in differences[:, i])) for i, name in enumerate(names)]
     columns = ("column", *(f"cluster {k}" for k in range(found.n_clusters)))

@@ -206,7 +206,7 @@ class Profile(Answered):
     def _hidden_cells(self) -> tuple[BoolArray, BoolArray]:
         """Find the shares of levels, and the numbers of known cells, that would give a small count away, (c, d)."""
         numbers, seen = np.zeros((2, *self.mean.shape), bool)
-        for places in self._places.values():
+        for places in self._places:
             lines, hidden = self._count_lines(places)
             seen[:, places] = hidden[-1][:, None]
             if len(lines) == len(places):  # one line for each level, or for the ones of 0 and 1
@@ -225,7 +225,7 @@ class Profile(Answered):
         everywhere = np.full(self.n_clusters, float(self.rows.sum()))
         sizes = self._show_counts(self.rows, everywhere, self._find_hidden(self.rows[None])[0])
         rows = [["rows", f"{everywhere[0]:,.0f}", *sizes, "", ""]]
-        for found, test in zip(self._places.values(), self.tests, strict=True):
+        for found, test in zip(self._places, self.tests, strict=True):
             column, first = self.columns[found[0]], found[0]
             mark = "*" if test["circular"] else ""
             name = f"{column.view}: {column.name}"
@@ -248,12 +248,14 @@ class Profile(Answered):
         return PrintedTable("What the clusters are", head, rows, self.notes)
 
     @property
-    def _places(self) -> dict[tuple[str, str], list[int]]:
-        """The numbers of the features of each column, by view and name: one, or one for each level."""
-        places: dict[tuple[str, str], list[int]] = {}
+    def _places(self) -> list[list[int]]:
+        """The numbers of the features of each column: one, or one for each level."""
+        places: dict[Any, list[int]] = {}
         for place, column in enumerate(self.columns):
-            places.setdefault((column.view, column.name), []).append(place)
-        return places
+            # several columns of numbers may have the same name
+            key = (column.view, column.name) if column.level else place
+            places.setdefault(key, []).append(place)
+        return list(places.values())
 
     def _missing(self, place: int) -> FloatArray:
         """Count the rows of each cluster without a value."""
@@ -568,7 +570,7 @@ def _find_binary(board: Board, columns: ColumnsRequest) -> list[int]:
             seen, total, squares = (part[:, place].sum() for part in (sums.seen, sums.sums, sums.squares))
             of_ones = shift * seen + scale * total
             of_squares = shift**2 * seen + 2 * shift * scale * total + scale**2 * squares
-            if abs(of_squares - of_ones) < LEAST_SQUARE:
+            if seen > 0 and abs(of_squares - of_ones) < LEAST_SQUARE:
                 found.append(place)
     return found
 

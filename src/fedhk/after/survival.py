@@ -9,7 +9,7 @@ times, and their sums add up.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from numbers import Integral
 from typing import Any, ClassVar, NamedTuple
@@ -21,8 +21,8 @@ from fedhk._typing import BoolArray, FloatArray, IntArray
 from fedhk.after.columns import ColumnsRequest, ColumnSum, CountMagnitudes, PlaceCount, PlacesRequest, Ranges
 from fedhk.after.effects import ROUNDING, i_squared, invert_covariance
 from fedhk.after.run import Answer, Answered
-from fedhk.after.tables import SURE, PrintedTable, is_small, name_outcome, show_count, show_interval, show_p
-from fedhk.data.checks import check_count
+from fedhk.after.tables import SURE, PrintedTable, is_small, name_outcome, show_count, show_interval, show_test
+from fedhk.data.checks import check_count, check_number
 from fedhk.data.frames import pandas
 from fedhk.data.outcomes import EVENTS, TIMES
 from fedhk.federation.board import Board, Entry
@@ -73,7 +73,12 @@ class SurvivalRequest(PlacesRequest):
     @property
     def n_places(self) -> int:
         """Those of all intervals, of the time beyond, and one of rows that are not known."""
-        return self.kinds * (len(self.grid) + 1) + 1
+        return self.kinds * (len(self.grid) + 1 - self.first) + 1
+
+    @property
+    def first(self) -> int:
+        """The first interval. With noise it is that after time 0, in which rows that end at 0 are counted, too."""
+        return int(self.kinds == NOISY_KINDS)
 
     def find_places(self, values: FloatArray) -> IntArray:
         known, ends = ~np.isnan(values).any(axis=1), np.append(self.grid, np.inf)
@@ -81,7 +86,8 @@ class SurvivalRequest(PlacesRequest):
         interval = np.searchsorted(self.grid, time)
         over = np.where((time == ends[interval]) & (self.kinds > AT_END), AT_END, WITHIN)
         kind = np.where(values[:, 1] > 0, EVENT, over)
-        return np.where(known, self.kinds * interval + kind, self.n_places - 1)
+        place = np.maximum(interval - self.first, 0)
+        return np.where(known, self.kinds * place + kind, self.n_places - 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +123,9 @@ class CountSurvival(PlaceCount[SurvivalRequest]):
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         cells = total.reshape(self.n_clusters, -1)
         counts = cells[:, :-1].reshape(self.n_clusters, -1, self.kinds)
-        return board.put(SurvivalCounts(self._grid(board), counts, cells[:, -1], noise))
+        asked = self.request(board)
+        counts = np.pad(counts, ((0, 0), (asked.first, 0), (0, 0)))
+        return board.put(SurvivalCounts(asked.grid, counts, cells[:, -1], noise))
 
     def sealed(self, terms: Any) -> list[Phase[Any, Any]]:
         return [terms.seal(self if terms.noise is None else replace(self, kinds=NOISY_KINDS))]
@@ -285,10 +293,18 @@ def _mean_variance(curve: FloatArray, at_risk: FloatArray, grid: FloatArray, hor
     return np.asarray(np.sum(np.square(left) * np.where(np.isfinite(terms), terms, 0.0), axis=1))
 
 
+def _draw_counts(counts: FloatArray, noise: float) -> Iterator[FloatArray]:
+    """Add noise to counts once more, many times; none to those at time 0, which no row has."""
+    rng = np.random.default_rng(0)
+    for _ in range(DRAWS):
+        drawn = noise * rng.standard_normal(counts.shape)
+        drawn[:, 0] = 0.0
+        yield counts + drawn
+
+
 def _noise_covariance(statistic: Callable[[FloatArray], FloatArray], counts: FloatArray, noise: float) -> FloatArray:
     """Covariance that noise in counts gives a statistic of shape (k,), measured by adding such noise once more."""
-    rng = np.random.default_rng(0)
-    drawn = [statistic(counts + noise * rng.standard_normal(counts.shape)) for _ in range(DRAWS)]
+    drawn = [statistic(some) for some in _draw_counts(counts, noise)]
     return np.atleast_2d(np.cov(np.array(drawn), rowvar=False))
 
 
@@ -387,12 +403,15 @@ class Survival(Answered):
 
     def show_at_risk(self, k: int, time: float) -> str:
         """Write how many rows of a cluster are at risk at a time."""
-        place = int(np.searchsorted(self.times, time))
-        noise = self._noise_in(NOISY_KINDS * (len(self.times) + 1 - place))
+        place = min(int(np.searchsorted(self.times, time)), len(self.times) - 1)
+        noise = self._noise_in(NOISY_KINDS * (len(self.times) + 1 - max(place, 1)))
         return show_count(self.at_risk[k, place], self.least_rows, noise=noise)
 
     def survival_at(self, time: float) -> FloatArray:
-        """Share of each cluster without event after a time."""
+        """Share of each cluster without event after a time; NaN beyond the last time of the grid."""
+        time = check_number(time, "time")
+        if time > self.times[-1]:
+            return np.full(self.n_clusters, np.nan)
         return self.curves[:, int(np.searchsorted(self.times, time, side="right")) - 1]
 
     def facts(self) -> dict[str, Any]:
@@ -409,8 +428,8 @@ class Survival(Answered):
             rows.append(
                 [
                     f"cluster {k}",
-                    show_count(self.rows[k], self.least_rows, noise=self._noise_in(NOISY_KINDS * (j + 1))),
-                    show_count(float(self.events[k].sum()), self.least_rows, noise=self._noise_in(j)),
+                    show_count(self.rows[k], self.least_rows, noise=self._noise_in(NOISY_KINDS * j)),
+                    show_count(float(self.events[k].sum()), self.least_rows, noise=self._noise_in(j - 1)),
                     show_interval(mean, mean - Z * error, min(mean + Z * error, self.horizon)) if known else "–",
                     ratio if shown else "–",
                     number(self.i_squared[k], 2) if shown else "–",
@@ -427,7 +446,7 @@ class Survival(Answered):
         if signal > least:
             end = f"fewer than {number(signal)} rows are at risk, {LEAST_SIGNAL:g} times the noise in a count"
         notes = [
-            f"Log-rank test, {of}: chi-square {number(self.statistic)}, df {self.df}, p {show_p(self.p)}.",
+            show_test(f"Log-rank test, {of}", f"chi-square {number(self.statistic)}, df {self.df}", self.p),
             "Intervals are of 95 %. Hazard ratios are Peto's.",
             f"Curves end where {end}; counts below {least} are not shown.",
         ]
@@ -436,7 +455,7 @@ class Survival(Answered):
             shown = show_count(lost, self.least_rows, noise=self._noise_in(self.n_clusters))
             notes.append(f"Left out, because time or event is missing: {shown} rows.")
         if self.noise:
-            off = number(SURE * self._noise_in(NOISY_KINDS * (len(self.times) + 1)), 2)
+            off = number(SURE * self._noise_in(NOISY_KINDS * len(self.times)), 2)
             notes.append(f"The rows of a cluster are right within ± {off}, 95 times in 100.")
         return notes + self._noise_notes()
 
@@ -492,8 +511,7 @@ def _curve_error(curve: FloatArray, exposed: FloatArray, counts: FloatArray, noi
     by_chance = np.cumsum(_greenwood_terms(curve, exposed), axis=1)
     if not noise:
         return np.sqrt(by_chance)
-    rng = np.random.default_rng(0)
-    drawn = [_survival_curve(counts + noise * rng.standard_normal(counts.shape)) for _ in range(DRAWS)]
+    drawn = [_survival_curve(some) for some in _draw_counts(counts, noise)]
     with np.errstate(divide="ignore", invalid="ignore"):
         by_noise = np.var(drawn, axis=0) / np.square(curve)
     return np.asarray(np.sqrt(by_chance + by_noise))

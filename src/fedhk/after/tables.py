@@ -190,9 +190,9 @@ def show_interval(value: float, lower: float, upper: float, digits: int = 3) -> 
     return f"{number(value, digits)} ({number(lower, digits)}, {number(upper, digits)})"
 
 
-def show_freedom(df: float) -> str:
-    """Write degrees of freedom, which may be a fraction."""
-    return "–" if math.isnan(df) else f"{df:,.4g}"
+def show_test(what: str, found: str, p: float) -> str:
+    """Write a test and what it found; say so if nothing could be tested."""
+    return f"{what}: {f'{found}, p {show_p(p)}.' if math.isfinite(p) else 'there is nothing to compare.'}"
 
 
 def show_p(p: float) -> str:

@@ -147,7 +147,7 @@ def _say_ratio(
     """A sentence about the ratio of one cluster to the others, with its interval, and whether sites agree."""
     ratio, lower, upper = interval
     if not np.isfinite(lower):
-        return "too few events to compare."
+        return "cannot be compared with the others: there are too few events, or it is alone at its sites."
     side = f"neither clearly {sides[0]} nor clearly {sides[1]}"
     if lower > 1 or upper < 1:
         side = sides[0] if lower > 1 else sides[1]
