@@ -631,6 +631,14 @@ def test_smoothing_halves_the_error_of_a_constant_hazard_and_leaves_a_changing_o
     assert errors["changing", True] < 1.1 * errors["changing", False]
 
 
+def test_a_hazard_that_slowly_rises_is_not_taken_for_constant():
+    rising = list(np.linspace(0.0, 0.06, 12))
+    smoothed, not_smoothed = (
+        np.mean([curve_error(rising, seed, smoothed=smoothed) for seed in range(40)]) for smoothed in (True, False)
+    )
+    assert smoothed < not_smoothed
+
+
 def test_smoothed_curves_begin_at_most_at_one_and_never_rise():
     grid, counts = np.arange(13.0), count_lives([0.05] * 12, 40.0, 0, rows=500)
     curve = _smooth_curve(counts, grid, 40.0, np.ones((1, 13), bool))

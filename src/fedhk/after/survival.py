@@ -16,6 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy import stats
+from scipy.special import softmax
 
 from fedhk._typing import BoolArray, FloatArray, IntArray
 from fedhk.after.columns import ColumnsRequest, ColumnSum, CountMagnitudes, PlaceCount, PlacesRequest, Ranges
@@ -49,6 +50,10 @@ DRAWS = 200
 
 # Fewer rows at risk than this many standard deviations of the noise in a count end a curve.
 LEAST_SIGNAL = 30.0
+
+# Variances of a step of noisy hazards that are tried, in units of the variance that chance and noise give a difference:
+# from hazards that do not change to those that are known as they are seen.
+STEPS = np.logspace(-6, 2, 33)
 
 # Intervals from which on noisy hazards are smoothed: fewer do not show how they change. And the largest hazard of an
 # interval, which keeps logarithms finite.
@@ -259,13 +264,20 @@ def _smooth_curve(counts: FloatArray, grid: FloatArray, noise: float, shown: Boo
 
 
 def _smooth_walk(seen: FloatArray, variance: FloatArray) -> FloatArray:
-    """Return the expected values of a random walk that is seen with errors of such variance."""
-    both = variance[1:] + variance[:-1]
-    step = float(np.average(np.square(np.diff(seen)) - both, weights=1.0 / np.square(both)))
-    if step <= 0:
-        return np.full_like(seen, np.average(seen, weights=1.0 / variance))
+    """Return the expected values of a random walk that is seen with errors of such variance.
+
+    How far it moves from one value to the next is not known: the values expected with each of `STEPS` are weighted by
+    how likely it makes the differences that are seen.
+    """
     moves = np.diff(np.eye(len(seen)), axis=0)
-    return np.asarray(np.linalg.solve(np.diag(1.0 / variance) + moves.T @ moves / step, seen / variance))
+    apart, chance = moves @ seen, (moves * variance) @ moves.T
+    expected, likely = [], []
+    for step in STEPS * np.diag(chance).mean():
+        covariance = chance + step * np.eye(len(apart))
+        weighed = np.linalg.solve(covariance, apart)
+        expected.append(seen - variance * (weighed @ moves))
+        likely.append(-(apart @ weighed + np.linalg.slogdet(covariance)[1]) / 2)
+    return np.asarray(softmax(likely) @ np.array(expected))
 
 
 def _greenwood_terms(curve: FloatArray, at_risk: FloatArray) -> FloatArray:
