@@ -234,7 +234,7 @@ def profile(
     """
     if found is None:
         found = _ask_sites(find_profile, model, sites, site)
-    return _draw(drawings.draw_profile(found, ax))
+    return _draw(drawings.draw_profile(_check_found(found, Profile, "fedhk.profile gives"), ax))
 
 
 def comparison(
@@ -253,7 +253,7 @@ def comparison(
     if found is None:
         _need(sites is not None and other is not None, "comparison", "give sites= and other=, or found=")
         found = compare(model, other, _choose(sites, site), **_as_fitted(model, site))
-    return _draw(drawings.draw_comparison(found, ax))
+    return _draw(drawings.draw_comparison(_check_found(found, Comparison, "fedhk.compare gives"), ax))
 
 
 def stability(
@@ -265,7 +265,7 @@ def stability(
     """
     if found is None:
         found = _ask_sites(find_stability, model, sites, site)
-    return _draw(drawings.draw_stability(found, ax))
+    return _draw(drawings.draw_stability(_check_found(found, Stability, "fedhk.stability gives"), ax))
 
 
 def survival(
@@ -287,12 +287,14 @@ def survival(
         chosen = _choose(sites, site)
         parts = {"time": _choose_values(time, site), "event": _choose_values(event, site)}
         found = find_outcomes(model, chosen, **parts, **_as_fitted(model, site))  # type: ignore[assignment]
-    if not isinstance(found, Survival):
-        raise TypeError(
-            "found must be what fedhk.outcomes gives with time and event, a Survival, got "
-            f"{type(found).__name__}; other outcomes have a table only."
-        )
-    return _draw(drawings.draw_survival(found, ax))
+    source = "fedhk.outcomes gives with time and event; other outcomes have a table only"
+    return _draw(drawings.draw_survival(_check_found(found, Survival, source), ax))
+
+
+def _check_found(found: Any, kind: type[T], source: str) -> T:
+    if not isinstance(found, kind):
+        raise TypeError(f"found must be a {kind.__name__}, which {source}, got {type(found).__name__}.")
+    return found
 
 
 def _ask_sites(find: Callable[..., T], model: Any, sites: Any, site: str | None) -> T:
@@ -327,5 +329,7 @@ def report(model: Any, sites: Any = None, *, found: Sequence[Answered] = (), sit
 
     `found` is what `fedhk.profile`, `outcomes`, `stability` and `compare` gave; each gets a section.
     """
+    if not isinstance(found, list | tuple):
+        raise TypeError(f"found must be a list of answers, such as [fedhk.profile(...)], got {type(found).__name__}.")
     facts = replace(_read(model, sites, site), after=describe_answers(found))
     return Plot(f"Report of {facts.title}", headline(facts), page.render(facts))

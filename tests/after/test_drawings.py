@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 import fedhk
 from after.hospitals import make_federation
@@ -68,7 +70,7 @@ def test_drawing_spends_no_budget():
 def test_what_is_no_survival_is_not_drawn(later):
     model, sites, _ = make_federation()
     found = fedhk.outcomes(model, sites, event=later["event"])
-    with pytest.raises(TypeError, match="with time and event, a Survival, got BinaryOutcome"):
+    with pytest.raises(TypeError, match=r"a Survival, which fedhk.outcomes gives with time and .* got BinaryOutcome"):
         plot.survival(model, found=found)
 
 
@@ -105,3 +107,80 @@ def test_columns_of_one_name_are_told_apart_by_their_view():
     twins = replace(found, columns=[first, replace(first, view="other view"), *rest[1:]])
     assert twins.labels[:2] == [f"{first.view}: {first.label}", f"other view: {first.label}"]
     assert found.labels == [column.label for column in found.columns]
+
+
+def measure_texts(drawn):
+    """The box of each text that a drawing shows, in pixels of the figure."""
+    figure = drawn.figure
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    figure.canvas.draw()
+    texts = [text for text in figure.findobj(Text) if text.get_text().strip() and text.get_visible()]
+    return [(text.get_text(), text.get_window_extent(renderer)) for text in texts]
+
+
+def find_hidden_texts(drawn):
+    """Texts that are cut by the edge of the figure, and pairs of which one hides the other."""
+    boxes, frame = measure_texts(drawn), drawn.figure.bbox
+    cut = [text for text, box in boxes if box.x0 < 0 or box.y0 < 0 or box.x1 > frame.x1 or box.y1 > frame.y1]
+    pairs = itertools.combinations(boxes, 2)
+    return cut, [(a, b) for (a, one), (b, other) in pairs if one.shrunk(0.9, 0.6).overlaps(other.shrunk(0.9, 0.6))]
+
+
+@pytest.mark.parametrize(("rows", "unit"), [(1, 1), (30, 1000), (5000, 1e6)])
+def test_numbers_at_risk_are_told_apart_however_many_rows_there_are(later, rows, unit):
+    model, sites, _ = make_federation()
+    times = {site: unit * values for site, values in later["time"].items()}
+    found = fedhk.outcomes(model, sites, time=times, event=later["event"], grid=unit * np.arange(101))
+    drawn = plot.survival(model, found=replace(found, at_risk=rows * found.at_risk))
+    assert find_hidden_texts(drawn) == ([], [])
+
+
+def test_names_beside_ribbons_are_told_apart_and_few_ribbons_cross():
+    model, sites, _ = make_federation()
+    found = fedhk.compare(model, model, sites)
+    counts = np.zeros((8, 16))
+    counts[0, 3], counts[7, 0] = 4000, 5000
+    counts[np.arange(8), np.arange(15, 7, -1)] = 10
+    drawn = plot.comparison(model, found=replace(found, counts=counts))
+    assert find_hidden_texts(drawn) == ([], [])
+    names = sorted((-box.y1, text) for text, box in measure_texts(drawn) if text.startswith("other"))
+    rows = [text for _, text in names]
+    assert rows.index("other 3") < rows.index("other 14") < rows.index("other 0")
+
+
+def test_ribbons_that_noise_may_have_made_are_not_drawn():
+    model, sites, _ = make_federation()
+    found = replace(fedhk.compare(model, model, sites), counts=np.array([[400.0, 19.0], [-7.0, 300.0]]), noise=10.0)
+    titles = re.findall(r"cluster \d to other \d: [^<]+", plot.comparison(model, found=found).svg)
+    assert titles == ["cluster 0 to other 0: 400 rows", "cluster 1 to other 1: 300 rows"]
+
+
+def test_numbers_below_a_map_of_many_clusters_are_told_apart():
+    model, sites, _ = make_federation()
+    found = fedhk.stability(model, sites, n_resamples=2, leave_sites_out=False)
+    many = replace(found, consensus=np.eye(24), halves=np.ones((1, 24)), jaccard=np.ones((2, 24)), rows=np.ones(24))
+    assert find_hidden_texts(plot.stability(model, found=many)) == ([], [])
+
+
+@pytest.mark.parametrize("name", ["profile", "survival", "stability", "comparison"])
+def test_what_is_no_answer_is_not_drawn(name):
+    model, _, _ = make_federation()
+    with pytest.raises(TypeError, match=r"found must be a .*, which fedhk.* got int"):
+        getattr(plot, name)(model, found=3)
+
+
+def test_one_answer_alone_is_no_list_of_answers():
+    model, sites, _ = make_federation()
+    with pytest.raises(TypeError, match=r"found must be a list of answers, such as .*, got Profile"):
+        plot.report(model, sites, found=fedhk.profile(model, sites))
+
+
+def test_outcomes_that_nobody_has_are_drawn_and_said_to_be_nothing(later):
+    model, sites, _ = make_federation()
+    nothing = {site: np.full(len(values), np.nan) for site, values in later["event"].items()}
+    none = {site: np.zeros(len(values)) for site, values in later["event"].items()}
+    found = [fedhk.outcomes(model, sites, time=nothing, event=none)]
+    found += [fedhk.outcomes(model, sites, time=later["time"], event=none), fedhk.outcomes(model, sites, event=none)]
+    page = plot.report(model, sites, found=found).page
+    assert page.count("cannot be compared with the others: there are too few events, or it is alone at its sites.") == 6
+    assert page.count("there is nothing to compare.") >= 3

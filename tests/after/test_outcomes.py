@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -150,6 +151,14 @@ def test_a_grid_that_nobody_gave_has_whole_days(case, survival):
     for day in (10, 40, 80):
         assert_allclose(found.survival_at(day), survival.survival_at(day), rtol=1e-9)
     assert_allclose(found.p, survival.p)
+
+
+def test_survival_at_a_time_is_that_of_the_step_before_and_unknown_beyond_the_grid(survival):
+    assert_allclose(survival.survival_at(10.5), survival.curves[:, 10])
+    assert np.isnan(survival.survival_at(101)).all()
+    for time in (-1, "x", np.nan):
+        with pytest.raises(ValueError, match="time must be a finite number of at least 0"):
+            survival.survival_at(time)
 
 
 def test_clusters_that_live_longer_are_found(survival):
@@ -410,12 +419,50 @@ def test_wrong_outcomes_are_named_by_site_and_row(case, column, value, text):
         ({"time": "days", "event": "died", "grid": [3, 2]}, "rising times from 0 on"),
         ({"time": "days", "event": "died", "grid": 0}, "grid must be a whole number of at least 1"),
         ({"time": "days", "event": "died", "horizon": 0}, "horizon must be a finite number above 0"),
+        ({"time": "days", "event": "died", "grid": "days"}, "grid='days' must be a whole number of intervals"),
+        ({"time": "days", "event": "died", "grid": 10**8}, "grid=100,000,000 is too many intervals; at most 100,000"),
+        ({"time": "days", "event": "died", "grid": range(10**6)}, "grid has 1,000,000 times; at most 100,000"),
+        (
+            {"time": "days", "event": "died", "privacy": DifferentialPrivacy(1.0, 1e-5, bounds=(-10, -3))},
+            r"bounds=\(-10, -3\) must end above 0",
+        ),
+        ({"event": 1}, "event has no values for site 'athens'. Give a dict"),
     ],
 )
 def test_questions_that_make_no_sense_are_refused(case, question, text):
     model, sites, _ = case
     with pytest.raises(ValueError, match=text):
         fedhk.outcomes(model, sites, **question)
+
+
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [({"privacy": 1.0}, "privacy=1.0 must be a fedhk"), ({"secure": "yes"}, "secure='yes' must be True, False or a")],
+)
+def test_options_of_the_wrong_type_are_named(case, option, text):
+    model, sites, _ = case
+    for ask in (fedhk.profile, partial(fedhk.outcomes, event="died")):
+        with pytest.raises(TypeError, match=text):
+            ask(model, sites, **option)
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        (pd.Series(pd.date_range("2020", periods=90)), "value has values of type datetime64"),
+        (pd.Series(pd.to_timedelta(np.arange(90), unit="D")), "value has values of type timedelta64"),
+        (np.full(90, 1j), "value has values of type complex128; it must be real numbers"),
+        (
+            np.full(90, 1e200),
+            r"value is 1e\+200 in row 0, and wrong in 90 rows in all; it must be at most 1e\+30 in size",
+        ),
+    ],
+)
+def test_what_is_no_number_is_refused(case, values, text):
+    model, sites, _ = case
+    given = {site: views["later"]["walk"] for site, views in sites.items()} | {"athens": values}
+    with pytest.raises(DataError, match=f"Site 'athens': {text}"):
+        fedhk.outcomes(model, sites, value=given)
 
 
 def test_a_column_of_two_views_that_were_held_out_is_refused(case):
@@ -434,6 +481,122 @@ def test_one_site_may_ask_about_its_own_rows():
     assert_allclose(found.events[model.labels_[0]], 30)
     ratio = found.odds_ratio[model.labels_[0]]
     assert_allclose(ratio, (30 * 32) / (10 * 8))
+
+
+# ------------------------------------------------------------------------------------------ clusters that do not meet
+
+
+def make_separate(by_site):
+    """Sites with clusters of their own, so many rows of each, and outcomes of the rows."""
+    rng, c = np.random.default_rng(1), sum(map(len, by_site.values()))
+    corners = 20.0 * np.eye(c)
+    labels = {site: np.repeat(list(sizes), list(sizes.values())) for site, sizes in by_site.items()}
+    sites = {site: [corners[own] + rng.normal(0, 0.5, (len(own), c))] for site, own in labels.items()}
+    model = fedhk.EFKMVC(c, init=[corners], scaling="none", random_state=0).fit(sites)
+    for site, own in labels.items():
+        assert np.array_equal(model.labels_[site], own)
+    outcomes = {
+        "time": {site: rng.integers(1, 30, len(own)) for site, own in labels.items()},
+        "event": {site: rng.integers(0, 2, len(own)) for site, own in labels.items()},
+        "value": {site: rng.normal(size=len(own)) for site, own in labels.items()},
+    }
+    return model, sites, outcomes
+
+
+QUESTIONS = [("time", "event"), ("event",), ("value",)]
+
+
+@pytest.mark.parametrize("secure", [False, True])
+@pytest.mark.parametrize("names", QUESTIONS, ids="-".join)
+def test_clusters_that_no_site_connects_are_compared_within_their_sites(names, secure):
+    model, sites, outcomes = make_separate({"rome": {0: 31, 1: 40}, "oslo": {2: 23, 3: 37}, "bonn": {4: 17, 5: 29}})
+    question = {name: outcomes[name] for name in names}
+    both = fedhk.outcomes(model, sites, **question, secure=secure)
+    assert both.df == 3  # one comparison at each site
+    if names == ("value",):
+        rows = pd.concat([pd.DataFrame({"y": outcomes["value"][s], "k": model.labels_[s], "site": s}) for s in sites])
+        left = [smf.ols(formula, rows).fit() for formula in ("y ~ C(site)", "y ~ C(k)")]  # a cluster has one site
+        f = (left[0].ssr - left[1].ssr) / 3 / (left[1].ssr / left[1].df_resid)
+        assert_allclose([both.statistic, both.df_rest], [f, left[1].df_resid], rtol=1e-6)
+        assert np.isnan(both.adjusted_mean).all()  # clusters of three sites cannot be compared
+    else:
+        each = [fedhk.outcomes(model, {site: sites[site]}, **question).statistic for site in sites]
+        assert_allclose(both.statistic, sum(each), rtol=1e-6)
+        ratio = "hazard_ratio" if "time" in names else "odds_ratio"
+        assert np.isfinite(getattr(both, ratio)).all()
+
+
+@pytest.mark.parametrize("secure", [False, True])
+@pytest.mark.parametrize("names", QUESTIONS, ids="-".join)
+def test_clusters_that_are_alone_at_their_sites_are_not_compared(names, secure):
+    model, sites, outcomes = make_separate({"rome": {0: 31}, "oslo": {1: 23}, "bonn": {2: 17}})
+    found = fedhk.outcomes(model, sites, **{name: outcomes[name] for name in names}, secure=secure)
+    assert found.df == 0
+    assert np.isnan(found.p)
+    if names != ("value",):
+        assert np.isnan(found.hazard_ratio if "time" in names else found.odds_ratio).all()
+    assert names == ("value",) or all(row[4 if "time" in names else 3] == "–" for row in found.table().rows)
+    assert "there is nothing to compare." in str(found)
+
+
+def test_a_number_that_clusters_explain_wholly_has_an_eta_of_one_and_a_constant_none():
+    model, sites, _ = make_separate({"rome": {0: 31, 1: 40}})
+    whole = fedhk.outcomes(model, sites, value={"rome": 0.1 * model.labels_["rome"]})
+    assert (whole.statistic, whole.p) == (np.inf, 0)
+    assert_allclose(whole.eta_squared, 1)
+    constant = fedhk.outcomes(model, sites, value={"rome": np.full(71, 0.1)})
+    assert np.isnan([constant.statistic, constant.p, constant.eta_squared]).all()
+
+
+def test_a_mean_that_no_curve_goes_to_is_left_out_and_no_mean_exceeds_the_horizon(case):
+    model, sites, _ = case
+    far = fedhk.outcomes(model, sites, time="days", event="died", grid=DAYS, horizon=5000).table().rows
+    assert all(row[3] == "–" and row[4] != "–" for row in far)
+    early = {site: np.r_[1.0, np.zeros(len(views["later"]) - 1)] for site, views in sites.items()}
+    found = fedhk.outcomes(model, sites, time="days", event=early, grid=DAYS, horizon=4)
+    for row in found.table().rows:
+        assert float(row[3].rpartition(", ")[2].rstrip(")")) <= 4
+
+
+# ------------------------------------------------------------------------------------------- few rows and much noise
+
+
+def test_what_noise_hides_is_not_shown(case, monkeypatch):
+    seeded_noise(monkeypatch)
+    model, sites, _ = case
+    budget = DifferentialPrivacy(0.1, 1e-5, bounds=(0, 600))
+    survival = fedhk.outcomes(model, sites, time="days", event="died", privacy=budget)
+    assert all(row[3:] == ["–", "–", "–"] for row in survival.table().rows)
+    assert any(row[1].startswith("<") for row in survival.table().rows)
+    assert "The rows of a cluster are right within ±" in str(survival)
+    relapse = fedhk.outcomes(model, sites, event="relapse", privacy=budget)
+    hidden = relapse.rows < 2 * np.sqrt(2) * relapse.noise
+    assert hidden.any()
+    assert [row[3] == "–" for row in relapse.table().rows] == hidden.tolist()
+    walk = fedhk.outcomes(model, sites, value="walk", privacy=budget)
+    assert np.isnan(walk.mean).all()
+    assert np.isnan([walk.eta_squared, walk.p, walk.df]).all()
+    assert "Welch's test over all sites together: there is nothing to compare." in str(walk)
+
+
+def test_with_noise_curves_begin_at_one_and_rows_that_end_at_time_0_are_in_the_first_interval(large, monkeypatch):
+    seeded_noise(monkeypatch)
+    model, sites, time, event, _ = large
+    early = {site: np.where(np.arange(1500) < 300, 0.0, own) for site, own in time.items()}
+    found = fedhk.outcomes(model, sites, time=early, event=event, privacy=DifferentialPrivacy(1.0, 1e-5, bounds=(0, 6)))
+    plain = fedhk.outcomes(model, sites, time=early, event=event, grid=found.times)
+    assert_allclose(found.curves[:, 0], 1.0)
+    assert_allclose(found.at_risk[:, 0], found.rows)
+    assert np.abs(found.rows - plain.rows).max() < 5 * found.noise * np.sqrt(2 * len(found.times))
+    assert np.abs(found.events[:, 1] - plain.events[:, :2].sum(axis=1)).max() < 5 * found.noise
+
+
+def test_means_with_noise_are_between_the_bounds(large, monkeypatch):
+    seeded_noise(monkeypatch)
+    model, sites, time, _, _ = large
+    found = fedhk.outcomes(model, sites, value=time, privacy=DifferentialPrivacy(0.05, 1e-5, bounds=(0, 6)))
+    known = ~np.isnan(found.mean)
+    assert np.all((found.mean[known] >= 0) & (found.mean[known] <= 6))
 
 
 # --------------------------------------------------------------------------------------------- curves from noisy counts
@@ -466,6 +629,14 @@ def test_smoothing_halves_the_error_of_a_constant_hazard_and_leaves_a_changing_o
     }
     assert errors["constant", True] < 0.7 * errors["constant", False]
     assert errors["changing", True] < 1.1 * errors["changing", False]
+
+
+def test_a_hazard_that_slowly_rises_is_not_taken_for_constant():
+    rising = list(np.linspace(0.0, 0.06, 12))
+    smoothed, not_smoothed = (
+        np.mean([curve_error(rising, seed, smoothed=smoothed) for seed in range(40)]) for smoothed in (True, False)
+    )
+    assert smoothed < not_smoothed
 
 
 def test_smoothed_curves_begin_at_most_at_one_and_never_rise():

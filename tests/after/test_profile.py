@@ -529,3 +529,23 @@ def test_numbers_that_are_0_or_1_are_counted(secure):
     assert lines["later: again = 1"][0].startswith(f"{count} (")
     assert "(" in lines["later: twice"][0]
     assert "[" not in "".join(lines["later: again = 1"])
+
+
+def test_a_column_without_any_value_is_no_column_of_zeros_and_ones():
+    model, sites, _ = make_federation()
+    columns = {s: {"a": np.full(len(v["lab"]), np.nan), "b": np.arange(len(v["lab"]))} for s, v in sites.items()}
+    found = fedhk.profile(model, {s: v | {"later": pd.DataFrame(columns[s])} for s, v in sites.items()})
+    assert [found.columns[place].name for place in found.binary] == []
+    assert "later: a  " in str(found)
+
+
+def test_columns_of_numbers_may_have_the_same_name():
+    model, sites, _ = make_federation()
+    rng = np.random.default_rng(0)
+    twice = {
+        site: views | {"later": pd.DataFrame(rng.normal([0, 9], 1, (len(views["lab"]), 2)), columns=["a", "a"])}
+        for site, views in sites.items()
+    }
+    found = fedhk.profile(model, twice)
+    rows = [row for row in found.table().rows if row[0] == "later: a"]
+    assert [row[1].split(".")[0].strip("−") for row in rows] == ["0", "9"]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.testing import assert_array_equal
 
-from fedhk.after.tables import PrintedTable, find_hidden
+from fedhk.after.tables import PrintedTable, find_hidden, show_count, show_interval
 
 COUNTS = arrays(np.float64, st.tuples(st.integers(1, 5), st.integers(1, 5)), elements=st.integers(0, 30).map(float))
 
@@ -55,3 +55,34 @@ def test_no_hidden_count_follows_from_a_total(has_column_totals, counts):
 )
 def test_a_hyphen_is_a_minus_sign_before_a_number_alone(cell, latex):
     assert f"a & {latex} \\\\" in PrintedTable("t", ["", "x"], [["a", cell]]).to_latex()
+
+
+@pytest.mark.parametrize("first", ["[lab] age", "*age"])
+def test_a_line_of_latex_does_not_begin_with_what_belongs_to_the_end_of_the_line_before(first):
+    text = PrintedTable("t", ["", "x"], [["a", "1"], [first, "2"]]).to_latex()
+    assert f"1 \\\\\n{{}}{first} & 2" in text
+
+
+def test_comparisons_are_mathematics_in_latex():
+    assert r"$\geq$ 65 & $\leq$ 3" in PrintedTable("t", ["", "x"], [["≥ 65", "≤ 3"]]).to_latex()
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [((4, 5), "< 5"), ((0, 5), "0"), ((30, 5, 60), "30 (50 %)"), ((0, 5, 0), "–"), ((np.nan, 5), "–")],
+)
+def test_counts_are_shown_from_the_least_on(given, shown):
+    assert show_count(*given) == shown
+
+
+@pytest.mark.parametrize(
+    ("count", "whole", "shown"), [(19.0, None, "< 20"), (-3.0, None, "< 20"), (21.0, 50, "21"), (21.0, 84, "21 (25 %)")]
+)
+def test_counts_that_noise_hides_are_not_shown(count, whole, shown):
+    assert show_count(count, 5, whole, noise=10.0) == shown
+
+
+def test_a_number_without_an_interval_stands_alone():
+    assert show_interval(2.0, 1.0, 3.0) == "2.00 (1.00, 3.00)"
+    assert show_interval(0.0, np.nan, np.nan) == "0"
+    assert show_interval(np.nan, np.nan, np.nan) == "–"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -10,10 +11,10 @@ from scipy import stats
 
 from fedhk._typing import FloatArray, IntArray
 from fedhk.after.columns import ColumnSum, PlaceCount, PlacesRequest
-from fedhk.after.effects import chi_square_test, i_squared
+from fedhk.after.effects import ROUNDING, chi_square_test, i_squared
 from fedhk.after.run import Answer, Answered
 from fedhk.after.survival import Z, excess_test
-from fedhk.after.tables import PrintedTable, is_small, name_outcome, show_count, show_interval, show_p
+from fedhk.after.tables import SURE, PrintedTable, is_small, name_outcome, show_count, show_interval, show_p, show_test
 from fedhk.data.frames import pandas
 from fedhk.data.outcomes import EVENTS
 from fedhk.federation.board import Board, Entry
@@ -183,15 +184,15 @@ class BinaryOutcome(Answered):
 
     def table(self) -> PrintedTable:
         """Make a table with one line for each cluster."""
-        rows = []
+        rows, off = [], self.noise * math.sqrt(2)  # rows are the sum of two counts
         for k in range(len(self.rows)):
-            shown = self.rows[k] >= self.least_rows
+            shown = self.rows[k] >= max(self.least_rows, SURE * off)
             ratio = show_interval(self.odds_ratio[k], self.odds_lower[k], self.odds_upper[k], 2)
             rows.append(
                 [
                     f"cluster {k}",
-                    show_count(self.rows[k], self.least_rows),
-                    show_count(self.events[k], self.least_rows, self.rows[k]),
+                    show_count(self.rows[k], self.least_rows, noise=off),
+                    show_count(self.events[k], self.least_rows, self.rows[k], self.noise),
                     ratio if shown else "–",
                     show_p(self.cluster_p[k]) if shown else "–",
                     number(self.i_squared[k], 2) if shown else "–",
@@ -205,7 +206,7 @@ class BinaryOutcome(Answered):
         """Notes below the table."""
         of = "within sites (Cochran-Mantel-Haenszel)" if self.stratified else "over all sites together"
         notes = [
-            f"All clusters, {of}: chi-square {number(self.statistic)}, df {self.df}, p {show_p(self.p)}.",
+            show_test(f"All clusters, {of}", f"chi-square {number(self.statistic)}, df {self.df}", self.p),
             f"Intervals are of 95 %. Counts below {self.least_rows} are not shown.",
         ]
         return notes + self._noise_notes()
@@ -229,7 +230,7 @@ def _within_sites(total: StrataTotal) -> dict[str, Any]:
         var = first / (2 * cross**2) + mixed / (2 * cross * against) + last / (2 * against**2)
     own = np.diag(total.covariance)
     with np.errstate(divide="ignore", invalid="ignore"):
-        each = np.where(own > 0, stats.chi2.sf(np.square(excess) / own, 1), np.nan)
+        each = np.where(own > ROUNDING, stats.chi2.sf(np.square(excess) / own, 1), np.nan)
     statistic, df, p = excess_test(excess, total.covariance)
     between = i_squared(own, excess, squares, sites)
     return _ratios(ratio, var) | {

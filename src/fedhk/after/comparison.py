@@ -128,7 +128,7 @@ class Comparison(Answered):
         rows = []
         for a, counts in enumerate(self.counts):
             partner = str(self.matched.get(a, "–"))
-            cells = [show_count(count, self.least_rows) for count in counts]
+            cells = [show_count(count, self.least_rows, noise=self.noise) for count in counts]
             rows.append([f"cluster {a}", *cells, partner, number(self.jaccard.get(a, np.nan), 2)])
         return PrintedTable("Two models compared", head, rows, self.notes)
 

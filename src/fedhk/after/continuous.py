@@ -22,10 +22,11 @@ from fedhk.after.columns import (
     UnitsRequest,
     compare_with_rest,
 )
-from fedhk.after.effects import eta_squared, variance, welch_test
+from fedhk.after.effects import ROUNDING, eta_squared, invert_covariance, welch_test
+from fedhk.after.noisy_columns import read_known
 from fedhk.after.run import Answer, Answered
 from fedhk.after.survival import Z
-from fedhk.after.tables import PrintedTable, is_small, name_outcome, show_count, show_interval, show_p
+from fedhk.after.tables import PrintedTable, is_small, name_outcome, show_count, show_interval, show_test
 from fedhk.data.frames import pandas
 from fedhk.data.outcomes import VALUES
 from fedhk.federation.board import Board, Entry
@@ -171,7 +172,7 @@ class ContinuousOutcome(Answered):
             shown = self.rows[k] >= self.least_rows
             cells = [show_interval(self.mean[k], low, high), number(self.adjusted_mean[k])]
             cells += [number(self.difference[k], 2), number(self.i_squared[k], 2)]
-            count = show_count(self.rows[k], self.least_rows)
+            count = show_count(self.rows[k], self.least_rows, noise=self.noise)
             rows.append([f"cluster {k}", count, *(cells if shown else ["–"] * len(cells))])
         head = ["", "rows", "mean", "mean within sites", "standardised difference to the rest", "I²"]
         return PrintedTable(name_outcome(self.name), head, rows, self.notes)
@@ -180,9 +181,9 @@ class ContinuousOutcome(Answered):
     def notes(self) -> list[str]:
         """Notes below the table."""
         of = "Analysis of variance within sites" if self.stratified else "Welch's test over all sites together"
-        sizes = f"df {self.df:,.4g} and {self.df_rest:,.4g}, p {show_p(self.p)}"
+        found = f"F {number(self.statistic)}, df {self.df:,.4g} and {self.df_rest:,.4g}"
         notes = [
-            f"{of}: F {number(self.statistic)}, {sizes}, eta squared {number(self.eta_squared, 2)}.",
+            show_test(of, f"{found}, eta squared {number(self.eta_squared, 2)}", self.p),
             f"Intervals are of 95 %. Numbers about fewer than {self.least_rows} rows are not shown.",
         ]
         return notes + self._noise_notes()
@@ -193,30 +194,33 @@ def read_continuous(answer: Answer, least_rows: int) -> ContinuousOutcome:
     board = answer.board
     found, units = board.get(ClusterColumns), board.get(Units)
     shift, scale = float(units.shift[0]), float(units.scale[0])
-    count, total, squares = found.seen[:, 0], found.sums[:, 0], found.squares[:, 0]
-    var = variance(count, total, squares)
+    known = read_known(found, COLUMN)
+    count, mean, spread = known.columns.seen[:, 0], known.mean[:, 0], known.spread[:, 0]
+    shown, var = ~np.isnan(mean), known.most_variance[:, 0]
     with np.errstate(divide="ignore", invalid="ignore"):
-        mean = np.where(count > 0, total / count, np.nan)
-        noise = np.where(count > 0, np.square(found.noise) * (1 + np.square(mean)) / np.square(count), np.nan)
+        noise = np.square(found.noise) * (1 + np.square(mean)) / np.square(count)
         error = np.sqrt(var / count + noise)
-    tested = welch_test(count, mean, var, np.nan_to_num(noise))
+    tested = welch_test(np.where(shown, count, 0.0), mean, var, np.nan_to_num(noise))
     tests: dict[str, Any] = dict(zip(("statistic", "df", "df_rest", "p"), tested, strict=True))
-    tests |= {"eta_squared": eta_squared(count, mean, var)}
+    sure = not found.noise or not np.isnan(spread[shown]).any()
+    tests |= {"eta_squared": eta_squared(np.where(shown, count, 0.0), mean, var) if sure else np.nan}
     adjusted = mean
     for within in board.find(WithinSites):
         tests, own = _analyse_within(within)
-        adjusted = own + (np.nansum(total) - own @ count) / max(float(count.sum()), 1.0)
-        adjusted = np.where(count > 0, adjusted, np.nan)
+        # means of clusters that no site connects cannot be compared
+        connected = shown & (tests["df"] + 1 >= shown.sum())
+        adjusted = own + (found.sums.sum() - own @ count) / max(float(count.sum()), 1.0)
+        adjusted = np.where(connected, adjusted, np.nan)
     return ContinuousOutcome(
         rows=count,
-        missing=found.rows - count,
+        missing=known.columns.rows - count,
         mean=shift + scale * mean,
-        spread=scale * np.sqrt(var),
+        spread=scale * spread,
         error=scale * error,
-        difference=compare_with_rest(found)[:, 0],
+        difference=np.where(np.isnan(spread) | ~known.rest[:, 0], np.nan, compare_with_rest(known.columns)[:, 0]),
         adjusted_mean=shift + scale * adjusted,
         stratified=board.has(WithinSites),
-        i_squared=SiteDifferences.read(board, found)[:, 0],
+        i_squared=SiteDifferences.read(board, known.columns)[:, 0],
         least_rows=least_rows,
         noise=found.noise,
         answer=answer,
@@ -226,15 +230,14 @@ def read_continuous(answer: Answer, least_rows: int) -> ContinuousOutcome:
 
 def _analyse_within(found: WithinSites) -> tuple[dict[str, float], FloatArray]:
     """Compute the F test of clusters with sites as a factor, and the effect of each cluster, in units."""
-    values, vectors = np.linalg.eigh(found.design)
-    known = values > 1e-9 * max(float(values.max(initial=0.0)), 1e-300)
-    inverse = (vectors[:, known] / values[known]) @ vectors[:, known].T
+    inverse, df = invert_covariance(found.design)
     own = inverse @ found.effect
-    explained, df = float(found.effect @ own), int(known.sum())
+    explained = float(found.effect @ own)
     rest, df_rest = found.squares - explained, found.rows - found.sites - df
-    if df < 1 or df_rest < 1 or rest <= 0:
+    if df < 1 or df_rest < 1 or found.squares <= ROUNDING * found.rows:  # a constant, but for rounding
         return {"statistic": np.nan, "df": df, "df_rest": df_rest, "p": np.nan, "eta_squared": np.nan}, own
-    statistic = explained / df / (rest / df_rest)
+    # where clusters explain all, what is left is rounding
+    statistic = explained / df / (rest / df_rest) if rest > ROUNDING * found.squares else np.inf
     p = float(stats.f.sf(statistic, df, df_rest))
-    share = explained / found.squares
+    share = min(explained / found.squares, 1.0)
     return {"statistic": statistic, "df": df, "df_rest": df_rest, "p": p, "eta_squared": share}, own

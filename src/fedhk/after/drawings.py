@@ -5,6 +5,7 @@ Every function draws on matplotlib axes, given or new, and returns them with the
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,13 +15,14 @@ from fedhk.after.comparison import Comparison
 from fedhk.after.profile import Profile
 from fedhk.after.stability import Stability
 from fedhk.after.survival import Survival
-from fedhk.after.tables import name_outcome, show_count
+from fedhk.after.tables import SURE, name_outcome, show_count
 from fedhk.summary.drawing import (
     INK,
     KIND_COLOURS,
     PAPER,
     RULE,
     SOFT,
+    WIDTH,
     Figure,
     cluster_colour,
     describe,
@@ -42,11 +44,17 @@ MOST_COLUMNS = 16
 # Letters of the name of a column that are drawn, and the width of a letter in pixels.
 MOST_LETTERS, LETTER = 24, 6.0
 
+# Width of a digit at an axis, and room between two numbers there, in pixels.
+TICK_LETTER, GAP = 7.0, 4.0
+
 # Clusters up to which each cell of a consensus map has its number.
 MOST_CELLS = 10
 
 # Share from which a cell of a consensus map is so dark that its number must be light.
 DARK_CELL = 0.8
+
+# Height of the name of a cluster beside ribbons, in pixels.
+NAME_HEIGHT = 13.0
 
 # Width and height of the number at the end of a curve, as shares of the axes.
 BADGE_WIDTH, BADGE_HEIGHT = 0.05, 0.09
@@ -67,7 +75,7 @@ def draw_profile(found: Profile, ax: Axes | None = None) -> Figure:
         # to the right, because it is longer than the axes where names of columns are long
         axes.set_xlabel("difference to the rest, in standard deviations", loc="right")
     note = "A disc is a cluster. Columns marked * made the clusters, so differences there are no finding."
-    if len(shown) < len(names):
+    if 0 < len(shown) < len(names):
         note += f" The {len(shown)} largest of {len(names)}; the table has all."
     rows = [(name, *(number(v, 2) for v in differences[:, i])) for i, name in enumerate(names)]
     columns = ("column", *(f"cluster {k}" for k in range(found.n_clusters)))
@@ -82,7 +90,11 @@ def draw_survival(found: Survival, ax: Axes | None = None) -> Figure:
     end = max(
         (float(found.times[~np.isnan(curve)][-1]) for curve in found.curves if not np.isnan(curve).all()), default=1.0
     )
-    with page_axes(ax, 190.0 + below, (54.0, 14.0, 26.0, below)) as axes:
+    digits = max(len(found.show_at_risk(k, 0.0)) for k in range(c))
+    # counts at the first and the last time, and the time itself, have their middle there
+    beside = LETTER * digits / 2
+    left, right = max(54.0, beside + 46.0), max(14.0, beside, LETTER * len(f"{end:,.0f}") / 2)
+    with page_axes(ax, 190.0 + below, (left, right, 26.0, below)) as axes:
         for k, curve in enumerate(found.curves):
             there = _find_steps(curve)
             if not len(there):
@@ -96,34 +108,40 @@ def draw_survival(found: Survival, ax: Axes | None = None) -> Figure:
             describe(band, "band", title=f"cluster {k}, 95 % interval")
             line = axes.plot(times, curve[there], color=colour, drawstyle=style, label=f"cluster {k}")[0]
             describe(line, "curve", title=f"cluster {k}")
-        axes.set(xlim=(0, end), ylim=(0, 1.02))
+        axes.set(xlim=(0, end), ylim=(0, 1.02), yticks=np.linspace(0, 1, 6))
         draw_grid(axes, "y", "share without event")
         axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
         axes.set_xlabel(found.time_name)
-        ticks = [tick for tick in axes.get_xticks() if 0 <= tick <= end]
-        axes.set_xticks(ticks)
-        shorten_ticks(axes.xaxis)
+        ticks = _choose_ticks(axes, end, WIDTH - left - right, LETTER * digits)
         _name_curves(axes, found, end)
         # below the axes by so many points, whatever their height is
-        left: dict[str, Any] = {
-            "xycoords": "axes fraction",
-            "textcoords": "offset points",
-            "ha": "right",
-            "fontsize": 9,
-        }
-        describe(axes.annotate("at risk", (-0.055, 0), (0, -42), color=SOFT, **left), "axis")
+        under: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "fontsize": 9}
+        first: dict[str, Any] = {**under, "ha": "right"}
+        describe(axes.annotate("at risk", (0, 0), (-beside - 8, -42), color=SOFT, **first), "axis")
         for k in range(c):
-            down = (0, -(56 + 14 * k))
-            named = axes.annotate(str(k), (-0.055, 0), down, color=INK, weight="bold", **left)
+            down = -(56 + 14 * k)
+            named = axes.annotate(str(k), (0, 0), (-beside - 8, down), color=INK, weight="bold", **first)
             describe(named, "axis", title=f"cluster {k}")
             for tick in ticks:
-                count = show_count(found.at_risk[k, int(np.searchsorted(found.times, tick))], found.least_rows)
-                above: dict[str, Any] = {**left, "xycoords": axes.get_xaxis_transform(), "ha": "center"}
-                axes.annotate(count, (tick, 0), down, color=SOFT, annotation_clip=False, **above)
+                count = found.show_at_risk(k, tick)
+                above: dict[str, Any] = {**under, "xycoords": axes.get_xaxis_transform(), "ha": "center"}
+                axes.annotate(count, (tick, 0), (0, down), color=SOFT, annotation_clip=False, **above)
     note = f"The share of each cluster without event, and 95 % intervals. {found.notes[0]}"
     rows = [[str(line[0]), *map(str, line[1:])] for line in found.table().rows]
     about = f"Survival curves of {c} clusters. {found.notes[0]}"
     return Figure("survival", name_outcome(found.name), note, axes, about, found.table().columns, rows)
+
+
+def _choose_ticks(ax: Axes, end: float, width: float, least: float) -> list[float]:
+    """Keep as many ticks from 0 to an end as have room for their numbers, or for others so wide, side by side."""
+    ticks = [float(tick) for tick in ax.get_xticks() if 0 <= tick <= end]
+    ax.set_xticks(ticks)
+    shorten_ticks(ax.xaxis)
+    write = ax.xaxis.get_major_formatter()
+    widest = max([least, *(TICK_LETTER * len(write(tick)) for tick in ticks)])
+    ticks = ticks[:: math.ceil(len(ticks) * (widest + GAP) / width)]
+    ax.set_xticks(ticks)
+    return ticks
 
 
 def _name_curves(ax: Axes, found: Survival, end: float) -> None:
@@ -149,7 +167,7 @@ def draw_stability(found: Stability, ax: Axes | None = None) -> Figure:
     """Draw how often rows of each pair of clusters are together in halves of the rows."""
     c = len(found.rows)
     side = 230.0
-    with page_axes(ax, side + 62.0, (86.0, 44.0, 24.0, 38.0)) as axes:
+    with page_axes(ax, max(side, NAME_HEIGHT * c) + 62.0, (86.0, 44.0, 24.0, 38.0)) as axes:
         shades = require_matplotlib().colors.LinearSegmentedColormap.from_list("together", [PAPER, KIND_COLOURS[0]])
         edges = np.arange(c + 1) - 0.5
         cells = axes.pcolormesh(
@@ -171,7 +189,9 @@ def draw_stability(found: Stability, ax: Axes | None = None) -> Figure:
                 describe(text, "light" if share > DARK_CELL else "value")
         names = [f"{k} ({verdict})" for k, verdict in enumerate(found.verdicts)]
         axes.set_yticks(range(c), names)
-        axes.set_xticks(range(c), [str(k) for k in range(c)])
+        # as many numbers as fit side by side
+        named = range(0, c, math.ceil(c * (LETTER * len(str(c - 1)) + 4.0) / side))
+        axes.set_xticks(named, [str(k) for k in named])
         axes.set_ylim(c - 0.5, -0.5)
         axes.set_xlabel("cluster")
         describe(axes.text(0.0, 1.02, "together, per cent", transform=axes.transAxes, color=INK, va="bottom"), "axis")
@@ -186,27 +206,34 @@ def draw_stability(found: Stability, ax: Axes | None = None) -> Figure:
 
 def draw_comparison(found: Comparison, ax: Axes | None = None) -> Figure:
     """Draw how rows go from the clusters of one model to those of another, as ribbons (a Sankey picture)."""
-    counts = np.maximum(found.counts, 0.0)
+    counts = np.where(found.counts < SURE * found.noise, 0.0, np.maximum(found.counts, 0.0))
+    # where its rows come from, so that few ribbons cross
+    order = np.argsort(np.arange(len(counts)) @ counts / np.maximum(counts.sum(axis=0), 1e-300), kind="stable")
+    counts = counts[:, order]
     total = max(float(counts.sum()), 1.0)
-    gap = 0.06 / max(counts.shape)
-    left, right = _stack(counts.sum(axis=1) / total, gap), _stack(counts.sum(axis=0) / total, gap)
-    with page_axes(ax, 300.0, (60.0, 60.0, 26.0, 10.0)) as axes:
+    most = max(counts.shape)
+    left, right = (_stack(sizes / total, 0.06 / most) for sizes in (counts.sum(axis=1), counts.sum(axis=0)))
+    height = max(264.0, NAME_HEIGHT * most)
+    with page_axes(ax, height + 36.0, (60.0, 60.0, 26.0, 10.0)) as axes:
         used_left, used_right = left.copy(), right.copy()
         for a, b in np.argwhere(counts > 0).tolist():
             count, ends = float(counts[a, b]), (float(used_left[a]), float(used_right[b]))
             share = count / total
             (x, low), (_, high) = _ribbon(*ends), _ribbon(ends[0] + share, ends[1] + share)
             band = axes.fill_between(x, low, high, color=cluster_colour(a), alpha=0.45, linewidth=0)
-            describe(band, "band", title=f"cluster {a} to other {b}: {show_count(count, found.least_rows)} rows")
+            shown = show_count(count, found.least_rows, noise=found.noise)
+            describe(band, "band", title=f"cluster {a} to other {order[b]}: {shown} rows")
             used_left[a] += share
             used_right[b] += share
-        for place, starts, sizes, word, side in (
-            (-0.02, left, counts.sum(axis=1), "cluster", "right"),
-            (1.02, right, counts.sum(axis=0), "other", "left"),
+        end = 1.08
+        for beside, starts, sizes, names, side in (
+            (-0.02, left, counts.sum(axis=1), [f"cluster {k}" for k in range(len(counts))], "right"),
+            (1.02, right, counts.sum(axis=0), [f"other {k}" for k in order], "left"),
         ):
-            for k, (start, size) in enumerate(zip(starts.tolist(), sizes.tolist(), strict=True)):
-                axes.text(place, start + size / total / 2, f"{word} {k}", ha=side, va="center", color=SOFT, fontsize=10)
-        axes.set(xlim=(0, 1), ylim=(1.08, 0), xticks=[], yticks=[])
+            places = _move_apart(starts + sizes / total / 2, end * NAME_HEIGHT / height, end)
+            for name, y in zip(names, places.tolist(), strict=True):
+                axes.text(beside, y, name, ha=side, va="center", color=SOFT, fontsize=10)
+        axes.set(xlim=(0, 1), ylim=(end, 0), xticks=[], yticks=[])
     table = found.table()
     note = f"Rows by their cluster in one model (left) and in the other (right). {found.notes[0]}"
     return Figure("comparison", table.title, note, axes, found.notes[0], table.columns, table.rows)
@@ -215,6 +242,13 @@ def draw_comparison(found: Comparison, ax: Axes | None = None) -> Figure:
 def _stack(shares: FloatArray, gap: float) -> FloatArray:
     """Compute where each of several shares begins, stacked with gaps."""
     return np.concatenate([[0.0], np.cumsum(shares + gap)[:-1]])
+
+
+def _move_apart(places: FloatArray, least: float, end: float) -> FloatArray:
+    """Move rising places apart, so that each is at least so far from the one before, as little as it takes."""
+    apart = least * np.arange(len(places))
+    lowest = np.maximum.accumulate(places - apart)
+    return np.asarray(np.minimum(lowest, end - least / 2 - apart[-1]) + apart)
 
 
 def _ribbon(start: float, end: float) -> tuple[FloatArray, FloatArray]:

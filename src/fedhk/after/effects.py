@@ -16,6 +16,10 @@ from fedhk._typing import FloatArray
 # A group needs so many rows for its variance to be known, and a test so many groups.
 FEWEST = 2
 
+# What rounding leaves of a variance that is zero. Sums under masks are whole multiples of 2^-30 from each site. The
+# least variance of one event is one over the rows at risk.
+ROUNDING = 1e-7
+
 
 class Tested(NamedTuple):
     """A test: its statistic, degrees of freedom (the second is 0 for chi-square), and p."""
@@ -71,6 +75,17 @@ def chi_square_test(table: FloatArray, noise: float = 0.0) -> Tested:
     expected = np.outer(table.sum(axis=1), table.sum(axis=0)) / table.sum()
     statistic = float(np.sum(np.square(table - expected) / (expected + noise)))
     return Tested(statistic, df, 0.0, float(stats.chi2.sf(statistic, df)))
+
+
+def invert_covariance(covariance: FloatArray) -> tuple[FloatArray, int]:
+    """Invert the covariance of sums that add up to zero within sites, and return its rank.
+
+    The rank is the degrees of freedom. It is the number of clusters less 1, and smaller where no site can compare some
+    clusters with the others.
+    """
+    values, vectors = np.linalg.eigh(covariance)
+    known = values > max(ROUNDING, 1e-12 * float(values.max(initial=0.0)))
+    return (vectors[:, known] / values[known]) @ vectors[:, known].T, int(known.sum())
 
 
 def eta_squared(count: FloatArray, mean: FloatArray, var: FloatArray) -> float:

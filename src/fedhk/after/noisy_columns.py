@@ -15,20 +15,10 @@ import numpy as np
 from fedhk._typing import BoolArray, FloatArray
 from fedhk.after.columns import ClusterColumns, ColumnsRequest, GivenRanges, SumColumns
 from fedhk.after.effects import FEWEST, variance
+from fedhk.after.tables import EVEN_SPREAD, ROWS_OVER_NOISE, SURE
 from fedhk.federation.board import Board
 from fedhk.federation.sealed.units import UNITS
 from fedhk.privacy.mechanism import DifferentialPrivacy, SecureSummation
-
-# How far noise moves a number: so many standard deviations, which it stays within 95 times in 100.
-SURE = 2.0
-
-# The standard deviation of values that are spread evenly between bounds: where noise moves a mean or a share by more,
-# the bounds alone say as much.
-EVEN_SPREAD = 1 / math.sqrt(12)
-
-# Rows with a value, over the noise in their count, above which a mean in the middle of the bounds is shown: there
-# SURE times the noise in the mean, sqrt(1 + 1/4) over this number, is EVEN_SPREAD.
-ROWS_OVER_NOISE = SURE * math.sqrt(1 + 0.25) / EVEN_SPREAD
 
 # Noise may move the rank of a quartile by less than this share of the rows: else it may be another quartile.
 RANK_SHARE = 0.25
@@ -75,7 +65,7 @@ def read_noisy(found: ClusterColumns, columns: ColumnsRequest) -> Known:
     known = (error < most) & (seen >= FEWEST) & (rows[:, None] > 0)
     bins = found.histograms.shape[2]
     # the noise in a count of the rows up to some bin, where all rows are known, is largest half-way
-    sure_ranks = SURE * per_row[:, columns.numbers] * math.sqrt(bins) / 2 < RANK_SHARE
+    sure_ranks = per_row[:, columns.numbers] < RANK_SHARE / (SURE * math.sqrt(max(bins, 1)) / 2)
     return Known(
         possible,
         mean=np.where(known, share, np.nan),

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from fedhk._names import suggest
 from fedhk.after.binary import BinaryOutcome, CompareEvents, CountEvents, read_binary
 from fedhk.after.continuous import ContinuousOutcome, continuous_phases, read_continuous
@@ -17,9 +19,10 @@ from fedhk.data.clients import name_sites
 from fedhk.data.levels import is_frame
 from fedhk.data.outcomes import OUTCOMES, check_outcome, refuse_seen
 from fedhk.errors import DataError
+from fedhk.estimators.sealing import check_question_options
 from fedhk.federation.engines.base import RemoteEngine
 from fedhk.federation.phases.base import Phase
-from fedhk.privacy.mechanism import DifferentialPrivacy, SecureSummation
+from fedhk.privacy.mechanism import DifferentialPrivacy, SecureSummation, read_bounds
 from fedhk.summary.model import ONLY_SITE
 
 
@@ -92,6 +95,9 @@ def outcomes(
         raise ValueError("grid and horizon have no effect without time: leave them out.")
     if horizon is not None:
         horizon = check_number(horizon, "horizon", open_below=True)
+    check_question_options(privacy, secure)
+    if time is not None and privacy is not None:
+        _check_range(privacy)
     given = {name: each for name, each in (("time", time), ("event", event), ("value", value)) if each is not None}
     asked = _read_outcomes(model, sites, given) if engine is None else _reach_outcomes(model, sites, engine, given)
     c = int(model.n_clusters_)
@@ -106,6 +112,12 @@ def outcomes(
     found = read_survival(ask(*survival_phases(c, grid)), horizon, least_rows)
     names = [each if isinstance(each, str) else name for name, each in given.items()]
     return replace(found, time_name=names[0], event_name=names[1])
+
+
+def _check_range(privacy: DifferentialPrivacy) -> None:
+    """Refuse bounds that no time is between."""
+    if privacy.public and np.max(read_bounds(privacy.bounds)[0][1]) <= 0:
+        raise ValueError(f"bounds={privacy.bounds!r} must end above 0: they are the range of times.")
 
 
 def _name(given: Any) -> str:
@@ -152,7 +164,7 @@ def _read_outcomes(model: Any, sites: Any, given: Mapping[str, Any]) -> AskedSit
 def _by_site(name: str, given: Any, sites: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
     """Return the values of each site: as given, or the column of that name in a view that the model lacks."""
     if not isinstance(given, str):
-        values = name_sites(given)
+        values = name_sites(given) if isinstance(given, Mapping | list | tuple) else {}
         if missing := sorted(set(sites) - set(values)):
             raise DataError(
                 f"{name} has no values for site {missing[0]!r}. Give a dict from the name of each site to the values "

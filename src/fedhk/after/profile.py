@@ -32,14 +32,15 @@ from fedhk.after.columns import (
     read_quartiles,
 )
 from fedhk.after.effects import FEWEST, adjust_p_values, chi_square_test, cramers_v, eta_squared, welch_test
-from fedhk.after.noisy_columns import ROWS_OVER_NOISE, SURE, Known, expect_rows, read_known
+from fedhk.after.noisy_columns import Known, expect_rows, read_known
 from fedhk.after.run import Answer, Answered, AskedView, ask_sites, find_sites, known_views, take_sites
-from fedhk.after.tables import LEAST_ROWS, PrintedTable, find_hidden, show_count, show_p
+from fedhk.after.tables import LEAST_ROWS, ROWS_OVER_NOISE, SURE, PrintedTable, find_hidden, show_count, show_p
 from fedhk.data.checks import check_count
 from fedhk.data.dictionary import Dictionary
 from fedhk.data.frames import pandas
 from fedhk.data.levels import base_name, date_columns, is_level, level_name, ordered_levels
 from fedhk.errors import DataError
+from fedhk.estimators.sealing import check_question_options
 from fedhk.federation.board import Board
 from fedhk.federation.engines.base import RemoteEngine
 from fedhk.federation.phases.base import Phase
@@ -205,7 +206,7 @@ class Profile(Answered):
     def _hidden_cells(self) -> tuple[BoolArray, BoolArray]:
         """Find the shares of levels, and the numbers of known cells, that would give a small count away, (c, d)."""
         numbers, seen = np.zeros((2, *self.mean.shape), bool)
-        for places in self._places.values():
+        for places in self._places:
             lines, hidden = self._count_lines(places)
             seen[:, places] = hidden[-1][:, None]
             if len(lines) == len(places):  # one line for each level, or for the ones of 0 and 1
@@ -224,7 +225,7 @@ class Profile(Answered):
         everywhere = np.full(self.n_clusters, float(self.rows.sum()))
         sizes = self._show_counts(self.rows, everywhere, self._find_hidden(self.rows[None])[0])
         rows = [["rows", f"{everywhere[0]:,.0f}", *sizes, "", ""]]
-        for found, test in zip(self._places.values(), self.tests, strict=True):
+        for found, test in zip(self._places, self.tests, strict=True):
             column, first = self.columns[found[0]], found[0]
             mark = "*" if test["circular"] else ""
             name = f"{column.view}: {column.name}"
@@ -247,12 +248,14 @@ class Profile(Answered):
         return PrintedTable("What the clusters are", head, rows, self.notes)
 
     @property
-    def _places(self) -> dict[tuple[str, str], list[int]]:
-        """The numbers of the features of each column, by view and name: one, or one for each level."""
-        places: dict[tuple[str, str], list[int]] = {}
+    def _places(self) -> list[list[int]]:
+        """The numbers of the features of each column: one, or one for each level."""
+        places: dict[Any, list[int]] = {}
         for place, column in enumerate(self.columns):
-            places.setdefault((column.view, column.name), []).append(place)
-        return places
+            # several columns of numbers may have the same name
+            key = (column.view, column.name) if column.level else place
+            places.setdefault(key, []).append(place)
+        return list(places.values())
 
     def _missing(self, place: int) -> FloatArray:
         """Count the rows of each cluster without a value."""
@@ -328,13 +331,7 @@ class Profile(Answered):
 
     def _show_count(self, count: float, whole: float, clusters: int = 1) -> str:
         """Show a count with its share; with noise, which adds up over clusters, where it is not hidden."""
-        if not self.noise:
-            return show_count(count, self.least_rows, whole)
-        noise = self.noise * math.sqrt(clusters)
-        least = max(self.least_rows, math.ceil(SURE * noise))
-        if count < least:
-            return f"< {least:,}"
-        return show_count(count, least, whole if whole >= ROWS_OVER_NOISE * noise else None)
+        return show_count(count, self.least_rows, whole, self.noise * math.sqrt(clusters))
 
 
 def _show_quartiles(values: FloatArray, show: Callable[[float], str]) -> str:
@@ -398,6 +395,7 @@ def profile(
     (180, True)
     """
     bins, least_rows = check_count(bins, "bins", minimum=0), check_count(least_rows, "least_rows")
+    check_question_options(privacy, secure)
     asked = find_sites(model, sites, engine, "profile")
     columns, c = describe_columns(asked.views), int(model.n_clusters_)
     last = SumColumns(columns, c, bins)
@@ -572,7 +570,7 @@ def _find_binary(board: Board, columns: ColumnsRequest) -> list[int]:
             seen, total, squares = (part[:, place].sum() for part in (sums.seen, sums.sums, sums.squares))
             of_ones = shift * seen + scale * total
             of_squares = shift**2 * seen + 2 * shift * scale * total + scale**2 * squares
-            if abs(of_squares - of_ones) < LEAST_SQUARE:
+            if seen > 0 and abs(of_squares - of_ones) < LEAST_SQUARE:
                 found.append(place)
     return found
 

@@ -109,9 +109,9 @@ def take_sites(model: Any, sites: Any, *, used: bool = False) -> dict[str, Any]:
 
     `sites` are as in `fit`, or the views of the only site of an estimator for one site.
     """
-    check_is_fitted(model)
     if not hasattr(model, "predict"):
         raise TypeError(f"model must be a fitted clusterer of FedHK, got {type(model).__name__}.")
+    check_is_fitted(model)
     if is_one_site(model, sites):
         sites = {ONLY_SITE: sites if is_view_collection(sites) else [sites]}
     if not isinstance(sites, Mapping | list | tuple):

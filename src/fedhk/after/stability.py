@@ -38,7 +38,7 @@ from fedhk.model.rows import split_joint
 from fedhk.privacy.mechanism import AFTER, SecureSummation
 from fedhk.starts.kmeans import lloyd, plus_plus
 from fedhk.summary.charts import BINS
-from fedhk.summary.words import join_names, number
+from fedhk.summary.words import join_names, number, plural
 
 # Rounds of a base model at most, and the change of its objective at which it has settled: labels hardly change then.
 MOST_ROUNDS, SETTLED = 12, 1e-3
@@ -566,7 +566,8 @@ class Stability(Answered):
     def notes(self) -> list[str]:
         """What a reader must know."""
         notes = [
-            f"Agreement of halves is the mean Jaccard index of {len(self.halves)} pairs of halves that share no row.",
+            f"Agreement of halves is the mean Jaccard index of {plural(len(self.halves), 'pair')} of halves that share "
+            "no row.",
             f"A cluster is stable if halves agree on it by {number(self.enough, 2)} or more. That is {STABLE}, or what "
             f"rows of one normal cloud reach ({number(self.reference, 2)}), whichever is larger.",
             "Jaccard compares each cluster with the nearest one that a half finds (Hennig).",

@@ -8,20 +8,22 @@ times, and their sums add up.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from numbers import Integral
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy import stats
+from scipy.special import softmax
 
 from fedhk._typing import BoolArray, FloatArray, IntArray
 from fedhk.after.columns import ColumnsRequest, ColumnSum, CountMagnitudes, PlaceCount, PlacesRequest, Ranges
-from fedhk.after.effects import i_squared
+from fedhk.after.effects import ROUNDING, i_squared, invert_covariance
 from fedhk.after.run import Answer, Answered
-from fedhk.after.tables import PrintedTable, is_small, name_outcome, show_count, show_interval, show_p
-from fedhk.data.checks import check_count
+from fedhk.after.tables import SURE, PrintedTable, is_small, name_outcome, show_count, show_interval, show_test
+from fedhk.data.checks import check_count, check_number
 from fedhk.data.frames import pandas
 from fedhk.data.outcomes import EVENTS, TIMES
 from fedhk.federation.board import Board, Entry
@@ -40,11 +42,18 @@ KINDS, NOISY_KINDS = 3, 2
 # limit below had the smallest errors on generated lives, on other draws than those that benchmarks/outcomes.py shows.
 INTERVALS = {KINDS: 1024, NOISY_KINDS: 12}
 
+# Times of a grid at most: those of 270 years in days.
+MOST_TIMES = 100_000
+
 # Draws of noise by which what it does to curves and tests is measured: its standard deviation is known to 5 per cent.
 DRAWS = 200
 
 # Fewer rows at risk than this many standard deviations of the noise in a count end a curve.
 LEAST_SIGNAL = 30.0
+
+# Variances of a step of noisy hazards that are tried, in units of the variance that chance and noise give a difference:
+# from hazards that do not change to those that are known as they are seen.
+STEPS = np.logspace(-6, 2, 33)
 
 # Intervals from which on noisy hazards are smoothed: fewer do not show how they change. And the largest hazard of an
 # interval, which keeps logarithms finite.
@@ -69,7 +78,12 @@ class SurvivalRequest(PlacesRequest):
     @property
     def n_places(self) -> int:
         """Those of all intervals, of the time beyond, and one of rows that are not known."""
-        return self.kinds * (len(self.grid) + 1) + 1
+        return self.kinds * (len(self.grid) + 1 - self.first) + 1
+
+    @property
+    def first(self) -> int:
+        """The first interval. With noise it is that after time 0, in which rows that end at 0 are counted, too."""
+        return int(self.kinds == NOISY_KINDS)
 
     def find_places(self, values: FloatArray) -> IntArray:
         known, ends = ~np.isnan(values).any(axis=1), np.append(self.grid, np.inf)
@@ -77,7 +91,8 @@ class SurvivalRequest(PlacesRequest):
         interval = np.searchsorted(self.grid, time)
         over = np.where((time == ends[interval]) & (self.kinds > AT_END), AT_END, WITHIN)
         kind = np.where(values[:, 1] > 0, EVENT, over)
-        return np.where(known, self.kinds * interval + kind, self.n_places - 1)
+        place = np.maximum(interval - self.first, 0)
+        return np.where(known, self.kinds * place + kind, self.n_places - 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +128,9 @@ class CountSurvival(PlaceCount[SurvivalRequest]):
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         cells = total.reshape(self.n_clusters, -1)
         counts = cells[:, :-1].reshape(self.n_clusters, -1, self.kinds)
-        return board.put(SurvivalCounts(self._grid(board), counts, cells[:, -1], noise))
+        asked = self.request(board)
+        counts = np.pad(counts, ((0, 0), (asked.first, 0), (0, 0)))
+        return board.put(SurvivalCounts(asked.grid, counts, cells[:, -1], noise))
 
     def sealed(self, terms: Any) -> list[Phase[Any, Any]]:
         return [terms.seal(self if terms.noise is None else replace(self, kinds=NOISY_KINDS))]
@@ -136,8 +153,9 @@ def _compare_events(events: FloatArray, at_risk: FloatArray) -> LogRankSums:
     excess = (events[there] - share * died[:, None]).sum(axis=0)
     # hypergeometric; of one row at risk there is nothing to tell
     scale = np.where(risk > 1, died * (risk - died) / np.maximum(risk - 1, 1.0), 0.0)
-    covariance = np.diag(scale @ share) - (share * scale[:, None]).T @ share
-    own = np.diag(covariance)
+    own = scale @ (share * (1.0 - share))  # exactly zero of a cluster that is alone
+    covariance = -(share * scale[:, None]).T @ share
+    np.fill_diagonal(covariance, own)
     known = own > 1e-12
     squares = np.divide(np.square(excess), own, out=np.zeros_like(own), where=known)
     return LogRankSums(excess, covariance, squares, known.astype(np.float64))
@@ -246,13 +264,20 @@ def _smooth_curve(counts: FloatArray, grid: FloatArray, noise: float, shown: Boo
 
 
 def _smooth_walk(seen: FloatArray, variance: FloatArray) -> FloatArray:
-    """Return the expected values of a random walk that is seen with errors of such variance."""
-    both = variance[1:] + variance[:-1]
-    step = float(np.average(np.square(np.diff(seen)) - both, weights=1.0 / np.square(both)))
-    if step <= 0:
-        return np.full_like(seen, np.average(seen, weights=1.0 / variance))
+    """Return the expected values of a random walk that is seen with errors of such variance.
+
+    How far it moves from one value to the next is not known: the values expected with each of `STEPS` are weighted by
+    how likely it makes the differences that are seen.
+    """
     moves = np.diff(np.eye(len(seen)), axis=0)
-    return np.asarray(np.linalg.solve(np.diag(1.0 / variance) + moves.T @ moves / step, seen / variance))
+    apart, chance = moves @ seen, (moves * variance) @ moves.T
+    expected, likely = [], []
+    for step in STEPS * np.diag(chance).mean():
+        covariance = chance + step * np.eye(len(apart))
+        weighed = np.linalg.solve(covariance, apart)
+        expected.append(seen - variance * (weighed @ moves))
+        likely.append(-(apart @ weighed + np.linalg.slogdet(covariance)[1]) / 2)
+    return np.asarray(softmax(likely) @ np.array(expected))
 
 
 def _greenwood_terms(curve: FloatArray, at_risk: FloatArray) -> FloatArray:
@@ -280,21 +305,27 @@ def _mean_variance(curve: FloatArray, at_risk: FloatArray, grid: FloatArray, hor
     return np.asarray(np.sum(np.square(left) * np.where(np.isfinite(terms), terms, 0.0), axis=1))
 
 
+def _draw_counts(counts: FloatArray, noise: float) -> Iterator[FloatArray]:
+    """Add noise to counts once more, many times; none to those at time 0, which no row has."""
+    rng = np.random.default_rng(0)
+    for _ in range(DRAWS):
+        drawn = noise * rng.standard_normal(counts.shape)
+        drawn[:, 0] = 0.0
+        yield counts + drawn
+
+
 def _noise_covariance(statistic: Callable[[FloatArray], FloatArray], counts: FloatArray, noise: float) -> FloatArray:
     """Covariance that noise in counts gives a statistic of shape (k,), measured by adding such noise once more."""
-    rng = np.random.default_rng(0)
-    drawn = [statistic(counts + noise * rng.standard_normal(counts.shape)) for _ in range(DRAWS)]
+    drawn = [statistic(some) for some in _draw_counts(counts, noise)]
     return np.atleast_2d(np.cov(np.array(drawn), rowvar=False))
 
 
 def excess_test(excess: FloatArray, covariance: FloatArray) -> tuple[float, int, float]:
     """Chi-square, degrees of freedom and p of events beyond what was expected."""
-    known = np.diag(covariance) > 1e-9
-    df = int(known.sum()) - 1
+    inverse, df = invert_covariance(covariance)
     if df < 1:
         return np.nan, 0, np.nan
-    inner = covariance[np.ix_(known, known)][:-1, :-1]  # they add up to zero
-    statistic = float(excess[known][:-1] @ np.linalg.solve(inner, excess[known][:-1]))
+    statistic = float(excess @ inverse @ excess)
     return statistic, df, float(stats.chi2.sf(statistic, df))
 
 
@@ -382,8 +413,17 @@ class Survival(Answered):
     def _counts(self) -> dict[str, FloatArray]:
         return {"at_risk": self.at_risk, "events": self.events}
 
+    def show_at_risk(self, k: int, time: float) -> str:
+        """Write how many rows of a cluster are at risk at a time."""
+        place = min(int(np.searchsorted(self.times, time)), len(self.times) - 1)
+        noise = self._noise_in(NOISY_KINDS * (len(self.times) + 1 - max(place, 1)))
+        return show_count(self.at_risk[k, place], self.least_rows, noise=noise)
+
     def survival_at(self, time: float) -> FloatArray:
-        """Share of each cluster without event after a time."""
+        """Share of each cluster without event after a time; NaN beyond the last time of the grid."""
+        time = check_number(time, "time")
+        if time > self.times[-1]:
+            return np.full(self.n_clusters, np.nan)
         return self.curves[:, int(np.searchsorted(self.times, time, side="right")) - 1]
 
     def facts(self) -> dict[str, Any]:
@@ -392,19 +432,19 @@ class Survival(Answered):
     def table(self) -> PrintedTable:
         """One line for each cluster."""
         head = ["", "rows", "events", f"mean time up to {number(self.horizon)}", "hazard ratio to the rest", "I²"]
-        rows = []
+        rows, j = [], len(self.times)
         for k in range(self.n_clusters):
             mean, error = self.restricted_mean[k], self.restricted_mean_error[k]
             ratio = show_interval(self.hazard_ratio[k], self.hazard_lower[k], self.hazard_upper[k], 2)
-            known = np.isfinite(mean)
+            known, shown = np.isfinite(mean), not np.isnan(self.curves[k]).all()
             rows.append(
                 [
                     f"cluster {k}",
-                    show_count(self.rows[k], self.least_rows),
-                    show_count(float(self.events[k].sum()), self.least_rows),
-                    show_interval(mean, mean - Z * error, mean + Z * error) if known else "–",
-                    ratio if known and np.isfinite(self.hazard_ratio[k]) else "–",
-                    number(self.i_squared[k], 2),
+                    show_count(self.rows[k], self.least_rows, noise=self._noise_in(NOISY_KINDS * j)),
+                    show_count(float(self.events[k].sum()), self.least_rows, noise=self._noise_in(j - 1)),
+                    show_interval(mean, mean - Z * error, min(mean + Z * error, self.horizon)) if known else "–",
+                    ratio if shown else "–",
+                    number(self.i_squared[k], 2) if shown else "–",
                 ]
             )
         return PrintedTable(name_outcome(self.name), head, rows, self.notes)
@@ -418,14 +458,22 @@ class Survival(Answered):
         if signal > least:
             end = f"fewer than {number(signal)} rows are at risk, {LEAST_SIGNAL:g} times the noise in a count"
         notes = [
-            f"Log-rank test, {of}: chi-square {number(self.statistic)}, df {self.df}, p {show_p(self.p)}.",
+            show_test(f"Log-rank test, {of}", f"chi-square {number(self.statistic)}, df {self.df}", self.p),
             "Intervals are of 95 %. Hazard ratios are Peto's.",
             f"Curves end where {end}; counts below {least} are not shown.",
         ]
         lost = float(self.missing.sum())
         if lost >= 0.5:
-            notes.append(f"Left out, because time or event is missing: {show_count(lost, self.least_rows)} rows.")
+            shown = show_count(lost, self.least_rows, noise=self._noise_in(self.n_clusters))
+            notes.append(f"Left out, because time or event is missing: {shown} rows.")
+        if self.noise:
+            off = number(SURE * self._noise_in(NOISY_KINDS * len(self.times)), 2)
+            notes.append(f"The rows of a cluster are right within ± {off}, 95 times in 100.")
         return notes + self._noise_notes()
+
+    def _noise_in(self, cells: int) -> float:
+        """Return the standard deviation of the noise in the sum of so many counts."""
+        return self.noise * math.sqrt(cells)
 
 
 def read_survival(answer: Answer, horizon: float | None, least_rows: int) -> Survival:
@@ -475,8 +523,7 @@ def _curve_error(curve: FloatArray, exposed: FloatArray, counts: FloatArray, noi
     by_chance = np.cumsum(_greenwood_terms(curve, exposed), axis=1)
     if not noise:
         return np.sqrt(by_chance)
-    rng = np.random.default_rng(0)
-    drawn = [_survival_curve(counts + noise * rng.standard_normal(counts.shape)) for _ in range(DRAWS)]
+    drawn = [_survival_curve(some) for some in _draw_counts(counts, noise)]
     with np.errstate(divide="ignore", invalid="ignore"):
         by_noise = np.var(drawn, axis=0) / np.square(curve)
     return np.asarray(np.sqrt(by_chance + by_noise))
@@ -511,10 +558,11 @@ def _test_hazards(board: Board, counts: FloatArray, noise: float) -> dict[str, A
 def _read_log_rank(sums: LogRankSums, covariance: FloatArray, *, stratified: bool) -> dict[str, Any]:
     statistic, df, p = excess_test(sums.excess, covariance)
     own, total = np.diag(sums.covariance), np.diag(covariance)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio, error = sums.excess / own, np.sqrt(total) / own
+    own = np.where(own > ROUNDING, own, np.nan)
+    ratio, error = sums.excess / own, np.sqrt(total) / own
     between = i_squared(own, sums.excess, sums.squares, sums.strata)
-    ratios = (np.exp(np.where(own > 0, ratio + sign * Z * error, np.nan)) for sign in (0, -1, 1))
+    with np.errstate(over="ignore"):  # what noise hides may be of any size
+        ratios = [np.exp(ratio + sign * Z * error) for sign in (0, -1, 1)]
     names = ("hazard_ratio", "hazard_lower", "hazard_upper")
     known = {"statistic": statistic, "df": df, "p": p, "stratified": stratified, "i_squared": between}
     return known | dict(zip(names, ratios, strict=True))
@@ -525,13 +573,20 @@ def survival_phases(n_clusters: int, grid: Any) -> list[Phase[Any, Any]]:
     if grid is not None and not isinstance(grid, Integral):
         return [CountSurvival(n_clusters, _check_grid(grid)), SumLogRank(n_clusters)]
     counted = CountSurvival(n_clusters, intervals=0 if grid is None else check_count(grid, "grid"))
+    if counted.intervals > MOST_TIMES:
+        raise ValueError(f"grid={grid:,} is too many intervals; at most {MOST_TIMES:,} are counted.")
     largest = CountMagnitudes(ColumnsRequest((TIMES,), (1,), np.array([-1])))
     return [largest, counted, SumLogRank(n_clusters)]
 
 
 def _check_grid(grid: Any) -> tuple[float, ...]:
     """Times of a grid that was given, with 0 at its beginning; refuses times that do not rise."""
-    times = np.asarray(list(grid) if isinstance(grid, range) else grid, np.float64)
+    try:
+        times = np.asarray(list(grid) if isinstance(grid, range) else grid, np.float64)
+    except (TypeError, ValueError):
+        times = np.empty(0)
+    if len(np.atleast_1d(times)) > MOST_TIMES:
+        raise ValueError(f"grid has {len(times):,} times; at most {MOST_TIMES:,} are counted.")
     if times.ndim != 1 or not len(times) or not np.isfinite(times).all() or times[0] < 0 or np.any(np.diff(times) <= 0):
         raise ValueError(f"grid={grid!r} must be a whole number of intervals, or rising times from 0 on.")
     return tuple(times.tolist()) if times[0] == 0 else (0.0, *times.tolist())

@@ -19,12 +19,30 @@ from fedhk.summary.html import Markup, document, frame, join, tag
 from fedhk.summary.html import table as html_table
 from fedhk.summary.words import number, percent
 
+# How far noise moves a number: so many standard deviations, which it stays within 95 times in 100.
+SURE = 2.0
+
+# The standard deviation of values that are spread evenly between bounds: where noise moves a mean or a share by more,
+# the bounds alone say as much.
+EVEN_SPREAD = 1 / math.sqrt(12)
+
+# Rows with a value, over the noise in their count, above which a mean in the middle of the bounds is shown: there
+# SURE times the noise in the mean, sqrt(1 + 1/4) over this number, is EVEN_SPREAD.
+ROWS_OVER_NOISE = SURE * math.sqrt(1 + 0.25) / EVEN_SPREAD
+
 # Below this many rows a number about them is not shown, where nothing else is asked for: a convention of statistical
 # offices.
 LEAST_ROWS = 5
 
 LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "−": "$-$", "²": "$^2$"}
-LATEX |= {"<": "$<$", ">": "$>$", "±": r"$\pm$", "–": "--"}  # as text, LaTeX's usual font shows others for < and >
+LATEX |= {
+    "<": "$<$",
+    ">": "$>$",
+    "±": r"$\pm$",
+    "–": "--",
+    "≥": r"$\geq$",
+    "≤": r"$\leq$",
+}  # as text, LaTeX's usual font shows others for < and >
 LATEX |= {character: f"\\{character}" for character in "&%$#_{}"}
 
 
@@ -65,8 +83,8 @@ class PrintedTable:
 
     def to_html(self) -> Markup:
         """Write an HTML table in the style of reports."""
-        notes = (tag("p", note, class_="note") for note in self.notes)
-        return join(tag("h3", self.title), html_table(self.columns, self.rows), *notes)
+        notes = tag("ul", *(tag("li", note) for note in self.notes), class_="notes")
+        return join(tag("h3", self.title), html_table(self.columns, self.rows), notes if self.notes else "")
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write it by the ending of the name: .csv, .tex or .html; the label in LaTeX is `tab:` and the file's name."""
@@ -113,7 +131,8 @@ def _slug(text: str) -> str:
 def _escape(text: str) -> str:
     """Write a text in LaTeX; spaces before it are an indent."""
     words = text.lstrip(" ")
-    indent = r"\quad " if words and words != text else ""
+    # a bracket or a star at the start of a line would belong to the end of the line before
+    indent = r"\quad " if words and words != text else "{}" if words[:1] in ("[", "*") else ""
     signed = re.sub(r"(?<![\w.])-(?=\.?\d)", "−", words)  # a hyphen before a number is its sign
     return indent + "".join(LATEX.get(character, character) for character in signed)
 
@@ -123,14 +142,19 @@ def name_outcome(name: str) -> str:
     return "What becomes of the clusters" + (f": {name}" if name else "")
 
 
-def show_count(count: float, least_rows: int, whole: float | None = None) -> str:
-    """Write a count of rows, with its share if `whole` is given; one that is too small is not shown."""
-    if not math.isfinite(count) or (whole is not None and not whole > 0):
+def show_count(count: float, least_rows: int, whole: float | None = None, noise: float = 0.0) -> str:
+    """Write a count of rows, with its share if `whole` is given; one that is too small is not shown.
+
+    `noise` is the standard deviation of the noise in the count. What it hides is not shown either.
+    """
+    if not math.isfinite(count):
         return "–"
-    if 0 < round(count) < least_rows:
-        return f"< {least_rows}"
-    shown = max(count, 0.0)
-    return f"{shown:,.0f}" if whole is None else f"{shown:,.0f} ({percent(shown / whole)})"
+    least = max(least_rows, math.ceil(SURE * noise))
+    if round(count) < least and (noise or round(count) > 0):
+        return f"< {least:,}"
+    if whole is None or (noise and whole < ROWS_OVER_NOISE * noise):
+        return f"{max(count, 0.0):,.0f}"
+    return f"{max(count, 0.0):,.0f} ({percent(max(count, 0.0) / whole)})" if whole > 0 else "–"
 
 
 def is_small(counts: FloatArray, least_rows: int) -> BoolArray:
@@ -160,8 +184,15 @@ def find_hidden(counts: FloatArray, least_rows: int, *, has_column_totals: bool 
 
 
 def show_interval(value: float, lower: float, upper: float, digits: int = 3) -> str:
-    """Write a number with its interval."""
+    """Write a number with its interval; the number alone where no interval is known."""
+    if math.isnan(lower) or math.isnan(upper):
+        return number(value, digits)
     return f"{number(value, digits)} ({number(lower, digits)}, {number(upper, digits)})"
+
+
+def show_test(what: str, found: str, p: float) -> str:
+    """Write a test and what it found; say so if nothing could be tested."""
+    return f"{what}: {f'{found}, p {show_p(p)}.' if math.isfinite(p) else 'there is nothing to compare.'}"
 
 
 def show_p(p: float) -> str:

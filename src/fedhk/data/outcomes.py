@@ -15,6 +15,9 @@ from fedhk.errors import DataError
 TIMES, EVENTS, VALUES = "a time", "an event", "a value"
 OUTCOMES = {"time": TIMES, "event": EVENTS, "value": VALUES}
 
+# Outcomes are at most so large: the powers of two by which they are counted end above.
+LARGEST = 1e30
+
 
 def refuse_seen(name: str, column: str, columns: Mapping[str, Iterable[str] | None]) -> None:
     """Refuse an outcome that clustering saw: a column of a view that the model was fitted on.
@@ -38,6 +41,11 @@ def check_outcome(name: str, values: Any, site: str) -> FloatArray:
 
     `name` is a key of `OUTCOMES`.
     """
+    if getattr(getattr(values, "dtype", None), "kind", "f") in "mMc":
+        raise DataError(
+            f"Site {site!r}: {name} has values of type {values.dtype}; it must be real numbers. Dates and durations "
+            "become numbers by a unit, such as (end - start).dt.days."
+        )
     try:  # the missing value of pandas is no number
         numbers = values.to_numpy(np.float64, na_value=np.nan) if hasattr(values, "convert_dtypes") else values
         column = np.asarray(numbers, np.float64)
@@ -50,16 +58,16 @@ def check_outcome(name: str, values: Any, site: str) -> FloatArray:
     if column.ndim != 1:
         raise DataError(f"Site {site!r}: {name} has shape {column.shape}; it must be one number for each row.")
     if name == "event":
-        wrong, allowed = ~np.isnan(column) & (column != 0) & (column != 1), "0 or 1, and missing where it is not known"
+        wrong, allowed = ~np.isnan(column) & (column != 0) & (column != 1), "0 or 1"
     elif name == "time":
-        wrong, allowed = (column < 0) | np.isinf(column), "from 0 on and finite, and missing where it is not known"
+        wrong, allowed = (column < 0) | (column > LARGEST), f"from 0 on, at most {LARGEST:.0e}"
     else:
-        wrong, allowed = np.isinf(column), "finite, and missing where it is not known"
+        wrong, allowed = np.abs(column) > LARGEST, f"at most {LARGEST:.0e} in size"
     if wrong.any():
         row = int(wrong.argmax())
         count = int(wrong.sum())
         raise DataError(
             f"Site {site!r}: {name} is {column[row]:g} in row {name_row(values, row)}, and wrong in {count} rows in "
-            f"all; it must be {allowed}."
+            f"all; it must be {allowed}, and missing where it is not known."
         )
     return column

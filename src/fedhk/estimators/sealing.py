@@ -11,6 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fedhk._records import Records
 from fedhk.data.clients import check_public
 from fedhk.data.scaling import POOLED_COEFS, MinMaxScaling
@@ -109,6 +111,14 @@ def _check_noise(
         _say_expectation(noise, masks, clients, settings.n_clusters)
 
 
+def check_question_options(privacy: Any, secure: Any) -> None:
+    """Refuse what is no budget and no kind of masks, as estimators do in `fit`."""
+    if not isinstance(privacy, DifferentialPrivacy | None):
+        raise TypeError(f"privacy={privacy!r} must be a fedhk.privacy.DifferentialPrivacy or None.")
+    if not isinstance(secure, bool | np.bool_ | SecureSummation):
+        raise TypeError(f"secure={secure!r} must be True, False or a fedhk.privacy.SecureSummation.")
+
+
 def make_question_terms(
     model: Any,
     privacy: DifferentialPrivacy | None,
@@ -121,6 +131,7 @@ def make_question_terms(
     With noise, `n_sums` share the whole budget. A ValueError says what to change where the model or the sites do not
     go with it.
     """
+    check_question_options(privacy, secure)
     masks = _make_masks(secure)
     terms = SealedTerms(None if privacy is None else Noise(privacy, n_sums, finds_start=False), masks)
     if masks is not None:
@@ -143,7 +154,9 @@ def make_question_terms(
 
 
 def _make_masks(secure: bool | SecureSummation) -> SecureSummation | None:
-    return SecureSummation() if secure is True else (secure or None)
+    if isinstance(secure, SecureSummation):
+        return secure
+    return SecureSummation() if secure else None
 
 
 def _check_together(terms: SealedTerms, settings: Settings, aggregator: Aggregator) -> None:

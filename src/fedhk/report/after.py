@@ -147,7 +147,7 @@ def _say_ratio(
     """A sentence about the ratio of one cluster to the others, with its interval, and whether sites agree."""
     ratio, lower, upper = interval
     if not np.isfinite(lower):
-        return "too few events to compare."
+        return "cannot be compared with the others: there are too few events, or it is alone at its sites."
     side = f"neither clearly {sides[0]} nor clearly {sides[1]}"
     if lower > 1 or upper < 1:
         side = sides[0] if lower > 1 else sides[1]
@@ -158,7 +158,7 @@ def _say_ratio(
         return text
     agree = "Sites agree on that, as far as chance lets one tell"
     if heterogeneity >= SITES_DIFFER:
-        agree = "Sites disagree on how much"
+        agree = "Sites disagree on how much" if lower > 1 or upper < 1 else "Sites disagree on that"
     return f"{text} {agree} (I² {number(heterogeneity, 2)})."
 
 
@@ -209,7 +209,8 @@ def _(found: BinaryOutcome) -> Extra:
 def _(found: ContinuousOutcome) -> Extra:
     words = " ".join([UNSEEN, *found.notes[:1]])
     title = f"How does {found.name or 'it'} differ between clusters?"
-    return _show("value", title, words, (), table(found.table().columns, found.table().rows))
+    printed = found.table()
+    return _show("value", title, words, (), table(printed.columns, printed.rows), _list_notes(printed, 1))
 
 
 @_describe_answer.register

@@ -12,6 +12,9 @@ from typing import Any
 
 from fedhk._text import printable
 
+# Letters of a name at the head of a line that always stands on one.
+SHORT = 12
+
 
 class Markup(str):
     """Text that is HTML already."""
@@ -75,6 +78,9 @@ def _head(column: Any, *, is_text: bool) -> Markup:
 
 def _cells(row: Sequence[Any]) -> list[Markup]:
     first, *rest = row
+    # a short name, such as cluster 0, is not broken
+    if isinstance(first, str) and not isinstance(first, Markup) and len(first) <= SHORT:
+        first = Markup(escape(first).replace(" ", "\N{NO-BREAK SPACE}"))
     return [tag("th", first, scope="row"), *(_cell(cell if isinstance(cell, Cell) else Cell(cell)) for cell in rest)]
 
 
@@ -100,5 +106,5 @@ def frame(*content: Any) -> Markup:
 def document(title: str, *content: Any) -> str:
     """Make a page of one figure or table."""
     head = Markup('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">')
-    parts = tag("html", tag("head", head, tag("title", title)), tag("body", frame(*content)), lang="en")
-    return f"<!doctype html>{parts}"
+    first = tag("head", head, tag("title", title), tag("style", style_sheet()))
+    return f"<!doctype html>{tag('html', first, tag('body', *content, class_='fedhk page'), lang='en')}"
