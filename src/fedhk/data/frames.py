@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -13,8 +13,8 @@ import numpy as np
 from fedhk._names import suggest
 from fedhk._text import listed
 from fedhk.data.dictionary import Dictionary, read_dictionary
-from fedhk.data.levels import base_name, find_faults, is_frame, name_faults, name_row, ordered_levels, read_cells
-from fedhk.data.views import Columns, is_tensor
+from fedhk.data.levels import find_faults, is_frame, name_faults, name_row, read_cells, source_columns
+from fedhk.data.views import Columns, is_tensor, warn_of_extra
 from fedhk.errors import DataError, MissingPackageError
 
 __all__ = ["from_frame"]
@@ -123,19 +123,14 @@ def find_views(frame: Any, views: Mapping[str, Columns]) -> Any:
     if not is_frame(frame) or len(named) < len(views):
         return frame
     labels = {str(label): label for label in frame.columns}
-    wanted = {view: _source_columns(columns, labels) for view, columns in named.items()}
+    wanted = {view: source_columns(columns, labels) for view, columns in named.items()}
     lacking = {view: [name for name in own if name not in labels] for view, own in wanted.items()}
     if any(lacking.values()):
         which = "; ".join(f"of view {view!r} {listed(names)}" for view, names in lacking.items() if names)
         unsaid = "" if len(views) == 1 else " To leave a view out, give a dict of the others: {view: frame[columns]}."
         raise ValueError(f"X is a data frame that lacks columns of the model: {which}.{unsaid}")
+    warn_of_extra([name for name in labels if not any(name in own for own in wanted.values())])
     return {view: frame[[labels[name] for name in own]] for view, own in wanted.items()}
-
-
-def _source_columns(columns: Sequence[Any], labels: Container[str]) -> list[str]:
-    """Return the columns of a frame that those of a model are of: a category is one, unless its levels are columns."""
-    names = (name if name in labels else ordered_levels(base_name(name))[0] for name in map(str, columns))
-    return list(dict.fromkeys(names))
 
 
 def _is_blank(name: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeGuard
@@ -10,7 +11,7 @@ from typing import Any, TypeAlias, TypeGuard
 import numpy as np
 import scipy.sparse as sp
 
-from fedhk._text import is_printable
+from fedhk._text import is_printable, listed
 from fedhk._typing import FloatArray
 from fedhk.data.levels import (
     UnreadableColumnsError,
@@ -18,7 +19,9 @@ from fedhk.data.levels import (
     common_columns,
     encode_frame,
     fit_columns,
+    is_frame,
     name_row,
+    take_columns,
 )
 
 # Sums of squares of larger numbers would leave float64.
@@ -181,6 +184,7 @@ def check_views(
     Errors (TypeError, ValueError) name the view, what was found, and what is allowed.
     """
     tables, found = _named_tables(X, names)
+    tables = _drop_extra(tables, columns or ())
     if widths is not None and len(tables) != len(widths):
         hint = f" Give a dict of tables by name; the views are {_few(list(names))}." if names else ""
         raise ValueError(f"X has {len(tables)} views, but the model was fitted with {len(widths)} views.{hint}")
@@ -222,6 +226,27 @@ def check_views(
     )
 
 
+def _drop_extra(tables: Sequence[Any], columns: Sequence[Columns]) -> list[Any]:
+    """Return tables without the columns that a model does not know; a warning names them."""
+    found, extra = list(tables), list[str]()
+    for place, (table, known) in enumerate(zip(tables, columns, strict=False)):  # too few views are refused later
+        if is_frame(table) and known is not None and not is_tensor(known):
+            found[place], names = take_columns(table, known)
+            extra += names
+    warn_of_extra(extra)
+    return found
+
+
+def warn_of_extra(names: Sequence[str]) -> None:
+    """Warn of columns that the model does not know."""
+    if names:
+        warnings.warn(
+            f"X has columns that the model does not know; they are passed over: {listed(names)}.",
+            UserWarning,
+            stacklevel=2,
+        )
+
+
 def _encode_tables(tables: Sequence[Any], names: Sequence[str], columns: Sequence[Columns] | None) -> dict[int, Any]:
     """Return tables of numbers by their place, without views that are absent; all columns that are none are named."""
     encoded, faults = {}, list[str]()
@@ -241,8 +266,13 @@ def fit_table(table: Any, own: Columns, known: Columns, where: str, source: Any 
 
     Messages name rows by the index of `source`, the data frame that the table was.
     """
-    if own is None or known is None or own == known or is_tensor(own) or is_tensor(known):
+    if known is None or own == known or is_tensor(own) or is_tensor(known):
         return table, own
+    if own is None:  # an array may stand for the data frame that was fitted, with a column for each category
+        named = tuple(dict.fromkeys(map(base_name, map(str, known))))
+        if len(named) == len(known) or table.shape[1] != len(named) or sp.issparse(table):
+            return table, own
+        own = named
     names, wanted = [str(name) for name in own], [str(name) for name in known]
     if common_columns([wanted, names]) is None:
         return table, own

@@ -24,8 +24,9 @@ from fedhk._typing import FloatArray, IntArray
 from fedhk.agreement.number import NOT_CLEAR, ONE
 from fedhk.agreement.scalings import STRANGER
 from fedhk.data.frames import find_views, pandas
-from fedhk.data.levels import needs_encoding
-from fedhk.data.views import Columns, Views, check_views, is_tensor, is_view_collection
+from fedhk.data.levels import is_frame, is_level, needs_encoding, take_columns
+from fedhk.data.truths import encode_truths
+from fedhk.data.views import Columns, Views, check_views, is_tensor, is_view_collection, warn_of_extra
 from fedhk.estimators.choices import read_numbers
 from fedhk.estimators.frames import make_centers_frame, make_labels_frame
 from fedhk.estimators.persistence import ModelFile, readable_params, storable_params, write_model_file
@@ -88,7 +89,8 @@ class ReadsViews(KnowsNames):
         self._validate_params()
         self._single_table = not is_view_collection(X)
         vars(self).pop("feature_names_in_", None)  # of an earlier fit
-        views = check_views(X if not self._single_table else self._as_table(X, reset=True))
+        views = check_views(X if not self._single_table else self._as_table(X, is_new=False))
+        views = encode_truths({"": views})[""]
         return views, _check_weights(sample_weight, views)
 
     def _read_new(self, X: Any, names: Sequence[str], widths: Sequence[int], columns: Sequence[Columns]) -> Views:
@@ -97,29 +99,36 @@ class ReadsViews(KnowsNames):
         if is_view_collection(X):
             found = X
         elif self._single_table:
-            found = self._as_table(X, reset=False)
+            found = self._as_table(X, columns[0], is_new=True)
         else:
             found = find_views(X, dict(zip(names, columns, strict=True)))
         return check_views(found, names=names, widths=widths, columns=columns, missing_views=True)
 
-    def _as_table(self, X: Any, *, reset: bool) -> Any:
-        """Check one table as scikit-learn does; infinities are refused by `check_views`."""
+    def _as_table(self, X: Any, known: Columns = None, *, is_new: bool) -> Any:
+        """Check one table as scikit-learn does; infinities are refused by `check_views`.
+
+        `known` are the columns of the fitted model, where there is one and they have names.
+        """
         if getattr(X, "ndim", 2) > 2:
             raise ValueError(
                 f"Found array with dim {X.ndim}, shape {X.shape}; {type(self).__name__} expected <= 2 for a table. "
                 "If X is one tensor view, wrap it in a list: [X]."
             )
-        if needs_encoding(X):  # text and categories, which scikit-learn has no check for
+        if is_frame(X) and known is not None:
+            X, extra = take_columns(X, known)
+            warn_of_extra(extra)
+        if needs_encoding(X) or any(map(is_level, known or ())):  # scikit-learn has no check for text and categories
             return X
-        return validate_data(
+        table = validate_data(
             self,
             X,
-            reset=reset,
+            reset=not is_new,
             accept_sparse="csr",
             dtype=[np.float64, np.float32],
             ensure_all_finite=False,
-            ensure_min_samples=self._least_rows if reset else 1,
+            ensure_min_samples=1 if is_new else self._least_rows,
         )
+        return X if is_frame(X) else table  # columns keep their names
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters by name, as scikit-learn does; `get_params` lists them."""
@@ -243,8 +252,8 @@ class HeatKernelModel(ReadsViews, ClusterMixin, BaseEstimator):  # type: ignore[
         ----------
         X : list or dict of tables, or one table
             Views as in `fit`. None is a view that is not there, NaN a missing cell; a dict may leave views out. One
-            data frame is taken apart by the names of its columns, and columns that the model does not know are left
-            out. A tensor must have the shape that was fitted; a 2-D array has none to compare, and is taken as
+            data frame is taken apart by the names of its columns. Columns that the model does not know are passed over,
+            and a warning names them. A tensor must have the shape that was fitted; a 2-D array has none to compare, and is taken as
             flattened rows (C order).
 
         Returns

@@ -26,6 +26,7 @@ from fedhk.agreement.number import describe_selection, doubt_selection
 from fedhk.data.clients import check_clients
 from fedhk.data.folds import can_fold, find_wide
 from fedhk.data.scaling import AUTO, check_cells, make_scaling
+from fedhk.data.truths import encode_truths
 from fedhk.data.views import Columns, Views, is_view_collection, list_columns, shapes_by_view
 from fedhk.errors import DataError
 from fedhk.estimators.base import UPDATED, HeatKernelModel, unchanged_on_error, warn_of_doubts
@@ -364,7 +365,10 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         """
         self._validate_params()
         with unchanged_on_error(self):
-            self._run(self._read_sites(X), resume=resume, public=public)
+            clients = self._read_sites(X)
+            if self.engine is None and not is_sealed(self):
+                clients = encode_truths(clients)
+            self._run(clients, resume=resume, public=public)
         warn_of_doubts(self, list(self.labels_.values()), list(self.memberships_.values()))
         return self
 
