@@ -53,7 +53,8 @@ def test_codes_are_categories_where_they_are_said_to_be(categories):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"site": "clinic"}, "site='clinic' is no column of the frame; its columns are"),
+        ({"site": "clinic"}, "site='clinic' is no column of the frame: give the name of one; its columns are"),
+        ({"site": ["hospital"]}, "give the name of one; its columns are"),
         (
             {"site": "hospital", "views": {"a": ["age", "height"]}},
             r"view 'a' has columns that the frame lacks: \['height'\]",

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedhk._typing import BoolArray, FloatArray, IntArray
 from fedhk.after.columns import MOST_NUMBERS, RowCount
-from fedhk.after.run import Answer, Answered, ask_sites, find_sites
+from fedhk.after.run import Answer, Answered, ask_sites, check_model, find_sites
 from fedhk.after.tables import PrintedTable
 from fedhk.data.checks import check_count, check_number
 from fedhk.data.frames import pandas
@@ -378,6 +378,7 @@ def place(model: Any, rows: Any, *, site: str | None = None, limit: Limit | floa
     >>> bool(fedhk.place(model, far, limit=fedhk.find_limit(model, sites)).outlier[0])
     True
     """
+    check_model(model)
     own = model
     if site is not None:
         known = getattr(model, "client_models_", {})

@@ -62,7 +62,9 @@ def from_frame(
     Returns
     -------
     dict of str to (dict of str to pandas.DataFrame)
-        The views of each site, as `fit` takes them. Rows keep their index, so that `labels_frame` names them by it.
+        The views of each site, as `fit` takes them. Rows keep their index, so that `labels_frame` names them by it:
+        ``frame.join(model.labels_frame().set_index("row")["cluster"])`` puts the clusters beside the rows. A frame
+        without an index of its own, such as one of polars, has the places of its rows, from 0, in the place of names.
 
     Examples
     --------
@@ -82,8 +84,11 @@ def from_frame(
     names = list(map(str, frame.columns))
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise DataError(f"frame has several columns called {repeated[:5]}; names must differ.")
-    if site not in names:
-        raise DataError(f"site={site!r} is no column of the frame; its columns are {names[:10]}.{suggest(site, names)}")
+    if not isinstance(site, str) or site not in names:
+        raise DataError(
+            f"site={site!r} is no column of the frame: give the name of one; its columns are {names[:10]}."
+            f"{suggest(str(site), names)}"
+        )
     if dictionary is not None:
         if views is not None or categories:
             raise DataError("dictionary= says what views and categories are: leave views= and categories= out.")
@@ -105,7 +110,22 @@ def from_frame(
     elif faults := [fault for view, table in tables.items() for fault in find_faults(table, view)]:
         raise DataError(name_faults(faults))
     groups = frame.groupby(site, sort=True, observed=True).indices
-    return {str(name): {view: table.iloc[groups[name]] for view, table in tables.items()} for name in sorted(groups)}
+    return Sites(
+        {str(name): {view: table.iloc[groups[name]] for view, table in tables.items()} for name in sorted(groups)}
+    )
+
+
+class Sites(dict[str, dict[str, Any]]):
+    """Views by site and name."""
+
+    def __missing__(self, site: Any) -> dict[str, Any]:
+        if isinstance(site, str):
+            raise KeyError(site)
+        raise DataError(
+            f"sites have names, {listed(self)}, and no number {site}. If you search parameters: GridSearchCV takes "
+            "list(sites.values()) and leaves whole sites out; rows of one place are split by fedhk.MultiView; "
+            "fedhk.evaluate holds rows out at every site."
+        )
 
 
 def find_views(frame: Any, views: Mapping[str, Columns]) -> Any:

@@ -363,11 +363,18 @@ def encode_levels(texts: Sequence[str | None], levels: Sequence[str], name: str)
 def check_levels(levels: Sequence[str], cells: int, name: str) -> None:
     """Refuse text that is no category: that has the form of something else, or of which most rows have their own."""
     check_form(levels, name)
+    if len(levels) > 10 and 2 * len(levels) > cells and 2 * sum(len(text.split()) > 2 for text in levels) > len(levels):
+        raise ValueError(
+            f"column {name!r} holds text of several words, such as {levels[0][:40]!r}, nearly another one in every "
+            "row. Leave the column out, or make a view of numbers of it, such as words counted by scikit-learn's "
+            "TfidfVectorizer: the guide has a page on text."
+        )
     if len(levels) > MOST_LEVELS or (len(levels) > 10 and 2 * len(levels) > cells):
         raise ValueError(
             f"column {name!r} holds text with {len(levels)} different values in {cells} cells, such as "
             f"{levels[0][:40]!r}: that names rows rather than groups of them. If it says whose a row is, say so "
-            f"(on the command line --id {name}; of a data frame frame.set_index({name!r})). Else leave the column out, "
+            f"(on the command line --id {name}; of a pandas data frame frame.set_index({name!r}); of a polars one "
+            "leave it out by views=). Else leave the column out, "
             f"or bring it to at most {MOST_LEVELS} levels that several rows share."
         )
 

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fedhk._text import is_printable, listed
-from fedhk._typing import FloatArray
+from fedhk._typing import FloatArray, IntArray
 from fedhk.data.levels import (
     UnreadableColumnsError,
     base_name,
@@ -224,6 +224,18 @@ def check_views(
     return Views(
         tuple(converted), tuple(found), lengths[0], dtype, tuple(missing), tuple(given), tuple(inferred), index
     )
+
+
+def find_empty(views: Views) -> IntArray:
+    """Find the rows that have no value in any view."""
+    present = [(table, lacks) for table, lacks in zip(views.tables, views.missing, strict=True) if table is not None]
+    if any(not lacks or sp.issparse(table) for table, lacks in present):
+        return np.zeros(0, int)
+    empty = np.ones(views.n_rows, bool)
+    for table, _ in present:
+        for rows in row_blocks(len(table), 8 * table.shape[1]):
+            empty[rows] &= np.isnan(table[rows]).all(axis=1)
+    return np.flatnonzero(empty)
 
 
 def _drop_extra(tables: Sequence[Any], columns: Sequence[Columns]) -> list[Any]:

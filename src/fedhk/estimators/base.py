@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from numbers import Integral
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
@@ -20,13 +21,14 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from fedhk._names import KnowsNames, explain_names
 from fedhk._records import Record, Records
+from fedhk._text import listed
 from fedhk._typing import FloatArray, IntArray
 from fedhk.agreement.number import NOT_CLEAR, ONE
 from fedhk.agreement.scalings import STRANGER
 from fedhk.data.frames import find_views, pandas
 from fedhk.data.levels import is_frame, is_level, needs_encoding, take_columns
 from fedhk.data.truths import encode_truths
-from fedhk.data.views import Columns, Views, check_views, is_tensor, is_view_collection, warn_of_extra
+from fedhk.data.views import Columns, Views, check_views, find_empty, is_tensor, is_view_collection, warn_of_extra
 from fedhk.estimators.choices import read_numbers
 from fedhk.estimators.frames import make_centers_frame, make_labels_frame
 from fedhk.estimators.persistence import ModelFile, readable_params, storable_params, write_model_file
@@ -52,11 +54,23 @@ USUAL_FUZZIFIERS = 1.05, 1.25
 # Fitted attributes that are tables, and are empty where a file does not have them.
 TABLES = ("deviations_", "choices_", "selection_", "drift_", "updates_")
 
+# The ending of a model file.
+ENDING = ".safetensors"
+
 # Fitted attributes that updates set.
 UPDATED = ("drift_", "updates_")
 
 # Fitted attributes with a value for each row, which no file has.
 OF_ROWS = ("labels_", "memberships_")
+
+# What some estimators have, and what the others say of it.
+ELSEWHERE = {
+    "personalize": (
+        ": FedHKPerson makes models of new sites. Without one, predict places their rows by the common model, and "
+        "update goes on with them."
+    ),
+    "client_models_": ": only estimators over sites have a model for each site.",
+}
 
 # Loss above which a low rank gets a warning: it loses more than it keeps.
 MOST_LOST = 0.5
@@ -102,7 +116,11 @@ class ReadsViews(KnowsNames):
             found = self._as_table(X, columns[0], is_new=True)
         else:
             found = find_views(X, dict(zip(names, columns, strict=True)))
-        return check_views(found, names=names, widths=widths, columns=columns, missing_views=True)
+        if getattr(found, "ndim", 2) == 1 and hasattr(found, "index") and any(known is not None for known in columns):
+            raise ValueError("X is one row or column of a data frame: give a data frame, such as frame.iloc[[0]].")
+        views = check_views(found, names=names, widths=widths, columns=columns, missing_views=True)
+        _warn_of_empty(views)
+        return views
 
     def _as_table(self, X: Any, known: Columns = None, *, is_new: bool) -> Any:
         """Check one table as scikit-learn does; infinities are refused by `check_views`.
@@ -154,7 +172,8 @@ class ReadsViews(KnowsNames):
                 f"This {type(self).__name__} has no {name!r}: it was read from a file, and files store nothing of "
                 "single rows. Call predict with the rows."
             )
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        hint = ELSEWHERE.get(name, "")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
 
     def __sklearn_tags__(self) -> Tags:
         """Declare that missing cells, sparse matrices and float32 are supported."""
@@ -253,13 +272,13 @@ class HeatKernelModel(ReadsViews, ClusterMixin, BaseEstimator):  # type: ignore[
         X : list or dict of tables, or one table
             Views as in `fit`. None is a view that is not there, NaN a missing cell; a dict may leave views out. One
             data frame is taken apart by the names of its columns. Columns that the model does not know are passed over,
-            and a warning names them. A tensor must have the shape that was fitted; a 2-D array has none to compare, and is taken as
-            flattened rows (C order).
+            and a warning names them. A tensor must have the shape that was fitted; a 2-D array has none to compare, and
+            is taken as flattened rows (C order).
 
         Returns
         -------
         labels : array of shape (n,)
-            A row without any observed value belongs to all clusters alike and gets the first.
+            A row without any observed value belongs to all clusters alike and gets the first; a warning names it.
         """
         return self._assign(X)[1]
 
@@ -289,8 +308,10 @@ class HeatKernelModel(ReadsViews, ClusterMixin, BaseEstimator):  # type: ignore[
     def labels_frame(self) -> Any:
         """Return the clusters of the fitted rows as a pandas data frame: site, row, cluster, certainty.
 
-        A row is named by the index of its data frame, where that has names, else by its number at its site. After a fit
-        of one site there is no column for the site. Certainty is the largest membership.
+        Rows are grouped by site. A row is named by the index of its data frame: of a frame that `fedhk.from_frame` took
+        apart, by its index there, which is its place if nothing else was said. A row of an array is named by its number
+        at its site. ``frame.join(model.labels_frame().set_index("row")["cluster"])`` puts clusters beside the rows of a
+        frame. After a fit of one site there is no column for the site. Certainty is the largest membership.
         """
         check_is_fitted(self)
         labels, memberships = self.labels_, self.memberships_
@@ -315,9 +336,11 @@ class HeatKernelModel(ReadsViews, ClusterMixin, BaseEstimator):  # type: ignore[
         """Write the model to one safetensors file, which `fedhk.load` reads.
 
         The file holds what is needed to predict, and the history. It does not hold anything of single rows: `labels_`
-        and `memberships_` stay behind.
+        and `memberships_` stay behind. Its name ends in ``.safetensors``, or has no ending.
         """
         check_is_fitted(self)
+        if Path(path).suffix not in ("", ENDING):
+            raise ValueError(f"path={str(path)!r} must end in {ENDING!r}: that is what the file is, and nothing else.")
         write_model_file(path, self.to_file())
 
     def to_file(self) -> ModelFile:
@@ -462,6 +485,19 @@ class LowRankAttributes:
     def _factors(self) -> Any:
         form = self._form
         return form.decomposition.canonical(form.factors)
+
+
+def _warn_of_empty(views: Views) -> None:
+    """Warn of new rows without a value in any view."""
+    rows = find_empty(views)
+    if not len(rows):
+        return
+    names = (rows if views.index is None else np.asarray(views.index)[rows]).tolist()
+    warnings.warn(
+        f"X: no value in any view of row {listed(names)}: such rows belong to all clusters alike, and get the first.",
+        UserWarning,
+        stacklevel=2,
+    )
 
 
 def warn_of_doubts(model: Any, labels: Sequence[IntArray], memberships: Sequence[FloatArray]) -> None:

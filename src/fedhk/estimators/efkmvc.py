@@ -22,6 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 from fedhk._options import Option
 from fedhk._random import check_generator
 from fedhk._records import Records
+from fedhk._text import listed
 from fedhk.agreement.number import describe_selection, doubt_selection
 from fedhk.data.clients import check_clients
 from fedhk.data.folds import can_fold, find_wide
@@ -628,7 +629,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
     def _keep_outcomes(self, board: Board, sites: Mapping[str, Site]) -> None:
         """Set the fitted attributes of sites in this process, and the reports of the others on their own models."""
         self.labels_, self.global_labels_, self.memberships_ = {}, {}, {}
-        self.client_models_: dict[str, HeatKernelMVC] = {}
+        self.client_models_: dict[str, HeatKernelMVC] = SiteModels()
         for name, site in sites.items():
             if site.memory.has(Outcome):
                 outcome = site.memory.get(Outcome).outcome
@@ -661,6 +662,16 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         rows = [self._rows(site).n_rows for site in sites]
         scores = [HeatKernelModel.score(self, site) for site in sites]
         return float(np.average(scores, weights=rows)) if sum(rows) else 0.0
+
+
+class SiteModels(dict[str, HeatKernelMVC]):
+    """The own models of sites, by name."""
+
+    def __missing__(self, site: str) -> HeatKernelMVC:
+        raise KeyError(
+            f"{site!r} is none of the sites of the fit, {listed(self)}. Use predict of the common model for its rows; "
+            "FedHKPerson has personalize(views), which makes a model of a new site."
+        )
 
 
 def are_sites(X: Any) -> bool:
