@@ -198,8 +198,10 @@ def test_several_files_must_be_told_apart(tmp_path):
 
 
 def test_a_flat_folder_names_the_way(tmp_path):
+    flat = tmp_path / "flat"
+    flat.mkdir()
     for name in ("lab", "record"):
-        patients().write_csv(tmp_path / f"{name}.csv")
-    said = refusal("fit", tmp_path, "--clusters", "2", "--out", tmp_path / "run", code=3)
-    assert f"`fedhk split {tmp_path / 'lab.csv'} {tmp_path / 'record.csv'} --site COLUMN --out FOLDER`" in said
+        patients().write_csv(flat / f"{name}.csv")
+    said = refusal("fit", flat, "--clusters", "2", "--out", tmp_path / "run", code=3)
+    assert f"`fedhk split {flat / 'lab.csv'} {flat / 'record.csv'} --site COLUMN --out FOLDER`" in said
     assert "If each file is a site, leave --site out" in said

@@ -310,6 +310,43 @@ class TestRowsWithoutAnyLevel:
         assert len(FedHKPerson(2, random_state=0).fit(sites).labels_["bern"]) == 20
 
 
+class TestDoubtsAreSaidAloud:
+    """What `fedhk info` says of files is said of frames."""
+
+    @pytest.fixture
+    def frame(self):
+        rng = np.random.default_rng(0)
+        columns = {"hospital": np.resize(["bern", "oslo", "rome"], 60), "age": 40 + 9 * rng.normal(size=60)}
+        return pd.DataFrame(columns).assign(sex=rng.choice(["F", "M"], 60), grade=rng.integers(1, 4, 60))
+
+    def test_of_levels_that_one_site_writes_in_another_way(self, frame):
+        frame["sex"] = frame["sex"].where(frame["hospital"] != "rome", frame["sex"].map({"F": "female", "M": "male"}))
+        with pytest.warns(
+            UserWarning, match="site 'rome' has none of the levels of the others .'female', 'male' there"
+        ):
+            from_frame(frame, site="hospital", views={"record": ["age", "sex"]})
+
+    def test_of_codes(self, frame):
+        frame.loc[::6, "grade"] = 9
+        with pytest.warns(UserWarning, match="column 'grade': 9 beside 1, 2, 3: a code for missing values"):
+            from_frame(frame, site="hospital")
+
+    def test_of_dates_that_nobody_asked_for(self, frame):
+        frame["admitted"] = pd.Timestamp("2026-01-01") + pd.to_timedelta(np.arange(60), "D")
+        with pytest.warns(UserWarning, match="^from_frame: dates count as days in 'admitted': leave out"):
+            from_frame(frame, site="hospital")
+        from_frame(frame, site="hospital", views={"later": ["admitted"]})  # without a warning
+
+    def test_not_of_what_is_declared(self, frame):
+        frame.loc[::6, "grade"] = 9
+        assert from_frame(frame, site="hospital", categories={"grade": [1, 2, 3, 9]})
+
+    def test_nothing_is_said_of_columns_that_fit_refuses(self, frame):
+        frame["note"] = [f"note {i} of many" for i in range(60)]
+        with pytest.raises(DataError, match=r"of several words, .* a page on text"):
+            EFKMVC(2).fit(from_frame(frame, site="hospital"))
+
+
 class TestUnusableColumns:
     """All columns that cannot be clustered are named at once, as early as it is sure."""
 

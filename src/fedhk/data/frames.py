@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
@@ -12,9 +13,11 @@ import numpy as np
 
 from fedhk._names import suggest
 from fedhk._text import listed
+from fedhk.data.clients import check_clients
 from fedhk.data.dictionary import Dictionary, read_dictionary
-from fedhk.data.levels import find_faults, is_frame, name_faults, name_row, read_cells, source_columns
-from fedhk.data.views import Columns, is_tensor, warn_of_extra
+from fedhk.data.doubts import doubt_dates, doubt_meanings
+from fedhk.data.levels import date_columns, find_faults, is_frame, name_faults, name_row, read_cells, source_columns
+from fedhk.data.views import Columns, is_tensor, list_columns, warn_of_extra
 from fedhk.errors import DataError, MissingPackageError
 
 __all__ = ["from_frame"]
@@ -66,6 +69,12 @@ def from_frame(
         ``frame.join(model.labels_frame().set_index("row")["cluster"])`` puts the clusters beside the rows. A frame
         without an index of its own, such as one of polars, has the places of its rows, from 0, in the place of names.
 
+    Warns
+    -----
+    UserWarning
+        Of columns in several views, levels and codes that may mean otherwise than they read, and dates where no views
+        are given.
+
     Examples
     --------
     >>> import pandas as pd
@@ -97,12 +106,7 @@ def from_frame(
             raise DataError("dictionary= names no column: leave it out, or give each column a table in it.")
         views = {view: list(known.read_columns(view)) for view in known}
     chosen = _check_views(views, names, site)
-    unknown = frame[site].isna() | frame[site].map(_is_blank).astype(bool)
-    if unknown.any():
-        raise DataError(
-            f"site={site!r} is missing in {int(unknown.sum())} rows, the first is row "
-            f"{name_row(frame, int(unknown.argmax()))}: every row needs a site."
-        )
+    _check_owners(frame, site)
     frame = _declare(frame, categories, {column for columns in chosen.values() for column in columns})
     tables = {view: frame[columns] for view, columns in chosen.items()}
     if dictionary is not None:
@@ -110,9 +114,38 @@ def from_frame(
     elif faults := [fault for view, table in tables.items() for fault in find_faults(table, view)]:
         raise DataError(name_faults(faults))
     groups = frame.groupby(site, sort=True, observed=True).indices
-    return Sites(
+    sites = Sites(
         {str(name): {view: table.iloc[groups[name]] for view, table in tables.items()} for name in sorted(groups)}
     )
+    if dictionary is None:
+        _warn_of_doubts(sites, categories, date_columns(tables[ONLY_VIEW]) if views is None else ())
+    return sites
+
+
+def _check_owners(frame: Any, site: str) -> None:
+    """Refuse rows without a site."""
+    unknown = frame[site].isna() | frame[site].map(_is_blank).astype(bool)
+    if unknown.any():
+        raise DataError(
+            f"site={site!r} is missing in {int(unknown.sum())} rows, the first is row "
+            f"{name_row(frame, int(unknown.argmax()))}: every row needs a site."
+        )
+
+
+def _warn_of_doubts(sites: Mapping[str, Mapping[str, Any]], declared: Container[str], dates: Sequence[str]) -> None:
+    """Warn of what may mean otherwise than it reads; nothing of columns that are declared or that `fit` will refuse."""
+    doubts = [doubt_dates(dates)] if dates else []
+    tables = {
+        site: {view: table[[name for name in table.columns if name not in declared]] for view, table in views.items()}
+        for site, views in sites.items()
+    }
+    with suppress(DataError):
+        read = check_clients({site: {v: t for v, t in own.items() if t.shape[1]} for site, own in tables.items()})
+        cells = {site: dict(zip(views.names, views.tables, strict=True)) for site, views in read.items()}
+        doubts += doubt_meanings(cells, list_columns(read.values()))
+    if doubts:
+        text = doubts[0] if len(doubts) == 1 else "\n- ".join(["", *doubts])
+        warnings.warn(f"from_frame: {text}", UserWarning, stacklevel=3)
 
 
 class Sites(dict[str, dict[str, Any]]):

@@ -29,6 +29,9 @@ MOST_LEVELS = 1000
 
 DAY = np.timedelta64(1, "D")
 
+# The column of a file, or the array in an npz file, that says which row is whose.
+ID = "id"
+
 # Names of columns that identify rows.
 NAMED_LIKE_IDS = re.compile(r"(^id|[_\W]id|Id|ID|^(mrn|uid|uuid|pid|subject|patient))$")
 

@@ -110,14 +110,14 @@ class ReadsViews(KnowsNames):
     def _read_new(self, X: Any, names: Sequence[str], widths: Sequence[int], columns: Sequence[Columns]) -> Views:
         """Read new rows, and check them against the views of the fitted model."""
         check_is_fitted(self)
+        if getattr(X, "ndim", 2) == 1 and hasattr(X, "index"):
+            raise ValueError("X is one row or column of a data frame: give a data frame, such as frame.iloc[[0]].")
         if is_view_collection(X):
             found = X
         elif self._single_table:
             found = self._as_table(X, columns[0], is_new=True)
         else:
             found = find_views(X, dict(zip(names, columns, strict=True)))
-        if getattr(found, "ndim", 2) == 1 and hasattr(found, "index") and any(known is not None for known in columns):
-            raise ValueError("X is one row or column of a data frame: give a data frame, such as frame.iloc[[0]].")
         views = check_views(found, names=names, widths=widths, columns=columns, missing_views=True)
         _warn_of_empty(views)
         return views
@@ -521,7 +521,10 @@ def _doubt_number(model: Any) -> Iterator[str]:
         taken = f"{model.n_clusters_} was taken, but there is {note}"
         yield f"{asked}: {taken}. Look at selection_, or give n_clusters a number."
     elif note and model.n_clusters_ == 1:
-        hint = " If columns come from different sources, name these as views, which confirm each other."
+        hint = (
+            " If columns come from different sources, name these as views, which confirm each other. Leave out columns "
+            "that say nothing of a group, such as dates and outcomes."
+        )
         alone = len(model.view_names_) == 1
         yield f"{asked}: the rows show {ONE}. Give n_clusters a number if you need more.{hint * alone}"
 
