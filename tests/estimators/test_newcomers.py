@@ -109,8 +109,10 @@ class TestNewRows:
         with pytest.warns(
             UserWarning, match="no value in any view of row 'p1': such rows belong to all clusters alike"
         ):
-            shares = model.predict_proba(rows)
-        np.testing.assert_allclose(shares[1], 1 / 3)
+            assert model.predict(rows)[1] == 0
+        with pytest.warns(UserWarning, match="no value in any view of row 'p1'"):
+            fedhk.place(model, rows)
+        np.testing.assert_allclose(model.predict_proba(rows)[1], 1 / 3)  # which says it itself
 
     def test_several_sites_are_no_frame(self, model, frame):
         with pytest.raises(DataError, match=r"got DataFrame. fedhk.from_frame\(frame, site=...\) makes sites"):

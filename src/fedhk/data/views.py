@@ -238,6 +238,18 @@ def find_empty(views: Views) -> IntArray:
     return np.flatnonzero(empty)
 
 
+def warn_of_empty(views: Views) -> None:
+    """Warn of new rows that get a label without a value in any view."""
+    rows = find_empty(views)
+    if len(rows):
+        names = (rows if views.index is None else np.asarray(views.index)[rows]).tolist()
+        warnings.warn(
+            f"X: no value in any view of row {listed(names)}: such rows belong to all clusters alike, and get the first.",
+            UserWarning,
+            stacklevel=2,
+        )
+
+
 def _drop_extra(tables: Sequence[Any], columns: Sequence[Columns]) -> list[Any]:
     """Return tables without the columns that a model does not know; a warning names them."""
     found, extra = list(tables), list[str]()

@@ -21,14 +21,13 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from fedhk._names import KnowsNames, explain_names
 from fedhk._records import Record, Records
-from fedhk._text import listed
 from fedhk._typing import FloatArray, IntArray
 from fedhk.agreement.number import NOT_CLEAR, ONE
 from fedhk.agreement.scalings import STRANGER
 from fedhk.data.frames import find_views, pandas
 from fedhk.data.levels import is_frame, is_level, needs_encoding, take_columns
 from fedhk.data.truths import encode_truths
-from fedhk.data.views import Columns, Views, check_views, find_empty, is_tensor, is_view_collection, warn_of_extra
+from fedhk.data.views import Columns, Views, check_views, is_tensor, is_view_collection, warn_of_empty, warn_of_extra
 from fedhk.estimators.choices import read_numbers
 from fedhk.estimators.frames import make_centers_frame, make_labels_frame
 from fedhk.estimators.persistence import ModelFile, readable_params, storable_params, write_model_file
@@ -118,9 +117,7 @@ class ReadsViews(KnowsNames):
             found = self._as_table(X, columns[0], is_new=True)
         else:
             found = find_views(X, dict(zip(names, columns, strict=True)))
-        views = check_views(found, names=names, widths=widths, columns=columns, missing_views=True)
-        _warn_of_empty(views)
-        return views
+        return check_views(found, names=names, widths=widths, columns=columns, missing_views=True)
 
     def _as_table(self, X: Any, known: Columns = None, *, is_new: bool) -> Any:
         """Check one table as scikit-learn does; infinities are refused by `check_views`.
@@ -280,11 +277,13 @@ class HeatKernelModel(ReadsViews, ClusterMixin, BaseEstimator):  # type: ignore[
         labels : array of shape (n,)
             A row without any observed value belongs to all clusters alike and gets the first; a warning names it.
         """
-        return self._assign(X)[1]
+        rows = self._rows(X)
+        warn_of_empty(rows.views)
+        return self._assign(rows)[1]
 
     def predict_proba(self, X: Any) -> FloatArray:
         """Return the membership of each row in each cluster, shape (n, c); rows sum to 1. `X` is as in `predict`."""
-        return self._assign(X)[0]
+        return self._assign(self._rows(X))[0]
 
     def transform(self, X: Any) -> FloatArray:
         """Return the kernel distance of each row to each centre, a weighted sum over views, shape (n, c)."""
@@ -421,8 +420,7 @@ class HeatKernelModel(ReadsViews, ClusterMixin, BaseEstimator):  # type: ignore[
         check_is_fitted(self)
         return pandas().DataFrame(list(self.drift_))
 
-    def _assign(self, X: Any) -> tuple[FloatArray, IntArray, float]:
-        rows = self._rows(X)
+    def _assign(self, rows: Rows) -> tuple[FloatArray, IntArray, float]:
         with own_threads() as workers, Passes(rows, self.n_clusters_, workers) as scan:
             return scan.assign(self._model.parameters)
 
@@ -485,19 +483,6 @@ class LowRankAttributes:
     def _factors(self) -> Any:
         form = self._form
         return form.decomposition.canonical(form.factors)
-
-
-def _warn_of_empty(views: Views) -> None:
-    """Warn of new rows without a value in any view."""
-    rows = find_empty(views)
-    if not len(rows):
-        return
-    names = (rows if views.index is None else np.asarray(views.index)[rows]).tolist()
-    warnings.warn(
-        f"X: no value in any view of row {listed(names)}: such rows belong to all clusters alike, and get the first.",
-        UserWarning,
-        stacklevel=2,
-    )
 
 
 def warn_of_doubts(model: Any, labels: Sequence[IntArray], memberships: Sequence[FloatArray]) -> None:
