@@ -244,7 +244,8 @@ def warn_of_empty(views: Views) -> None:
     if len(rows):
         names = (rows if views.index is None else np.asarray(views.index)[rows]).tolist()
         warnings.warn(
-            f"X: no value in any view of row {listed(names)}: such rows belong to all clusters alike, and get the first.",
+            f"X: no value in any view of row {listed(names)}: such rows belong to all clusters alike, and get the "
+            "first.",
             UserWarning,
             stacklevel=2,
         )
