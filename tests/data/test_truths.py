@@ -96,6 +96,11 @@ class TestNumbersStayNumbers:
         model = _fit(frame, n_clusters=3, secure=True)
         assert model.view_columns_["table"][-1] == "smoker"
 
+    @pytest.mark.filterwarnings("ignore:from_frame")
+    def test_of_dates(self, frame):
+        days = pd.Timestamp("2026-01-01") + pd.to_timedelta(frame["smoker"].astype(int), "D")
+        assert _fit(frame.assign(smoker=days), n_clusters=3).view_columns_["table"][-1] == "smoker"
+
     def test_where_a_site_gives_an_array(self, frame):
         table = frame[["x0", "smoker"]].astype(float)
         sites = check_clients({"oslo": {"a": table}, "rome": {"a": table.to_numpy()}})

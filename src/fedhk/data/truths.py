@@ -31,7 +31,9 @@ def encode_truths(sites: Mapping[str, Views]) -> dict[str, Views]:
         named = {site: table for site, table in tables.items() if table is not None}
         if any(_get_columns(sites[site], view) != columns or sp.issparse(table) for site, table in named.items()):
             continue
+        days = {name for views in sites.values() for name in views.dates}
         truths = find_truths(list(named.values()), columns)
+        truths = {name: values for name, values in truths.items() if f"{view}/{name}" not in days}
         if truths:
             wanted = name_truths(columns, truths)
             for site, table in named.items():

@@ -17,6 +17,7 @@ from fedhk.data.levels import (
     UnreadableColumnsError,
     base_name,
     common_columns,
+    date_columns,
     encode_frame,
     fit_columns,
     is_frame,
@@ -47,6 +48,7 @@ class Views:
     missing: tuple[bool, ...]  # whether a table has missing cells (NaN)
     columns: tuple[Columns, ...]
     inferred: tuple[str, ...] = ()  # "view/column" of categories whose levels were read off these rows
+    dates: tuple[str, ...] = ()  # "view/column" of numbers that are days
     index: Any = None  # names of the rows, of a data frame that has some; None where rows are only counted
 
     @property
@@ -221,8 +223,9 @@ def check_views(
         missing[i] = _has_missing(converted[i], found[i], given[i], tables[i])
         if converted[i].dtype != np.float32:
             dtype = np.dtype(np.float64)
+    dates = tuple(f"{found[i]}/{column}" for i in present for column in date_columns(tables[i]))
     return Views(
-        tuple(converted), tuple(found), lengths[0], dtype, tuple(missing), tuple(given), tuple(inferred), index
+        tuple(converted), tuple(found), lengths[0], dtype, tuple(missing), tuple(given), tuple(inferred), dates, index
     )
 
 
