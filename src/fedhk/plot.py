@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-
-from sklearn.utils.validation import check_is_fitted
 
 from fedhk._files import write_atomically
 from fedhk._version import __version__
@@ -23,10 +22,12 @@ from fedhk.after.comparison import Comparison, compare
 from fedhk.after.outcomes import outcomes as find_outcomes
 from fedhk.after.profile import Profile
 from fedhk.after.profile import profile as find_profile
-from fedhk.after.run import Answered
+from fedhk.after.run import Answered, check_model
 from fedhk.after.stability import Stability
 from fedhk.after.stability import stability as find_stability
 from fedhk.after.survival import Survival
+from fedhk.data.clients import name_sites
+from fedhk.estimators.efkmvc import are_sites
 from fedhk.privacy.mechanism import refuse_budget
 from fedhk.report import drawings as pictures
 from fedhk.report import maps, page
@@ -137,8 +138,23 @@ class Plot:
 
 
 def _read(model: Any, sites: Any, site: str | None) -> Facts:
-    check_is_fitted(model)
-    return replace(read_fitted(model, sites, site), version=__version__)
+    check_model(model)
+    return replace(read_fitted(_place_rows(model, sites), sites, site), version=__version__)
+
+
+def _place_rows(model: Any, sites: Any) -> Any:
+    """Return a model with labels of the sites: of one from a file, a copy that has those of `predict`."""
+    if sites is None or hasattr(model, "labels_") or not hasattr(model, "predict_proba"):
+        return model
+    found = copy(model)
+    if not are_sites(sites):
+        found.labels_, found.memberships_ = model.predict(sites), model.predict_proba(sites)
+        return found
+    named = name_sites(sites)
+    found.labels_ = {site: model.predict(views) for site, views in named.items()}
+    found.memberships_ = {site: model.predict_proba(views) for site, views in named.items()}
+    found.global_labels_, found.client_models_ = found.labels_, dict.fromkeys(named, model)
+    return found
 
 
 def _need(found: object, what: str, why: str) -> None:
@@ -324,12 +340,16 @@ def _as_fitted(model: Any, site: str | None) -> dict[str, Any]:
     return {"secure": getattr(model, "secure", False)}
 
 
-def report(model: Any, sites: Any = None, *, found: Sequence[Answered] = (), site: str | None = None) -> Plot:
+def report(
+    model: Any, sites: Any = None, *, found: Answered | Sequence[Answered] = (), site: str | None = None
+) -> Plot:
     """Make the whole report of a fitted estimator; `save` writes the page that `fedhk report` makes of a run.
 
-    `found` is what `fedhk.profile`, `outcomes`, `stability` and `compare` gave; each gets a section.
+    `found` is what `fedhk.profile`, `outcomes`, `stability` and `compare` gave, one or several; each gets a section. A
+    model from a file has no labels: `sites` are placed by it, as by `predict`.
     """
-    if not isinstance(found, list | tuple):
-        raise TypeError(f"found must be a list of answers, such as [fedhk.profile(...)], got {type(found).__name__}.")
-    facts = replace(_read(model, sites, site), after=describe_answers(found))
+    answers = found if isinstance(found, list | tuple) else [found]
+    if wrong := [type(answer).__name__ for answer in answers if not isinstance(answer, Answered)]:
+        raise TypeError(f"found must be what profile, outcomes, stability or compare gave, got {wrong[0]}.")
+    facts = replace(_read(model, sites, site), after=describe_answers(answers))
     return Plot(f"Report of {facts.title}", headline(facts), page.render(facts))

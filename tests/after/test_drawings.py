@@ -169,10 +169,10 @@ def test_what_is_no_answer_is_not_drawn(name):
         getattr(plot, name)(model, found=3)
 
 
-def test_one_answer_alone_is_no_list_of_answers():
+def test_a_report_takes_answers_only():
     model, sites, _ = make_federation()
-    with pytest.raises(TypeError, match=r"found must be a list of answers, such as .*, got Profile"):
-        plot.report(model, sites, found=fedhk.profile(model, sites))
+    with pytest.raises(TypeError, match=r"found must be what profile, .* gave, got int"):
+        plot.report(model, sites, found=3)
 
 
 def test_outcomes_that_nobody_has_are_drawn_and_said_to_be_nothing(later):

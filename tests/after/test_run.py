@@ -125,7 +125,7 @@ def test_coefficients_of_a_whole_site_do_not_go_with_noise():
 
 def test_what_is_no_model_is_refused():
     _, sites, _ = make_federation()
-    with pytest.raises(TypeError, match="fitted clusterer"):
+    with pytest.raises(TypeError, match="clusterer"):
         fedhk.profile(fedhk.HeatDiffusion(2, random_state=0).fit(sites["cairo"]), sites)
     with pytest.raises(DataError, match="sites must be a dict"):
         fedhk.profile(make_federation()[0], 3)

@@ -52,7 +52,7 @@ def make_dated(folder):
         (folder / site).mkdir(parents=True)
         group = rng.integers(2, size=60)
         rows = [
-            f"{i},{40 + 20 * g + rng.normal():.2f},{'FM'[g]},2026-01-{1 + i % 28:02d},{-999 if i % 9 == 0 else g}"
+            f"{i},{40 + 20 * g + rng.normal():.2f},{'FM'[g]},2026-01-{1 + i % 28:02d},{g + i % 2 if i % 9 else -999}"
             for i, g in enumerate(group)
         ]
         (folder / site / "lab.csv").write_text("\n".join(["id,age,sex,day,score", *rows]))

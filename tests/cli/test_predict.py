@@ -102,8 +102,17 @@ def test_rows_from_standard_input(hospitals, run):
 def test_standard_input_is_checked(hospitals, run, tmp_path):
     table = pl.read_parquet(hospitals / "oslo" / "ecg.parquet")
     wrong = table.rename({"ecg_1": "ecgg_1"}).write_csv()
-    said = refusal("predict", run, "-", code=3, stdin=wrong)
-    assert "'ecgg_1' is unknown to the model. Did you mean 'ecg_1'?" in said
+    said = call("predict", run, "-", code=3, stdin=wrong).stderr
+    assert "does not know; passed over: 'ecgg_1'. Did you mean 'ecg_1'?" in said
+    assert "lacks 'ecg_1'" in said
+    found = call("predict", run, "-", stdin=table.with_columns(hospital=pl.lit("oslo"), died=pl.lit(1)).write_csv())
+    assert (
+        "Note: standard input has columns that the model does not know; passed over: 'hospital', 'died'."
+        in found.stderr
+    )
+    assert found.stdout == call("predict", run, "-", stdin=table.write_csv()).stdout
+    said = call("predict", run, "-", code=3, stdin="hospital\noslo\n").stderr
+    assert "has no column of the model" in said
     assert "'ecg_1'" in refusal("predict", run, "-", code=3, stdin=table.drop("ecg_1").write_csv())
     assert "line 3 has 2 cells" in refusal("predict", run, "-", code=3, stdin="ecg_0,ecg_1,ecg_2\n1,2,3\n4,5\n")
     for nothing in ("", "ecg_0\n"):

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from numpy.testing import assert_array_equal
 
-from cli.calls import call, refusal
+from cli.calls import call, refusal, usage
 from fedhk.data.folders import read_federation
 
 TEXT = """Pat-Nr;hospital;age;sodium;ward
@@ -156,3 +156,52 @@ def test_what_cannot_be_split_is_refused(tmp_path):
     (out / "mine.txt").write_text("text", "utf-8")
     assert "exists already" in refusal(*asked, "hospital", code=5)
     assert [path.name for path in out.iterdir()] == ["mine.txt"]
+
+
+def test_several_files_are_views_of_all_sites(tmp_path):
+    table = patients()
+    table.select("id", "hospital", "age", "sex").write_csv(tmp_path / "record.csv")
+    table.select("id", "hospital", "sodium").filter(pl.col("hospital") != "bern").write_csv(
+        tmp_path / "lab.csv", separator=";"
+    )
+    out = tmp_path / "hospitals"
+    said = call(
+        "split", tmp_path / "record.csv", tmp_path / "lab.csv", "--site", "hospital", "--out", out, "--json"
+    ).stdout
+    assert json.loads(said)["sites"] == {"bern": 30, "oslo": 30, "rome": 30}
+    found = read_federation(out)
+    assert found.view_names == ("lab", "record")
+    assert found.sites["bern"].views["lab"] is None
+    assert found.sites["rome"].views["lab"].shape == (30, 1)
+
+
+def test_without_a_column_of_sites_each_file_is_a_site(tmp_path):
+    for name, table in patients().drop("hospital").with_row_index("row").group_by(pl.col("row") // 45):
+        table.drop("row").write_csv(tmp_path / f"{['oslo', 'rome'][name[0]]}.csv")
+    out = tmp_path / "hospitals"
+    call("split", tmp_path / "oslo.csv", tmp_path / "rome.csv", "--view", "record=age,sex", "--out", out)
+    found = read_federation(out)
+    assert found.view_names == ("record",)
+    assert {name: site.n_rows for name, site in found.sites.items()} == {"oslo": 45, "rome": 45}
+
+
+def test_several_files_must_be_told_apart(tmp_path):
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        patients().write_csv(tmp_path / folder / "lab.csv")
+    files = tmp_path / "a" / "lab.csv", tmp_path / "b" / "lab.csv"
+    out = "--out", tmp_path / "hospitals"
+    assert "the name of a file is that of a view" in refusal("split", *files, "--site", "hospital", *out, code=3)
+    assert "the name of a file is that of a site" in refusal("split", *files, *out, code=3)
+    assert "--site" in usage("split", files[0], *out)
+    assert "--view" in usage("split", *files, "--site", "hospital", "--view", "record=age", *out)
+
+
+def test_a_flat_folder_names_the_way(tmp_path):
+    flat = tmp_path / "flat"
+    flat.mkdir()
+    for name in ("lab", "record"):
+        patients().write_csv(flat / f"{name}.csv")
+    said = refusal("fit", flat, "--clusters", "2", "--out", tmp_path / "run", code=3)
+    assert f"`fedhk split {flat / 'lab.csv'} {flat / 'record.csv'} --site COLUMN --out FOLDER`" in said
+    assert "If each file is a site, leave --site out" in said

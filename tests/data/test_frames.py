@@ -6,7 +6,8 @@ import polars as pl
 import pytest
 from sklearn.metrics import adjusted_rand_score
 
-from fedhk import EFKMVC, from_frame, read_dictionary
+import fedhk
+from fedhk import EFKMVC, FedHKPerson, HeatKernelMVC, from_frame, read_dictionary
 from fedhk.data.views import check_views
 from fedhk.errors import DataError
 from fedhk.privacy import DifferentialPrivacy
@@ -52,7 +53,8 @@ def test_codes_are_categories_where_they_are_said_to_be(categories):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"site": "clinic"}, "site='clinic' is no column of the frame; its columns are"),
+        ({"site": "clinic"}, "site='clinic' is no column of the frame: give the name of one; its columns are"),
+        ({"site": ["hospital"]}, "give the name of one; its columns are"),
         (
             {"site": "hospital", "views": {"a": ["age", "height"]}},
             r"view 'a' has columns that the frame lacks: \['height'\]",
@@ -179,7 +181,7 @@ def test_a_site_without_any_value_is_named():
 
 
 def test_new_rows_that_differ_are_told_by_the_names_of_columns_and_sites():
-    frame = pd.DataFrame({"hospital": ["oslo", "rome"] * 20, "age": [30.0, 30.0, 70.0, 70.0] * 10})
+    frame = pd.DataFrame({"hospital": ["oslo", "rome"] * 20, "age": [30.0, 30.5, 70.0, 70.5] * 10})
     frame = frame.assign(sex=["F", "F", "M", "M"] * 10, pulse=frame["age"] + 1)
     sites = from_frame(frame, site="hospital", views={"record": ["age", "sex"], "vitals": ["pulse"]})
     model = EFKMVC(n_clusters=2, random_state=0).fit(sites)
@@ -193,6 +195,7 @@ def test_new_rows_that_differ_are_told_by_the_names_of_columns_and_sites():
         model.predict(sites)
 
 
+@pytest.mark.filterwarnings("ignore:X has columns that the model does not know")
 class TestOneFrameForPredict:
     """`predict` takes one frame apart as `from_frame` does."""
 
@@ -219,6 +222,24 @@ class TestOneFrameForPredict:
         np.testing.assert_array_equal(model.predict(given), expected)
         np.testing.assert_array_equal(model.client_models_["rome"].predict(given), expected)
 
+    @pytest.mark.filterwarnings("error")
+    def test_columns_that_no_model_knows_are_passed_over_with_a_word(self, frame):
+        model = EFKMVC(3, random_state=0).fit(from_frame(frame, site="hospital", views={"a": ["age", "sex"]}))
+        own, alone = frame[["age", "sex"]], HeatKernelMVC(3, random_state=0).fit(frame[["age", "sex"]])
+        numbers = HeatKernelMVC(3, random_state=0).fit(frame[["age", "pulse"]])
+        for given, known, part in (
+            (model, frame, own),
+            (model, {"a": frame}, {"a": own}),
+            (model.client_models_["oslo"], frame, own),
+            (alone, frame, own),
+            (numbers, frame, frame[["age", "pulse"]]),
+        ):
+            with pytest.warns(UserWarning, match="does not know; they are passed over: .*'died'"):
+                found = given.predict(known)
+            np.testing.assert_array_equal(found, given.predict(part))  # without a warning
+        with pytest.raises(ValueError, match=r"missing \['age'\]"):
+            alone.predict(frame[["sex", "died"]])
+
     def test_ordered_categories_are_known_by_their_names(self, frame):
         model = EFKMVC(3, random_state=0).fit(from_frame(frame, site="hospital", views={"a": ["grade", "age"]}))
         np.testing.assert_array_equal(model.predict(frame), model.predict({"a": frame[["grade", "age"]]}))
@@ -237,6 +258,93 @@ class TestOneFrameForPredict:
         model = EFKMVC(3, random_state=0).fit(sites)
         both = pd.concat([pd.concat(list(views.values()), axis=1) for views in sites.values()])
         np.testing.assert_array_equal(model.predict(both), model.predict(frame.loc[both.index]))
+
+
+class TestRowsWithoutAnyLevel:
+    """A text column may be empty in all new rows: it then has no levels, and is missing."""
+
+    @pytest.fixture
+    def frame(self):
+        rng = np.random.default_rng(0)
+        group = np.arange(60) % 2
+        columns = {"hospital": rng.choice(["oslo", "rome"], 60), "age": 40 + 30 * group + rng.normal(size=60)}
+        return pd.DataFrame(columns).assign(sex=np.where(group == 1, "F", "M"), stage=rng.choice(["I", "II"], 60))
+
+    @pytest.mark.parametrize(
+        "empty",
+        [
+            pd.Series([None], dtype=object),
+            pd.Series([None], dtype="string"),
+            pd.Series([np.nan]),
+            pd.Series(["  "]),
+            pd.Series(pd.Categorical([None], categories=[])),
+        ],
+        ids=["object", "string", "float", "spaces", "category"],
+    )
+    def test_they_are_placed_by_what_is_known(self, frame, empty):
+        views = {"a": ["age", "sex", "stage"]}
+        model = EFKMVC(2, random_state=0).fit(from_frame(frame, site="hospital", views=views))
+        alone = HeatKernelMVC(2, random_state=0).fit(frame[views["a"]])
+        row = frame.iloc[[3]].reset_index(drop=True)[views["a"]]
+        row = row.assign(sex=empty)
+        for given in (model, model.client_models_["oslo"], alone):
+            expected = given.predict(frame.iloc[[3]][views["a"]])
+            np.testing.assert_array_equal(given.predict(row), expected)
+            np.testing.assert_array_equal(given.predict({given.view_names_[0]: row}), expected)
+            assert given.transform(row).shape == (1, 2)
+            assert fedhk.place(given, row).labels.tolist() == expected.tolist()
+            given.predict(row.assign(stage=empty))
+            given.predict(
+                pl.DataFrame({name: row[name].astype(object).where(row[name].notna(), None).to_list() for name in row})
+            )
+
+    def test_a_site_may_never_have_recorded_a_column(self, frame):
+        new = frame.head(20).assign(sex=None, hospital="bern")
+        model = FedHKPerson(2, random_state=0).fit(from_frame(frame, site="hospital"))
+        site = from_frame(new, site="hospital")
+        assert len(model.personalize(site["bern"]).predict(site["bern"])) == 20
+        model.update(site)
+        both = pd.concat([frame, new], ignore_index=True)
+        sites = from_frame(both, site="hospital")
+        sites["bern"]["table"] = sites["bern"]["table"].astype({"sex": "category"})
+        assert len(FedHKPerson(2, random_state=0).fit(sites).labels_["bern"]) == 20
+
+
+class TestDoubtsAreSaidAloud:
+    """What `fedhk info` says of files is said of frames."""
+
+    @pytest.fixture
+    def frame(self):
+        rng = np.random.default_rng(0)
+        columns = {"hospital": np.resize(["bern", "oslo", "rome"], 60), "age": 40 + 9 * rng.normal(size=60)}
+        return pd.DataFrame(columns).assign(sex=rng.choice(["F", "M"], 60), grade=rng.integers(1, 4, 60))
+
+    def test_of_levels_that_one_site_writes_in_another_way(self, frame):
+        frame["sex"] = frame["sex"].where(frame["hospital"] != "rome", frame["sex"].map({"F": "female", "M": "male"}))
+        with pytest.warns(
+            UserWarning, match="site 'rome' has none of the levels of the others .'female', 'male' there"
+        ):
+            from_frame(frame, site="hospital", views={"record": ["age", "sex"]})
+
+    def test_of_codes(self, frame):
+        frame.loc[::6, "grade"] = 9
+        with pytest.warns(UserWarning, match="column 'grade': 9 beside 1, 2, 3: a code for missing values"):
+            from_frame(frame, site="hospital")
+
+    def test_of_dates_that_nobody_asked_for(self, frame):
+        frame["admitted"] = pd.Timestamp("2026-01-01") + pd.to_timedelta(np.arange(60), "D")
+        with pytest.warns(UserWarning, match="^from_frame: dates count as days in 'admitted': leave out"):
+            from_frame(frame, site="hospital")
+        from_frame(frame, site="hospital", views={"later": ["admitted"]})  # without a warning
+
+    def test_not_of_what_is_declared(self, frame):
+        frame.loc[::6, "grade"] = 9
+        assert from_frame(frame, site="hospital", categories={"grade": [1, 2, 3, 9]})
+
+    def test_nothing_is_said_of_columns_that_fit_refuses(self, frame):
+        frame["note"] = [f"note {i} of many" for i in range(60)]
+        with pytest.raises(DataError, match=r"of several words, .* a page on text"):
+            EFKMVC(2).fit(from_frame(frame, site="hospital"))
 
 
 class TestUnusableColumns:

@@ -69,7 +69,8 @@ class TestNewRows:
     def test_a_row_without_any_value_belongs_everywhere_alike(self, data, fitted):
         empty = [np.full((1, view.shape[1]), np.nan) for view in data.views]
         assert_allclose(fitted.predict_proba(empty), 1 / 3)
-        assert fitted.predict(empty).tolist() == [0]
+        with pytest.warns(UserWarning, match="no value in any view of row 0"):
+            assert fitted.predict(empty).tolist() == [0]
 
 
 class TestNotFitted:

@@ -10,12 +10,12 @@ import numpy as np
 
 from fedhk._typing import BoolArray, FloatArray, IntArray
 from fedhk.after.columns import MOST_NUMBERS, RowCount
-from fedhk.after.run import Answer, Answered, ask_sites, find_sites
+from fedhk.after.run import Answer, Answered, ask_sites, check_model, find_sites
 from fedhk.after.tables import PrintedTable
 from fedhk.data.checks import check_count, check_number
 from fedhk.data.frames import pandas
 from fedhk.data.levels import ordered_levels
-from fedhk.data.views import is_tensor, row_blocks
+from fedhk.data.views import is_tensor, row_blocks, warn_of_empty
 from fedhk.errors import DataError
 from fedhk.federation.board import Board, Entry, align_views
 from fedhk.federation.engines.base import RemoteEngine
@@ -378,6 +378,7 @@ def place(model: Any, rows: Any, *, site: str | None = None, limit: Limit | floa
     >>> bool(fedhk.place(model, far, limit=fedhk.find_limit(model, sites)).outlier[0])
     True
     """
+    check_model(model)
     own = model
     if site is not None:
         known = getattr(model, "client_models_", {})
@@ -386,6 +387,7 @@ def place(model: Any, rows: Any, *, site: str | None = None, limit: Limit | floa
         own = known[site]
     fitted: FittedModel = own._model
     views = own._read_new(rows, fitted.view_names, fitted.widths, fitted.columns)
+    warn_of_empty(views)
     with own_threads():
         ready, parameters = fitted.rows(views), fitted.parameters
         with Passes(ready, parameters.n_clusters) as scan:

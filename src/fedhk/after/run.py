@@ -109,9 +109,9 @@ def take_sites(model: Any, sites: Any, *, used: bool = False) -> dict[str, Any]:
 
     `sites` are as in `fit`, or the views of the only site of an estimator for one site.
     """
+    check_model(model)
     if not hasattr(model, "predict"):
-        raise TypeError(f"model must be a fitted clusterer of FedHK, got {type(model).__name__}.")
-    check_is_fitted(model)
+        raise TypeError(f"model must be a clusterer that places new rows, got {type(model).__name__}.")
     if is_one_site(model, sites):
         sites = {ONLY_SITE: sites if is_view_collection(sites) else [sites]}
     if not isinstance(sites, Mapping | list | tuple):
@@ -124,6 +124,13 @@ def take_sites(model: Any, sites: Any, *, used: bool = False) -> dict[str, Any]:
         site: {view: table for view, table in views.items() if view in known} if isinstance(views, Mapping) else views
         for site, views in named.items()
     }
+
+
+def check_model(model: Any) -> None:
+    """Refuse what is no fitted clusterer of FedHK."""
+    check_is_fitted(model)
+    if not hasattr(model, "_model"):
+        raise TypeError(f"model must be a fitted clusterer of FedHK, got {type(model).__name__}.")
 
 
 def is_one_site(model: Any, sites: Any) -> bool:

@@ -14,8 +14,9 @@ import typer
 import fedhk
 from fedhk._files import replacing
 from fedhk._names import suggest, suggest_path
+from fedhk._text import listed
 from fedhk.cli import options as o
-from fedhk.cli.console import OutputExistsError, exit_codes, make_table, say, show, to_json
+from fedhk.cli.console import OutputExistsError, exit_codes, make_table, say, say_notes, show, to_json
 from fedhk.cli.runs import MODEL, absolute, check_apart, is_run, is_vacant, reading_of
 from fedhk.data.named import SITES, named_views, write_labels
 from fedhk.errors import DataError
@@ -86,7 +87,7 @@ def predict(  # noqa: PLR0917
     ]
     columns = ("site", "rows", "clusters found", "mean certainty", "model")
     show(make_table("clusters of new rows", columns, rows, numbers=columns[1:4]))
-    say(f"Written to {target}", err=False)
+    say(f"Written to {target}{'' if csv else ' as parquet; --csv writes CSV'}", err=False)
 
 
 def _predict_input(
@@ -138,18 +139,7 @@ def _write_views(text: str, columns: dict[str, Sequence[str] | None], folder: Pa
     known = {view: list(dict.fromkeys(map(base_name, names or ()))) for view, names in columns.items()}
     for names in known.values():
         names += [short for name in names if (short := ordered_levels(name)[0]) != name]
-    found: dict[str, list[int]] = {}
-    for i, name in enumerate(places):
-        if name == id_column:
-            continue
-        views = [view for view, names in known.items() if name in names or name.removeprefix(f"{view}/") in names]
-        if len(views) != 1:
-            several = f"is in the views {', '.join(views)}: write it as {views[0]}/{name}." if views else ""
-            every = [column for names in known.values() for column in names]
-            raise DataError(
-                f"Standard input: column {name!r} {several or f'is unknown to the model.{suggest(name, every)}'}"
-            )
-        found.setdefault(views[0], []).append(i)
+    found = _find_places(places, known, id_column)
     for number, row in enumerate(rows, 2):
         if len(row) != len(places):
             raise DataError(f"Standard input: line {number} has {len(row)} cells, the header {len(places)}.")
@@ -160,6 +150,28 @@ def _write_views(text: str, columns: dict[str, Sequence[str] | None], folder: Pa
             named = [places[i].removeprefix(f"{view}/") for i in own]
             table = [[row[i] for i in ids + own] for row in rows]
             csv_format.writer(file).writerows([[ID] * len(ids) + named, *table])
+
+
+def _find_places(places: Sequence[str], known: dict[str, list[str]], id_column: str | None) -> dict[str, list[int]]:
+    """Find the places of the columns of each view; what the model does not know is passed over with a note."""
+    found: dict[str, list[int]] = {}
+    extra: list[str] = []
+    for i, name in enumerate(places):
+        views = [view for view, names in known.items() if name in names or name.removeprefix(f"{view}/") in names]
+        if len(views) > 1:
+            several = f"is in the views {', '.join(views)}: write it as {views[0]}/{name}."
+            raise DataError(f"Standard input: column {name!r} {several}")
+        if views:
+            found.setdefault(views[0], []).append(i)
+        elif name != id_column:
+            extra.append(name)
+    lacking = [column for names in known.values() for column in names if column not in places]
+    if extra:
+        meant = "".join(suggest(name, lacking) for name in extra)
+        say_notes([f"standard input has columns that the model does not know; passed over: {listed(extra)}.{meant}"])
+    if not found:
+        raise DataError(f"Standard input has no column of the model, such as {listed(lacking)}.")
+    return found
 
 
 def _check_free(out: Path, force: bool) -> None:

@@ -1,9 +1,10 @@
-"""`fedhk split`: from one file with the rows of all sites to a federation folder."""
+"""`fedhk split`: from one file or several with the rows of all sites to a federation folder."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,8 +24,16 @@ if TYPE_CHECKING:
 # What no folder may have in its name on one of the systems that people copy folders to.
 NOT_IN_NAMES = '/\\:*?"<>|'
 
-OneFile = Annotated[Path, typer.Argument(help="A file with named columns: csv, csv.gz, tsv, xlsx, parquet or feather.")]
-SiteColumn = Annotated[str, typer.Option("--site", metavar="COLUMN", help="Column that says which site a row is of.")]
+Files = Annotated[
+    list[Path],
+    typer.Argument(help="Files with named columns: csv, csv.gz, tsv, xlsx, parquet or feather.", metavar="FILE..."),
+]
+SiteColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--site", metavar="COLUMN", help="Column that says which site a row is of. Default: each file is a site."
+    ),
+]
 FolderOut = Annotated[Path, typer.Option("--out", "-o", help="Federation folder to write; it must not exist.")]
 ViewColumns = Annotated[
     list[str] | None,
@@ -37,17 +46,18 @@ ViewColumns = Annotated[
 
 
 def split(  # noqa: PLR0917
-    file: OneFile,
-    site: SiteColumn,
+    files: Files,
     out: FolderOut,
+    site: SiteColumn = None,
     view: ViewColumns = None,
     id_column: o.IdColumn = None,
     json: o.Json = False,
 ) -> None:
-    """Make a federation folder of one file, a column of which says which site a row is of.
+    """Make a federation folder of files with a column that says which site a row is of, or of a file for each site.
 
     Every site gets a folder with a file for each view, its rows in the order in which the file has them. Cells stay as
-    they are; the column of sites is left out. Every view has the column of ids. Files of Excel become tsv.
+    they are; the column of sites is left out. Every view has the column of ids. Files of Excel become tsv. Of several
+    files, each is a view; without --site, each is a site of its name.
 
     For example:
 
@@ -56,35 +66,68 @@ def split(  # noqa: PLR0917
         fedhk split patients.csv --site hospital --view record=age,sex --view lab=crp,sodium --out hospitals/
 
         fedhk split patients.csv --site hospital --view later=days,died --out follow-up/
+
+        fedhk split record.csv lab.csv --site hospital --out hospitals/
+
+        fedhk split oslo.csv rome.csv --out hospitals/
     """
     with exit_codes():
-        from fedhk.data.one_file import split_file
-
         target = absolute(out)
         if not is_vacant(target):
             raise OutputExistsError(f"{str(out)!r} exists already: it is never replaced. Give another --out.")
-        found = split_file(file, site)
-        views = _choose_columns(file, found, view, id_column)
+        parts = _read_files(files, site, view, id_column)
+        sites = list(dict.fromkeys(each for part, _ in parts for each in part.sites))
+        views = {name: columns for _, own in parts for name, columns in own.items()}
         _check_names(views, "view")
-        _check_names(found.sites, "site")
+        _check_names(sites, "site")
         with replacing(target) as draft:
-            for each in found.sites:
+            for each in sites:
                 (draft / each).mkdir(mode=0o700)
-                for name, columns in views.items():
-                    write_atomically(draft / each / f"{name}{found.ending}", found.content(each, columns))
-        say_notes(list(found.doubts))
-    rows = {each: len(part) for each, part in found.sites.items()}
+            for part, own in parts:
+                for each, name in product(part.sites, own):
+                    write_atomically(draft / each / f"{name}{part.ending}", part.content(each, own[name]))
+        say_notes([doubt for part, _ in parts for doubt in part.doubts])
+    rows = {each: max(len(part.sites[each]) for part, _ in parts if each in part.sites) for each in sorted(sites)}
     if json:
         typer.echo(to_json({"out": str(target), "views": views, "sites": rows}))
         return
     for name, columns in views.items():
         say(f"view {name!r}: {listed(columns)}", err=False)
     show(make_table("sites", ("site", "rows"), [(each, f"{n:,}") for each, n in rows.items()], numbers=("rows",)))
-    used = {name for columns in views.values() for name in columns}
-    if left_out := [name for name in found.columns if name not in used]:
-        say(f"In no view: {listed(left_out)}.", err=False)
+    left_out = [name for part, own in parts for name in part.columns if all(name not in used for used in own.values())]
+    if left_out:
+        say(f"In no view: {listed(dict.fromkeys(left_out))}.", err=False)
     ids = () if id_column is None else ("--id", id_column)
     say(f"Written to {target}; `{write_command('fedhk', 'info', out, *ids)}` checks it.", err=False)
+
+
+def _read_files(
+    files: Sequence[Path], site: str | None, view: list[str] | None, id_column: str | None
+) -> list[tuple[SplitFile, dict[str, list[str]]]]:
+    """Read the files, each with the views that it has: each is a view of all sites, or without `site` a site."""
+    from fedhk.data.frames import ONLY_VIEW
+    from fedhk.data.one_file import read_whole, split_file
+
+    if site is None:
+        if len(files) == 1:
+            raise typer.BadParameter("is needed for one file: the column that names the site.", param_hint="--site")
+        wholes = [read_whole(file) for file in files]
+        names = [each for whole in wholes for each in whole.sites]
+        if twice := [name for name, count in Counter(names).items() if count > 1]:
+            raise DataError(
+                f"Several files are called {twice[0]!r}: without --site, the name of a file is that of a site."
+            )
+        return [
+            (whole, _choose_columns(file, whole, view or [ONLY_VIEW], id_column))
+            for file, whole in zip(files, wholes, strict=True)
+        ]
+    if view and len(files) > 1:
+        raise typer.BadParameter("goes with one file: of several, each is a view.", param_hint="--view")
+    parts = [(part := split_file(file, site), _choose_columns(file, part, view, id_column)) for file in files]
+    names = [name for _, own in parts for name in own]
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise DataError(f"Several files are called {twice[0]!r}: the name of a file is that of a view.")
+    return parts
 
 
 def _choose_columns(

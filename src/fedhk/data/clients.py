@@ -24,8 +24,8 @@ def check_clients(clients: Any) -> dict[str, Views]:
     if isinstance(clients, np.ndarray) or not isinstance(clients, Mapping | list | tuple):
         raise DataError(
             "sites must be a dict by name or a list of sites, each a list or dict of views, got "
-            f"{type(clients).__name__}. For the rows of one site use HeatKernelMVC; fedhk.from_frame(frame, site=...) "
-            "makes sites of one data frame with a column that names the site."
+            f"{type(clients).__name__}. fedhk.from_frame(frame, site=...) makes sites of one data frame with a column "
+            "that names the site. For the rows of one site use HeatKernelMVC."
         )
     if not len(clients):
         raise DataError("sites is empty: at least one site is needed.")

@@ -14,8 +14,7 @@ import numpy as np
 from fedhk._text import listed
 from fedhk._typing import FloatArray
 from fedhk.data.deviations import LEAST_REPEATS
-from fedhk.data.levels import base_name, find_numbers, is_level, level_name
-from fedhk.data.tables import ID
+from fedhk.data.levels import ID, base_name, find_numbers, is_level, level_name
 from fedhk.data.views import row_blocks
 
 # Cells that are looked at first: whether a column varies, or two sites have the same rows, mostly shows there.
@@ -74,18 +73,39 @@ def find_doubts(sites: Mapping[str, ReadSite], columns: Columns) -> list[str]:
     """List all doubts about sites that have been read."""
     found = [*_of_sites(sites), *_of_names(sites, columns)]
     for view, names in columns.items():
-        tables = {
-            site: values.reshape(len(values), -1)
-            for site, data in sites.items()
-            if (values := data.views[view]) is not None and len(values)
-        }
+        tables = _list_tables(view, {site: data.views for site, data in sites.items()})
         found += _of_copies(view, tables)
         if names is not None and tables:
-            found += _of_levels(view, names, tables)
-            found += [*_of_codes(view, names, tables), *_of_constants(view, names, tables)]
+            found += [*_of_meanings(view, names, tables), *_of_constants(view, names, tables)]
             found += _of_stuck(view, names, tables)
             found += _of_sums(view, names, tables)
     return found
+
+
+def doubt_meanings(sites: Mapping[str, Mapping[str, FloatArray | None]], columns: Columns) -> list[str]:
+    """List doubts about what levels and codes mean, in tables that are given by site and view."""
+    found = list[str]()
+    for view, names in columns.items():
+        tables = _list_tables(view, sites)
+        found += _of_meanings(view, names, tables) if names is not None and tables else []
+    return found
+
+
+def _list_tables(view: str, sites: Mapping[str, Mapping[str, FloatArray | None]]) -> dict[str, FloatArray]:
+    """Return the tables of a view at the sites that have rows of it; tensors are flattened."""
+    tables = ((site, views.get(view)) for site, views in sites.items())
+    return {site: table.reshape(len(table), -1) for site, table in tables if table is not None and len(table)}
+
+
+def _of_meanings(view: str, names: tuple[str, ...], tables: Mapping[str, FloatArray]) -> Iterator[str]:
+    """List doubts about levels and about codes."""
+    yield from _of_levels(view, names, tables)
+    yield from _of_codes(view, names, tables)
+
+
+def doubt_dates(names: Iterable[str]) -> str:
+    """Say of columns that are dates what they count as."""
+    return f"dates count as days in {listed(names)}: leave out what says nothing of a group."
 
 
 def _of_sites(sites: Mapping[str, ReadSite]) -> Iterator[str]:

@@ -23,7 +23,7 @@ from fedhk.data.dictionary import Dictionary, Kind, find_dictionary
 from fedhk.data.doubts import find_doubts
 from fedhk.data.large import empty_table
 from fedhk.data.levels import base_name, common_columns, is_level, level_name
-from fedhk.data.one_file import advise_split
+from fedhk.data.one_file import advise_files, advise_split
 from fedhk.data.tables import (
     ID,
     READERS,
@@ -170,8 +170,9 @@ def read_federation(folder: str | os.PathLike[str], reading: Reading = USUAL) ->
     found = {entry.name: _site_tables(entry, reading) for entry in list_folders(root, reading.ignore)}
     tables = {name: tables for name, (tables, _) in found.items()}
     if not tables:
-        files = [entry.name for entry in entries if entry.suffix.lower() in READERS]
-        hint = f" It holds {listed(files)}: is it a single site?" if files else ""
+        files = [entry for entry in entries if file_ending(entry) in READERS]
+        held = listed(entry.name for entry in files)
+        hint = f" It holds {held}: is it a single site?{advise_files(files)}" if files else ""
         raise DataError(f"Folder {str(root)!r} has no site; a federation has one sub-folder per site.{hint}")
     columns = _common_columns(tables)
     sites = {name: _assemble(name, parts, columns, found[name][1]) for name, parts in tables.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Container, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
@@ -12,9 +13,11 @@ import numpy as np
 
 from fedhk._names import suggest
 from fedhk._text import listed
+from fedhk.data.clients import check_clients
 from fedhk.data.dictionary import Dictionary, read_dictionary
-from fedhk.data.levels import base_name, find_faults, is_frame, name_faults, name_row, ordered_levels, read_cells
-from fedhk.data.views import Columns, is_tensor
+from fedhk.data.doubts import doubt_dates, doubt_meanings
+from fedhk.data.levels import date_columns, find_faults, is_frame, name_faults, name_row, read_cells, source_columns
+from fedhk.data.views import Columns, is_tensor, list_columns, warn_of_extra
 from fedhk.errors import DataError, MissingPackageError
 
 __all__ = ["from_frame"]
@@ -62,7 +65,15 @@ def from_frame(
     Returns
     -------
     dict of str to (dict of str to pandas.DataFrame)
-        The views of each site, as `fit` takes them. Rows keep their index, so that `labels_frame` names them by it.
+        The views of each site, as `fit` takes them. Rows keep their index, so that `labels_frame` names them by it:
+        ``frame.join(model.labels_frame().set_index("row")["cluster"])`` puts the clusters beside the rows. A frame
+        without an index of its own, such as one of polars, has the places of its rows, from 0, in the place of names.
+
+    Warns
+    -----
+    UserWarning
+        Of columns in several views, levels and codes that may mean otherwise than they read, and dates where no views
+        are given.
 
     Examples
     --------
@@ -82,8 +93,11 @@ def from_frame(
     names = list(map(str, frame.columns))
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise DataError(f"frame has several columns called {repeated[:5]}; names must differ.")
-    if site not in names:
-        raise DataError(f"site={site!r} is no column of the frame; its columns are {names[:10]}.{suggest(site, names)}")
+    if not isinstance(site, str) or site not in names:
+        raise DataError(
+            f"site={site!r} is no column of the frame: give the name of one; its columns are {names[:10]}."
+            f"{suggest(str(site), names)}"
+        )
     if dictionary is not None:
         if views is not None or categories:
             raise DataError("dictionary= says what views and categories are: leave views= and categories= out.")
@@ -92,12 +106,7 @@ def from_frame(
             raise DataError("dictionary= names no column: leave it out, or give each column a table in it.")
         views = {view: list(known.read_columns(view)) for view in known}
     chosen = _check_views(views, names, site)
-    unknown = frame[site].isna() | frame[site].map(_is_blank).astype(bool)
-    if unknown.any():
-        raise DataError(
-            f"site={site!r} is missing in {int(unknown.sum())} rows, the first is row "
-            f"{name_row(frame, int(unknown.argmax()))}: every row needs a site."
-        )
+    _check_owners(frame, site)
     frame = _declare(frame, categories, {column for columns in chosen.values() for column in columns})
     tables = {view: frame[columns] for view, columns in chosen.items()}
     if dictionary is not None:
@@ -105,7 +114,51 @@ def from_frame(
     elif faults := [fault for view, table in tables.items() for fault in find_faults(table, view)]:
         raise DataError(name_faults(faults))
     groups = frame.groupby(site, sort=True, observed=True).indices
-    return {str(name): {view: table.iloc[groups[name]] for view, table in tables.items()} for name in sorted(groups)}
+    sites = Sites(
+        {str(name): {view: table.iloc[groups[name]] for view, table in tables.items()} for name in sorted(groups)}
+    )
+    if dictionary is None:
+        _warn_of_doubts(sites, categories, date_columns(tables[ONLY_VIEW]) if views is None else ())
+    return sites
+
+
+def _check_owners(frame: Any, site: str) -> None:
+    """Refuse rows without a site."""
+    unknown = frame[site].isna() | frame[site].map(_is_blank).astype(bool)
+    if unknown.any():
+        raise DataError(
+            f"site={site!r} is missing in {int(unknown.sum())} rows, the first is row "
+            f"{name_row(frame, int(unknown.argmax()))}: every row needs a site."
+        )
+
+
+def _warn_of_doubts(sites: Mapping[str, Mapping[str, Any]], declared: Container[str], dates: Sequence[str]) -> None:
+    """Warn of what may mean otherwise than it reads; nothing of columns that are declared or that `fit` will refuse."""
+    doubts = [doubt_dates(dates)] if dates else []
+    tables = {
+        site: {view: table[[name for name in table.columns if name not in declared]] for view, table in views.items()}
+        for site, views in sites.items()
+    }
+    with suppress(DataError):
+        read = check_clients({site: {v: t for v, t in own.items() if t.shape[1]} for site, own in tables.items()})
+        cells = {site: dict(zip(views.names, views.tables, strict=True)) for site, views in read.items()}
+        doubts += doubt_meanings(cells, list_columns(read.values()))
+    if doubts:
+        text = doubts[0] if len(doubts) == 1 else "\n- ".join(["", *doubts])
+        warnings.warn(f"from_frame: {text}", UserWarning, stacklevel=3)
+
+
+class Sites(dict[str, dict[str, Any]]):
+    """Views by site and name."""
+
+    def __missing__(self, site: Any) -> dict[str, Any]:
+        if isinstance(site, str):
+            raise KeyError(site)
+        raise DataError(
+            f"sites have names, {listed(self)}, and no number {site}. If you search parameters: GridSearchCV takes "
+            "list(sites.values()) and leaves whole sites out; rows of one place are split by fedhk.MultiView; "
+            "fedhk.evaluate holds rows out at every site."
+        )
 
 
 def find_views(frame: Any, views: Mapping[str, Columns]) -> Any:
@@ -123,19 +176,14 @@ def find_views(frame: Any, views: Mapping[str, Columns]) -> Any:
     if not is_frame(frame) or len(named) < len(views):
         return frame
     labels = {str(label): label for label in frame.columns}
-    wanted = {view: _source_columns(columns, labels) for view, columns in named.items()}
+    wanted = {view: source_columns(columns, labels) for view, columns in named.items()}
     lacking = {view: [name for name in own if name not in labels] for view, own in wanted.items()}
     if any(lacking.values()):
         which = "; ".join(f"of view {view!r} {listed(names)}" for view, names in lacking.items() if names)
         unsaid = "" if len(views) == 1 else " To leave a view out, give a dict of the others: {view: frame[columns]}."
         raise ValueError(f"X is a data frame that lacks columns of the model: {which}.{unsaid}")
+    warn_of_extra([name for name in labels if not any(name in own for own in wanted.values())])
     return {view: frame[[labels[name] for name in own]] for view, own in wanted.items()}
-
-
-def _source_columns(columns: Sequence[Any], labels: Container[str]) -> list[str]:
-    """Return the columns of a frame that those of a model are of: a category is one, unless its levels are columns."""
-    names = (name if name in labels else ordered_levels(base_name(name))[0] for name in map(str, columns))
-    return list(dict.fromkeys(names))
 
 
 def _is_blank(name: Any) -> bool:

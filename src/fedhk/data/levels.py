@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any, TypeGuard
@@ -28,6 +28,9 @@ MARK = " = "
 MOST_LEVELS = 1000
 
 DAY = np.timedelta64(1, "D")
+
+# The column of a file, or the array in an npz file, that says which row is whose.
+ID = "id"
 
 # Names of columns that identify rows.
 NAMED_LIKE_IDS = re.compile(r"(^id|[_\W]id|Id|ID|^(mrn|uid|uuid|pid|subject|patient))$")
@@ -169,12 +172,15 @@ def encode_frame(table: Any, view: str, known: Sequence[Any] | None = None) -> A
     names = list(map(str, table.columns))
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"View {view!r}: columns {repeated[:5]} appear more than once; names must differ.")
-    categories = {base_name(column) for column in known or () if is_level(column)}
+    categories: dict[str, list[str]] = {}
+    for column in filter(is_level, known or ()):
+        categories.setdefault(base_name(column), []).append(level_name(column))
+    codes = {name for name, levels in categories.items() if all(map(is_number, levels))}
     blocks, columns, inferred, faults = [], [], [], list(ids.values())
     for name, label in zip(names, table.columns, strict=True):
         series = table[label]
         try:
-            values, own = _encode_column(series, name, view, is_category=name in categories)
+            values, own = _encode_column(series, name, view, is_category=name in categories, has_codes=name in codes)
         except ValueError as error:
             faults.append(str(error))
             continue
@@ -237,8 +243,13 @@ def date_columns(table: Any) -> list[str]:
     return [str(name) for name, dtype in types if str(dtype).lower().startswith("date")]
 
 
-def _encode_column(series: Any, name: str, view: str, *, is_category: bool) -> tuple[FloatArray, list[str]]:
-    """One column as an array of shape (n, 1), or (n, levels), and the names of these columns."""
+def _encode_column(
+    series: Any, name: str, view: str, *, is_category: bool, has_codes: bool
+) -> tuple[FloatArray, list[str]]:
+    """One column as an array of shape (n, 1), or (n, levels), and the names of these columns.
+
+    What `is_category` in a model may be numbers here if its levels are (`has_codes`): `fit_columns` finds them.
+    """
     dtype, text = series.dtype, str(series.dtype).lower()
     if getattr(dtype, "tz", None) is not None:
         series = series.dt.tz_convert(None)
@@ -253,8 +264,9 @@ def _encode_column(series: Any, name: str, view: str, *, is_category: bool) -> t
         if getattr(dtype, "ordered", False):
             ranks = np.array([np.nan if place is None else place for place in places], np.float64)
             return ranks[:, None], [ordered_name(name, levels)]
-        return _indicators(places, len(levels)), [f"{name}{MARK}{level}" for level in levels]
-    if is_category or any(isinstance(value, str) for value in values):
+        return encode_levels([None if value is None else str(value) for value in values], levels, name)
+    has_text = any(isinstance(value, str) for value in values)
+    if has_text or (is_category and not has_codes):
         if not is_category:
             _refuse_text_among_numbers(values, series, name, view)
         return _encode_text(values, name, view, is_category=is_category)
@@ -340,7 +352,12 @@ def _encode_text(values: list[Any], name: str, view: str, *, is_category: bool) 
 
 
 def encode_levels(texts: Sequence[str | None], levels: Sequence[str], name: str) -> tuple[FloatArray, list[str]]:
-    """Zeros and ones of shape (n, levels), and the names of these columns; None is a missing cell."""
+    """Zeros and ones of shape (n, levels), and the names of these columns; None is a missing cell.
+
+    Without levels no cell has a value: that is one column of missing cells, as `common_columns` expects it.
+    """
+    if not levels:
+        return np.full((len(texts), 1), np.nan), [name]
     codes = {level: code for code, level in enumerate(levels)}
     places = [None if text is None else codes[text] for text in texts]
     return _indicators(places, len(levels)), [f"{name}{MARK}{level}" for level in levels]
@@ -349,11 +366,18 @@ def encode_levels(texts: Sequence[str | None], levels: Sequence[str], name: str)
 def check_levels(levels: Sequence[str], cells: int, name: str) -> None:
     """Refuse text that is no category: that has the form of something else, or of which most rows have their own."""
     check_form(levels, name)
+    if len(levels) > 10 and 2 * len(levels) > cells and 2 * sum(len(text.split()) > 2 for text in levels) > len(levels):
+        raise ValueError(
+            f"column {name!r} holds text of several words, such as {levels[0][:40]!r}, nearly another one in every "
+            "row. Leave the column out, or make a view of numbers of it, such as words counted by scikit-learn's "
+            "TfidfVectorizer: the guide has a page on text."
+        )
     if len(levels) > MOST_LEVELS or (len(levels) > 10 and 2 * len(levels) > cells):
         raise ValueError(
             f"column {name!r} holds text with {len(levels)} different values in {cells} cells, such as "
             f"{levels[0][:40]!r}: that names rows rather than groups of them. If it says whose a row is, say so "
-            f"(on the command line --id {name}; of a data frame frame.set_index({name!r})). Else leave the column out, "
+            f"(on the command line --id {name}; of a pandas data frame frame.set_index({name!r}); of a polars one "
+            "leave it out by views=). Else leave the column out, "
             f"or bring it to at most {MOST_LEVELS} levels that several rows share."
         )
 
@@ -436,6 +460,7 @@ def fit_columns(table: Any, columns: Sequence[str], wanted: Sequence[str], where
     place = {column: i for i, column in enumerate(columns)}
     own = level_groups(columns)
     observed = {base_name(columns[group[0]]): ~np.isnan(table[:, group[0]]) for group in own}
+    codes = _find_codes(columns, wanted)
     dtype = table.dtype if table.dtype.kind == "f" else np.float64
     out = empty_table((table.shape[0], len(wanted)), dtype)
     out[...] = np.nan
@@ -445,6 +470,9 @@ def fit_columns(table: Any, columns: Sequence[str], wanted: Sequence[str], where
             out[:, i] = table[:, place[column]]
         elif is_level(column) and name in observed:
             out[observed[name], i] = 0.0
+        elif is_level(column) and name in codes:
+            cells = table[:, place[name]]
+            out[:, i] = np.where(np.isnan(cells), np.nan, cells == codes[name][level_name(column)])
         elif not (name in place and np.isnan(table[:, place[name]]).all()):
             kinds = ("categories", "numbers") if is_level(column) else ("numbers", "categories")
             raise ValueError(
@@ -452,12 +480,49 @@ def fit_columns(table: Any, columns: Sequence[str], wanted: Sequence[str], where
             )
     known = set(wanted)
     for column in columns:
-        if is_level(column) and column not in known and np.nansum(table[:, place[column]]) > 0:
-            row = int(np.nanargmax(table[:, place[column]]))
-            level = level_name(column)
+        cells = table[:, place[column]]
+        if is_level(column) and column not in known:
+            strange = cells > 0
+        elif column in codes:
+            strange = ~np.isnan(cells) & ~np.isin(cells, list(codes[column].values()))
+        else:
+            continue
+        if strange.any():
+            row = int(np.argmax(strange))
+            level = level_name(column) if is_level(column) else f"{cells[row]:g}"
             levels = [level_name(other) for other in wanted if base_name(other) == base_name(column)]
             raise ValueError(
                 f"{where}, column {base_name(column)!r} has the unknown level {level!r} in row "
                 f"{name_row(source, row)}; known are {levels[:8]}{' and more' if len(levels) > 8 else ''}."
             )
     return out
+
+
+def _find_codes(columns: Sequence[str], wanted: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Find columns of numbers whose numbers are the levels of a category that is wanted, with the number of each."""
+    levels: dict[str, list[str]] = {}
+    for column in filter(is_level, wanted):
+        levels.setdefault(base_name(column), []).append(level_name(column))
+    return {
+        name: {level: float(level) for level in levels[name]}
+        for name in columns
+        if name in levels and all(map(is_number, levels[name]))
+    }
+
+
+def take_columns(table: Any, known: Sequence[Any]) -> tuple[Any, list[str]]:
+    """Return the columns of a data frame that those of a model are of, and the names of the others.
+
+    Where it lacks one it comes back as it is: what is missing is said by whoever compares the columns.
+    """
+    labels = {str(label): label for label in table.columns}
+    wanted = source_columns(known, labels)
+    if not set(wanted) <= labels.keys() or len(wanted) == len(labels):
+        return table, []
+    return table[[labels[name] for name in wanted]], [name for name in labels if name not in wanted]
+
+
+def source_columns(columns: Sequence[Any], labels: Container[str]) -> list[str]:
+    """Return the columns of a frame that those of a model are of: a category is one, unless its levels are columns."""
+    names = (name if name in labels else ordered_levels(base_name(name))[0] for name in map(str, columns))
+    return list(dict.fromkeys(names))

@@ -1,4 +1,4 @@
-"""One file with the rows of all sites, of which a column says whose they are: its cells, site by site."""
+"""One file with the rows of all sites, of which a column says whose they are, or of one: its cells, site by site."""
 
 from __future__ import annotations
 
@@ -26,6 +26,10 @@ WRITTEN = {
     ".parquet": ".parquet",
     ".feather": ".feather",
 }
+
+
+# Longer lists of files are written as a pattern.
+MOST_FILES = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +73,19 @@ def advise_split(path: Path) -> str:
     )
 
 
+def advise_files(paths: Sequence[Path]) -> str:
+    """Say how files that lie in no folder of a site become a federation; empty where none has named columns."""
+    files = [shlex.quote(str(path)) for path in paths if file_ending(path) in WRITTEN]
+    if not files:
+        return ""
+    named = " ".join(files) if len(files) <= MOST_FILES else f"{shlex.quote(str(paths[0].parent))}/*"
+    each = f" If each file is a site, leave --site out: `fedhk split {named} --out FOLDER`." if len(files) > 1 else ""
+    return (
+        " If a column says which site a row is of, "
+        f"`fedhk split {named} --site COLUMN --out FOLDER` makes a federation.{each}"
+    )
+
+
 def split_file(path: Path, column: str) -> SplitFile:
     """Read a file and divide its rows by a column that names their site.
 
@@ -77,13 +94,7 @@ def split_file(path: Path, column: str) -> SplitFile:
     DataError
         If the file cannot be read or has no such column, a row has no site, or a column is no column of sites.
     """
-    if not path.is_file() or file_ending(path) not in WRITTEN:
-        what = "is a folder" if path.is_dir() else "is no such file" if path.exists() else "does not exist"
-        raise DataError(f"{str(path)!r} {what}: give one file with named columns ({', '.join(WRITTEN)}).")
-    try:
-        frame, separator, doubts = read_cells(path)
-    except DataError as error:  # which takes the folder for a site
-        raise DataError(str(error).removeprefix(f"site {path.parent.name!r}, ")) from error
+    frame, separator, doubts = _read_frame(path)
     names = {name.strip(): name for name in frame.columns}
     if column not in names:
         raise DataError(
@@ -95,6 +106,24 @@ def split_file(path: Path, column: str) -> SplitFile:
     rows = frame.drop(names[column])
     found = {name: rows.filter(sites == name) for name in sorted(sites.unique().to_list())}
     return SplitFile(found, WRITTEN[file_ending(path)], separator, doubts)
+
+
+def read_whole(path: Path) -> SplitFile:
+    """Read a file that has the rows of one site, which is called like the file."""
+    frame, separator, doubts = _read_frame(path)
+    name = path.name[: len(path.name) - len(file_ending(path))]
+    return SplitFile({name: frame}, WRITTEN[file_ending(path)], separator, doubts)
+
+
+def _read_frame(path: Path) -> tuple[pl.DataFrame, str, tuple[str, ...]]:
+    """Read the cells of a file, what separates them, and doubts."""
+    if not path.is_file() or file_ending(path) not in WRITTEN:
+        what = "is a folder" if path.is_dir() else "is no such file" if path.exists() else "does not exist"
+        raise DataError(f"{str(path)!r} {what}: give one file with named columns ({', '.join(WRITTEN)}).")
+    try:
+        return read_cells(path)
+    except DataError as error:  # which takes the folder for a site
+        raise DataError(str(error).removeprefix(f"site {path.parent.name!r}, ")) from error
 
 
 def _read_sites(column: pl.Series, path: Path) -> pl.Series:

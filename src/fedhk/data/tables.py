@@ -27,10 +27,11 @@ from numpy.typing import ArrayLike, NDArray
 from fedhk._text import listed
 from fedhk._typing import FloatArray
 from fedhk.data.dictionary import ColumnEntry, Kind, infer_entries, read_columns
+from fedhk.data.doubts import doubt_dates
 from fedhk.data.file_columns import ReadColumn, read_column
 from fedhk.data.file_doubts import find_count_doubts, find_id_doubts, find_text_doubts
 from fedhk.data.large import CHUNK_BYTES, LARGE_BYTES, empty_table
-from fedhk.data.levels import NAMED_LIKE_IDS, base_name, common_columns
+from fedhk.data.levels import ID, NAMED_LIKE_IDS, base_name, common_columns
 from fedhk.data.views import row_blocks
 from fedhk.errors import DataError
 
@@ -46,9 +47,6 @@ __all__ = [
     "read_tables",
     "shape_text",
 ]
-
-# The column, or the array in an npz file, that says which row is whose.
-ID = "id"
 
 # What separates the cells of a text file; where it is no comma, a comma may be the decimal sign.
 SEPARATORS = (",", ";", "\t", "|")
@@ -447,7 +445,7 @@ def _frame_table(lazy: pl.LazyFrame, path: Path, entries: Entries | None, separa
     inferred = [name for name, kind in kinds.items() if kind == "category" and entries is None]
     dates = [name for name, kind in kinds.items() if kind == "date" and entries is None]
     if dates:
-        doubts.append(f"dates count as days in {listed(dates)}: leave out what says nothing of a group.")
+        doubts.append(doubt_dates(dates))
     doubts += find_id_doubts(ids) if ids is not None else find_count_doubts(values, columns)
     doubts = [f"view {_view_name(path)!r}: {doubt}" for doubt in doubts]
     return Table(_view_name(path), values, ids, tuple(columns), path, tuple(inferred), tuple(doubts), kinds)

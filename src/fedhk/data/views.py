@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeGuard
@@ -10,15 +11,18 @@ from typing import Any, TypeAlias, TypeGuard
 import numpy as np
 import scipy.sparse as sp
 
-from fedhk._text import is_printable
-from fedhk._typing import FloatArray
+from fedhk._text import is_printable, listed
+from fedhk._typing import FloatArray, IntArray
 from fedhk.data.levels import (
     UnreadableColumnsError,
     base_name,
     common_columns,
+    date_columns,
     encode_frame,
     fit_columns,
+    is_frame,
     name_row,
+    take_columns,
 )
 
 # Sums of squares of larger numbers would leave float64.
@@ -44,6 +48,7 @@ class Views:
     missing: tuple[bool, ...]  # whether a table has missing cells (NaN)
     columns: tuple[Columns, ...]
     inferred: tuple[str, ...] = ()  # "view/column" of categories whose levels were read off these rows
+    dates: tuple[str, ...] = ()  # "view/column" of numbers that are days
     index: Any = None  # names of the rows, of a data frame that has some; None where rows are only counted
 
     @property
@@ -181,6 +186,7 @@ def check_views(
     Errors (TypeError, ValueError) name the view, what was found, and what is allowed.
     """
     tables, found = _named_tables(X, names)
+    tables = _drop_extra(tables, columns or ())
     if widths is not None and len(tables) != len(widths):
         hint = f" Give a dict of tables by name; the views are {_few(list(names))}." if names else ""
         raise ValueError(f"X has {len(tables)} views, but the model was fitted with {len(widths)} views.{hint}")
@@ -217,9 +223,56 @@ def check_views(
         missing[i] = _has_missing(converted[i], found[i], given[i], tables[i])
         if converted[i].dtype != np.float32:
             dtype = np.dtype(np.float64)
+    dates = tuple(f"{found[i]}/{column}" for i in present for column in date_columns(tables[i]))
     return Views(
-        tuple(converted), tuple(found), lengths[0], dtype, tuple(missing), tuple(given), tuple(inferred), index
+        tuple(converted), tuple(found), lengths[0], dtype, tuple(missing), tuple(given), tuple(inferred), dates, index
     )
+
+
+def find_empty(views: Views) -> IntArray:
+    """Find the rows that have no value in any view."""
+    present = [(table, lacks) for table, lacks in zip(views.tables, views.missing, strict=True) if table is not None]
+    if any(not lacks or sp.issparse(table) for table, lacks in present):
+        return np.zeros(0, int)
+    empty = np.ones(views.n_rows, bool)
+    for table, _ in present:
+        for rows in row_blocks(len(table), 8 * table.shape[1]):
+            empty[rows] &= np.isnan(table[rows]).all(axis=1)
+    return np.flatnonzero(empty)
+
+
+def warn_of_empty(views: Views) -> None:
+    """Warn of new rows that get a label without a value in any view."""
+    rows = find_empty(views)
+    if len(rows):
+        names = (rows if views.index is None else np.asarray(views.index)[rows]).tolist()
+        warnings.warn(
+            f"X: no value in any view of row {listed(names)}: such rows belong to all clusters alike, and get the "
+            "first.",
+            UserWarning,
+            stacklevel=2,
+        )
+
+
+def _drop_extra(tables: Sequence[Any], columns: Sequence[Columns]) -> list[Any]:
+    """Return tables without the columns that a model does not know; a warning names them."""
+    found, extra = list(tables), list[str]()
+    for place, (table, known) in enumerate(zip(tables, columns, strict=False)):  # too few views are refused later
+        if is_frame(table) and known is not None and not is_tensor(known):
+            found[place], names = take_columns(table, known)
+            extra += names
+    warn_of_extra(extra)
+    return found
+
+
+def warn_of_extra(names: Sequence[str]) -> None:
+    """Warn of columns that the model does not know."""
+    if names:
+        warnings.warn(
+            f"X has columns that the model does not know; they are passed over: {listed(names)}.",
+            UserWarning,
+            stacklevel=2,
+        )
 
 
 def _encode_tables(tables: Sequence[Any], names: Sequence[str], columns: Sequence[Columns] | None) -> dict[int, Any]:
@@ -241,8 +294,13 @@ def fit_table(table: Any, own: Columns, known: Columns, where: str, source: Any 
 
     Messages name rows by the index of `source`, the data frame that the table was.
     """
-    if own is None or known is None or own == known or is_tensor(own) or is_tensor(known):
+    if known is None or own == known or is_tensor(own) or is_tensor(known):
         return table, own
+    if own is None:  # an array may stand for the data frame that was fitted, with a column for each category
+        named = tuple(dict.fromkeys(map(base_name, map(str, known))))
+        if len(named) == len(known) or table.shape[1] != len(named) or sp.issparse(table):
+            return table, own
+        own = named
     names, wanted = [str(name) for name in own], [str(name) for name in known]
     if common_columns([wanted, names]) is None:
         return table, own

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from numbers import Integral
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
@@ -24,8 +25,9 @@ from fedhk._typing import FloatArray, IntArray
 from fedhk.agreement.number import NOT_CLEAR, ONE
 from fedhk.agreement.scalings import STRANGER
 from fedhk.data.frames import find_views, pandas
-from fedhk.data.levels import needs_encoding
-from fedhk.data.views import Columns, Views, check_views, is_tensor, is_view_collection
+from fedhk.data.levels import is_frame, is_level, needs_encoding, take_columns
+from fedhk.data.truths import encode_truths
+from fedhk.data.views import Columns, Views, check_views, is_tensor, is_view_collection, warn_of_empty, warn_of_extra
 from fedhk.estimators.choices import read_numbers
 from fedhk.estimators.frames import make_centers_frame, make_labels_frame
 from fedhk.estimators.persistence import ModelFile, readable_params, storable_params, write_model_file
@@ -51,11 +53,23 @@ USUAL_FUZZIFIERS = 1.05, 1.25
 # Fitted attributes that are tables, and are empty where a file does not have them.
 TABLES = ("deviations_", "choices_", "selection_", "drift_", "updates_")
 
+# The ending of a model file.
+ENDING = ".safetensors"
+
 # Fitted attributes that updates set.
 UPDATED = ("drift_", "updates_")
 
 # Fitted attributes with a value for each row, which no file has.
 OF_ROWS = ("labels_", "memberships_")
+
+# What some estimators have, and what the others say of it.
+ELSEWHERE = {
+    "personalize": (
+        ": FedHKPerson makes models of new sites. Without one, predict places their rows by the common model, and "
+        "update goes on with them."
+    ),
+    "client_models_": ": only estimators over sites have a model for each site.",
+}
 
 # Loss above which a low rank gets a warning: it loses more than it keeps.
 MOST_LOST = 0.5
@@ -88,38 +102,48 @@ class ReadsViews(KnowsNames):
         self._validate_params()
         self._single_table = not is_view_collection(X)
         vars(self).pop("feature_names_in_", None)  # of an earlier fit
-        views = check_views(X if not self._single_table else self._as_table(X, reset=True))
+        views = check_views(X if not self._single_table else self._as_table(X, is_new=False))
+        views = encode_truths({"": views})[""]
         return views, _check_weights(sample_weight, views)
 
     def _read_new(self, X: Any, names: Sequence[str], widths: Sequence[int], columns: Sequence[Columns]) -> Views:
         """Read new rows, and check them against the views of the fitted model."""
         check_is_fitted(self)
+        if getattr(X, "ndim", 2) == 1 and hasattr(X, "index"):
+            raise ValueError("X is one row or column of a data frame: give a data frame, such as frame.iloc[[0]].")
         if is_view_collection(X):
             found = X
         elif self._single_table:
-            found = self._as_table(X, reset=False)
+            found = self._as_table(X, columns[0], is_new=True)
         else:
             found = find_views(X, dict(zip(names, columns, strict=True)))
         return check_views(found, names=names, widths=widths, columns=columns, missing_views=True)
 
-    def _as_table(self, X: Any, *, reset: bool) -> Any:
-        """Check one table as scikit-learn does; infinities are refused by `check_views`."""
+    def _as_table(self, X: Any, known: Columns = None, *, is_new: bool) -> Any:
+        """Check one table as scikit-learn does; infinities are refused by `check_views`.
+
+        `known` are the columns of the fitted model, where there is one and they have names.
+        """
         if getattr(X, "ndim", 2) > 2:
             raise ValueError(
                 f"Found array with dim {X.ndim}, shape {X.shape}; {type(self).__name__} expected <= 2 for a table. "
                 "If X is one tensor view, wrap it in a list: [X]."
             )
-        if needs_encoding(X):  # text and categories, which scikit-learn has no check for
+        if is_frame(X) and known is not None:
+            X, extra = take_columns(X, known)
+            warn_of_extra(extra)
+        if needs_encoding(X) or any(map(is_level, known or ())):  # scikit-learn has no check for text and categories
             return X
-        return validate_data(
+        table = validate_data(
             self,
             X,
-            reset=reset,
+            reset=not is_new,
             accept_sparse="csr",
             dtype=[np.float64, np.float32],
             ensure_all_finite=False,
-            ensure_min_samples=self._least_rows if reset else 1,
+            ensure_min_samples=1 if is_new else self._least_rows,
         )
+        return X if is_frame(X) else table  # columns keep their names
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters by name, as scikit-learn does; `get_params` lists them."""
@@ -145,7 +169,8 @@ class ReadsViews(KnowsNames):
                 f"This {type(self).__name__} has no {name!r}: it was read from a file, and files store nothing of "
                 "single rows. Call predict with the rows."
             )
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        hint = ELSEWHERE.get(name, "")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
 
     def __sklearn_tags__(self) -> Tags:
         """Declare that missing cells, sparse matrices and float32 are supported."""
@@ -243,20 +268,22 @@ class HeatKernelModel(ReadsViews, ClusterMixin, BaseEstimator):  # type: ignore[
         ----------
         X : list or dict of tables, or one table
             Views as in `fit`. None is a view that is not there, NaN a missing cell; a dict may leave views out. One
-            data frame is taken apart by the names of its columns, and columns that the model does not know are left
-            out. A tensor must have the shape that was fitted; a 2-D array has none to compare, and is taken as
-            flattened rows (C order).
+            data frame is taken apart by the names of its columns. Columns that the model does not know are passed over,
+            and a warning names them. A tensor must have the shape that was fitted; a 2-D array has none to compare, and
+            is taken as flattened rows (C order).
 
         Returns
         -------
         labels : array of shape (n,)
-            A row without any observed value belongs to all clusters alike and gets the first.
+            A row without any observed value belongs to all clusters alike and gets the first; a warning names it.
         """
-        return self._assign(X)[1]
+        rows = self._rows(X)
+        warn_of_empty(rows.views)
+        return self._assign(rows)[1]
 
     def predict_proba(self, X: Any) -> FloatArray:
         """Return the membership of each row in each cluster, shape (n, c); rows sum to 1. `X` is as in `predict`."""
-        return self._assign(X)[0]
+        return self._assign(self._rows(X))[0]
 
     def transform(self, X: Any) -> FloatArray:
         """Return the kernel distance of each row to each centre, a weighted sum over views, shape (n, c)."""
@@ -280,8 +307,10 @@ class HeatKernelModel(ReadsViews, ClusterMixin, BaseEstimator):  # type: ignore[
     def labels_frame(self) -> Any:
         """Return the clusters of the fitted rows as a pandas data frame: site, row, cluster, certainty.
 
-        A row is named by the index of its data frame, where that has names, else by its number at its site. After a fit
-        of one site there is no column for the site. Certainty is the largest membership.
+        Rows are grouped by site. A row is named by the index of its data frame: of a frame that `fedhk.from_frame` took
+        apart, by its index there, which is its place if nothing else was said. A row of an array is named by its number
+        at its site. ``frame.join(model.labels_frame().set_index("row")["cluster"])`` puts clusters beside the rows of a
+        frame. After a fit of one site there is no column for the site. Certainty is the largest membership.
         """
         check_is_fitted(self)
         labels, memberships = self.labels_, self.memberships_
@@ -306,9 +335,11 @@ class HeatKernelModel(ReadsViews, ClusterMixin, BaseEstimator):  # type: ignore[
         """Write the model to one safetensors file, which `fedhk.load` reads.
 
         The file holds what is needed to predict, and the history. It does not hold anything of single rows: `labels_`
-        and `memberships_` stay behind.
+        and `memberships_` stay behind. Its name ends in ``.safetensors``, or has no ending.
         """
         check_is_fitted(self)
+        if Path(path).suffix not in ("", ENDING):
+            raise ValueError(f"path={str(path)!r} must end in {ENDING!r}: that is what the file is, and nothing else.")
         write_model_file(path, self.to_file())
 
     def to_file(self) -> ModelFile:
@@ -389,8 +420,7 @@ class HeatKernelModel(ReadsViews, ClusterMixin, BaseEstimator):  # type: ignore[
         check_is_fitted(self)
         return pandas().DataFrame(list(self.drift_))
 
-    def _assign(self, X: Any) -> tuple[FloatArray, IntArray, float]:
-        rows = self._rows(X)
+    def _assign(self, rows: Rows) -> tuple[FloatArray, IntArray, float]:
         with own_threads() as workers, Passes(rows, self.n_clusters_, workers) as scan:
             return scan.assign(self._model.parameters)
 
@@ -476,7 +506,10 @@ def _doubt_number(model: Any) -> Iterator[str]:
         taken = f"{model.n_clusters_} was taken, but there is {note}"
         yield f"{asked}: {taken}. Look at selection_, or give n_clusters a number."
     elif note and model.n_clusters_ == 1:
-        hint = " If columns come from different sources, name these as views, which confirm each other."
+        hint = (
+            " If columns come from different sources, name these as views, which confirm each other. Leave out columns "
+            "that say nothing of a group, such as dates and outcomes."
+        )
         alone = len(model.view_names_) == 1
         yield f"{asked}: the rows show {ONE}. Give n_clusters a number if you need more.{hint * alone}"
 

@@ -22,10 +22,12 @@ from sklearn.utils.validation import check_is_fitted
 from fedhk._options import Option
 from fedhk._random import check_generator
 from fedhk._records import Records
+from fedhk._text import listed
 from fedhk.agreement.number import describe_selection, doubt_selection
 from fedhk.data.clients import check_clients
 from fedhk.data.folds import can_fold, find_wide
 from fedhk.data.scaling import AUTO, check_cells, make_scaling
+from fedhk.data.truths import encode_truths
 from fedhk.data.views import Columns, Views, is_view_collection, list_columns, shapes_by_view
 from fedhk.errors import DataError
 from fedhk.estimators.base import UPDATED, HeatKernelModel, unchanged_on_error, warn_of_doubts
@@ -364,7 +366,10 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         """
         self._validate_params()
         with unchanged_on_error(self):
-            self._run(self._read_sites(X), resume=resume, public=public)
+            clients = self._read_sites(X)
+            if self.engine is None and not is_sealed(self):
+                clients = encode_truths(clients)
+            self._run(clients, resume=resume, public=public)
         warn_of_doubts(self, list(self.labels_.values()), list(self.memberships_.values()))
         return self
 
@@ -624,7 +629,7 @@ class EFKMVC(ModelParameters, HeatKernelModel):
     def _keep_outcomes(self, board: Board, sites: Mapping[str, Site]) -> None:
         """Set the fitted attributes of sites in this process, and the reports of the others on their own models."""
         self.labels_, self.global_labels_, self.memberships_ = {}, {}, {}
-        self.client_models_: dict[str, HeatKernelMVC] = {}
+        self.client_models_: dict[str, HeatKernelMVC] = SiteModels()
         for name, site in sites.items():
             if site.memory.has(Outcome):
                 outcome = site.memory.get(Outcome).outcome
@@ -657,6 +662,16 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         rows = [self._rows(site).n_rows for site in sites]
         scores = [HeatKernelModel.score(self, site) for site in sites]
         return float(np.average(scores, weights=rows)) if sum(rows) else 0.0
+
+
+class SiteModels(dict[str, HeatKernelMVC]):
+    """The own models of sites, by name."""
+
+    def __missing__(self, site: str) -> HeatKernelMVC:
+        raise KeyError(
+            f"{site!r} is none of the sites of the fit, {listed(self)}. Use predict of the common model for its rows; "
+            "FedHKPerson has personalize(views), which makes a model of a new site."
+        )
 
 
 def are_sites(X: Any) -> bool:

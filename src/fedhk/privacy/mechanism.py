@@ -116,7 +116,10 @@ class DifferentialPrivacy(Option):
             if self.bounds != "private":
                 raise ValueError(f"bounds={self.bounds!r} must be pairs of numbers or 'private'.")
         elif not isinstance(self.bounds, tuple) or not self.bounds:
-            raise ValueError(f"bounds={self.bounds!r} must be a pair (low, high), a pair per view, or 'private'.")
+            raise ValueError(
+                f"bounds={self.bounds!r} must be a pair (low, high), a pair per view, or 'private'. Ranges by column "
+                "are in a data dictionary: fedhk.read_dictionary('dictionary.toml').bounds() gives them."
+            )
         else:
             read_bounds(self.bounds)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedhk._typing import FloatArray, IntArray
 from fedhk.data.clients import check_clients
-from fedhk.data.views import check_views
+from fedhk.data.views import check_views, fit_table
 from fedhk.errors import DataError
 from fedhk.evaluation import measure_rows
 from fedhk.summary.facts import Facts, Gain, Rows, View
@@ -31,7 +31,7 @@ def read_fitted(model: Any, sites: Any = None, site: str | None = None) -> Facts
         return facts
     if not facts.sites:
         raise DataError("sites cannot be drawn: the model was loaded from a file, which holds no labels.")
-    rows = _match_rows(facts, sites)
+    rows = _match_rows(facts, sites, model)
     known = (
         replace(part, views=tuple(name for name, table in found.tables.items() if table is not None))
         for part, found in zip(facts.sites, rows, strict=True)
@@ -40,7 +40,7 @@ def read_fitted(model: Any, sites: Any = None, site: str | None = None) -> Facts
     return add_rows(replace(facts, sites=tuple(known)), rows, model, own_models)
 
 
-def _match_rows(facts: Facts, sites: Any) -> list[Rows]:
+def _match_rows(facts: Facts, sites: Any, model: Any) -> list[Rows]:
     """Find the rows of each site; refuses rows that the model was not fitted to."""
     names = [view.name for view in facts.views]
     one = [part.name for part in facts.sites] == [ONLY_SITE]
@@ -51,9 +51,20 @@ def _match_rows(facts: Facts, sites: Any) -> list[Rows]:
         if views is None or views.n_rows != expected:
             found = "no rows" if views is None else f"{views.n_rows} rows"
             raise DataError(f"sites has {found} for {part.name!r}; the model was fitted to {expected}.")
-        tables = dict(zip(names if one else views.names, views.tables, strict=True))
-        rows.append(make_rows(facts, tables, assignment.labels))
+        given = names if one else views.names
+        columns, tables = (dict(zip(given, each, strict=True)) for each in (views.columns, views.tables))
+        rows.append(make_rows(facts, fit_tables(model, tables, columns), assignment.labels))
     return rows
+
+
+def fit_tables(model: Any, tables: Mapping[str, Any], columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Bring the tables of a site to the columns of a model, for the views that it knows."""
+    known = dict(zip(model._model.view_names, model._model.columns, strict=True))
+    return {
+        view: fit_table(table, columns[view], known[view], f"view {view!r}")[0]
+        for view, table in tables.items()
+        if view in known and table is not None
+    }
 
 
 def make_rows(facts: Facts, tables: Mapping[str, Any], labels: IntArray) -> Rows:

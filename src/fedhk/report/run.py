@@ -29,7 +29,7 @@ from fedhk.privacy.accounting import spent
 from fedhk.privacy.ledger import NAME, read_ledger
 from fedhk.report.after import FinishedRun, describe_answers, open_run
 from fedhk.report.page import render
-from fedhk.report.rows import add_rows, make_rows
+from fedhk.report.rows import add_rows, fit_tables, make_rows
 from fedhk.summary.drawing import require_matplotlib
 from fedhk.summary.facts import Assignment, Facts, Gain, Rows, Scores, Site
 from fedhk.summary.model import add_own_model, read_global_model, read_shares
@@ -294,7 +294,7 @@ def _match_rows(facts: Facts, site: Site, data: SiteData, ids: Any, model: Any) 
     labels = np.zeros(0, np.int64) if site.assignment is None else site.assignment.labels
     same = data.n_rows == len(labels) and (ids is None or data.ids is None or list(data.ids) == list(ids))
     if same:
-        rows = make_rows(facts, data.views, labels)
+        rows = make_rows(facts, fit_tables(model, data.views, data.columns), labels)
         some = rows.sample(CHECKED_ROWS)
         if not len(labels) or np.mean(model.predict(some.views_of(model)) == some.labels) >= 1 - FEW:
             return rows
