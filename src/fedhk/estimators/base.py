@@ -31,7 +31,7 @@ from fedhk.estimators.frames import make_centers_frame, make_labels_frame
 from fedhk.estimators.persistence import ModelFile, readable_params, storable_params, write_model_file
 from fedhk.federation.phases.sum_start import ONE_CLUSTER
 from fedhk.model.cluster_summary import ClusterSummary
-from fedhk.model.descent import Progress
+from fedhk.model.descent import START_KEPT, Progress
 from fedhk.model.drift import SitePast
 from fedhk.model.fitted import FittedModel
 from fedhk.model.memory import Memory
@@ -463,7 +463,8 @@ def warn_of_doubts(model: Any, labels: Sequence[IntArray], memberships: Sequence
     name = type(model).__name__
     for doubt in (*_doubt_views(model), *_doubt_number(model)):
         warnings.warn(f"{name}: {doubt}", UserWarning, stacklevel=3)
-    doubts = _doubt_descent(model), _doubt_labels(model, labels, memberships)
+    descent = [doubt] if (doubt := doubt_descent(model)) else []
+    doubts = descent, _doubt_rank(model), _doubt_labels(model, labels, memberships)
     for doubt in [f": {ONE_CLUSTER}"] if model.stop_reason_ == ONE_CLUSTER else chain(*doubts):
         warnings.warn(f"{name}{doubt}", ConvergenceWarning, stacklevel=3)
 
@@ -481,11 +482,22 @@ def _doubt_number(model: Any) -> Iterator[str]:
         yield f"{asked}: the rows show {ONE}. Give n_clusters a number if you need more.{hint * alone}"
 
 
-def _doubt_descent(model: Any) -> Iterator[str]:
-    """Say of a fit, after its name, that it did not converge, or that its rank is too small."""
+def doubt_descent(model: Any) -> str:
+    """Say of a fit, after its name, that it found nothing better than its start, or was stopped before it converged."""
+    if START_KEPT in model.stop_reason_:
+        return (
+            f" gives back its start: none of its rounds lowered the objective. {model.stop_reason_} With these "
+            "settings a round may raise it; with protocol='statistics' and aggregator='sum' none does. Or begin "
+            "elsewhere, with init=."
+        )
     if not model.converged_ and model.tol > 0 and "before the objective settled" in model.stop_reason_:
         limit = "max_rounds" if hasattr(model, "max_rounds") else "max_iter"
-        yield f" did not converge within {limit}={getattr(model, limit)}. {model.stop_reason_}"
+        return f" did not converge within {limit}={getattr(model, limit)}. {model.stop_reason_}"
+    return ""
+
+
+def _doubt_rank(model: Any) -> Iterator[str]:
+    """Say of a fit, after its name, that its rank is too small."""
     # not of a rank found by "auto": held-out rows show that it leaves out noise
     if not isinstance(getattr(model, "rank", "auto"), str) and getattr(model, "reconstruction_error_", 0.0) > MOST_LOST:
         lost = f"{model.reconstruction_error_:.0%} of what tells free centres apart"
@@ -502,8 +514,9 @@ def _doubt_labels(model: Any, labels: Sequence[IntArray], memberships: Sequence[
     asked = int(model.n_clusters) if isinstance(model.n_clusters, Integral) else n_clusters
     if n_clusters > 1 and rows and largest / rows < 1.0 / n_clusters + ALIKE:
         yield (
-            ": all rows belong to all clusters alike, so labels mean nothing. Rows are alike, or the fuzzifier "
-            f"{model.fuzzifier_:g} is too large: {_advise_fuzzifier(model)}."
+            ": all rows belong to all clusters almost alike, so that labels rest on small differences. The largest "
+            f"membership is {largest / rows:.3g} on average, {1 / n_clusters:.3g} would be no difference. Rows are "
+            f"alike, or the fuzzifier {model.fuzzifier_:g} is too large: {_advise_fuzzifier(model)}."
         )
     elif 0 < len(used) < asked:
         yield (
