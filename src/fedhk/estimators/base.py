@@ -7,6 +7,7 @@ import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from itertools import chain
 from numbers import Integral
 from types import MappingProxyType
@@ -40,6 +41,7 @@ from fedhk.model.rows import Rows
 from fedhk.personal.calibration import Calibration
 from fedhk.summary.model import model_html
 from fedhk.summary.words import join_names
+from fedhk.tensors.factors import Factors
 from fedhk.tensors.low_rank import LowRank, LowRankParameters
 
 # Largest memberships that are on average no more than this above 1 over the number of clusters are all alike.
@@ -423,23 +425,33 @@ class LowRankAttributes:
     @property
     def cluster_factor_(self) -> FloatArray:
         """P, of shape (c, r1) or (c, r), of the centres in model units, in the decomposition's canonical gauge."""
-        return np.asarray(self._factors.cluster_factor)
+        return np.asarray(self._factor("cluster_factor_", "cluster_factor"))
 
     @property
     def feature_factors_(self) -> tuple[FloatArray, ...]:
         """Q_h of Tucker, of shape (d_h, r2), or the loadings B_h Q of PARAFAC2, of shape (d_h, r), per view."""
-        return tuple(self._factors.feature_factors)
+        return tuple(self._factor("feature_factors_", "feature_factors"))
 
     @property
     def view_factor_(self) -> FloatArray:
         """R, of shape (s, r3) or (s, r)."""
-        return np.asarray(self._factors.view_factor)
+        return np.asarray(self._factor("view_factor_", "view_factor"))
 
     @property
     def core_(self) -> FloatArray:
         """G of Tucker, of shape (r1, r2, r3); the Q of PARAFAC2, of shape (r, r), which its views have in common."""
-        factors = self._factors
-        return np.asarray(factors.core if hasattr(factors, "core") else factors.feature_factor)
+        return np.asarray(self._factor("core_", "core", "feature_factor"))
+
+    @property
+    def factors_(self) -> Factors:
+        """All factors as one object, in the decomposition's canonical gauge: a `fedhk.tensors` class, or one's own.
+
+        Its `centers()` are `cluster_centers_` in model units. These are the units after scaling: with
+        `scaling="standard"` a feature less its mean, over its standard deviation and the root of the view's width.
+        """
+        form = self._form
+        factors: Factors = form.decomposition.canonical(form.factors)
+        return factors
 
     @property
     def _form(self) -> LowRank:
@@ -449,10 +461,15 @@ class LowRankAttributes:
             raise AttributeError(text)  # noqa: TRY004 - hasattr must say no
         return parameters.form
 
-    @property
-    def _factors(self) -> Any:
-        form = self._form
-        return form.decomposition.canonical(form.factors)
+    def _factor(self, name: str, *fields_of_factors: str) -> Any:
+        """Return the first of these fields that the factors have; `name` is what the attribute is called."""
+        factors = self.factors_
+        for field_name in fields_of_factors:
+            if hasattr(factors, field_name):
+                return getattr(factors, field_name)
+        names = ", ".join(part.name for part in fields(factors))
+        form = self._form.decomposition.name
+        raise AttributeError(f"the form {form!r} has no {name}: factors_ has its parts, {names}")
 
 
 def warn_of_doubts(model: Any, labels: Sequence[IntArray], memberships: Sequence[FloatArray]) -> None:
