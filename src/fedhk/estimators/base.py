@@ -50,6 +50,9 @@ ALIKE = 1e-3
 # Fuzzifiers that a user is told to try where memberships are alike with a larger one.
 USUAL_FUZZIFIERS = 1.05, 1.25
 
+# Weight of all other views below which one view has all the weight: it is shown with three digits, and reads as 1.000.
+UNSEEN_WEIGHT = 5e-4
+
 # Fitted attributes that are tables, and are empty where a file does not have them.
 TABLES = ("deviations_", "choices_", "selection_", "drift_", "updates_")
 
@@ -551,7 +554,7 @@ def _advise_fuzzifier(model: Any) -> str:
 
 
 def _doubt_views(model: Any) -> Iterator[str]:
-    """Give a sentence for views that have one value per column, and for views that no other view agrees with.
+    """Give a sentence for views with one value per column, that no other view agrees with, or that have all the weight.
 
     A view that is constant at some sites alone is none of these. Where no view varies, rows are alike, and that is said
     in another warning.
@@ -571,6 +574,14 @@ def _doubt_views(model: Any) -> Iterator[str]:
         yield (
             f"{_list_views(lonely)} {'have' if len(lonely) > 1 else 'has'} {STRANGER}. Are the rows of all views in "
             "the same order? If they are, such a view does not show the groups that others show: leave it out."
+        )
+
+
+    weights = model.view_weights_
+    if isinstance(model.view_weights, str) and sum(varies) > 1 and 1.0 - weights.max() < UNSEEN_WEIGHT:
+        yield (
+            f"view {names[int(weights.argmax())]!r} has all the weight, so that clusters come from it alone. Is it a "
+            "class, or another column with few values? Leave it out, or have equal weights: view_weights='uniform'."
         )
 
 
