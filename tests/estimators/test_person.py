@@ -13,7 +13,7 @@ from fedhk.protocols import Averaging, FactorAveraging
 
 QUICK = {"n_init": 3, "random_state": 0}
 # few rounds are enough for what these tests ask
-stops_early = pytest.mark.filterwarnings("ignore:.* (did not converge|gives back):sklearn.exceptions.ConvergenceWarning")
+stops_early = pytest.mark.filterwarnings("ignore:.* (did not|gives back):sklearn.exceptions.ConvergenceWarning")
 FIRST_SWEEPS = 10  # enough for clusters to be found; see `short_first_fit`
 pytestmark = pytest.mark.usefixtures("short_first_fit")
 

@@ -26,7 +26,7 @@ QUICK = {"n_init": 1, "random_state": 0, "view_weights": "uniform", "scaling": "
 BOTH = [FedHKTucker, FedHKParafac2]
 WIDE = (40, 30, 35)
 # few rounds are enough for what these tests ask
-stops_early = pytest.mark.filterwarnings("ignore:.* (did not converge|gives back):sklearn.exceptions.ConvergenceWarning")
+stops_early = pytest.mark.filterwarnings("ignore:.* (did not|gives back):sklearn.exceptions.ConvergenceWarning")
 
 
 FIRST_SWEEPS = 5  # enough for clusters to be found; see `short_first_fit`

@@ -576,7 +576,6 @@ def _doubt_views(model: Any) -> Iterator[str]:
             "the same order? If they are, such a view does not show the groups that others show: leave it out."
         )
 
-
     weights = model.view_weights_
     if isinstance(model.view_weights, str) and sum(varies) > 1 and 1.0 - weights.max() < UNSEEN_WEIGHT:
         yield (
